@@ -1,0 +1,55 @@
+# One command surface. Every target does its own set-up.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+
+PY := .venv/bin/python
+VERSION := $(shell sed -n 's/^version=//p' gradle.properties)
+JAR := python/binshift/jars/binshift-spark4.3_2.13-$(VERSION).jar
+SCALA := $(shell find statestore jvm_shim -type f) build.gradle settings.gradle gradle.properties
+
+.PHONY: help setup jar demo test test-unit lint types format check wheel clean
+
+help:  ## Show this list.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+setup: .venv/.ready $(JAR)  ## Prepare .venv with the package installed in it.
+
+jar: .venv/.ready $(JAR)  ## Build the jar into the package.
+
+demo: setup  ## Rescale a running query over 336,776 real flights; writes demo.png.
+	$(PY) python/examples/flights.py --picture demo.png
+
+test: setup  ## Run all tests.
+	$(PY) -m pytest
+
+test-unit: setup  ## Run the tests that need no JVM.
+	$(PY) -m pytest tests/unit
+
+lint: setup  ## Check style; changes nothing.
+	.venv/bin/ruff check --no-fix . && .venv/bin/ruff format --check .
+
+types: setup  ## Check types.
+	.venv/bin/mypy
+
+format: setup  ## Format the Python code.
+	.venv/bin/ruff format . && .venv/bin/ruff check --fix .
+
+check: lint types test  ## All that CI runs.
+
+wheel: setup  ## Build the wheel into dist/.
+	$(PY) -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+clean:  ## Remove what the build made, and .venv.
+	rm -rf build dist .venv .gradle python/binshift/jars .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# The editable install builds the jar itself (hatch_build.py); later changes of Scala sources are built
+# by the rule for the jar.
+.venv/.ready: pyproject.toml hatch_build.py gradle.properties scripts/setup
+	scripts/setup
+	@touch $@
+
+$(JAR): .venv/.ready $(SCALA)
+	@scripts/build-jar
+	@touch $@

@@ -1,0 +1,142 @@
+package org.apache.spark.sql.binshift
+
+import scala.util.matching.Regex
+
+import org.json4s.JValue
+import org.json4s.JsonDSL._
+import org.json4s.jackson.JsonMethods.{compact, render}
+
+import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution, StreamingQueryWrapper}
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, RoutingEntry}
+import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.sql.streaming.StreamingQuery
+
+/**
+ * The whole of what Python calls, through py4j. Narrow on purpose: a call costs about a millisecond,
+ * so each answers a whole question, as JSON. Failures are [[BinshiftException]]s.
+ */
+object Gateway {
+
+  /** Version of the jar, to be compared with that of the Python package. */
+  def version: String = Option(getClass.getPackage.getImplementationVersion).getOrElse("unknown")
+
+  def requireSupportedVersion(sparkVersion: String): Unit =
+    SparkInternals.requireSupportedVersion(sparkVersion)
+
+  def attach(query: StreamingQuery): QueryHandle = {
+    SparkInternals.requireSupportedVersion()
+    execution(query) match {
+      case m: MicroBatchExecution =>
+        if (!m.isActive) throw ended(m)
+        requireBinshift(m)
+        new QueryHandle(m)
+      case other => throw BinshiftException.configuration(
+        s"query ${other.id} runs with trigger ${other.trigger}; only micro-batch queries can be rescaled")
+    }
+  }
+
+  private def execution(query: StreamingQuery): StreamExecution = query match {
+    case w: StreamingQueryWrapper => w.streamingQuery
+    case e: StreamExecution => e
+    case other => throw BinshiftException.configuration(
+      s"${other.getClass.getName} is no query of this Spark session")
+  }
+
+  private def requireBinshift(query: MicroBatchExecution): Unit = {
+    val wanted = query.sparkSession.sessionState.conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS)
+    val logged = SparkInternals.lastLogged(query).flatMap(_.providerClass)
+    val used = logged.getOrElse(wanted)
+    if (!SparkInternals.isBinshiftProvider(used)) {
+      val reason = if (SparkInternals.isBinshiftProvider(wanted)) {
+        s"the checkpoint ${query.resolvedCheckpointRoot} was started with provider $used, and Spark " +
+          "keeps a checkpoint's provider whatever the session says; start with a new checkpoint"
+      } else {
+        s"query ${query.id} uses provider $used; start it in a session made with binshift.configure(builder)"
+      }
+      throw BinshiftException.configuration(reason)
+    }
+  }
+
+  /** The binshift failure that ended the query, or else the plain fact that it has ended. */
+  private[binshift] def ended(query: StreamExecution): BinshiftException =
+    query.exception.flatMap(failure).getOrElse {
+      val why = query.exception.map(e => s" with an error: ${firstLine(e)}").getOrElse("")
+      BinshiftException.migration(
+        s"query ${query.id} has ended$why; start it again from its checkpoint and attach to the new query")
+    }
+
+  /** Failures in tasks reach the driver as text only, hence the search for the marker. */
+  private def failure(error: Throwable): Option[BinshiftException] =
+    BinshiftException.find(error).orElse {
+      Iterator.iterate(error)(_.getCause).takeWhile(_ != null).take(64)
+        .flatMap(e => Option(e.getMessage)).flatMap(Marker.findFirstMatchIn(_)).nextOption()
+        .map(m => new BinshiftException(m.group(1), m.group(2), error))
+    }
+
+  private val Marker: Regex = raw"\[binshift\.(\w+)] ([^\n]*)".r
+
+  private def firstLine(e: Throwable): String = String.valueOf(e.getMessage).linesIterator.nextOption().getOrElse("")
+}
+
+/** One run of a query, for Python. All methods may be called from any thread. */
+final class QueryHandle private[binshift] (query: MicroBatchExecution) {
+  private val router = QueryRouters.of(query)
+
+  def queryId: String = query.id.toString
+  def runId: String = query.runId.toString
+  def isActive: Boolean = query.isActive
+  def requireActive(): Unit = if (!query.isActive) throw Gateway.ended(query)
+
+  /** The table in force, or null while the query has not planned its first epoch. */
+  def routing(): String = router.snapshot().current.map(e => json(entryJson(e))).orNull
+
+  /** Submits a plan; `startEpoch` < 0 means as soon as possible. Returns the migration's id. */
+  def submit(plan: String, startEpoch: Long): String = {
+    requireActive()
+    router.submit(plan, Option(startEpoch).filter(_ >= 0)).id
+  }
+
+  def cancel(id: String): Unit = router.cancel(id)
+
+  /** The migration under way as `{id, plan}`, or null. */
+  def currentMigration(): String = {
+    router.finishIfDone()
+    router.snapshot().migration.map(m => json(("id" -> m.id) ~ ("plan" -> m.json))).orNull
+  }
+
+  /** Everything from which Python derives the state of migration `id`. */
+  def progress(id: String): String = {
+    val committed = SparkInternals.committedEpoch(query)
+    router.finishIfDone()
+    val s = router.snapshot()
+    val outcome = s.outcomes.find(_.id == id)
+    val mine = (s.scheduled.toSeq ++ s.current).filter(_.step.exists(_.migration == id))
+    val status = query.status
+    json(
+      ("ended" -> outcome.isDefined) ~
+        ("cancelled" -> (outcome.exists(_.cancelled) || s.migration.exists(m => m.id == id && m.cancelled))) ~
+        ("steps_committed" -> outcome.map(_.steps).getOrElse(stepsCommitted(mine, committed))) ~
+        ("scheduled_epoch" -> mine.map(_.epoch).filter(_ > committed).maxOption) ~
+        ("committed_epoch" -> committed) ~
+        ("active" -> query.isActive) ~
+        ("idle" -> (!status.isTriggerActive && !status.isDataAvailable)))
+  }
+
+  /** The steps that took effect, oldest first. */
+  def history(): String = json(router.history().map(e => entryJson(e)))
+
+  /** Steps are taken one by one, so the one before an uncommitted step is committed. */
+  private def stepsCommitted(entries: Seq[RoutingEntry], committed: Long): Int = entries
+    .flatMap(e => e.step.map(s => if (e.epoch <= committed) s.index + 1 else s.index))
+    .maxOption.getOrElse(0)
+
+  private def entryJson(e: RoutingEntry): JValue =
+    ("epoch" -> e.epoch) ~ ("bins" -> e.table.bins) ~ ("partitions" -> e.table.partitions) ~
+      ("assignment" -> e.table.assignment.toSeq) ~ ("written_at_ms" -> e.writtenAtMs) ~
+      ("step" -> e.step.map { s =>
+        ("migration" -> s.migration) ~ ("index" -> s.index) ~ ("steps" -> s.steps) ~
+          ("strategy" -> s.strategy) ~ ("moves" -> s.moves)
+      })
+
+  private def json(value: JValue): String = compact(render(value))
+}

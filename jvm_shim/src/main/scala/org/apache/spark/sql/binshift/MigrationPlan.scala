@@ -1,0 +1,92 @@
+package org.apache.spark.sql.binshift
+
+import scala.collection.immutable.ArraySeq
+
+import org.json4s.{DefaultFormats, Formats, JValue}
+import org.json4s.JsonDSL._
+import org.json4s.jackson.JsonMethods.parse
+
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, ControlDir, Move, RoutingTable}
+
+/**
+ * An ordered list of steps that leads from one routing table to another. Made and cut into steps by
+ * the Python planner; here it is only checked and applied.
+ *
+ * @param source table that the plan starts from
+ * @param gap    epochs that stay idle between two steps
+ */
+private[binshift] final case class MigrationPlan(
+    source: RoutingTable, steps: IndexedSeq[PlanStep], strategy: String, gap: Int) {
+
+  /** The table after each step. Throws `IllegalArgumentException` if a step does not fit. */
+  def tables: Seq[RoutingTable] =
+    steps.scanLeft(source)((table, step) => table.moved(step.moves, step.partitions)).tail
+}
+
+/** @param partitions number of state partitions from the step's epoch on */
+private[binshift] final case class PlanStep(partitions: Int, moves: Seq[Move])
+
+private[binshift] object MigrationPlan {
+  private val FormatVersion = 1
+
+  def fromJson(json: JValue): MigrationPlan = {
+    implicit val formats: Formats = DefaultFormats
+    val format = (json \ "format").extract[Int]
+    if (format != FormatVersion) {
+      throw BinshiftException.plan(
+        s"the plan has format $format; this binshift reads format $FormatVersion; plan again")
+    }
+    MigrationPlan(
+      RoutingTable(
+        (json \ "source" \ "partitions").extract[Int],
+        ArraySeq.unsafeWrapArray((json \ "source" \ "assignment").extract[Array[Int]])),
+      (json \ "steps").children.map { s =>
+        PlanStep((s \ "partitions").extract[Int], (s \ "moves").children.map { m =>
+          val numbers = m.extract[Array[Int]]
+          Move(numbers(0), numbers(1), numbers(2))
+        })
+      }.toIndexedSeq,
+      (json \ "strategy").extract[String],
+      (json \ "gap").extract[Int])
+  }
+}
+
+/**
+ * A submitted plan on its way through a query; the content of `plan.json`.
+ *
+ * Which of its steps have been taken is not stored here: the routing log tells, and is the only truth.
+ *
+ * @param json       the plan as it was submitted
+ * @param startEpoch no step takes effect before this epoch
+ * @param cancelled  no further step is scheduled
+ */
+private[binshift] final case class Migration(
+    id: String, plan: MigrationPlan, json: JValue, startEpoch: Option[Long], cancelled: Boolean)
+
+private[binshift] object Migration {
+  private val File = "plan.json"
+  private val FormatVersion = 1
+
+  def create(id: String, planJson: String, startEpoch: Option[Long]): Migration = {
+    val json = parse(planJson)
+    Migration(id, MigrationPlan.fromJson(json), json, startEpoch, cancelled = false)
+  }
+
+  def read(dir: ControlDir): Option[Migration] = dir.read(File).map { json =>
+    implicit val formats: Formats = DefaultFormats
+    val format = (json \ "format").extract[Int]
+    if (format != FormatVersion) {
+      throw BinshiftException.configuration(
+        s"plan.json has format $format; this binshift reads format $FormatVersion; use the binshift " +
+          "version that wrote the checkpoint, or delete plan.json to abandon the migration")
+    }
+    Migration((json \ "id").extract[String], MigrationPlan.fromJson(json \ "plan"), json \ "plan",
+      (json \ "startEpoch").extractOpt[Long], (json \ "cancelled").extract[Boolean])
+  }
+
+  def write(dir: ControlDir, m: Migration): Unit = dir.write(File,
+    ("format" -> FormatVersion) ~ ("id" -> m.id) ~ ("startEpoch" -> m.startEpoch) ~
+      ("cancelled" -> m.cancelled) ~ ("plan" -> m.json))
+
+  def delete(dir: ControlDir): Unit = dir.delete(File)
+}

@@ -1,0 +1,302 @@
+package org.apache.spark.sql.binshift
+
+import java.util.UUID
+import java.util.concurrent.ConcurrentHashMap
+
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.SPARK_VERSION
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+import org.apache.spark.sql.execution.streaming.state.binshift._
+
+/**
+ * Decides which routing table is in force at each epoch of one run of a query, and takes the steps of
+ * a migration.
+ *
+ * While epoch e is planned (`enter`), the step that is due at e+1, if any, is prepared: first its
+ * routing entry becomes durable, then Spark is told the number of partitions, which it logs together
+ * with the offsets of e+1. A crash in between leaves an entry whose epoch never came to be with that
+ * number: `enter(e+1)` of the next run compares the entry with what was logged, and takes it over or
+ * deletes it. So an entry is obeyed as a whole or not at all.
+ *
+ * Thread-safe: the stream's thread plans, threads of the user submit and ask.
+ */
+private[binshift] final class QueryRouter(val query: MicroBatchExecution) extends Logging {
+  private val session: SparkSession = query.sparkSession
+  private val dir =
+    ControlDir.of(new Path(query.resolvedCheckpointRoot), session.sessionState.newHadoopConf())
+  private val routingLog = new RoutingLog(dir)
+
+  private var layout: Option[Layout] = None
+  /** The epoch planned last in this run. */
+  private var planned: Option[Long] = None
+  /** The entry in force at the epoch planned last, or at the next one if there is none yet. */
+  private var current: Option[RoutingEntry] = None
+  /** The entry that is durable for the epoch after the one planned last. */
+  private var scheduled: Option[RoutingEntry] = None
+  private var migration: Option[Migration] = None
+  /** How the latest migrations of this run ended, for clients that still ask for them. */
+  private var outcomes: Seq[MigrationOutcome] = Nil
+  /** The epochs of the routing log, ascending; read once and then kept up with what is written here. */
+  private var epochs: Seq[Long] = Nil
+
+  restore()
+
+  /** What a client may know of the query's routing; see [[Gateway]]. */
+  def snapshot(): RouterSnapshot = synchronized {
+    RouterSnapshot(current, scheduled, migration, outcomes)
+  }
+
+  def history(): Seq[RoutingEntry] = {
+    val committed = SparkInternals.committedEpoch(query)
+    routingLog.epochs.filter(_ <= committed).flatMap(routingLog.read)
+  }
+
+  /**
+   * Enters the epoch that is being planned: returns its table, and prepares the next epoch.
+   *
+   * Called on the stream's thread for each batch, before any of its tasks runs.
+   *
+   * @param operators operators of the plan; all carry the same epoch and number of partitions
+   */
+  def enter(streamSession: SparkSession, operators: Seq[StateStoreWriter]): Epoch = synchronized {
+    val info = operators.head.getStateInfo
+    val epoch = info.storeVersion
+    val n = info.numPartitions
+    val known = layoutFor(epoch, n, streamSession, operators)
+    if (!planned.contains(epoch)) {
+      val previous = current.filter(_ => planned.isDefined)
+      if (planned.isEmpty) dropEntriesAfter(epoch)
+      val entry = entryFor(epoch, n, known)
+      if (planned.isEmpty || entry.epoch == epoch) {
+        changePartitions(n, previous, streamSession, operators)
+      }
+      current = Some(entry)
+      scheduled = None
+      planned = Some(epoch)
+      prepare(epoch + 1)
+    }
+    val entry = current.get
+    val before = if (entry.epoch == epoch) epochs.filter(_ < epoch).lastOption else None
+    Epoch(known, entry.table, RoutingHint(query.runId.toString, epoch, entry.epoch, before))
+  }
+
+  /** Accepts a plan, or throws before anything has changed. */
+  def submit(planJson: String, startEpoch: Option[Long]): Migration = synchronized {
+    val facts = layout.getOrElse(throw notPlannedYet())
+    val now = current.getOrElse(throw notPlannedYet())
+    finishIfDone()
+    migration.foreach { m =>
+      throw BinshiftException.migration(
+        s"migration ${m.id} is under way (${stepsTaken(m)} of ${m.plan.steps.size} steps taken); wait " +
+          "for it or cancel it before you submit another plan")
+    }
+    val m = Migration.create(UUID.randomUUID().toString, planJson, startEpoch)
+    if (m.plan.source != now.table) {
+      throw BinshiftException.plan(
+        s"the plan starts from a table with ${m.plan.source.partitions} partitions and " +
+          s"${m.plan.source.bins} bins that is not the one in force since epoch ${now.epoch} " +
+          s"(${now.table.partitions} partitions, ${now.table.bins} bins); plan again")
+    }
+    try m.plan.tables.size catch {
+      case e: IllegalArgumentException => throw BinshiftException.plan(
+        s"the plan does not fit: ${e.getMessage.stripPrefix("requirement failed: ")}; plan again")
+    }
+    startEpoch.foreach { e =>
+      val earliest = planned.getOrElse(now.epoch) + 1
+      if (e < earliest) {
+        throw BinshiftException.plan(
+          s"start_epoch $e has passed; the earliest epoch that can change is $earliest")
+      }
+    }
+    Unmigratable.reasons(facts, query).headOption.foreach { reason =>
+      throw BinshiftException.unsupportedOperator(s"$reason; the query runs on as it is")
+    }
+    if (m.plan.steps.isEmpty) ended(m) else {
+      Migration.write(dir, m)
+      migration = Some(m)
+    }
+    m
+  }
+
+  /** Schedules no further step; one that is durable already still takes effect. */
+  def cancel(id: String): Unit = synchronized {
+    migration.filter(m => m.id == id && !m.cancelled).foreach { m =>
+      val cancelled = m.copy(cancelled = true)
+      Migration.write(dir, cancelled)
+      migration = Some(cancelled)
+      finishIfDone()
+    }
+  }
+
+  /** Steps of `m` whose tables are in force, or durable for the next epoch. */
+  def stepsTaken(m: Migration): Int = synchronized {
+    (scheduled.toSeq ++ current).flatMap(_.step).filter(_.migration == m.id).map(_.index + 1).maxOption
+      .getOrElse(0)
+  }
+
+  /** Forgets the migration if its last step has been committed, or it is cancelled and none is in flight. */
+  def finishIfDone(): Unit = synchronized {
+    migration.foreach { m =>
+      val done = m.cancelled || stepsTaken(m) == m.plan.steps.size
+      val inFlight = (scheduled.toSeq ++ current)
+        .filter(_.step.exists(_.migration == m.id)).map(_.epoch).maxOption
+      if (done && inFlight.forall(_ <= SparkInternals.committedEpoch(query))) {
+        ended(m)
+        Migration.delete(dir)
+        migration = None
+      }
+    }
+  }
+
+  private def ended(m: Migration): Unit =
+    outcomes = (outcomes :+ MigrationOutcome(m.id, stepsTaken(m), m.cancelled)).takeRight(MaxOutcomes)
+
+  /** The state as an earlier run left it, for clients that ask before this run plans its first epoch. */
+  private def restore(): Unit = {
+    layout = Layout.read(dir)
+    migration = Migration.read(dir)
+    current = for {
+      logged <- SparkInternals.lastLogged(query)
+      n <- logged.partitions
+      entry <- routingLog.at(logged.epoch + 1).filter(e => e.epoch <= logged.epoch || e.table.partitions == n)
+        .orElse(routingLog.at(logged.epoch))
+    } yield entry
+  }
+
+  private def layoutFor(
+      epoch: Long, n: Int, conf: SparkSession, operators: Seq[StateStoreWriter]): Layout = {
+    val requested = conf.conf.getOption(BinshiftConf.Bins).map(parseBins)
+    if (epoch == 0 && planned.isEmpty) {
+      // Nothing is committed: whatever a run that was cut short has left is replaced.
+      val bins = requested.getOrElse(BinshiftConf.DefaultBins)
+      val fresh = Layout(Layout.roundedBins(bins, n), bins, SPARK_VERSION,
+        operators.map(op => StatefulOperators.idOf(op) -> StatefulOperators.layoutOf(op)).toMap)
+      routingLog.epochs.foreach(routingLog.delete)
+      Layout.write(dir, fresh)
+      write(RoutingEntry(0, RoutingTable.initial(fresh.bins, n), None, System.currentTimeMillis()))
+      layout = Some(fresh)
+    }
+    val known = layout.getOrElse(throw BinshiftException.configuration(
+      s"${dir.path} has no ${Layout.File}, though the checkpoint is at epoch $epoch: its state was " +
+        "not written by binshift, or the directory was removed; start with a new checkpoint or restore it"))
+    requested.filter(b => b != known.bins && b != known.requestedBins).foreach { b =>
+      throw BinshiftException.configuration(
+        s"the checkpoint was started with ${known.requestedBins} bins (rounded up to ${known.bins}) " +
+          s"and cannot go on with $b; leave out ${BinshiftConf.Bins} or start with a new checkpoint")
+    }
+    known
+  }
+
+  private def parseBins(text: String): Int = text.toIntOption.filter(b => b >= 1 && b <= MaxRequestedBins)
+    .getOrElse(throw BinshiftException.configuration(
+      s"${BinshiftConf.Bins} is '$text'; it must be a whole number from 1 to $MaxRequestedBins"))
+
+  private val MaxRequestedBins = 32768
+  private val MaxOutcomes = 64
+
+  /** Entries of epochs that never came to be: the log of offsets ends at `epoch`. */
+  private def dropEntriesAfter(epoch: Long): Unit = {
+    epochs = routingLog.epochs
+    epochs.filter(_ > epoch).foreach(delete)
+  }
+
+  /** The entry in force at `epoch`, which Spark has logged with `n` partitions. */
+  private def entryFor(epoch: Long, n: Int, known: Layout): RoutingEntry = {
+    val candidate = if (planned.isEmpty) routingLog.at(epoch) else scheduled.orElse(current)
+    val entry = candidate.filterNot(e => e.epoch == epoch && e.table.partitions != n).orElse {
+      delete(epoch)
+      routingLog.at(epoch)
+    }.getOrElse(throw BinshiftException.configuration(
+      s"${dir.path} has no routing entry at or before epoch $epoch; restore it from a copy of the checkpoint"))
+    if (entry.table.partitions != n || entry.table.bins != known.bins) {
+      throw BinshiftException.configuration(
+        s"epoch $epoch was logged with $n partitions, but the routing table in force since epoch " +
+          s"${entry.epoch} has ${entry.table.partitions} partitions and ${entry.table.bins} of " +
+          s"${known.bins} bins; the checkpoint was changed by another tool; restore it from a copy")
+    }
+    entry
+  }
+
+  /** Makes the table of the next epoch durable, if a step is due, and tells Spark its partitions. */
+  private def prepare(next: Long): Unit = {
+    finishIfDone()
+    val now = current.get
+    migration.flatMap(m => dueStep(m, now, next).map(m -> _)).foreach { case (m, index) =>
+      val step = m.plan.steps(index)
+      val entry = RoutingEntry(next, now.table.moved(step.moves, step.partitions),
+        Some(StepRef(m.id, index, m.plan.steps.size, m.plan.strategy, step.moves.size)),
+        System.currentTimeMillis())
+      write(entry)
+      SparkInternals.setNextPartitions(query, entry.table.partitions)
+      scheduled = Some(entry)
+      logInfo(s"query ${query.id}: step ${index + 1} of ${m.plan.steps.size} of migration ${m.id} is " +
+        s"scheduled for epoch $next (${step.moves.size} bins, ${step.partitions} partitions)")
+    }
+  }
+
+  private def dueStep(m: Migration, now: RoutingEntry, next: Long): Option[Int] = {
+    val taken = stepsTaken(m)
+    val earliest = if (taken == 0) m.startEpoch.getOrElse(0L) else now.epoch + 1 + m.plan.gap
+    Option.when(!m.cancelled && taken < m.plan.steps.size && next >= earliest)(taken)
+  }
+
+  /** What else follows the number of partitions, at the first epoch that has it. */
+  private def changePartitions(
+      n: Int, previous: Option[RoutingEntry], conf: SparkSession, operators: Seq[StateStoreWriter]): Unit = {
+    operators.foreach { op =>
+      previous.map(_.table.partitions).foreach { before =>
+        Placement.retire(conf, op.getStateInfo, n until before)
+        Placement.place(conf, op.getStateInfo, before until n)
+      }
+      if (op.operatorStateMetadataVersion == 1) SparkInternals.updateOperatorMetadata(conf, op.getStateInfo)
+    }
+  }
+
+  private def write(entry: RoutingEntry): Unit = {
+    routingLog.write(entry)
+    epochs = epochs.filter(_ < entry.epoch) :+ entry.epoch
+    // Neither recovery, for which Spark keeps as many batches, nor the history needs older entries.
+    val kept = math.max(entriesToRetain, session.sessionState.conf.minBatchesToRetain + 2)
+    epochs.dropRight(kept).foreach(delete)
+  }
+
+  private def delete(epoch: Long): Unit = {
+    routingLog.delete(epoch)
+    epochs = epochs.filter(_ != epoch)
+  }
+
+  private def entriesToRetain: Int = session.conf.getOption(BinshiftConf.RoutingEntriesToRetain)
+    .flatMap(_.toIntOption).getOrElse(BinshiftConf.DefaultRoutingEntriesToRetain)
+
+  private def notPlannedYet(): BinshiftException = BinshiftException.migration(
+    s"query ${query.id} has not planned its first epoch, so it has no routing table yet; feed it data " +
+      "first, for example with query.processAllAvailable()")
+}
+
+/** What `enter` hands to the rule: the facts and the table of the epoch that is being planned. */
+private[binshift] final case class Epoch(layout: Layout, table: RoutingTable, hint: RoutingHint)
+
+private[binshift] final case class RouterSnapshot(
+    current: Option[RoutingEntry],
+    scheduled: Option[RoutingEntry],
+    migration: Option[Migration],
+    outcomes: Seq[MigrationOutcome])
+
+/** @param steps steps that took effect */
+private[binshift] final case class MigrationOutcome(id: String, steps: Int, cancelled: Boolean)
+
+/** The routers of this driver, one per run; those of runs that ended go when the next one is made. */
+private[binshift] object QueryRouters {
+  private val routers = new ConcurrentHashMap[UUID, QueryRouter]()
+
+  def of(query: MicroBatchExecution): QueryRouter = {
+    routers.computeIfAbsent(query.runId, { _ =>
+      routers.values.removeIf(r => !r.query.isActive)
+      new QueryRouter(query)
+    })
+  }
+}

@@ -1,0 +1,33 @@
+package org.apache.spark.sql.binshift
+
+import org.apache.spark.sql.catalyst.rules.Rule
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, Storage}
+import org.apache.spark.sql.internal.SQLConf
+
+/**
+ * Routes the micro-batches of queries that use binshift's provider, and lets every other plan pass.
+ *
+ * Called on the stream's thread, once per batch, by Spark's planner. Also called for plans that are no
+ * batch of a running query (`explain` of a streaming DataFrame, subqueries): those have no entry among
+ * the active queries, or no stateful operator, and pass.
+ */
+private[binshift] final case class RoutingRule(session: SparkSession) extends Rule[SparkPlan] {
+
+  override def apply(plan: SparkPlan): SparkPlan = {
+    val operators = StatefulOperators.writers(plan)
+    val provider = session.sessionState.conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS)
+    if (operators.isEmpty || !SparkInternals.isBinshiftProvider(provider)) plan
+    else SparkInternals.activeQuery(session, operators.head.getStateInfo.queryRunId) match {
+      case None => plan
+      case Some(query) =>
+        SparkInternals.requireSupportedVersion()
+        val epoch = QueryRouters.of(query).enter(session, operators)
+        session.conf.set(BinshiftConf.RoutedRun, query.runId.toString)
+        session.sparkContext.setLocalProperty(BinshiftConf.RoutingHint, epoch.hint.render)
+        val binned = epoch.layout.operators.collect { case (id, o) if o.storage == Storage.Binned => id }
+        new ExchangeRouting(epoch.table, binned.toSet).apply(plan)
+    }
+  }
+}

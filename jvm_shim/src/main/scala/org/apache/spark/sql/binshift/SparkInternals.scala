@@ -1,0 +1,102 @@
+package org.apache.spark.sql.binshift
+
+import java.util.UUID
+
+import scala.jdk.CollectionConverters._
+
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.SPARK_VERSION
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.streaming.checkpointing.{OffsetSeqMetadata, OffsetSeqMetadataBase, OffsetSeqMetadataV2}
+import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo
+import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution}
+import org.apache.spark.sql.execution.streaming.state.{OperatorStateMetadataReader, OperatorStateMetadataUtils, OperatorStateMetadataV1}
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinnedStateStoreProvider, BinshiftException}
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.util.Utils
+
+/**
+ * The driver-side places where binshift reaches into Spark 4.3; a port to another version starts
+ * here. Each method says what it relies on.
+ */
+private[binshift] object SparkInternals {
+  private val SupportedVersion = "4.3."
+
+  def requireSupportedVersion(version: String = SPARK_VERSION): Unit =
+    if (!version.startsWith(SupportedVersion)) {
+      throw BinshiftException.unsupportedVersion(
+        s"this binshift works with Spark ${SupportedVersion}x, not with $version; install " +
+          s"pyspark==${SupportedVersion}* or the binshift made for your Spark")
+    }
+
+  def isBinshiftProvider(className: String): Boolean = try {
+    classOf[BinnedStateStoreProvider].isAssignableFrom(Utils.classForName(className))
+  } catch {
+    case _: ClassNotFoundException => false
+  }
+
+  /**
+   * The running query of a plan. The session of the plan is the query's clone, whose own list of
+   * active queries is empty; the state shared by all sessions has it, under its query id.
+   */
+  def activeQuery(session: SparkSession, runId: UUID): Option[MicroBatchExecution] =
+    session.sharedState.activeStreamingQueries.values.asScala.collectFirst {
+      case m: MicroBatchExecution if m.runId == runId => m
+    }
+
+  /**
+   * Makes the batch after the one being planned run with `n` state partitions.
+   *
+   * The context of the next batch copies `offsetSeqMetadata` from this one; Spark logs it with the
+   * next batch's offsets and plans stateful operators, exchanges and commit validation with it. Must
+   * be called on the stream's thread while a batch is planned, whose own metadata is logged already.
+   */
+  def setNextPartitions(query: MicroBatchExecution, n: Int): Unit = {
+    val context = query.getLatestExecutionContext()
+    val conf = SQLConf.SHUFFLE_PARTITIONS.key -> n.toString
+    context.offsetSeqMetadata = context.offsetSeqMetadata match {
+      case m: OffsetSeqMetadata => m.copy(conf = m.conf + conf)
+      case m: OffsetSeqMetadataV2 => m.copy(conf = m.conf + conf)
+      case other => throw BinshiftException.unsupportedVersion(
+        s"offset log metadata ${other.getClass.getName} is unknown to this binshift")
+    }
+  }
+
+  /** The newest batch of the offset log, with the provider and the state partitions it logged. */
+  def lastLogged(query: StreamExecution): Option[LoggedBatch] =
+    query.offsetLog.getLatest().flatMap { case (epoch, offsets) =>
+      offsets.metadataOpt.map { m =>
+        LoggedBatch(epoch, read(m, SQLConf.STATE_STORE_PROVIDER_CLASS.key),
+          read(m, SQLConf.SHUFFLE_PARTITIONS.key).map(_.toInt))
+      }
+    }
+
+  private def read(metadata: OffsetSeqMetadataBase, key: String): Option[String] =
+    metadata.conf.get(key)
+
+  def committedEpoch(query: StreamExecution): Long =
+    query.commitLog.getLatestBatchId().getOrElse(-1L)
+
+  /**
+   * Corrects the number of partitions in the operator's metadata, which Spark writes in the first
+   * batch of a checkpoint only and the `state-metadata` source reads. Metadata of version 1: one file.
+   */
+  def updateOperatorMetadata(session: SparkSession, info: StatefulOperatorStateInfo): Unit = {
+    val dir = new Path(info.checkpointLocation, info.operatorId.toString)
+    val conf = session.sessionState.newHadoopConf()
+    OperatorStateMetadataReader.createReader(dir, conf, 1, info.storeVersion).read().collect {
+      case m: OperatorStateMetadataV1
+          if m.stateStoreInfo.exists(_.numPartitions != info.numPartitions) =>
+        val corrected =
+          m.copy(stateStoreInfo = m.stateStoreInfo.map(_.copy(numPartitions = info.numPartitions)))
+        val file = OperatorStateMetadataV1.metadataFilePath(dir)
+        val out = CheckpointFileManager.create(dir, conf).createAtomic(file, overwriteIfPossible = true)
+        OperatorStateMetadataUtils.writeMetadata(out, corrected, file)
+    }
+  }
+}
+
+private[binshift] final case class LoggedBatch(
+    epoch: Long, providerClass: Option[String], partitions: Option[Int])

@@ -1,0 +1,5 @@
+"""The version of the package, which is also that of its jar. Their one source is gradle.properties."""
+
+from importlib.metadata import version as _version_of
+
+version: str = _version_of("binshift")

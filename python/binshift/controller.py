@@ -1,0 +1,218 @@
+"""Attaching to a running query, and rescaling it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from binshift.errors import ConfigurationError, MigrationError, PlanError
+from binshift.jvm import call, handle_of
+from binshift.migration import Migration
+from binshift.plan import MigrationPlan
+from binshift.routing import RoutingTable
+from binshift.spark import require_classic
+from binshift.strategies import Batched, Strategy
+
+__all__ = ["Controller", "attach"]
+
+_log = logging.getLogger("binshift")
+
+#: A rescale without a strategy moves this share of the bins per step.
+_DEFAULT_STEPS = 8
+
+_HISTORY = pa.schema(
+    [
+        ("epoch", pa.int64()),
+        ("partitions", pa.int32()),
+        ("bins_moved", pa.int32()),
+        ("migration_id", pa.string()),
+        ("strategy", pa.string()),
+        ("step", pa.int32()),
+        ("steps", pa.int32()),
+        ("written_at", pa.timestamp("ms", tz="UTC")),
+    ]
+)
+
+
+def attach(query: StreamingQuery | str | UUID, spark: SparkSession | None = None) -> Controller:
+    """The controller of a running query.
+
+    Parameters
+    ----------
+    query : StreamingQuery or str or UUID
+        The query, or its name or id.
+    spark : SparkSession, optional
+        Session in which to look for a name or id.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no such query, or it does not use binshift's provider, or is of Spark Connect.
+    MigrationError
+        If the query has ended.
+    UnsupportedVersionError
+        If Spark is not 4.3.
+
+    Examples
+    --------
+    >>> controller = binshift.attach(query)  # doctest: +SKIP
+    >>> controller.rescale(8).wait()  # doctest: +SKIP
+    """
+    if isinstance(query, str | UUID):
+        query = _find(str(query), spark)
+    return Controller(query, handle_of(query))
+
+
+class Controller:
+    """Rescales one run of a query. Thread-safe; made by `attach`."""
+
+    def __init__(self, query: StreamingQuery, handle: Any) -> None:
+        self._query = query
+        self._handle = handle
+
+    @property
+    def query(self) -> StreamingQuery:
+        """The query that is controlled."""
+        return self._query
+
+    @property
+    def migration(self) -> Migration | None:
+        """The migration under way, also one that an earlier run of the query left; None if there is none."""
+        text = call(self._handle.currentMigration)
+        if text is None:
+            return None
+        data = json.loads(text)
+        return Migration(self, data["id"], MigrationPlan.from_json(json.dumps(data["plan"])))
+
+    def routing(self) -> RoutingTable:
+        """The routing table in force.
+
+        Raises
+        ------
+        MigrationError
+            If the query has not planned its first epoch, so that there is no table yet.
+        """
+        text = call(self._handle.routing)
+        if text is None:
+            raise MigrationError(
+                f"query {self._query.id} has not planned its first epoch, so it has no routing table yet; "
+                "feed it data first, for example with query.processAllAvailable()"
+            )
+        data = json.loads(text)
+        return RoutingTable(data["partitions"], tuple(data["assignment"]), data["epoch"])
+
+    def plan(
+        self,
+        partitions: int | None = None,
+        assignment: Sequence[int] | None = None,
+        strategy: Strategy | None = None,
+    ) -> MigrationPlan:
+        """A plan from the table in force to another one. Nothing happens yet.
+
+        Parameters
+        ----------
+        partitions : int, optional
+            Number of state partitions, 1 to bins. Alone, bins are spread evenly with the fewest moves;
+            with `assignment`, the partitions beyond its highest owner are left empty.
+        assignment : sequence of int, optional
+            Owner of each bin.
+        strategy : Strategy, optional
+            How to cut the moves into steps; by default in about eight.
+
+        Raises
+        ------
+        PlanError
+            If the target is impossible.
+        MigrationError
+            If the query has not planned its first epoch.
+        """
+        source = self.routing()
+        if assignment is not None:
+            owners = tuple(assignment)
+            n = partitions if partitions is not None else max(owners, default=0) + 1
+            target = RoutingTable(n, owners)
+        elif partitions is not None:
+            target = source.balanced(partitions)
+        else:
+            raise PlanError("there is no target; give partitions=... or assignment=...")
+        cut = strategy if strategy is not None else Batched(max(1, source.bins // _DEFAULT_STEPS))
+        return cut.plan(source, target)
+
+    def submit(self, plan: MigrationPlan, start_epoch: int | None = None) -> Migration:
+        """Starts a plan.
+
+        Its first step takes effect at the epoch after the next one that is planned, or at `start_epoch`
+        if that is later.
+
+        Raises
+        ------
+        PlanError
+            If the plan starts from another table than the one in force, or `start_epoch` has passed.
+        MigrationError
+            If another migration is under way, or the query has ended.
+        UnsupportedOperatorError
+            If an operator or a setting of the query does not allow it.
+        """
+        if start_epoch is not None and (
+            isinstance(start_epoch, bool) or not isinstance(start_epoch, int) or start_epoch < 0
+        ):
+            raise PlanError(f"start_epoch={start_epoch!r} is not an epoch; give an int from 0 on")
+        id_ = call(self._handle.submit, plan.to_json(), -1 if start_epoch is None else start_epoch)
+        _log.info(
+            "query %s: migration %s submitted, %d -> %d partitions, %d bins in %d steps",
+            self._query.id,
+            id_,
+            plan.source.partitions,
+            plan.target.partitions,
+            len(plan.moves),
+            len(plan.steps),
+        )
+        return Migration(self, id_, plan)
+
+    def rescale(self, partitions: int, strategy: Strategy | None = None) -> Migration:
+        """Plans and submits: the query goes to `partitions` state partitions. See `plan` and `submit`."""
+        return self.submit(self.plan(partitions, strategy=strategy))
+
+    def history(self) -> pa.Table:
+        """A row for each step that took effect, oldest first, as far back as the routing log goes.
+
+        Columns: epoch, partitions (from that epoch on), bins_moved, migration_id, strategy, step (from
+        1), steps (of the plan), written_at (when the step became durable, UTC).
+        """
+        rows = []
+        for entry in json.loads(call(self._handle.history)):
+            step = entry.get("step")
+            if step is not None:
+                rows.append(
+                    {
+                        "epoch": entry["epoch"],
+                        "partitions": entry["partitions"],
+                        "bins_moved": step["moves"],
+                        "migration_id": step["migration"],
+                        "strategy": step["strategy"],
+                        "step": step["index"] + 1,
+                        "steps": step["steps"],
+                        "written_at": entry["written_at_ms"],
+                    }
+                )
+        return pa.Table.from_pylist(rows, schema=_HISTORY)
+
+
+def _find(name_or_id: str, spark: SparkSession | None) -> StreamingQuery:
+    session = spark if spark is not None else SparkSession.getActiveSession()
+    if session is None:
+        raise ConfigurationError(f"there is no session to look for query {name_or_id!r} in; give spark=...")
+    require_classic(session)
+    active = session.streams.active
+    for query in active:
+        if name_or_id in (str(query.id), query.name):
+            return query
+    names = ", ".join(str(q.name or q.id) for q in active) or "none"
+    raise ConfigurationError(f"no active query has the name or id {name_or_id!r}; active are: {names}")

@@ -1,0 +1,68 @@
+"""The one place where Python meets the JVM: finds the gateway and translates its errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from py4j.java_gateway import JavaClass
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
+from pyspark.sql.streaming.query import StreamingQuery
+
+from binshift import errors
+from binshift._version import version
+from binshift.spark import require_classic, require_spark
+
+__all__ = ["call", "handle_of"]
+
+_EXCEPTION = "org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException"
+
+
+def handle_of(query: StreamingQuery) -> Any:
+    """The JVM's handle of `query`.
+
+    Raises
+    ------
+    ConfigurationError
+        If the query or its session does not use binshift, or uses another version of its jar.
+    UnsupportedVersionError
+        If Spark is of another version.
+    MigrationError
+        If the query has ended.
+    """
+    require_classic(query)
+    require_spark()
+    gateway = _gateway(query)
+    if (jar := call(gateway.version)) != version:
+        raise errors.ConfigurationError(
+            f"the session has the binshift jar {jar} and the Python package is {version}; make the session "
+            "with binshift.configure(builder), which adds the jar of this package"
+        )
+    return call(gateway.attach, query._jsq)
+
+
+def call(method: Any, *args: object) -> Any:
+    """Calls the JVM; a failure that binshift raised there is raised here as the error it names."""
+    try:
+        return method(*args)
+    except Py4JJavaError as error:
+        java = error.java_exception
+        if java.getClass().getName() != _EXCEPTION:
+            raise
+        kind = getattr(errors, java.kind(), errors.BinshiftError)
+        raise kind(java.detail()) from None
+
+
+def _gateway(query: StreamingQuery) -> Any:
+    context = SparkContext._active_spark_context
+    if context is None or context._jvm is None:
+        raise errors.ConfigurationError(
+            f"query {query.id} belongs to a SparkContext that was stopped; start it again"
+        )
+    gateway = context._jvm.org.apache.spark.sql.binshift.Gateway
+    if not isinstance(gateway, JavaClass):
+        raise errors.ConfigurationError(
+            "the binshift jar is not on the class path of this session; make the session with "
+            "binshift.configure(builder) before anything else starts Spark"
+        )
+    return gateway

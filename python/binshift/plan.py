@@ -1,0 +1,142 @@
+"""Migration plans: ordered steps that lead from one routing table to another."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from binshift.errors import PlanError
+from binshift.routing import Move, RoutingTable
+
+__all__ = ["MigrationPlan", "Step"]
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The moves that take effect at one epoch.
+
+    Parameters
+    ----------
+    moves : tuple of Move
+        What moves; no bin twice.
+    partitions : int
+        Number of state partitions from the step's epoch on.
+    """
+
+    moves: tuple[Move, ...]
+    partitions: int
+
+    def __post_init__(self) -> None:
+        bins = [m.bin for m in self.moves]
+        if len(set(bins)) != len(bins):
+            twice = next(b for b in bins if bins.count(b) > 1)
+            raise PlanError(f"bin {twice} moves twice in one step; give each bin one move a step")
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationPlan:
+    """A value: immutable, comparable, and nothing happens until it is submitted.
+
+    Parameters
+    ----------
+    source : RoutingTable
+        Table that the plan starts from; a plan is refused if another one is in force.
+    steps : tuple of Step
+        The steps in order; none if the target is the source.
+    strategy : str
+        Name of the strategy that cut the plan, for logs and the history.
+    gap : int
+        Epochs that stay idle between two steps.
+
+    Raises
+    ------
+    PlanError
+        If a step does not fit the table that the steps before it lead to.
+    """
+
+    source: RoutingTable
+    steps: tuple[Step, ...]
+    strategy: str
+    gap: int = 0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.gap, bool) or not isinstance(self.gap, int) or self.gap < 0:
+            raise PlanError(f"gap={self.gap!r} is not a number of epochs; give an int from 0 on")
+        self.tables()
+
+    @property
+    def target(self) -> RoutingTable:
+        """The table after the last step."""
+        return self.tables()[-1] if self.steps else self.source
+
+    @property
+    def moves(self) -> tuple[Move, ...]:
+        """All moves, in the order in which they take effect."""
+        return tuple(m for step in self.steps for m in step.moves)
+
+    def tables(self) -> tuple[RoutingTable, ...]:
+        """The table after each step."""
+        tables = []
+        table = self.source
+        for step in self.steps:
+            table = table.moved(step.moves, step.partitions)
+            tables.append(table)
+        return tuple(tables)
+
+    def to_json(self) -> str:
+        """The plan as JSON, for `from_json`."""
+        return json.dumps(
+            {
+                "format": _FORMAT,
+                "source": {
+                    "partitions": self.source.partitions,
+                    "assignment": self.source.assignment,
+                    "epoch": self.source.epoch,
+                },
+                "steps": [
+                    {"partitions": s.partitions, "moves": [[m.bin, m.source, m.target] for m in s.moves]}
+                    for s in self.steps
+                ],
+                "strategy": self.strategy,
+                "gap": self.gap,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> MigrationPlan:
+        """The plan that `to_json` wrote.
+
+        Raises
+        ------
+        PlanError
+            If `text` is no plan, is of another format, or does not fit together.
+        """
+        try:
+            data: dict[str, Any] = json.loads(text)
+            if data["format"] != _FORMAT:
+                raise PlanError(f"the plan has format {data['format']!r}; this binshift reads {_FORMAT}")
+            source = data["source"]
+            return cls(
+                source=RoutingTable(source["partitions"], tuple(source["assignment"]), source["epoch"]),
+                steps=tuple(Step(tuple(Move(*m) for m in s["moves"]), s["partitions"]) for s in data["steps"]),
+                strategy=data["strategy"],
+                gap=data["gap"],
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise PlanError(f"this is no migration plan ({error!r}); use what to_json() returned") from error
+
+    def __str__(self) -> str:
+        source, target = self.source, self.target
+        return (
+            f"MigrationPlan: {source.partitions} -> {target.partitions} partitions, {self.strategy}\n"
+            f"  steps: {len(self.steps)}, {self.gap} idle epochs between two\n"
+            f"  bins to move: {len(self.moves)} of {source.bins} ({len(self.moves) / source.bins:.0%})\n"
+            f"  most bins in one step: {max((len(s.moves) for s in self.steps), default=0)}"
+        )
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"

@@ -1,0 +1,162 @@
+"""Which partition owns which bin."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from binshift.errors import PlanError
+
+__all__ = ["MAX_BINS", "Move", "RoutingTable"]
+
+#: Number of distinct bins that the two-byte prefix of a stored key can tell apart.
+MAX_BINS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Move:
+    """One bin that goes from one partition to another.
+
+    Parameters
+    ----------
+    bin : int
+        The bin that moves.
+    source, target : int
+        The partition that owns it before and after.
+    """
+
+    bin: int
+    source: int
+    target: int
+
+    def __post_init__(self) -> None:
+        if self.source == self.target:
+            raise PlanError(f"bin {self.bin} moves from partition {self.source} to itself; leave it out")
+        if min(self.bin, self.source, self.target) < 0:
+            raise PlanError(f"{self} has a negative number; bins and partitions count from 0")
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingTable:
+    """The map from bin to partition; one for all stateful operators of a query.
+
+    *Invariant:* each bin has exactly one owner, and it is one of the partitions.
+
+    Parameters
+    ----------
+    partitions : int
+        Number of state partitions. A partition may own no bin.
+    assignment : tuple of int
+        Owner of each bin, indexed by bin.
+    epoch : int, optional
+        Epoch (batch id) from which on the table is in force. Two tables that route alike are equal
+        whatever their epochs.
+
+    Raises
+    ------
+    PlanError
+        If an owner is not one of the partitions, or a number is out of range.
+    """
+
+    partitions: int
+    assignment: tuple[int, ...]
+    epoch: int = field(default=0, compare=False)
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.assignment) <= MAX_BINS:
+            raise PlanError(f"a table of {len(self.assignment)} bins is impossible; use 1 to {MAX_BINS}")
+        require_partitions(self.partitions, self.bins)
+        for bin_, owner in enumerate(self.assignment):
+            if not (_is_int(owner) and 0 <= owner < self.partitions):
+                raise PlanError(
+                    f"bin {bin_} is assigned to partition {owner!r}; partitions are 0 to {self.partitions - 1}"
+                )
+
+    @property
+    def bins(self) -> int:
+        """Number of bins."""
+        return len(self.assignment)
+
+    def bins_of(self, partition: int) -> tuple[int, ...]:
+        """The bins that `partition` owns, ascending."""
+        return tuple(b for b, owner in enumerate(self.assignment) if owner == partition)
+
+    def sizes(self) -> tuple[int, ...]:
+        """Number of bins of each partition, indexed by partition."""
+        count = Counter(self.assignment)
+        return tuple(count[p] for p in range(self.partitions))
+
+    def moves_to(self, target: RoutingTable) -> tuple[Move, ...]:
+        """The moves that lead from this table to `target`, ascending by bin.
+
+        Raises
+        ------
+        PlanError
+            If `target` has another number of bins, which is fixed for a checkpoint.
+        """
+        if target.bins != self.bins:
+            raise PlanError(
+                f"the target has {target.bins} bins and the table in force {self.bins}; the number of "
+                f"bins is fixed for a checkpoint, so give an owner for each of the {self.bins}"
+            )
+        pairs = zip(self.assignment, target.assignment, strict=True)
+        return tuple(Move(b, old, new) for b, (old, new) in enumerate(pairs) if old != new)
+
+    def moved(self, moves: tuple[Move, ...], partitions: int) -> RoutingTable:
+        """The table after `moves`, with `partitions` partitions.
+
+        Raises
+        ------
+        PlanError
+            If a move does not start at the bin's owner, or an owner would not be a partition.
+        """
+        assignment = list(self.assignment)
+        for m in moves:
+            if m.bin >= self.bins:
+                raise PlanError(f"bin {m.bin} does not exist; bins are 0 to {self.bins - 1}")
+            if assignment[m.bin] != m.source:
+                raise PlanError(f"bin {m.bin} belongs to partition {assignment[m.bin]}, not to {m.source}")
+            assignment[m.bin] = m.target
+        return RoutingTable(partitions, tuple(assignment), self.epoch)
+
+    def balanced(self, partitions: int) -> RoutingTable:
+        """The table with `partitions` partitions of equal size (within one bin) and the fewest moves.
+
+        As in Meces (ATC 2022), only the bins that have to move do: each partition keeps what it owns
+        up to its quota.
+
+        Raises
+        ------
+        PlanError
+            If `partitions` is not a whole number from 1 to the number of bins.
+        """
+        require_partitions(partitions, self.bins)
+        sizes = self.sizes()[:partitions] + (0,) * (partitions - self.partitions)
+        quota, larger = divmod(self.bins, partitions)
+        by_size = sorted(range(partitions), key=lambda p: (-sizes[p], p))
+        room = {p: quota + (rank < larger) for rank, p in enumerate(by_size)}
+        assignment = [-1] * self.bins
+        for bin_, owner in enumerate(self.assignment):
+            if room.get(owner, 0) > 0:
+                room[owner] -= 1
+                assignment[bin_] = owner
+        # Partitions with room take turns, so that a new partition is fed by all and not by one.
+        receivers = sorted((turn, p) for p, left in room.items() for turn in range(left))
+        homeless = (b for b, owner in enumerate(assignment) if owner < 0)
+        for bin_, (_, receiver) in zip(homeless, receivers, strict=True):
+            assignment[bin_] = receiver
+        return RoutingTable(partitions, tuple(assignment), self.epoch)
+
+
+def require_partitions(partitions: object, bins: int) -> None:
+    """Refuses a number of partitions that is not a whole number from 1 to `bins`."""
+    if not _is_int(partitions):
+        raise PlanError(f"{partitions!r} partitions is not a whole number; give an int from 1 to {bins}")
+    if not 1 <= partitions <= bins:  # type: ignore[operator]
+        raise PlanError(
+            f"{partitions} partitions are impossible with {bins} bins; give a number from 1 to {bins}"
+        )
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

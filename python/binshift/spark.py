@@ -1,0 +1,140 @@
+"""Setting up a Spark session for binshift."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyspark
+from pyspark import SparkContext
+
+from binshift._version import version
+from binshift.errors import ConfigurationError, UnsupportedVersionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["configure", "jar_path"]
+
+PROVIDER = "binshift.StateStoreProvider"
+PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass"
+CHANGELOG_KEY = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+BINS_KEY = "spark.sql.streaming.stateStore.binshift.bins"
+JARS_KEY = "spark.jars"
+
+#: More bins than partitions that anyone asks for, and room for rounding up to a multiple.
+MAX_REQUESTED_BINS = 32768
+_SUPPORTED_SPARK = "4.3."
+
+
+def configure(builder: SparkSession.Builder, bins: int | None = None) -> SparkSession.Builder:
+    """Sets up a session whose streaming queries can be rescaled.
+
+    Adds the jar of this package to `spark.jars`, selects the state-store provider and turns on
+    changelog checkpointing, unless that was set already.
+
+    Parameters
+    ----------
+    builder : SparkSession.Builder
+        Builder of a classic (not a Connect) session.
+    bins : int, optional
+        Number of bins of new checkpoints, 1 to 32768; rounded up to a multiple of the first batch's
+        partitions. The default is 1024. An existing checkpoint keeps its own number.
+
+    Returns
+    -------
+    SparkSession.Builder
+        The same builder.
+
+    Raises
+    ------
+    ConfigurationError
+        If `bins` is out of range, the jar is missing, the builder is for Spark Connect, or Spark runs
+        already without the jar.
+    UnsupportedVersionError
+        If pyspark is not 4.3.
+
+    Examples
+    --------
+    >>> spark = binshift.configure(SparkSession.builder, bins=1024).getOrCreate()  # doctest: +SKIP
+    """
+    require_spark()
+    options: dict[str, str] = getattr(builder, "_options", {})
+    if "spark.remote" in options or os.environ.get("SPARK_REMOTE") or _is_connect(builder):
+        raise ConfigurationError(
+            "the builder makes a Spark Connect session, in which the driver's JVM cannot be reached; "
+            "use a classic session (without spark.remote or SPARK_REMOTE)"
+        )
+    if bins is not None:
+        if isinstance(bins, bool) or not isinstance(bins, int) or not 1 <= bins <= MAX_REQUESTED_BINS:
+            raise ConfigurationError(
+                f"bins={bins!r} is impossible; give a whole number from 1 to {MAX_REQUESTED_BINS}"
+            )
+        builder = builder.config(BINS_KEY, str(bins))
+    jar = str(jar_path())
+    _require_jar_in_running_spark(jar)
+    present = {**_spark_defaults(), **options}
+    jars = [j.strip() for j in present.get(JARS_KEY, "").split(",") if j.strip()]
+    if jar not in jars:
+        jars.append(jar)
+    builder = builder.config(JARS_KEY, ",".join(jars)).config(PROVIDER_KEY, PROVIDER)
+    if CHANGELOG_KEY not in present:
+        builder = builder.config(CHANGELOG_KEY, "true")
+    return builder
+
+
+def jar_path() -> Path:
+    """The jar that this package carries.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is missing, as in a source tree that was not built.
+    """
+    jar = Path(__file__).parent / "jars" / f"binshift-spark4.3_2.13-{version}.jar"
+    if not jar.is_file():
+        raise ConfigurationError(f"{jar} is missing; run 'make jar' in a source tree, or install the wheel")
+    return jar
+
+
+def require_spark(installed: str = pyspark.__version__) -> None:
+    """Refuses a pyspark that this package was not made for."""
+    if not installed.startswith(_SUPPORTED_SPARK):
+        raise UnsupportedVersionError(
+            f"binshift {version} works with pyspark {_SUPPORTED_SPARK}x, not with {installed}; "
+            f"pip install 'pyspark=={_SUPPORTED_SPARK}*'"
+        )
+
+
+def require_classic(thing: object) -> None:
+    """Refuses a session or query of Spark Connect."""
+    if _is_connect(thing):
+        raise ConfigurationError(
+            f"{type(thing).__name__} is of Spark Connect, in which the driver's JVM cannot be reached; "
+            "use a classic session on the driver"
+        )
+
+
+def _is_connect(thing: object) -> bool:
+    return type(thing).__module__.startswith("pyspark.sql.connect")
+
+
+def _require_jar_in_running_spark(jar: str) -> None:
+    context = SparkContext._active_spark_context
+    if context is not None and jar not in (context.getConf().get(JARS_KEY) or "").split(","):
+        raise ConfigurationError(
+            f"Spark runs already, without {jar}; call binshift.configure(builder) before the first "
+            "session is made, or stop Spark first"
+        )
+
+
+def _spark_defaults() -> dict[str, str]:
+    """What spark-defaults.conf sets, which an option of the builder would override."""
+    home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
+    file = Path(os.environ.get("SPARK_CONF_DIR") or Path(home) / "conf") / "spark-defaults.conf"
+    if not file.is_file():
+        return {}
+    lines = (line.strip() for line in file.read_text().splitlines())
+    pairs = (line.replace("=", " ", 1).split(None, 1) for line in lines if line and line[0] != "#")
+    return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}

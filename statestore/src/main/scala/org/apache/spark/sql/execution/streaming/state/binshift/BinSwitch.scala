@@ -1,0 +1,31 @@
+package org.apache.spark.sql.execution.streaming.state.binshift
+
+/**
+ * What changes for one partition at one epoch.
+ *
+ * @param arriving  bins to adopt, by the partition that owned them at the epoch before
+ * @param leaving   bins to release, ascending
+ * @param isNew     whether the partition did not exist at the epoch before: whatever files its
+ *                  directory holds are from an earlier life and must not be read
+ */
+private[binshift] final case class BinSwitch(
+    arriving: Map[Int, Seq[Int]],
+    leaving: Seq[Int],
+    isNew: Boolean) {
+
+  def binsAdopted: Int = arriving.valuesIterator.map(_.size).sum
+
+  def isEmpty: Boolean = arriving.isEmpty && leaving.isEmpty && !isNew
+}
+
+private[binshift] object BinSwitch {
+  def between(before: RoutingTable, now: RoutingTable, partition: Int): BinSwitch = {
+    require(before.bins == now.bins,
+      s"the number of bins changed from ${before.bins} to ${now.bins}; it is fixed for a checkpoint")
+    val changed = (0 until now.bins).filter(b => before.owner(b) != now.owner(b))
+    BinSwitch(
+      arriving = changed.filter(now.owner(_) == partition).groupBy(before.owner),
+      leaving = changed.filter(before.owner(_) == partition),
+      isNew = partition >= before.partitions)
+  }
+}

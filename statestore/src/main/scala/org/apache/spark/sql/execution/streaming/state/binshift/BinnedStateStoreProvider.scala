@@ -1,0 +1,114 @@
+package org.apache.spark.sql.execution.streaming.state.binshift
+
+import java.io.File
+
+import org.apache.hadoop.conf.Configuration
+
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.types.StructType
+
+/**
+ * Spark's RocksDB provider, with binned storage for the operators that can migrate.
+ *
+ * Which storage an operator has is written in the checkpoint's [[Layout]], which the driver creates
+ * while it plans the first batch; operators that are not binned there get Spark's RocksDB unchanged.
+ *
+ * Relies on Spark: `init` creates the database through the protected `createRocksDB`;
+ * `upgradeReadStoreToWriteStore` accepts only its own store class, so a wrapped read store is
+ * unwrapped first. Constructed without arguments on the driver, just to ask for metrics, and by
+ * readers of state; hence nothing happens before `init`, and nothing is written by `init`.
+ */
+class BinnedStateStoreProvider extends RocksDBStateStoreProvider {
+
+  /** Set before `super.init`, which calls `createRocksDB`; `None` means Spark's storage. */
+  private var storage: Option[BinnedStorage] = None
+
+  override def init(
+      stateStoreId: StateStoreId,
+      keySchema: StructType,
+      valueSchema: StructType,
+      keyStateEncoderSpec: KeyStateEncoderSpec,
+      useColumnFamilies: Boolean,
+      storeConf: StateStoreConf,
+      hadoopConf: Configuration,
+      useMultipleValuesPerKey: Boolean,
+      stateSchemaProvider: Option[StateSchemaProvider]): Unit = {
+    val runId = StateStoreProvider.getRunId(hadoopConf)
+    val root = stateStoreId.checkpointRootLocation
+    val layout = Layout.read(ControlDir.ofStateRoot(root, hadoopConf)).getOrElse(
+      throw BinshiftException.configuration(
+        s"$root belongs to no checkpoint of binshift (there is no binshift/layout.json next to it); " +
+          "start the query with a new checkpoint, or with the provider that wrote this one"))
+    if (layout.operators.get(stateStoreId.operatorId).exists(_.storage == Storage.Binned)) {
+      val isRouted = storeConf.sqlConfs.get(BinshiftConf.RoutedRun).contains(runId)
+      storage = Some(new BinnedStorage(
+        routing = Option.when(isRouted)(EpochRouting.forRun(runId, root, hadoopConf)),
+        binOf = new KeyBins(keySchema, layout.bins),
+        changeFeed = new BinnedChangeFeed(stateStoreId, keySchema, valueSchema, keyStateEncoderSpec,
+          storeConf, hadoopConf, stateSchemaProvider)))
+    }
+    super.init(stateStoreId, keySchema, valueSchema, keyStateEncoderSpec, useColumnFamilies, storeConf,
+      hadoopConf, useMultipleValuesPerKey, stateSchemaProvider)
+  }
+
+  override protected def createRocksDB(
+      dfsRootDir: String,
+      conf: RocksDBConf,
+      localRootDir: File,
+      hadoopConf: Configuration,
+      loggingId: String,
+      useColumnFamilies: Boolean,
+      enableStateStoreCheckpointIds: Boolean,
+      partitionId: Int,
+      eventForwarder: Option[RocksDBEventForwarder],
+      uniqueId: Option[String]): RocksDB = storage match {
+    case Some(s) => new BinnedRocksDB(stateStoreId, s.routing, dfsRootDir, conf, localRootDir,
+      hadoopConf, loggingId, useColumnFamilies, enableStateStoreCheckpointIds, partitionId,
+      eventForwarder, uniqueId)
+    case None => super.createRocksDB(dfsRootDir, conf, localRootDir, hadoopConf, loggingId,
+      useColumnFamilies, enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
+  }
+
+  override def getStore(
+      version: Long, uniqueId: Option[String], forceSnapshotOnCommit: Boolean, loadEmpty: Boolean)
+      : StateStore = wrap(super.getStore(version, uniqueId, forceSnapshotOnCommit, loadEmpty))
+
+  override def getReadStore(version: Long, uniqueId: Option[String]): StateStore =
+    wrap(super.getReadStore(version, uniqueId))
+
+  override def upgradeReadStoreToWriteStore(
+      readStore: ReadStateStore, version: Long, uniqueId: Option[String], forceSnapshotOnCommit: Boolean)
+      : StateStore = readStore match {
+    case binned: BinnedStateStore if binned.provider ne this =>
+      // Spark's rule: a read store is upgraded by the provider that made it, should maintenance have
+      // replaced that provider in between.
+      binned.provider.upgradeReadStoreToWriteStore(readStore, version, uniqueId, forceSnapshotOnCommit)
+    case binned: BinnedStateStore =>
+      wrap(super.upgradeReadStoreToWriteStore(
+        binned.delegate, version, uniqueId, forceSnapshotOnCommit))
+    case other => super.upgradeReadStoreToWriteStore(other, version, uniqueId, forceSnapshotOnCommit)
+  }
+
+  override def getStateStoreChangeDataReader(
+      startVersion: Long,
+      endVersion: Long,
+      colFamilyNameOpt: Option[String],
+      endVersionStateStoreCkptId: Option[String]): StateStoreChangeDataReader = storage match {
+    case Some(s) => s.changeFeed.reader(rocksDB, startVersion, endVersion, endVersionStateStoreCkptId)
+    case None => super.getStateStoreChangeDataReader(
+      startVersion, endVersion, colFamilyNameOpt, endVersionStateStoreCkptId)
+  }
+
+  override def supportedCustomMetrics: Seq[StateStoreCustomMetric] =
+    super.supportedCustomMetrics ++ BinMetrics.All
+
+  private def wrap(store: StateStore): StateStore = (storage, store, rocksDB) match {
+    case (Some(s), rocks: RocksDBStateStoreProvider#RocksDBStateStore, db: BinnedRocksDB) =>
+      new BinnedStateStore(rocks, this, db, s.binOf)
+    case _ => store
+  }
+}
+
+/** What a provider of binned storage holds beside Spark's own fields. */
+private final class BinnedStorage(
+    val routing: Option[EpochRouting], val binOf: KeyBins, val changeFeed: BinnedChangeFeed)

@@ -1,0 +1,24 @@
+package org.apache.spark.sql.execution.streaming.state.binshift
+
+/** Configuration keys. Spark passes all that start with `Prefix` on to state-store providers. */
+private[sql] object BinshiftConf {
+  val Prefix = "spark.sql.streaming.stateStore.binshift."
+
+  /** Number of bins of a new checkpoint; an existing checkpoint keeps its own. */
+  val Bins: String = Prefix + "bins"
+  val DefaultBins = 1024
+
+  /** Routing-log entries that are kept, beyond those that recovery needs, for the history. */
+  val RoutingEntriesToRetain: String = Prefix + "routing.minEntriesToRetain"
+  val DefaultRoutingEntriesToRetain = 256
+
+  /**
+   * Set by the routing rule in the session of the running query, to the query's run id. A store that
+   * finds its own run id here belongs to a routed query; any other store only reads (the `statestore`
+   * data source, a session without the extension).
+   */
+  val RoutedRun: String = Prefix + "internal.routedRun"
+
+  /** Local property of a batch's jobs: which routing-log entries are in force (see EpochRouting). */
+  val RoutingHint = "binshift.routing"
+}

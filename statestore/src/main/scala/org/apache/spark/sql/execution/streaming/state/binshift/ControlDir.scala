@@ -1,0 +1,79 @@
+package org.apache.spark.sql.execution.streaming.state.binshift
+
+import java.io.FileNotFoundException
+import java.nio.charset.StandardCharsets.UTF_8
+
+import scala.util.Try
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.{FileStatus, Path}
+import org.json4s.JValue
+import org.json4s.jackson.JsonMethods.{compact, parse, render}
+
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+
+/**
+ * binshift's own directory in a query's checkpoint.
+ *
+ * {{{
+ *   <checkpoint>/binshift/layout.json       fixed facts of the checkpoint      (Layout)
+ *                         plan.json         the migration in progress, if any
+ *                         routing/<epoch>   routing table from that epoch on   (RoutingLog)
+ * }}}
+ *
+ * Every file is written in one atomic step, by the driver's stream thread or under the router's lock;
+ * executors and other processes only read. Relies on Spark: `CheckpointFileManager.createAtomic`
+ * makes a file visible as a whole or not at all.
+ */
+private[sql] final class ControlDir(val path: Path, hadoopConf: Configuration) {
+  private lazy val fm = CheckpointFileManager.create(path, hadoopConf)
+
+  def read(name: String): Option[JValue] = {
+    val file = new Path(path, name)
+    val text = try {
+      val in = fm.open(file)
+      try Some(new String(in.readAllBytes(), UTF_8)) finally in.close()
+    } catch {
+      case _: FileNotFoundException => None
+    }
+    text.map { t =>
+      try parse(t) catch {
+        case e: Exception => throw BinshiftException.configuration(
+          s"$file is damaged (${e.getMessage}); restore it from a copy of the checkpoint", e)
+      }
+    }
+  }
+
+  def write(name: String, json: JValue): Unit = {
+    val file = new Path(path, name)
+    fm.mkdirs(file.getParent)
+    val out = fm.createAtomic(file, overwriteIfPossible = true)
+    try {
+      out.write(compact(render(json)).getBytes(UTF_8))
+      out.close()
+    } catch {
+      case e: Throwable =>
+        out.cancel()
+        throw e
+    }
+  }
+
+  def delete(name: String): Unit = fm.delete(new Path(path, name))
+
+  /** The files of `dir` whose names are numbers, ascending. Temporary files have other names. */
+  def numbers(dir: String): Seq[Long] = {
+    val files =
+      try fm.list(new Path(path, dir)) catch { case _: FileNotFoundException => Array.empty[FileStatus] }
+    files.iterator.flatMap(f => Try(f.getPath.getName.toLong).toOption).toSeq.sorted
+  }
+}
+
+private[sql] object ControlDir {
+  /** @param checkpointRoot the directory that holds `offsets`, `commits` and `state` */
+  def of(checkpointRoot: Path, hadoopConf: Configuration): ControlDir =
+    new ControlDir(new Path(checkpointRoot, "binshift"), hadoopConf)
+
+  /** @param stateRoot the `state` directory that Spark hands to stores and stateful operators */
+  def ofStateRoot(stateRoot: String, hadoopConf: Configuration): ControlDir =
+    of(new Path(stateRoot).getParent, hadoopConf)
+}
