@@ -1,0 +1,58 @@
+package org.apache.spark.sql.binshift
+
+import java.util.concurrent.atomic.AtomicBoolean
+
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
+import org.apache.spark.sql.catalyst.rules.Rule
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+import org.apache.spark.sql.execution.streaming.state.binshift.{ControlDir, RoutingLog}
+import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.sql.streaming.StreamingQueryListener
+import org.apache.spark.sql.streaming.StreamingQueryListener._
+
+/**
+ * Lets a query start again whose last run ended in the middle of an epoch at which the number of
+ * partitions changes.
+ *
+ * Spark takes such an epoch for an offline repartition that was cut short, and refuses to start. Where
+ * the routing log has an entry for the epoch, with the partitions that were logged, it is a step of a
+ * migration, and running it again is exactly right. The check is turned off for that one query only.
+ *
+ * Relies on Spark: `onQueryStarted` is called on the stream's thread before the offset log is looked
+ * at, when the query is among the active ones already.
+ */
+private[binshift] final class QueryStarts(session: SparkSession) extends StreamingQueryListener {
+  override def onQueryStarted(event: QueryStartedEvent): Unit =
+    Option(session.sharedState.activeStreamingQueries.get(event.id)).filter(_.runId == event.runId)
+      .filter(endedInSwitch).foreach { query =>
+        query.sparkSessionForStream.conf.set(
+          SQLConf.STREAMING_CHECK_UNFINISHED_REPARTITION_ON_RESTART.key, "false")
+      }
+
+  private def endedInSwitch(query: StreamExecution): Boolean = {
+    val dir = ControlDir.of(new Path(query.resolvedCheckpointRoot), session.sessionState.newHadoopConf())
+    SparkInternals.lastLogged(query).exists { logged =>
+      logged.providerClass.exists(SparkInternals.isBinshiftProvider) &&
+        new RoutingLog(dir).read(logged.epoch).exists(e => logged.partitions.contains(e.table.partitions))
+    }
+  }
+
+  override def onQueryProgress(event: QueryProgressEvent): Unit = ()
+  override def onQueryTerminated(event: QueryTerminatedEvent): Unit = ()
+}
+
+/**
+ * Registers [[QueryStarts]] in a session, the first time that the session analyses a plan: an
+ * extension has no other hook that runs once a session is usable and before it can start a query.
+ */
+private[binshift] final case class RegisterQueryStarts(session: SparkSession) extends Rule[LogicalPlan] {
+  private val registered = new AtomicBoolean(false)
+
+  override def apply(plan: LogicalPlan): LogicalPlan = {
+    if (registered.compareAndSet(false, true)) session.streams.addListener(new QueryStarts(session))
+    plan
+  }
+}

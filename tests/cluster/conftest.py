@@ -1,0 +1,92 @@
+"""Runs drivers in processes of their own, which may die."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="session")
+def halting_jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file manager that halts the JVM, compiled with the Scala compiler that pyspark carries."""
+    jars = f"{Path(pyspark.__file__).parent}/jars/*"
+    jar = tmp_path_factory.mktemp("jvm") / "halting.jar"
+    source = HERE.parent / "jvm" / "HaltingCheckpointFileManager.scala"
+    command = ["java", "-Xss8m", "-cp", jars, "scala.tools.nsc.Main", "-classpath", jars, "-d", str(jar)]
+    subprocess.run([*command, str(source)], check=True, capture_output=True, text=True)
+    return jar
+
+
+@pytest.fixture
+def drive(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs `driver.py` on a directory of the test, to its end or its death."""
+
+    def run(*args: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(HERE / "driver.py"), str(tmp_path / "run"), *args]
+        (tmp_path / "run").mkdir(exist_ok=True)
+        return subprocess.run(
+            command, env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=240, check=False
+        )
+
+    return run
+
+
+@pytest.fixture
+def check(tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Compares what the drivers reported with counts made in Python, without Spark."""
+
+    def verify(partitions: int, last: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+        root = tmp_path / "run"
+        assert last.returncode == 0, last.stderr[-4000:]
+        report = json.loads((root / "report.json").read_text())
+        state = expected_state(root / "input")
+        assert {tuple(r) for r in report["state"]} == state
+        assert report["partitions"] == partitions
+        assert report["metadata"] == [partitions]
+        assert report["numRowsTotal"] == len(state)
+        assert outputs_of(root / "outputs") == expected_outputs(root / "input")
+        return report
+
+    return verify
+
+
+def expected_state(folder: Path) -> set[tuple[str, int, int]]:
+    counts: dict[str, tuple[int, int]] = {}
+    for batch in inputs_of(folder):
+        count(batch, counts)
+    return {(k, n, total) for k, (n, total) in counts.items()}
+
+
+def expected_outputs(folder: Path) -> dict[int, list[list[Any]]]:
+    """Update mode: the keys of each epoch with their counts so far."""
+    counts: dict[str, tuple[int, int]] = {}
+    outputs = {}
+    for epoch, batch in enumerate(inputs_of(folder)):
+        count(batch, counts)
+        outputs[epoch] = sorted([k, *counts[k]] for k in {r["k"] for r in batch})
+    return outputs
+
+
+def count(batch: list[dict[str, Any]], counts: dict[str, tuple[int, int]]) -> None:
+    for row in batch:
+        n, total = counts.get(row["k"], (0, 0))
+        counts[row["k"]] = (n + 1, total + row["v"])
+
+
+def inputs_of(folder: Path) -> list[list[dict[str, Any]]]:
+    files = sorted(folder.glob("*.json"))
+    return [[json.loads(line) for line in f.read_text().splitlines()] for f in files]
+
+
+def outputs_of(folder: Path) -> dict[int, list[list[Any]]]:
+    return {int(f.stem): sorted(json.loads(f.read_text())) for f in folder.glob("*.json")}

@@ -1,0 +1,124 @@
+"""One driver process: counts rows by key over `--epochs` files, rescales on the way, reports at the end.
+
+Run again after it died, it feeds only what it has not fed, as a source that keeps its data would, and
+submits a rescale only if the one it wanted was never accepted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from harness import StreamRun, rows, session  # noqa: E402
+from pyspark.sql import DataFrame  # noqa: E402
+from pyspark.sql import functions as F  # noqa: E402
+
+import binshift  # noqa: E402
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("root", type=Path)
+    parser.add_argument("--master", default="local[2,3]")
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--rescale", action="append", default=[], metavar="EPOCH:PARTITIONS:BINS_PER_STEP")
+    parser.add_argument("--fault", choices=["fail-task", "kill-executor"])
+    parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
+    args = parser.parse_args()
+    conf = dict(c.split("=", 1) for c in args.conf)
+    spark = session(args.master, **conf)
+    run = StreamRun(spark, args.root, counter(args.root, args.fault))
+    run.outputs = Outputs(args.root / "outputs")
+    run.start()
+    run.query.processAllAvailable()
+    wanted = {int(e): (int(n), int(k)) for e, n, k in (r.split(":") for r in args.rescale)}
+    partitions_seen = []
+    for epoch in range(args.epochs):
+        if epoch >= len(list(run.input.glob("*.json"))):
+            run.run(epoch)
+        if epoch in wanted:
+            submit_once(run, args.root / f"submitted-{epoch}", *wanted[epoch])
+            arm(run, args.root, args.fault)
+        partitions_seen.append(run.attach().routing().partitions)
+    while (migration := run.attach().migration) is not None:
+        run.feed([])
+        run.query.processAllAvailable()
+        migration.status  # noqa: B018 - notices that it is over
+    report = {
+        "state": [[*key, *value] for key, value in run.state()],
+        "partitions": run.attach().routing().partitions,
+        "partitions_seen": partitions_seen,
+        "history": [r["bins_moved"] for r in run.attach().history().to_pylist()],
+        "numRowsTotal": run.query.lastProgress.stateOperators[0].numRowsTotal,
+        "metadata": [m.numPartitions for m in run.metadata()],
+    }
+    (args.root / "report.json").write_text(json.dumps(report))
+    run.stop()
+    spark.stop()
+
+
+class Outputs(dict[int, Any]):
+    """A sink that survives the process: the newest output of each epoch, one file each."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+        folder.mkdir(exist_ok=True)
+
+    def __setitem__(self, epoch: int, output: Any) -> None:
+        temporary = self.folder / "next"
+        temporary.write_text(json.dumps(output))
+        os.replace(temporary, self.folder / f"{epoch}.json")
+
+
+def submit_once(run: StreamRun, marker: Path, partitions: int, bins_per_step: int) -> None:
+    controller = run.attach()
+    if marker.exists() or controller.migration is not None or controller.history().num_rows > 0:
+        return
+    controller.rescale(partitions, binshift.Batched(bins_per_step))
+    marker.touch()
+
+
+def arm(run: StreamRun, root: Path, fault: str | None) -> None:
+    """Feeds the epoch that prepares the switch, then lays the fault in wait for the switch itself."""
+    if fault is not None and not (root / "fault.done").exists():
+        run.run(len(list(run.input.glob("*.json"))))
+        (root / "fault").touch()
+
+
+def counter(root: Path, fault: str | None) -> Any:
+    def build(df: DataFrame) -> DataFrame:
+        counts = df.groupBy("k").agg(F.count("*").alias("n"), F.sum("v").alias("total"))
+        if fault is None:
+            return counts
+        trip = F.udf(make_trap(str(root), fault), "long")
+        return counts.select("k", trip("n").alias("n"), "total")
+
+    return build
+
+
+def make_trap(root: str, fault: str) -> Any:
+    def trap(n: int) -> int:
+        try:
+            os.rename(f"{root}/fault", f"{root}/fault.done")
+        except FileNotFoundError:
+            return n
+        if fault == "fail-task":
+            raise RuntimeError("this attempt fails on purpose")
+        # The Python worker is a child of a daemon, which is a child of the executor's JVM.
+        daemon = Path(f"/proc/{os.getppid()}/stat").read_text()
+        os.kill(int(daemon.rsplit(")", 1)[1].split()[1]), signal.SIGKILL)
+        return n
+
+    return trap
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""The driver dies at every instant of a migration; started again, it goes on with exact results."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+# The rescale is submitted after epoch 1. Epoch 2 prepares the first step, which takes effect at epoch 3.
+INSTANTS = [
+    "after:/binshift/plan.json",
+    "before:/binshift/routing/3",
+    "after:/binshift/routing/3",
+    "before:/offsets/3",
+    "after:/offsets/3",
+    "after:/state/0/3/4.zip",
+    "before:/state/0/0/4.changelog",
+    "before:/commits/3",
+    "after:/commits/3",
+]
+
+
+@pytest.mark.parametrize("instant", INSTANTS)
+def test_a_driver_that_dies_goes_on_exactly_once(drive, check, halting_jar, instant):
+    arguments = [
+        "--rescale=1:5:24",
+        "--epochs=5",
+        "--conf=spark.sql.streaming.checkpointFileManagerClass=binshift.tests.HaltingCheckpointFileManager",
+        f"--conf=spark.jars={halting_jar}",
+    ]
+    died = drive(*arguments, env={"BINSHIFT_HALT": instant})
+    assert died.returncode != 0, f"nothing happened at {instant}: {died.stdout[-2000:]}"
+    report = check(partitions=5, last=drive(*arguments))
+    assert sum(report["history"]) >= 38
+
+
+def test_a_driver_killed_from_outside_while_it_migrates_goes_on_exactly_once(drive, check, tmp_path):
+    root = tmp_path / "run"
+    root.mkdir()
+    arguments = ["--rescale=1:5:8", "--epochs=8"]
+    driver = Path(__file__).parent / "driver.py"
+    process = subprocess.Popen(
+        [sys.executable, str(driver), str(root), *arguments],
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 120
+    while not (root / "checkpoint/offsets/4").exists():
+        assert process.poll() is None, "the driver ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    check(partitions=5, last=drive(*arguments))

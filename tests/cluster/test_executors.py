@@ -1,0 +1,25 @@
+"""Several executors, each a JVM of its own, and what may happen to them at a switch."""
+
+import pytest
+
+CLUSTER = "--master=local-cluster[3,1,1024]"
+
+
+def test_a_query_on_several_executors_grows_and_shrinks(drive, check):
+    finished = drive(CLUSTER, "--rescale=1:6:64", "--epochs=6")
+    report = check(partitions=6, last=finished)
+    assert report["partitions_seen"][0] == 2
+    assert report["partitions_seen"][-1] == 6
+
+
+@pytest.mark.parametrize("fault", ["fail-task", "kill-executor"])
+def test_a_fault_at_the_switch_epoch_leaves_exact_results(drive, check, tmp_path, fault):
+    finished = drive(CLUSTER, "--rescale=1:6:64", "--epochs=6", f"--fault={fault}")
+    check(partitions=6, last=finished)
+    assert (tmp_path / "run/fault.done").exists()
+
+
+def test_a_task_that_fails_at_a_shrinking_switch_is_retried(drive, check, tmp_path):
+    finished = drive("--rescale=1:1:64", "--epochs=5", "--fault=fail-task")
+    check(partitions=1, last=finished)
+    assert (tmp_path / "run/fault.done").exists()

@@ -1,0 +1,137 @@
+"""Runs one streaming query over files that the test writes, epoch by epoch, and keeps what came out."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+import binshift
+from binshift.spark import CHANGELOG_KEY, PROVIDER, PROVIDER_KEY
+
+STOCK = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+SCHEMA = "k string, v long, t timestamp"
+Row = tuple[Any, ...]
+
+
+def session(master: str, **conf: str) -> SparkSession:
+    """A quiet session with binshift, and two state partitions to begin with."""
+    builder = SparkSession.builder.master(master).appName("binshift-tests")
+    options = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.stateStore.maintenanceInterval": "2s",
+        "spark.sql.streaming.minBatchesToRetain": "20",
+        "spark.sql.streaming.stopTimeout": "60s",
+        **conf,
+    }
+    for key, value in options.items():
+        builder = builder.config(key, value)
+    spark = binshift.configure(builder, bins=64).getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def rows(epoch: int, n: int = 40, keys: int = 60) -> list[dict[str, Any]]:
+    """The input of one epoch: a moving window of keys, event times that go on, every eighth row late."""
+    out = []
+    for i in range(n):
+        minute = max(0, epoch - 4) if i % 8 == 3 else epoch
+        t = f"2026-01-01 00:{minute:02}:{i % 60:02}"
+        out.append({"k": f"key{(i * 7 + epoch * 11) % keys}", "v": i, "t": t})
+    return out
+
+
+class StreamRun:
+    """A query with its own input directory and checkpoint.
+
+    Parameters
+    ----------
+    build : callable
+        From the input (columns k, v, t) to the query's DataFrame.
+    provider : str
+        Class name of the state-store provider.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        root: Path,
+        build: Callable[[DataFrame], DataFrame],
+        mode: str = "update",
+        provider: str = PROVIDER,
+        conf: dict[str, str] | None = None,
+    ) -> None:
+        self.spark = spark.newSession()
+        self.root = root
+        self.input = root / "input"
+        self.checkpoint = root / "checkpoint"
+        self.input.mkdir(parents=True, exist_ok=True)
+        self.build = build
+        self.mode = mode
+        self.outputs: dict[int, list[Row]] = {}
+        self.query: Any = None
+        settings = {PROVIDER_KEY: provider, CHANGELOG_KEY: "true", **(conf or {})}
+        for key, value in settings.items():
+            self.spark.conf.set(key, value)
+
+    @property
+    def source(self) -> DataFrame:
+        return self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(self.input))
+
+    def start(self) -> StreamRun:
+        writer = self.build(self.source).writeStream.outputMode(self.mode).foreachBatch(self._keep)
+        self.query = writer.option("checkpointLocation", str(self.checkpoint)).start()
+        return self
+
+    def _keep(self, batch: DataFrame, epoch: int) -> None:
+        # A batch that is run again replaces its output, as an exactly-once sink does.
+        self.outputs[epoch] = sorted((tuple(r) for r in batch.collect()), key=repr)
+
+    def feed(self, data: Iterable[dict[str, Any]]) -> None:
+        """One more input file, without waiting for it."""
+        number = len(list(self.input.glob("*.json")))
+        temporary = self.root / "next"
+        temporary.write_text("\n".join(json.dumps(r) for r in data))
+        os.replace(temporary, self.input / f"{number:06}.json")
+
+    def run(self, *epochs: int, **kwargs: int) -> None:
+        """Feeds the rows of each epoch and waits until they are processed."""
+        for epoch in epochs:
+            self.feed(rows(epoch, **kwargs))
+            self.query.processAllAvailable()
+
+    def attach(self) -> binshift.Controller:
+        return binshift.attach(self.query)
+
+    def state(self, **options: Any) -> list[Row]:
+        """What the `statestore` source reads from the checkpoint."""
+        reader = self.spark.read.format("statestore").options(**options)
+        table = reader.load(str(self.checkpoint)).select("key", "value")
+        return sorted(((tuple(r.key), tuple(r.value)) for r in table.collect()), key=repr)
+
+    def metadata(self) -> list[Any]:
+        return self.spark.read.format("state-metadata").load(str(self.checkpoint)).collect()
+
+    def progress(self, epoch: int) -> Any:
+        return next(p for p in self.query.recentProgress if p.batchId == epoch and p.stateOperators)
+
+    def batch(self) -> DataFrame:
+        """All input so far, as a batch: the oracle that shares no code with the query's state."""
+        return self.spark.read.schema(SCHEMA).json(str(self.input))
+
+    def stop(self) -> None:
+        if self.query is not None:
+            self.query.stop()
+
+
+def assert_same_results(run: StreamRun, oracle: StreamRun) -> None:
+    """Output of every epoch, and final state, equal those of a query that never migrated."""
+    assert run.outputs == oracle.outputs
+    assert run.state() == oracle.state()

@@ -1,0 +1,203 @@
+"""The control API on a running query, and everything that it refuses."""
+
+import pytest
+from harness import STOCK
+from local.queries import count_by_key
+
+import binshift
+from binshift import AllAtOnce, Batched, ConfigurationError, Fluid, MigrationError, MigrationState
+from binshift import MigrationTimeout, PlanError, RoutingTable, UnsupportedOperatorError
+
+
+@pytest.fixture
+def run(stream):
+    started = stream(count_by_key).start()
+    started.run(0)
+    return started
+
+
+def test_the_first_table_is_that_of_sparks_own_partitioning(run):
+    table = run.attach().routing()
+    assert (table.bins, table.partitions, table.epoch) == (64, 2, 0)
+    assert table.assignment == tuple(b % 2 for b in range(64))
+
+
+def test_bins_are_rounded_up_to_a_multiple_of_the_first_partitions(stream, spark):
+    run = stream(count_by_key, conf={"spark.sql.shuffle.partitions": "5"}).start()
+    run.run(0)
+    assert run.attach().routing().bins == 65
+
+
+def test_a_query_is_found_by_its_name_and_its_id(run, stream):
+    by_id = binshift.attach(str(run.query.id), run.spark)
+    assert by_id.query.runId == run.query.runId
+    with pytest.raises(ConfigurationError, match="'nobody'"):
+        binshift.attach("nobody", run.spark)
+
+
+def test_a_migration_that_has_no_data_waits_for_the_next_epoch_and_says_so(run):
+    migration = run.attach().rescale(4, AllAtOnce())
+    status = migration.status
+    assert status.state is MigrationState.WAITING
+    assert "no data" in str(status)
+    with pytest.raises(MigrationTimeout, match="no data"):
+        migration.wait(timeout=0.3)
+    run.run(1)
+    assert migration.status.next_epoch == 2
+    run.run(2)
+    report = migration.wait(timeout=30)
+    assert (report.first_epoch, report.last_epoch, report.steps, report.bins_moved) == (2, 2, 1, 32)
+    assert report.rows_adopted > 0
+    assert report.bytes_adopted > 0
+    assert migration.status.is_over
+
+
+def test_a_start_epoch_and_a_gap_are_kept(run):
+    controller = run.attach()
+    plan = controller.plan(partitions=4, strategy=Batched(16, gap=1))
+    migration = controller.submit(plan, start_epoch=3)
+    run.run(1, 2, 3, 4, 5)
+    migration.wait(timeout=30)
+    assert controller.history().column("epoch").to_pylist() == [3, 5]
+
+
+def test_history_has_a_row_for_each_step(run):
+    controller = run.attach()
+    migration = controller.rescale(3, Batched(8))
+    run.run(1, 2, 3, 4, 5)
+    migration.wait(timeout=30)
+    history = controller.history().to_pylist()
+    assert [r["step"] for r in history] == list(range(1, len(migration.plan.steps) + 1))
+    assert [r["bins_moved"] for r in history] == [len(s.moves) for s in migration.plan.steps]
+    assert {r["migration_id"] for r in history} == {migration.id}
+    assert history[-1]["partitions"] == 3
+
+
+def test_a_plan_to_the_table_in_force_is_over_at_once(run):
+    controller = run.attach()
+    migration = controller.submit(controller.plan(partitions=2))
+    assert migration.wait(timeout=5).steps == 0
+    assert migration.status.state is MigrationState.FINISHED
+    assert controller.migration is None
+
+
+def test_a_plan_made_for_another_table_is_refused(run):
+    controller = run.attach()
+    stale = controller.plan(partitions=4)
+    migration = controller.rescale(3, AllAtOnce())
+    run.run(1, 2)
+    migration.wait(timeout=30)
+    with pytest.raises(PlanError, match="not the one in force since epoch 2"):
+        controller.submit(stale)
+    foreign = RoutingTable(2, tuple(b % 2 for b in range(128)))
+    with pytest.raises(PlanError, match="128 bins"):
+        controller.submit(Fluid().plan(foreign, foreign.balanced(4)))
+    assert controller.routing().partitions == 3
+
+
+def test_a_plan_while_another_one_runs_is_refused(run):
+    controller = run.attach()
+    first = controller.rescale(4, Fluid())
+    with pytest.raises(MigrationError, match=first.id):
+        controller.rescale(3)
+    assert controller.migration.id == first.id
+
+
+@pytest.mark.parametrize("n", [0, -2, 65, 2.5, "3", None])
+def test_an_impossible_number_of_partitions_is_refused_and_the_query_runs_on(run, n):
+    with pytest.raises(PlanError):
+        run.attach().rescale(n)
+    run.run(1)
+    assert run.query.isActive
+
+
+@pytest.mark.parametrize("epoch", [0, -1, 1.5, True])
+def test_a_start_epoch_that_has_passed_or_is_none_is_refused(run, epoch):
+    controller = run.attach()
+    with pytest.raises(PlanError, match="start_epoch"):
+        controller.submit(controller.plan(partitions=4), start_epoch=epoch)
+    assert controller.migration is None
+
+
+def test_an_assignment_of_the_wrong_length_is_refused(run):
+    with pytest.raises(PlanError, match="3 bins"):
+        run.attach().plan(assignment=[0, 1, 1])
+
+
+def test_a_query_that_has_planned_nothing_yet_has_no_table(stream):
+    run = stream(count_by_key).start()
+    controller = run.attach()
+    with pytest.raises(MigrationError, match="first epoch"):
+        controller.routing()
+
+
+def test_a_finished_query_is_refused(run):
+    run.stop()
+    with pytest.raises(MigrationError, match="has ended"):
+        run.attach()
+
+
+def test_a_query_on_another_provider_is_refused_and_runs_on(stream):
+    run = stream(count_by_key, provider=STOCK).start()
+    run.run(0)
+    with pytest.raises(ConfigurationError, match="RocksDBStateStoreProvider"):
+        run.attach()
+    run.run(1)
+    assert run.query.isActive
+
+
+def test_a_checkpoint_of_the_stock_provider_is_refused_by_name(stream):
+    run = stream(count_by_key, provider=STOCK).start()
+    run.run(0)
+    run.stop()
+    run.spark.conf.set("spark.sql.streaming.stateStore.providerClass", "binshift.StateStoreProvider")
+    run.start()
+    run.run(1)
+    with pytest.raises(ConfigurationError, match=r"checkpoint .* was started with provider .*RocksDB"):
+        run.attach()
+    assert run.query.isActive
+
+
+def test_an_operator_that_cannot_migrate_runs_and_a_rescale_names_it(stream):
+    from pyspark.sql import functions as F
+
+    def sessions(df):
+        windows = F.session_window("t", "30 seconds")
+        return df.withWatermark("t", "1 minute").groupBy(windows, "k").agg(F.count("*").alias("n"))
+
+    run = stream(sessions, mode="append").start()
+    run.run(0, 1, 2)
+    with pytest.raises(UnsupportedOperatorError, match="sessionWindow"):
+        run.attach().rescale(4)
+    run.run(3)
+    assert run.query.isActive
+
+
+def test_checkpoint_format_2_runs_and_is_not_rescaled(stream):
+    conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "2"}
+    run = stream(count_by_key, conf=conf).start()
+    run.run(0, 1)
+    with pytest.raises(UnsupportedOperatorError, match="checkpointFormatVersion is 2"):
+        run.attach().rescale(4)
+    run.run(2)
+    assert run.query.isActive
+
+
+def test_another_version_of_spark_is_refused_in_the_jvm_too(spark):
+    from binshift.jvm import call
+
+    gateway = spark._jvm.org.apache.spark.sql.binshift.Gateway
+    with pytest.raises(binshift.UnsupportedVersionError, match=r"not with 4\.4\.0"):
+        call(gateway.requireSupportedVersion, "4.4.0")
+
+
+def test_a_jar_of_another_version_is_refused(run, monkeypatch):
+    monkeypatch.setattr("binshift.jvm.version", "9.9.9")
+    with pytest.raises(ConfigurationError, match=r"jar 0\..* Python package is 9\.9\.9"):
+        run.attach()
+
+
+def test_a_running_spark_without_the_jar_is_refused(spark, monkeypatch):
+    monkeypatch.setattr("binshift.spark.jar_path", lambda: "/elsewhere/binshift.jar")
+    with pytest.raises(ConfigurationError, match="runs already"):
+        binshift.configure(spark.builder)

@@ -1,0 +1,113 @@
+"""What Spark reports stays true before, during and after every change of the number of partitions."""
+
+from harness import STOCK
+from local.queries import count_by_key, deduplicate
+
+from binshift import AllAtOnce, Batched
+
+
+def keys_of(rows):
+    return {key for key, _ in rows}
+
+
+def test_progress_and_sources_tell_the_truth_at_every_epoch(stream):
+    run, oracle = stream(count_by_key).start(), stream(count_by_key, "oracle", provider=STOCK).start()
+    targets = {0: 5, 4: 2, 8: 1}
+    partitions_by_epoch = {}
+    for epoch in range(12):
+        run.run(epoch)
+        oracle.run(epoch)
+        operator = run.progress(epoch).stateOperators[0]
+        expected = oracle.progress(epoch).stateOperators[0]
+        assert operator.numRowsTotal == expected.numRowsTotal
+        assert operator.numRowsUpdated == expected.numRowsUpdated
+        n = operator.numShufflePartitions
+        partitions_by_epoch[epoch] = n
+        assert operator.numStateStoreInstances == n
+        assert operator.customMetrics["binshiftBinsOwned"] == 64
+        assert run.state() == oracle.state()
+        assert [m.numPartitions for m in run.metadata()] == [n]
+        if epoch in targets:
+            run.attach().rescale(targets[epoch], Batched(24))
+    assert set(partitions_by_epoch.values()) == {1, 2, 5}
+    for epoch, n in partitions_by_epoch.items():
+        # Also as of earlier batches, whose number of partitions was another one.
+        assert run.state(batchId=epoch) == oracle.state(batchId=epoch), f"epoch {epoch}, {n} partitions"
+
+
+def test_metrics_say_what_moved(stream):
+    run = stream(count_by_key).start()
+    run.run(0)
+    total = run.progress(0).stateOperators[0].numRowsTotal
+    turned = [1 - owner for owner in run.attach().routing().assignment]
+    controller = run.attach()
+    controller.submit(controller.plan(assignment=turned, strategy=AllAtOnce()))
+    run.run(1, 2, 3)
+    at_switch = run.progress(2).stateOperators[0].customMetrics
+    rows_before = run.progress(1).stateOperators[0].numRowsTotal
+    assert rows_before > total
+    assert at_switch["binshiftBinsAdopted"] == 64
+    assert at_switch["binshiftBinsReleased"] == 64
+    assert at_switch["binshiftRowsAdopted"] == rows_before
+    assert at_switch["binshiftBytesAdopted"] > 20 * rows_before
+    assert at_switch["binshiftAdoptMs"] > 0
+    for epoch in (1, 3):
+        quiet = run.progress(epoch).stateOperators[0].customMetrics
+        assert quiet["binshiftBinsAdopted"] == quiet["binshiftRowsAdopted"] == quiet["binshiftAdoptMs"] == 0
+
+
+def test_the_change_feed_can_be_read(stream):
+    run = stream(deduplicate).start()
+    run.run(0, 1, 2)
+    feed = run.spark.read.format("statestore").option("readChangeFeed", "true")
+    rows = feed.option("changeStartBatchId", 0).load(str(run.checkpoint)).collect()
+    keys = {r.key.k for r in rows}
+    assert keys == {r.k for r in run.batch().select("k").distinct().collect()}
+    assert {r.change_type for r in rows} == {"update"}
+
+
+def test_a_partition_rebuilt_from_a_snapshot_and_changelogs_holds_what_it_adopted(stream):
+    conf = {"spark.sql.streaming.stateStore.rocksdb.compactOnCommit": "false"}
+    run = stream(count_by_key, conf=conf).start()
+    run.run(0)
+    turned = [1 - owner for owner in run.attach().routing().assignment]
+    controller = run.attach()
+    controller.submit(controller.plan(assignment=turned, strategy=AllAtOnce()))
+    run.run(1, 2, 3)
+    committed = run.state()
+    # A new run loads every partition from its checkpoint, through the changelog of the switch.
+    run.stop()
+    run.start()
+    run.run(4)
+    batch = {(r.k, r.n, r.total) for r in count_by_key(run.batch()).collect()}
+    assert {(*key, *value) for key, value in run.state()} == batch
+    assert keys_of(committed) <= keys_of(run.state())
+    assert run.query.lastProgress.stateOperators[0].numRowsTotal == len(batch)
+
+
+def test_stores_of_retired_partitions_are_closed(stream, spark):
+    run = stream(count_by_key).start()
+    run.run(0)
+    run.attach().rescale(6, AllAtOnce())
+    run.run(1, 2)
+    run.attach().rescale(2, AllAtOnce())
+    run.run(3, 4, 5)
+    assert loaded_partitions(spark, run) == {0, 1}
+
+
+def loaded_partitions(spark, run):
+    """Partitions whose stores this JVM has open; polls, since Spark closes them in the background."""
+    import time
+
+    state = spark._jvm.org.apache.spark.sql.execution.streaming.state
+    root = f"file:{run.checkpoint}/state"
+    run_id = spark._jvm.java.util.UUID.fromString(str(run.query.runId))
+    deadline = time.monotonic() + 60
+    while True:
+        ids = {
+            p: state.StateStoreProviderId(state.StateStoreId(root, 0, p, "default"), run_id) for p in range(6)
+        }
+        loaded = {p for p, id_ in ids.items() if state.StateStore.isLoaded(id_)}
+        if loaded == {0, 1} or time.monotonic() > deadline:
+            return loaded
+        time.sleep(0.2)

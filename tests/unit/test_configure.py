@@ -1,0 +1,80 @@
+"""What `configure` sets on a builder; no JVM is started."""
+
+import pytest
+from pyspark.sql import SparkSession
+
+import binshift
+from binshift import ConfigurationError, UnsupportedVersionError
+from binshift.spark import BINS_KEY, CHANGELOG_KEY, JARS_KEY, PROVIDER_KEY, require_spark
+
+
+def builder(**options: str) -> SparkSession.Builder:
+    b = SparkSession.Builder()
+    b._options = dict(options)
+    return b
+
+
+@pytest.fixture(autouse=True)
+def no_running_spark(monkeypatch):
+    # The session of other tests may be running in this process; these tests are about the builder.
+    monkeypatch.setattr("binshift.spark._require_jar_in_running_spark", lambda jar: None)
+
+
+def test_provider_changelog_and_jar_are_set():
+    options = binshift.configure(builder(), bins=64)._options
+    assert options[PROVIDER_KEY] == "binshift.StateStoreProvider"
+    assert options[CHANGELOG_KEY] == "true"
+    assert options[JARS_KEY] == str(binshift.jar_path())
+    assert options[BINS_KEY] == "64"
+
+
+def test_bins_are_left_to_the_checkpoint_unless_given():
+    assert BINS_KEY not in binshift.configure(builder())._options
+
+
+def test_the_jar_is_appended_to_those_of_the_user_once():
+    b = binshift.configure(builder(**{JARS_KEY: "/a.jar, /b.jar"}))
+    again = binshift.configure(b)._options
+    assert again[JARS_KEY] == f"/a.jar,/b.jar,{binshift.jar_path()}"
+
+
+def test_jars_of_spark_defaults_are_kept(tmp_path, monkeypatch):
+    (tmp_path / "spark-defaults.conf").write_text("# mine\nspark.jars   /c.jar,/d.jar\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert binshift.configure(builder())._options[JARS_KEY] == f"/c.jar,/d.jar,{binshift.jar_path()}"
+
+
+def test_a_user_who_turned_changelog_checkpointing_off_keeps_it_off():
+    assert binshift.configure(builder(**{CHANGELOG_KEY: "false"}))._options[CHANGELOG_KEY] == "false"
+
+
+@pytest.mark.parametrize("bins", [0, -5, 40000, 1.5, "64", True])
+def test_an_impossible_number_of_bins_is_refused(bins):
+    with pytest.raises(ConfigurationError, match="bins="):
+        binshift.configure(builder(), bins=bins)
+
+
+def test_a_connect_builder_is_refused(monkeypatch):
+    with pytest.raises(ConfigurationError, match="Connect"):
+        binshift.configure(builder(**{"spark.remote": "sc://localhost"}))
+    monkeypatch.setenv("SPARK_REMOTE", "sc://localhost")
+    with pytest.raises(ConfigurationError, match="Connect"):
+        binshift.configure(builder())
+
+
+def test_a_connect_query_is_refused():
+    query_type = type("StreamingQuery", (), {"__module__": "pyspark.sql.connect.streaming.query"})
+    with pytest.raises(ConfigurationError, match="Connect"):
+        binshift.attach(query_type())
+
+
+@pytest.mark.parametrize("installed", ["4.2.1", "4.4.0", "3.5.0"])
+def test_another_pyspark_is_refused_with_the_version_to_install(installed):
+    with pytest.raises(UnsupportedVersionError, match=rf"{installed}.*4\.3"):
+        require_spark(installed)
+
+
+def test_a_missing_jar_is_named(monkeypatch):
+    monkeypatch.setattr("binshift.spark.version", "9.9.9")
+    with pytest.raises(ConfigurationError, match=r"9\.9\.9\.jar is missing"):
+        binshift.jar_path()

@@ -1,0 +1,115 @@
+"""Plans: any plan between any tables ends at its target, keeps one owner per bin, moves none twice."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from binshift import AllAtOnce, Batched, Fluid, MigrationPlan, Move, PlanError, RoutingTable, Step
+from unit.test_routing import tables
+
+STRATEGIES = st.one_of(
+    st.builds(AllAtOnce, gap=st.integers(0, 3)),
+    st.builds(Fluid, gap=st.integers(0, 3)),
+    st.builds(Batched, st.integers(1, 70), gap=st.integers(0, 3)),
+)
+
+
+@st.composite
+def table_pairs(draw):
+    bins = draw(st.integers(1, 40))
+    return draw(tables(bins)), draw(tables(bins))
+
+
+@given(table_pairs(), STRATEGIES)
+def test_a_plan_reaches_its_target(pair, strategy):
+    source, target = pair
+    assert strategy.plan(source, target).target == target
+
+
+@given(table_pairs(), STRATEGIES)
+def test_each_bin_has_one_owner_after_each_step(pair, strategy):
+    source, target = pair
+    for table in strategy.plan(source, target).tables():
+        assert len(table.assignment) == source.bins
+        assert all(0 <= owner < table.partitions for owner in table.assignment)
+
+
+@given(table_pairs(), STRATEGIES)
+def test_no_bin_moves_that_need_not_and_none_moves_twice(pair, strategy):
+    source, target = pair
+    moved = [m.bin for m in strategy.plan(source, target).moves]
+    changed = [b for b in range(source.bins) if source.assignment[b] != target.assignment[b]]
+    assert sorted(moved) == changed
+
+
+@given(table_pairs(), st.integers(1, 70))
+def test_a_batched_plan_has_as_many_steps_as_its_size_asks_for(pair, size):
+    source, target = pair
+    moves = len(source.moves_to(target))
+    steps = Batched(size).plan(source, target).steps
+    assert len(steps) == max(-(-moves // size), int(source.partitions != target.partitions))
+    assert all(len(s.moves) <= size for s in steps)
+
+
+@given(table_pairs())
+def test_fluid_moves_one_bin_a_step_and_all_at_once_all_in_one(pair):
+    source, target = pair
+    moves = len(source.moves_to(target))
+    assert all(len(s.moves) <= 1 for s in Fluid().plan(source, target).steps)
+    assert len(AllAtOnce().plan(source, target).steps) == int(source != target or moves > 0)
+
+
+@given(table_pairs(), STRATEGIES)
+def test_a_plan_survives_json(pair, strategy):
+    plan = strategy.plan(*pair)
+    assert MigrationPlan.from_json(plan.to_json()) == plan
+
+
+def test_a_step_takes_from_all_pairs_in_turn():
+    source = RoutingTable(2, tuple(b % 2 for b in range(32)))
+    first = Batched(4).plan(source, source.balanced(4)).steps[0]
+    assert {(m.source, m.target) for m in first.moves} == {(0, 2), (0, 3), (1, 2), (1, 3)}
+
+
+def test_partitions_that_go_stay_until_the_last_step():
+    source = RoutingTable(4, tuple(b % 4 for b in range(16)))
+    plan = Batched(3).plan(source, source.balanced(2))
+    assert [s.partitions for s in plan.steps] == [4, 4, 2]
+
+
+@pytest.mark.parametrize("size", [0, -3, 1.5, True, "2"])
+def test_a_batch_size_that_is_no_number_of_bins_is_refused(size):
+    with pytest.raises(PlanError, match="bins_per_step"):
+        Batched(size)
+
+
+@pytest.mark.parametrize("gap", [-1, 0.5, True])
+def test_a_gap_that_is_no_number_of_epochs_is_refused(gap):
+    source = RoutingTable(2, (0, 1))
+    with pytest.raises(PlanError, match="gap"):
+        Fluid(gap=gap).plan(source, source.balanced(1))
+
+
+def test_a_step_that_moves_a_bin_twice_cannot_be_built():
+    with pytest.raises(PlanError, match="bin 5 moves twice"):
+        Step((Move(5, 0, 1), Move(5, 1, 2)), 3)
+
+
+def test_a_plan_whose_steps_do_not_fit_together_cannot_be_built():
+    source = RoutingTable(2, (0, 1))
+    with pytest.raises(PlanError, match="bin 0 belongs to partition 1"):
+        MigrationPlan(source, (Step((Move(0, 0, 1),), 2), Step((Move(0, 0, 1),), 2)), "by hand")
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"format": 99}', '{"format": 1, "source": 3}'])
+def test_text_that_is_no_plan_is_refused(text):
+    with pytest.raises(PlanError):
+        MigrationPlan.from_json(text)
+
+
+def test_a_plan_prints_what_it_moves():
+    source = RoutingTable(2, tuple(b % 2 for b in range(8)))
+    plan = Fluid().plan(source, source.balanced(4))
+    assert "2 -> 4 partitions, fluid" in str(plan)
+    assert "bins to move: 4 of 8 (50%)" in str(plan)
+    assert str(len(plan.steps)) in plan._repr_html_()
