@@ -16,11 +16,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness import StreamRun, rows, session  # noqa: E402
-from pyspark.sql import DataFrame  # noqa: E402
-from pyspark.sql import functions as F  # noqa: E402
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
-import binshift  # noqa: E402
+import binshift
+from harness import StreamRun, session
 
 
 def main() -> None:

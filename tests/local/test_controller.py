@@ -1,12 +1,22 @@
 """The control API on a running query, and everything that it refuses."""
 
 import pytest
-from harness import STOCK
-from local.queries import count_by_key
 
 import binshift
-from binshift import AllAtOnce, Batched, ConfigurationError, Fluid, MigrationError, MigrationState
-from binshift import MigrationTimeout, PlanError, RoutingTable, UnsupportedOperatorError
+from binshift import (
+    AllAtOnce,
+    Batched,
+    ConfigurationError,
+    Fluid,
+    MigrationError,
+    MigrationState,
+    MigrationTimeout,
+    PlanError,
+    RoutingTable,
+    UnsupportedOperatorError,
+)
+from harness import STOCK
+from local.queries import count_by_key
 
 
 @pytest.fixture

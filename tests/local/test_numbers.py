@@ -1,9 +1,8 @@
 """What Spark reports stays true before, during and after every change of the number of partitions."""
 
+from binshift import AllAtOnce, Batched
 from harness import STOCK
 from local.queries import count_by_key, deduplicate
-
-from binshift import AllAtOnce, Batched
 
 
 def keys_of(rows):

@@ -5,10 +5,10 @@ the output of each epoch and the final state must be equal.
 """
 
 import pytest
-from harness import STOCK, assert_same_results
-from local.queries import QUERIES
 
 from binshift import AllAtOnce, Batched, Fluid
+from harness import STOCK, assert_same_results
+from local.queries import QUERIES
 
 EPOCHS = range(11)
 

@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from harness import STOCK, assert_same_results
-from local.queries import QUERIES, count_by_key
 
 import binshift
 from binshift import AllAtOnce, Batched, MigrationError, MigrationState
+from harness import STOCK, assert_same_results
+from local.queries import QUERIES, count_by_key
 
 
 def batch_result(run):
@@ -143,9 +143,9 @@ def test_a_restart_in_a_session_with_another_number_of_bins_is_refused(stream):
     run.spark.conf.set("spark.sql.streaming.stateStore.binshift.bins", "128")
     run.start()
     run.feed([{"k": "a", "v": 1, "t": "2026-01-01 00:00:00"}])
-    with pytest.raises(Exception, match="64 bins .* cannot go on with 128"):
+    with pytest.raises(Exception, match=r"64 bins .* cannot go on with 128"):
         run.query.processAllAvailable()
-    with pytest.raises(binshift.ConfigurationError, match="64 bins .* cannot go on with 128"):
+    with pytest.raises(binshift.ConfigurationError, match=r"64 bins .* cannot go on with 128"):
         run.attach()
 
 
