@@ -24,8 +24,9 @@ __all__ = ["Controller", "attach"]
 
 _log = logging.getLogger("binshift")
 
-#: A rescale without a strategy moves this share of the bins per step.
-_DEFAULT_STEPS = 8
+#: A rescale without a strategy moves a quarter of the bins per step: while bins come from the checkpoint,
+#: each step costs a load of the partitions that lose bins, so that many small steps cost more than they ease.
+_DEFAULT_STEPS = 4
 
 _HISTORY = pa.schema(
     [
@@ -124,7 +125,7 @@ class Controller:
         assignment : sequence of int, optional
             Owner of each bin.
         strategy : Strategy, optional
-            How to cut the moves into steps; by default in about eight.
+            How to cut the moves into steps; by default a quarter of the bins per step.
 
         Raises
         ------

@@ -33,8 +33,13 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 
 SCHEMA = "time timestamp, tailnum string, carrier string, dep_delay long, arr_delay long"
-#: Share of the files after which the query is rescaled, and to how many partitions.
-RESCALES = {0.25: 6, 0.6: 3}
+#: Share of the files after which the query is rescaled, to how many partitions, and how.
+RESCALES: dict[float, tuple[int, binshift.Strategy]] = {
+    0.3: (6, binshift.AllAtOnce()),
+    0.65: (3, binshift.Batched(256)),
+}
+#: Files that are fed one by one at first, while the JVMs warm up; the timeline begins after them.
+WARM_UP = 8
 
 
 @dataclass
@@ -154,49 +159,61 @@ class Feeder(threading.Thread):
         self.interval = interval
         self.arrived: list[float] = []  # time.time() at which each file arrived
 
+    def feed(self) -> None:
+        """Feeds the next file now."""
+        name = f"{len(self.arrived):05}.parquet"
+        self.arrived.append(time.time())
+        os.replace(self.root / "all" / name, self.root / "input" / name)
+
     def run(self) -> None:
-        """Feeds all files."""
+        """Feeds the rest at the steady rate."""
         start = time.time()
-        for i in range(self.files):
+        for i in range(self.files - len(self.arrived)):
             time.sleep(max(0.0, start + i * self.interval - time.time()))
-            name = f"{i:05}.parquet"
-            self.arrived.append(time.time())
-            os.replace(self.root / "all" / name, self.root / "input" / name)
+            self.feed()
 
 
 def follow(query: Any, feeder: Feeder) -> Timeline:
     """Prints a line per epoch and rescales on the way, until all files are processed."""
-    feeder.start()
     timeline = Timeline()
-    pending = {int(share * feeder.files): n for share, n in RESCALES.items()}
-    epoch = 0
+    pending = {int(share * feeder.files): how for share, how in RESCALES.items()}
     say(f"\n{'epoch':>6}{'rows':>8}{'duration':>11}{'partitions':>12}{'bins moved':>12}{'bytes moved':>13}")
-    while epoch < feeder.files:
-        if not query.isActive:
-            raise query.exception() or RuntimeError(f"query {query.id} stopped before the end")
-        done = [p for p in query.recentProgress if p.batchId == epoch and p.numInputRows > 0]
-        if not done:
-            time.sleep(0.02)
-            continue
-        progress, operator = done[0], done[0].stateOperators[0]
-        metrics = operator.customMetrics
+    for epoch in range(feeder.files):
+        if epoch < WARM_UP:
+            feeder.feed()
+        elif epoch == WARM_UP:
+            feeder.start()
+        progress = progress_of(query, epoch)
+        operator = progress.stateOperators[0]
         # Spark reports when a batch began; its duration tells when it was committed.
         seconds = progress.durationMs["triggerExecution"] / 1000
         committed = datetime.fromisoformat(progress.timestamp).timestamp() + seconds
-        timeline.finished.append(committed - feeder.arrived[0])
-        timeline.latency.append(committed - feeder.arrived[epoch])
-        timeline.partitions.append(operator.numShufflePartitions)
-        timeline.bins.append(metrics["binshiftBinsAdopted"])
-        say(
-            f"{epoch:>6}{progress.numInputRows:>8}{seconds:>9.2f} s{operator.numShufflePartitions:>12}"
-            f"{metrics['binshiftBinsAdopted']:>12}{metrics['binshiftBytesAdopted']:>13,}"
-        )
+        bins, n = operator.customMetrics["binshiftBinsAdopted"], operator.numShufflePartitions
+        if epoch >= WARM_UP:
+            timeline.finished.append(committed - feeder.arrived[WARM_UP])
+            timeline.latency.append(committed - feeder.arrived[epoch])
+            timeline.partitions.append(n)
+            timeline.bins.append(bins)
+        moved = operator.customMetrics["binshiftBytesAdopted"]
+        say(f"{epoch:>6}{progress.numInputRows:>8}{seconds:>9.2f} s{n:>12}{bins:>12}{moved:>13,}")
         if epoch in pending:
-            plan = (controller := binshift.attach(query)).plan(pending[epoch])
+            controller = binshift.attach(query)
+            target, strategy = pending[epoch]
+            plan = controller.plan(target, strategy=strategy)
             controller.submit(plan)
             say(f"       rescaling live: {plan}")
-        epoch += 1
     return timeline
+
+
+def progress_of(query: Any, epoch: int) -> Any:
+    """The progress of `epoch`, once it is committed."""
+    while True:
+        for progress in query.recentProgress:
+            if progress.batchId == epoch and progress.numInputRows > 0:
+                return progress
+        if not query.isActive:
+            raise query.exception() or RuntimeError(f"query {query.id} stopped before epoch {epoch}")
+        time.sleep(0.02)
 
 
 def draw(timeline: Timeline, picture: Path) -> None:
