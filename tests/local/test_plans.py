@@ -1,0 +1,173 @@
+"""Plans around the stateful operators: what must follow the routing table does, and nothing else."""
+
+import pytest
+from pyspark.sql import functions as F
+
+from binshift import AllAtOnce, MigrationError
+from harness import STOCK, assert_same_results
+from local.queries import count_by_key
+
+EPOCHS = range(8)
+
+
+def joined_with_a_batch_table(df):
+    # No broadcast: Spark plans a sort-merge join, whose batch side is hash-partitioned like the stream.
+    spark = df.sparkSession
+    names = spark.range(60).select(F.concat(F.lit("key"), F.col("id")).alias("k"), (F.col("id") % 7).alias("g"))
+    return count_by_key(df).join(names.hint("merge"), "k", "left").select("k", "n", "g")
+
+
+def joined_with_an_aggregated_batch_table(df):
+    spark = df.sparkSession
+    base = spark.range(600).select(F.concat(F.lit("key"), F.col("id") % 60).alias("k"))
+    return count_by_key(df).join(base.groupBy("k").count().hint("shuffle_hash"), "k")
+
+
+def deduplicated_then_counted_by_the_same_key(df):
+    unique = df.withWatermark("t", "1 minute").dropDuplicates(["k", "t"])
+    return unique.groupBy("k", "t").agg(F.count("*").alias("n"))
+
+
+def deduplicated_then_counted_by_another_key(df):
+    unique = df.withWatermark("t", "1 minute").dropDuplicates(["k", "t"])
+    return unique.groupBy(F.window("t", "1 minute"), (F.col("v") % 5).alias("m")).agg(F.count("*").alias("n"))
+
+
+def counted_twice(df):
+    late = df.withWatermark("t", "1 minute")
+    by_key = late.groupBy(F.window("t", "1 minute"), "k").agg(F.count("*").alias("n"))
+    return by_key.groupBy(F.window(F.window_time("window"), "2 minutes")).agg(F.sum("n").alias("n"))
+
+
+def united(df):
+    other = df.select(F.concat(F.lit("other-"), "k").alias("k"), "v", "t")
+    return count_by_key(df.union(other))
+
+
+def repartitioned_by_the_user(df):
+    return count_by_key(df.repartition("k"))
+
+
+def repartitioned_by_the_user_in_number(df):
+    return count_by_key(df.repartition(3))
+
+
+PLANS = {
+    "batch table, sort-merge join": (joined_with_a_batch_table, "update"),
+    "aggregated batch table, hash join": (joined_with_an_aggregated_batch_table, "update"),
+    "two operators, one exchange": (deduplicated_then_counted_by_the_same_key, "append"),
+    "two operators, two exchanges": (deduplicated_then_counted_by_another_key, "append"),
+    "two aggregations": (counted_twice, "append"),
+    "union": (united, "update"),
+    "repartition by key": (repartitioned_by_the_user, "update"),
+    "repartition by number": (repartitioned_by_the_user_in_number, "update"),
+}
+
+
+def outputs_with_migrations(run, targets):
+    run.start()
+    for epoch in EPOCHS:
+        run.run(epoch)
+        if epoch in targets:
+            run.attach().rescale(targets[epoch], AllAtOnce())
+    assert run.attach().history().num_rows == len(targets)
+    return run.outputs
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_plan_gives_the_same_results_whatever_the_routing(stream, name):
+    build, mode = PLANS[name]
+    run, oracle = stream(build, mode=mode), stream(build, "oracle", mode=mode, provider=STOCK)
+    oracle.start()
+    oracle.run(*EPOCHS)
+    assert any(oracle.outputs.values())
+    outputs_with_migrations(run, {1: 5, 4: 3})
+    assert_same_results(run, oracle)
+
+
+def test_an_aggregation_without_keys_stays_where_it_is(stream):
+    def total(df):
+        return df.agg(F.count("*").alias("n"), F.sum("v").alias("total"))
+
+    run, oracle = stream(total, mode="complete"), stream(total, "oracle", mode="complete", provider=STOCK)
+    oracle.start()
+    oracle.run(*EPOCHS)
+    outputs_with_migrations(run, {1: 5, 4: 1})
+    assert_same_results(run, oracle)
+
+
+def test_a_batch_that_is_used_twice_switches_twice_alike(stream):
+    # Each action of a foreachBatch runs the stateful stage again, at the same version.
+    run = stream(count_by_key)
+    counts = {}
+
+    def twice(batch, epoch):
+        first, second = batch.count(), batch.collect()
+        counts[epoch] = (first, len(second))
+        run.outputs[epoch] = sorted((tuple(r) for r in second), key=repr)
+
+    run._keep = twice
+    oracle = stream(count_by_key, "oracle", provider=STOCK).start()
+    oracle.run(*EPOCHS)
+    outputs_with_migrations(run, {1: 5, 4: 1})
+    assert all(first == second for first, second in counts.values())
+    assert_same_results(run, oracle)
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [
+        {"spark.sql.streaming.stateStore.rowChecksum.enabled": "true"},
+        {"spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "false"},
+        {"spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false"},
+        {"spark.sql.streaming.stateStore.minDeltasForSnapshot": "2"},
+        {"spark.sql.streaming.minBatchesToRetain": "2"},
+    ],
+    ids=lambda conf: next(iter(conf)).rsplit(".", 2)[-2] + "." + next(iter(conf)).rsplit(".", 1)[-1],
+)
+def test_settings_of_the_state_store_keep_their_meaning(stream, conf):
+    run, oracle = stream(count_by_key, conf=conf), stream(count_by_key, "oracle", provider=STOCK, conf=conf)
+    oracle.start()
+    oracle.run(*EPOCHS)
+    outputs_with_migrations(run, {1: 5, 4: 2})
+    # Also from the checkpoint alone.
+    run.stop()
+    run.start()
+    run.run(8)
+    oracle.run(8)
+    assert_same_results(run, oracle)
+
+
+def test_a_new_table_compiles_nothing(stream, spark):
+    compilations = spark._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
+    run = stream(count_by_key).start()
+    run.run(0, 1, 2)
+    controller = run.attach()
+    turned = [1 - owner for owner in controller.routing().assignment]
+    controller.submit(controller.plan(assignment=turned, strategy=AllAtOnce()))
+    run.run(3)
+    before = compilations.getCount()
+    run.run(4)
+    assert controller.history().column("epoch").to_pylist() == [4]
+    assert compilations.getCount() == before
+
+
+def test_a_row_that_is_routed_wrongly_fails_the_batch_and_changes_no_state(stream, spark):
+    run = stream(count_by_key).start()
+    run.run(0, 1)
+    state = run.state()
+    # Corrupt the table from which the driver routes; executors have read theirs from the checkpoint.
+    router = spark._jvm.org.apache.spark.sql.binshift.QueryRouters.of(run.query._jsq.streamingQuery())
+    owners = router.snapshot().current().get().table().assignment().unsafeArray()
+    for b in range(64):
+        owners[b] = 1 - owners[b]
+    run.feed([{"k": "key1", "v": 1, "t": "2026-01-01 00:00:00"}])
+    with pytest.raises(Exception, match="reached partition"):
+        run.query.processAllAvailable()
+    with pytest.raises(MigrationError, match=r"a row of bin \d+ reached partition [01] of operator 0"):
+        run.attach()
+    assert run.state() == state
+    run.start()
+    run.run(3)
+    batch = {(r.k, r.n, r.total) for r in count_by_key(run.batch()).collect()}
+    assert {(*key, *value) for key, value in run.state()} == batch
