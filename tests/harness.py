@@ -21,7 +21,11 @@ Row = tuple[Any, ...]
 def session(master: str, **conf: str) -> SparkSession:
     """A quiet session with binshift, and two state partitions to begin with."""
     builder = SparkSession.builder.master(master).appName("binshift-tests")
+    # JVMs that live for seconds start faster without the optimising compiler.
+    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     options = {
+        "spark.driver.extraJavaOptions": quick,
+        "spark.executor.extraJavaOptions": quick,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",

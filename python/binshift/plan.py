@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
 from binshift.errors import PlanError
-from binshift.routing import Move, RoutingTable
+from binshift.routing import Move, RoutingTable, require_partitions
 
 __all__ = ["MigrationPlan", "Step"]
 
@@ -62,30 +64,49 @@ class MigrationPlan:
     steps: tuple[Step, ...]
     strategy: str
     gap: int = 0
+    #: The table after the last step.
+    target: RoutingTable = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.gap, bool) or not isinstance(self.gap, int) or self.gap < 0:
             raise PlanError(f"gap={self.gap!r} is not a number of epochs; give an int from 0 on")
-        self.tables()
-
-    @property
-    def target(self) -> RoutingTable:
-        """The table after the last step."""
-        return self.tables()[-1] if self.steps else self.source
+        object.__setattr__(self, "target", self._walk())
 
     @property
     def moves(self) -> tuple[Move, ...]:
         """All moves, in the order in which they take effect."""
         return tuple(m for step in self.steps for m in step.moves)
 
-    def tables(self) -> tuple[RoutingTable, ...]:
+    def tables(self) -> Iterator[RoutingTable]:
         """The table after each step."""
-        tables = []
         table = self.source
         for step in self.steps:
             table = table.moved(step.moves, step.partitions)
-            tables.append(table)
-        return tuple(tables)
+            yield table
+
+    def _walk(self) -> RoutingTable:
+        """Checks all steps at a cost in moves, not in steps times bins, and returns the last table."""
+        owners = list(self.source.assignment)
+        sizes = Counter(owners)
+        partitions = self.source.partitions
+        for i, step in enumerate(self.steps):
+            for m in step.moves:
+                if m.bin >= len(owners):
+                    raise PlanError(f"step {i + 1}: bin {m.bin} does not exist; there are {len(owners)} bins")
+                if owners[m.bin] != m.source:
+                    raise PlanError(
+                        f"step {i + 1}: bin {m.bin} belongs to partition {owners[m.bin]}, not to {m.source}"
+                    )
+                sizes[m.source] -= 1
+                sizes[m.target] += 1
+                owners[m.bin] = m.target
+            require_partitions(step.partitions, len(owners))
+            partitions = step.partitions
+            if beyond := [p for p, size in sizes.items() if size and p >= partitions]:
+                raise PlanError(
+                    f"step {i + 1} leaves bins in partition {max(beyond)}, but has {partitions} partitions"
+                )
+        return RoutingTable(partitions, tuple(owners), self.source.epoch)
 
     def to_json(self) -> str:
         """The plan as JSON, for `from_json`."""

@@ -101,6 +101,17 @@ def test_a_plan_whose_steps_do_not_fit_together_cannot_be_built():
         MigrationPlan(source, (Step((Move(0, 0, 1),), 2), Step((Move(0, 0, 1),), 2)), "by hand")
 
 
+def test_a_step_that_leaves_bins_in_a_partition_that_goes_cannot_be_built():
+    source = RoutingTable(3, (0, 1, 2))
+    with pytest.raises(PlanError, match="step 1 leaves bins in partition 2, but has 2 partitions"):
+        MigrationPlan(source, (Step((), 2),), "by hand")
+
+
+def test_the_largest_fluid_plan_is_made_in_seconds():
+    source = RoutingTable(2, tuple(b % 2 for b in range(1 << 16)))
+    assert len(Fluid().plan(source, source.balanced(64)).steps) == (1 << 16) * 62 // 64
+
+
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"format": 99}', '{"format": 1, "source": 3}'])
 def test_text_that_is_no_plan_is_refused(text):
     with pytest.raises(PlanError):

@@ -18,9 +18,26 @@ import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftExceptio
 private[binshift] final case class MigrationPlan(
     source: RoutingTable, steps: IndexedSeq[PlanStep], strategy: String, gap: Int) {
 
-  /** The table after each step. Throws `IllegalArgumentException` if a step does not fit. */
-  def tables: Seq[RoutingTable] =
-    steps.scanLeft(source)((table, step) => table.moved(step.moves, step.partitions)).tail
+  /** Throws `IllegalArgumentException` if a step does not fit what the steps before it lead to. */
+  def requireFitting(): Unit = {
+    val owners = source.assignment.toArray
+    val sizes = new Array[Int]((source.partitions +: steps.map(_.partitions)).max)
+    owners.foreach(sizes(_) += 1)
+    steps.zipWithIndex.foreach { case (step, i) =>
+      step.moves.foreach { m =>
+        require(m.bin >= 0 && m.bin < owners.length, s"step ${i + 1}: bin ${m.bin} does not exist")
+        require(owners(m.bin) == m.source,
+          s"step ${i + 1}: bin ${m.bin} belongs to partition ${owners(m.bin)}, not to ${m.source}")
+        require(m.target >= 0 && m.target < step.partitions,
+          s"step ${i + 1}: partition ${m.target} is not one of ${step.partitions}")
+        sizes(m.source) -= 1
+        sizes(m.target) += 1
+        owners(m.bin) = m.target
+      }
+      require(step.partitions >= 1 && (step.partitions until sizes.length).forall(sizes(_) == 0),
+        s"step ${i + 1} leaves bins in partitions beyond its ${step.partitions}")
+    }
+  }
 }
 
 /** @param partitions number of state partitions from the step's epoch on */

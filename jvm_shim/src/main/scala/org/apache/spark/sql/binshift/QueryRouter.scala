@@ -101,7 +101,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
           s"${m.plan.source.bins} bins that is not the one in force since epoch ${now.epoch} " +
           s"(${now.table.partitions} partitions, ${now.table.bins} bins); plan again")
     }
-    try m.plan.tables.size catch {
+    try m.plan.requireFitting() catch {
       case e: IllegalArgumentException => throw BinshiftException.plan(
         s"the plan does not fit: ${e.getMessage.stripPrefix("requirement failed: ")}; plan again")
     }
@@ -248,7 +248,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private def changePartitions(
       n: Int, previous: Option[RoutingEntry], conf: SparkSession, operators: Seq[StateStoreWriter]): Unit = {
     operators.foreach { op =>
-      previous.map(_.table.partitions).foreach { before =>
+      previous.map(_.table.partitions).filter(_ => StatefulOperators.isBinned(op)).foreach { before =>
         Placement.retire(conf, op.getStateInfo, n until before)
         Placement.place(conf, op.getStateInfo, before until n)
       }

@@ -16,6 +16,8 @@ private[binshift] object StatefulOperators {
 
   def layoutOf(op: StateStoreWriter): OperatorLayout = OperatorLayout(op.shortName, storageOf(op))
 
+  def isBinned(op: StateStoreWriter): Boolean = storageOf(op) == Storage.Binned
+
   /**
    * Binned are the operators whose state key consists of just the columns that their exchange hashes.
    * Without grouping columns there is one partition, whatever the number of state partitions.
