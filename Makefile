@@ -47,7 +47,7 @@ clean:  ## Remove what the build made, and .venv.
 # The editable install builds the jar itself (hatch_build.py); later changes of Scala sources are built
 # by the rule for the jar.
 .venv/.ready: pyproject.toml hatch_build.py gradle.properties scripts/setup
-	scripts/setup
+	@scripts/setup
 	@touch $@
 
 $(JAR): .venv/.ready $(SCALA)

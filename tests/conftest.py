@@ -1,9 +1,11 @@
-"""Fixtures of all tests that run Spark."""
+"""Fixtures of all tests that run Spark, and one scratch directory for all that Spark leaves behind."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,20 +14,40 @@ import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-os.environ.setdefault("SPARK_HOME", os.path.dirname(pyspark.__file__))
-# Executors in JVMs of their own start this interpreter, and not whatever python3 is on the PATH.
-os.environ["PYSPARK_PYTHON"] = sys.executable
-os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))
+SCRATCH = Path(tempfile.mkdtemp(prefix="binshift-tests-"))
+
+
+def spark_home() -> Path:
+    """The installed pyspark by another path: a local-cluster writes its executors' directories there."""
+    home = SCRATCH / "spark"
+    home.mkdir()
+    for entry in Path(pyspark.__file__).parent.iterdir():
+        if entry.name != "work":
+            (home / entry.name).symlink_to(entry)
+    return home
+
+
+os.environ.update(
+    SPARK_HOME=str(spark_home()),
+    SPARK_CONF_DIR=str(Path(__file__).parent / "conf"),
+    SPARK_LOCAL_DIRS=str(SCRATCH),
+    SPARK_LOCAL_IP="127.0.0.1",
+    # Executors in JVMs of their own start this interpreter, and not whatever python3 is on the PATH.
+    PYSPARK_PYTHON=sys.executable,
+    BINSHIFT_TESTS_TMP=str(SCRATCH),
+)
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(SCRATCH, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark() -> Iterator[SparkSession]:
     """One JVM for all local tests; a task is tried three times, as on a cluster."""
     from harness import session
 
-    warehouse = str(tmp_path_factory.mktemp("warehouse"))
-    s = session("local[2,3]", **{"spark.sql.warehouse.dir": warehouse})
+    s = session("local[2,3]")
     yield s
     s.stop()
 

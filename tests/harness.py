@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,15 @@ def session(master: str, **conf: str) -> SparkSession:
     """A quiet session with binshift, and two state partitions to begin with."""
     builder = SparkSession.builder.master(master).appName("binshift-tests")
     # JVMs that live for seconds start faster without the optimising compiler.
-    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    scratch = os.environ["BINSHIFT_TESTS_TMP"]
+    quick = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={scratch}"
     options = {
         "spark.driver.extraJavaOptions": quick,
         "spark.executor.extraJavaOptions": quick,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": f"{scratch}/warehouse",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.stateStore.maintenanceInterval": "2s",
         "spark.sql.streaming.minBatchesToRetain": "20",
@@ -50,6 +53,16 @@ def rows(epoch: int, n: int = 40, keys: int = 60) -> list[dict[str, Any]]:
         t = f"2026-01-01 00:{minute:02}:{i % 60:02}"
         out.append({"k": f"key{(i * 7 + epoch * 11) % keys}", "v": i, "t": t})
     return out
+
+
+def until(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
+    """Polls `condition`, for what Spark does in the background; whether it came true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 class StreamRun:

@@ -71,12 +71,15 @@ def run(root: Path, files: int, interval: float, picture: Path) -> int:
     say(f"Splitting 2013's flights into {files} files ...")
     total = write_files(root / "all", files)
     say(f"{total:,} flights. Starting Spark with three executors ...")
-    os.environ.setdefault("SPARK_HOME", os.path.dirname(pyspark.__file__))
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.update(
+        SPARK_HOME=str(spark_home(root)), SPARK_LOCAL_DIRS=str(root), PYSPARK_PYTHON=sys.executable
+    )
     builder = (
         SparkSession.builder.master("local-cluster[3,1,1024]")
         .appName("binshift demo")
         .config("spark.log.level", "ERROR")
+        .config("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={root}")
+        .config("spark.executor.extraJavaOptions", f"-Djava.io.tmpdir={root}")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
@@ -117,6 +120,16 @@ def run(root: Path, files: int, interval: float, picture: Path) -> int:
         return 1
     say("CORRECT: the result equals that of the same query in batch.")
     return 0
+
+
+def spark_home(root: Path) -> Path:
+    """The installed pyspark by another path: a local-cluster writes its executors' directories there."""
+    home = root / "spark"
+    home.mkdir()
+    for entry in Path(pyspark.__file__).parent.iterdir():
+        if entry.name != "work":
+            (home / entry.name).symlink_to(entry)
+    return home
 
 
 def per_aircraft(flights: DataFrame) -> DataFrame:

@@ -15,7 +15,7 @@ from binshift import (
     RoutingTable,
     UnsupportedOperatorError,
 )
-from harness import STOCK
+from harness import STOCK, until
 from local.queries import count_by_key
 
 
@@ -47,9 +47,8 @@ def test_a_query_is_found_by_its_name_and_its_id(run, stream):
 
 def test_a_migration_that_has_no_data_waits_for_the_next_epoch_and_says_so(run):
     migration = run.attach().rescale(4, AllAtOnce())
-    status = migration.status
-    assert status.state is MigrationState.WAITING
-    assert "no data" in str(status)
+    assert until(lambda: migration.status.state is MigrationState.WAITING)
+    assert "no data" in str(migration.status)
     with pytest.raises(MigrationTimeout, match="no data"):
         migration.wait(timeout=0.3)
     run.run(1)

@@ -1,7 +1,7 @@
 """What Spark reports stays true before, during and after every change of the number of partitions."""
 
 from binshift import AllAtOnce, Batched
-from harness import STOCK
+from harness import STOCK, until
 from local.queries import count_by_key, deduplicate
 
 
@@ -91,22 +91,12 @@ def test_stores_of_retired_partitions_are_closed(stream, spark):
     run.run(1, 2)
     run.attach().rescale(2, AllAtOnce())
     run.run(3, 4, 5)
-    assert loaded_partitions(spark, run) == {0, 1}
-
-
-def loaded_partitions(spark, run):
-    """Partitions whose stores this JVM has open; polls, since Spark closes them in the background."""
-    import time
-
     state = spark._jvm.org.apache.spark.sql.execution.streaming.state
-    root = f"file:{run.checkpoint}/state"
     run_id = spark._jvm.java.util.UUID.fromString(str(run.query.runId))
-    deadline = time.monotonic() + 60
-    while True:
-        ids = {
-            p: state.StateStoreProviderId(state.StateStoreId(root, 0, p, "default"), run_id) for p in range(6)
-        }
-        loaded = {p for p, id_ in ids.items() if state.StateStore.isLoaded(id_)}
-        if loaded == {0, 1} or time.monotonic() > deadline:
-            return loaded
-        time.sleep(0.2)
+
+    def is_loaded(partition):
+        store = state.StateStoreId(f"file:{run.checkpoint}/state", 0, partition, "default")
+        return state.StateStore.isLoaded(state.StateStoreProviderId(store, run_id))
+
+    # Spark closes them in the background.
+    assert until(lambda: [p for p in range(6) if is_loaded(p)] == [0, 1])

@@ -85,6 +85,20 @@ def test_a_plan_gives_the_same_results_whatever_the_routing(stream, name):
     assert_same_results(run, oracle)
 
 
+@pytest.mark.parametrize("one_file_read_at_once", [False, True])
+def test_a_query_that_starts_with_one_partition_grows_and_comes_back_to_one(stream, one_file_read_at_once):
+    # With one partition Spark plans no hash exchange, and none at all if the input has one partition.
+    def build(df):
+        return count_by_key(df.coalesce(1) if one_file_read_at_once else df)
+
+    conf = {"spark.sql.shuffle.partitions": "1"}
+    run, oracle = stream(build, conf=conf), stream(build, "oracle", provider=STOCK, conf=conf)
+    oracle.start()
+    oracle.run(*EPOCHS)
+    outputs_with_migrations(run, {0: 3, 3: 1})
+    assert_same_results(run, oracle)
+
+
 def test_an_aggregation_without_keys_stays_where_it_is(stream):
     def total(df):
         return df.agg(F.count("*").alias("n"), F.sum("v").alias("total"))

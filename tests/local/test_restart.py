@@ -6,7 +6,7 @@ import pytest
 
 import binshift
 from binshift import AllAtOnce, Batched, MigrationError, MigrationState
-from harness import STOCK, assert_same_results
+from harness import STOCK, assert_same_results, rows
 from local.queries import QUERIES, count_by_key
 
 
@@ -97,6 +97,35 @@ def test_an_uncommitted_switch_epoch_is_run_again_with_the_same_routing(stream):
     run.run(3)
     assert run.progress(2).stateOperators[0].customMetrics["binshiftBinsAdopted"] > 0
     assert run.outputs[2] == before
+    assert state_of(run) == batch_result(run)
+
+
+def test_a_query_that_fails_at_the_switch_epoch_goes_on_after_a_restart(stream):
+    run = stream(count_by_key)
+    keep = run._keep
+
+    def fail_once(batch, epoch):
+        # The stateful stage has run, and its partitions have committed, when the sink fails.
+        keep(batch, epoch)
+        if epoch == 2:
+            raise RuntimeError("this sink fails on purpose")
+
+    run._keep = fail_once
+    run.start()
+    run.run(0)
+    run.attach().rescale(4, AllAtOnce())
+    run.run(1)
+    run.feed(rows(2))
+    with pytest.raises(Exception, match="fails on purpose"):
+        run.query.processAllAvailable()
+    with pytest.raises(MigrationError, match="has ended with an error"):
+        run.attach()
+    failed = run.outputs[2]
+    run._keep = keep
+    run.start()
+    run.run(3)
+    assert run.outputs[2] == failed
+    assert run.attach().routing().partitions == 4
     assert state_of(run) == batch_result(run)
 
 

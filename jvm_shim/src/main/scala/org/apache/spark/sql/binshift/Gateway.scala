@@ -111,7 +111,6 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
     val s = router.snapshot()
     val outcome = s.outcomes.find(_.id == id)
     val mine = (s.scheduled.toSeq ++ s.current).filter(_.step.exists(_.migration == id))
-    val status = query.status
     json(
       ("ended" -> outcome.isDefined) ~
         ("cancelled" -> (outcome.exists(_.cancelled) || s.migration.exists(m => m.id == id && m.cancelled))) ~
@@ -119,7 +118,8 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
         ("scheduled_epoch" -> mine.map(_.epoch).filter(_ > committed).maxOption) ~
         ("committed_epoch" -> committed) ~
         ("active" -> query.isActive) ~
-        ("idle" -> (!status.isTriggerActive && !status.isDataAvailable)))
+        // Not isTriggerActive, which is also true while Spark looks for data in vain.
+        ("idle" -> (s.planned.forall(_ <= committed) && !query.status.isDataAvailable)))
   }
 
   /** The steps that took effect, oldest first. */

@@ -47,7 +47,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
 
   /** What a client may know of the query's routing; see [[Gateway]]. */
   def snapshot(): RouterSnapshot = synchronized {
-    RouterSnapshot(current, scheduled, migration, outcomes)
+    RouterSnapshot(planned, current, scheduled, migration, outcomes)
   }
 
   def history(): Seq[RoutingEntry] = {
@@ -281,6 +281,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
 private[binshift] final case class Epoch(layout: Layout, table: RoutingTable, hint: RoutingHint)
 
 private[binshift] final case class RouterSnapshot(
+    planned: Option[Long],
     current: Option[RoutingEntry],
     scheduled: Option[RoutingEntry],
     migration: Option[Migration],
@@ -293,10 +294,8 @@ private[binshift] final case class MigrationOutcome(id: String, steps: Int, canc
 private[binshift] object QueryRouters {
   private val routers = new ConcurrentHashMap[UUID, QueryRouter]()
 
-  def of(query: MicroBatchExecution): QueryRouter = {
-    routers.computeIfAbsent(query.runId, { _ =>
-      routers.values.removeIf(r => !r.query.isActive)
-      new QueryRouter(query)
-    })
+  def of(query: MicroBatchExecution): QueryRouter = Option(routers.get(query.runId)).getOrElse {
+    routers.values.removeIf(r => !r.query.isActive)
+    routers.computeIfAbsent(query.runId, _ => new QueryRouter(query))
   }
 }
