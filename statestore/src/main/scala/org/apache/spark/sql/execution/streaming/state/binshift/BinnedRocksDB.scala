@@ -50,13 +50,13 @@ private[binshift] final class BinnedRocksDB(
   def lastSwitch: SwitchStats = switchStats
 
   /** Bins that this partition owns at the loaded version. */
-  def binsOwned: Int = table.map(_.binsOf(partitionId)).getOrElse(0)
+  def binsOwned: Int = owners.count(_ == partitionId)
 
   /** Whether keys are in their stored form: while Spark replays, and while bins are moved. */
   private var raw = false
 
-  /** The table in force at the loaded version; `None` for a store that only reads. */
-  private var table: Option[RoutingTable] = None
+  /** Owner of each bin at the loaded version; empty for a store that only reads. On the write path. */
+  private var owners: Array[Int] = Array.emptyIntArray
 
   private var switchStats = SwitchStats.None
 
@@ -72,7 +72,7 @@ private[binshift] final class BinnedRocksDB(
     case Some(r) =>
       val tables = r.at(version)
       val switch = tables.before.map(BinSwitch.between(_, tables.now, partitionId)).filterNot(_.isEmpty)
-      table = Some(tables.now)
+      owners = tables.now.assignment.toArray
       switch match {
         case Some(_) if !readOnly && awaitingWrite.contains(version) && loadedVersion == version =>
           // The read store of this task is upgraded: the switch is applied, its changes are in the
@@ -227,15 +227,14 @@ private[binshift] final class BinnedRocksDB(
 
   /** Refuses a key whose bin is another partition's: a routing error must not corrupt state. */
   private def storedAsOwner(key: Array[Byte]): Array[Byte] = if (raw) key else {
-    val owner = table.map(_.owner(bin))
-    if (!owner.contains(partitionId)) {
-      throw BinshiftException.migration(
-        s"a row of bin $bin reached partition $partitionId of operator ${storeId.operatorId}, but the " +
-          s"bin belongs to partition ${owner.getOrElse("(none)")}; the batch fails and no state " +
-          "changes; restart the query from its checkpoint and report this as a bug of binshift")
-    }
+    if (bin < 0 || bin >= owners.length || owners(bin) != partitionId) throw notOwned()
     BinKeyCodec.encode(bin, key)
   }
+
+  private def notOwned(): BinshiftException = BinshiftException.migration(
+    s"a row of bin $bin reached partition $partitionId of operator ${storeId.operatorId}, but the bin " +
+      s"belongs to partition ${owners.lift(bin).getOrElse("(none)")}; the batch fails and no state " +
+      "changes; restart the query from its checkpoint and report this as a bug of binshift")
 
   private def replaying[T](body: => T): T = inStoredForm(body)
 

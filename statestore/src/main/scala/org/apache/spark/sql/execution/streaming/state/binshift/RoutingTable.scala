@@ -23,8 +23,6 @@ private[sql] final case class RoutingTable(partitions: Int, assignment: ArraySeq
 
   def owner(bin: Int): Int = assignment(bin)
 
-  def binsOf(partition: Int): Int = assignment.count(_ == partition)
-
   /** The table after `moves`, with `newPartitions` partitions. Each move must start at the owner. */
   def moved(moves: Seq[Move], newPartitions: Int): RoutingTable = {
     val next = assignment.toArray
