@@ -177,6 +177,11 @@ class Migration:
         """Schedules no further step.
 
         A step that is scheduled already still takes effect; whatever table is then in force stays.
+
+        Raises
+        ------
+        MigrationError
+            If the query has ended. Start it again, attach, and cancel `Controller.migration`.
         """
         call(self._controller._handle.cancel, self._id)
         _log.info("migration %s is cancelled", self._id)

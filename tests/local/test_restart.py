@@ -145,6 +145,52 @@ def test_a_checkpoint_that_was_wound_back_forgets_the_routing_of_lost_epochs(str
     assert state_of(run) == batch_result(run)
 
 
+def test_a_plan_whose_start_was_wound_back_is_abandoned_and_the_query_runs_on(stream):
+    run = stream(count_by_key).start()
+    run.run(0)
+    run.attach().rescale(4, AllAtOnce())
+    run.run(1, 2)
+    run.attach().rescale(6, Batched(4))
+    run.run(3)
+    run.stop()
+    for folder in ("commits", "offsets"):
+        for epoch in (1, 2, 3):
+            for name in (str(epoch), f".{epoch}.crc"):
+                (run.checkpoint / folder / name).unlink()
+    run.start()
+    run.run(4, 5)
+    assert run.attach().migration is None
+    assert not (run.checkpoint / "binshift/plan.json").exists()
+    assert run.attach().routing().partitions == 2
+    assert state_of(run) == batch_result(run)
+
+
+def test_a_migration_that_is_over_is_so_after_its_query_has_ended_too(stream):
+    run = stream(count_by_key).start()
+    run.run(0)
+    migration = run.attach().rescale(4, AllAtOnce())
+    run.run(1, 2)
+    run.stop()
+    assert migration.wait(timeout=5).steps == 1
+    assert migration.status.state is MigrationState.FINISHED
+
+
+def test_an_ended_run_can_no_longer_cancel_what_its_successor_carries_on(stream):
+    run = stream(count_by_key).start()
+    run.run(0)
+    stale = run.attach().rescale(4, Batched(8))
+    run.run(1)
+    run.stop()
+    run.start()
+    run.run(2)
+    with pytest.raises(MigrationError, match="has ended"):
+        stale.cancel()
+    run.run(3, 4, 5, 6)
+    assert run.attach().routing().partitions == 4
+    assert run.attach().migration is None
+    assert not (run.checkpoint / "binshift/plan.json").exists()
+
+
 def test_a_cancelled_migration_stays_cancelled_after_a_restart(stream):
     run = stream(count_by_key).start()
     run.run(0)

@@ -96,7 +96,10 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
     router.submit(plan, Option(startEpoch).filter(_ >= 0)).id
   }
 
-  def cancel(id: String): Unit = router.cancel(id)
+  def cancel(id: String): Unit = {
+    requireActive()
+    router.cancel(id)
+  }
 
   /** The migration under way as `{id, plan}`, or null. */
   def currentMigration(): String = {
@@ -112,7 +115,7 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
     val outcome = s.outcomes.find(_.id == id)
     val mine = (s.scheduled.toSeq ++ s.current).filter(_.step.exists(_.migration == id))
     json(
-      ("ended" -> outcome.isDefined) ~
+      ("ended" -> (outcome.isDefined || s.migration.exists(m => m.id == id && router.isOver(m)))) ~
         ("cancelled" -> (outcome.exists(_.cancelled) || s.migration.exists(m => m.id == id && m.cancelled))) ~
         ("steps_committed" -> outcome.map(_.steps).getOrElse(stepsCommitted(mine, committed))) ~
         ("scheduled_epoch" -> mine.map(_.epoch).filter(_ > committed).maxOption) ~

@@ -138,18 +138,23 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       .getOrElse(0)
   }
 
-  /** Forgets the migration if its last step has been committed, or it is cancelled and none is in flight. */
+  /** Whether the last step of `m` has been committed, or it is cancelled and no step is in flight. */
+  def isOver(m: Migration): Boolean = synchronized {
+    val inFlight = (scheduled.toSeq ++ current)
+      .filter(_.step.exists(_.migration == m.id)).map(_.epoch).maxOption
+    (m.cancelled || stepsTaken(m) == m.plan.steps.size) &&
+      inFlight.forall(_ <= SparkInternals.committedEpoch(query))
+  }
+
+  /** Forgets the migration once it is over. Once the query has ended, plan.json is its next run's. */
   def finishIfDone(): Unit = synchronized {
-    migration.foreach { m =>
-      val done = m.cancelled || stepsTaken(m) == m.plan.steps.size
-      val inFlight = (scheduled.toSeq ++ current)
-        .filter(_.step.exists(_.migration == m.id)).map(_.epoch).maxOption
-      if (done && inFlight.forall(_ <= SparkInternals.committedEpoch(query))) {
-        ended(m)
-        Migration.delete(dir)
-        migration = None
-      }
-    }
+    migration.filter(m => query.isActive && isOver(m)).foreach(forget)
+  }
+
+  private def forget(m: Migration): Unit = {
+    ended(m)
+    Migration.delete(dir)
+    migration = None
   }
 
   private def ended(m: Migration): Unit =
@@ -226,16 +231,32 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     finishIfDone()
     val now = current.get
     migration.flatMap(m => dueStep(m, now, next).map(m -> _)).foreach { case (m, index) =>
-      val step = m.plan.steps(index)
-      val entry = RoutingEntry(next, now.table.moved(step.moves, step.partitions),
-        Some(StepRef(m.id, index, m.plan.steps.size, m.plan.strategy, step.moves.size)),
-        System.currentTimeMillis())
-      write(entry)
-      SparkInternals.setNextPartitions(query, entry.table.partitions)
-      scheduled = Some(entry)
-      logInfo(s"query ${query.id}: step ${index + 1} of ${m.plan.steps.size} of migration ${m.id} is " +
-        s"scheduled for epoch $next (${step.moves.size} bins, ${step.partitions} partitions)")
+      tableAfter(m, index, now.table) match {
+        case None =>
+          logWarning(s"query ${query.id}: migration ${m.id} is abandoned, since its step ${index + 1} does " +
+            "not fit the table in force; the checkpoint was wound back or started anew; plan again")
+          forget(m.copy(cancelled = true))
+        case Some(table) => schedule(m, index, next, table)
+      }
     }
+  }
+
+  /** `None` if the step does not fit, as when the checkpoint was wound back behind the plan's start. */
+  private def tableAfter(m: Migration, index: Int, now: RoutingTable): Option[RoutingTable] = {
+    val step = m.plan.steps(index)
+    if (index == 0 && now != m.plan.source) None
+    else try Some(now.moved(step.moves, step.partitions)) catch { case _: IllegalArgumentException => None }
+  }
+
+  private def schedule(m: Migration, index: Int, next: Long, table: RoutingTable): Unit = {
+    val moves = m.plan.steps(index).moves.size
+    val entry = RoutingEntry(next, table,
+      Some(StepRef(m.id, index, m.plan.steps.size, m.plan.strategy, moves)), System.currentTimeMillis())
+    write(entry)
+    SparkInternals.setNextPartitions(query, table.partitions)
+    scheduled = Some(entry)
+    logInfo(s"query ${query.id}: step ${index + 1} of ${m.plan.steps.size} of migration ${m.id} is " +
+      s"scheduled for epoch $next ($moves bins, ${table.partitions} partitions)")
   }
 
   private def dueStep(m: Migration, now: RoutingEntry, next: Long): Option[Int] = {
