@@ -27,7 +27,8 @@ private[binshift] final class ExchangeRouting(table: RoutingTable, binned: Set[L
 
   def apply(plan: SparkPlan): SparkPlan = plan match {
     case op: StatefulOperator if op.stateInfo.exists(i => binned(i.operatorId)) =>
-      withChildren(op, op.children.map(routeBelow(_, op)))
+      val inputs = StatefulOperators.routedInputs(op)
+      withChildren(op, op.children.map(c => if (inputs.exists(_ eq c)) routeBelow(c, op) else c))
     case join if isCoPartitioned(join) && join.children.exists(exposesRoutedExchange) =>
       routeCoPartitioned(join)
     case other => withChildren(other, other.children.map(apply))

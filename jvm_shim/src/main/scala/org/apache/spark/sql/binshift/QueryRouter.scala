@@ -72,7 +72,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       if (planned.isEmpty) dropEntriesAfter(epoch)
       val entry = entryFor(epoch, n, known)
       if (planned.isEmpty || entry.epoch == epoch) {
-        changePartitions(n, previous, streamSession, operators)
+        changePartitions(n, previous, streamSession, known, operators)
       }
       current = Some(entry)
       scheduled = None
@@ -179,7 +179,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       // Nothing is committed: whatever a run that was cut short has left is replaced.
       val bins = requested.getOrElse(BinshiftConf.DefaultBins)
       val fresh = Layout(Layout.roundedBins(bins, n), bins, SPARK_VERSION,
-        operators.map(op => StatefulOperators.idOf(op) -> StatefulOperators.layoutOf(op)).toMap)
+        operators.map(op => StatefulOperators.idOf(op) -> StatefulOperators.layoutOf(op, query.trigger)).toMap)
       routingLog.epochs.foreach(routingLog.delete)
       Layout.write(dir, fresh)
       write(RoutingEntry(0, RoutingTable.initial(fresh.bins, n), None, System.currentTimeMillis()))
@@ -267,15 +267,18 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
 
   /** What else follows the number of partitions, at the first epoch that has it. */
   private def changePartitions(
-      n: Int, previous: Option[RoutingEntry], conf: SparkSession, operators: Seq[StateStoreWriter]): Unit = {
+      n: Int, previous: Option[RoutingEntry], conf: SparkSession, known: Layout,
+      operators: Seq[StateStoreWriter]): Unit =
     operators.foreach { op =>
-      previous.map(_.table.partitions).filter(_ => StatefulOperators.isBinned(op)).foreach { before =>
-        Placement.retire(conf, op.getStateInfo, n until before)
-        Placement.place(conf, op.getStateInfo, before until n)
+      previous.map(_.table.partitions).filter(_ => isBinned(known, op)).foreach { before =>
+        Placement.retire(conf, op, n until before)
+        Placement.place(conf, op, before until n)
       }
-      if (op.operatorStateMetadataVersion == 1) SparkInternals.updateOperatorMetadata(conf, op.getStateInfo)
+      SparkInternals.updateOperatorMetadata(conf, op)
     }
-  }
+
+  private def isBinned(known: Layout, op: StateStoreWriter): Boolean =
+    known.operators.get(StatefulOperators.idOf(op)).exists(_.storage == Storage.Binned)
 
   private def write(entry: RoutingEntry): Unit = {
     routingLog.write(entry)

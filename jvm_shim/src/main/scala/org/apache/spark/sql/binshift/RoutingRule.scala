@@ -27,7 +27,7 @@ private[binshift] final case class RoutingRule(session: SparkSession) extends Ru
         session.conf.set(BinshiftConf.RoutedRun, query.runId.toString)
         session.sparkContext.setLocalProperty(BinshiftConf.RoutingHint, epoch.hint.render)
         val binned = epoch.layout.operators.collect { case (id, o) if o.storage == Storage.Binned => id }
-        new ExchangeRouting(epoch.table, binned.toSet).apply(plan)
+        TransformWithStateProvider.accept(new ExchangeRouting(epoch.table, binned.toSet).apply(plan))
     }
   }
 }

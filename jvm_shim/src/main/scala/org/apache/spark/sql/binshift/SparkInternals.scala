@@ -9,9 +9,9 @@ import org.apache.hadoop.fs.Path
 import org.apache.spark.SPARK_VERSION
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.checkpointing.{OffsetSeqMetadata, OffsetSeqMetadataBase, OffsetSeqMetadataV2}
-import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo
+import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution}
-import org.apache.spark.sql.execution.streaming.state.{OperatorStateMetadataReader, OperatorStateMetadataUtils, OperatorStateMetadataV1}
+import org.apache.spark.sql.execution.streaming.state.{OperatorStateMetadataReader, OperatorStateMetadataUtils, OperatorStateMetadataV1, OperatorStateMetadataV2, OperatorStateMetadataWriter}
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinnedStateStoreProvider, BinshiftException}
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.internal.SQLConf
@@ -81,19 +81,25 @@ private[binshift] object SparkInternals {
 
   /**
    * Corrects the number of partitions in the operator's metadata, which Spark writes in the first
-   * batch of a checkpoint only and the `state-metadata` source reads. Metadata of version 1: one file.
+   * batch of a run only and the `state-metadata` source reads. Version 1 is one file, which is
+   * replaced; version 2 is a file per batch at which something changed.
    */
-  def updateOperatorMetadata(session: SparkSession, info: StatefulOperatorStateInfo): Unit = {
+  def updateOperatorMetadata(session: SparkSession, op: StateStoreWriter): Unit = {
+    val info = op.getStateInfo
+    val n = info.numPartitions
     val dir = new Path(info.checkpointLocation, info.operatorId.toString)
     val conf = session.sessionState.newHadoopConf()
-    OperatorStateMetadataReader.createReader(dir, conf, 1, info.storeVersion).read().collect {
-      case m: OperatorStateMetadataV1
-          if m.stateStoreInfo.exists(_.numPartitions != info.numPartitions) =>
-        val corrected =
-          m.copy(stateStoreInfo = m.stateStoreInfo.map(_.copy(numPartitions = info.numPartitions)))
+    val version = op.operatorStateMetadataVersion
+    OperatorStateMetadataReader.createReader(dir, conf, version, info.storeVersion).read().foreach {
+      case m: OperatorStateMetadataV1 if m.stateStoreInfo.exists(_.numPartitions != n) =>
+        val corrected = m.copy(stateStoreInfo = m.stateStoreInfo.map(_.copy(numPartitions = n)))
         val file = OperatorStateMetadataV1.metadataFilePath(dir)
         val out = CheckpointFileManager.create(dir, conf).createAtomic(file, overwriteIfPossible = true)
         OperatorStateMetadataUtils.writeMetadata(out, corrected, file)
+      case m: OperatorStateMetadataV2 if m.stateStoreInfo.exists(_.numPartitions != n) =>
+        val corrected = m.copy(stateStoreInfo = m.stateStoreInfo.map(_.copy(numPartitions = n)))
+        OperatorStateMetadataWriter.createWriter(dir, conf, version, Some(info.storeVersion)).write(corrected)
+      case _ =>
     }
   }
 }

@@ -1,8 +1,16 @@
 package org.apache.spark.sql.binshift
 
+import org.apache.spark.sql.catalyst.expressions.Attribute
 import org.apache.spark.sql.execution.SparkPlan
-import org.apache.spark.sql.execution.streaming.operators.stateful.{StatefulOperator, StateStoreSaveExec, StateStoreWriter, StreamingDeduplicateExec, StreamingDeduplicateWithinWatermarkExec, StreamingGlobalLimitExec}
+import org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkExec
+import org.apache.spark.sql.execution.streaming.RealTimeTrigger
+import org.apache.spark.sql.execution.streaming.operators.stateful._
+import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.{FlatMapGroupsWithStateExec, FlatMapGroupsWithStateExecBase}
+import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec
+import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.{TransformWithStateExec, TransformWithStateExecBase}
 import org.apache.spark.sql.execution.streaming.state.binshift.{OperatorLayout, Storage}
+import org.apache.spark.sql.streaming.Trigger
+import org.apache.spark.sql.types.StructType
 
 /** Which stateful operators a plan has, and how each stores its state. */
 private[binshift] object StatefulOperators {
@@ -14,19 +22,49 @@ private[binshift] object StatefulOperators {
 
   def idOf(op: StatefulOperator): Long = op.getStateInfo.operatorId
 
-  def layoutOf(op: StateStoreWriter): OperatorLayout = OperatorLayout(op.shortName, storageOf(op))
+  def layoutOf(op: StateStoreWriter, trigger: Trigger): OperatorLayout =
+    OperatorLayout(op.shortName, if (isRealTime(trigger)) Storage.Plain else storageOf(op))
 
-  def isBinned(op: StateStoreWriter): Boolean = storageOf(op) == Storage.Binned
+  /** In real-time mode, Spark logs a batch's partitions when it ends, so no step can be prepared. */
+  def isRealTime(trigger: Trigger): Boolean = trigger.isInstanceOf[RealTimeTrigger]
 
   /**
-   * Binned are the operators whose state key consists of just the columns that their exchange hashes.
-   * Without grouping columns there is one partition, whatever the number of state partitions.
+   * The inputs whose rows have to follow the routing table. An initial state is read in the first
+   * batch only; in later ones Spark leaves its plan in place without running it.
+   */
+  def routedInputs(op: StatefulOperator): Seq[SparkPlan] = op match {
+    case tws: TransformWithStateExecBase if !hasInitialState(tws) => op.children.take(1)
+    case fmgws: FlatMapGroupsWithStateExec if !fmgws.hasInitialState => op.children.take(1)
+    case _ => op.children
+  }
+
+  private def hasInitialState(op: TransformWithStateExecBase): Boolean = op match {
+    case jvm: TransformWithStateExec => jvm.hasInitialState
+    case python: TransformWithStateInPySparkExec => python.hasInitialState
+    case _ => true
+  }
+
+  /**
+   * Binned are the operators whose state key consists of the columns that their exchange hashes, and
+   * of what they append. Without grouping columns there is one partition, whatever the number of
+   * state partitions.
    */
   private def storageOf(op: StateStoreWriter): Storage = op match {
-    case save: StateStoreSaveExec =>
-      if (save.keyExpressions.isEmpty) Storage.Single else Storage.Binned
-    case _: StreamingDeduplicateExec | _: StreamingDeduplicateWithinWatermarkExec => Storage.Binned
+    case save: StateStoreSaveExec => unlessGlobal(save.keyExpressions)
+    case session: SessionWindowStateStoreSaveExec => unlessGlobal(session.keyWithoutSessionExpressions)
     case _: StreamingGlobalLimitExec => Storage.Single
+    case _: StreamingDeduplicateExec | _: StreamingDeduplicateWithinWatermarkExec => Storage.Binned
+    case _: StreamingSymmetricHashJoinExec => Storage.Binned
+    case _: FlatMapGroupsWithStateExecBase => Storage.Binned
+    case tws: TransformWithStateExec =>
+      // A typed key of another type than its column (groupBy(int).as[Long, V]) hashes otherwise.
+      if (sameTypes(tws.keyEncoder.schema, tws.groupingAttributes)) Storage.Binned else Storage.Plain
+    case _: TransformWithStateInPySparkExec => Storage.Binned
     case _ => Storage.Plain
   }
+
+  private def unlessGlobal(keys: Seq[Any]): Storage = if (keys.isEmpty) Storage.Single else Storage.Binned
+
+  private def sameTypes(key: StructType, columns: Seq[Attribute]): Boolean =
+    key.map(_.dataType) == columns.map(_.dataType)
 }

@@ -12,6 +12,8 @@ private[binshift] object Unmigratable {
       .getConf(SQLConf.STATE_STORE_CHECKPOINT_FORMAT_VERSION)
     val format = Option.when(version != 1)(
       s"${SQLConf.STATE_STORE_CHECKPOINT_FORMAT_VERSION.key} is $version; only version 1 can migrate yet")
-    operators ++ format
+    val realTime = Option.when(StatefulOperators.isRealTime(query.trigger))(
+      "a query in real-time mode cannot migrate, since its batches have no boundary that is planned ahead")
+    realTime ++: (operators ++ format)
   }
 }

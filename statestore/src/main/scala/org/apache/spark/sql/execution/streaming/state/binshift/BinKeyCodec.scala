@@ -26,6 +26,8 @@ private[sql] object BinKeyCodec {
     out
   }
 
+  def binOf(binned: Array[Byte]): Int = ((binned(0) & 0xff) << 8) | (binned(1) & 0xff)
+
   /** The key as Spark encoded it. */
   def stripBin(binned: Array[Byte]): Array[Byte] =
     java.util.Arrays.copyOfRange(binned, PrefixBytes, binned.length)

@@ -6,26 +6,22 @@ import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.util.NextIterator
 
 /**
- * Spark's RocksDB whose keys carry their bin, and whose content follows the routing table: loading a
- * version at which the table changes adopts the bins that arrive and releases those that leave,
- * before the first row is processed.
+ * A binned database whose content follows the routing table: loading a version at which the table
+ * changes adopts the bins that arrive and releases those that leave, before the first row is
+ * processed.
  *
- * What it relies on in Spark's `RocksDB`: changelog replay goes through the public `put` and `remove`
- * inside `load` and `loadFromSnapshot`; `load` of the version that is loaded already keeps the
- * content; `loadEmpty` makes the commit upload a whole snapshot; `rollback` makes the next load start
- * from the checkpoint; `iterator` hands out fresh key arrays.
+ * What it relies on in Spark's `RocksDB`: changelog replay happens inside `load` and
+ * `loadFromSnapshot`; `load` of the version that is loaded already keeps the content; `loadEmpty`, as
+ * well as a new column family, makes the commit upload a whole snapshot; `rollback` makes the next
+ * load start from the checkpoint.
  *
- * Used by one task at a time, which the provider's state machine ensures; maintenance threads only
- * call methods that are not overridden here.
- *
- * @param storeId store whose content this is
  * @param routing routing of the query's run; `None` for a store that only reads
  */
 private[binshift] final class BinnedRocksDB(
     storeId: StateStoreId,
+    bins: Int,
     routing: Option[EpochRouting],
     dfsRootDir: String,
     conf: RocksDBConf,
@@ -37,26 +33,12 @@ private[binshift] final class BinnedRocksDB(
     partitionId: Int,
     eventForwarder: Option[RocksDBEventForwarder],
     uniqueId: Option[String])
-  extends RocksDB(dfsRootDir, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies,
-    enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId) with Logging {
-
-  /**
-   * Bin of the key that the next operation concerns. Spark's signatures have no room for it and the
-   * encoded key no longer tells it; [[BinnedStateStore]] sets it before each call.
-   */
-  var bin: Int = BinnedRocksDB.NoBin
+  extends BinKeyedRocksDB(storeId, bins, dfsRootDir, conf, localRootDir, hadoopConf, loggingId,
+    useColumnFamilies, enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
+  with Logging {
 
   /** What the last load adopted and released. */
   def lastSwitch: SwitchStats = switchStats
-
-  /** Bins that this partition owns at the loaded version. */
-  def binsOwned: Int = owners.count(_ == partitionId)
-
-  /** Whether keys are in their stored form: while Spark replays, and while bins are moved. */
-  private var raw = false
-
-  /** Owner of each bin at the loaded version; empty for a store that only reads. On the write path. */
-  private var owners: Array[Int] = Array.emptyIntArray
 
   private var switchStats = SwitchStats.None
 
@@ -96,13 +78,13 @@ private[binshift] final class BinnedRocksDB(
           "put the binshift jar into spark.jars before the session is created, for example with " +
           "binshift.configure(builder)")
     }
-    replaying(super.load(version, ckptId, readOnly, loadEmpty))
+    inStoredForm(super.load(version, ckptId, readOnly, loadEmpty))
   }
 
   private def loadUnchanged(
       version: Long, ckptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): Unit = {
     switchStats = SwitchStats.None
-    replaying(super.load(version, ckptId, readOnly, loadEmpty))
+    inStoredForm(super.load(version, ckptId, readOnly, loadEmpty))
   }
 
   /**
@@ -115,9 +97,9 @@ private[binshift] final class BinnedRocksDB(
     val started = System.nanoTime()
     if (switch.isNew) {
       // Files of this partition's directory are from before it was retired, or do not exist.
-      replaying(super.load(version, None, readOnly = false, loadEmpty = true))
+      inStoredForm(super.load(version, None, readOnly = false, loadEmpty = true))
     } else {
-      replaying(super.load(version, ckptId, readOnly = false, loadEmpty))
+      inStoredForm(super.load(version, ckptId, readOnly = false, loadEmpty))
     }
     try {
       release(switch.leaving)
@@ -142,9 +124,13 @@ private[binshift] final class BinnedRocksDB(
   }
 
   private def release(leaving: Seq[Int]): Unit = inStoredForm {
-    CheckpointedBins.ranges(leaving).foreach { case (first, last) =>
-      val rows = super.rangeScan(BinKeyCodec.lowerBound(first), BinKeyCodec.lowerBound(last + 1))
-      try rows.foreach(row => super.remove(row.key)) finally rows.closeIfNeeded()
+    for {
+      family <- ColumnFamily.of(this, useColumnFamilies)
+      (first, last) <- CheckpointedBins.ranges(leaving)
+    } {
+      val rows =
+        rangeScan(BinKeyCodec.lowerBound(first), BinKeyCodec.lowerBound(last + 1), family.name)
+      try rows.foreach(row => remove(row.key, family.name)) finally rows.closeIfNeeded()
     }
   }
 
@@ -152,11 +138,13 @@ private[binshift] final class BinnedRocksDB(
     var rows = 0L
     var bytes = 0L
     arriving.toSeq.sortBy(_._1).foreach { case (source, bins) =>
-      CheckpointedBins.foreachRow(
-        storeId.copy(partitionId = source), version, bins, conf, hadoopConf) { (key, value) =>
-        super.put(key, value)
+      val checkpoint =
+        new CheckpointedBins(storeId.copy(partitionId = source), conf, hadoopConf, useColumnFamilies)
+      checkpoint.foreachRow(version, bins) { (family, key, values) =>
+        if (useColumnFamilies) createColFamilyIfAbsent(family.name, family.isInternal)
+        putList(key, values, family.name)
         rows += 1
-        bytes += key.length + value.length
+        bytes += key.length + values.iterator.map(_.length).sum
       }
     }
     (rows, bytes)
@@ -166,7 +154,7 @@ private[binshift] final class BinnedRocksDB(
       snapshotVersion: Long,
       endVersion: Long,
       snapshotVersionStateStoreCkptId: Option[String],
-      endVersionStateStoreCkptId: Option[String]): RocksDB = replaying(super.loadFromSnapshot(
+      endVersionStateStoreCkptId: Option[String]): RocksDB = inStoredForm(super.loadFromSnapshot(
     snapshotVersion, endVersion, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId))
 
   override def release(): Unit = {
@@ -178,74 +166,6 @@ private[binshift] final class BinnedRocksDB(
     awaitingWrite = None
     super.rollback()
   }
-
-  override def get(key: Array[Byte], cfName: String): Array[Byte] = super.get(stored(key), cfName)
-
-  override def keyExists(key: Array[Byte], cfName: String): Boolean =
-    super.keyExists(stored(key), cfName)
-
-  override def put(
-      key: Array[Byte], value: Array[Byte], cfName: String, includesPrefix: Boolean,
-      deriveCfName: Boolean, includesChecksum: Boolean): Unit =
-    super.put(storedAsOwner(key), value, cfName, includesPrefix, deriveCfName, includesChecksum)
-
-  override def remove(
-      key: Array[Byte], cfName: String, includesPrefix: Boolean, deriveCfName: Boolean,
-      includesChecksum: Boolean): Unit =
-    super.remove(storedAsOwner(key), cfName, includesPrefix, deriveCfName, includesChecksum)
-
-  override def iterator(): NextIterator[ByteArrayPair] =
-    if (raw) super.iterator() else new StrippedIterator(super.iterator())
-
-  override def multiGet(keys: Array[Array[Byte]], cfName: String): Iterator[Array[Byte]] =
-    unsupported("multiGet")
-  override def getMergedValues(key: Array[Byte], cfName: String): Iterator[ArrayIndexRange[Byte]] =
-    unsupported("getMergedValues")
-  override def putList(
-      key: Array[Byte], values: List[Array[Byte]], cfName: String, includesPrefix: Boolean,
-      includesChecksum: Boolean, deriveCfName: Boolean): Unit = unsupported("putList")
-  override def merge(
-      key: Array[Byte], value: Array[Byte], cfName: String, includesPrefix: Boolean,
-      deriveCfName: Boolean, includesChecksum: Boolean): Unit = unsupported("merge")
-  override def mergeList(
-      key: Array[Byte], values: List[Array[Byte]], cfName: String, includesPrefix: Boolean,
-      includesChecksum: Boolean, deriveCfName: Boolean): Unit = unsupported("mergeList")
-  override def deleteRange(
-      beginKey: Array[Byte], endKey: Array[Byte], cfName: String, includesPrefix: Boolean,
-      includesChecksum: Boolean): Unit = unsupported("deleteRange")
-  override def prefixScan(prefix: Array[Byte], cfName: String): NextIterator[ByteArrayPair] =
-    unsupported("prefixScan")
-  override def rangeScan(
-      startKey: Option[Array[Byte]], endKey: Option[Array[Byte]], cfName: String)
-      : NextIterator[ByteArrayPair] = unsupported("rangeScan")
-
-  /** No operator whose storage is binned needs it; failing beats reading in a wrong order. */
-  private def unsupported(operation: String): Nothing = throw BinshiftException.unsupportedOperator(
-    s"$storeId is binned and does not support $operation")
-
-  private def stored(key: Array[Byte]): Array[Byte] = if (raw) key else BinKeyCodec.encode(bin, key)
-
-  /** Refuses a key whose bin is another partition's: a routing error must not corrupt state. */
-  private def storedAsOwner(key: Array[Byte]): Array[Byte] = if (raw) key else {
-    if (bin < 0 || bin >= owners.length || owners(bin) != partitionId) throw notOwned()
-    BinKeyCodec.encode(bin, key)
-  }
-
-  private def notOwned(): BinshiftException = BinshiftException.migration(
-    s"a row of bin $bin reached partition $partitionId of operator ${storeId.operatorId}, but the bin " +
-      s"belongs to partition ${owners.lift(bin).getOrElse("(none)")}; the batch fails and no state " +
-      "changes; restart the query from its checkpoint and report this as a bug of binshift")
-
-  private def replaying[T](body: => T): T = inStoredForm(body)
-
-  private def inStoredForm[T](body: => T): T = {
-    raw = true
-    try body finally raw = false
-  }
-}
-
-private[binshift] object BinnedRocksDB {
-  private val NoBin = -1
 }
 
 /** What one load moved: counts, bytes of keys and values, and milliseconds. */
@@ -254,21 +174,4 @@ private[binshift] final case class SwitchStats(
 
 private[binshift] object SwitchStats {
   val None: SwitchStats = SwitchStats(0, 0, 0L, 0L, 0L)
-}
-
-/** The same rows with keys as Spark encoded them. */
-private final class StrippedIterator(rows: NextIterator[ByteArrayPair])
-  extends NextIterator[ByteArrayPair] {
-  private val pair = new ByteArrayPair()
-
-  override protected def getNext(): ByteArrayPair = if (rows.hasNext) {
-    val row = rows.next()
-    pair.set(BinKeyCodec.stripBin(row.key), row.value)
-    pair
-  } else {
-    finished = true
-    null
-  }
-
-  override protected def close(): Unit = rows.closeIfNeeded()
 }

@@ -10,25 +10,29 @@ import org.apache.spark.sql.types.StructType
  * A wrapper, because `RocksDBStateStore` is created in a private method of Spark's provider, and this
  * is where a key is still a row: its bin costs one hash, whatever the encoding of keys.
  *
+ * Does not offer Spark's `SupportsReusableIterator`: operators then read expired timers and TTLs with
+ * `rangeScan`, which says where to stop.
+ *
  * @param delegate the store of Spark; everything it checks and counts stays as it is
  * @param db       the database below `delegate`
+ * @param binsOf   bins of the keys, shared by the provider's stores
  */
 private[binshift] final class BinnedStateStore(
     val delegate: RocksDBStateStoreProvider#RocksDBStateStore,
     val provider: BinnedStateStoreProvider,
     db: BinnedRocksDB,
-    binOf: KeyBins) extends StateStore {
+    binsOf: StoreBins) extends StateStore {
 
   override def id: StateStoreId = delegate.id
   override def version: Long = delegate.version
 
   override def get(key: UnsafeRow, colFamilyName: String): UnsafeRow = {
-    db.bin = binOf(key)
+    enterBin(key, colFamilyName)
     delegate.get(key, colFamilyName)
   }
 
   override def keyExists(key: UnsafeRow, colFamilyName: String): Boolean = {
-    db.bin = binOf(key)
+    enterBin(key, colFamilyName)
     delegate.keyExists(key, colFamilyName)
   }
 
@@ -36,18 +40,101 @@ private[binshift] final class BinnedStateStore(
   override def multiGet(keys: Array[UnsafeRow], colFamilyName: String): Iterator[UnsafeRow] =
     keys.iterator.map(get(_, colFamilyName))
 
+  override def valuesIterator(key: UnsafeRow, colFamilyName: String): Iterator[UnsafeRow] = {
+    enterBin(key, colFamilyName)
+    delegate.valuesIterator(key, colFamilyName)
+  }
+
   override def put(key: UnsafeRow, value: UnsafeRow, colFamilyName: String): Unit = {
-    db.bin = binOf(key)
+    enterBin(key, colFamilyName)
     delegate.put(key, value, colFamilyName)
   }
 
+  override def putList(key: UnsafeRow, values: Array[UnsafeRow], colFamilyName: String): Unit = {
+    enterBin(key, colFamilyName)
+    delegate.putList(key, values, colFamilyName)
+  }
+
+  override def merge(key: UnsafeRow, value: UnsafeRow, colFamilyName: String): Unit = {
+    enterBin(key, colFamilyName)
+    delegate.merge(key, value, colFamilyName)
+  }
+
+  override def mergeList(key: UnsafeRow, values: Array[UnsafeRow], colFamilyName: String): Unit = {
+    enterBin(key, colFamilyName)
+    delegate.mergeList(key, values, colFamilyName)
+  }
+
   override def remove(key: UnsafeRow, colFamilyName: String): Unit = {
-    db.bin = binOf(key)
+    enterBin(key, colFamilyName)
     delegate.remove(key, colFamilyName)
   }
 
+  /** Rejected by the database: the keys of a range are spread over bins. */
+  override def deleteRange(beginKey: UnsafeRow, endKey: UnsafeRow, colFamilyName: String): Unit =
+    delegate.deleteRange(beginKey, endKey, colFamilyName)
+
   override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] =
     delegate.iterator(colFamilyName)
+
+  override def iteratorWithMultiValues(colFamilyName: String): StateStoreIterator[UnsafeRowPair] =
+    delegate.iteratorWithMultiValues(colFamilyName)
+
+  /** A prefix holds all partitioning columns, so its rows are in one bin. */
+  override def prefixScan(
+      prefixKey: UnsafeRow, colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
+    enterBin(prefixKey, colFamilyName)
+    delegate.prefixScan(prefixKey, colFamilyName)
+  }
+
+  override def prefixScanWithMultiValues(
+      prefixKey: UnsafeRow, colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
+    enterBin(prefixKey, colFamilyName)
+    delegate.prefixScanWithMultiValues(prefixKey, colFamilyName)
+  }
+
+  override def rangeScan(
+      startKey: Option[UnsafeRow], endKey: Option[UnsafeRow], colFamilyName: String)
+      : StateStoreIterator[UnsafeRowPair] = {
+    enterRange(startKey, endKey, colFamilyName)
+    delegate.rangeScan(startKey, endKey, colFamilyName)
+  }
+
+  override def rangeScanWithMultiValues(
+      startKey: Option[UnsafeRow], endKey: Option[UnsafeRow], colFamilyName: String)
+      : StateStoreIterator[UnsafeRowPair] = {
+    enterRange(startKey, endKey, colFamilyName)
+    delegate.rangeScanWithMultiValues(startKey, endKey, colFamilyName)
+  }
+
+  override def createColFamilyIfAbsent(
+      colFamilyName: String,
+      keySchema: StructType,
+      valueSchema: StructType,
+      keyStateEncoderSpec: KeyStateEncoderSpec,
+      useMultipleValuesPerKey: Boolean,
+      isInternal: Boolean): Unit = {
+    register(colFamilyName, keyStateEncoderSpec)
+    delegate.createColFamilyIfAbsent(colFamilyName, keySchema, valueSchema, keyStateEncoderSpec,
+      useMultipleValuesPerKey, isInternal)
+  }
+
+  override def registerColFamily(
+      colFamilyName: String,
+      keySchema: StructType,
+      valueSchema: StructType,
+      keyStateEncoderSpec: KeyStateEncoderSpec,
+      useMultipleValuesPerKey: Boolean,
+      isInternal: Boolean): Unit = {
+    register(colFamilyName, keyStateEncoderSpec)
+    delegate.registerColFamily(colFamilyName, keySchema, valueSchema, keyStateEncoderSpec,
+      useMultipleValuesPerKey, isInternal)
+  }
+
+  override def removeColFamilyIfExists(colFamilyName: String): Boolean =
+    delegate.removeColFamilyIfExists(colFamilyName)
+
+  override def allColumnFamilyNames: Set[String] = delegate.allColumnFamilyNames
 
   override def commit(): Long = delegate.commit()
   override def abort(): Unit = delegate.abort()
@@ -55,42 +142,20 @@ private[binshift] final class BinnedStateStore(
   override def hasCommitted: Boolean = delegate.hasCommitted
   override def getStateStoreCheckpointInfo(): StateStoreCheckpointInfo =
     delegate.getStateStoreCheckpointInfo()
-  override def allColumnFamilyNames: Set[String] = delegate.allColumnFamilyNames
 
   override def metrics: StateStoreMetrics = {
     val m = delegate.metrics
     m.copy(customMetrics = m.customMetrics ++ BinMetrics.of(db))
   }
 
-  // Below: what no operator with binned storage calls. Spark's store rejects column families, merges
-  // and scans for a store that was not made for them, and BinnedRocksDB rejects what would remain.
-  override def valuesIterator(key: UnsafeRow, colFamilyName: String): Iterator[UnsafeRow] =
-    delegate.valuesIterator(key, colFamilyName)
-  override def prefixScan(
-      prefixKey: UnsafeRow, colFamilyName: String): StateStoreIterator[UnsafeRowPair] =
-    delegate.prefixScan(prefixKey, colFamilyName)
-  override def prefixScanWithMultiValues(
-      prefixKey: UnsafeRow, colFamilyName: String): StateStoreIterator[UnsafeRowPair] =
-    delegate.prefixScanWithMultiValues(prefixKey, colFamilyName)
-  override def rangeScan(
-      startKey: Option[UnsafeRow], endKey: Option[UnsafeRow], colFamilyName: String)
-      : StateStoreIterator[UnsafeRowPair] = delegate.rangeScan(startKey, endKey, colFamilyName)
-  override def iteratorWithMultiValues(colFamilyName: String): StateStoreIterator[UnsafeRowPair] =
-    delegate.iteratorWithMultiValues(colFamilyName)
-  override def putList(key: UnsafeRow, values: Array[UnsafeRow], colFamilyName: String): Unit =
-    delegate.putList(key, values, colFamilyName)
-  override def merge(key: UnsafeRow, value: UnsafeRow, colFamilyName: String): Unit =
-    delegate.merge(key, value, colFamilyName)
-  override def mergeList(key: UnsafeRow, values: Array[UnsafeRow], colFamilyName: String): Unit =
-    delegate.mergeList(key, values, colFamilyName)
-  override def removeColFamilyIfExists(colFamilyName: String): Boolean =
-    delegate.removeColFamilyIfExists(colFamilyName)
-  override def createColFamilyIfAbsent(
-      colFamilyName: String,
-      keySchema: StructType,
-      valueSchema: StructType,
-      keyStateEncoderSpec: KeyStateEncoderSpec,
-      useMultipleValuesPerKey: Boolean,
-      isInternal: Boolean): Unit = delegate.createColFamilyIfAbsent(
-    colFamilyName, keySchema, valueSchema, keyStateEncoderSpec, useMultipleValuesPerKey, isInternal)
+  private def enterBin(key: UnsafeRow, family: String): Unit = db.bin = binsOf.of(family)(key)
+
+  /** A range is one key's, unless the family is read in order; its bounds then are of no key. */
+  private def enterRange(start: Option[UnsafeRow], end: Option[UnsafeRow], family: String): Unit =
+    if (!db.isReadInOrder(family)) start.orElse(end).foreach(enterBin(_, family))
+
+  private def register(family: String, spec: KeyStateEncoderSpec): Unit = {
+    binsOf.register(family, spec)
+    if (PartitioningKey.isReadInOrder(spec)) db.readInOrder(family)
+  }
 }

@@ -39,13 +39,16 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider {
       throw BinshiftException.configuration(
         s"$root belongs to no checkpoint of binshift (there is no binshift/layout.json next to it); " +
           "start the query with a new checkpoint, or with the provider that wrote this one"))
-    if (layout.operators.get(stateStoreId.operatorId).exists(_.storage == Storage.Binned)) {
+    layout.operators.get(stateStoreId.operatorId).filter(_.storage == Storage.Binned).foreach { operator =>
       val isRouted = storeConf.sqlConfs.get(BinshiftConf.RoutedRun).contains(runId)
-      storage = Some(new BinnedStorage(
+      val binned = new BinnedStorage(
         routing = Option.when(isRouted)(EpochRouting.forRun(runId, root, hadoopConf)),
-        binOf = new KeyBins(keySchema, layout.bins),
+        bins = layout.bins,
+        binsOf = new StoreBins(operator.name, stateStoreId.storeName, layout.bins),
         changeFeed = new BinnedChangeFeed(stateStoreId, keySchema, valueSchema, keyStateEncoderSpec,
-          storeConf, hadoopConf, stateSchemaProvider)))
+          storeConf, hadoopConf, stateSchemaProvider))
+      binned.binsOf.register(StateStore.DEFAULT_COL_FAMILY_NAME, keyStateEncoderSpec)
+      storage = Some(binned)
     }
     super.init(stateStoreId, keySchema, valueSchema, keyStateEncoderSpec, useColumnFamilies, storeConf,
       hadoopConf, useMultipleValuesPerKey, stateSchemaProvider)
@@ -62,7 +65,7 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider {
       partitionId: Int,
       eventForwarder: Option[RocksDBEventForwarder],
       uniqueId: Option[String]): RocksDB = storage match {
-    case Some(s) => new BinnedRocksDB(stateStoreId, s.routing, dfsRootDir, conf, localRootDir,
+    case Some(s) => new BinnedRocksDB(stateStoreId, s.bins, s.routing, dfsRootDir, conf, localRootDir,
       hadoopConf, loggingId, useColumnFamilies, enableStateStoreCheckpointIds, partitionId,
       eventForwarder, uniqueId)
     case None => super.createRocksDB(dfsRootDir, conf, localRootDir, hadoopConf, loggingId,
@@ -104,11 +107,14 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider {
 
   private def wrap(store: StateStore): StateStore = (storage, store, rocksDB) match {
     case (Some(s), rocks: RocksDBStateStoreProvider#RocksDBStateStore, db: BinnedRocksDB) =>
-      new BinnedStateStore(rocks, this, db, s.binOf)
+      new BinnedStateStore(rocks, this, db, s.binsOf)
     case _ => store
   }
 }
 
 /** What a provider of binned storage holds beside Spark's own fields. */
 private final class BinnedStorage(
-    val routing: Option[EpochRouting], val binOf: KeyBins, val changeFeed: BinnedChangeFeed)
+    val routing: Option[EpochRouting],
+    val bins: Int,
+    val binsOf: StoreBins,
+    val changeFeed: BinnedChangeFeed)

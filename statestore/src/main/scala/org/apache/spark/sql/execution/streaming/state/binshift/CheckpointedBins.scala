@@ -14,32 +14,54 @@ import org.apache.spark.util.Utils
  * Opens a private copy of the partition in a temporary directory of the executor: the partition's own
  * executor is not involved, may be busy with a later version, and may be gone. Cost: loading the
  * partition's whole state. Called by the task that adopts; not thread-safe.
+ *
+ * @param source store of the partition to read from
  */
-private[binshift] object CheckpointedBins {
+private[binshift] final class CheckpointedBins(
+    source: StateStoreId, conf: RocksDBConf, hadoopConf: Configuration, useColumnFamilies: Boolean) {
 
   /**
-   * Calls `consume(key, value)` for each row of `bins`, ascending by key; keys are in the form of
-   * [[BinKeyCodec]], values without row checksum.
+   * Calls `consume(family, key, values)` for each row of `bins`, family by family and ascending by
+   * key; keys are in the form of [[BinKeyCodec]]. Values come without row checksum, since that covers
+   * the family's number; with row checksums on, the values of one key come one by one.
    */
-  def foreachRow(
-      source: StateStoreId, version: Long, bins: Seq[Int], conf: RocksDBConf, hadoopConf: Configuration)(
-      consume: (Array[Byte], Array[Byte]) => Unit): Unit = {
+  def foreachRow(version: Long, bins: Seq[Int])(
+      consume: (ColumnFamily, Array[Byte], List[Array[Byte]]) => Unit): Unit = {
     val sparkConf = Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf)
     val name = s"binshift-adopt-op${source.operatorId}-part${source.partitionId}"
     val db = new RocksDB(
       source.storeCheckpointLocation().toString, conf, Utils.createExecutorLocalTempDir(sparkConf, name),
-      hadoopConf, loggingId = name, uniqueId = Some(s"$name-${UUID.randomUUID()}"))
+      hadoopConf, loggingId = name, useColumnFamilies = useColumnFamilies,
+      uniqueId = Some(s"$name-${UUID.randomUUID()}"))
     try {
       db.load(version, readOnly = true)
-      ranges(bins).foreach { case (first, last) =>
-        val rows = db.rangeScan(BinKeyCodec.lowerBound(first), BinKeyCodec.lowerBound(last + 1))
-        try rows.foreach(row => consume(row.key, row.value)) finally rows.closeIfNeeded()
+      for {
+        family <- ColumnFamily.of(db, useColumnFamilies)
+        (first, last) <- CheckpointedBins.ranges(bins)
+      } {
+        val rows =
+          db.rangeScan(BinKeyCodec.lowerBound(first), BinKeyCodec.lowerBound(last + 1), family.name)
+        try rows.foreach { row =>
+          val key = row.key
+          consume(family, key, valuesOf(db, family, key, row.value))
+        } finally rows.closeIfNeeded()
       }
     } finally {
       db.close()
     }
   }
 
+  private def valuesOf(
+      db: RocksDB, family: ColumnFamily, key: Array[Byte], value: Array[Byte]): List[Array[Byte]] =
+    if (conf.rowChecksumEnabled) {
+      db.getMergedValues(key, family.name)
+        .map(v => java.util.Arrays.copyOfRange(v.array, v.fromIndex, v.untilIndex)).toList
+    } else {
+      List(value)
+    }
+}
+
+private[binshift] object CheckpointedBins {
   /** Runs of consecutive bins, as (first, last), so that neighbours cost one scan. */
   def ranges(bins: Seq[Int]): Seq[(Int, Int)] =
     bins.sorted.foldLeft(List.empty[(Int, Int)]) {

@@ -1,0 +1,181 @@
+package org.apache.spark.sql.execution.streaming.state.binshift
+
+import java.io.File
+
+import org.apache.hadoop.conf.Configuration
+
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.util.NextIterator
+
+/**
+ * Spark's RocksDB with the bin in front of each key, inside its column family: a bin is one
+ * contiguous range of keys per family.
+ *
+ * What it relies on in Spark's `RocksDB`: everything that stores, finds or scans rows goes through
+ * the methods overridden here, and changelog replay through the same `put`, `merge` and `remove`;
+ * `iterator(family)` is a `prefixScan` with an empty prefix where there are families; iterators hand
+ * out fresh key arrays.
+ *
+ * Used by one task at a time, which the provider's state machine ensures; maintenance threads only
+ * call methods that are not overridden here.
+ *
+ * @param storeId store whose content this is
+ * @param bins    number of bins of the checkpoint
+ */
+private[binshift] abstract class BinKeyedRocksDB(
+    storeId: StateStoreId,
+    bins: Int,
+    dfsRootDir: String,
+    conf: RocksDBConf,
+    localRootDir: File,
+    hadoopConf: Configuration,
+    loggingId: String,
+    useColumnFamilies: Boolean,
+    enableStateStoreCheckpointIds: Boolean,
+    partitionId: Int,
+    eventForwarder: Option[RocksDBEventForwarder],
+    uniqueId: Option[String])
+  extends RocksDB(dfsRootDir, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies,
+    enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId) {
+
+  /**
+   * Bin of the key that the next operation concerns. Spark's signatures have no room for it and the
+   * encoded key no longer tells it; [[BinnedStateStore]] sets it before each call.
+   */
+  var bin: Int = -1
+
+  /** Owner of each bin at the loaded version; empty for a store that only reads. On the write path. */
+  protected var owners: Array[Int] = Array.emptyIntArray
+
+  /** Whether keys are in their stored form: while Spark replays, and while bins are moved. */
+  private var raw = false
+
+  private var familiesReadInOrder = Set.empty[String]
+
+  /** Makes scans of the family return its rows in the order of their keys, whatever their bins. */
+  def readInOrder(family: String): Unit = familiesReadInOrder += family
+
+  def isReadInOrder(family: String): Boolean = familiesReadInOrder(family)
+
+  /** Bins that this partition owns at the loaded version. */
+  def binsOwned: Int = owners.count(_ == partitionId)
+
+  protected def inStoredForm[T](body: => T): T = {
+    val outer = raw
+    raw = true
+    try body finally raw = outer
+  }
+
+  override def get(key: Array[Byte], cfName: String): Array[Byte] = super.get(stored(key), cfName)
+
+  override def keyExists(key: Array[Byte], cfName: String): Boolean =
+    super.keyExists(stored(key), cfName)
+
+  override def getMergedValues(key: Array[Byte], cfName: String): Iterator[ArrayIndexRange[Byte]] =
+    super.getMergedValues(stored(key), cfName)
+
+  /** [[BinnedStateStore]] looks keys up one by one, since each has a bin of its own. */
+  override def multiGet(keys: Array[Array[Byte]], cfName: String): Iterator[Array[Byte]] =
+    unsupported("multiGet")
+
+  override def put(
+      key: Array[Byte], value: Array[Byte], cfName: String, includesPrefix: Boolean,
+      deriveCfName: Boolean, includesChecksum: Boolean): Unit =
+    super.put(storedAsOwner(key), value, cfName, includesPrefix, deriveCfName, includesChecksum)
+
+  override def putList(
+      key: Array[Byte], values: List[Array[Byte]], cfName: String, includesPrefix: Boolean,
+      includesChecksum: Boolean, deriveCfName: Boolean): Unit =
+    super.putList(storedAsOwner(key), values, cfName, includesPrefix, includesChecksum, deriveCfName)
+
+  override def merge(
+      key: Array[Byte], value: Array[Byte], cfName: String, includesPrefix: Boolean,
+      deriveCfName: Boolean, includesChecksum: Boolean): Unit =
+    super.merge(storedAsOwner(key), value, cfName, includesPrefix, deriveCfName, includesChecksum)
+
+  override def mergeList(
+      key: Array[Byte], values: List[Array[Byte]], cfName: String, includesPrefix: Boolean,
+      includesChecksum: Boolean, deriveCfName: Boolean): Unit =
+    super.mergeList(storedAsOwner(key), values, cfName, includesPrefix, includesChecksum, deriveCfName)
+
+  override def remove(
+      key: Array[Byte], cfName: String, includesPrefix: Boolean, deriveCfName: Boolean,
+      includesChecksum: Boolean): Unit =
+    super.remove(storedAsOwner(key), cfName, includesPrefix, deriveCfName, includesChecksum)
+
+  /** Of use only within one bin; no operator calls it. */
+  override def deleteRange(
+      beginKey: Array[Byte], endKey: Array[Byte], cfName: String, includesPrefix: Boolean,
+      includesChecksum: Boolean): Unit = unsupported("deleteRange")
+
+  /** Spark scans the family and removes each key that it finds. */
+  override def removeColFamilyIfExists(cfName: String): Boolean =
+    inStoredForm(super.removeColFamilyIfExists(cfName))
+
+  override def iterator(): NextIterator[ByteArrayPair] =
+    if (raw) super.iterator() else new StrippedIterator(super.iterator())
+
+  override def iterator(cfName: String): NextIterator[ByteArrayPair] =
+    if (!raw && familiesReadInOrder(cfName)) scanInOrder(None, None, cfName) else super.iterator(cfName)
+
+  override def prefixScan(prefix: Array[Byte], cfName: String): NextIterator[ByteArrayPair] =
+    if (raw) super.prefixScan(prefix, cfName)
+    else new StrippedIterator(super.prefixScan(if (prefix.isEmpty) prefix else stored(prefix), cfName))
+
+  override def rangeScan(
+      startKey: Option[Array[Byte]], endKey: Option[Array[Byte]], cfName: String)
+      : NextIterator[ByteArrayPair] =
+    if (raw) super.rangeScan(startKey, endKey, cfName)
+    else if (familiesReadInOrder(cfName)) scanInOrder(startKey, endKey, cfName)
+    else new StrippedIterator(super.rangeScan(
+      startKey.map(stored).orElse(BinKeyCodec.lowerBound(bin)),
+      endKey.map(stored).orElse(BinKeyCodec.lowerBound(bin + 1)),
+      cfName))
+
+  /** Without it, operators fall back on `rangeScan`; [[BinnedStateStore]] does not offer it. */
+  override def reusableIterator(cfName: String): RocksDBIterator = unsupported("reusableIterator")
+
+  private def scanInOrder(
+      startKey: Option[Array[Byte]], endKey: Option[Array[Byte]], cfName: String)
+      : NextIterator[ByteArrayPair] = {
+    // A store that only reads knows no owners, so it looks into all bins.
+    val all = Array.range(0, bins)
+    val readable = if (owners.isEmpty) all else all.filter(owners(_) == partitionId)
+    new OrderedScan(
+      super.reusableIterator(cfName), readable, startKey.getOrElse(Array.emptyByteArray), endKey)
+  }
+
+  private def stored(key: Array[Byte]): Array[Byte] = if (raw) key else BinKeyCodec.encode(bin, key)
+
+  /** Refuses a key whose bin is another partition's: a routing error must not corrupt state. */
+  private def storedAsOwner(key: Array[Byte]): Array[Byte] = if (raw) key else {
+    if (bin < 0 || bin >= owners.length || owners(bin) != partitionId) throw notOwned()
+    BinKeyCodec.encode(bin, key)
+  }
+
+  private def notOwned(): BinshiftException = BinshiftException.migration(
+    s"a row of bin $bin reached partition $partitionId of operator ${storeId.operatorId}, but the bin " +
+      s"belongs to partition ${owners.lift(bin).getOrElse("(none)")}; the batch fails and no state " +
+      "changes; restart the query from its checkpoint and report this as a bug of binshift")
+
+  /** Failing beats reading in a wrong order. */
+  private def unsupported(operation: String): Nothing = throw BinshiftException.unsupportedOperator(
+    s"$storeId is binned and does not support $operation; report the operator that needs it")
+}
+
+/** The same rows with keys as Spark encoded them. */
+private final class StrippedIterator(rows: NextIterator[ByteArrayPair])
+  extends NextIterator[ByteArrayPair] {
+  private val pair = new ByteArrayPair()
+
+  override protected def getNext(): ByteArrayPair = if (rows.hasNext) {
+    val row = rows.next()
+    pair.set(BinKeyCodec.stripBin(row.key), row.value)
+    pair
+  } else {
+    finished = true
+    null
+  }
+
+  override protected def close(): Unit = rows.closeIfNeeded()
+}
