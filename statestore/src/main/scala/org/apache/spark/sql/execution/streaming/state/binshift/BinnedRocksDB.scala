@@ -40,7 +40,11 @@ private[binshift] final class BinnedRocksDB(
   /** What the last load adopted and released. */
   def lastSwitch: SwitchStats = switchStats
 
+  /** Whether the partition came into being at the loaded version. */
+  def isNew: Boolean = isNewPartition
+
   private var switchStats = SwitchStats.None
+  private var isNewPartition = false
 
   /** The version for which a read-only load applied a switch that waits for its write store. */
   private var awaitingWrite: Option[Long] = None
@@ -55,6 +59,7 @@ private[binshift] final class BinnedRocksDB(
       val tables = r.at(version)
       val switch = tables.before.map(BinSwitch.between(_, tables.now, partitionId)).filterNot(_.isEmpty)
       owners = tables.now.assignment.toArray
+      isNewPartition = switch.exists(_.isNew)
       switch match {
         case Some(_) if !readOnly && awaitingWrite.contains(version) && loadedVersion == version =>
           // The read store of this task is upgraded: the switch is applied, its changes are in the
@@ -138,8 +143,9 @@ private[binshift] final class BinnedRocksDB(
     var rows = 0L
     var bytes = 0L
     arriving.toSeq.sortBy(_._1).foreach { case (source, bins) =>
-      val checkpoint =
-        new CheckpointedBins(storeId.copy(partitionId = source), conf, hadoopConf, useColumnFamilies)
+      val store = storeId.copy(partitionId = source)
+      val id = routing.filter(_ => enableStateStoreCheckpointIds).map(_.checkpointIds(version).of(store))
+      val checkpoint = new CheckpointedBins(store, id, conf, hadoopConf, useColumnFamilies)
       checkpoint.foreachRow(version, bins) { (family, key, values) =>
         if (useColumnFamilies) createColFamilyIfAbsent(family.name, family.isInternal)
         putList(key, values, family.name)

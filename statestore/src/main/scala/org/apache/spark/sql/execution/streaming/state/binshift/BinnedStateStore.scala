@@ -140,8 +140,16 @@ private[binshift] final class BinnedStateStore(
   override def abort(): Unit = delegate.abort()
   override def release(): Unit = delegate.release()
   override def hasCommitted: Boolean = delegate.hasCommitted
-  override def getStateStoreCheckpointInfo(): StateStoreCheckpointInfo =
-    delegate.getStateStoreCheckpointInfo()
+
+  /** Spark checks that a store was based on the id that the driver had for it. */
+  override def getStateStoreCheckpointInfo(): StateStoreCheckpointInfo = {
+    val info = delegate.getStateStoreCheckpointInfo()
+    if (db.isNew && info.stateStoreCkptId.isDefined) {
+      info.copy(baseStateStoreCkptId = Some(CheckpointIds.NewPartition))
+    } else {
+      info
+    }
+  }
 
   override def metrics: StateStoreMetrics = {
     val m = delegate.metrics

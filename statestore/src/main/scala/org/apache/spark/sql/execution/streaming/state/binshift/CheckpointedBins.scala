@@ -15,10 +15,15 @@ import org.apache.spark.util.Utils
  * executor is not involved, may be busy with a later version, and may be gone. Cost: loading the
  * partition's whole state. Called by the task that adopts; not thread-safe.
  *
- * @param source store of the partition to read from
+ * @param source       store of the partition to read from
+ * @param checkpointId id with which the version was committed; `None` under checkpoint format 1
  */
 private[binshift] final class CheckpointedBins(
-    source: StateStoreId, conf: RocksDBConf, hadoopConf: Configuration, useColumnFamilies: Boolean) {
+    source: StateStoreId,
+    checkpointId: Option[String],
+    conf: RocksDBConf,
+    hadoopConf: Configuration,
+    useColumnFamilies: Boolean) {
 
   /**
    * Calls `consume(family, key, values)` for each row of `bins`, family by family and ascending by
@@ -32,9 +37,10 @@ private[binshift] final class CheckpointedBins(
     val db = new RocksDB(
       source.storeCheckpointLocation().toString, conf, Utils.createExecutorLocalTempDir(sparkConf, name),
       hadoopConf, loggingId = name, useColumnFamilies = useColumnFamilies,
+      enableStateStoreCheckpointIds = checkpointId.isDefined,
       uniqueId = Some(s"$name-${UUID.randomUUID()}"))
     try {
-      db.load(version, readOnly = true)
+      db.load(version, checkpointId, readOnly = true)
       for {
         family <- ColumnFamily.of(db, useColumnFamilies)
         (first, last) <- CheckpointedBins.ranges(bins)

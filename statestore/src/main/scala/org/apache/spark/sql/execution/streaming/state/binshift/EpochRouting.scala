@@ -14,8 +14,9 @@ import org.apache.spark.TaskContext
  * Thread-safe; shared by all stores of the run in this JVM, so that a table is read once per executor
  * and not once per store. Keeps the last [[EpochRouting.MaxEntries]] tables.
  */
-private[binshift] final class EpochRouting(runId: String, log: RoutingLog) {
+private[binshift] final class EpochRouting(runId: String, log: RoutingLog, readIds: Long => CheckpointIds) {
   private val entries = new ConcurrentHashMap[Long, RoutingEntry]()
+  private val ids = new ConcurrentHashMap[Long, CheckpointIds]()
 
   /** The table in force at `epoch` and, if it took effect at `epoch`, the one that it replaced. */
   def at(epoch: Long): EpochTables = {
@@ -41,11 +42,21 @@ private[binshift] final class EpochRouting(runId: String, log: RoutingLog) {
 
   private def entry(epoch: Long): RoutingEntry = {
     val found = entries.computeIfAbsent(epoch, e => log.read(e).getOrElse(missing(e)))
-    if (entries.size > EpochRouting.MaxEntries) {
-      entries.keySet.asScala.toSeq.sorted.dropRight(EpochRouting.MaxEntries).foreach(e => entries.remove(e))
-    }
+    dropOld(entries)
     found
   }
+
+  /** The ids with which `version` was committed; only asked for under checkpoint format 2. */
+  def checkpointIds(version: Long): CheckpointIds = {
+    val found = ids.computeIfAbsent(version, v => readIds(v))
+    dropOld(ids)
+    found
+  }
+
+  private def dropOld(cache: ConcurrentHashMap[Long, _]): Unit =
+    if (cache.size > EpochRouting.MaxEntries) {
+      cache.keySet.asScala.toSeq.sorted.dropRight(EpochRouting.MaxEntries).foreach(e => cache.remove(e))
+    }
 
   private def missing(epoch: Long): Nothing = throw BinshiftException.configuration(
     s"the routing log has no entry for epoch $epoch; restore <checkpoint>/binshift/routing from a " +
@@ -89,7 +100,10 @@ private[binshift] object EpochRouting {
 
   def forRun(runId: String, stateRoot: String, hadoopConf: Configuration): EpochRouting =
     runs.synchronized {
-      runs.computeIfAbsent(runId,
-        id => new EpochRouting(id, new RoutingLog(ControlDir.ofStateRoot(stateRoot, hadoopConf))))
+      runs.computeIfAbsent(runId, id => {
+        val dir = ControlDir.ofStateRoot(stateRoot, hadoopConf)
+        new EpochRouting(
+          id, new RoutingLog(dir), CheckpointIds.read(dir.path.getParent, _, hadoopConf))
+      })
     }
 }

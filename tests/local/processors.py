@@ -1,0 +1,124 @@
+"""Queries with state functions of the user: applyInPandasWithState and transformWithState."""
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pandas as pd
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+# Python workers cannot import the tests, so what is defined here travels with the query.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+OUTPUT = "k string, what string, n long"
+MINUTE_MS = 60_000
+
+
+def count_until_silent(timeout: str) -> Callable[[DataFrame], DataFrame]:
+    """Counts the rows of a key; a key that is silent for a while gives its count and is forgotten."""
+
+    def count(key: Any, batches: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+        if state.hasTimedOut:
+            n = state.get[0]
+            state.remove()
+            yield pd.DataFrame({"k": [key[0]], "what": ["silent"], "n": [n]})
+            return
+        n = state.get[0] if state.exists else 0
+        latest = 0
+        for rows in batches:
+            n += len(rows)
+            latest = max(latest, int(rows.t.max().timestamp() * 1000))
+        state.update((n,))
+        if timeout == "EventTimeTimeout":
+            # No earlier than what the watermark has reached, as Spark demands.
+            state.setTimeoutTimestamp(max(latest, state.getCurrentWatermarkMs()) + 2 * MINUTE_MS)
+        elif timeout == "ProcessingTimeTimeout":
+            state.setTimeoutDuration(24 * 60 * MINUTE_MS)
+        yield pd.DataFrame({"k": [key[0]], "what": ["seen"], "n": [n]})
+
+    def build(df: DataFrame) -> DataFrame:
+        late = df.withWatermark("t", "1 minute") if timeout == "EventTimeTimeout" else df
+        return late.groupBy("k").applyInPandasWithState(count, OUTPUT, "n long", "update", timeout)
+
+    return build
+
+
+class Everything(StatefulProcessor):
+    """Uses each kind of state; an event-time timer ends a key that has been silent for two minutes."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.handle = handle
+        self.count = handle.getValueState("count", "n long")
+        self.deadline = handle.getValueState("deadline", "ms long")
+        self.values = handle.getListState("values", "v long")
+        self.minutes = handle.getMapState("minutes", "minute long", "n long")
+
+    def observe(self, k: str, rows: list[tuple[int, int]], watermark: int) -> list[tuple[str, str, int]]:
+        """One key's rows of an epoch, as (value, event time in ms)."""
+        n = (self.count.get()[0] if self.count.exists() else 0) + len(rows)
+        self.count.update((n,))
+        self.values.appendList([(v,) for v, _ in rows])
+        for _, ms in rows:
+            minute = (ms // MINUTE_MS,)
+            seen = self.minutes.getValue(minute)[0] if self.minutes.containsKey(minute) else 0
+            self.minutes.updateValue(minute, (seen + 1,))
+        deadline = max(max(ms for _, ms in rows), watermark) + 2 * MINUTE_MS
+        if self.deadline.exists():
+            self.handle.deleteTimer(self.deadline.get()[0])
+        self.deadline.update((deadline,))
+        self.handle.registerTimer(deadline)
+        return [(k, "seen", n)]
+
+    def expire(self, k: str) -> list[tuple[str, str, int]]:
+        total = sum(v for (v,) in self.values.get())
+        minutes = sum(1 for _ in self.minutes.keys())
+        out = [(k, "count", self.count.get()[0]), (k, "total", total), (k, "minutes", minutes)]
+        for state in (self.count, self.deadline, self.values, self.minutes):
+            state.clear()
+        return out
+
+    def close(self) -> None:
+        pass
+
+
+class EverythingInPandas(Everything):
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
+        seen = [(int(v), int(t.timestamp() * 1000)) for df in rows for v, t in zip(df.v, df.t, strict=True)]
+        out = self.observe(key[0], seen, timerValues.getCurrentWatermarkInMs())
+        yield pd.DataFrame(out, columns=["k", "what", "n"])
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
+        yield pd.DataFrame(self.expire(key[0]), columns=["k", "what", "n"])
+
+
+class EverythingInRows(Everything):
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        seen = [(r.v, int(r.t.timestamp() * 1000)) for r in rows]
+        for k, what, n in self.observe(key[0], seen, timerValues.getCurrentWatermarkInMs()):
+            yield Row(k=k, what=what, n=n)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: N802, N803
+        for k, what, n in self.expire(key[0]):
+            yield Row(k=k, what=what, n=n)
+
+
+def everything_in_pandas(df: DataFrame) -> DataFrame:
+    late = df.withWatermark("t", "1 minute")
+    return late.groupBy("k").transformWithStateInPandas(EverythingInPandas(), OUTPUT, "Update", "EventTime")
+
+
+def everything_in_rows(df: DataFrame) -> DataFrame:
+    late = df.withWatermark("t", "1 minute")
+    return late.groupBy("k").transformWithState(EverythingInRows(), OUTPUT, "Update", "EventTime")
+
+
+PROCESSORS = {
+    "pandas-event-time": (count_until_silent("EventTimeTimeout"), "update"),
+    "pandas-processing-time": (count_until_silent("ProcessingTimeTimeout"), "update"),
+    "pandas-no-timeout": (count_until_silent("NoTimeout"), "update"),
+    "tws-pandas": (everything_in_pandas, "update"),
+    "tws-rows": (everything_in_rows, "update"),
+}
