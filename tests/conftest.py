@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -43,11 +44,23 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def jvm_jar() -> Path:
+    """What the tests need in the JVM, compiled with the Scala compiler that pyspark carries."""
+    jars = f"{Path(pyspark.__file__).parent}/jars/*"
+    jar = SCRATCH / "tests.jar"
+    sources = [str(s) for s in sorted((Path(__file__).parent / "jvm").glob("*.scala"))]
+    command = ["java", "-Xss8m", "-XX:TieredStopAtLevel=1", "-cp", jars, "scala.tools.nsc.Main"]
+    options = ["-classpath", jars, "-d", str(jar)]
+    subprocess.run([*command, *options, *sources], check=True, capture_output=True, text=True)
+    return jar
+
+
+@pytest.fixture(scope="session")
+def spark(jvm_jar: Path) -> Iterator[SparkSession]:
     """One JVM for all local tests; a task is tried three times, as on a cluster."""
     from harness import session
 
-    s = session("local[2,3]")
+    s = session("local[2,3]", **{"spark.jars": str(jvm_jar)})
     yield s
     s.stop()
 

@@ -10,21 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 
 HERE = Path(__file__).parent
-
-
-@pytest.fixture(scope="session")
-def halting_jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file manager that halts the JVM, compiled with the Scala compiler that pyspark carries."""
-    jars = f"{Path(pyspark.__file__).parent}/jars/*"
-    jar = tmp_path_factory.mktemp("jvm") / "halting.jar"
-    source = HERE.parent / "jvm" / "HaltingCheckpointFileManager.scala"
-    command = ["java", "-Xss8m", "-cp", jars, "scala.tools.nsc.Main", "-classpath", jars, "-d", str(jar)]
-    subprocess.run([*command, str(source)], check=True, capture_output=True, text=True)
-    return jar
 
 
 @pytest.fixture

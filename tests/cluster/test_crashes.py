@@ -24,12 +24,12 @@ INSTANTS = [
 
 
 @pytest.mark.parametrize("instant", INSTANTS)
-def test_a_driver_that_dies_goes_on_exactly_once(drive, check, halting_jar, instant):
+def test_a_driver_that_dies_goes_on_exactly_once(drive, check, jvm_jar, instant):
     arguments = [
         "--rescale=1:5:24",
         "--epochs=5",
         "--conf=spark.sql.streaming.checkpointFileManagerClass=binshift.tests.HaltingCheckpointFileManager",
-        f"--conf=spark.jars={halting_jar}",
+        f"--conf=spark.jars={jvm_jar}",
     ]
     died = drive(*arguments, env={"BINSHIFT_HALT": instant})
     assert died.returncode != 0, f"nothing happened at {instant}: {died.stdout[-2000:]}"

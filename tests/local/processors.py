@@ -113,12 +113,3 @@ def everything_in_pandas(df: DataFrame) -> DataFrame:
 def everything_in_rows(df: DataFrame) -> DataFrame:
     late = df.withWatermark("t", "1 minute")
     return late.groupBy("k").transformWithState(EverythingInRows(), OUTPUT, "Update", "EventTime")
-
-
-PROCESSORS = {
-    "pandas-event-time": (count_until_silent("EventTimeTimeout"), "update"),
-    "pandas-processing-time": (count_until_silent("ProcessingTimeTimeout"), "update"),
-    "pandas-no-timeout": (count_until_silent("NoTimeout"), "update"),
-    "tws-pandas": (everything_in_pandas, "update"),
-    "tws-rows": (everything_in_rows, "update"),
-}

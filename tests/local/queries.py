@@ -1,9 +1,12 @@
 """The queries that the tests run: from the input (k, v, t) to a DataFrame, with their output mode."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+
+from local.processors import count_until_silent, everything_in_pandas, everything_in_rows
 
 
 def count_by_key(df: DataFrame) -> DataFrame:
@@ -74,22 +77,56 @@ def plain_join(df: DataFrame) -> DataFrame:
     return left.join(right, F.col("k") == F.col("rk"))
 
 
+def in_jvm(name: str) -> Callable[[DataFrame], DataFrame]:
+    """A query of tests/jvm/JvmQueries.scala."""
+
+    def build(df: DataFrame) -> DataFrame:
+        queries = df.sparkSession._jvm.binshift.tests.JvmQueries
+        return DataFrame(getattr(queries, name)(df._jdf), df.sparkSession)
+
+    return build
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query, and the options with which the `statestore` source reads all of its state."""
+
+    build: Callable[[DataFrame], DataFrame]
+    mode: str
+    state: tuple[dict[str, str], ...] = ({},)
+
+
+BOTH_SIDES = ({"joinSide": "left"}, {"joinSide": "right"})
+TIMERS = {"readRegisteredTimers": "true"}
+VARIABLES = (
+    {"stateVarName": "count"},
+    {"stateVarName": "values"},
+    {"stateVarName": "minutes"},
+    TIMERS,
+)
+
 QUERIES = {
-    "count": (count_by_key, "update"),
-    "count-complete": (count_by_key, "complete"),
-    "tumbling-append": (tumbling, "append"),
-    "tumbling-update": (tumbling, "update"),
-    "sliding-append": (sliding_by_two_columns, "append"),
-    "session-fixed": (session_of_fixed_gap, "append"),
-    "session-dynamic": (session_of_dynamic_gap, "append"),
-    "join-inner": (interval_join("inner"), "append"),
-    "join-left": (interval_join("leftOuter"), "append"),
-    "join-right": (interval_join("rightOuter"), "append"),
-    "join-full": (interval_join("fullOuter"), "append"),
-    "join-semi": (interval_join("leftSemi"), "append"),
-    "join-window": (window_join, "append"),
-    "join-unbounded": (plain_join, "append"),
-    "dedup": (deduplicate, "append"),
-    "dedup-watermark": (deduplicate_with_watermark, "append"),
-    "dedup-within-watermark": (deduplicate_within_watermark, "append"),
+    "count": Query(count_by_key, "update"),
+    "count-complete": Query(count_by_key, "complete"),
+    "tumbling-append": Query(tumbling, "append"),
+    "tumbling-update": Query(tumbling, "update"),
+    "sliding-append": Query(sliding_by_two_columns, "append"),
+    "session-fixed": Query(session_of_fixed_gap, "append"),
+    "session-dynamic": Query(session_of_dynamic_gap, "append"),
+    "dedup": Query(deduplicate, "append"),
+    "dedup-watermark": Query(deduplicate_with_watermark, "append"),
+    "dedup-within-watermark": Query(deduplicate_within_watermark, "append"),
+    "join-inner": Query(interval_join("inner"), "append", BOTH_SIDES),
+    "join-left": Query(interval_join("leftOuter"), "append", BOTH_SIDES),
+    "join-right": Query(interval_join("rightOuter"), "append", BOTH_SIDES),
+    "join-full": Query(interval_join("fullOuter"), "append", BOTH_SIDES),
+    "join-semi": Query(interval_join("leftSemi"), "append", BOTH_SIDES),
+    "join-window": Query(window_join, "append", BOTH_SIDES),
+    "join-unbounded": Query(plain_join, "append", BOTH_SIDES),
+    "pandas-with-state": Query(count_until_silent("EventTimeTimeout"), "update"),
+    "jvm-with-state": Query(in_jvm("countUntilSilent"), "update"),
+    "tws-pandas": Query(everything_in_pandas, "update", VARIABLES),
+    "tws-rows": Query(everything_in_rows, "update", VARIABLES),
+    "tws-jvm": Query(in_jvm("transformed"), "update", VARIABLES),
+    "tws-initial-state": Query(in_jvm("transformedWithInitialState"), "update", ({"stateVarName": "sum"},)),
 }

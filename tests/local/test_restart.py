@@ -20,7 +20,7 @@ def state_of(run):
 
 @pytest.mark.parametrize("epochs_before_stop", [0, 1, 2, 3])
 def test_a_migration_carries_on_after_a_stop_at_any_of_its_epochs(stream, epochs_before_stop):
-    build, mode = QUERIES["tumbling-update"]
+    build, mode = QUERIES["tumbling-update"].build, QUERIES["tumbling-update"].mode
     run, oracle = stream(build, mode=mode), stream(build, "oracle", mode=mode, provider=STOCK)
     run.start()
     run.run(0, 1)

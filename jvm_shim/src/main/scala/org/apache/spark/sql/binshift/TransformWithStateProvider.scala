@@ -17,7 +17,8 @@ import org.apache.spark.sql.types.StructType
  * Spark's operator checks the provider's class name against its own one only. The operators of a plan
  * are replaced by the subclasses below, which accept binshift's provider as well and are otherwise the
  * same. They have the constructor parameters of what they extend, because Spark copies plan nodes by
- * calling the constructor with the fields of the case class.
+ * calling the constructor with the fields of the case class; and they equal no operator of Spark's,
+ * because a plan keeps the children that equal the new ones.
  */
 private[binshift] object TransformWithStateProvider {
   def accept(plan: SparkPlan): SparkPlan = plan.transformUp {
@@ -67,6 +68,10 @@ private[binshift] class AcceptingTransformWithState(
   override protected def withNewChildrenInternal(newLeft: SparkPlan, newRight: SparkPlan)
       : TransformWithStateExec =
     AcceptingTransformWithState.of(super.withNewChildrenInternal(newLeft, newRight))
+
+  override def canEqual(other: Any): Boolean = other.isInstanceOf[AcceptingTransformWithState]
+  override def equals(other: Any): Boolean = canEqual(other) && super.equals(other)
+  override def hashCode(): Int = super.hashCode()
 }
 
 private[binshift] object AcceptingTransformWithState {
@@ -112,6 +117,10 @@ private[binshift] class AcceptingTransformWithStateInPySpark(
   override protected def withNewChildrenInternal(newLeft: SparkPlan, newRight: SparkPlan)
       : TransformWithStateInPySparkExec =
     AcceptingTransformWithStateInPySpark.of(super.withNewChildrenInternal(newLeft, newRight))
+
+  override def canEqual(other: Any): Boolean = other.isInstanceOf[AcceptingTransformWithStateInPySpark]
+  override def equals(other: Any): Boolean = canEqual(other) && super.equals(other)
+  override def hashCode(): Int = super.hashCode()
 }
 
 private[binshift] object AcceptingTransformWithStateInPySpark {

@@ -2,6 +2,8 @@ package org.apache.spark.sql.execution.streaming.state.binshift
 
 import java.util.concurrent.ConcurrentHashMap
 
+import scala.jdk.CollectionConverters._
+
 import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.{SparkConf, SparkEnv}
@@ -14,48 +16,53 @@ import org.apache.spark.sql.types.StructType
 /**
  * The option `readChangeFeed` of the `statestore` data source, for a binned store.
  *
- * Spark's reader of changelogs decodes keys with the encoders it is given, so it is given one that
- * takes the bin off first. Rows that were adopted or released appear in the feed as puts and deletes.
+ * Spark's reader of changelogs decodes keys with the encoders it is given, so it is given some that
+ * take the bin off first. Rows that were adopted or released appear in the feed as puts and deletes.
  */
-private[binshift] final class BinnedChangeFeed(
-    storeId: StateStoreId,
-    keySchema: StructType,
-    valueSchema: StructType,
-    spec: KeyStateEncoderSpec,
-    storeConf: StateStoreConf,
-    hadoopConf: Configuration,
-    schemas: Option[StateSchemaProvider]) {
+private[binshift] object BinnedChangeFeed {
+  private type Encoders = (RocksDBKeyStateEncoder, RocksDBValueStateEncoder, Short)
 
-  def reader(db: RocksDB, startVersion: Long, endVersion: Long, endCheckpointId: Option[String])
-      : StateStoreChangeDataReader = {
+  /** @param family column family to read; `None` for a store that has none */
+  def reader(
+      provider: RocksDBStateStoreProvider,
+      db: RocksDB,
+      startVersion: Long,
+      endVersion: Long,
+      family: Option[String],
+      endCheckpointId: Option[String],
+      storeConf: StateStoreConf,
+      hadoopConf: Configuration): StateStoreChangeDataReader = {
+    val storeId = provider.stateStoreId
     val location = storeId.storeCheckpointLocation()
     val sparkConf = Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf)
     new RocksDBStateStoreChangeDataReader(
       storeId, CheckpointFileManager.create(location, hadoopConf), db, location, startVersion,
       endVersion, endCheckpointId, CompressionCodec.createCodec(sparkConf, storeConf.compressionCodec),
-      encoders(db), storeConf, None)
+      strippingBins(encodersOf(provider)), storeConf, family)
   }
 
-  private def encoders(db: RocksDB)
-      : ConcurrentHashMap[String, (RocksDBKeyStateEncoder, RocksDBValueStateEncoder, Short)] = {
-    val family = StateStore.DEFAULT_COL_FAMILY_NAME
-    val rows = RocksDBStateStoreProvider.getDataEncoder(
-      storeConf.stateStoreEncodingFormat,
-      StateRowEncoderCacheKey(StateStoreProvider.getRunId(hadoopConf), storeId.operatorId,
-        storeId.partitionId, storeId.storeName, family),
-      spec, valueSchema, schemas, Some(family))
-    val value = RocksDBStateEncoder.getValueEncoder(
-      rows, valueSchema, useMultipleValuesPerKey = false, db.delimiterSize)
-    val map =
-      new ConcurrentHashMap[String, (RocksDBKeyStateEncoder, RocksDBValueStateEncoder, Short)]()
-    map.put(family, (new BinStrippingKeyDecoder(rows, keySchema), value, 0.toShort))
-    map
-  }
+  private def strippingBins(encoders: Map[String, Encoders]): ConcurrentHashMap[String, Encoders] =
+    new ConcurrentHashMap(encoders.map {
+      case (family, (key, value, id)) => family -> ((new BinStrippingKeyDecoder(key), value, id): Encoders)
+    }.asJava)
+
+  /**
+   * Relies on Spark: the provider keeps the encoders of each family in a member that is private to
+   * Scala only. Read by reflection, once per reader.
+   */
+  private def encodersOf(provider: RocksDBStateStoreProvider): Map[String, Encoders] =
+    encoders.invoke(provider).asInstanceOf[ConcurrentHashMap[String, Encoders]].asScala.toMap
+
+  private lazy val encoders = classOf[RocksDBStateStoreProvider].getMethods
+    .find(_.getName.endsWith("$$keyValueEncoderMap")).getOrElse(throw BinshiftException.unsupportedVersion(
+      "this Spark's RocksDB provider has no keyValueEncoderMap; use the binshift for your Spark version"))
 }
 
-/** Decodes stored keys. (Spark's trait of key encoders is sealed, hence the subclass.) */
-private final class BinStrippingKeyDecoder(rows: RocksDBDataEncoder, keySchema: StructType)
-  extends NoPrefixKeyStateEncoder(rows, keySchema, false) {
-  override def decodeKey(keyBytes: Array[Byte]): UnsafeRow =
-    super.decodeKey(BinKeyCodec.stripBin(keyBytes))
+/**
+ * Decodes stored keys; never encodes. (Spark's trait of key encoders is sealed, hence the subclass of
+ * one that is not, whose own fields stay unused.)
+ */
+private final class BinStrippingKeyDecoder(keys: RocksDBKeyStateEncoder)
+  extends NoPrefixKeyStateEncoder(null, new StructType(), false) {
+  override def decodeKey(keyBytes: Array[Byte]): UnsafeRow = keys.decodeKey(BinKeyCodec.stripBin(keyBytes))
 }

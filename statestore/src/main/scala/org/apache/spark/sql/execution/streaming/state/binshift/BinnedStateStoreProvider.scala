@@ -35,23 +35,31 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider {
       stateSchemaProvider: Option[StateSchemaProvider]): Unit = {
     val runId = StateStoreProvider.getRunId(hadoopConf)
     val root = stateStoreId.checkpointRootLocation
-    val layout = Layout.read(ControlDir.ofStateRoot(root, hadoopConf)).getOrElse(
-      throw BinshiftException.configuration(
-        s"$root belongs to no checkpoint of binshift (there is no binshift/layout.json next to it); " +
-          "start the query with a new checkpoint, or with the provider that wrote this one"))
-    layout.operators.get(stateStoreId.operatorId).filter(_.storage == Storage.Binned).foreach { operator =>
-      val isRouted = storeConf.sqlConfs.get(BinshiftConf.RoutedRun).contains(runId)
-      val binned = new BinnedStorage(
-        routing = Option.when(isRouted)(EpochRouting.forRun(runId, root, hadoopConf)),
-        bins = layout.bins,
-        binsOf = new StoreBins(operator.name, stateStoreId.storeName, layout.bins),
-        changeFeed = new BinnedChangeFeed(stateStoreId, keySchema, valueSchema, keyStateEncoderSpec,
-          storeConf, hadoopConf, stateSchemaProvider))
-      binned.binsOf.register(StateStore.DEFAULT_COL_FAMILY_NAME, keyStateEncoderSpec)
-      storage = Some(binned)
+    val isRouted = storeConf.sqlConfs.get(BinshiftConf.RoutedRun).contains(runId)
+    for {
+      layout <- layoutOf(root, hadoopConf)
+      operator <- layout.operators.get(stateStoreId.operatorId) if operator.storage == Storage.Binned
+    } {
+      val binsOf = new StoreBins(operator.name, stateStoreId.storeName, layout.bins)
+      binsOf.register(StateStore.DEFAULT_COL_FAMILY_NAME, keyStateEncoderSpec)
+      storage = Some(new BinnedStorage(
+        Option.when(isRouted)(EpochRouting.forRun(runId, root, hadoopConf)), layout.bins, binsOf, storeConf,
+        hadoopConf))
     }
     super.init(stateStoreId, keySchema, valueSchema, keyStateEncoderSpec, useColumnFamilies, storeConf,
       hadoopConf, useMultipleValuesPerKey, stateSchemaProvider)
+  }
+
+  /** The checkpoint's layout; `None` for a store outside of any checkpoint, as batch queries have them. */
+  private def layoutOf(root: String, hadoopConf: Configuration): Option[Layout] = {
+    val dir = ControlDir.ofStateRoot(root, hadoopConf)
+    val layout = Layout.read(dir)
+    if (layout.isEmpty && dir.isOfCheckpoint) {
+      throw BinshiftException.configuration(
+        s"$root belongs to no checkpoint of binshift (there is no binshift/layout.json next to it); " +
+          "start the query with a new checkpoint, or with the provider that wrote this one")
+    }
+    layout
   }
 
   override protected def createRocksDB(
@@ -97,7 +105,8 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider {
       endVersion: Long,
       colFamilyNameOpt: Option[String],
       endVersionStateStoreCkptId: Option[String]): StateStoreChangeDataReader = storage match {
-    case Some(s) => s.changeFeed.reader(rocksDB, startVersion, endVersion, endVersionStateStoreCkptId)
+    case Some(s) => BinnedChangeFeed.reader(this, rocksDB, startVersion, endVersion, colFamilyNameOpt,
+      endVersionStateStoreCkptId, s.storeConf, s.hadoopConf)
     case None => super.getStateStoreChangeDataReader(
       startVersion, endVersion, colFamilyNameOpt, endVersionStateStoreCkptId)
   }
@@ -117,4 +126,5 @@ private final class BinnedStorage(
     val routing: Option[EpochRouting],
     val bins: Int,
     val binsOf: StoreBins,
-    val changeFeed: BinnedChangeFeed)
+    val storeConf: StateStoreConf,
+    val hadoopConf: Configuration)

@@ -58,6 +58,9 @@ private[sql] final class ControlDir(val path: Path, hadoopConf: Configuration) {
     }
   }
 
+  /** Whether there is a checkpoint around this directory: its offsets are there before any state. */
+  def isOfCheckpoint: Boolean = fm.exists(new Path(path.getParent, "offsets"))
+
   def delete(name: String): Unit = fm.delete(new Path(path, name))
 
   /** The files of `dir` whose names are numbers, ascending. Temporary files have other names. */

@@ -1,0 +1,133 @@
+package binshift.tests
+
+import java.sql.Timestamp
+
+import org.apache.spark.sql.{DataFrame, Encoders, Row}
+import org.apache.spark.sql.functions.col
+import org.apache.spark.sql.streaming._
+
+/** Queries that Python cannot express: the typed operators of the JVM API. Input: k, v, t. */
+object JvmQueries {
+  type Input = (String, Long, Timestamp)
+  type Output = (String, String, Long)
+
+  private val MinuteMs = 60000L
+
+  /** Counts the rows of a key until it is silent for two minutes; some keys start with a count. */
+  def countUntilSilent(df: DataFrame): DataFrame = {
+    val spark = df.sparkSession
+    import spark.implicits._
+    val initial = Seq("key1" -> 100L, "key2" -> 200L, "elsewhere" -> 300L).toDS().groupByKey(_._1).mapValues(_._2)
+    df.as[Input].withWatermark("t", "1 minute").groupByKey(_._1).flatMapGroupsWithState(
+      OutputMode.Update(), GroupStateTimeout.EventTimeTimeout(), initial)(count).toDF("k", "what", "n")
+  }
+
+  private def count(key: String, rows: Iterator[Input], state: GroupState[Long]): Iterator[Output] =
+    if (state.hasTimedOut) {
+      val n = state.get
+      state.remove()
+      Iterator((key, "silent", n))
+    } else {
+      val seen = rows.toSeq
+      val n = state.getOption.getOrElse(0L) + seen.size
+      state.update(n)
+      if (seen.nonEmpty) {
+        val latest = seen.map(_._3.getTime).max
+        state.setTimeoutTimestamp(math.max(latest, state.getCurrentWatermarkMs()) + 2 * MinuteMs)
+      }
+      Iterator((key, "seen", n))
+    }
+
+  def transformed(df: DataFrame): DataFrame = {
+    val spark = df.sparkSession
+    import spark.implicits._
+    df.as[Input].withWatermark("t", "1 minute").groupByKey(_._1)
+      .transformWithState(new Everything, TimeMode.EventTime(), OutputMode.Update()).toDF("k", "what", "n")
+  }
+
+  /** With an initial state, and a key of two columns. */
+  def transformedWithInitialState(df: DataFrame): DataFrame = {
+    val spark = df.sparkSession
+    import spark.implicits._
+    val initial = (0 until 80).map(i => (s"key$i", i % 2 == 0, 1000L + i)).toDS().groupByKey(r => (r._1, r._2))
+    df.as[Input].groupByKey(r => (r._1, r._2 % 2 == 0))
+      .transformWithState(new Sum, TimeMode.None(), OutputMode.Update(), initial).toDF("k", "what", "n")
+  }
+
+  /** A key that is hashed as an int by the exchange, and kept as a long. */
+  def keyOfAnotherType(df: DataFrame): DataFrame = {
+    val spark = df.sparkSession
+    import spark.implicits._
+    df.withColumn("i", (col("v") % 5).cast("int")).groupBy("i").as[Long, Row](Encoders.scalaLong, Encoders.row(
+      df.withColumn("i", col("v").cast("int")).schema))
+      .transformWithState(new Rows, TimeMode.None(), OutputMode.Update()).toDF("k", "what", "n")
+  }
+}
+
+/** Each kind of state variable, and timers in event time, with several timers for a key. */
+class Everything extends StatefulProcessor[String, JvmQueries.Input, JvmQueries.Output] {
+  @transient private var count: ValueState[Long] = _
+  @transient private var values: ListState[Long] = _
+  @transient private var minutes: MapState[Long, Long] = _
+
+  override def init(outputMode: OutputMode, timeMode: TimeMode): Unit = {
+    count = getHandle.getValueState[Long]("count", Encoders.scalaLong, TTLConfig.NONE)
+    values = getHandle.getListState[Long]("values", Encoders.scalaLong, TTLConfig.NONE)
+    minutes = getHandle.getMapState[Long, Long](
+      "minutes", Encoders.scalaLong, Encoders.scalaLong, TTLConfig.NONE)
+  }
+
+  override def handleInputRows(
+      key: String, rows: Iterator[JvmQueries.Input], timers: TimerValues): Iterator[JvmQueries.Output] = {
+    rows.foreach { case (_, v, t) =>
+      count.update((if (count.exists()) count.get() else 0L) + 1)
+      values.appendValue(v)
+      val minute = t.getTime / 60000L
+      minutes.updateValue(minute, (if (minutes.containsKey(minute)) minutes.getValue(minute) else 0L) + 1)
+      getHandle.registerTimer(math.max(t.getTime, timers.getCurrentWatermarkInMs()) + 90000L + v * 1000L)
+    }
+    Iterator((key, "seen", count.get()))
+  }
+
+  override def handleExpiredTimer(
+      key: String, timers: TimerValues, expired: ExpiredTimerInfo): Iterator[JvmQueries.Output] = {
+    val left = getHandle.listTimers().size
+    val out = Iterator(
+      (key, "fired", expired.getExpiryTimeInMs()), (key, "left", left.toLong), (key, "sum", values.get().sum),
+      (key, "minutes", minutes.keys().size.toLong))
+    if (left <= 1) { count.clear(); values.clear(); minutes.clear() }
+    out
+  }
+}
+
+class Sum extends StatefulProcessorWithInitialState[
+    (String, Boolean), JvmQueries.Input, JvmQueries.Output, (String, Boolean, Long)] {
+  @transient private var sum: ValueState[Long] = _
+
+  override def init(outputMode: OutputMode, timeMode: TimeMode): Unit =
+    sum = getHandle.getValueState[Long]("sum", Encoders.scalaLong, TTLConfig.NONE)
+
+  override def handleInitialState(
+      key: (String, Boolean), initial: (String, Boolean, Long), timers: TimerValues): Unit =
+    sum.update(initial._3)
+
+  override def handleInputRows(
+      key: (String, Boolean), rows: Iterator[JvmQueries.Input], timers: TimerValues)
+      : Iterator[JvmQueries.Output] = {
+    sum.update((if (sum.exists()) sum.get() else 0L) + rows.map(_._2).sum)
+    Iterator((key._1, key._2.toString, sum.get()))
+  }
+}
+
+class Rows extends StatefulProcessor[Long, Row, JvmQueries.Output] {
+  @transient private var n: ValueState[Long] = _
+
+  override def init(outputMode: OutputMode, timeMode: TimeMode): Unit =
+    n = getHandle.getValueState[Long]("n", Encoders.scalaLong, TTLConfig.NONE)
+
+  override def handleInputRows(
+      key: Long, rows: Iterator[Row], timers: TimerValues): Iterator[JvmQueries.Output] = {
+    n.update((if (n.exists()) n.get() else 0L) + rows.size)
+    Iterator((key.toString, "rows", n.get()))
+  }
+}
