@@ -15,6 +15,8 @@ import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+import binshift.spark
+
 SCRATCH = Path(tempfile.mkdtemp(prefix="binshift-tests-"))
 
 
@@ -46,7 +48,7 @@ def pytest_unconfigure() -> None:
 @pytest.fixture(scope="session")
 def jvm_jar() -> Path:
     """What the tests need in the JVM, compiled with the Scala compiler that pyspark carries."""
-    jars = f"{Path(pyspark.__file__).parent}/jars/*"
+    jars = f"{Path(pyspark.__file__).parent}/jars/*{os.pathsep}{binshift.spark.jar_path()}"
     jar = SCRATCH / "tests.jar"
     sources = [str(s) for s in sorted((Path(__file__).parent / "jvm").glob("*.scala"))]
     command = ["java", "-Xss8m", "-XX:TieredStopAtLevel=1", "-cp", jars, "scala.tools.nsc.Main"]

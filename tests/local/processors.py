@@ -36,7 +36,7 @@ def count_until_silent(timeout: str) -> Callable[[DataFrame], DataFrame]:
             # No earlier than what the watermark has reached, as Spark demands.
             state.setTimeoutTimestamp(max(latest, state.getCurrentWatermarkMs()) + 2 * MINUTE_MS)
         elif timeout == "ProcessingTimeTimeout":
-            state.setTimeoutDuration(24 * 60 * MINUTE_MS)
+            state.setTimeoutDuration(1)
         yield pd.DataFrame({"k": [key[0]], "what": ["seen"], "n": [n]})
 
     def build(df: DataFrame) -> DataFrame:
@@ -113,3 +113,69 @@ def everything_in_pandas(df: DataFrame) -> DataFrame:
 def everything_in_rows(df: DataFrame) -> DataFrame:
     late = df.withWatermark("t", "1 minute")
     return late.groupBy("k").transformWithState(EverythingInRows(), OUTPUT, "Update", "EventTime")
+
+
+class Expiring(StatefulProcessor):
+    """State that is gone at the next epoch, state that lasts, timers that fire soon and ones that never do."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.handle = handle
+        self.brief = self.variables(handle, "brief", 1)
+        self.lasting = self.variables(handle, "lasting", 24 * 60 * MINUTE_MS)
+
+    def variables(self, handle: StatefulProcessorHandle, name: str, ttl_ms: int) -> tuple[Any, Any, Any]:
+        return (
+            handle.getValueState(f"{name}_value", "n long", ttl_ms),
+            handle.getListState(f"{name}_list", "n long", ttl_ms),
+            handle.getMapState(f"{name}_map", "v long", "n long", ttl_ms),
+        )
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        now = timerValues.getCurrentProcessingTimeInMs()
+        for r in rows:
+            for what, (value, items, table) in (("brief", self.brief), ("lasting", self.lasting)):
+                n = value.get()[0] + 1 if value.exists() else 1
+                value.update((n,))
+                items.appendValue((n,))
+                table.updateValue((r.v % 3,), (n,))
+                sizes = 100 * sum(1 for _ in items.get()) + 10 * sum(1 for _ in table.keys()) + n
+                yield Row(k=key[0], what=what, n=sizes)
+        self.handle.registerTimer(now + 1)
+        self.handle.registerTimer(now + 24 * 60 * MINUTE_MS)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: N802, N803
+        yield Row(k=key[0], what="fired", n=sum(1 for _ in self.handle.listTimers()))
+
+    def close(self) -> None:
+        pass
+
+
+def expiring(df: DataFrame) -> DataFrame:
+    return df.groupBy("k").transformWithState(Expiring(), OUTPUT, "Update", "ProcessingTime")
+
+
+class Remembering(StatefulProcessor):
+    """Sums, keeps and counts, in one variable of each kind, with no notion of time."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.total = handle.getValueState("total", "n long")
+        self.values = handle.getListState("values", "v long")
+        self.classes = handle.getMapState("classes", "c long", "n long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        for r in rows:
+            self.total.update(((self.total.get()[0] if self.total.exists() else 0) + r.v,))
+            self.values.appendValue((r.v,))
+            c = (r.v % 4,)
+            seen = self.classes.getValue(c)[0] if self.classes.containsKey(c) else 0
+            self.classes.updateValue(c, (seen + 1,))
+        yield Row(k=key[0], what="total", n=self.total.get()[0])
+        yield Row(k=key[0], what="values", n=sum(1 for _ in self.values.get()))
+        yield Row(k=key[0], what="classes", n=sum(1 for _ in self.classes.keys()))
+
+    def close(self) -> None:
+        pass
+
+
+def remembering(df: DataFrame) -> DataFrame:
+    return df.groupBy("k").transformWithState(Remembering(), OUTPUT, "Update", "None")

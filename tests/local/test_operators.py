@@ -10,44 +10,47 @@ from binshift import AllAtOnce, Batched, Fluid
 from harness import STOCK, assert_same_results
 from local.queries import QUERIES
 
-EPOCHS = range(13)
+EPOCHS = range(12)
 
 #: Routing changes by the epoch after which they are submitted: grow, shuffle bins among the same
 #: partitions, shrink. With few bins, a fluid migration has few steps.
 JOURNEYS = {
-    "at-once": (64, {1: (5, AllAtOnce()), 4: ("shuffle", AllAtOnce()), 7: (2, AllAtOnce())}),
-    "fluid": (8, {1: (3, Fluid()), 5: ("shuffle", Fluid()), 9: (2, Fluid())}),
+    "at-once": (64, {1: (4, AllAtOnce()), 3: ("shuffle", AllAtOnce()), 5: (2, AllAtOnce())}),
+    "fluid": (6, {1: (3, Fluid()), 4: ("shuffle", Fluid()), 7: (2, Fluid())}),
 }
 
 
 def migrate(run, target, strategy):
-    """Starts a migration; a shuffle swaps the owners of up to three bins of each of two partitions."""
+    """Starts a migration; a shuffle turns all owners round, or swaps those of two bins if bins are few."""
     controller = run.attach()
-    if target == "shuffle":
-        table = controller.routing()
-        few = table.bins if table.bins > 8 else 3
-        turned = [(o + 1) % table.partitions if b < few else o for b, o in enumerate(table.assignment)]
-        return controller.submit(controller.plan(assignment=turned, strategy=strategy))
-    return controller.rescale(target, strategy)
+    if target != "shuffle":
+        return controller.rescale(target, strategy)
+    table = controller.routing()
+    owners = list(table.assignment)
+    if table.bins > 8:
+        owners = [(owner + 1) % table.partitions for owner in owners]
+    else:
+        other = next(b for b, owner in enumerate(owners) if owner != owners[0])
+        owners[0], owners[other] = owners[other], owners[0]
+    return controller.submit(controller.plan(assignment=owners, strategy=strategy))
 
 
 @pytest.fixture(scope="module")
 def oracles(spark, tmp_path_factory):
-    """Runs of the stock provider, one per query and settings, made when first asked for."""
+    """Runs of the stock provider with its own settings, one per query, made when first asked for."""
     from harness import StreamRun
 
     made = {}
 
-    def oracle(name, conf=None):
-        key = (name, *sorted((conf or {}).items()))
-        if key not in made:
+    def oracle(name):
+        if name not in made:
             query = QUERIES[name]
             root = tmp_path_factory.mktemp(name)
-            run = StreamRun(spark, root, query.build, mode=query.mode, provider=STOCK, conf=conf).start()
+            run = StreamRun(spark, root, query.build, mode=query.mode, provider=STOCK).start()
             run.run(*EPOCHS)
             run.stop()
-            made[key] = run
-        return made[key]
+            made[name] = run
+        return made[name]
 
     return oracle
 
@@ -65,8 +68,20 @@ def travel(run, journey):
     assert steps["partitions"].to_pylist()[-1] == 2
 
 
-@pytest.mark.parametrize("journey", JOURNEYS)
-@pytest.mark.parametrize("name", QUERIES)
+#: Queries of an operator that others stand for on one of the journeys.
+ONE_JOURNEY = {
+    "count-complete": "at-once",
+    "tumbling-update": "at-once",
+    "join-inner": "fluid",
+    "join-left": "at-once",
+    "join-right": "fluid",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "journey"),
+    [(name, journey) for name in QUERIES for journey in JOURNEYS if ONE_JOURNEY.get(name, journey) == journey],
+)
 def test_results_equal_those_of_a_query_that_never_migrated(stream, oracles, name, journey):
     query = QUERIES[name]
     run = stream(query.build, mode=query.mode)
@@ -86,20 +101,23 @@ SETTINGS = {
 #: Operators that differ in how they use the store, by setting. Spark 4.3 itself refuses avro for all
 #: but transformWithState, and cannot write joins of format 1.
 SET_QUERIES = [
-    *(("checkpoint-ids", name) for name in ("count", "join-full", "tws-jvm")),
+    *(("checkpoint-ids", name) for name in ("dedup", "join-full", "tws-jvm")),
     *(("row-checksums", name) for name in ("dedup", "session-fixed", "join-full", "tws-jvm")),
     *(("no-changelog", name) for name in ("count", "join-full", "tws-jvm")),
     ("avro", "tws-jvm"),
-    *((version, name) for version in ("join-3", "join-4") for name in QUERIES if name.startswith("join-")),
+    *((version, name) for version in ("join-3", "join-4") for name in ("join-full", "join-semi")),
+    ("join-4", "join-window"),
+    ("join-4", "join-unbounded"),
 ]
 
 
 @pytest.mark.parametrize(("setting", "name"), SET_QUERIES)
 def test_results_are_the_same_under_every_setting_of_the_store(stream, oracles, setting, name):
-    query, conf = QUERIES[name], SETTINGS[setting]
-    run = stream(query.build, mode=query.mode, conf=conf)
+    query = QUERIES[name]
+    run = stream(query.build, mode=query.mode, conf=SETTINGS[setting])
     travel(run, "at-once")
-    assert_same_results(run, oracles(name, conf), query.state)
+    # Spark counts the rows of a join of another format in another way.
+    assert_same_results(run, oracles(name), query.state, rows=not setting.startswith("join"))
 
 
 def test_row_checksums_and_virtual_families_and_checkpoint_ids_together(stream, oracles):
@@ -107,7 +125,7 @@ def test_row_checksums_and_virtual_families_and_checkpoint_ids_together(stream, 
     query = QUERIES["join-full"]
     run = stream(query.build, mode=query.mode, conf=conf)
     travel(run, "at-once")
-    assert_same_results(run, oracles("join-full", conf), query.state)
+    assert_same_results(run, oracles("join-full"), query.state, rows=False)
 
 
 def test_partitions_that_leave_and_come_back_hold_what_they_should(stream):
