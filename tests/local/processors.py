@@ -179,3 +179,19 @@ class Remembering(StatefulProcessor):
 
 def remembering(df: DataFrame) -> DataFrame:
     return df.groupBy("k").transformWithState(Remembering(), OUTPUT, "Update", "None")
+
+
+class Stamping(StatefulProcessor):
+    """Counts the rows of a key; what it gives has the event time of the newest of them."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.count = handle.getValueState("count", "n long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        times = [r.t for r in rows]
+        n = (self.count.get()[0] if self.count.exists() else 0) + len(times)
+        self.count.update((n,))
+        yield Row(k=key[0], t=max(times), n=n)
+
+    def close(self) -> None:
+        pass

@@ -15,8 +15,9 @@ from binshift import (
     RoutingTable,
     UnsupportedOperatorError,
 )
-from harness import STOCK, until
-from local.queries import count_by_key
+from binshift.spark import PROVIDER
+from harness import STOCK, assert_same_results, until
+from local.queries import count_by_key, in_jvm
 
 
 @pytest.fixture
@@ -168,28 +169,19 @@ def test_a_checkpoint_of_the_stock_provider_is_refused_by_name(stream):
 
 
 def test_an_operator_that_cannot_migrate_runs_and_a_rescale_names_it(stream):
-    from pyspark.sql import functions as F
-
-    def sessions(df):
-        windows = F.session_window("t", "30 seconds")
-        return df.withWatermark("t", "1 minute").groupBy(windows, "k").agg(F.count("*").alias("n"))
-
-    run = stream(sessions, mode="append").start()
-    run.run(0, 1, 2)
-    with pytest.raises(UnsupportedOperatorError, match="sessionWindow"):
+    # The exchange hashes the key as the int that it is, the operator keeps it as a long.
+    run, oracle = (
+        stream(in_jvm("keyOfAnotherType"), name, provider=provider)
+        for name, provider in (("run", PROVIDER), ("oracle", STOCK))
+    )
+    for query in (run, oracle):
+        query.start()
+        query.run(0, 1, 2)
+    with pytest.raises(UnsupportedOperatorError, match="transformWithState"):
         run.attach().rescale(4)
-    run.run(3)
-    assert run.query.isActive
-
-
-def test_checkpoint_format_2_runs_and_is_not_rescaled(stream):
-    conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "2"}
-    run = stream(count_by_key, conf=conf).start()
-    run.run(0, 1)
-    with pytest.raises(UnsupportedOperatorError, match="checkpointFormatVersion is 2"):
-        run.attach().rescale(4)
-    run.run(2)
-    assert run.query.isActive
+    for query in (run, oracle):
+        query.run(3)
+    assert_same_results(run, oracle, [{"stateVarName": "n"}])
 
 
 def test_another_version_of_spark_is_refused_in_the_jvm_too(spark):

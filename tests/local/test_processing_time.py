@@ -77,14 +77,14 @@ def test_timers_and_times_to_live(stream):
 def variable(run, name):
     """Keys and values of a variable, without the times at which they expire."""
     reader = run.spark.read.format("statestore").option("stateVarName", name)
-    table = reader.load(str(run.checkpoint))
-    if "map_value" in table.columns:
-        return sorted(
-            (r.key.k, tuple((k.v, v.value.n) for k, v in sorted(r.map_value.items()))) for r in table.collect()
-        )
-    if "list_value" in table.columns:
-        return sorted((r.key.k, tuple(v.value.n for v in r.list_value)) for r in table.collect())
-    return sorted((r.key.k, r.value.value.n) for r in table.collect())
+    return sorted(timeless(r.asDict(recursive=True)) for r in reader.load(str(run.checkpoint)).collect())
+
+
+def timeless(value):
+    if not isinstance(value, dict):
+        return value
+    fields = {k: v for k, v in value.items() if k not in ("ttlExpirationMs", "partition_id")}
+    return tuple(timeless(v) for _, v in sorted(fields.items()))
 
 
 def timers(run):

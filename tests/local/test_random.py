@@ -115,7 +115,7 @@ def test_a_random_history_gives_what_the_model_gives(spark, model_class):
     run_state_machine_as_test(
         machine(spark, model_class),
         settings=settings(
-            max_examples=3,
+            max_examples=6,
             stateful_step_count=12,
             deadline=None,
             derandomize=True,

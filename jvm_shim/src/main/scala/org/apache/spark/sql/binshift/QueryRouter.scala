@@ -5,7 +5,6 @@ import java.util.concurrent.ConcurrentHashMap
 
 import org.apache.hadoop.fs.Path
 
-import org.apache.spark.SPARK_VERSION
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
@@ -112,8 +111,11 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
           s"start_epoch $e has passed; the earliest epoch that can change is $earliest")
       }
     }
-    Unmigratable.reasons(facts, query).headOption.foreach { reason =>
-      throw BinshiftException.unsupportedOperator(s"$reason; the query runs on as it is")
+    facts.unsupported.headOption.foreach { o =>
+      throw BinshiftException.unsupportedOperator(
+        s"operator ${o.name} cannot migrate, since the keys of its state are not the columns by which Spark " +
+          "distributes its rows (a typed key of another type than its column, for example); the query runs " +
+          "on as it is")
     }
     if (m.plan.steps.isEmpty) ended(m) else {
       Migration.write(dir, m)
@@ -174,12 +176,10 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
 
   private def layoutFor(
       epoch: Long, n: Int, conf: SparkSession, operators: Seq[StateStoreWriter]): Layout = {
-    val requested = conf.conf.getOption(BinshiftConf.Bins).map(parseBins)
+    val setting = new BinsSetting(conf)
     if (epoch == 0 && planned.isEmpty) {
       // Nothing is committed: whatever a run that was cut short has left is replaced.
-      val bins = requested.getOrElse(BinshiftConf.DefaultBins)
-      val fresh = Layout(Layout.roundedBins(bins, n), bins, SPARK_VERSION,
-        operators.map(op => StatefulOperators.idOf(op) -> StatefulOperators.layoutOf(op, query.trigger)).toMap)
+      val fresh = setting.layoutOf(operators, n)
       routingLog.epochs.foreach(routingLog.delete)
       Layout.write(dir, fresh)
       write(RoutingEntry(0, RoutingTable.initial(fresh.bins, n), None, System.currentTimeMillis()))
@@ -188,19 +188,10 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     val known = layout.getOrElse(throw BinshiftException.configuration(
       s"${dir.path} has no ${Layout.File}, though the checkpoint is at epoch $epoch: its state was " +
         "not written by binshift, or the directory was removed; start with a new checkpoint or restore it"))
-    requested.filter(b => b != known.bins && b != known.requestedBins).foreach { b =>
-      throw BinshiftException.configuration(
-        s"the checkpoint was started with ${known.requestedBins} bins (rounded up to ${known.bins}) " +
-          s"and cannot go on with $b; leave out ${BinshiftConf.Bins} or start with a new checkpoint")
-    }
+    setting.requireThatOf(known)
     known
   }
 
-  private def parseBins(text: String): Int = text.toIntOption.filter(b => b >= 1 && b <= MaxRequestedBins)
-    .getOrElse(throw BinshiftException.configuration(
-      s"${BinshiftConf.Bins} is '$text'; it must be a whole number from 1 to $MaxRequestedBins"))
-
-  private val MaxRequestedBins = 32768
   private val MaxOutcomes = 64
 
   /** Entries of epochs that never came to be: the log of offsets ends at `epoch`. */

@@ -3,13 +3,11 @@ package org.apache.spark.sql.binshift
 import org.apache.spark.sql.catalyst.expressions.Attribute
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkExec
-import org.apache.spark.sql.execution.streaming.RealTimeTrigger
 import org.apache.spark.sql.execution.streaming.operators.stateful._
 import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.{FlatMapGroupsWithStateExec, FlatMapGroupsWithStateExecBase}
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.{TransformWithStateExec, TransformWithStateExecBase}
 import org.apache.spark.sql.execution.streaming.state.binshift.{OperatorLayout, Storage}
-import org.apache.spark.sql.streaming.Trigger
 import org.apache.spark.sql.types.StructType
 
 /** Which stateful operators a plan has, and how each stores its state. */
@@ -22,11 +20,7 @@ private[binshift] object StatefulOperators {
 
   def idOf(op: StatefulOperator): Long = op.getStateInfo.operatorId
 
-  def layoutOf(op: StateStoreWriter, trigger: Trigger): OperatorLayout =
-    OperatorLayout(op.shortName, if (isRealTime(trigger)) Storage.Plain else storageOf(op))
-
-  /** In real-time mode, Spark logs a batch's partitions when it ends, so no step can be prepared. */
-  def isRealTime(trigger: Trigger): Boolean = trigger.isInstanceOf[RealTimeTrigger]
+  def layoutOf(op: StateStoreWriter): OperatorLayout = OperatorLayout(op.shortName, storageOf(op))
 
   /**
    * The inputs whose rows have to follow the routing table. An initial state is read in the first
