@@ -9,10 +9,10 @@ VERSION := $(shell sed -n 's/^version=//p' gradle.properties)
 JAR := python/binshift/jars/binshift-spark4.3_2.13-$(VERSION).jar
 SCALA := $(shell find statestore jvm_shim -type f) build.gradle settings.gradle gradle.properties
 
-.PHONY: help setup jar demo test test-unit lint types format check wheel clean
+.PHONY: help setup jar demo test test-unit lint types format check bench-timers spark-suites wheel clean
 
 help:  ## Show this list.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 setup: .venv/.ready $(JAR)  ## Prepare .venv with the package installed in it.
 
@@ -37,6 +37,12 @@ format: setup  ## Format the Python code.
 	.venv/bin/ruff format . && .venv/bin/ruff check --fix .
 
 check: lint types test  ## All that CI runs.
+
+bench-timers: setup  ## Measure timers against Spark's own provider.
+	$(PY) python/benchmarks/timers.py
+
+spark-suites: setup  ## Run Spark's own streaming suites on this provider and on the stock one.
+	$(PY) scripts/spark_suites.py
 
 wheel: setup  ## Build the wheel into dist/.
 	$(PY) -m pip wheel --quiet --no-deps --wheel-dir dist .

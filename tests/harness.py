@@ -164,5 +164,7 @@ def assert_same_results(
     for mine, expected in zip(run.states(state), oracle.states(state), strict=True):
         assert mine == expected
     if rows:
-        mine, expected = ([op.numRowsTotal for op in r.query.lastProgress.stateOperators] for r in (run, oracle))
+        mine, expected = (
+            [op.numRowsTotal for op in r.query.lastProgress.stateOperators] for r in (run, oracle)
+        )
         assert mine == expected

@@ -11,13 +11,15 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 import binshift
 from harness import StreamRun, session
@@ -30,11 +32,12 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--rescale", action="append", default=[], metavar="EPOCH:PARTITIONS:BINS_PER_STEP")
     parser.add_argument("--fault", choices=["fail-task", "kill-executor"])
+    parser.add_argument("--operator", choices=["aggregate", "transform"], default="aggregate")
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
     args = parser.parse_args()
     conf = dict(c.split("=", 1) for c in args.conf)
     spark = session(args.master, **conf)
-    run = StreamRun(spark, args.root, counter(args.root, args.fault))
+    run = StreamRun(spark, args.root, counter(args.root, args.fault, args.operator))
     run.outputs = Outputs(args.root / "outputs")
     run.start()
     run.query.processAllAvailable()
@@ -51,8 +54,9 @@ def main() -> None:
         run.feed([])
         run.query.processAllAvailable()
         migration.status  # noqa: B018 - notices that it is over
+    variable = {"stateVarName": "counts"} if args.operator == "transform" else {}
     report = {
-        "state": [[*key, *value] for key, value in run.state()],
+        "state": [[*key, *value] for key, value in run.state(**variable)],
         "partitions": run.attach().routing().partitions,
         "partitions_seen": partitions_seen,
         "history": [r["bins_moved"] for r in run.attach().history().to_pylist()],
@@ -93,9 +97,30 @@ def arm(run: StreamRun, root: Path, fault: str | None) -> None:
         (root / "fault").touch()
 
 
-def counter(root: Path, fault: str | None) -> Any:
+class Counting(StatefulProcessor):
+    """What the aggregation does, by hand."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.counts = handle.getValueState("counts", "n long, total long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        n, total = self.counts.get() if self.counts.exists() else (0, 0)
+        for row in rows:
+            n, total = n + 1, total + row.v
+        self.counts.update((n, total))
+        yield Row(k=key[0], n=n, total=total)
+
+    def close(self) -> None:
+        pass
+
+
+def counter(root: Path, fault: str | None, operator: str) -> Any:
     def build(df: DataFrame) -> DataFrame:
-        counts = df.groupBy("k").agg(F.count("*").alias("n"), F.sum("v").alias("total"))
+        groups = df.groupBy("k")
+        if operator == "transform":
+            counts = groups.transformWithState(Counting(), "k string, n long, total long", "Update", "None")
+        else:
+            counts = groups.agg(F.count("*").alias("n"), F.sum("v").alias("total"))
         if fault is None:
             return counts
         trip = F.udf(make_trap(str(root), fault), "long")

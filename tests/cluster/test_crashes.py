@@ -23,9 +23,19 @@ INSTANTS = [
 ]
 
 
-@pytest.mark.parametrize("instant", INSTANTS)
-def test_a_driver_that_dies_goes_on_exactly_once(drive, check, jvm_jar, instant):
+#: The same with column families, and with files that have ids in their names.
+TRANSFORM = ["--operator=transform", "--conf=spark.sql.streaming.stateStore.checkpointFormatVersion=2"]
+
+
+@pytest.mark.parametrize(
+    ("instant", "extra"),
+    [(instant, []) for instant in INSTANTS]
+    + [(instant, TRANSFORM) for instant in ("before:/offsets/3", "after:/offsets/3", "before:/commits/3")],
+    ids=lambda value: value if isinstance(value, str) else "transform" * bool(value),
+)
+def test_a_driver_that_dies_goes_on_exactly_once(drive, check, jvm_jar, instant, extra):
     arguments = [
+        *extra,
         "--rescale=1:5:24",
         "--epochs=5",
         "--conf=spark.sql.streaming.checkpointFileManagerClass=binshift.tests.HaltingCheckpointFileManager",

@@ -12,9 +12,13 @@ def test_a_query_on_several_executors_grows_and_shrinks(drive, check):
     assert report["partitions_seen"][-1] == 6
 
 
+@pytest.mark.parametrize("operator", ["aggregate", "transform"])
 @pytest.mark.parametrize("fault", ["fail-task", "kill-executor"])
-def test_a_fault_at_the_switch_epoch_leaves_exact_results(drive, check, tmp_path, fault):
-    finished = drive(CLUSTER, "--rescale=1:6:64", "--epochs=6", f"--fault={fault}")
+def test_a_fault_at_the_switch_epoch_leaves_exact_results(drive, check, tmp_path, fault, operator):
+    ids = "--conf=spark.sql.streaming.stateStore.checkpointFormatVersion=" + str(1 + (operator == "transform"))
+    finished = drive(
+        CLUSTER, "--rescale=1:6:64", "--epochs=6", f"--fault={fault}", f"--operator={operator}", ids
+    )
     check(partitions=6, last=finished)
     assert (tmp_path / "run/fault.done").exists()
 

@@ -7,7 +7,6 @@ from typing import Any
 import pandas as pd
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 # Python workers cannot import the tests, so what is defined here travels with the query.
@@ -65,7 +64,7 @@ class Everything(StatefulProcessor):
             minute = (ms // MINUTE_MS,)
             seen = self.minutes.getValue(minute)[0] if self.minutes.containsKey(minute) else 0
             self.minutes.updateValue(minute, (seen + 1,))
-        deadline = max(max(ms for _, ms in rows), watermark) + 2 * MINUTE_MS
+        deadline = max([watermark, *(ms for _, ms in rows)]) + 2 * MINUTE_MS
         if self.deadline.exists():
             self.handle.deleteTimer(self.deadline.get()[0])
         self.deadline.update((deadline,))
@@ -85,22 +84,24 @@ class Everything(StatefulProcessor):
 
 
 class EverythingInPandas(Everything):
-    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
+    def handleInputRows(
+        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any
+    ) -> Iterator[pd.DataFrame]:
         seen = [(int(v), int(t.timestamp() * 1000)) for df in rows for v, t in zip(df.v, df.t, strict=True)]
         out = self.observe(key[0], seen, timerValues.getCurrentWatermarkInMs())
         yield pd.DataFrame(out, columns=["k", "what", "n"])
 
-    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
         yield pd.DataFrame(self.expire(key[0]), columns=["k", "what", "n"])
 
 
 class EverythingInRows(Everything):
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         seen = [(r.v, int(r.t.timestamp() * 1000)) for r in rows]
         for k, what, n in self.observe(key[0], seen, timerValues.getCurrentWatermarkInMs()):
             yield Row(k=k, what=what, n=n)
 
-    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: N802, N803
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
         for k, what, n in self.expire(key[0]):
             yield Row(k=k, what=what, n=n)
 
@@ -130,7 +131,7 @@ class Expiring(StatefulProcessor):
             handle.getMapState(f"{name}_map", "v long", "n long", ttl_ms),
         )
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         now = timerValues.getCurrentProcessingTimeInMs()
         for r in rows:
             for what, (value, items, table) in (("brief", self.brief), ("lasting", self.lasting)):
@@ -143,7 +144,7 @@ class Expiring(StatefulProcessor):
         self.handle.registerTimer(now + 1)
         self.handle.registerTimer(now + 24 * 60 * MINUTE_MS)
 
-    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: N802, N803
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
         yield Row(k=key[0], what="fired", n=sum(1 for _ in self.handle.listTimers()))
 
     def close(self) -> None:
@@ -162,16 +163,16 @@ class Remembering(StatefulProcessor):
         self.values = handle.getListState("values", "v long")
         self.classes = handle.getMapState("classes", "c long", "n long")
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         for r in rows:
             self.total.update(((self.total.get()[0] if self.total.exists() else 0) + r.v,))
             self.values.appendValue((r.v,))
             c = (r.v % 4,)
             seen = self.classes.getValue(c)[0] if self.classes.containsKey(c) else 0
             self.classes.updateValue(c, (seen + 1,))
-        yield Row(k=key[0], what="total", n=self.total.get()[0])
-        yield Row(k=key[0], what="values", n=sum(1 for _ in self.values.get()))
-        yield Row(k=key[0], what="classes", n=sum(1 for _ in self.classes.keys()))
+        yield Row(k=str(key[0]), what="total", n=self.total.get()[0])
+        yield Row(k=str(key[0]), what="values", n=sum(1 for _ in self.values.get()))
+        yield Row(k=str(key[0]), what="classes", n=sum(1 for _ in self.classes.keys()))
 
     def close(self) -> None:
         pass
@@ -181,13 +182,17 @@ def remembering(df: DataFrame) -> DataFrame:
     return df.groupBy("k").transformWithState(Remembering(), OUTPUT, "Update", "None")
 
 
+def remembering_by_time(df: DataFrame) -> DataFrame:
+    return df.groupBy("t").transformWithState(Remembering(), OUTPUT, "Update", "None")
+
+
 class Stamping(StatefulProcessor):
     """Counts the rows of a key; what it gives has the event time of the newest of them."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.count = handle.getValueState("count", "n long")
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         times = [r.t for r in rows]
         n = (self.count.get()[0] if self.count.exists() else 0) + len(times)
         self.count.update((n,))

@@ -39,7 +39,9 @@ def deduplicate_within_watermark(df: DataFrame) -> DataFrame:
 
 def session_of_fixed_gap(df: DataFrame) -> DataFrame:
     late = df.withWatermark("t", "2 minutes")
-    return late.groupBy(F.session_window("t", "30 seconds"), "k").agg(F.count("*").alias("n"), F.sum("v").alias("s"))
+    return late.groupBy(F.session_window("t", "30 seconds"), "k").agg(
+        F.count("*").alias("n"), F.sum("v").alias("s")
+    )
 
 
 def session_of_dynamic_gap(df: DataFrame) -> DataFrame:

@@ -17,6 +17,7 @@ from binshift import (
 )
 from binshift.spark import PROVIDER
 from harness import STOCK, assert_same_results, until
+from local.processors import remembering_by_time
 from local.queries import count_by_key, in_jvm
 
 
@@ -168,20 +169,27 @@ def test_a_checkpoint_of_the_stock_provider_is_refused_by_name(stream):
     assert run.query.isActive
 
 
-def test_an_operator_that_cannot_migrate_runs_and_a_rescale_names_it(stream):
-    # The exchange hashes the key as the int that it is, the operator keeps it as a long.
-    run, oracle = (
-        stream(in_jvm("keyOfAnotherType"), name, provider=provider)
-        for name, provider in (("run", PROVIDER), ("oracle", STOCK))
-    )
+@pytest.mark.parametrize(
+    ("build", "variable"),
+    [
+        # The exchange hashes the key as the int that it is, the operator keeps it as a long.
+        (in_jvm("keyOfAnotherType"), "n"),
+        # Python makes another instant of a timestamp if its time zone is not the session's.
+        (remembering_by_time, "total"),
+    ],
+    ids=["typed key", "timestamp in Python"],
+)
+def test_an_operator_that_cannot_migrate_runs_and_a_rescale_names_it(stream, build, variable):
+    run, oracle = (stream(build, provider, provider=provider) for provider in (PROVIDER, STOCK))
     for query in (run, oracle):
+        query.spark.conf.set("spark.sql.session.timeZone", "America/New_York")
         query.start()
         query.run(0, 1, 2)
     with pytest.raises(UnsupportedOperatorError, match="transformWithState"):
         run.attach().rescale(4)
     for query in (run, oracle):
         query.run(3)
-    assert_same_results(run, oracle, [{"stateVarName": "n"}])
+    assert_same_results(run, oracle, [{"stateVarName": variable}])
 
 
 def test_another_version_of_spark_is_refused_in_the_jvm_too(spark):

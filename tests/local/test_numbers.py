@@ -1,8 +1,11 @@
 """What Spark reports stays true before, during and after every change of the number of partitions."""
 
+import pytest
+
 from binshift import AllAtOnce, Batched
+from binshift.spark import PROVIDER
 from harness import STOCK, until
-from local.queries import count_by_key, deduplicate
+from local.queries import QUERIES, count_by_key, deduplicate
 
 
 def keys_of(rows):
@@ -63,6 +66,29 @@ def test_the_change_feed_can_be_read(stream):
     keys = {r.key.k for r in rows}
     assert keys == {r.k for r in run.batch().select("k").distinct().collect()}
     assert {r.change_type for r in rows} == {"update"}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("tumbling-append", {}),
+        ("join-full", {"joinSide": "left"}),
+        ("tws-jvm", {"stateVarName": "values"}),
+        ("tws-jvm", {"stateVarName": "minutes"}),
+    ],
+)
+def test_the_change_feed_is_that_of_the_stock_provider(stream, name, options):
+    query = QUERIES[name]
+    conf = {"spark.sql.streaming.stateStore.rowChecksum.enabled": "true"}
+    feeds = []
+    for provider in (PROVIDER, STOCK):
+        run = stream(query.build, provider, mode=query.mode, provider=provider, conf=conf).start()
+        run.run(0, 1, 2, 3)
+        feed = run.spark.read.format("statestore").options(
+            readChangeFeed="true", changeStartBatchId="0", **options
+        )
+        feeds.append(sorted(repr(r) for r in feed.load(str(run.checkpoint)).collect()))
+    assert feeds[0] == feeds[1] != []
 
 
 def test_a_partition_rebuilt_from_a_snapshot_and_changelogs_holds_what_it_adopted(stream):

@@ -92,7 +92,10 @@ def test_results_equal_those_of_a_query_that_never_migrated(stream, oracles, nam
 PREFIX = "spark.sql.streaming.stateStore."
 SETTINGS = {
     "checkpoint-ids": {PREFIX + "checkpointFormatVersion": "2"},
-    "row-checksums": {PREFIX + "rowChecksum.enabled": "true", PREFIX + "rowChecksum.readVerificationRatio": "1"},
+    "row-checksums": {
+        PREFIX + "rowChecksum.enabled": "true",
+        PREFIX + "rowChecksum.readVerificationRatio": "1",
+    },
     "no-changelog": {PREFIX + "rocksdb.changelogCheckpointing.enabled": "false"},
     "avro": {PREFIX + "encodingFormat": "avro"},
     "join-3": {"spark.sql.streaming.join.stateFormatVersion": "3"},

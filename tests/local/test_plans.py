@@ -52,7 +52,9 @@ def deduplicated_then_transformed(df):
 
 def transformed_then_counted(df):
     counted = df.withWatermark("t", "1 minute").groupBy("k")
-    stamped = counted.transformWithState(Stamping(), "k string, t timestamp, n long", "Append", "EventTime", None, "t")
+    stamped = counted.transformWithState(
+        Stamping(), "k string, t timestamp, n long", "Append", "EventTime", None, "t"
+    )
     return stamped.groupBy(F.window("t", "1 minute")).agg(F.count("*").alias("keys"), F.sum("n").alias("n"))
 
 

@@ -95,4 +95,6 @@ def timers(run):
 def counts(run):
     operator = run.query.lastProgress.stateOperators[0]
     custom = operator.customMetrics
-    return operator.numRowsTotal, {k: v for k, v in custom.items() if "numInternal" in k or "ColFamilyCount" in k}
+    return operator.numRowsTotal, {
+        k: v for k, v in custom.items() if "numInternal" in k or "ColFamilyCount" in k
+    }

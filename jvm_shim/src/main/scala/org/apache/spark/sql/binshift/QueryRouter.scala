@@ -113,9 +113,9 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     }
     facts.unsupported.headOption.foreach { o =>
       throw BinshiftException.unsupportedOperator(
-        s"operator ${o.name} cannot migrate, since the keys of its state are not the columns by which Spark " +
-          "distributes its rows (a typed key of another type than its column, for example); the query runs " +
-          "on as it is")
+        s"operator ${o.name} cannot migrate, since the keys of its state may differ from the columns by " +
+          "which Spark distributes its rows: a typed key of another type than its column, or a timestamp " +
+          "that goes through Python; the query runs on as it is")
     }
     if (m.plan.steps.isEmpty) ended(m) else {
       Migration.write(dir, m)

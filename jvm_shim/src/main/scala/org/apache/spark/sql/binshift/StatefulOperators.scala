@@ -8,7 +8,7 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroups
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.{TransformWithStateExec, TransformWithStateExecBase}
 import org.apache.spark.sql.execution.streaming.state.binshift.{OperatorLayout, Storage}
-import org.apache.spark.sql.types.StructType
+import org.apache.spark.sql.types.{StructType, TimestampType}
 
 /** Which stateful operators a plan has, and how each stores its state. */
 private[binshift] object StatefulOperators {
@@ -53,7 +53,10 @@ private[binshift] object StatefulOperators {
     case tws: TransformWithStateExec =>
       // A typed key of another type than its column (groupBy(int).as[Long, V]) hashes otherwise.
       if (sameTypes(tws.keyEncoder.schema, tws.groupingAttributes)) Storage.Binned else Storage.Plain
-    case _: TransformWithStateInPySparkExec => Storage.Binned
+    case python: TransformWithStateInPySparkExec =>
+      // Python takes a timestamp for one of its own time zone, so that it may come back as another.
+      if (python.groupingAttributes.exists(_.dataType.existsRecursively(_ == TimestampType))) Storage.Plain
+      else Storage.Binned
     case _ => Storage.Plain
   }
 

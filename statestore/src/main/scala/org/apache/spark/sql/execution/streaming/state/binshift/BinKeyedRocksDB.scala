@@ -21,22 +21,17 @@ import org.apache.spark.util.NextIterator
  *
  * @param storeId store whose content this is
  * @param bins    number of bins of the checkpoint
+ * @param spark   what Spark's provider gave for the database
  */
 private[binshift] abstract class BinKeyedRocksDB(
     storeId: StateStoreId,
     bins: Int,
-    dfsRootDir: String,
-    conf: RocksDBConf,
-    localRootDir: File,
-    hadoopConf: Configuration,
-    loggingId: String,
-    useColumnFamilies: Boolean,
-    enableStateStoreCheckpointIds: Boolean,
-    partitionId: Int,
-    eventForwarder: Option[RocksDBEventForwarder],
-    uniqueId: Option[String])
-  extends RocksDB(dfsRootDir, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies,
-    enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId) {
+    spark: RocksDBArguments)
+  extends RocksDB(spark.dfsRootDir, spark.conf, spark.localRootDir, spark.hadoopConf, spark.loggingId,
+    spark.useColumnFamilies, spark.enableStateStoreCheckpointIds, spark.partitionId, spark.eventForwarder,
+    spark.uniqueId) {
+
+  protected final def partitionId: Int = spark.partitionId
 
   /**
    * Bin of the key that the next operation concerns. Spark's signatures have no room for it and the
@@ -127,6 +122,7 @@ private[binshift] abstract class BinKeyedRocksDB(
       : NextIterator[ByteArrayPair] =
     if (raw) super.rangeScan(startKey, endKey, cfName)
     else if (familiesReadInOrder(cfName)) scanInOrder(startKey, endKey, cfName)
+    else if (startKey.isEmpty && endKey.isEmpty) iterator(cfName)
     else new StrippedIterator(super.rangeScan(
       startKey.map(stored).orElse(BinKeyCodec.lowerBound(bin)),
       endKey.map(stored).orElse(BinKeyCodec.lowerBound(bin + 1)),
@@ -162,6 +158,19 @@ private[binshift] abstract class BinKeyedRocksDB(
   private def unsupported(operation: String): Nothing = throw BinshiftException.unsupportedOperator(
     s"$storeId is binned and does not support $operation; report the operator that needs it")
 }
+
+/** The arguments of `RocksDB`, which the provider hands through to it. */
+private[binshift] final case class RocksDBArguments(
+    dfsRootDir: String,
+    conf: RocksDBConf,
+    localRootDir: File,
+    hadoopConf: Configuration,
+    loggingId: String,
+    useColumnFamilies: Boolean,
+    enableStateStoreCheckpointIds: Boolean,
+    partitionId: Int,
+    eventForwarder: Option[RocksDBEventForwarder],
+    uniqueId: Option[String])
 
 /** The same rows with keys as Spark encoded them. */
 private final class StrippedIterator(rows: NextIterator[ByteArrayPair])

@@ -1,9 +1,5 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
-import java.io.File
-
-import org.apache.hadoop.conf.Configuration
-
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state._
 
@@ -23,19 +19,8 @@ private[binshift] final class BinnedRocksDB(
     storeId: StateStoreId,
     bins: Int,
     routing: Option[EpochRouting],
-    dfsRootDir: String,
-    conf: RocksDBConf,
-    localRootDir: File,
-    hadoopConf: Configuration,
-    loggingId: String,
-    useColumnFamilies: Boolean,
-    enableStateStoreCheckpointIds: Boolean,
-    partitionId: Int,
-    eventForwarder: Option[RocksDBEventForwarder],
-    uniqueId: Option[String])
-  extends BinKeyedRocksDB(storeId, bins, dfsRootDir, conf, localRootDir, hadoopConf, loggingId,
-    useColumnFamilies, enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
-  with Logging {
+    spark: RocksDBArguments)
+  extends BinKeyedRocksDB(storeId, bins, spark) with Logging {
 
   /** What the last load adopted and released. */
   def lastSwitch: SwitchStats = switchStats
@@ -130,7 +115,7 @@ private[binshift] final class BinnedRocksDB(
 
   private def release(leaving: Seq[Int]): Unit = inStoredForm {
     for {
-      family <- ColumnFamily.of(this, useColumnFamilies)
+      family <- ColumnFamily.of(this, spark.useColumnFamilies)
       (first, last) <- CheckpointedBins.ranges(leaving)
     } {
       val rows =
@@ -144,10 +129,10 @@ private[binshift] final class BinnedRocksDB(
     var bytes = 0L
     arriving.toSeq.sortBy(_._1).foreach { case (source, bins) =>
       val store = storeId.copy(partitionId = source)
-      val id = routing.filter(_ => enableStateStoreCheckpointIds).map(_.checkpointIds(version).of(store))
-      val checkpoint = new CheckpointedBins(store, id, conf, hadoopConf, useColumnFamilies)
+      val id = routing.filter(_ => spark.enableStateStoreCheckpointIds).map(_.checkpointIds(version).of(store))
+      val checkpoint = new CheckpointedBins(store, id, conf, spark.hadoopConf, spark.useColumnFamilies)
       checkpoint.foreachRow(version, bins) { (family, key, values) =>
-        if (useColumnFamilies) createColFamilyIfAbsent(family.name, family.isInternal)
+        if (spark.useColumnFamilies) createColFamilyIfAbsent(family.name, family.isInternal)
         putList(key, values, family.name)
         rows += 1
         bytes += key.length + values.iterator.map(_.length).sum

@@ -73,9 +73,9 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider {
       partitionId: Int,
       eventForwarder: Option[RocksDBEventForwarder],
       uniqueId: Option[String]): RocksDB = storage match {
-    case Some(s) => new BinnedRocksDB(stateStoreId, s.bins, s.routing, dfsRootDir, conf, localRootDir,
-      hadoopConf, loggingId, useColumnFamilies, enableStateStoreCheckpointIds, partitionId,
-      eventForwarder, uniqueId)
+    case Some(s) => new BinnedRocksDB(stateStoreId, s.bins, s.routing, RocksDBArguments(dfsRootDir, conf,
+      localRootDir, hadoopConf, loggingId, useColumnFamilies, enableStateStoreCheckpointIds, partitionId,
+      eventForwarder, uniqueId))
     case None => super.createRocksDB(dfsRootDir, conf, localRootDir, hadoopConf, loggingId,
       useColumnFamilies, enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
   }

@@ -1,0 +1,37 @@
+package binshift.benchmarks
+
+import java.sql.Timestamp
+
+import org.apache.spark.sql.{DataFrame, Encoders}
+import org.apache.spark.sql.streaming._
+
+/** A query that does little but set timers and let them fire: each row is a key with one timer. */
+object TimerQuery {
+  /** @param df columns `timestamp` and `value`; @param seconds from a row to its timer, in event time */
+  def of(df: DataFrame, seconds: Int): DataFrame = {
+    val spark = df.sparkSession
+    import spark.implicits._
+    df.as[(Timestamp, Long)].withWatermark("timestamp", "0 seconds").groupByKey(_._2)
+      .transformWithState(new OneTimer(seconds), TimeMode.EventTime(), OutputMode.Append()).toDF("key")
+  }
+}
+
+class OneTimer(seconds: Int) extends StatefulProcessor[Long, (Timestamp, Long), Long] {
+  @transient private var count: ValueState[Long] = _
+
+  override def init(outputMode: OutputMode, timeMode: TimeMode): Unit =
+    count = getHandle.getValueState[Long]("count", Encoders.scalaLong, TTLConfig.NONE)
+
+  override def handleInputRows(
+      key: Long, rows: Iterator[(Timestamp, Long)], timers: TimerValues): Iterator[Long] = {
+    val time = rows.next()._1.getTime
+    count.update(1)
+    getHandle.registerTimer(time + seconds * 1000L)
+    Iterator.empty
+  }
+
+  override def handleExpiredTimer(key: Long, timers: TimerValues, expired: ExpiredTimerInfo): Iterator[Long] = {
+    count.clear()
+    Iterator(key)
+  }
+}

@@ -1,0 +1,91 @@
+"""What it costs to read timers in order across bins, next to Spark's own RocksDB provider.
+
+First the storage alone: an epoch's timers read from one partition of four, with the bin in front of each
+key and merged, and without; and 16 bins moved, as ranges and by filtering all rows. Then a query that does
+little but set timers and let them fire, on both providers, in turns; throughput as a ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pyspark
+from pyspark.sql import DataFrame, SparkSession
+
+import binshift
+from binshift.spark import PROVIDER, PROVIDER_KEY, jar_path
+
+STOCK = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+SOURCES = sorted((Path(__file__).parent / "jvm").glob("*.scala"))
+PATH = os.pathsep.join([f"{Path(pyspark.__file__).parent}/jars/*", str(jar_path())])
+
+
+def compile_to(jar: Path) -> None:
+    command = ["java", "-Xss8m", "-cp", PATH, "scala.tools.nsc.Main", "-classpath", PATH, "-d", str(jar)]
+    subprocess.run([*command, *map(str, SOURCES)], check=True)
+
+
+def storage(jar: Path, timers: list[int]) -> None:
+    main = "org.apache.spark.sql.execution.streaming.state.binshift.OrderedScanBenchmark"
+    command = ["java", "-cp", f"{jar}{os.pathsep}{PATH}", main, *map(str, timers)]
+    log = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    print("\n".join(line for line in log.splitlines() if line[:7].strip().isdigit() or "read_stock" in line))
+
+
+def epochs(spark: SparkSession, provider: str, rows: int, seconds: int, measured: int, root: Path) -> float:
+    """Median milliseconds of an epoch that sets `rows` timers and lets as many fire."""
+    spark = spark.newSession()
+    spark.conf.set(PROVIDER_KEY, provider)
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).option("numPartitions", 2)
+    queries = spark._jvm.binshift.benchmarks.TimerQuery
+    df = DataFrame(queries.of(source.load()._jdf, seconds), spark)
+    query = df.writeStream.format("noop").option("checkpointLocation", str(root)).start()
+    try:
+        while (query.lastProgress or {"batchId": 0})["batchId"] < seconds + measured + 2:
+            query.awaitTermination(1)
+        # Epochs in which the watermark moves and rows come in; those before the first timers are left out.
+        full = [p for p in query.recentProgress if p.numInputRows > 0 and p.batchId > seconds + 2]
+        return statistics.median(p.durationMs["addBatch"] for p in full)
+    finally:
+        query.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--timers", type=int, nargs="+", default=[10_000, 1_000_000])
+    parser.add_argument("--pairs", type=int, default=3)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        jar = Path(scratch) / "benchmarks.jar"
+        compile_to(jar)
+        storage(jar, args.timers)
+        builder = SparkSession.builder.master("local[2]").config("spark.jars", str(jar))
+        builder = builder.config("spark.sql.shuffle.partitions", "4").config("spark.ui.enabled", "false")
+        builder = builder.config("spark.driver.memory", "4g").config("spark.local.dir", scratch)
+        builder = builder.config("spark.sql.streaming.numRecentProgressUpdates", "1000")
+        spark = binshift.configure(builder, bins=1024).getOrCreate()
+        spark.sparkContext.setLogLevel("OFF")
+        print("\ntimers   timers_per_epoch  stock_ms  binshift_ms  throughput_ratio (one line a pair)")
+        for timers in args.timers:
+            rows, seconds = (2_000, 5) if timers <= 10_000 else (timers // 50, 50)
+            for pair in range(args.pairs):
+                order = (STOCK, PROVIDER) if pair % 2 == 0 else (PROVIDER, STOCK)
+                took = {
+                    p: epochs(spark, p, rows, seconds, 30, Path(scratch) / f"{timers}-{pair}-{p}")
+                    for p in order
+                }
+                ratio = took[STOCK] / took[PROVIDER]
+                print(
+                    f"{timers:<8} {rows:<17} {took[STOCK]:<9.0f} {took[PROVIDER]:<12.0f} {ratio:.2f}",
+                    flush=True,
+                )
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()
