@@ -1,8 +1,6 @@
-"""What it costs to read timers in order across bins, next to Spark's own RocksDB provider.
+"""A query that does little but set timers and let them fire, next to Spark's own RocksDB provider.
 
-First the storage alone: an epoch's timers read from one partition of four, with the bin in front of each
-key and merged, and without; and 16 bins moved, as ranges and by filtering all rows. Then a query that does
-little but set timers and let them fire, on both providers, in turns; throughput as a ratio.
+Both providers take turns; a pair of runs gives a ratio of throughputs.
 """
 
 from __future__ import annotations
@@ -28,13 +26,6 @@ PATH = os.pathsep.join([f"{Path(pyspark.__file__).parent}/jars/*", str(jar_path(
 def compile_to(jar: Path) -> None:
     command = ["java", "-Xss8m", "-cp", PATH, "scala.tools.nsc.Main", "-classpath", PATH, "-d", str(jar)]
     subprocess.run([*command, *map(str, SOURCES)], check=True)
-
-
-def storage(jar: Path, timers: list[int]) -> None:
-    main = "org.apache.spark.sql.execution.streaming.state.binshift.OrderedScanBenchmark"
-    command = ["java", "-cp", f"{jar}{os.pathsep}{PATH}", main, *map(str, timers)]
-    log = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    print("\n".join(line for line in log.splitlines() if line[:7].strip().isdigit() or "read_stock" in line))
 
 
 def epochs(spark: SparkSession, provider: str, rows: int, seconds: int, measured: int, root: Path) -> float:
@@ -63,14 +54,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         jar = Path(scratch) / "benchmarks.jar"
         compile_to(jar)
-        storage(jar, args.timers)
         builder = SparkSession.builder.master("local[2]").config("spark.jars", str(jar))
-        builder = builder.config("spark.sql.shuffle.partitions", "4").config("spark.ui.enabled", "false")
+        builder = (
+            builder.config("spark.sql.shuffle.partitions", "4")
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+        )
         builder = builder.config("spark.driver.memory", "4g").config("spark.local.dir", scratch)
         builder = builder.config("spark.sql.streaming.numRecentProgressUpdates", "1000")
         spark = binshift.configure(builder, bins=1024).getOrCreate()
         spark.sparkContext.setLogLevel("OFF")
-        print("\ntimers   timers_per_epoch  stock_ms  binshift_ms  throughput_ratio (one line a pair)")
+        print("timers   timers_per_epoch  stock_ms  binshift_ms  throughput_ratio (one line a pair)")
         for timers in args.timers:
             rows, seconds = (2_000, 5) if timers <= 10_000 else (timers // 50, 50)
             for pair in range(args.pairs):

@@ -8,8 +8,7 @@ import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.util.NextIterator
 
 /**
- * Spark's RocksDB with the bin in front of each key, inside its column family: a bin is one
- * contiguous range of keys per family.
+ * Spark's RocksDB with the bin in each key (see [[BinKeyCodec]]), inside its column family.
  *
  * What it relies on in Spark's `RocksDB`: everything that stores, finds or scans rows goes through
  * the methods overridden here, and changelog replay through the same `put`, `merge` and `remove`;
@@ -20,12 +19,10 @@ import org.apache.spark.util.NextIterator
  * call methods that are not overridden here.
  *
  * @param storeId store whose content this is
- * @param bins    number of bins of the checkpoint
  * @param spark   what Spark's provider gave for the database
  */
 private[binshift] abstract class BinKeyedRocksDB(
     storeId: StateStoreId,
-    bins: Int,
     spark: RocksDBArguments)
   extends RocksDB(spark.dfsRootDir, spark.conf, spark.localRootDir, spark.hadoopConf, spark.loggingId,
     spark.useColumnFamilies, spark.enableStateStoreCheckpointIds, spark.partitionId, spark.eventForwarder,
@@ -45,12 +42,7 @@ private[binshift] abstract class BinKeyedRocksDB(
   /** Whether keys are in their stored form: while Spark replays, and while bins are moved. */
   private var raw = false
 
-  private var familiesReadInOrder = Set.empty[String]
-
-  /** Makes scans of the family return its rows in the order of their keys, whatever their bins. */
-  def readInOrder(family: String): Unit = familiesReadInOrder += family
-
-  def isReadInOrder(family: String): Boolean = familiesReadInOrder(family)
+  private val codecs = new java.util.HashMap[String, BinKeyCodec]()
 
   /** Bins that this partition owns at the loaded version. */
   def binsOwned: Int = owners.count(_ == partitionId)
@@ -61,13 +53,13 @@ private[binshift] abstract class BinKeyedRocksDB(
     try body finally raw = outer
   }
 
-  override def get(key: Array[Byte], cfName: String): Array[Byte] = super.get(stored(key), cfName)
+  override def get(key: Array[Byte], cfName: String): Array[Byte] = super.get(stored(key, cfName), cfName)
 
   override def keyExists(key: Array[Byte], cfName: String): Boolean =
-    super.keyExists(stored(key), cfName)
+    super.keyExists(stored(key, cfName), cfName)
 
   override def getMergedValues(key: Array[Byte], cfName: String): Iterator[ArrayIndexRange[Byte]] =
-    super.getMergedValues(stored(key), cfName)
+    super.getMergedValues(stored(key, cfName), cfName)
 
   /** [[BinnedStateStore]] looks keys up one by one, since each has a bin of its own. */
   override def multiGet(keys: Array[Array[Byte]], cfName: String): Iterator[Array[Byte]] =
@@ -76,27 +68,27 @@ private[binshift] abstract class BinKeyedRocksDB(
   override def put(
       key: Array[Byte], value: Array[Byte], cfName: String, includesPrefix: Boolean,
       deriveCfName: Boolean, includesChecksum: Boolean): Unit =
-    super.put(storedAsOwner(key), value, cfName, includesPrefix, deriveCfName, includesChecksum)
+    super.put(storedAsOwner(key, cfName), value, cfName, includesPrefix, deriveCfName, includesChecksum)
 
   override def putList(
       key: Array[Byte], values: List[Array[Byte]], cfName: String, includesPrefix: Boolean,
       includesChecksum: Boolean, deriveCfName: Boolean): Unit =
-    super.putList(storedAsOwner(key), values, cfName, includesPrefix, includesChecksum, deriveCfName)
+    super.putList(storedAsOwner(key, cfName), values, cfName, includesPrefix, includesChecksum, deriveCfName)
 
   override def merge(
       key: Array[Byte], value: Array[Byte], cfName: String, includesPrefix: Boolean,
       deriveCfName: Boolean, includesChecksum: Boolean): Unit =
-    super.merge(storedAsOwner(key), value, cfName, includesPrefix, deriveCfName, includesChecksum)
+    super.merge(storedAsOwner(key, cfName), value, cfName, includesPrefix, deriveCfName, includesChecksum)
 
   override def mergeList(
       key: Array[Byte], values: List[Array[Byte]], cfName: String, includesPrefix: Boolean,
       includesChecksum: Boolean, deriveCfName: Boolean): Unit =
-    super.mergeList(storedAsOwner(key), values, cfName, includesPrefix, includesChecksum, deriveCfName)
+    super.mergeList(storedAsOwner(key, cfName), values, cfName, includesPrefix, includesChecksum, deriveCfName)
 
   override def remove(
       key: Array[Byte], cfName: String, includesPrefix: Boolean, deriveCfName: Boolean,
       includesChecksum: Boolean): Unit =
-    super.remove(storedAsOwner(key), cfName, includesPrefix, deriveCfName, includesChecksum)
+    super.remove(storedAsOwner(key, cfName), cfName, includesPrefix, deriveCfName, includesChecksum)
 
   /** Of use only within one bin; no operator calls it. */
   override def deleteRange(
@@ -108,45 +100,54 @@ private[binshift] abstract class BinKeyedRocksDB(
     inStoredForm(super.removeColFamilyIfExists(cfName))
 
   override def iterator(): NextIterator[ByteArrayPair] =
-    if (raw) super.iterator() else new StrippedIterator(super.iterator())
+    if (raw) super.iterator() else new StrippedIterator(super.iterator(), codec(StateStore.DEFAULT_COL_FAMILY_NAME))
 
-  override def iterator(cfName: String): NextIterator[ByteArrayPair] =
-    if (!raw && familiesReadInOrder(cfName)) scanInOrder(None, None, cfName) else super.iterator(cfName)
-
+  /** An empty prefix is Spark's way to ask for a whole family. */
   override def prefixScan(prefix: Array[Byte], cfName: String): NextIterator[ByteArrayPair] =
     if (raw) super.prefixScan(prefix, cfName)
-    else new StrippedIterator(super.prefixScan(if (prefix.isEmpty) prefix else stored(prefix), cfName))
+    else {
+      val form = codec(cfName)
+      val from = if (form.isBehind || prefix.isEmpty) prefix else form.encode(bin, prefix)
+      new StrippedIterator(super.prefixScan(from, cfName), form)
+    }
 
+  /** Of one key's rows, whose bin is set; across all keys only where the bin is behind the key. */
   override def rangeScan(
       startKey: Option[Array[Byte]], endKey: Option[Array[Byte]], cfName: String)
       : NextIterator[ByteArrayPair] =
     if (raw) super.rangeScan(startKey, endKey, cfName)
-    else if (familiesReadInOrder(cfName)) scanInOrder(startKey, endKey, cfName)
-    else if (startKey.isEmpty && endKey.isEmpty) iterator(cfName)
-    else new StrippedIterator(super.rangeScan(
-      startKey.map(stored).orElse(BinKeyCodec.lowerBound(bin)),
-      endKey.map(stored).orElse(BinKeyCodec.lowerBound(bin + 1)),
-      cfName))
+    else {
+      val form = codec(cfName)
+      val rows = if (form.isBehind || startKey.isEmpty && endKey.isEmpty) {
+        super.rangeScan(startKey, endKey, cfName)
+      } else {
+        super.rangeScan(
+          startKey.map(form.encode(bin, _)).orElse(BinKeyCodec.lowerBound(bin)),
+          endKey.map(form.encode(bin, _)).orElse(BinKeyCodec.lowerBound(bin + 1)),
+          cfName)
+      }
+      new StrippedIterator(rows, form)
+    }
 
   /** Without it, operators fall back on `rangeScan`; [[BinnedStateStore]] does not offer it. */
   override def reusableIterator(cfName: String): RocksDBIterator = unsupported("reusableIterator")
 
-  private def scanInOrder(
-      startKey: Option[Array[Byte]], endKey: Option[Array[Byte]], cfName: String)
-      : NextIterator[ByteArrayPair] = {
-    // A store that only reads knows no owners, so it looks into all bins.
-    val all = Array.range(0, bins)
-    val readable = if (owners.isEmpty) all else all.filter(owners(_) == partitionId)
-    new OrderedScan(
-      super.reusableIterator(cfName), readable, startKey.getOrElse(Array.emptyByteArray), endKey)
+  private def codec(family: String): BinKeyCodec = {
+    val known = codecs.get(family)
+    if (known != null) known else {
+      val made = BinKeyCodec.of(family)
+      codecs.put(family, made)
+      made
+    }
   }
 
-  private def stored(key: Array[Byte]): Array[Byte] = if (raw) key else BinKeyCodec.encode(bin, key)
+  private def stored(key: Array[Byte], family: String): Array[Byte] =
+    if (raw) key else codec(family).encode(bin, key)
 
   /** Refuses a key whose bin is another partition's: a routing error must not corrupt state. */
-  private def storedAsOwner(key: Array[Byte]): Array[Byte] = if (raw) key else {
+  private def storedAsOwner(key: Array[Byte], family: String): Array[Byte] = if (raw) key else {
     if (bin < 0 || bin >= owners.length || owners(bin) != partitionId) throw notOwned()
-    BinKeyCodec.encode(bin, key)
+    codec(family).encode(bin, key)
   }
 
   private def notOwned(): BinshiftException = BinshiftException.migration(
@@ -173,13 +174,13 @@ private[binshift] final case class RocksDBArguments(
     uniqueId: Option[String])
 
 /** The same rows with keys as Spark encoded them. */
-private final class StrippedIterator(rows: NextIterator[ByteArrayPair])
+private final class StrippedIterator(rows: NextIterator[ByteArrayPair], codec: BinKeyCodec)
   extends NextIterator[ByteArrayPair] {
   private val pair = new ByteArrayPair()
 
   override protected def getNext(): ByteArrayPair = if (rows.hasNext) {
     val row = rows.next()
-    pair.set(BinKeyCodec.stripBin(row.key), row.value)
+    pair.set(codec.stripBin(row.key), row.value)
     pair
   } else {
     finished = true

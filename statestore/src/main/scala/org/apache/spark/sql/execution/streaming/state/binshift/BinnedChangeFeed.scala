@@ -43,7 +43,7 @@ private[binshift] object BinnedChangeFeed {
 
   private def strippingBins(encoders: Map[String, Encoders]): ConcurrentHashMap[String, Encoders] =
     new ConcurrentHashMap(encoders.map {
-      case (family, (key, value, id)) => family -> ((new BinStrippingKeyDecoder(key), value, id): Encoders)
+      case (family, (key, value, id)) => family -> ((new BinStrippingKeyDecoder(key, BinKeyCodec.of(family)), value, id): Encoders)
     }.asJava)
 
   /**
@@ -62,7 +62,7 @@ private[binshift] object BinnedChangeFeed {
  * Decodes stored keys; never encodes. (Spark's trait of key encoders is sealed, hence the subclass of
  * one that is not, whose own fields stay unused.)
  */
-private final class BinStrippingKeyDecoder(keys: RocksDBKeyStateEncoder)
+private final class BinStrippingKeyDecoder(keys: RocksDBKeyStateEncoder, codec: BinKeyCodec)
   extends NoPrefixKeyStateEncoder(null, new StructType(), false) {
-  override def decodeKey(keyBytes: Array[Byte]): UnsafeRow = keys.decodeKey(BinKeyCodec.stripBin(keyBytes))
+  override def decodeKey(keyBytes: Array[Byte]): UnsafeRow = keys.decodeKey(codec.stripBin(keyBytes))
 }

@@ -17,10 +17,9 @@ import org.apache.spark.sql.execution.streaming.state._
  */
 private[binshift] final class BinnedRocksDB(
     storeId: StateStoreId,
-    bins: Int,
     routing: Option[EpochRouting],
     spark: RocksDBArguments)
-  extends BinKeyedRocksDB(storeId, bins, spark) with Logging {
+  extends BinKeyedRocksDB(storeId, spark) with Logging {
 
   /** What the last load adopted and released. */
   def lastSwitch: SwitchStats = switchStats
@@ -114,13 +113,8 @@ private[binshift] final class BinnedRocksDB(
   }
 
   private def release(leaving: Seq[Int]): Unit = inStoredForm {
-    for {
-      family <- ColumnFamily.of(this, spark.useColumnFamilies)
-      (first, last) <- CheckpointedBins.ranges(leaving)
-    } {
-      val rows =
-        rangeScan(BinKeyCodec.lowerBound(first), BinKeyCodec.lowerBound(last + 1), family.name)
-      try rows.foreach(row => remove(row.key, family.name)) finally rows.closeIfNeeded()
+    ColumnFamily.of(this, spark.useColumnFamilies).foreach { family =>
+      ColumnFamily.foreachRow(this, family.name, leaving)(row => remove(row.key, family.name))
     }
   }
 

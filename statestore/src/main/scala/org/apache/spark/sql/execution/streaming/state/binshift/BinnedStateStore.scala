@@ -160,10 +160,14 @@ private[binshift] final class BinnedStateStore(
 
   /** A range is one key's, unless the family is read in order; its bounds then are of no key. */
   private def enterRange(start: Option[UnsafeRow], end: Option[UnsafeRow], family: String): Unit =
-    if (!db.isReadInOrder(family)) start.orElse(end).foreach(enterBin(_, family))
+    if (!ColumnFamily.isReadInOrder(family)) start.orElse(end).foreach(enterBin(_, family))
 
   private def register(family: String, spec: KeyStateEncoderSpec): Unit = {
+    if (PartitioningKey.isReadInOrder(spec) != ColumnFamily.isReadInOrder(family)) {
+      throw BinshiftException.unsupportedVersion(
+        s"column family $family of $id is not read as this binshift expects; use the binshift for your " +
+          "Spark version")
+    }
     binsOf.register(family, spec)
-    if (PartitioningKey.isReadInOrder(spec)) db.readInOrder(family)
   }
 }

@@ -26,8 +26,8 @@ private[binshift] final class CheckpointedBins(
     useColumnFamilies: Boolean) {
 
   /**
-   * Calls `consume(family, key, values)` for each row of `bins`, family by family and ascending by
-   * key; keys are in the form of [[BinKeyCodec]]. Values come without row checksum, since that covers
+   * Calls `consume(family, key, values)` for each row of `bins`, family by family;
+   * keys are in the form of [[BinKeyCodec]]. Values come without row checksum, since that covers
    * the family's number; with row checksums on, the values of one key come one by one.
    */
   def foreachRow(version: Long, bins: Seq[Int])(
@@ -41,16 +41,11 @@ private[binshift] final class CheckpointedBins(
       uniqueId = Some(s"$name-${UUID.randomUUID()}"))
     try {
       db.load(version, checkpointId, readOnly = true)
-      for {
-        family <- ColumnFamily.of(db, useColumnFamilies)
-        (first, last) <- CheckpointedBins.ranges(bins)
-      } {
-        val rows =
-          db.rangeScan(BinKeyCodec.lowerBound(first), BinKeyCodec.lowerBound(last + 1), family.name)
-        try rows.foreach { row =>
+      ColumnFamily.of(db, useColumnFamilies).foreach { family =>
+        ColumnFamily.foreachRow(db, family.name, bins) { row =>
           val key = row.key
           consume(family, key, valuesOf(db, family, key, row.value))
-        } finally rows.closeIfNeeded()
+        }
       }
     } finally {
       db.close()
@@ -65,13 +60,4 @@ private[binshift] final class CheckpointedBins(
     } else {
       List(value)
     }
-}
-
-private[binshift] object CheckpointedBins {
-  /** Runs of consecutive bins, as (first, last), so that neighbours cost one scan. */
-  def ranges(bins: Seq[Int]): Seq[(Int, Int)] =
-    bins.sorted.foldLeft(List.empty[(Int, Int)]) {
-      case ((first, last) :: done, bin) if bin == last + 1 => (first, bin) :: done
-      case (done, bin) => (bin, bin) :: done
-    }.reverse
 }
