@@ -72,7 +72,7 @@ def test_the_change_feed_can_be_read(stream):
     ("name", "options"),
     [
         ("tumbling-append", {}),
-        ("join-full", {"joinSide": "left"}),
+        ("join-full", {"storeName": "left-keyWithIndexToValue"}),
         ("tws-jvm", {"stateVarName": "values"}),
         ("tws-jvm", {"stateVarName": "minutes"}),
     ],
