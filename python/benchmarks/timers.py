@@ -28,13 +28,15 @@ def compile_to(jar: Path) -> None:
     subprocess.run([*command, *map(str, SOURCES)], check=True)
 
 
-def epochs(spark: SparkSession, provider: str, rows: int, seconds: int, measured: int, root: Path) -> float:
+def epochs(
+    spark: SparkSession, provider: str, rows: int, seconds: int, scattered: bool, measured: int, root: Path
+) -> float:
     """Median milliseconds of an epoch that sets `rows` timers and lets as many fire."""
     spark = spark.newSession()
     spark.conf.set(PROVIDER_KEY, provider)
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).option("numPartitions", 2)
     queries = spark._jvm.binshift.benchmarks.TimerQuery
-    df = DataFrame(queries.of(source.load()._jdf, seconds), spark)
+    df = DataFrame(queries.of(source.load()._jdf, seconds, scattered), spark)
     query = df.writeStream.format("noop").option("checkpointLocation", str(root)).start()
     try:
         while (query.lastProgress or {"batchId": 0})["batchId"] < seconds + measured + 2:
@@ -50,6 +52,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--timers", type=int, nargs="+", default=[10_000, 1_000_000])
     parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--keys", choices=["scattered", "ascending"], default="scattered")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         jar = Path(scratch) / "benchmarks.jar"
@@ -70,7 +73,15 @@ def main() -> None:
             for pair in range(args.pairs):
                 order = (STOCK, PROVIDER) if pair % 2 == 0 else (PROVIDER, STOCK)
                 took = {
-                    p: epochs(spark, p, rows, seconds, 30, Path(scratch) / f"{timers}-{pair}-{p}")
+                    p: epochs(
+                        spark,
+                        p,
+                        rows,
+                        seconds,
+                        args.keys == "scattered",
+                        30,
+                        Path(scratch) / f"{timers}-{pair}-{p}",
+                    )
                     for p in order
                 }
                 ratio = took[STOCK] / took[PROVIDER]

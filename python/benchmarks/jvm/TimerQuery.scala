@@ -7,11 +7,16 @@ import org.apache.spark.sql.streaming._
 
 /** A query that does little but set timers and let them fire: each row is a key with one timer. */
 object TimerQuery {
-  /** @param df columns `timestamp` and `value`; @param seconds from a row to its timer, in event time */
-  def of(df: DataFrame, seconds: Int): DataFrame = {
+  /**
+   * @param df          columns `timestamp` and `value`
+   * @param seconds     from a row to its timer, in event time
+   * @param isScattered whether keys come in no order, as names and ids do, or else ascending
+   */
+  def of(df: DataFrame, seconds: Int, isScattered: Boolean): DataFrame = {
+    val odd = if (isScattered) 0x9E3779B97F4A7C15L else 1L
     val spark = df.sparkSession
     import spark.implicits._
-    df.as[(Timestamp, Long)].withWatermark("timestamp", "0 seconds").groupByKey(_._2)
+    df.as[(Timestamp, Long)].withWatermark("timestamp", "0 seconds").groupByKey(_._2 * odd)
       .transformWithState(new OneTimer(seconds), TimeMode.EventTime(), OutputMode.Append()).toDF("key")
   }
 }
