@@ -24,8 +24,8 @@ __all__ = ["Controller", "attach"]
 
 _log = logging.getLogger("binshift")
 
-#: A rescale without a strategy moves a quarter of the bins per step: while bins come from the checkpoint,
-#: each step costs a load of the partitions that lose bins, so that many small steps cost more than they ease.
+#: A rescale without a strategy moves a quarter of the bins per step: a step costs its epoch little, but
+#: also little less if it is smaller.
 _DEFAULT_STEPS = 4
 
 _HISTORY = pa.schema(
@@ -146,11 +146,24 @@ class Controller:
         cut = strategy if strategy is not None else Batched(max(1, source.bins // _DEFAULT_STEPS))
         return cut.plan(source, target)
 
-    def submit(self, plan: MigrationPlan, start_epoch: int | None = None) -> Migration:
+    def submit(
+        self, plan: MigrationPlan, start_epoch: int | None = None, prepare: bool = True
+    ) -> Migration:
         """Starts a plan.
 
-        Its first step takes effect at the epoch after the next one that is planned, or at `start_epoch`
-        if that is later.
+        New partitions are opened first, empty, at the epoch after the next one that is planned. The
+        first step takes effect after that, and not before `start_epoch`.
+
+        Parameters
+        ----------
+        plan : MigrationPlan
+            Made from the table in force.
+        start_epoch : int, optional
+            No step takes effect before this epoch.
+        prepare : bool
+            Whether bins are copied to their new owners in the background before their step takes
+            effect, which waits for the copies; an epoch with a step then takes about as long as any
+            other. Without it, steps take effect at once, and their epochs take the time to move the bins.
 
         Raises
         ------
@@ -165,7 +178,8 @@ class Controller:
             isinstance(start_epoch, bool) or not isinstance(start_epoch, int) or start_epoch < 0
         ):
             raise PlanError(f"start_epoch={start_epoch!r} is not an epoch; give an int from 0 on")
-        id_ = call(self._handle.submit, plan.to_json(), -1 if start_epoch is None else start_epoch)
+        start = -1 if start_epoch is None else start_epoch
+        id_ = call(self._handle.submit, plan.to_json(), start, prepare)
         _log.info(
             "query %s: migration %s submitted, %d -> %d partitions, %d bins in %d steps",
             self._query.id,
@@ -177,9 +191,11 @@ class Controller:
         )
         return Migration(self, id_, plan)
 
-    def rescale(self, partitions: int, strategy: Strategy | None = None) -> Migration:
+    def rescale(
+        self, partitions: int, strategy: Strategy | None = None, prepare: bool = True
+    ) -> Migration:
         """Plans and submits: the query goes to `partitions` state partitions. See `plan` and `submit`."""
-        return self.submit(self.plan(partitions, strategy=strategy))
+        return self.submit(self.plan(partitions, strategy=strategy), prepare=prepare)
 
     def history(self) -> pa.Table:
         """A row for each step that took effect, oldest first, as far back as the routing log goes.

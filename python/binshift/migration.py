@@ -28,6 +28,8 @@ class MigrationState(StrEnum):
 
     #: The next step takes effect at an epoch that has not begun, and the query has no data for one.
     WAITING = "waiting"
+    #: Bins are being copied to their new owners; the next step takes effect when the copies are there.
+    PREPARING = "preparing"
     #: Epochs are running, and steps with them.
     RUNNING = "running"
     #: The last step has been committed.
@@ -84,6 +86,9 @@ class MigrationReport:
         That took effect.
     first_epoch, last_epoch : int or None
         Epochs of the first and the last step; None if there was no step.
+    bins_prepared, bins_shipped, bins_from_checkpoint : int
+        How the bins came, counted per operator and store: copied before their step took effect; sent by
+        their old owner's executor at the step; read from their old owner's checkpoint at the step.
     rows_adopted, bytes_adopted, adopt_ms : int
         Totals over all operators and partitions, from the query's progress, which Spark keeps for the
         last epochs only (`spark.sql.streaming.numRecentProgressUpdates`).
@@ -99,6 +104,9 @@ class MigrationReport:
     bins_moved: int
     first_epoch: int | None
     last_epoch: int | None
+    bins_prepared: int
+    bins_shipped: int
+    bins_from_checkpoint: int
     rows_adopted: int
     bytes_adopted: int
     adopt_ms: int
@@ -135,7 +143,12 @@ class Migration:
         done, total = data["steps_committed"], len(self._plan.steps)
         next_epoch = data.get("scheduled_epoch")
         return MigrationStatus(
-            state, done, total, next_epoch, data["committed_epoch"], _message(state, done, total, next_epoch)
+            state,
+            done,
+            total,
+            next_epoch,
+            data["committed_epoch"],
+            _message(state, done, total, next_epoch, data.get("bins_awaited")),
         )
 
     def wait(self, timeout: float | None = None, progress: bool = False) -> MigrationReport:
@@ -202,6 +215,9 @@ class Migration:
             bins_moved=sum(r["bins_moved"] for r in rows),
             first_epoch=min(epochs, default=None),
             last_epoch=max(epochs, default=None),
+            bins_prepared=total("binshiftBinsPrepared"),
+            bins_shipped=total("binshiftBinsShipped"),
+            bins_from_checkpoint=total("binshiftBinsFromCheckpoint"),
             rows_adopted=total("binshiftRowsAdopted"),
             bytes_adopted=total("binshiftBytesAdopted"),
             adopt_ms=total("binshiftAdoptMs"),
@@ -218,11 +234,15 @@ def _state(data: dict[str, Any]) -> MigrationState:
         return MigrationState.CANCELLED if data["cancelled"] else MigrationState.FINISHED
     if not data["active"]:
         return MigrationState.STOPPED
-    return MigrationState.WAITING if data["idle"] else MigrationState.RUNNING
+    if data["idle"]:
+        return MigrationState.WAITING
+    return MigrationState.PREPARING if data.get("bins_awaited") else MigrationState.RUNNING
 
 
-def _message(state: MigrationState, done: int, total: int, next_epoch: int | None) -> str:
+def _message(state: MigrationState, done: int, total: int, next_epoch: int | None, awaited: int | None) -> str:
     steps = f"{done} of {total} steps done"
+    if state is MigrationState.PREPARING:
+        return f"preparing: {steps}; {awaited} copies of bins are awaited before the next step"
     if state is MigrationState.FINISHED:
         return f"finished: {steps}"
     if state is MigrationState.CANCELLED:

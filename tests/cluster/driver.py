@@ -86,7 +86,7 @@ def submit_once(run: StreamRun, marker: Path, partitions: int, bins_per_step: in
     controller = run.attach()
     if marker.exists() or controller.migration is not None or controller.history().num_rows > 0:
         return
-    controller.rescale(partitions, binshift.Batched(bins_per_step))
+    controller.rescale(partitions, binshift.Batched(bins_per_step), prepare=False)
     marker.touch()
 
 

@@ -48,7 +48,7 @@ def test_a_query_is_found_by_its_name_and_its_id(run, stream):
 
 
 def test_a_migration_that_has_no_data_waits_for_the_next_epoch_and_says_so(run):
-    migration = run.attach().rescale(4, AllAtOnce())
+    migration = run.attach().rescale(4, AllAtOnce(), prepare=False)
     assert until(lambda: migration.status.state is MigrationState.WAITING)
     assert "no data" in str(migration.status)
     with pytest.raises(MigrationTimeout, match="no data"):
@@ -66,7 +66,7 @@ def test_a_migration_that_has_no_data_waits_for_the_next_epoch_and_says_so(run):
 def test_a_start_epoch_and_a_gap_are_kept(run):
     controller = run.attach()
     plan = controller.plan(partitions=4, strategy=Batched(16, gap=1))
-    migration = controller.submit(plan, start_epoch=3)
+    migration = controller.submit(plan, start_epoch=3, prepare=False)
     run.run(1, 2, 3, 4, 5)
     migration.wait(timeout=30)
     assert controller.history().column("epoch").to_pylist() == [3, 5]
@@ -74,7 +74,7 @@ def test_a_start_epoch_and_a_gap_are_kept(run):
 
 def test_history_has_a_row_for_each_step(run):
     controller = run.attach()
-    migration = controller.rescale(3, Batched(8))
+    migration = controller.rescale(3, Batched(8), prepare=False)
     run.run(1, 2, 3, 4, 5)
     migration.wait(timeout=30)
     history = controller.history().to_pylist()
@@ -86,7 +86,7 @@ def test_history_has_a_row_for_each_step(run):
 
 def test_a_plan_to_the_table_in_force_is_over_at_once(run):
     controller = run.attach()
-    migration = controller.submit(controller.plan(partitions=2))
+    migration = controller.submit(controller.plan(partitions=2), prepare=False)
     assert migration.wait(timeout=5).steps == 0
     assert migration.status.state is MigrationState.FINISHED
     assert controller.migration is None
@@ -95,29 +95,29 @@ def test_a_plan_to_the_table_in_force_is_over_at_once(run):
 def test_a_plan_made_for_another_table_is_refused(run):
     controller = run.attach()
     stale = controller.plan(partitions=4)
-    migration = controller.rescale(3, AllAtOnce())
+    migration = controller.rescale(3, AllAtOnce(), prepare=False)
     run.run(1, 2)
     migration.wait(timeout=30)
     with pytest.raises(PlanError, match="not the one in force since epoch 2"):
-        controller.submit(stale)
+        controller.submit(stale, prepare=False)
     foreign = RoutingTable(2, tuple(b % 2 for b in range(128)))
     with pytest.raises(PlanError, match="128 bins"):
-        controller.submit(Fluid().plan(foreign, foreign.balanced(4)))
+        controller.submit(Fluid().plan(foreign, foreign.balanced(4)), prepare=False)
     assert controller.routing().partitions == 3
 
 
 def test_a_plan_while_another_one_runs_is_refused(run):
     controller = run.attach()
-    first = controller.rescale(4, Fluid())
+    first = controller.rescale(4, Fluid(), prepare=False)
     with pytest.raises(MigrationError, match=first.id):
-        controller.rescale(3)
+        controller.rescale(3, prepare=False)
     assert controller.migration.id == first.id
 
 
 @pytest.mark.parametrize("n", [0, -2, 65, 2.5, "3", None])
 def test_an_impossible_number_of_partitions_is_refused_and_the_query_runs_on(run, n):
     with pytest.raises(PlanError):
-        run.attach().rescale(n)
+        run.attach().rescale(n, prepare=False)
     run.run(1)
     assert run.query.isActive
 
@@ -126,7 +126,7 @@ def test_an_impossible_number_of_partitions_is_refused_and_the_query_runs_on(run
 def test_a_start_epoch_that_has_passed_or_is_none_is_refused(run, epoch):
     controller = run.attach()
     with pytest.raises(PlanError, match="start_epoch"):
-        controller.submit(controller.plan(partitions=4), start_epoch=epoch)
+        controller.submit(controller.plan(partitions=4), start_epoch=epoch, prepare=False)
     assert controller.migration is None
 
 
@@ -186,7 +186,7 @@ def test_an_operator_that_cannot_migrate_runs_and_a_rescale_names_it(stream, bui
         query.start()
         query.run(0, 1, 2)
     with pytest.raises(UnsupportedOperatorError, match="transformWithState"):
-        run.attach().rescale(4)
+        run.attach().rescale(4, prepare=False)
     for query in (run, oracle):
         query.run(3)
     assert_same_results(run, oracle, [{"stateVarName": variable}])

@@ -106,7 +106,7 @@ def outputs_with_migrations(run, targets):
     for epoch in EPOCHS:
         run.run(epoch)
         if epoch in targets:
-            run.attach().rescale(targets[epoch], AllAtOnce())
+            run.attach().rescale(targets[epoch], AllAtOnce(), prepare=False)
     assert run.attach().history().num_rows == len(targets)
     return run.outputs
 
@@ -196,7 +196,7 @@ def test_a_new_table_compiles_nothing(stream, spark):
     run.run(0, 1, 2)
     controller = run.attach()
     turned = [1 - owner for owner in controller.routing().assignment]
-    controller.submit(controller.plan(assignment=turned, strategy=AllAtOnce()))
+    controller.submit(controller.plan(assignment=turned, strategy=AllAtOnce()), prepare=False)
     run.run(3)
     before = compilations.getCount()
     run.run(4)

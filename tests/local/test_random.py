@@ -92,9 +92,9 @@ def machine(spark, model_class):
             controller = self.run.attach()
             if controller.migration is not None:
                 with pytest.raises(MigrationError, match="is under way"):
-                    controller.rescale(n, strategy)
+                    controller.rescale(n, strategy, prepare=False)
             else:
-                controller.rescale(n, strategy)
+                controller.rescale(n, strategy, prepare=False)
 
         @rule()
         def restart(self):

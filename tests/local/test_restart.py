@@ -24,7 +24,7 @@ def test_a_migration_carries_on_after_a_stop_at_any_of_its_epochs(stream, epochs
     run, oracle = stream(build, mode=mode), stream(build, "oracle", mode=mode, provider=STOCK)
     run.start()
     run.run(0, 1)
-    migration = run.attach().rescale(5, Batched(20))
+    migration = run.attach().rescale(5, Batched(20), prepare=False)
     epochs = list(range(2, 2 + epochs_before_stop))
     run.run(*epochs)
     run.stop()
@@ -43,7 +43,7 @@ def test_a_migration_carries_on_after_a_stop_at_any_of_its_epochs(stream, epochs
 def test_waiting_on_a_stopped_query_says_that_the_migration_carries_on(stream):
     run = stream(count_by_key).start()
     run.run(0)
-    migration = run.attach().rescale(4)
+    migration = run.attach().rescale(4, prepare=False)
     run.stop()
     assert "carries on when it is started again" in migration.status.message
     with pytest.raises(MigrationError, match="has ended"):
@@ -53,7 +53,7 @@ def test_waiting_on_a_stopped_query_says_that_the_migration_carries_on(stream):
 def test_an_entry_whose_epoch_was_logged_with_another_n_is_deleted_and_its_step_taken_later(stream):
     run = stream(count_by_key).start()
     run.run(0)
-    run.attach().rescale(4, AllAtOnce())
+    run.attach().rescale(4, AllAtOnce(), prepare=False)
     run.run(1)
     run.stop()
     # Epoch 1 is committed and made the entry for epoch 2 durable; the next run logs epoch 2 with the
@@ -74,7 +74,7 @@ def test_an_entry_whose_epoch_is_logged_with_its_n_is_taken_over(stream):
     run.run(0)
     controller = run.attach()
     turned = [1 - owner for owner in controller.routing().assignment]
-    controller.submit(controller.plan(assignment=turned, strategy=AllAtOnce()))
+    controller.submit(controller.plan(assignment=turned, strategy=AllAtOnce()), prepare=False)
     run.run(1)
     run.stop()
     run.start()
@@ -87,7 +87,7 @@ def test_an_entry_whose_epoch_is_logged_with_its_n_is_taken_over(stream):
 def test_an_uncommitted_switch_epoch_is_run_again_with_the_same_routing(stream):
     run = stream(count_by_key).start()
     run.run(0)
-    run.attach().rescale(4, AllAtOnce())
+    run.attach().rescale(4, AllAtOnce(), prepare=False)
     run.run(1, 2)
     run.stop()
     before = run.outputs[2]
@@ -113,7 +113,7 @@ def test_a_query_that_fails_at_the_switch_epoch_goes_on_after_a_restart(stream):
     run._keep = fail_once
     run.start()
     run.run(0)
-    run.attach().rescale(4, AllAtOnce())
+    run.attach().rescale(4, AllAtOnce(), prepare=False)
     run.run(1)
     run.feed(rows(2))
     with pytest.raises(Exception, match="fails on purpose"):
@@ -132,7 +132,7 @@ def test_a_query_that_fails_at_the_switch_epoch_goes_on_after_a_restart(stream):
 def test_a_checkpoint_that_was_wound_back_forgets_the_routing_of_lost_epochs(stream):
     run = stream(count_by_key).start()
     run.run(0)
-    run.attach().rescale(4, AllAtOnce())
+    run.attach().rescale(4, AllAtOnce(), prepare=False)
     run.run(1, 2, 3)
     run.stop()
     for folder in ("commits", "offsets"):
@@ -148,9 +148,9 @@ def test_a_checkpoint_that_was_wound_back_forgets_the_routing_of_lost_epochs(str
 def test_a_plan_whose_start_was_wound_back_is_abandoned_and_the_query_runs_on(stream):
     run = stream(count_by_key).start()
     run.run(0)
-    run.attach().rescale(4, AllAtOnce())
+    run.attach().rescale(4, AllAtOnce(), prepare=False)
     run.run(1, 2)
-    run.attach().rescale(6, Batched(4))
+    run.attach().rescale(6, Batched(4), prepare=False)
     run.run(3)
     run.stop()
     for folder in ("commits", "offsets"):
@@ -168,7 +168,7 @@ def test_a_plan_whose_start_was_wound_back_is_abandoned_and_the_query_runs_on(st
 def test_a_migration_that_is_over_is_so_after_its_query_has_ended_too(stream):
     run = stream(count_by_key).start()
     run.run(0)
-    migration = run.attach().rescale(4, AllAtOnce())
+    migration = run.attach().rescale(4, AllAtOnce(), prepare=False)
     run.run(1, 2)
     run.stop()
     assert migration.wait(timeout=5).steps == 1
@@ -178,7 +178,7 @@ def test_a_migration_that_is_over_is_so_after_its_query_has_ended_too(stream):
 def test_an_ended_run_can_no_longer_cancel_what_its_successor_carries_on(stream):
     run = stream(count_by_key).start()
     run.run(0)
-    stale = run.attach().rescale(4, Batched(8))
+    stale = run.attach().rescale(4, Batched(8), prepare=False)
     run.run(1)
     run.stop()
     run.start()
@@ -194,7 +194,7 @@ def test_an_ended_run_can_no_longer_cancel_what_its_successor_carries_on(stream)
 def test_a_cancelled_migration_stays_cancelled_after_a_restart(stream):
     run = stream(count_by_key).start()
     run.run(0)
-    migration = run.attach().rescale(4, Batched(4))
+    migration = run.attach().rescale(4, Batched(4), prepare=False)
     run.run(1, 2)
     migration.cancel()
     run.run(3)
@@ -229,7 +229,7 @@ def test_the_plan_in_the_checkpoint_is_the_one_that_was_submitted(stream):
     run.run(0)
     controller = run.attach()
     plan = controller.plan(partitions=3, strategy=Batched(8, gap=1))
-    migration = controller.submit(plan)
+    migration = controller.submit(plan, prepare=False)
     stored = json.loads((run.checkpoint / "binshift/plan.json").read_text())
     assert stored["id"] == migration.id
     assert binshift.MigrationPlan.from_json(json.dumps(stored["plan"])) == plan

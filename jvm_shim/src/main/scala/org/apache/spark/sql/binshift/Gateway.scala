@@ -91,9 +91,9 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
   def routing(): String = router.snapshot().current.map(e => json(entryJson(e))).orNull
 
   /** Submits a plan; `startEpoch` < 0 means as soon as possible. Returns the migration's id. */
-  def submit(plan: String, startEpoch: Long): String = {
+  def submit(plan: String, startEpoch: Long, isPrepared: Boolean): String = {
     requireActive()
-    router.submit(plan, Option(startEpoch).filter(_ >= 0)).id
+    router.submit(plan, Option(startEpoch).filter(_ >= 0), isPrepared).id
   }
 
   def cancel(id: String): Unit = {
@@ -120,18 +120,19 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
         ("steps_committed" -> outcome.map(_.steps).getOrElse(stepsCommitted(mine, committed))) ~
         ("scheduled_epoch" -> mine.map(_.epoch).filter(_ > committed).maxOption) ~
         ("committed_epoch" -> committed) ~
+        ("bins_awaited" -> s.migration.filter(_.id == id).flatMap(router.binsAwaited)) ~
         ("active" -> query.isActive) ~
         // Not isTriggerActive, which is also true while Spark looks for data in vain.
         ("idle" -> (s.planned.forall(_ <= committed) && !query.status.isDataAvailable)))
   }
 
   /** The steps that took effect, oldest first. */
-  def history(): String = json(router.history().map(e => entryJson(e)))
+  def history(): String = json(router.history().filter(_.step.exists(_.index >= 0)).map(e => entryJson(e)))
 
   /** Steps are taken one by one, so the one before an uncommitted step is committed. */
   private def stepsCommitted(entries: Seq[RoutingEntry], committed: Long): Int = entries
     .flatMap(e => e.step.map(s => if (e.epoch <= committed) s.index + 1 else s.index))
-    .maxOption.getOrElse(0)
+    .maxOption.fold(0)(math.max(_, 0))
 
   private def entryJson(e: RoutingEntry): JValue =
     ("epoch" -> e.epoch) ~ ("bins" -> e.table.bins) ~ ("partitions" -> e.table.partitions) ~

@@ -75,18 +75,43 @@ private[binshift] object MigrationPlan {
  *
  * @param json       the plan as it was submitted
  * @param startEpoch no step takes effect before this epoch
+ * @param isPrepared whether bins are copied before their step takes effect
  * @param cancelled  no further step is scheduled
  */
 private[binshift] final case class Migration(
-    id: String, plan: MigrationPlan, json: JValue, startEpoch: Option[Long], cancelled: Boolean)
+    id: String, plan: MigrationPlan, json: JValue, startEpoch: Option[Long], isPrepared: Boolean,
+    cancelled: Boolean) {
+
+  /**
+   * The table after step `index` of the plan is taken from `now`; `None` if it does not fit, as when the
+   * checkpoint was wound back behind the plan's start. Partitions may have been opened before the step.
+   */
+  def tableAfter(index: Int, now: RoutingTable): Option[RoutingTable] = {
+    val step = plan.steps(index)
+    val isPlanned = index > 0 ||
+      now.assignment == plan.source.assignment && now.partitions >= plan.source.partitions
+    if (!isPlanned) None
+    else try Some(now.moved(step.moves, step.partitions)) catch { case _: IllegalArgumentException => None }
+  }
+
+  /**
+   * The moves of step `index` and of those after it that can be copied at the same time: up to the first
+   * that moves a bin again, which by then is elsewhere, or that needs partitions that are not open.
+   */
+  def copiedTogether(index: Int, partitions: Int): IndexedSeq[Seq[Move]] = {
+    val moved = scala.collection.mutable.Set.empty[Int]
+    plan.steps.drop(index)
+      .takeWhile(s => s.moves.forall(m => m.target < partitions && moved.add(m.bin))).map(_.moves)
+  }
+}
 
 private[binshift] object Migration {
   private val File = "plan.json"
   private val FormatVersion = 1
 
-  def create(id: String, planJson: String, startEpoch: Option[Long]): Migration = {
+  def create(id: String, planJson: String, startEpoch: Option[Long], isPrepared: Boolean): Migration = {
     val json = parse(planJson)
-    Migration(id, MigrationPlan.fromJson(json), json, startEpoch, cancelled = false)
+    Migration(id, MigrationPlan.fromJson(json), json, startEpoch, isPrepared, cancelled = false)
   }
 
   def read(dir: ControlDir): Option[Migration] = dir.read(File).map { json =>
@@ -98,12 +123,12 @@ private[binshift] object Migration {
           "version that wrote the checkpoint, or delete plan.json to abandon the migration")
     }
     Migration((json \ "id").extract[String], MigrationPlan.fromJson(json \ "plan"), json \ "plan",
-      (json \ "startEpoch").extractOpt[Long], (json \ "cancelled").extract[Boolean])
+      (json \ "startEpoch").extractOpt[Long], (json \ "prepare").extract[Boolean], (json \ "cancelled").extract[Boolean])
   }
 
   def write(dir: ControlDir, m: Migration): Unit = dir.write(File,
     ("format" -> FormatVersion) ~ ("id" -> m.id) ~ ("startEpoch" -> m.startEpoch) ~
-      ("cancelled" -> m.cancelled) ~ ("plan" -> m.json))
+      ("prepare" -> m.isPrepared) ~ ("cancelled" -> m.cancelled) ~ ("plan" -> m.json))
 
   def delete(dir: ControlDir): Unit = dir.delete(File)
 }

@@ -28,6 +28,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private val dir =
     ControlDir.of(new Path(query.resolvedCheckpointRoot), session.sessionState.newHadoopConf())
   private val routingLog = new RoutingLog(dir)
+  private val desk = new ShippingDesk(query, dir)
 
   private var layout: Option[Layout] = None
   /** The epoch planned last in this run. */
@@ -39,6 +40,10 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private var migration: Option[Migration] = None
   /** How the latest migrations of this run ended, for clients that still ask for them. */
   private var outcomes: Seq[MigrationOutcome] = Nil
+  /** Epochs that the next step has been waiting for its copies. */
+  private var waited = 0
+  /** What the jobs of the epoch planned last carry of shipping. */
+  private var shippingHint: Option[String] = None
   /** The epochs of the routing log, ascending; read once and then kept up with what is written here. */
   private var epochs: Seq[Long] = Nil
 
@@ -80,11 +85,11 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     }
     val entry = current.get
     val before = if (entry.epoch == epoch) epochs.filter(_ < epoch).lastOption else None
-    Epoch(known, entry.table, RoutingHint(query.runId.toString, epoch, entry.epoch, before))
+    Epoch(known, entry.table, RoutingHint(query.runId.toString, epoch, entry.epoch, before), shippingHint)
   }
 
   /** Accepts a plan, or throws before anything has changed. */
-  def submit(planJson: String, startEpoch: Option[Long]): Migration = synchronized {
+  def submit(planJson: String, startEpoch: Option[Long], isPrepared: Boolean): Migration = synchronized {
     val facts = layout.getOrElse(throw notPlannedYet())
     val now = current.getOrElse(throw notPlannedYet())
     finishIfDone()
@@ -93,7 +98,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
         s"migration ${m.id} is under way (${stepsTaken(m)} of ${m.plan.steps.size} steps taken); wait " +
           "for it or cancel it before you submit another plan")
     }
-    val m = Migration.create(UUID.randomUUID().toString, planJson, startEpoch)
+    val m = Migration.create(UUID.randomUUID().toString, planJson, startEpoch, isPrepared)
     if (m.plan.source != now.table) {
       throw BinshiftException.plan(
         s"the plan starts from a table with ${m.plan.source.partitions} partitions and " +
@@ -146,6 +151,11 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       .filter(_.step.exists(_.migration == m.id)).map(_.epoch).maxOption
     (m.cancelled || stepsTaken(m) == m.plan.steps.size) &&
       inFlight.forall(_ <= SparkInternals.committedEpoch(query))
+  }
+
+  /** Bins that the next step waits for, if it waits for copies. */
+  def binsAwaited(m: Migration): Option[Long] = synchronized {
+    Option.when(scheduled.isEmpty)(stepsTaken(m)).filter(desk.covers).flatMap(desk.awaited).filter(_ > 0)
   }
 
   /** Forgets the migration once it is over. Once the query has ended, plan.json is its next run's. */
@@ -217,44 +227,71 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     entry
   }
 
-  /** Makes the table of the next epoch durable, if a step is due, and tells Spark its partitions. */
+  /**
+   * Brings the migration on: makes the table of the next epoch durable, and tells Spark its partitions,
+   * if a step is due and the copies that it needs are there.
+   */
   private def prepare(next: Long): Unit = {
     finishIfDone()
+    val taken = migration.map(stepsTaken).getOrElse(0)
+    val switching = current.filter(_.epoch == next - 1).flatMap(_.step).map(_.index).filter(_ >= 0)
+    desk.closeTaken(before = switching.getOrElse(taken), isOver = switching.isEmpty && migration.forall(_.cancelled))
+    migration.filter(m => !m.cancelled && taken < m.plan.steps.size).foreach(advance(_, taken, next))
+    val isDue = scheduled.exists(_.step.exists(_.index >= 0))
+    shippingHint = desk.hint(next - 1, if (isDue) scheduled.flatMap(_.step).get.index else taken, isDue)
+  }
+
+  private def advance(m: Migration, index: Int, next: Long): Unit = {
     val now = current.get
-    migration.flatMap(m => dueStep(m, now, next).map(m -> _)).foreach { case (m, index) =>
-      tableAfter(m, index, now.table) match {
-        case None =>
-          logWarning(s"query ${query.id}: migration ${m.id} is abandoned, since its step ${index + 1} does " +
-            "not fit the table in force; the checkpoint was wound back or started anew; plan again")
-          forget(m.copy(cancelled = true))
-        case Some(table) => schedule(m, index, next, table)
-      }
+    val moves = m.plan.steps(index).moves
+    val earliest = if (index == 0) m.startEpoch.getOrElse(0L) else now.epoch + 1 + m.plan.gap
+    m.tableAfter(index, now.table) match {
+      case None =>
+        logWarning(s"query ${query.id}: migration ${m.id} is abandoned, since its step ${index + 1} does " +
+          "not fit the table in force; the checkpoint was wound back or started anew; plan again")
+        forget(m.copy(cancelled = true))
+      case Some(table) if !m.isPrepared || !isShippable =>
+        if (next >= earliest) {
+          desk.order(next, index, IndexedSeq(moves))
+          schedule(m, index, next, table)
+        }
+      case Some(table) if table.partitions > now.table.partitions =>
+        // New partitions are opened first, empty: copies are made for stores that are there.
+        schedule(m, -1, next, now.table.copy(partitions = table.partitions))
+      case Some(_) if !desk.covers(index) =>
+        waited = 0
+        desk.order(next, index, m.copiedTogether(index, now.table.partitions))
+      case Some(table) =>
+        val isReady = desk.awaited(index).contains(0L)
+        if (isReady && next >= earliest) schedule(m, index, next, table)
+        else if (!isReady && waited >= epochsToWait) {
+          logWarning(s"query ${query.id}: step ${index + 1} of migration ${m.id} has waited $waited epochs for " +
+            "its copies; its bins are sent at the switch")
+          desk.abandon()
+          desk.order(next, index, IndexedSeq(moves))
+          schedule(m, index, next, table)
+        } else if (!isReady) waited += 1
     }
   }
 
-  /** `None` if the step does not fit, as when the checkpoint was wound back behind the plan's start. */
-  private def tableAfter(m: Migration, index: Int, now: RoutingTable): Option[RoutingTable] = {
-    val step = m.plan.steps(index)
-    if (index == 0 && now != m.plan.source) None
-    else try Some(now.moved(step.moves, step.partitions)) catch { case _: IllegalArgumentException => None }
-  }
-
   private def schedule(m: Migration, index: Int, next: Long, table: RoutingTable): Unit = {
-    val moves = m.plan.steps(index).moves.size
+    val moves = if (index < 0) 0 else m.plan.steps(index).moves.size
     val entry = RoutingEntry(next, table,
       Some(StepRef(m.id, index, m.plan.steps.size, m.plan.strategy, moves)), System.currentTimeMillis())
     write(entry)
     SparkInternals.setNextPartitions(query, table.partitions)
     scheduled = Some(entry)
+    waited = 0
     logInfo(s"query ${query.id}: step ${index + 1} of ${m.plan.steps.size} of migration ${m.id} is " +
       s"scheduled for epoch $next ($moves bins, ${table.partitions} partitions)")
   }
 
-  private def dueStep(m: Migration, now: RoutingEntry, next: Long): Option[Int] = {
-    val taken = stepsTaken(m)
-    val earliest = if (taken == 0) m.startEpoch.getOrElse(0L) else now.epoch + 1 + m.plan.gap
-    Option.when(!m.cancelled && taken < m.plan.steps.size && next >= earliest)(taken)
-  }
+  /** Copies follow the changelogs of their sources. */
+  private def isShippable: Boolean =
+    session.sessionState.conf.getConfString(SparkInternals.ChangelogKey, "false").toBoolean
+
+  private def epochsToWait: Int = session.conf.getOption(BinshiftConf.MaxEpochsToWait)
+    .flatMap(_.toIntOption).getOrElse(BinshiftConf.DefaultMaxEpochsToWait)
 
   /** What else follows the number of partitions, at the first epoch that has it. */
   private def changePartitions(
@@ -293,7 +330,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
 }
 
 /** What `enter` hands to the rule: the facts and the table of the epoch that is being planned. */
-private[binshift] final case class Epoch(layout: Layout, table: RoutingTable, hint: RoutingHint)
+private[binshift] final case class Epoch(
+    layout: Layout, table: RoutingTable, hint: RoutingHint, shippingHint: Option[String])
 
 private[binshift] final case class RouterSnapshot(
     planned: Option[Long],

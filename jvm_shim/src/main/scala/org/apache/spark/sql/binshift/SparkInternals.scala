@@ -24,6 +24,8 @@ import org.apache.spark.util.Utils
 private[binshift] object SparkInternals {
   private val SupportedVersion = "4.3."
 
+  val ChangelogKey = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+
   def requireSupportedVersion(version: String = SPARK_VERSION): Unit =
     if (!version.startsWith(SupportedVersion)) {
       throw BinshiftException.unsupportedVersion(

@@ -39,15 +39,25 @@ private[binshift] abstract class BinKeyedRocksDB(
   /** Owner of each bin at the loaded version; empty for a store that only reads. On the write path. */
   protected var owners: Array[Int] = Array.emptyIntArray
 
+  /** Counts writes to bins that are about to leave; null if there are none. On the write path. */
+  protected def departing: DepartingRows = null
+
   /** Whether keys are in their stored form: while Spark replays, and while bins are moved. */
   private var raw = false
 
   private val codecs = new java.util.HashMap[String, BinKeyCodec]()
 
+  override protected def createFileManager(
+      dfsRootDir: String, localTempDir: File, hadoopConf: Configuration, codecName: String,
+      loggingId: String, storeConf: StateStoreConf): RocksDBFileManager =
+    new BinnedFileManager(dfsRootDir, localTempDir, hadoopConf, codecName, loggingId, storeConf,
+      conf.fileChecksumEnabled, fileChecksumThreadPoolSize)
+
   /** Bins that this partition owns at the loaded version. */
   def binsOwned: Int = owners.count(_ == partitionId)
 
-  protected def inStoredForm[T](body: => T): T = {
+  /** Runs `body`, in which keys are given and handed out as they are stored, with their bins. */
+  def inStoredForm[T](body: => T): T = {
     val outer = raw
     raw = true
     try body finally raw = outer
@@ -67,28 +77,48 @@ private[binshift] abstract class BinKeyedRocksDB(
 
   override def put(
       key: Array[Byte], value: Array[Byte], cfName: String, includesPrefix: Boolean,
-      deriveCfName: Boolean, includesChecksum: Boolean): Unit =
+      deriveCfName: Boolean, includesChecksum: Boolean): Unit = {
+    val counts = if (raw) null else departing
+    if (counts != null) counts.enter(bin)
     super.put(storedAsOwner(key, cfName), value, cfName, includesPrefix, deriveCfName, includesChecksum)
+    if (counts != null) counts.leave(bin)
+  }
 
   override def putList(
       key: Array[Byte], values: List[Array[Byte]], cfName: String, includesPrefix: Boolean,
-      includesChecksum: Boolean, deriveCfName: Boolean): Unit =
+      includesChecksum: Boolean, deriveCfName: Boolean): Unit = {
+    val counts = if (raw) null else departing
+    if (counts != null) counts.enter(bin)
     super.putList(storedAsOwner(key, cfName), values, cfName, includesPrefix, includesChecksum, deriveCfName)
+    if (counts != null) counts.leave(bin)
+  }
 
   override def merge(
       key: Array[Byte], value: Array[Byte], cfName: String, includesPrefix: Boolean,
-      deriveCfName: Boolean, includesChecksum: Boolean): Unit =
+      deriveCfName: Boolean, includesChecksum: Boolean): Unit = {
+    val counts = if (raw) null else departing
+    if (counts != null) counts.enter(bin)
     super.merge(storedAsOwner(key, cfName), value, cfName, includesPrefix, deriveCfName, includesChecksum)
+    if (counts != null) counts.leave(bin)
+  }
 
   override def mergeList(
       key: Array[Byte], values: List[Array[Byte]], cfName: String, includesPrefix: Boolean,
-      includesChecksum: Boolean, deriveCfName: Boolean): Unit =
+      includesChecksum: Boolean, deriveCfName: Boolean): Unit = {
+    val counts = if (raw) null else departing
+    if (counts != null) counts.enter(bin)
     super.mergeList(storedAsOwner(key, cfName), values, cfName, includesPrefix, includesChecksum, deriveCfName)
+    if (counts != null) counts.leave(bin)
+  }
 
   override def remove(
       key: Array[Byte], cfName: String, includesPrefix: Boolean, deriveCfName: Boolean,
-      includesChecksum: Boolean): Unit =
+      includesChecksum: Boolean): Unit = {
+    val counts = if (raw) null else departing
+    if (counts != null) counts.enter(bin)
     super.remove(storedAsOwner(key, cfName), cfName, includesPrefix, deriveCfName, includesChecksum)
+    if (counts != null) counts.leave(bin)
+  }
 
   /** Of use only within one bin; no operator calls it. */
   override def deleteRange(

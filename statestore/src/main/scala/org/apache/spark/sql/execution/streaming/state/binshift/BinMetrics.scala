@@ -6,19 +6,29 @@ import org.apache.spark.sql.execution.streaming.state.{StateStoreCustomMetric, S
  * The metrics that the provider adds to the progress of each stateful operator, summed over its
  * partitions. Their names are public: users read them from `StreamingQueryProgress`.
  */
-private[binshift] object BinMetrics {
+private[sql] object BinMetrics {
+  /** The driver takes the next step when the sum is 0. */
+  val AwaitedName = "binshiftBinsAwaited"
+
   private val Owned = StateStoreCustomSumMetric("binshiftBinsOwned", "binshift: bins owned")
   private val Adopted = StateStoreCustomSumMetric("binshiftBinsAdopted", "binshift: bins adopted")
+  private val Prepared = StateStoreCustomSumMetric("binshiftBinsPrepared", "binshift: bins copied before their switch")
+  private val Shipped = StateStoreCustomSumMetric("binshiftBinsShipped", "binshift: bins sent at their switch")
+  private val FromCheckpoint =
+    StateStoreCustomSumMetric("binshiftBinsFromCheckpoint", "binshift: bins read from the checkpoint at their switch")
+  private val Awaited = StateStoreCustomSumMetric(AwaitedName, "binshift: bins of the next step not copied yet")
   private val Released = StateStoreCustomSumMetric("binshiftBinsReleased", "binshift: bins released")
   private val Rows = StateStoreCustomSumMetric("binshiftRowsAdopted", "binshift: rows adopted")
   private val Bytes = StateStoreCustomSizeMetric("binshiftBytesAdopted", "binshift: bytes adopted")
   private val Millis = StateStoreCustomTimingMetric("binshiftAdoptMs", "binshift: time to adopt")
 
-  val All: Seq[StateStoreCustomMetric] = Seq(Owned, Adopted, Released, Rows, Bytes, Millis)
+  private[binshift] val All: Seq[StateStoreCustomMetric] = 
+    Seq(Owned, Adopted, Prepared, Shipped, FromCheckpoint, Awaited, Released, Rows, Bytes, Millis)
 
-  def of(db: BinnedRocksDB): Map[StateStoreCustomMetric, Long] = {
+  private[binshift] def of(db: BinnedRocksDB): Map[StateStoreCustomMetric, Long] = {
     val s = db.lastSwitch
-    Map(Owned -> db.binsOwned, Adopted -> s.binsAdopted, Released -> s.binsReleased,
+    Map(Owned -> db.binsOwned, Adopted -> s.binsAdopted, Prepared -> s.binsPrepared,
+      Shipped -> s.binsShipped, FromCheckpoint -> s.binsFromCheckpoint, Awaited -> db.binsAwaited, Released -> s.binsReleased,
       Rows -> s.rowsAdopted, Bytes -> s.bytesAdopted, Millis -> s.adoptMs)
   }
 }

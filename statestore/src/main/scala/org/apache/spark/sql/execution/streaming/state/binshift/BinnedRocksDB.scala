@@ -8,21 +8,31 @@ import org.apache.spark.sql.execution.streaming.state._
  * changes adopts the bins that arrive and releases those that leave, before the first row is
  * processed.
  *
- * What it relies on in Spark's `RocksDB`: changelog replay happens inside `load` and
- * `loadFromSnapshot`; `load` of the version that is loaded already keeps the content; `loadEmpty`, as
- * well as a new column family, makes the commit upload a whole snapshot; `rollback` makes the next
- * load start from the checkpoint.
+ * What a switch changes reaches no changelog: the routing log already says it, and replaying the next
+ * version's changelog does the switch again, from the checkpoints of the sources (`switchBefore`). So
+ * a switch writes nothing to the checkpoint; the next regular snapshot holds what was adopted.
  *
- * @param routing routing of the query's run; `None` for a store that only reads
+ * What it relies on in Spark's `RocksDB`: changelog replay happens inside `load` and
+ * `loadFromSnapshot`; `load` of the version that is loaded already keeps the content, and opens the
+ * changelog if it is for writing; `loadEmpty`, as well as a new column family, makes the commit upload
+ * a whole snapshot; `rollback` makes the next load start from the checkpoint.
+ *
+ * @param routing  routing of the query's run, or of the checkpoint for a store that only reads
+ * @param isRouted whether the store is one of a running, routed query
  */
 private[binshift] final class BinnedRocksDB(
     storeId: StateStoreId,
-    routing: Option[EpochRouting],
+    routing: EpochRouting,
+    isRouted: Boolean,
+    shippingConf: ShippingConf,
     spark: RocksDBArguments)
-  extends BinKeyedRocksDB(storeId, spark) with Logging {
+  extends BinKeyedRocksDB(storeId, spark) with BinnedFileManager.Binding with Logging {
 
   /** What the last load adopted and released. */
   def lastSwitch: SwitchStats = switchStats
+
+  /** Bins that arrive with the step that is waited for, and of which there is no copy yet. */
+  def binsAwaited: Int = shipping.awaited
 
   /** Whether the partition came into being at the loaded version. */
   def isNew: Boolean = isNewPartition
@@ -30,109 +40,79 @@ private[binshift] final class BinnedRocksDB(
   private var switchStats = SwitchStats.None
   private var isNewPartition = false
 
-  /** The version for which a read-only load applied a switch that waits for its write store. */
-  private var awaitingWrite: Option[Long] = None
+  /** The loaded version, if its switch has been applied and nothing was committed since. */
+  private var switchedAt: Option[Long] = None
+
+  private val lent = new LentVersions(storeId, routing, spark.hadoopConf)
+  private val shipping = new PartitionShipping(storeId, this, routing, spark, shippingConf)
+  private val mover = new BinMover(this, storeId, routing, shipping, spark)
+
+  fileManager.asInstanceOf[BinnedFileManager].bind(this)
 
   override def load(
       version: Long,
       stateStoreCkptId: Option[String],
       readOnly: Boolean,
-      loadEmpty: Boolean): RocksDB = routing match {
-    case None => loadToRead(version, stateStoreCkptId, readOnly, loadEmpty)
-    case Some(r) =>
-      val tables = r.at(version)
+      loadEmpty: Boolean): RocksDB = {
+    if (isRouted) {
+      val tables = routing.at(version)
       val switch = tables.before.map(BinSwitch.between(_, tables.now, partitionId)).filterNot(_.isEmpty)
       owners = tables.now.assignment.toArray
       isNewPartition = switch.exists(_.isNew)
+      if (switch.forall(!_.isNew)) shipping.onLoad(version)
       switch match {
-        case Some(_) if !readOnly && awaitingWrite.contains(version) && loadedVersion == version =>
-          // The read store of this task is upgraded: the switch is applied, its changes are in the
-          // changelog that is open, and loading again would throw them away.
-          awaitingWrite = None
-        case _ =>
-          discardUnfinishedSwitch()
-          switch match {
-            case None => loadUnchanged(version, stateStoreCkptId, readOnly, loadEmpty)
-            case Some(s) => loadAndSwitch(version, stateStoreCkptId, readOnly, loadEmpty, s)
-          }
+        case Some(s) => loadAndSwitch(version, stateStoreCkptId, readOnly, loadEmpty, s)
+        case None =>
+          switchStats = SwitchStats.None
+          switchedAt = None
+          loadStored(version, stateStoreCkptId, readOnly, loadEmpty)
       }
-      this
-  }
-
-  private def loadToRead(
-      version: Long, ckptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): RocksDB = {
-    if (!readOnly) {
-      throw BinshiftException.configuration(
-        s"$storeId was opened for writing by a session in which binshift's extension is not active; " +
-          "put the binshift jar into spark.jars before the session is created, for example with " +
-          "binshift.configure(builder)")
+    } else {
+      if (!readOnly) throw notRouted()
+      loadStored(version, stateStoreCkptId, readOnly, loadEmpty)
     }
-    inStoredForm(super.load(version, ckptId, readOnly, loadEmpty))
+    this
   }
 
-  private def loadUnchanged(
-      version: Long, ckptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): Unit = {
-    switchStats = SwitchStats.None
+  /** Changelogs hold keys in their stored form. */
+  private def loadStored(version: Long, ckptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): Unit =
     inStoredForm(super.load(version, ckptId, readOnly, loadEmpty))
-  }
 
   /**
-   * Loads for writing even if only a read store is asked for, so that what is adopted reaches the
-   * changelog: the write store of the same task then continues with it.
+   * Loads as if to read, so that no changelog is open while bins come and go. An operator that reads
+   * before it writes loads twice, a foreachBatch with several actions more often; the content then is
+   * switched already.
    */
   private def loadAndSwitch(
-      version: Long, ckptId: Option[String], readOnly: Boolean, loadEmpty: Boolean, switch: BinSwitch)
-      : Unit = {
-    val started = System.nanoTime()
+      version: Long, ckptId: Option[String], readOnly: Boolean, loadEmpty: Boolean, switch: BinSwitch): Unit =
     if (switch.isNew) {
-      // Files of this partition's directory are from before it was retired, or do not exist.
-      inStoredForm(super.load(version, None, readOnly = false, loadEmpty = true))
+      // Files of this partition's directory are from before it was retired, or do not exist. Spark wipes
+      // an empty store whenever it is loaded, and opens no changelog for it.
+      if (!isSwitched(version)) {
+        loadStored(version, None, readOnly = false, loadEmpty = true)
+        applySwitch(version, switch)
+      }
     } else {
-      inStoredForm(super.load(version, ckptId, readOnly = false, loadEmpty))
+      if (!isSwitched(version)) {
+        switchedAt = None
+        loadStored(version, ckptId, readOnly = true, loadEmpty)
+        applySwitch(version, switch)
+      }
+      if (!readOnly) loadStored(version, ckptId, readOnly, loadEmpty)
     }
-    try {
-      release(switch.leaving)
-      val (rows, bytes) = adopt(version, switch.arriving)
-      switchStats = SwitchStats(switch.binsAdopted, switch.leaving.size, rows, bytes,
-        (System.nanoTime() - started) / 1000000)
-    } catch {
+
+  private def isSwitched(version: Long): Boolean = switchedAt.contains(version) && loadedVersion == version
+
+  private def applySwitch(version: Long, switch: BinSwitch): Unit = {
+    switchStats = try inStoredForm(mover.apply(version, switch)) catch {
       case e: Throwable =>
-        super.rollback()
+        rollback()
         throw BinshiftException.migration(
           s"partition $partitionId of operator ${storeId.operatorId} could not take over its bins at " +
             s"epoch $version (${e.getMessage}); the batch is retried from the last committed state", e)
     }
-    if (readOnly) awaitingWrite = Some(version)
+    switchedAt = Some(version)
     logInfo(s"$storeId switched at epoch $version: $switchStats")
-  }
-
-  /** A read store that applied a switch and never became a write store leaves nothing behind. */
-  private def discardUnfinishedSwitch(): Unit = if (awaitingWrite.isDefined) {
-    awaitingWrite = None
-    super.rollback()
-  }
-
-  private def release(leaving: Seq[Int]): Unit = inStoredForm {
-    ColumnFamily.of(this, spark.useColumnFamilies).foreach { family =>
-      ColumnFamily.foreachRow(this, family.name, leaving)(row => remove(row.key, family.name))
-    }
-  }
-
-  private def adopt(version: Long, arriving: Map[Int, Seq[Int]]): (Long, Long) = inStoredForm {
-    var rows = 0L
-    var bytes = 0L
-    arriving.toSeq.sortBy(_._1).foreach { case (source, bins) =>
-      val store = storeId.copy(partitionId = source)
-      val id = routing.filter(_ => spark.enableStateStoreCheckpointIds).map(_.checkpointIds(version).of(store))
-      val checkpoint = new CheckpointedBins(store, id, conf, spark.hadoopConf, spark.useColumnFamilies)
-      checkpoint.foreachRow(version, bins) { (family, key, values) =>
-        if (spark.useColumnFamilies) createColFamilyIfAbsent(family.name, family.isInternal)
-        putList(key, values, family.name)
-        rows += 1
-        bytes += key.length + values.iterator.map(_.length).sum
-      }
-    }
-    (rows, bytes)
   }
 
   override def loadFromSnapshot(
@@ -142,21 +122,59 @@ private[binshift] final class BinnedRocksDB(
       endVersionStateStoreCkptId: Option[String]): RocksDB = inStoredForm(super.loadFromSnapshot(
     snapshotVersion, endVersion, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId))
 
-  override def release(): Unit = {
-    discardUnfinishedSwitch()
-    super.release()
+  /** Called while Spark replays, with keys in their stored form. */
+  override def switchBefore(version: Long): Option[() => Unit] = {
+    val tables = routing.at(version - 1)
+    tables.before.map(BinSwitch.between(_, tables.now, partitionId))
+      .filterNot(s => s.isEmpty || s.isNew).map(s => () => mover.replay(version - 1, s))
+  }
+
+  override def oldestNeededVersion(): Option[Long] =
+    lent.oldest(fileManager.getLatestSnapshotVersion() - conf.minVersionsToRetain)
+
+  override def commit(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = {
+    val result @ (version, info) = super.commit(forceSnapshot)
+    if (isRouted) shipping.onCommit(version, info.stateStoreCkptId)
+    result
   }
 
   override def rollback(): Unit = {
-    awaitingWrite = None
+    switchedAt = None
     super.rollback()
   }
+
+  override def close(): Unit = {
+    shipping.close()
+    super.close()
+  }
+
+  override protected def departing: DepartingRows = shipping.departing
+
+  private def notRouted(): BinshiftException = BinshiftException.configuration(
+    s"$storeId was opened for writing by a session in which binshift's extension is not active; " +
+      "put the binshift jar into spark.jars before the session is created, for example with " +
+      "binshift.configure(builder)")
 }
 
-/** What one load moved: counts, bytes of keys and values, and milliseconds. */
+/**
+ * What one load moved.
+ *
+ * @param binsPrepared       of the adopted bins, those that were copied before the switch
+ * @param binsShipped        those that were sent by their old owner's executor at the switch
+ * @param binsFromCheckpoint those that were read from their old owner's checkpoint at the switch
+ * @param bytesAdopted       bytes of keys and values, or of the files that were taken in
+ */
 private[binshift] final case class SwitchStats(
-    binsAdopted: Int, binsReleased: Int, rowsAdopted: Long, bytesAdopted: Long, adoptMs: Long)
+    binsPrepared: Int = 0, binsShipped: Int = 0, binsFromCheckpoint: Int = 0, binsReleased: Int = 0,
+    rowsAdopted: Long = 0, bytesAdopted: Long = 0, adoptMs: Long = 0) {
+
+  def binsAdopted: Int = binsPrepared + binsShipped + binsFromCheckpoint
+
+  def +(o: SwitchStats): SwitchStats = SwitchStats(binsPrepared + o.binsPrepared,
+    binsShipped + o.binsShipped, binsFromCheckpoint + o.binsFromCheckpoint, binsReleased + o.binsReleased,
+    rowsAdopted + o.rowsAdopted, bytesAdopted + o.bytesAdopted, adoptMs + o.adoptMs)
+}
 
 private[binshift] object SwitchStats {
-  val None: SwitchStats = SwitchStats(0, 0, 0L, 0L, 0L)
+  val None: SwitchStats = SwitchStats()
 }

@@ -42,8 +42,9 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider {
     } {
       val binsOf = new StoreBins(operator.name, stateStoreId.storeName, layout.bins)
       binsOf.register(StateStore.DEFAULT_COL_FAMILY_NAME, keyStateEncoderSpec)
-      storage = Some(new BinnedStorage(
-        Option.when(isRouted)(EpochRouting.forRun(runId, root, hadoopConf)), binsOf, storeConf, hadoopConf))
+      val routing =
+        if (isRouted) EpochRouting.forRun(runId, root, hadoopConf) else EpochRouting.forReader(root, hadoopConf)
+      storage = Some(new BinnedStorage(routing, isRouted, binsOf, storeConf, hadoopConf))
     }
     super.init(stateStoreId, keySchema, valueSchema, keyStateEncoderSpec, useColumnFamilies, storeConf,
       hadoopConf, useMultipleValuesPerKey, stateSchemaProvider)
@@ -72,7 +73,7 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider {
       partitionId: Int,
       eventForwarder: Option[RocksDBEventForwarder],
       uniqueId: Option[String]): RocksDB = storage match {
-    case Some(s) => new BinnedRocksDB(stateStoreId, s.routing, RocksDBArguments(dfsRootDir, conf,
+    case Some(s) => new BinnedRocksDB(stateStoreId, s.routing, s.isRouted, s.shipping, RocksDBArguments(dfsRootDir, conf,
       localRootDir, hadoopConf, loggingId, useColumnFamilies, enableStateStoreCheckpointIds, partitionId,
       eventForwarder, uniqueId))
     case None => super.createRocksDB(dfsRootDir, conf, localRootDir, hadoopConf, loggingId,
@@ -122,7 +123,10 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider {
 
 /** What a provider of binned storage holds beside Spark's own fields. */
 private final class BinnedStorage(
-    val routing: Option[EpochRouting],
+    val routing: EpochRouting,
+    val isRouted: Boolean,
     val binsOf: StoreBins,
     val storeConf: StateStoreConf,
-    val hadoopConf: Configuration)
+    val hadoopConf: Configuration) {
+  val shipping: ShippingConf = ShippingConf(storeConf.sqlConfs)
+}

@@ -12,6 +12,10 @@ private[sql] object BinshiftConf {
   val RoutingEntriesToRetain: String = Prefix + "routing.minEntriesToRetain"
   val DefaultRoutingEntriesToRetain = 256
 
+  /** Epochs that a step waits for its copies before its bins are sent at the switch. */
+  val MaxEpochsToWait: String = Prefix + "ship.maxEpochsToWait"
+  val DefaultMaxEpochsToWait = 120
+
   /**
    * Set by the routing rule in the session of the running query, to the query's run id. A store that
    * finds its own run id here belongs to a routed query; any other store only reads (the `statestore`
@@ -21,4 +25,7 @@ private[sql] object BinshiftConf {
 
   /** Local property of a batch's jobs: which routing-log entries are in force (see EpochRouting). */
   val RoutingHint = "binshift.routing"
+
+  /** Local property of a batch's jobs: the order in force, if there is one (see ShippingHint). */
+  val ShippingHint = "binshift.shipping"
 }

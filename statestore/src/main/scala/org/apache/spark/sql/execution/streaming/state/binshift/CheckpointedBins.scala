@@ -2,10 +2,8 @@ package org.apache.spark.sql.execution.streaming.state.binshift
 
 import java.util.UUID
 
-import org.apache.hadoop.conf.Configuration
-
 import org.apache.spark.{SparkConf, SparkEnv}
-import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBConf, StateStoreId}
+import org.apache.spark.sql.execution.streaming.state.{RocksDB, StateStoreId}
 import org.apache.spark.util.Utils
 
 /**
@@ -15,15 +13,11 @@ import org.apache.spark.util.Utils
  * executor is not involved, may be busy with a later version, and may be gone. Cost: loading the
  * partition's whole state. Called by the task that adopts; not thread-safe.
  *
- * @param source       store of the partition to read from
- * @param checkpointId id with which the version was committed; `None` under checkpoint format 1
+ * @param source store of the partition to read from
+ * @param spark  the arguments of the adopting database
  */
 private[binshift] final class CheckpointedBins(
-    source: StateStoreId,
-    checkpointId: Option[String],
-    conf: RocksDBConf,
-    hadoopConf: Configuration,
-    useColumnFamilies: Boolean) {
+    source: StateStoreId, routing: EpochRouting, spark: RocksDBArguments) {
 
   /**
    * Calls `consume(family, key, values)` for each row of `bins`, family by family;
@@ -31,30 +25,56 @@ private[binshift] final class CheckpointedBins(
    * the family's number; with row checksums on, the values of one key come one by one.
    */
   def foreachRow(version: Long, bins: Seq[Int])(
-      consume: (ColumnFamily, Array[Byte], List[Array[Byte]]) => Unit): Unit = {
-    val sparkConf = Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf)
-    val name = s"binshift-adopt-op${source.operatorId}-part${source.partitionId}"
-    val db = new RocksDB(
-      source.storeCheckpointLocation().toString, conf, Utils.createExecutorLocalTempDir(sparkConf, name),
-      hadoopConf, loggingId = name, useColumnFamilies = useColumnFamilies,
-      enableStateStoreCheckpointIds = checkpointId.isDefined,
-      uniqueId = Some(s"$name-${UUID.randomUUID()}"))
-    try {
-      db.load(version, checkpointId, readOnly = true)
-      ColumnFamily.of(db, useColumnFamilies).foreach { family =>
-        ColumnFamily.foreachRow(db, family.name, bins) { row =>
-          val key = row.key
-          consume(family, key, valuesOf(db, family, key, row.value))
-        }
+      consume: (ColumnFamily, Array[Byte], List[Array[Byte]]) => Unit): Unit = at(version) { db =>
+    ColumnFamily.of(db, spark.useColumnFamilies).foreach { family =>
+      ColumnFamily.foreachRow(db, family.name, bins) { row =>
+        val key = row.key
+        consume(family, key, valuesOf(db, family, key, row.value))
       }
+    }
+  }
+
+  /**
+   * Calls `consume(step, family, key, value)` for each row of the bins of each step, step by step and
+   * family by family, in the order of keys, with values as they are stored; before all, `begin` gets the
+   * families.
+   */
+  def foreachStoredRow(version: Long, steps: Seq[(Int, Seq[Int])])(begin: Seq[NumberedFamily] => Unit)(
+      consume: (Int, NumberedFamily, Array[Byte], Array[Byte]) => Unit): Unit = at(version) { db =>
+    val families = ColumnFamily.numbered(db, spark.useColumnFamilies)
+    val native = RocksDBFields.native(db)
+    begin(families)
+    for ((step, bins) <- steps; family <- families) {
+      family.foreachRow(native, native.getDefaultColumnFamily, bins) { (key, value) =>
+        consume(step, family, java.util.Arrays.copyOfRange(key, family.prefix.length, key.length), value)
+      }
+    }
+  }
+
+  private def at(version: Long)(body: BinnedRocksDB => Unit): Unit = {
+    val id = Option.when(spark.enableStateStoreCheckpointIds)(routing.checkpointIds(version).of(source))
+    val db = open()
+    try db.inStoredForm {
+      db.load(version, id, readOnly = true, loadEmpty = false)
+      body(db)
     } finally {
       db.close()
     }
   }
 
+  private def open(): BinnedRocksDB = {
+    val sparkConf = Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf)
+    val name = s"binshift-adopt-op${source.operatorId}-part${source.partitionId}"
+    new BinnedRocksDB(source, routing, isRouted = false, ShippingConf(Map.empty[String, String]), spark.copy(
+      dfsRootDir = source.storeCheckpointLocation().toString,
+      localRootDir = Utils.createExecutorLocalTempDir(sparkConf, name),
+      loggingId = name, partitionId = source.partitionId, eventForwarder = None,
+      uniqueId = Some(s"$name-${UUID.randomUUID()}")))
+  }
+
   private def valuesOf(
       db: RocksDB, family: ColumnFamily, key: Array[Byte], value: Array[Byte]): List[Array[Byte]] =
-    if (conf.rowChecksumEnabled) {
+    if (db.conf.rowChecksumEnabled) {
       db.getMergedValues(key, family.name)
         .map(v => java.util.Arrays.copyOfRange(v.array, v.fromIndex, v.untilIndex)).toList
     } else {

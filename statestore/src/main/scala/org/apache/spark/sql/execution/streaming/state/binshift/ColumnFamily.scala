@@ -1,7 +1,9 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
+import org.rocksdb.{ColumnFamilyHandle, ReadOptions, RocksDB => NativeRocksDB, Slice}
+
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.StateStoreColumnFamilySchemaUtils
-import org.apache.spark.sql.execution.streaming.state.{ByteArrayPair, ColumnFamilyInfo, RocksDB, StateStore}
+import org.apache.spark.sql.execution.streaming.state.{ByteArrayPair, ColumnFamilyInfo, RocksDB, RocksDBStateStoreProvider, StateStore}
 import org.apache.spark.util.NextIterator
 
 /**
@@ -45,22 +47,25 @@ private[binshift] object ColumnFamily {
     try rows.foreach(consume) finally rows.closeIfNeeded()
 
   /** Runs of consecutive bins, as (first, last), so that neighbours cost one scan. */
-  private def ranges(bins: Seq[Int]): Seq[(Int, Int)] =
+  def ranges(bins: Seq[Int]): Seq[(Int, Int)] =
     bins.sorted.foldLeft(List.empty[(Int, Int)]) {
       case ((first, last) :: done, bin) if bin == last + 1 => (first, bin) :: done
       case (done, bin) => (bin, bin) :: done
     }.reverse
 
+  /** The families of a loaded database. */
+  def of(db: RocksDB, useColumnFamilies: Boolean): Seq[ColumnFamily] = numbered(db, useColumnFamilies).map(_.family)
+
   /**
-   * The families of a loaded database.
+   * The families of a loaded database with their numbers.
    *
-   * Relies on Spark: `RocksDB` keeps what is internal in a private map. Read by reflection, once per
-   * source of a switch.
+   * Relies on Spark: `RocksDB` keeps both in a private map. Read by reflection, a few times per switch.
    */
-  def of(db: RocksDB, useColumnFamilies: Boolean): Seq[ColumnFamily] =
-    if (!useColumnFamilies) Seq(Default)
+  def numbered(db: RocksDB, useColumnFamilies: Boolean): Seq[NumberedFamily] =
+    if (!useColumnFamilies) Seq(NumberedFamily(Default, None))
     else db.allColumnFamilyNames.toSeq.sorted.map { name =>
-      ColumnFamily(name, infoOf.invoke(db, name).asInstanceOf[ColumnFamilyInfo].isInternal)
+      val info = infoOf.invoke(db, name).asInstanceOf[ColumnFamilyInfo]
+      NumberedFamily(ColumnFamily(name, info.isInternal), Some(info.cfId))
     }
 
   private lazy val infoOf = {
@@ -68,4 +73,61 @@ private[binshift] object ColumnFamily {
     method.setAccessible(true)
     method
   }
+}
+
+/**
+ * A family and how its keys begin in one store's native database.
+ *
+ * @param number `None` in a store without families
+ */
+private[binshift] final case class NumberedFamily(family: ColumnFamily, number: Option[Short]) {
+  /** What the keys of all rows begin with. */
+  val prefix: Array[Byte] = number.fold(Array.emptyByteArray)(
+    RocksDBStateStoreProvider.encodeStateRowWithPrefix(Array.emptyByteArray, _))
+
+  def nativeKey(key: Array[Byte]): Array[Byte] = prefix ++ key
+
+  /** Ranges of native keys, from (inclusive) and to (exclusive), that hold all rows of `bins`. */
+  def ranges(bins: Seq[Int]): Seq[(Array[Byte], Array[Byte])] = {
+    val codec = BinKeyCodec.of(family.name)
+    if (codec.isBehind) Seq((prefix, NumberedFamily.successor(prefix)))
+    else ColumnFamily.ranges(bins).map { case (first, last) =>
+      (prefix ++ BinKeyCodec.lowerBound(first).get,
+        BinKeyCodec.lowerBound(last + 1).map(prefix ++ _).getOrElse(NumberedFamily.successor(prefix)))
+    }
+  }
+
+  /** Calls `consume(native key, value)` for each row of `bins`, in the order of keys. */
+  def foreachRow(db: NativeRocksDB, handle: ColumnFamilyHandle, bins: Seq[Int])(
+      consume: (Array[Byte], Array[Byte]) => Unit): Unit = {
+    val codec = BinKeyCodec.of(family.name)
+    val wanted = bins.toSet
+    ranges(bins).foreach { case (from, to) =>
+      val upper = new Slice(to)
+      val options = new ReadOptions().setIterateUpperBound(upper)
+      val rows = db.newIterator(handle, options)
+      try {
+        rows.seek(from)
+        while (rows.isValid) {
+          val key = rows.key
+          if (!codec.isBehind || wanted(codec.binOf(key))) consume(key, rows.value)
+          rows.next()
+        }
+        rows.status()
+      } finally {
+        rows.close()
+        options.close()
+        upper.close()
+      }
+    }
+  }
+}
+
+private[binshift] object NumberedFamily {
+  /** The number of the family that a native key is of, in a store with families. */
+  def numberIn(native: Array[Byte]): Short = RocksDBStateStoreProvider.getColumnFamilyBytesAsId(native)
+
+  /** The smallest key that is greater than all keys that begin with `prefix`. */
+  private def successor(prefix: Array[Byte]): Array[Byte] =
+    RocksDB.prefixUpperBound(prefix).getOrElse(Array.fill(64)(0xff.toByte))
 }

@@ -14,9 +14,13 @@ import org.apache.spark.TaskContext
  * Thread-safe; shared by all stores of the run in this JVM, so that a table is read once per executor
  * and not once per store. Keeps the last [[EpochRouting.MaxEntries]] tables.
  */
-private[binshift] final class EpochRouting(runId: String, log: RoutingLog, readIds: Long => CheckpointIds) {
+private[binshift] final class EpochRouting(
+    runId: String, log: RoutingLog, readIds: Long => CheckpointIds, readOrders: () => Seq[ShippingOrder]) {
   private val entries = new ConcurrentHashMap[Long, RoutingEntry]()
   private val ids = new ConcurrentHashMap[Long, CheckpointIds]()
+  private val adoptersAt = new ConcurrentHashMap[Long, Map[Int, Set[Int]]]()
+  private var orders = Seq.empty[ShippingOrder]
+  @volatile private var listing = Listing(-1, Nil)
 
   /** The table in force at `epoch` and, if it took effect at `epoch`, the one that it replaced. */
   def at(epoch: Long): EpochTables = {
@@ -35,9 +39,40 @@ private[binshift] final class EpochRouting(runId: String, log: RoutingLog, readI
       .collect { case RoutingHint(`runId`, `epoch`, now, before) => (now, before) }
 
   private def listed(epoch: Long): (Long, Option[Long]) = {
-    val upTo = log.epochs.filter(_ <= epoch)
+    val upTo = epochsUpTo(epoch)
     val now = upTo.lastOption.getOrElse(missing(epoch))
+    if (now == epoch && upTo.size == 1 && entry(now).step.isDefined) missing(epoch - 1)
     (now, if (now == epoch) upTo.dropRight(1).lastOption else None)
+  }
+
+  /** The log is listed again only for an epoch that had not begun when it was listed last. */
+  private def epochsUpTo(epoch: Long): Seq[Long] = {
+    if (epoch > listing.upTo) listing = Listing(epoch, log.epochs.filter(_ <= epoch))
+    listing.epochs.filter(_ <= epoch)
+  }
+
+  /** The partitions that adopted bins, by epoch and by the partition that they took them from. */
+  def adoptersUpTo(last: Long): Map[Long, Map[Int, Set[Int]]] = {
+    val epochs = epochsUpTo(last)
+    adoptersAt.keySet.retainAll(epochs.asJavaCollection)
+    epochs.drop(1).map { epoch =>
+      epoch -> adoptersAt.computeIfAbsent(epoch, e => {
+        val EpochTables(now, before) = at(e)
+        before.toSeq.flatMap(b => (0 until now.bins).filter(i => now.owner(i) != b.owner(i)).map(i => b.owner(i) -> now.owner(i)))
+          .groupMap(_._1)(_._2).view.mapValues(_.toSet).toMap
+      })
+    }.toMap
+  }
+
+  /** What the jobs of `epoch` say about shipping. Jobs from threads of a foreign pool may say nothing. */
+  def shippingHints(epoch: Long): Seq[ShippingHint] =
+    Option(TaskContext.get()).flatMap(c => Option(c.getLocalProperty(BinshiftConf.ShippingHint)))
+      .toSeq.flatMap(ShippingHint.parse(_, runId, epoch))
+
+  /** The order `id`; `None` if the driver has replaced it since. */
+  def shippingOrder(id: String): Option[ShippingOrder] = synchronized {
+    if (!orders.exists(_.id == id)) orders = readOrders()
+    orders.find(_.id == id)
   }
 
   private def entry(epoch: Long): RoutingEntry = {
@@ -86,6 +121,9 @@ private[sql] object RoutingHint {
   }
 }
 
+/** @param upTo epochs up to this one had been decided when `epochs` were listed */
+private final case class Listing(upTo: Long, epochs: Seq[Long])
+
 private[binshift] object EpochRouting {
   /** Tables kept per run: those in force at this epoch and the last, and some for retried tasks. */
   private val MaxEntries = 16
@@ -99,11 +137,16 @@ private[binshift] object EpochRouting {
   }
 
   def forRun(runId: String, stateRoot: String, hadoopConf: Configuration): EpochRouting =
-    runs.synchronized {
-      runs.computeIfAbsent(runId, id => {
-        val dir = ControlDir.ofStateRoot(stateRoot, hadoopConf)
-        new EpochRouting(
-          id, new RoutingLog(dir), CheckpointIds.read(dir.path.getParent, _, hadoopConf))
-      })
-    }
+    runs.synchronized(runs.computeIfAbsent(runId, make(_, stateRoot, hadoopConf)))
+
+  /** For a store that only reads what is committed. */
+  def forReader(stateRoot: String, hadoopConf: Configuration): EpochRouting =
+    make("none", stateRoot, hadoopConf)
+
+  private def make(runId: String, stateRoot: String, hadoopConf: Configuration): EpochRouting = {
+    val dir = ControlDir.ofStateRoot(stateRoot, hadoopConf)
+    new EpochRouting(
+      runId, new RoutingLog(dir), CheckpointIds.read(dir.path.getParent, _, hadoopConf),
+      () => ShippingOrder.read(dir))
+  }
 }

@@ -1,0 +1,118 @@
+package org.apache.spark.sql.execution.streaming.state.binshift
+
+import java.io.File
+
+import scala.jdk.CollectionConverters._
+
+import org.rocksdb.{IngestExternalFileOptions, WriteOptions}
+
+import org.apache.spark.sql.execution.streaming.state.{RecordType, StateStoreId}
+
+/**
+ * Brings a loaded database from its content before a switch to that after it. Keys are in their stored
+ * form, and no changelog is open.
+ *
+ * Arriving bins come from the first of these that there is: the copy that was made before; the
+ * shipment of their old owner's executor; their old owner's checkpoint.
+ */
+private[binshift] final class BinMover(
+    db: BinnedRocksDB,
+    store: StateStoreId,
+    routing: EpochRouting,
+    shipping: PartitionShipping,
+    spark: RocksDBArguments) {
+
+  /** Called by the task that runs the epoch `version`. */
+  def apply(version: Long, switch: BinSwitch): SwitchStats = {
+    val started = System.nanoTime()
+    shipping.departingRows(version, switch.leaving) match {
+      case Some(rows) => drop(switch.leaving, rows)
+      case None => remove(switch.leaving)
+    }
+    val adopted = switch.arriving.toSeq.sortBy(_._1).map { case (source, bins) =>
+      shipping.take(version, source, bins.sorted) match {
+        case Some((copy, step)) => ingest(version, copy, step, bins.size)
+        case None => readCheckpoint(version, source, bins)
+      }
+    }
+    Faults.at("switch.done", store.partitionId)
+    adopted.foldLeft(SwitchStats(binsReleased = switch.leaving.size))(_ + _)
+      .copy(adoptMs = (System.nanoTime() - started) / 1000000)
+  }
+
+  /** Called while Spark replays changelogs: everything is in the checkpoint. */
+  def replay(version: Long, switch: BinSwitch): Unit = {
+    remove(switch.leaving)
+    switch.arriving.toSeq.sortBy(_._1).foreach { case (source, bins) => readCheckpoint(version, source, bins) }
+  }
+
+  private def remove(leaving: Seq[Int]): Unit = if (leaving.nonEmpty) {
+    ColumnFamily.of(db, spark.useColumnFamilies).foreach { family =>
+      ColumnFamily.foreachRow(db, family.name, leaving)(row => db.remove(row.key, family.name))
+    }
+  }
+
+  /** Drops ranges of keys, which costs nothing per row; `rows` are in them. */
+  private def drop(leaving: Seq[Int], rows: RowCounts): Unit = {
+    val native = RocksDBFields.native(db)
+    val before = RocksDBFields.rows(db)
+    val options = new WriteOptions().setDisableWAL(true)
+    try ColumnFamily.numbered(db, spark.useColumnFamilies).foreach { family =>
+      if (ColumnFamily.isReadInOrder(family.family.name)) {
+        ColumnFamily.foreachRow(db, family.family.name, leaving)(row => db.remove(row.key, family.family.name))
+      } else {
+        family.ranges(leaving).foreach { case (from, to) => native.deleteRange(options, from, to) }
+      }
+    } finally options.close()
+    RocksDBFields.setRows(db, before - rows)
+  }
+
+  private def ingest(version: Long, copy: StagedCopy, step: Int, bins: Int): SwitchStats = {
+    val taken = copy.take(step)
+    val native = RocksDBFields.native(db)
+    val before = RocksDBFields.rows(db)
+    val bytes = (taken.base ++ taken.changes).map(_.length).sum
+    Faults.at("switch.ingest", store.partitionId)
+    val options = new IngestExternalFileOptions().setMoveFiles(true)
+    try {
+      def takeIn(files: Seq[File]): Unit =
+        if (files.nonEmpty) native.ingestExternalFile(files.map(_.getPath).asJava, options)
+      takeIn(taken.base)
+      takeIn(taken.changes.toSeq)
+    } finally options.close()
+    RocksDBFields.setRows(db, before + taken.rows)
+    (taken.version + 1 to version).foreach { v => copy.foreachChange(v, step)(applyChange) }
+    val isPrepared = copy.base < version
+    SwitchStats(
+      binsPrepared = if (isPrepared) bins else 0,
+      binsShipped = if (!isPrepared && copy.wasShipped) bins else 0,
+      binsFromCheckpoint = if (!isPrepared && !copy.wasShipped) bins else 0,
+      rowsAdopted = taken.rows.rows + taken.rows.internal, bytesAdopted = bytes)
+  }
+
+  /** Values are as they are stored, with their row checksums. */
+  private def applyChange(
+      kind: RecordType.Value, family: NumberedFamily, key: Array[Byte], value: Array[Byte]): Unit = {
+    val name = family.family.name
+    val isWithChecksum = spark.conf.rowChecksumEnabled
+    kind match {
+      case RecordType.PUT_RECORD => db.put(key, value, name, false, false, isWithChecksum)
+      case RecordType.MERGE_RECORD => db.merge(key, value, name, false, false, isWithChecksum)
+      case RecordType.DELETE_RECORD => db.remove(key, name)
+      case other => throw new IllegalStateException(s"a changelog record of kind $other cannot be moved")
+    }
+  }
+
+  private def readCheckpoint(version: Long, source: Int, bins: Seq[Int]): SwitchStats = {
+    var rows = 0L
+    var bytes = 0L
+    new CheckpointedBins(store.copy(partitionId = source), routing, spark).foreachRow(version, bins) {
+      (family, key, values) =>
+        if (spark.useColumnFamilies) db.createColFamilyIfAbsent(family.name, family.isInternal)
+        db.putList(key, values, family.name)
+        rows += 1
+        bytes += key.length + values.iterator.map(_.length).sum
+    }
+    SwitchStats(binsFromCheckpoint = bins.size, rowsAdopted = rows, bytesAdopted = bytes)
+  }
+}

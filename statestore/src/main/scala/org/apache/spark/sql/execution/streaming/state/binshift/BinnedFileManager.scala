@@ -1,0 +1,108 @@
+package org.apache.spark.sql.execution.streaming.state.binshift
+
+import java.io.File
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.{SparkConf, SparkEnv}
+import org.apache.spark.io.CompressionCodec
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+import org.apache.spark.sql.execution.streaming.state._
+
+/**
+ * The checkpoint files of one partition, with two differences from Spark's.
+ *
+ * A changelog does not hold what the switch at its epoch adopted and released; the routing log says
+ * that, and so replaying the changelog begins with the switch. And what other partitions adopted from
+ * this one is kept until they hold it in a snapshot of their own.
+ *
+ * Relies on Spark: replay opens the changelogs one by one, in order, through `getChangelogReader`, and
+ * iterates each before it opens the next; whoever only wants the lineage does not iterate.
+ *
+ * Made inside the constructor of `RocksDB`, hence the `binding` that comes later.
+ */
+private[binshift] final class BinnedFileManager(
+    dfsRootDir: String,
+    localTempDir: File,
+    hadoopConf: Configuration,
+    codecName: String,
+    loggingId: String,
+    storeConf: StateStoreConf,
+    fileChecksumEnabled: Boolean,
+    fileChecksumThreadPoolSize: Option[Int])
+  extends RocksDBFileManager(dfsRootDir, localTempDir, hadoopConf, codecName, loggingId, storeConf,
+    fileChecksumEnabled, fileChecksumThreadPoolSize) {
+
+  @volatile private var binding: Option[BinnedFileManager.Binding] = None
+
+  def bind(to: BinnedFileManager.Binding): Unit = binding = Some(to)
+
+  override def getChangelogReader(version: Long, checkpointUniqueId: Option[String]): StateStoreChangelogReader = {
+    val changes = super.getChangelogReader(version, checkpointUniqueId)
+    binding.flatMap(_.switchBefore(version)) match {
+      case None => changes
+      case Some(switch) =>
+        val name = checkpointUniqueId.map(id => s"${version}_$id").getOrElse(version.toString)
+        new SwitchThenChanges(changes, switch, CheckpointFileManager.create(new Path(dfsRootDir), hadoopConf),
+          new Path(dfsRootDir, s"$name.changelog"), codec)
+    }
+  }
+
+  override def deleteOldVersions(
+      numVersionsToRetain: Int, maxVersionsToDeletePerMaintenance: Int, minVersionsToDelete: Long): Unit = {
+    val retained = binding.flatMap(_.oldestNeededVersion()) match {
+      case None => numVersionsToRetain
+      case Some(version) =>
+        // Spark keeps the newest snapshot that is this many versions old.
+        math.max(numVersionsToRetain.toLong, getLatestSnapshotVersion() - version + 1).toInt
+    }
+    super.deleteOldVersions(retained, maxVersionsToDeletePerMaintenance, minVersionsToDelete)
+  }
+
+  private def codec: CompressionCodec = CompressionCodec.createCodec(
+    Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf), codecName)
+}
+
+private[binshift] object BinnedFileManager {
+  /** What the database tells its file manager. */
+  trait Binding {
+    /** The switch that the changelog of `version` presumes, to be applied before its records. */
+    def switchBefore(version: Long): Option[() => Unit]
+
+    /** The oldest version that another partition's recovery still reads; called by maintenance threads. */
+    def oldestNeededVersion(): Option[Long]
+  }
+}
+
+/** The records of a changelog, before the first of which `switch` is applied. */
+private final class SwitchThenChanges(
+    changes: StateStoreChangelogReader,
+    switch: () => Unit,
+    fm: CheckpointFileManager,
+    file: Path,
+    codec: CompressionCodec)
+  extends StateStoreChangelogReader(fm, file, codec) {
+
+  private var isSwitched = false
+
+  override lazy val lineage: Array[LineageItem] = changes.lineage
+
+  override def version: Short = changes.version
+
+  override def getNext(): (RecordType.Value, Array[Byte], Array[Byte]) = {
+    if (!isSwitched) {
+      isSwitched = true
+      switch()
+    }
+    if (changes.hasNext) changes.next() else {
+      finished = true
+      null
+    }
+  }
+
+  override protected def close(): Unit = {
+    changes.closeIfNeeded()
+    super.close()
+  }
+}

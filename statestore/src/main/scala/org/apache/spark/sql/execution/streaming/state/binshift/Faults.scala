@@ -1,0 +1,32 @@
+package org.apache.spark.sql.execution.streaming.state.binshift
+
+import org.apache.spark.SparkEnv
+import org.apache.spark.util.Utils
+
+/**
+ * What happens at the named points of shipping; by default nothing. Tests of what must be survived
+ * name a class of theirs in the Spark configuration.
+ *
+ * Points: `export.start`, `export.chunk`, `fetch.chunk`, `stage.file`, `stage.done`, `switch.ingest`,
+ * `switch.done`.
+ */
+private[sql] trait Faults {
+  /** May throw, block or end the JVM. */
+  def at(point: String, partition: Int): Unit
+
+  /** May damage the bytes of a chunk. */
+  def change(point: String, bytes: Array[Byte]): Array[Byte]
+}
+
+private[binshift] object Faults {
+  val ClassKey = "spark.binshift.internal.faults"
+
+  private lazy val injected: Option[Faults] =
+    Option(SparkEnv.get).flatMap(_.conf.getOption(ClassKey)).map { name =>
+      Utils.classForName[Faults](name).getDeclaredConstructor().newInstance()
+    }
+
+  def at(point: String, partition: Int): Unit = injected.foreach(_.at(point, partition))
+
+  def change(point: String, bytes: Array[Byte]): Array[Byte] = injected.fold(bytes)(_.change(point, bytes))
+}

@@ -1,0 +1,40 @@
+package org.apache.spark.sql.execution.streaming.state.binshift
+
+import org.apache.spark.network.util.ByteUnit
+import org.apache.spark.network.util.JavaUtils
+
+/**
+ * Bounds of what shipping may use on one executor; see the README.
+ *
+ * @param chunkBytes        size of a piece of a shipment, held in memory once by sender and receiver
+ * @param maxBytesPerSecond what an executor sends
+ * @param maxBytesInFlight  what an executor has sent and nobody has fetched yet; on disk
+ * @param maxStagedBytes    copies that wait on an executor for their switch; on disk
+ * @param timeoutMs         how long a receiver waits for the next piece before it reads the checkpoint
+ */
+private[binshift] final case class ShippingConf(
+    chunkBytes: Int, maxBytesPerSecond: Long, maxBytesInFlight: Long, maxStagedBytes: Long, timeoutMs: Long)
+
+private[binshift] object ShippingConf {
+  import BinshiftConf.Prefix
+
+  def apply(conf: Map[String, String]): ShippingConf = {
+    def bytes(name: String, default: String): Long =
+      positive(name, conf.getOrElse(Prefix + name, default))(JavaUtils.byteStringAs(_, ByteUnit.BYTE))
+    ShippingConf(
+      chunkBytes = math.min(bytes("ship.chunkBytes", "4m"), 64L << 20).toInt,
+      maxBytesPerSecond = bytes("ship.maxBytesPerSecond", "64m"),
+      maxBytesInFlight = bytes("ship.maxBytesInFlight", "256m"),
+      maxStagedBytes = bytes("ship.maxStagedBytes", "64g"),
+      timeoutMs = positive("ship.timeout", conf.getOrElse(Prefix + "ship.timeout", "30s"))(JavaUtils.timeStringAsMs))
+  }
+
+  private def positive(name: String, text: String)(parse: String => Long): Long = {
+    val value = try parse(text) catch { case _: NumberFormatException => 0L }
+    if (value <= 0) {
+      throw BinshiftException.configuration(
+        s"$Prefix$name is '$text'; it must be a positive amount with a unit, such as 64m or 30s")
+    }
+    value
+  }
+}

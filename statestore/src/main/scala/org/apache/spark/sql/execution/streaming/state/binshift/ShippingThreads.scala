@@ -1,0 +1,33 @@
+package org.apache.spark.sql.execution.streaming.state.binshift
+
+import java.util.concurrent.{ScheduledExecutorService, ThreadPoolExecutor}
+import java.util.concurrent.atomic.AtomicLong
+
+import org.apache.spark.util.ThreadUtils
+
+/** The threads of an executor that ship in the background, and what they share. */
+private[binshift] object ShippingThreads {
+  private val Threads = 2
+
+  /** Long jobs, one per store that gives bins away. */
+  lazy val exports: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(Threads, "binshift-export")
+
+  /** Short turns, some per store that is about to get bins. */
+  lazy val staging: ScheduledExecutorService =
+    ThreadUtils.newDaemonThreadPoolScheduledExecutor("binshift-stage", Threads)
+
+  /** Bytes of all copies that wait on this executor. */
+  val stagedBytes = new AtomicLong()
+
+  /** Wall-clock time, in nanoseconds, before which nothing more may be sent. */
+  private val nextSend = new AtomicLong(System.nanoTime())
+
+  /** Blocks until `bytes` more may be sent at `bytesPerSecond`. */
+  def pace(bytes: Long, bytesPerSecond: Long): Unit = {
+    val cost = bytes * 1000000000L / bytesPerSecond
+    val now = System.nanoTime()
+    val start = nextSend.getAndUpdate(next => math.max(next, now) + cost)
+    val wait = start - now
+    if (wait > 0) Thread.sleep(wait / 1000000, (wait % 1000000).toInt)
+  }
+}
