@@ -59,7 +59,10 @@ SELECTION = [
 ]
 
 #: Tests that fail with binshift's provider only, and why they may. Part of the name is enough.
-EXPLAINED: dict[str, str] = {}
+EXPLAINED: dict[str, str] = {
+    "introducing TTL after restart fails query": "a race in the test: it stops the query in the middle of a "
+    "batch; if that batch was not committed, the error that it expects comes before the test waits for it",
+}
 
 SCALATEST = [
     "scalatest-core", "scalatest-funsuite", "scalatest-funspec", "scalatest-flatspec", "scalatest-freespec",

@@ -62,7 +62,8 @@ def spark(jvm_jar: Path) -> Iterator[SparkSession]:
     """One JVM for all local tests; a task is tried three times, as on a cluster."""
     from harness import session
 
-    s = session("local[2,3]", **{"spark.jars": str(jvm_jar)})
+    faults = "org.apache.spark.sql.execution.streaming.state.binshift.TestFaults"
+    s = session("local[2,3]", **{"spark.jars": str(jvm_jar), "spark.binshift.internal.faults": faults})
     yield s
     s.stop()
 

@@ -36,6 +36,7 @@ def session(master: str, **conf: str) -> SparkSession:
         "spark.sql.streaming.stateStore.maintenanceInterval": "2s",
         "spark.sql.streaming.minBatchesToRetain": "20",
         "spark.sql.streaming.stopTimeout": "60s",
+        "spark.binshift.tests.faults": f"{scratch}/faults",
         **conf,
     }
     for key, value in options.items():
@@ -63,6 +64,26 @@ def until(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
             return False
         time.sleep(0.05)
     return True
+
+
+class Fault:
+    """Something that goes wrong at a point of shipping, once or `always`; see tests/jvm/TestFaults.scala."""
+
+    def __init__(self, point: str, action: str, always: bool = False) -> None:
+        folder = Path(os.environ["BINSHIFT_TESTS_TMP"]) / "faults"
+        folder.mkdir(exist_ok=True)
+        self.file = folder / (f"{point}.{action}" + ".always" * always)
+
+    def __enter__(self) -> Fault:
+        self.file.touch()
+        return self
+
+    @property
+    def happened(self) -> bool:
+        return not self.file.exists()
+
+    def __exit__(self, *error: object) -> None:
+        self.file.unlink(missing_ok=True)
 
 
 class StreamRun:

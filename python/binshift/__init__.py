@@ -23,7 +23,7 @@ from binshift.migration import Migration, MigrationReport, MigrationState, Migra
 from binshift.plan import MigrationPlan, Step
 from binshift.routing import Move, RoutingTable
 from binshift.spark import configure, jar_path
-from binshift.strategies import AllAtOnce, Batched, Fluid, Strategy
+from binshift.strategies import AllAtOnce, Batched, Fluid, OnDemand, Strategy
 
 __all__ = [
     "AllAtOnce",
@@ -40,6 +40,7 @@ __all__ = [
     "MigrationStatus",
     "MigrationTimeout",
     "Move",
+    "OnDemand",
     "PlanError",
     "RoutingTable",
     "Step",

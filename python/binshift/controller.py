@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -143,12 +144,10 @@ class Controller:
             target = source.balanced(partitions)
         else:
             raise PlanError("there is no target; give partitions=... or assignment=...")
-        cut = strategy if strategy is not None else Batched(max(1, source.bins // _DEFAULT_STEPS))
+        cut = strategy if strategy is not None else _default_strategy(source)
         return cut.plan(source, target)
 
-    def submit(
-        self, plan: MigrationPlan, start_epoch: int | None = None, prepare: bool = True
-    ) -> Migration:
+    def submit(self, plan: MigrationPlan, start_epoch: int | None = None, prepare: bool = True) -> Migration:
         """Starts a plan.
 
         New partitions are opened first, empty, at the epoch after the next one that is planned. The
@@ -178,8 +177,18 @@ class Controller:
             isinstance(start_epoch, bool) or not isinstance(start_epoch, int) or start_epoch < 0
         ):
             raise PlanError(f"start_epoch={start_epoch!r} is not an epoch; give an int from 0 on")
-        start = -1 if start_epoch is None else start_epoch
-        id_ = call(self._handle.submit, plan.to_json(), start, prepare)
+        return self._submit(plan, start_epoch, prepare)
+
+    def _submit(
+        self,
+        plan: MigrationPlan,
+        start_epoch: int | None = None,
+        prepare: bool = True,
+        place_on: Sequence[str] = (),
+        vacate: str | None = None,
+    ) -> Migration:
+        options = {"startEpoch": start_epoch, "prepare": prepare, "placeOn": list(place_on), "vacate": vacate}
+        id_ = call(self._handle.submit, plan.to_json(), json.dumps(options))
         _log.info(
             "query %s: migration %s submitted, %d -> %d partitions, %d bins in %d steps",
             self._query.id,
@@ -192,10 +201,84 @@ class Controller:
         return Migration(self, id_, plan)
 
     def rescale(
-        self, partitions: int, strategy: Strategy | None = None, prepare: bool = True
+        self,
+        partitions: int,
+        strategy: Strategy | None = None,
+        prepare: bool = True,
+        place_on: Sequence[str] = (),
     ) -> Migration:
-        """Plans and submits: the query goes to `partitions` state partitions. See `plan` and `submit`."""
-        return self.submit(self.plan(partitions, strategy=strategy), prepare=prepare)
+        """Plans and submits: the query goes to `partitions` state partitions. See `plan` and `submit`.
+
+        Parameters
+        ----------
+        partitions : int
+            Number of state partitions, 1 to bins.
+        strategy : Strategy, optional
+            How to cut the moves into steps.
+        prepare : bool
+            Whether bins are copied before their step takes effect.
+        place_on : sequence of str, optional
+            Ids of the executors on which new partitions are to be placed, those with the fewest
+            partitions first; by default all. Placement is a preference of Spark's scheduler.
+
+        Raises
+        ------
+        PlanError
+            If `partitions` is impossible, or `place_on` names an executor that is not alive.
+        """
+        if place_on:
+            self._require_live(self._placement(), place_on)
+        return self._submit(self.plan(partitions, strategy=strategy), None, prepare, place_on)
+
+    def rebalance(self, strategy: Strategy | None = None, prepare: bool = True) -> Migration:
+        """Spreads the state evenly over all live executors.
+
+        Executors that run no partition yet, since they have joined lately, get as many new partitions
+        as the others have on average; then all partitions get equally many bins.
+        """
+        placement = self._placement()
+        used = {e for executors in placement.partitions for e in executors} & set(placement.executors)
+        partitions = len(placement.partitions)
+        idle = [e for e in placement.executors if e not in used]
+        if used and idle:
+            partitions += len(idle) * max(1, round(partitions / len(used)))
+        partitions = min(partitions, self.routing().bins)
+        return self._submit(self.plan(partitions, strategy=strategy), None, prepare, idle)
+
+    def drain(self, executor_id: str, strategy: Strategy | None = None, prepare: bool = True) -> Migration:
+        """Empties an executor before it is removed.
+
+        The bins of its partitions go to the partitions of other executors; when they are there, the
+        partitions, which by then hold nothing, are run elsewhere. They get bins again with the next
+        `rebalance`.
+
+        Raises
+        ------
+        PlanError
+            If the executor is not alive, or no partition is on another one.
+        """
+        placement = self._placement()
+        self._require_live(placement, [executor_id])
+        leaving = [p for p, executors in enumerate(placement.partitions) if executor_id in executors]
+        if len(leaving) == len(placement.partitions):
+            raise PlanError(
+                f"all {len(leaving)} partitions are on executor {executor_id}; rescale to more partitions "
+                "first, with place_on= naming another executor"
+            )
+        source = self.routing()
+        cut = strategy if strategy is not None else _default_strategy(source)
+        return self._submit(cut.plan(source, source.without(leaving)), None, prepare, vacate=executor_id)
+
+    def _placement(self) -> _Placement:
+        data = json.loads(call(self._handle.placement))
+        return _Placement(tuple(data["executors"]), tuple(tuple(p) for p in data["partitions"]))
+
+    @staticmethod
+    def _require_live(placement: _Placement, executors: Sequence[str]) -> None:
+        for executor in executors:
+            if executor not in placement.executors:
+                alive = ", ".join(placement.executors)
+                raise PlanError(f"executor {executor!r} is not alive; alive are: {alive}")
 
     def history(self) -> pa.Table:
         """A row for each step that took effect, oldest first, as far back as the routing log goes.
@@ -220,6 +303,18 @@ class Controller:
                     }
                 )
         return pa.Table.from_pylist(rows, schema=_HISTORY)
+
+
+@dataclass(frozen=True, slots=True)
+class _Placement:
+    """The live executors, and for each partition those that its operators are on."""
+
+    executors: tuple[str, ...]
+    partitions: tuple[tuple[str, ...], ...]
+
+
+def _default_strategy(source: RoutingTable) -> Strategy:
+    return Batched(max(1, source.bins // _DEFAULT_STEPS))
 
 
 def _find(name_or_id: str, spark: SparkSession | None) -> StreamingQuery:

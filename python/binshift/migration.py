@@ -241,15 +241,14 @@ def _state(data: dict[str, Any]) -> MigrationState:
 
 def _message(state: MigrationState, done: int, total: int, next_epoch: int | None, awaited: int | None) -> str:
     steps = f"{done} of {total} steps done"
-    if state is MigrationState.PREPARING:
-        return f"preparing: {steps}; {awaited} copies of bins are awaited before the next step"
-    if state is MigrationState.FINISHED:
-        return f"finished: {steps}"
-    if state is MigrationState.CANCELLED:
-        return f"cancelled: {steps}"
-    if state is MigrationState.STOPPED:
-        return f"stopped: {steps}; the query has ended, and the migration carries on when it is started again"
     then = "after the next epoch" if next_epoch is None else f"at epoch {next_epoch}"
-    if state is MigrationState.WAITING:
-        return f"waiting: {steps}; the next step takes effect {then}, and the query has no data for an epoch"
-    return f"running: {steps}; the next step takes effect {then}"
+    after = f"{awaited} copies of bins are awaited" if awaited else f"the next step takes effect {then}"
+    return {
+        MigrationState.FINISHED: f"finished: {steps}",
+        MigrationState.CANCELLED: f"cancelled: {steps}",
+        MigrationState.STOPPED: f"stopped: {steps}; the query has ended, and the migration carries on when "
+        "it is started again",
+        MigrationState.PREPARING: f"preparing: {steps}; {after}",
+        MigrationState.WAITING: f"waiting: {steps}; {after}, and the query has no data for an epoch",
+        MigrationState.RUNNING: f"running: {steps}; {after}",
+    }[state]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from binshift.errors import PlanError
@@ -131,9 +132,26 @@ class RoutingTable:
             If `partitions` is not a whole number from 1 to the number of bins.
         """
         require_partitions(partitions, self.bins)
-        sizes = self.sizes()[:partitions] + (0,) * (partitions - self.partitions)
-        quota, larger = divmod(self.bins, partitions)
-        by_size = sorted(range(partitions), key=lambda p: (-sizes[p], p))
+        return self._levelled(partitions, range(partitions))
+
+    def without(self, partitions: Collection[int]) -> RoutingTable:
+        """The table in which `partitions` own no bins and the others own equally many; few moves.
+
+        Raises
+        ------
+        PlanError
+            If no other partition is left.
+        """
+        others = [p for p in range(self.partitions) if p not in partitions]
+        if not others:
+            raise PlanError(f"all {self.partitions} partitions would be left without bins; add others first")
+        return self._levelled(self.partitions, others)
+
+    def _levelled(self, partitions: int, owners: Sequence[int]) -> RoutingTable:
+        """Bins are spread evenly over `owners`; the other partitions own none."""
+        sizes = self.sizes() + (0,) * (partitions - self.partitions)
+        quota, larger = divmod(self.bins, len(owners))
+        by_size = sorted(owners, key=lambda p: (-sizes[p], p))
         room = {p: quota + (rank < larger) for rank, p in enumerate(by_size)}
         assignment = [-1] * self.bins
         for bin_, owner in enumerate(self.assignment):

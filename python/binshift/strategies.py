@@ -14,7 +14,7 @@ from binshift.errors import PlanError
 from binshift.plan import MigrationPlan, Step
 from binshift.routing import Move, RoutingTable
 
-__all__ = ["AllAtOnce", "Batched", "Fluid", "Strategy"]
+__all__ = ["AllAtOnce", "Batched", "Fluid", "OnDemand", "Strategy"]
 
 
 class Strategy(Protocol):
@@ -57,6 +57,27 @@ class Fluid:
     def plan(self, source: RoutingTable, target: RoutingTable) -> MigrationPlan:
         """See `Strategy.plan`."""
         return _cut(source, target, 1, "fluid", self.gap)
+
+
+@dataclass(frozen=True, slots=True)
+class OnDemand:
+    """Everything at once, and each bin fetched when it is first touched: Meces (ATC 2022), section 4.
+
+    The new owners take over at one epoch. A record whose bin has not come yet waits for that bin alone;
+    the old owners send the bins that were touched most first, and what nobody touches follows over the
+    next epochs. Nothing is copied before, whatever `prepare` says.
+
+    Parameters
+    ----------
+    gap : int
+        Without effect, since there is one step; accepted as all strategies do.
+    """
+
+    gap: int = 0
+
+    def plan(self, source: RoutingTable, target: RoutingTable) -> MigrationPlan:
+        """See `Strategy.plan`."""
+        return _cut(source, target, max(1, source.bins), "on-demand", self.gap)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 import binshift
-from harness import StreamRun, session
+from harness import Fault, StreamRun, session
 
 
 def main() -> None:
@@ -32,6 +32,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--rescale", action="append", default=[], metavar="EPOCH:PARTITIONS:BINS_PER_STEP")
     parser.add_argument("--fault", choices=["fail-task", "kill-executor"])
+    parser.add_argument("--prepare", action="store_true")
+    parser.add_argument("--shipping-fault", metavar="POINT.ACTION")
     parser.add_argument("--operator", choices=["aggregate", "transform"], default="aggregate")
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
     args = parser.parse_args()
@@ -47,7 +49,7 @@ def main() -> None:
         if epoch >= len(list(run.input.glob("*.json"))):
             run.run(epoch)
         if epoch in wanted:
-            submit_once(run, args.root / f"submitted-{epoch}", *wanted[epoch])
+            submit_once(run, args, epoch, *wanted[epoch])
             arm(run, args.root, args.fault)
         partitions_seen.append(run.attach().routing().partitions)
     while (migration := run.attach().migration) is not None:
@@ -55,7 +57,12 @@ def main() -> None:
         run.query.processAllAvailable()
         migration.status  # noqa: B018 - notices that it is over
     variable = {"stateVarName": "counts"} if args.operator == "transform" else {}
+    metrics = [op.customMetrics for p in run.query.recentProgress for op in p.stateOperators]
     report = {
+        "paths": {
+            name: sum(m.get(f"binshiftBins{name}", 0) for m in metrics)
+            for name in ("Prepared", "Shipped", "FromCheckpoint")
+        },
         "state": [[*key, *value] for key, value in run.state(**variable)],
         "partitions": run.attach().routing().partitions,
         "partitions_seen": partitions_seen,
@@ -82,11 +89,16 @@ class Outputs(dict[int, Any]):
         os.replace(temporary, self.folder / f"{epoch}.json")
 
 
-def submit_once(run: StreamRun, marker: Path, partitions: int, bins_per_step: int) -> None:
+def submit_once(
+    run: StreamRun, args: argparse.Namespace, epoch: int, partitions: int, bins_per_step: int
+) -> None:
     controller = run.attach()
+    marker = args.root / f"submitted-{epoch}"
     if marker.exists() or controller.migration is not None or controller.history().num_rows > 0:
         return
-    controller.rescale(partitions, binshift.Batched(bins_per_step), prepare=False)
+    if args.shipping_fault is not None:
+        Fault(*args.shipping_fault.rsplit(".", 1)).file.touch()
+    controller.rescale(partitions, binshift.Batched(bins_per_step), prepare=args.prepare)
     marker.touch()
 
 

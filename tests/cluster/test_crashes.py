@@ -27,11 +27,17 @@ INSTANTS = [
 TRANSFORM = ["--operator=transform", "--conf=spark.sql.streaming.stateStore.checkpointFormatVersion=2"]
 
 
+#: With copies: partitions are opened at epoch 3, and bins are ordered while that is planned.
+PREPARE = ["--prepare", "--conf=spark.sql.streaming.stateStore.binshift.ship.timeout=2s"]
+PREPARE_INSTANTS = ["after:/binshift/shipping.json", "after:/binshift/routing/3", "before:/commits/4"]
+
+
 @pytest.mark.parametrize(
     ("instant", "extra"),
     [(instant, []) for instant in INSTANTS]
+    + [(instant, PREPARE) for instant in PREPARE_INSTANTS]
     + [(instant, TRANSFORM) for instant in ("before:/offsets/3", "after:/offsets/3", "before:/commits/3")],
-    ids=lambda value: value if isinstance(value, str) else "transform" * bool(value),
+    ids=lambda value: value if isinstance(value, str) else "-".join(v.strip("-") for v in value[:1]),
 )
 def test_a_driver_that_dies_goes_on_exactly_once(drive, check, jvm_jar, instant, extra):
     arguments = [

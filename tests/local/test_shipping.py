@@ -1,18 +1,25 @@
 """Bins are copied to their new owners before a step takes effect; the copies equal what was committed."""
 
+import os
+from pathlib import Path
+
 import pytest
-from harness import STOCK, StreamRun, assert_same_results
+
+from binshift import AllAtOnce, Batched, Fluid, MigrationState, OnDemand
+from harness import STOCK, Fault, StreamRun, assert_same_results, until
 from local.queries import QUERIES
 
-from binshift import AllAtOnce, Batched, Fluid, MigrationState
-
 MAX_EPOCHS = 60
+SHIP = "spark.sql.streaming.stateStore.binshift.ship."
+CHECKSUMS = "spark.sql.streaming.stateStore.rowChecksum.enabled"
+IDS = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+JOIN = "spark.sql.streaming.join.stateFormatVersion"
 
 
-def shift(controller, by=1):
+def shifted(controller):
     """A table in which each partition's bins go to the next one."""
     table = controller.routing()
-    return [(owner + by) % table.partitions for owner in table.assignment]
+    return [(owner + 1) % table.partitions for owner in table.assignment]
 
 
 def finish(run, migration, epoch):
@@ -24,24 +31,283 @@ def finish(run, migration, epoch):
     return epoch
 
 
-def oracle_of(run, query, epochs, tmp_path, **conf):
+def shift(run, epoch, strategy=None, prepare=True):
+    controller = run.attach()
+    plan = controller.plan(assignment=shifted(controller), strategy=strategy or AllAtOnce())
+    migration = controller.submit(plan, prepare=prepare)
+    return finish(run, migration, epoch), migration.wait(0)
+
+
+def assert_never_migrated(run, query, epochs, tmp_path, **conf):
+    """What came out and what is kept equal those of the stock provider on the same input."""
     oracle = StreamRun(
         run.spark, tmp_path / "oracle", query.build, mode=query.mode, provider=STOCK, conf=conf
     ).start()
     oracle.run(*range(epochs))
     oracle.stop()
-    return oracle
+    assert_same_results(run, oracle, query.state)
 
 
-@pytest.mark.parametrize("strategy", [AllAtOnce(), Batched(8), Fluid()], ids=lambda s: type(s).__name__)
-def test_a_prepared_rescale_moves_every_bin_by_its_copy(stream, tmp_path, strategy):
+@pytest.fixture
+def counting(stream):
+    """A query without a watermark, so that an input file is one epoch."""
+    query = QUERIES["count"]
+    run = stream(query.build, mode=query.mode, conf={SHIP + "maxEpochsToWait": "2"}).start()
+    run.run(0, 1)
+    return query, run
+
+
+@pytest.fixture
+def tumbling(stream):
     query = QUERIES["tumbling-append"]
     run = stream(query.build, mode=query.mode).start()
     run.run(0, 1)
-    migration = run.attach().rescale(4, strategy)
+    return query, run
+
+
+@pytest.mark.parametrize("strategy", [AllAtOnce(), Batched(8), Fluid()], ids=lambda s: type(s).__name__)
+def test_a_prepared_rescale_moves_every_bin_by_its_copy(tumbling, tmp_path, strategy):
+    query, run = tumbling
+    migration = run.attach().rescale(3, strategy)
     epoch = finish(run, migration, 2)
     report = migration.wait(0)
     assert report.bins_prepared == report.bins_moved == len(migration.plan.moves)
     assert report.bins_shipped == report.bins_from_checkpoint == 0
     run.run(epoch)
-    assert_same_results(run, oracle_of(run, query, epoch + 1, tmp_path), query.state)
+    assert_never_migrated(run, query, epoch + 1, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "conf"),
+    [
+        ("session-fixed", {}),
+        ("dedup-watermark", {CHECKSUMS: "true"}),
+        ("join-full", {}),
+        ("join-full", {JOIN: "4", IDS: "2", CHECKSUMS: "true"}),
+        ("join-semi", {JOIN: "3"}),
+        ("jvm-with-state", {IDS: "2"}),
+        ("tws-jvm", {IDS: "2"}),
+        ("tws-rows", {}),
+    ],
+    ids=str,
+)
+def test_copies_follow_every_operator_while_it_goes_on(stream, tmp_path, name, conf):
+    query = QUERIES[name]
+    run = stream(query.build, mode=query.mode, conf=conf).start()
+    run.run(0, 1)
+    migration = run.attach().rescale(4, AllAtOnce())
+    epoch = finish(run, migration, 2)
+    assert migration.wait(0).bins_from_checkpoint == 0
+    epoch, report = shift(run, epoch, Batched(40))
+    assert report.bins_prepared > 0
+    assert report.bins_from_checkpoint == report.bins_shipped == 0
+    epoch = finish(run, run.attach().rescale(3, AllAtOnce()), epoch)
+    run.run(epoch)
+    # All partitions from their files, with the switches replayed.
+    run.stop()
+    run.start()
+    run.run(epoch + 1)
+    assert_never_migrated(run, query, epoch + 2, tmp_path, **conf)
+
+
+def test_without_preparation_the_old_owners_executor_sends_the_bins(tumbling, tmp_path):
+    query, run = tumbling
+    epoch, report = shift(run, 2, prepare=False)
+    assert report.bins_shipped == report.bins_moved == 64
+    run.run(epoch)
+    assert_never_migrated(run, query, epoch + 1, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["count", "session-fixed", "dedup-within-watermark", "join-full", "tws-jvm"])
+def test_bins_that_come_on_demand_are_there_when_they_are_touched(stream, tmp_path, name):
+    query = QUERIES[name]
+    run = stream(query.build, mode=query.mode).start()
+    run.run(0, 1)
+    epoch = finish(run, run.attach().rescale(4, OnDemand()), 2)
+    epoch, report = shift(run, epoch, OnDemand())
+    assert report.bins_shipped > 0
+    assert report.bins_from_checkpoint == report.bins_prepared == 0
+    epoch = finish(run, run.attach().rescale(3, OnDemand()), epoch)
+    run.stop()
+    run.start()
+    run.run(epoch)
+    assert_never_migrated(run, query, epoch + 1, tmp_path)
+
+
+def test_an_epoch_on_demand_takes_only_the_bins_that_it_touches(stream, tmp_path):
+    query = QUERIES["count"]
+    run = stream(query.build, mode=query.mode).start()
+    run.run(0, 1)
+    controller = run.attach()
+    migration = controller.submit(controller.plan(assignment=shifted(controller), strategy=OnDemand()))
+    run.run(2)
+    with Fault("fetch.chunk", "block"):
+        run.feed([])
+        run.query.processAllAvailable()
+        at_switch = run.progress(3).stateOperators[0].customMetrics
+        assert at_switch["binshiftBinsAwaited"] == 64
+        assert not migration.status.is_over
+    epoch = finish(run, migration, 3)
+    # The epoch without rows is one of the oracle's, too.
+    assert run.outputs.pop(3) == []
+    run.outputs = {e - (e > 3): rows for e, rows in run.outputs.items()}
+    assert_never_migrated(run, query, epoch, tmp_path)
+
+
+def test_bins_that_never_come_on_demand_are_read_from_the_checkpoint(stream, tmp_path):
+    query = QUERIES["count"]
+    run = stream(query.build, mode=query.mode, conf={SHIP + "timeout": "1s"}).start()
+    run.run(0, 1)
+    with Fault("export.start", "throw", always=True):
+        epoch, report = shift(run, 2, OnDemand())
+    assert report.bins_from_checkpoint > 0
+    run.stop()
+    run.start()
+    run.run(epoch)
+    assert_never_migrated(run, query, epoch + 1, tmp_path)
+
+
+@pytest.mark.parametrize("action", ["damage", "cut"])
+def test_a_damaged_shipment_is_read_from_the_checkpoint(tumbling, tmp_path, action):
+    query, run = tumbling
+    with Fault("export.chunk", action) as fault:
+        epoch, report = shift(run, 2)
+        assert fault.happened
+    assert report.bins_prepared == 64
+    run.run(epoch)
+    assert_never_migrated(run, query, epoch + 1, tmp_path)
+
+
+@pytest.mark.parametrize("point", ["export.start", "export.chunk"])
+def test_a_shipment_that_never_comes_is_read_from_the_checkpoint(stream, tmp_path, point):
+    query = QUERIES["tumbling-append"]
+    run = stream(query.build, mode=query.mode, conf={SHIP + "timeout": "1s"}).start()
+    run.run(0, 1)
+    with Fault(point, "throw", always=True):
+        epoch, report = shift(run, 2)
+    assert report.bins_prepared == 64
+    epoch, report = shift(run, epoch)
+    assert report.bins_prepared == 64
+    assert_never_migrated(run, query, epoch, tmp_path)
+
+
+def test_bins_that_find_no_room_are_read_from_the_checkpoint_at_the_switch(tumbling, tmp_path):
+    query, run = tumbling
+    with Fault("stage.file", "throw", always=True):
+        epoch, report = shift(run, 2)
+    assert report.bins_from_checkpoint == 64
+    run.run(epoch)
+    assert_never_migrated(run, query, epoch + 1, tmp_path)
+
+
+@pytest.mark.parametrize("point", ["switch.ingest", "switch.done"])
+def test_a_task_that_fails_in_the_middle_of_a_switch_is_retried(tumbling, tmp_path, point):
+    query, run = tumbling
+    with Fault(point, "throw") as fault:
+        epoch, report = shift(run, 2)
+        assert fault.happened
+    assert report.bins_prepared > 0
+    assert report.bins_prepared + report.bins_from_checkpoint == 64
+    run.run(epoch)
+    assert_never_migrated(run, query, epoch + 1, tmp_path)
+
+
+def test_a_step_that_waited_long_enough_takes_effect_without_copies(counting, tmp_path):
+    query, run = counting
+    controller = run.attach()
+    migration = controller.submit(controller.plan(assignment=shifted(controller), strategy=AllAtOnce()))
+    with Fault("export.start", "block"):
+        run.run(2, 3, 4)
+        assert migration.status.state is MigrationState.WAITING
+        assert "64 copies of bins are awaited" in migration.status.message
+        run.run(5)
+        assert migration.status.next_epoch == 6
+    epoch = finish(run, migration, 6)
+    assert migration.wait(0).bins_shipped == 64
+    assert_never_migrated(run, query, epoch, tmp_path)
+
+
+def test_nothing_that_was_staged_is_left_behind(tumbling, spark):
+    _, run = tumbling
+    epoch, _ = shift(run, 2, Batched(16))
+    run.run(epoch)
+    assert not (run.checkpoint / "binshift/shipping.json").exists()
+    blocks = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestBlocks
+    assert until(lambda: blocks.shipments() == 0)
+    assert until(lambda: blocks.stagedBytes() == 0)
+    scratch = Path(os.environ["BINSHIFT_TESTS_TMP"])
+    assert until(lambda: not [*scratch.rglob("binshift-staged-*"), *scratch.rglob("binshift-export-*")])
+
+
+def test_a_restart_while_bins_are_copied_copies_them_again(tumbling, tmp_path):
+    query, run = tumbling
+    with Fault("stage.file", "block"):
+        migration = run.attach().rescale(4, AllAtOnce())
+        run.run(2, 3, 4)
+        assert not migration.status.is_over
+        run.stop()
+    run.start()
+    migration = run.attach().migration
+    epoch = finish(run, migration, 5)
+    assert migration.wait(0).bins_prepared == 32
+    run.run(epoch)
+    assert_never_migrated(run, query, epoch + 1, tmp_path)
+
+
+def test_a_migration_that_is_cancelled_while_bins_are_copied_moves_none(tumbling, tmp_path):
+    query, run = tumbling
+    controller = run.attach()
+    before = controller.routing().assignment
+    with Fault("stage.file", "block"):
+        migration = controller.submit(controller.plan(assignment=shifted(controller), strategy=AllAtOnce()))
+        run.run(2, 3)
+        migration.cancel()
+        run.run(4)
+    assert migration.status.state is MigrationState.CANCELLED
+    run.run(5)
+    assert controller.routing().assignment == before
+    assert not (run.checkpoint / "binshift/shipping.json").exists()
+    # The next migration is not disturbed by what was ordered before.
+    epoch, report = shift(run, 6)
+    assert report.bins_prepared == 64
+    assert_never_migrated(run, query, epoch, tmp_path)
+
+
+def test_bins_that_move_on_before_any_snapshot_are_recovered_along_the_chain(stream, tmp_path):
+    query = QUERIES["tumbling-append"]
+    conf = {"spark.sql.streaming.stateStore.minDeltasForSnapshot": "1000"}
+    run = stream(query.build, mode=query.mode, conf=conf).start()
+    run.run(0, 1)
+    epoch = finish(run, run.attach().rescale(3, AllAtOnce()), 2)
+    for _ in range(3):
+        epoch, report = shift(run, epoch)
+        assert report.bins_prepared == 64
+    run.stop()
+    # No snapshot is left, but for the first one of the partition that was opened empty.
+    for partition in (run.checkpoint / "state/0").glob("[0-9]*"):
+        snapshots = sorted(partition.glob("*.zip"), key=lambda f: int(f.stem))
+        for snapshot in snapshots[1:] if partition.name == "2" else snapshots:
+            snapshot.unlink()
+    run.start()
+    run.run(epoch)
+    assert_never_migrated(run, query, epoch + 1, tmp_path)
+
+
+def test_what_was_lent_is_kept_until_its_adopters_have_snapshots(stream, tmp_path, spark):
+    query = QUERIES["tumbling-append"]
+    conf = {
+        "spark.sql.streaming.stateStore.minDeltasForSnapshot": "3",
+        "spark.sql.streaming.minBatchesToRetain": "2",
+        "spark.sql.streaming.stateStore.maintenanceInterval": "100ms",
+        "spark.sql.streaming.stateStore.maintenanceProcessingTimeout": "30s",
+    }
+    run = stream(query.build, mode=query.mode, conf=conf).start()
+    run.run(0, 1)
+    epoch, _ = shift(run, 2)
+    for _ in range(8):
+        run.run(epoch)
+        epoch += 1
+    run.stop()
+    run.start()
+    run.run(epoch)
+    assert_never_migrated(run, query, epoch + 1, tmp_path)

@@ -90,10 +90,17 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
   /** The table in force, or null while the query has not planned its first epoch. */
   def routing(): String = router.snapshot().current.map(e => json(entryJson(e))).orNull
 
-  /** Submits a plan; `startEpoch` < 0 means as soon as possible. Returns the migration's id. */
-  def submit(plan: String, startEpoch: Long, isPrepared: Boolean): String = {
+  /** Submits a plan with the options of [[MigrationOptions]]. Returns the migration's id. */
+  def submit(plan: String, options: String): String = {
     requireActive()
-    router.submit(plan, Option(startEpoch).filter(_ >= 0), isPrepared).id
+    router.submit(plan, options).id
+  }
+
+  /** The live executors, and those on which each partition is. */
+  def placement(): String = {
+    requireActive()
+    val p = router.placement()
+    json(("executors" -> p.executors) ~ ("partitions" -> p.partitions))
   }
 
   def cancel(id: String): Unit = {
@@ -127,12 +134,12 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
   }
 
   /** The steps that took effect, oldest first. */
-  def history(): String = json(router.history().filter(_.step.exists(_.index >= 0)).map(e => entryJson(e)))
+  def history(): String = json(router.history().filter(_.step.exists(!_.isOpening)).map(e => entryJson(e)))
 
   /** Steps are taken one by one, so the one before an uncommitted step is committed. */
   private def stepsCommitted(entries: Seq[RoutingEntry], committed: Long): Int = entries
-    .flatMap(e => e.step.map(s => if (e.epoch <= committed) s.index + 1 else s.index))
-    .maxOption.fold(0)(math.max(_, 0))
+    .flatMap(e => e.step.map(s => if (e.epoch <= committed || s.isOpening) s.index + 1 else s.index))
+    .maxOption.getOrElse(0)
 
   private def entryJson(e: RoutingEntry): JValue =
     ("epoch" -> e.epoch) ~ ("bins" -> e.table.bins) ~ ("partitions" -> e.table.partitions) ~

@@ -44,6 +44,9 @@ private[binshift] final case class MigrationPlan(
 private[binshift] final case class PlanStep(partitions: Int, moves: Seq[Move])
 
 private[binshift] object MigrationPlan {
+  /** The strategy by which bins are fetched when they are first touched. */
+  val OnDemand = "on-demand"
+
   private val FormatVersion = 1
 
   def fromJson(json: JValue): MigrationPlan = {
@@ -74,13 +77,13 @@ private[binshift] object MigrationPlan {
  * Which of its steps have been taken is not stored here: the routing log tells, and is the only truth.
  *
  * @param json       the plan as it was submitted
- * @param startEpoch no step takes effect before this epoch
- * @param isPrepared whether bins are copied before their step takes effect
+ * @param options    how it is carried out
  * @param cancelled  no further step is scheduled
  */
 private[binshift] final case class Migration(
-    id: String, plan: MigrationPlan, json: JValue, startEpoch: Option[Long], isPrepared: Boolean,
-    cancelled: Boolean) {
+    id: String, plan: MigrationPlan, json: JValue, options: MigrationOptions, cancelled: Boolean) {
+
+  def isOnDemand: Boolean = plan.strategy == MigrationPlan.OnDemand
 
   /**
    * The table after step `index` of the plan is taken from `now`; `None` if it does not fit, as when the
@@ -105,13 +108,35 @@ private[binshift] final case class Migration(
   }
 }
 
+/**
+ * @param startEpoch no step takes effect before this epoch
+ * @param isPrepared whether bins are copied before their step takes effect
+ * @param placeOn    executors on which new partitions are placed; none named means all
+ * @param vacate     executor that partitions without bins leave when the last step is taken
+ */
+private[binshift] final case class MigrationOptions(
+    startEpoch: Option[Long], isPrepared: Boolean, placeOn: Seq[String], vacate: Option[String]) {
+
+  def toJson: JValue = ("startEpoch" -> startEpoch) ~ ("prepare" -> isPrepared) ~
+    ("placeOn" -> placeOn) ~ ("vacate" -> vacate)
+}
+
+private[binshift] object MigrationOptions {
+  def fromJson(json: JValue): MigrationOptions = {
+    implicit val formats: Formats = DefaultFormats
+    MigrationOptions((json \ "startEpoch").extractOpt[Long], (json \ "prepare").extract[Boolean],
+      (json \ "placeOn").extract[Seq[String]], (json \ "vacate").extractOpt[String])
+  }
+}
+
 private[binshift] object Migration {
   private val File = "plan.json"
   private val FormatVersion = 1
 
-  def create(id: String, planJson: String, startEpoch: Option[Long], isPrepared: Boolean): Migration = {
+  def create(id: String, planJson: String, optionsJson: String): Migration = {
     val json = parse(planJson)
-    Migration(id, MigrationPlan.fromJson(json), json, startEpoch, isPrepared, cancelled = false)
+    Migration(id, MigrationPlan.fromJson(json), json, MigrationOptions.fromJson(parse(optionsJson)),
+      cancelled = false)
   }
 
   def read(dir: ControlDir): Option[Migration] = dir.read(File).map { json =>
@@ -123,12 +148,12 @@ private[binshift] object Migration {
           "version that wrote the checkpoint, or delete plan.json to abandon the migration")
     }
     Migration((json \ "id").extract[String], MigrationPlan.fromJson(json \ "plan"), json \ "plan",
-      (json \ "startEpoch").extractOpt[Long], (json \ "prepare").extract[Boolean], (json \ "cancelled").extract[Boolean])
+      MigrationOptions.fromJson(json \ "options"), (json \ "cancelled").extract[Boolean])
   }
 
   def write(dir: ControlDir, m: Migration): Unit = dir.write(File,
-    ("format" -> FormatVersion) ~ ("id" -> m.id) ~ ("startEpoch" -> m.startEpoch) ~
-      ("prepare" -> m.isPrepared) ~ ("cancelled" -> m.cancelled) ~ ("plan" -> m.json))
+    ("format" -> FormatVersion) ~ ("id" -> m.id) ~ ("options" -> m.options.toJson) ~
+      ("cancelled" -> m.cancelled) ~ ("plan" -> m.json))
 
   def delete(dir: ControlDir): Unit = dir.delete(File)
 }

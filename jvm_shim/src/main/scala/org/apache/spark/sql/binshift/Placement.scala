@@ -24,23 +24,44 @@ private[binshift] object Placement {
   def retire(session: SparkSession, op: StateStoreWriter, partitions: Range): Unit =
     partitions.foreach(report(session, op, _, Nowhere, Nowhere))
 
-  /** Spreads new partitions over the live executors, those with the fewest partitions first. */
-  def place(session: SparkSession, op: StateStoreWriter, partitions: Range): Unit = {
-    val executors = liveExecutors(session)
+  /**
+   * Spreads new partitions over the live executors, those with the fewest partitions first.
+   *
+   * @param only ids of the executors to be considered, if any is named and alive
+   */
+  def place(session: SparkSession, op: StateStoreWriter, partitions: Range, only: Seq[String]): Unit = {
+    val live = liveExecutors(session)
+    val named = live.filter(e => only.contains(e.executorId))
+    spread(session, op, partitions, if (named.isEmpty) live else named, 0 until partitions.start)
+  }
+
+  /** Has those of `partitions` that are on `executor` run elsewhere from the next epoch on. */
+  def vacate(session: SparkSession, op: StateStoreWriter, partitions: Seq[Int], executor: String): Unit =
+    spread(session, op, partitions.filter(executorOf(session, op, _).contains(executor)),
+      liveExecutors(session).filter(_.executorId != executor), 0 until op.getStateInfo.numPartitions)
+
+  /** The live executors, and the one that each partition of `operators` is on, if that is known. */
+  def snapshot(session: SparkSession, operators: Seq[StateStoreWriter], partitions: Int): PlacementSnapshot =
+    PlacementSnapshot(liveExecutors(session).map(_.executorId),
+      (0 until partitions).map(p => operators.flatMap(executorOf(session, _, p)).distinct))
+
+  private def spread(
+      session: SparkSession, op: StateStoreWriter, partitions: Seq[Int], executors: Seq[BlockManagerId],
+      others: Seq[Int]): Unit =
     if (executors.nonEmpty && partitions.nonEmpty) {
-      val coordinator = session.streams.stateStoreCoordinator
-      val located = (0 until partitions.start)
-        .flatMap(p => coordinator.getLocation(ids(op, p).head)).map(TaskLocation(_))
-        .collect { case l: ExecutorCacheTaskLocation => l.executorId }
       val load = scala.collection.mutable.Map(executors.map(e => e.executorId -> 0): _*)
-      located.foreach(e => load.updateWith(e)(_.map(_ + 1)))
+      others.flatMap(executorOf(session, op, _)).foreach(e => load.updateWith(e)(_.map(_ + 1)))
       partitions.foreach { p =>
         val target = executors.minBy(e => load(e.executorId))
         load(target.executorId) += 1
         report(session, op, p, target.host, target.executorId)
       }
     }
-  }
+
+  private def executorOf(session: SparkSession, op: StateStoreWriter, partition: Int): Option[String] =
+    session.streams.stateStoreCoordinator.getLocation(ids(op, partition).head).map(TaskLocation(_)).collect {
+      case l: ExecutorCacheTaskLocation => l.executorId
+    }
 
   private def liveExecutors(session: SparkSession): Seq[BlockManagerId] = {
     val context = session.sparkContext
@@ -65,3 +86,9 @@ private[binshift] object Placement {
 
   private val Nowhere = "binshift-retired"
 }
+
+/**
+ * @param executors  ids of the live executors
+ * @param partitions for each partition, the executors that its operators are on
+ */
+private[binshift] final case class PlacementSnapshot(executors: Seq[String], partitions: Seq[Seq[String]])

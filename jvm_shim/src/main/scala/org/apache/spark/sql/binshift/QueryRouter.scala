@@ -29,6 +29,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     ControlDir.of(new Path(query.resolvedCheckpointRoot), session.sessionState.newHadoopConf())
   private val routingLog = new RoutingLog(dir)
   private val desk = new ShippingDesk(query, dir)
+  private val retired = new RetiredPartitions(
+    new Path(query.resolvedCheckpointRoot, "state").toString, session.sessionState.newHadoopConf())
 
   private var layout: Option[Layout] = None
   /** The epoch planned last in this run. */
@@ -40,10 +42,14 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private var migration: Option[Migration] = None
   /** How the latest migrations of this run ended, for clients that still ask for them. */
   private var outcomes: Seq[MigrationOutcome] = Nil
+  /** The operators of the epoch planned last. */
+  private var operators = Seq.empty[StateStoreWriter]
+  /** The executor that partitions without bins leave at the next epoch. */
+  private var vacating: Option[String] = None
   /** Epochs that the next step has been waiting for its copies. */
   private var waited = 0
   /** What the jobs of the epoch planned last carry of shipping. */
-  private var shippingHint: Option[String] = None
+  private var shippingHint = ""
   /** The epochs of the routing log, ascending; read once and then kept up with what is written here. */
   private var epochs: Seq[Long] = Nil
 
@@ -64,9 +70,10 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
    *
    * Called on the stream's thread for each batch, before any of its tasks runs.
    *
-   * @param operators operators of the plan; all carry the same epoch and number of partitions
+   * @param planOperators operators of the plan; all carry the same epoch and number of partitions
    */
-  def enter(streamSession: SparkSession, operators: Seq[StateStoreWriter]): Epoch = synchronized {
+  def enter(streamSession: SparkSession, planOperators: Seq[StateStoreWriter]): Epoch = synchronized {
+    operators = planOperators
     val info = operators.head.getStateInfo
     val epoch = info.storeVersion
     val n = info.numPartitions
@@ -78,10 +85,13 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       if (planned.isEmpty || entry.epoch == epoch) {
         changePartitions(n, previous, streamSession, known, operators)
       }
+      if (entry.epoch == epoch && epoch > 0 && info.stateStoreCkptIds.isDefined) CheckpointIds.keep(dir, epoch)
       current = Some(entry)
       scheduled = None
       planned = Some(epoch)
       prepare(epoch + 1)
+      if (scheduled.isEmpty) retired.claim(n)
+      if (epoch % EpochsBetweenCleaning == 0) cleanUp(epoch)
     }
     val entry = current.get
     val before = if (entry.epoch == epoch) epochs.filter(_ < epoch).lastOption else None
@@ -89,7 +99,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   }
 
   /** Accepts a plan, or throws before anything has changed. */
-  def submit(planJson: String, startEpoch: Option[Long], isPrepared: Boolean): Migration = synchronized {
+  def submit(planJson: String, optionsJson: String): Migration = synchronized {
     val facts = layout.getOrElse(throw notPlannedYet())
     val now = current.getOrElse(throw notPlannedYet())
     finishIfDone()
@@ -98,7 +108,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
         s"migration ${m.id} is under way (${stepsTaken(m)} of ${m.plan.steps.size} steps taken); wait " +
           "for it or cancel it before you submit another plan")
     }
-    val m = Migration.create(UUID.randomUUID().toString, planJson, startEpoch, isPrepared)
+    val m = Migration.create(UUID.randomUUID().toString, planJson, optionsJson)
     if (m.plan.source != now.table) {
       throw BinshiftException.plan(
         s"the plan starts from a table with ${m.plan.source.partitions} partitions and " +
@@ -109,7 +119,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       case e: IllegalArgumentException => throw BinshiftException.plan(
         s"the plan does not fit: ${e.getMessage.stripPrefix("requirement failed: ")}; plan again")
     }
-    startEpoch.foreach { e =>
+    m.options.startEpoch.foreach { e =>
       val earliest = planned.getOrElse(now.epoch) + 1
       if (e < earliest) {
         throw BinshiftException.plan(
@@ -149,13 +159,22 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   def isOver(m: Migration): Boolean = synchronized {
     val inFlight = (scheduled.toSeq ++ current)
       .filter(_.step.exists(_.migration == m.id)).map(_.epoch).maxOption
-    (m.cancelled || stepsTaken(m) == m.plan.steps.size) &&
+    (m.cancelled || stepsTaken(m) == m.plan.steps.size) && !desk.isFetching &&
       inFlight.forall(_ <= SparkInternals.committedEpoch(query))
   }
 
   /** Bins that the next step waits for, if it waits for copies. */
   def binsAwaited(m: Migration): Option[Long] = synchronized {
-    Option.when(scheduled.isEmpty)(stepsTaken(m)).filter(desk.covers).flatMap(desk.awaited).filter(_ > 0)
+    Option.when(scheduled.isEmpty)(stepsTaken(m)).filter(desk.covers(m.id, _)).flatMap(desk.awaited).filter(_ > 0)
+  }
+
+  /** Called when the query has ended. */
+  def close(): Unit = synchronized(desk.close())
+
+  /** Where the partitions of the binned operators are. */
+  def placement(): PlacementSnapshot = synchronized {
+    val binned = operators.filter(op => layout.exists(isBinned(_, op)))
+    Placement.snapshot(session, binned, current.map(_.table.partitions).getOrElse(0))
   }
 
   /** Forgets the migration once it is over. Once the query has ended, plan.json is its next run's. */
@@ -165,6 +184,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
 
   private def forget(m: Migration): Unit = {
     ended(m)
+    vacating = m.options.vacate.filterNot(_ => m.cancelled)
     Migration.delete(dir)
     migration = None
   }
@@ -203,6 +223,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   }
 
   private val MaxOutcomes = 64
+  private val EpochsBetweenCleaning = 20
 
   /** Entries of epochs that never came to be: the log of offsets ends at `epoch`. */
   private def dropEntriesAfter(epoch: Long): Unit = {
@@ -233,51 +254,74 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
    */
   private def prepare(next: Long): Unit = {
     finishIfDone()
-    val taken = migration.map(stepsTaken).getOrElse(0)
-    val switching = current.filter(_.epoch == next - 1).flatMap(_.step).map(_.index).filter(_ >= 0)
-    desk.closeTaken(before = switching.getOrElse(taken), isOver = switching.isEmpty && migration.forall(_.cancelled))
-    migration.filter(m => !m.cancelled && taken < m.plan.steps.size).foreach(advance(_, taken, next))
-    val isDue = scheduled.exists(_.step.exists(_.index >= 0))
-    shippingHint = desk.hint(next - 1, if (isDue) scheduled.flatMap(_.step).get.index else taken, isDue)
+    vacating.foreach(vacate)
+    vacating = None
+    val active = migration.filterNot(_.cancelled)
+    val taken = active.map(stepsTaken).getOrElse(0)
+    desk.closeOthers(active.map(m => (m.id, taken)), stepAt(next - 1))
+    active.filter(m => taken < m.plan.steps.size).foreach(advance(_, taken, next))
+    val due = stepAt(next)
+    shippingHint = desk.hint(next - 1, due.map(_.index).getOrElse(taken), due.isDefined)
+  }
+
+  /** The step that takes effect at `epoch`, the one that is planned or the next. */
+  private def stepAt(epoch: Long): Option[StepRef] =
+    (scheduled.toSeq ++ current).filter(_.epoch == epoch).flatMap(_.step).find(!_.isOpening)
+
+  /** Partitions without bins leave an executor that is to be removed. */
+  private def vacate(executor: String): Unit = current.map(_.table).foreach { table =>
+    val empty = (0 until table.partitions).filterNot(table.assignment.toSet)
+    operators.filter(op => layout.exists(isBinned(_, op))).foreach(Placement.vacate(session, _, empty, executor))
   }
 
   private def advance(m: Migration, index: Int, next: Long): Unit = {
     val now = current.get
     val moves = m.plan.steps(index).moves
-    val earliest = if (index == 0) m.startEpoch.getOrElse(0L) else now.epoch + 1 + m.plan.gap
+    val mayExist = math.max(now.table.partitions, m.plan.steps(index).partitions)
+    val earliest = if (index == 0) m.options.startEpoch.getOrElse(0L) else now.epoch + 1 + m.plan.gap
     m.tableAfter(index, now.table) match {
+      case _ if !retired.claim(mayExist) => // The old state of a partition is being deleted.
       case None =>
         logWarning(s"query ${query.id}: migration ${m.id} is abandoned, since its step ${index + 1} does " +
           "not fit the table in force; the checkpoint was wound back or started anew; plan again")
         forget(m.copy(cancelled = true))
-      case Some(table) if !m.isPrepared || !isShippable =>
+      case _ if desk.isFetching => // Bins of the step before are still on their way.
+      case Some(table) if table.partitions > now.table.partitions && isShippable && (m.options.isPrepared || m.isOnDemand) =>
+        // New partitions are opened first, empty: copies are made for stores that are there.
+        schedule(m, index - 1, next, now.table.copy(partitions = table.partitions), isOpening = true)
+      case Some(table) if !m.options.isPrepared || m.isOnDemand || !isShippable =>
         if (next >= earliest) {
-          desk.order(next, index, IndexedSeq(moves))
+          desk.order(m.id, next, index, IndexedSeq(moves), m.isOnDemand && isShippable)
           schedule(m, index, next, table)
         }
-      case Some(table) if table.partitions > now.table.partitions =>
-        // New partitions are opened first, empty: copies are made for stores that are there.
-        schedule(m, -1, next, now.table.copy(partitions = table.partitions))
-      case Some(_) if !desk.covers(index) =>
+      case Some(_) if !desk.covers(m.id, index) =>
         waited = 0
-        desk.order(next, index, m.copiedTogether(index, now.table.partitions))
-      case Some(table) =>
-        val isReady = desk.awaited(index).contains(0L)
-        if (isReady && next >= earliest) schedule(m, index, next, table)
-        else if (!isReady && waited >= epochsToWait) {
+        desk.order(m.id, next, index, m.copiedTogether(index, now.table.partitions))
+      case Some(table) => desk.awaited(index) match {
+        case Some(0) if next >= earliest => schedule(m, index, next, table)
+        case Some(n) if n > 0 && waited >= epochsToWait =>
           logWarning(s"query ${query.id}: step ${index + 1} of migration ${m.id} has waited $waited epochs for " +
             "its copies; its bins are sent at the switch")
           desk.abandon()
-          desk.order(next, index, IndexedSeq(moves))
+          desk.order(m.id, next, index, IndexedSeq(moves))
           schedule(m, index, next, table)
-        } else if (!isReady) waited += 1
+        case Some(n) if n > 0 => waited += 1
+        case _ =>
+      }
     }
   }
 
-  private def schedule(m: Migration, index: Int, next: Long, table: RoutingTable): Unit = {
-    val moves = if (index < 0) 0 else m.plan.steps(index).moves.size
+  private def cleanUp(epoch: Long): Unit = {
+    val binned = operators.filter(op => layout.exists(isBinned(_, op)))
+    retired.clean(binned.map(op => StatefulOperators.idOf(op) -> op.stateStoreNames).toMap,
+      epoch - session.sessionState.conf.minBatchesToRetain)
+  }
+
+  private def schedule(
+      m: Migration, index: Int, next: Long, table: RoutingTable, isOpening: Boolean = false): Unit = {
+    val moves = if (isOpening) 0 else m.plan.steps(index).moves.size
     val entry = RoutingEntry(next, table,
-      Some(StepRef(m.id, index, m.plan.steps.size, m.plan.strategy, moves)), System.currentTimeMillis())
+      Some(StepRef(m.id, index, m.plan.steps.size, m.plan.strategy, moves, isOpening)), System.currentTimeMillis())
     write(entry)
     SparkInternals.setNextPartitions(query, table.partitions)
     scheduled = Some(entry)
@@ -300,7 +344,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     operators.foreach { op =>
       previous.map(_.table.partitions).filter(_ => isBinned(known, op)).foreach { before =>
         Placement.retire(conf, op, n until before)
-        Placement.place(conf, op, before until n)
+        Placement.place(conf, op, before until n, migration.map(_.options.placeOn).getOrElse(Nil))
       }
       SparkInternals.updateOperatorMetadata(conf, op)
     }
@@ -318,6 +362,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
 
   private def delete(epoch: Long): Unit = {
     routingLog.delete(epoch)
+    CheckpointIds.forget(dir, epoch)
     epochs = epochs.filter(_ != epoch)
   }
 
@@ -331,7 +376,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
 
 /** What `enter` hands to the rule: the facts and the table of the epoch that is being planned. */
 private[binshift] final case class Epoch(
-    layout: Layout, table: RoutingTable, hint: RoutingHint, shippingHint: Option[String])
+    layout: Layout, table: RoutingTable, hint: RoutingHint, shippingHint: String)
 
 private[binshift] final case class RouterSnapshot(
     planned: Option[Long],
@@ -351,4 +396,6 @@ private[binshift] object QueryRouters {
     routers.values.removeIf(r => !r.query.isActive)
     routers.computeIfAbsent(query.runId, _ => new QueryRouter(query))
   }
+
+  def close(runId: UUID): Unit = Option(routers.get(runId)).foreach(_.close())
 }

@@ -41,7 +41,7 @@ private[binshift] final class QueryStarts(session: SparkSession) extends Streami
   }
 
   override def onQueryProgress(event: QueryProgressEvent): Unit = ()
-  override def onQueryTerminated(event: QueryTerminatedEvent): Unit = ()
+  override def onQueryTerminated(event: QueryTerminatedEvent): Unit = QueryRouters.close(event.runId)
 }
 
 /**

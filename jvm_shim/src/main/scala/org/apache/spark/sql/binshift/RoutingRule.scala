@@ -26,7 +26,7 @@ private[binshift] final case class RoutingRule(session: SparkSession) extends Ru
         val epoch = QueryRouters.of(query).enter(session, operators)
         session.conf.set(BinshiftConf.RoutedRun, query.runId.toString)
         session.sparkContext.setLocalProperty(BinshiftConf.RoutingHint, epoch.hint.render)
-        session.sparkContext.setLocalProperty(BinshiftConf.ShippingHint, epoch.shippingHint.orNull)
+        session.sparkContext.setLocalProperty(BinshiftConf.ShippingHint, epoch.shippingHint)
         val binned =
           epoch.layout.operators.collect { case (id, o) if o.storage == Storage.Binned => id }.toSet
         val routed = new ExchangeRouting(epoch.table, binned).apply(plan)

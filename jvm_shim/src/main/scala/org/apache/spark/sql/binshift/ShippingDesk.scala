@@ -22,21 +22,28 @@ private[binshift] final class ShippingDesk(query: MicroBatchExecution, dir: Cont
   private var open = Seq.empty[OpenOrder]
   private var announced: Option[Announcement] = None
 
-  /** Whether the moves of step `step` are ordered. */
-  def covers(step: Int): Boolean = open.exists(_.order.covers(step))
+  /** Whether the moves of a step are ordered. */
+  def covers(migration: String, step: Int): Boolean = open.exists(_.covers(migration, step))
 
   /** Has bins copied as of version `base`, for `steps`, the first of which has number `firstStep`. */
-  def order(base: Long, firstStep: Int, steps: IndexedSeq[Seq[Move]]): Unit = {
+  def order(migration: String, base: Long, firstStep: Int, steps: IndexedSeq[Seq[Move]], isOnDemand: Boolean = false): Unit = {
     val broadcast = query.sparkSession.sparkContext.broadcast(Array.emptyByteArray)
-    val order = ShippingOrder(UUID.randomUUID().toString, broadcast.id, base, firstStep, steps)
-    open = open :+ new OpenOrder(order, broadcast)
+    val order = ShippingOrder(UUID.randomUUID().toString, broadcast.id, base, firstStep, steps, isOnDemand)
+    open = open :+ new OpenOrder(migration, order, broadcast)
     ShippingOrder.write(dir, open.map(_.order))
     logInfo(s"query ${query.id}: ${steps.map(_.size).sum} bins are to be copied as of version $base")
   }
 
-  /** Forgets orders all of whose steps are before step `before`, or all orders. */
-  def closeTaken(before: Int, isOver: Boolean): Unit = {
-    val (over, kept) = open.partition(o => isOver || o.order.firstStep + o.order.steps.size <= before)
+  /**
+   * Forgets all orders but those for steps that are to come, and for the one that takes effect at the
+   * epoch that is planned.
+   *
+   * @param next the first step to come and its migration, if one is under way
+   */
+  def closeOthers(next: Option[(String, Int)], now: Option[StepRef]): Unit = {
+    val (kept, over) = open.partition { o =>
+      now.exists(s => o.covers(s.migration, s.index)) || o.order.isOnDemand && isFetching || next.exists { case (m, step) => o.isFor(m, step) }
+    }
     close(over, kept)
   }
 
@@ -49,21 +56,31 @@ private[binshift] final class ShippingDesk(query: MicroBatchExecution, dir: Cont
    * @param next  the step that is waited for
    * @param isDue whether it takes effect at the epoch after
    */
-  def hint(epoch: Long, next: Int, isDue: Boolean): Option[String] = {
+  def hint(epoch: Long, next: Int, isDue: Boolean): String = {
     announced = Option.when(open.nonEmpty)(
       Announcement(epoch, next, query.getLatestExecutionContext().executionPlan))
-    Option.when(open.nonEmpty)(ShippingHint.render(query.runId.toString, epoch,
-      open.map(o => ShippingHint(o.order.id, next, isDue))))
+    ShippingHint.render(query.runId.toString, epoch, open.map(o => ShippingHint(o.order.id, next, isDue)))
+  }
+
+  /** Gives up everything, when the query has ended; the next run writes its own orders. */
+  def close(): Unit = {
+    open.foreach(_.broadcast.destroy())
+    open = Nil
   }
 
   /**
    * Bins of `step` that had no copy when the tasks of the last epoch ended; `None` if none was asked.
    * A task that ran twice is counted twice, which can only delay the step.
    */
-  def awaited(step: Int): Option[Long] = announced.filter(_.next == step).map { a =>
+  def awaited(step: Int): Option[Long] = announced.filter(_.next == step).map(sumOf)
+
+  private def sumOf(a: Announcement): Long =
     a.plan.executedPlan.collect { case op: SparkPlan with StateStoreWriter => op }
       .flatMap(_.metrics.get(BinMetrics.AwaitedName)).map(_.value).sum
-  }
+
+  /** Whether bins that come on demand are still on their way, as far as the driver knows. */
+  def isFetching: Boolean = open.exists(_.order.isOnDemand) &&
+    announced.forall(a => open.exists(o => o.order.isOnDemand && a.epoch < o.order.base) || sumOf(a) > 0)
 
   private def close(over: Seq[OpenOrder], kept: Seq[OpenOrder]): Unit = if (over.nonEmpty) {
     open = kept
@@ -72,7 +89,13 @@ private[binshift] final class ShippingDesk(query: MicroBatchExecution, dir: Cont
   }
 }
 
-private final class OpenOrder(val order: ShippingOrder, val broadcast: Broadcast[_])
+private final class OpenOrder(migration: String, val order: ShippingOrder, val broadcast: Broadcast[_]) {
+  def covers(ofMigration: String, step: Int): Boolean = ofMigration == migration && order.covers(step)
+
+  /** Whether it has a step from `step` on. */
+  def isFor(ofMigration: String, step: Int): Boolean =
+    ofMigration == migration && order.firstStep + order.steps.size > step
+}
 
 /** @param plan of the epoch with which it was announced that step `next` is waited for */
 private final case class Announcement(epoch: Long, next: Int, plan: QueryExecution)

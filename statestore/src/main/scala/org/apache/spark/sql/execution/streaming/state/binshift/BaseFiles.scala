@@ -16,6 +16,8 @@ private[binshift] final class BaseFiles(dir: File, conf: RocksDBConf) extends Au
   private val writer = new SstFiles(dir, conf)
   private val files = mutable.Map.empty[Int, Vector[SstFile]].withDefaultValue(Vector.empty)
   private var open: Option[(Int, ColumnFamily)] = None
+  private var entered: Option[Int] = None
+  private val complete = mutable.Set.empty[Int]
 
   /** Adds a row; rows of one step and family come together, in the order of keys. */
   def add(step: Int, family: ColumnFamily, key: Array[Byte], value: Array[Byte]): Unit = {
@@ -25,6 +27,16 @@ private[binshift] final class BaseFiles(dir: File, conf: RocksDBConf) extends Au
     }
     writer.put(key, value)
   }
+
+  /** The part `step` begins or goes on; the one before it is complete. */
+  def enter(step: Int): Unit = if (!entered.contains(step)) {
+    if (open.exists(_._1 != step)) finishOpen()
+    complete ++= entered
+    entered = Some(step)
+  }
+
+  /** Whether all rows of `step` have been added, and their files written. */
+  def isComplete(step: Int): Boolean = complete(step)
 
   /** All files of the base, once all rows are added. */
   def finish(): Seq[SstFile] = {

@@ -39,6 +39,13 @@ private[binshift] abstract class BinKeyedRocksDB(
   /** Owner of each bin at the loaded version; empty for a store that only reads. On the write path. */
   protected var owners: Array[Int] = Array.emptyIntArray
 
+  private var touched = Array.emptyIntArray
+
+  /** How often `bin` was looked up or written at the loaded version. */
+  def touches(bin: Int): Int = if (bin < touched.length) touched(bin) else 0
+
+  protected def forgetTouches(): Unit = touched = new Array[Int](owners.length)
+
   /** Counts writes to bins that are about to leave; null if there are none. On the write path. */
   protected def departing: DepartingRows = null
 
@@ -171,12 +178,15 @@ private[binshift] abstract class BinKeyedRocksDB(
     }
   }
 
-  private def stored(key: Array[Byte], family: String): Array[Byte] =
-    if (raw) key else codec(family).encode(bin, key)
+  private def stored(key: Array[Byte], family: String): Array[Byte] = if (raw) key else {
+    if (bin >= 0 && bin < touched.length) touched(bin) += 1
+    codec(family).encode(bin, key)
+  }
 
   /** Refuses a key whose bin is another partition's: a routing error must not corrupt state. */
   private def storedAsOwner(key: Array[Byte], family: String): Array[Byte] = if (raw) key else {
     if (bin < 0 || bin >= owners.length || owners(bin) != partitionId) throw notOwned()
+    touched(bin) += 1
     codec(family).encode(bin, key)
   }
 

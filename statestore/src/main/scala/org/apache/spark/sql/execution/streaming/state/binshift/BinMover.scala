@@ -1,7 +1,5 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
-import java.io.File
-
 import scala.jdk.CollectionConverters._
 
 import org.rocksdb.{IngestExternalFileOptions, WriteOptions}
@@ -20,25 +18,41 @@ private[binshift] final class BinMover(
     store: StateStoreId,
     routing: EpochRouting,
     shipping: PartitionShipping,
+    conf: ShippingConf,
     spark: RocksDBArguments) {
 
   /** Called by the task that runs the epoch `version`. */
   def apply(version: Long, switch: BinSwitch): SwitchStats = {
     val started = System.nanoTime()
+    residents.requireAll()
     shipping.departingRows(version, switch.leaving) match {
       case Some(rows) => drop(switch.leaving, rows)
       case None => remove(switch.leaving)
     }
     val adopted = switch.arriving.toSeq.sortBy(_._1).map { case (source, bins) =>
-      shipping.take(version, source, bins.sorted) match {
-        case Some((copy, step)) => ingest(version, copy, step, bins.size)
-        case None => readCheckpoint(version, source, bins)
-      }
+      arrive(version, source, bins)
     }
     Faults.at("switch.done", store.partitionId)
     adopted.foldLeft(SwitchStats(binsReleased = switch.leaving.size))(_ + _)
       .copy(adoptMs = (System.nanoTime() - started) / 1000000)
   }
+
+  /** The bins that come on demand. */
+  val residents = new Residents(conf, taken => db.inStoredForm {
+    takeIn(taken)
+    db.count(SwitchStats(binsShipped = 1, rowsAdopted = taken.rows.rows + taken.rows.internal))
+  }, (version, source, bins) => db.inStoredForm(db.count(readCheckpoint(version, source, bins))))
+
+  private def arrive(version: Long, source: Int, bins: Seq[Int]): SwitchStats =
+    shipping.onDemand(version, source, bins) match {
+      case Some(staged) =>
+        residents.expect(version, source, bins, staged)
+        SwitchStats.None
+      case None =>
+        val copied = for ((copy, step) <- shipping.find(version, source, bins); taken <- copy.take(step))
+          yield ingest(version, copy, step, taken, bins.size)
+        copied.getOrElse(readCheckpoint(version, source, bins))
+    }
 
   /** Called while Spark replays changelogs: everything is in the checkpoint. */
   def replay(version: Long, switch: BinSwitch): Unit = {
@@ -67,20 +81,9 @@ private[binshift] final class BinMover(
     RocksDBFields.setRows(db, before - rows)
   }
 
-  private def ingest(version: Long, copy: StagedCopy, step: Int, bins: Int): SwitchStats = {
-    val taken = copy.take(step)
-    val native = RocksDBFields.native(db)
-    val before = RocksDBFields.rows(db)
+  private def ingest(version: Long, copy: StagedCopy, step: Int, taken: TakenCopy, bins: Int): SwitchStats = {
     val bytes = (taken.base ++ taken.changes).map(_.length).sum
-    Faults.at("switch.ingest", store.partitionId)
-    val options = new IngestExternalFileOptions().setMoveFiles(true)
-    try {
-      def takeIn(files: Seq[File]): Unit =
-        if (files.nonEmpty) native.ingestExternalFile(files.map(_.getPath).asJava, options)
-      takeIn(taken.base)
-      takeIn(taken.changes.toSeq)
-    } finally options.close()
-    RocksDBFields.setRows(db, before + taken.rows)
+    takeIn(taken)
     (taken.version + 1 to version).foreach { v => copy.foreachChange(v, step)(applyChange) }
     val isPrepared = copy.base < version
     SwitchStats(
@@ -88,6 +91,17 @@ private[binshift] final class BinMover(
       binsShipped = if (!isPrepared && copy.wasShipped) bins else 0,
       binsFromCheckpoint = if (!isPrepared && !copy.wasShipped) bins else 0,
       rowsAdopted = taken.rows.rows + taken.rows.internal, bytesAdopted = bytes)
+  }
+
+  private def takeIn(taken: TakenCopy): Unit = {
+    val native = RocksDBFields.native(db)
+    val before = RocksDBFields.rows(db)
+    Faults.at("switch.ingest", store.partitionId)
+    val options = new IngestExternalFileOptions().setMoveFiles(true)
+    try Seq(taken.base, taken.changes.toSeq).filter(_.nonEmpty).foreach { files =>
+      native.ingestExternalFile(files.map(_.getPath).asJava, options)
+    } finally options.close()
+    RocksDBFields.setRows(db, before + taken.rows)
   }
 
   /** Values are as they are stored, with their row checksums. */

@@ -32,20 +32,26 @@ private[binshift] final class BinnedRocksDB(
   def lastSwitch: SwitchStats = switchStats
 
   /** Bins that arrive with the step that is waited for, and of which there is no copy yet. */
-  def binsAwaited: Int = shipping.awaited
+  def binsAwaited: Int = shipping.awaited + residents.missing
 
-  /** Whether the partition came into being at the loaded version. */
-  def isNew: Boolean = isNewPartition
+  /** The bins that come on demand. */
+  def residents: Residents = mover.residents
+
+  /** Adds to what the loaded version has adopted. */
+  def count(stats: SwitchStats): Unit = switchStats = switchStats + stats
+
+  /** The checkpoint id that the driver has for the loaded version, if Spark's `RocksDB` knows none. */
+  def unknownBaseId: Option[String] = baseId
 
   private var switchStats = SwitchStats.None
-  private var isNewPartition = false
+  private var baseId: Option[String] = None
 
   /** The loaded version, if its switch has been applied and nothing was committed since. */
   private var switchedAt: Option[Long] = None
 
   private val lent = new LentVersions(storeId, routing, spark.hadoopConf)
   private val shipping = new PartitionShipping(storeId, this, routing, spark, shippingConf)
-  private val mover = new BinMover(this, storeId, routing, shipping, spark)
+  private val mover = new BinMover(this, storeId, routing, shipping, shippingConf, spark)
 
   fileManager.asInstanceOf[BinnedFileManager].bind(this)
 
@@ -58,14 +64,18 @@ private[binshift] final class BinnedRocksDB(
       val tables = routing.at(version)
       val switch = tables.before.map(BinSwitch.between(_, tables.now, partitionId)).filterNot(_.isEmpty)
       owners = tables.now.assignment.toArray
-      isNewPartition = switch.exists(_.isNew)
-      if (switch.forall(!_.isNew)) shipping.onLoad(version)
-      switch match {
-        case Some(s) => loadAndSwitch(version, stateStoreCkptId, readOnly, loadEmpty, s)
+      forgetTouches()
+      switch.orElse(voidSwitch(version)) match {
+        case Some(s) =>
+          baseId = Option.when(s.isNew)(if (tables.before.isEmpty) stateStoreCkptId else Some(CheckpointIds.NewPartition)).flatten
+          loadAndSwitch(version, stateStoreCkptId, readOnly, loadEmpty, s)
         case None =>
+          baseId = None
           switchStats = SwitchStats.None
           switchedAt = None
           loadStored(version, stateStoreCkptId, readOnly, loadEmpty)
+          shipping.onLoad(version)
+          residents.pull()
       }
     } else {
       if (!readOnly) throw notRouted()
@@ -74,9 +84,21 @@ private[binshift] final class BinnedRocksDB(
     this
   }
 
+  /**
+   * A partition that owns no bins has no state. If it comes to this executor, it starts like a new one,
+   * rather than from files that are full of what it released.
+   */
+  private def voidSwitch(version: Long): Option[BinSwitch] = Option.when(
+    !owners.contains(partitionId) && version > 0 && (loadedVersion != version || isSwitched(version)))(
+    BinSwitch(Map.empty, Nil, isNew = true))
+
   /** Changelogs hold keys in their stored form. */
-  private def loadStored(version: Long, ckptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): Unit =
+  private def loadStored(version: Long, ckptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): Unit = {
+    val native = RocksDBFields.native(this)
     inStoredForm(super.load(version, ckptId, readOnly, loadEmpty))
+    // Another native database: all is loaded from the checkpoint.
+    if (RocksDBFields.native(this) ne native) residents.clear()
+  }
 
   /**
    * Loads as if to read, so that no changelog is open while bins come and go. An operator that reads
@@ -90,12 +112,14 @@ private[binshift] final class BinnedRocksDB(
       // an empty store whenever it is loaded, and opens no changelog for it.
       if (!isSwitched(version)) {
         loadStored(version, None, readOnly = false, loadEmpty = true)
+        shipping.onLoad(version)
         applySwitch(version, switch)
       }
     } else {
       if (!isSwitched(version)) {
         switchedAt = None
         loadStored(version, ckptId, readOnly = true, loadEmpty)
+        shipping.onLoad(version)
         applySwitch(version, switch)
       }
       if (!readOnly) loadStored(version, ckptId, readOnly, loadEmpty)
@@ -132,10 +156,24 @@ private[binshift] final class BinnedRocksDB(
   override def oldestNeededVersion(): Option[Long] =
     lent.oldest(fileManager.getLatestSnapshotVersion() - conf.minVersionsToRetain)
 
+  /**
+   * A version that adopted bins gets a snapshot, which maintenance uploads: it ends the dependence on
+   * the sources' checkpoints, and with it how far a recovery may have to read along a chain of switches.
+   */
   override def commit(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = {
+    if (residents.missing > 0) {
+      if (conf.enableChangelogCheckpointing && !RocksDBFields.mustSnapshot(this)) RocksDBFields.postponeSnapshot(this, loadedVersion)
+      else residents.requireAll()
+    }
+    if (residents.missing == 0 && switchStats.binsAdopted > 0) RocksDBFields.requestSnapshot(this)
     val result @ (version, info) = super.commit(forceSnapshot)
     if (isRouted) shipping.onCommit(version, info.stateStoreCkptId)
     result
+  }
+
+  override def removeColFamilyIfExists(cfName: String): Boolean = {
+    shipping.invalidateCounts()
+    super.removeColFamilyIfExists(cfName)
   }
 
   override def rollback(): Unit = {

@@ -74,11 +74,15 @@ private[binshift] final class BinnedStateStore(
   override def deleteRange(beginKey: UnsafeRow, endKey: UnsafeRow, colFamilyName: String): Unit =
     delegate.deleteRange(beginKey, endKey, colFamilyName)
 
-  override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] =
+  override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
+    db.residents.requireAll()
     delegate.iterator(colFamilyName)
+  }
 
-  override def iteratorWithMultiValues(colFamilyName: String): StateStoreIterator[UnsafeRowPair] =
+  override def iteratorWithMultiValues(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
+    db.residents.requireAll()
     delegate.iteratorWithMultiValues(colFamilyName)
+  }
 
   /** A prefix holds all partitioning columns, so its rows are in one bin. */
   override def prefixScan(
@@ -131,8 +135,10 @@ private[binshift] final class BinnedStateStore(
       useMultipleValuesPerKey, isInternal)
   }
 
-  override def removeColFamilyIfExists(colFamilyName: String): Boolean =
+  override def removeColFamilyIfExists(colFamilyName: String): Boolean = {
+    db.residents.requireAll()
     delegate.removeColFamilyIfExists(colFamilyName)
+  }
 
   override def allColumnFamilyNames: Set[String] = delegate.allColumnFamilyNames
 
@@ -144,8 +150,8 @@ private[binshift] final class BinnedStateStore(
   /** Spark checks that a store was based on the id that the driver had for it. */
   override def getStateStoreCheckpointInfo(): StateStoreCheckpointInfo = {
     val info = delegate.getStateStoreCheckpointInfo()
-    if (db.isNew && info.stateStoreCkptId.isDefined) {
-      info.copy(baseStateStoreCkptId = Some(CheckpointIds.NewPartition))
+    if (info.stateStoreCkptId.isDefined && db.unknownBaseId.isDefined) {
+      info.copy(baseStateStoreCkptId = db.unknownBaseId)
     } else {
       info
     }
@@ -156,11 +162,16 @@ private[binshift] final class BinnedStateStore(
     m.copy(customMetrics = m.customMetrics ++ BinMetrics.of(db))
   }
 
-  private def enterBin(key: UnsafeRow, family: String): Unit = db.bin = binsOf.of(family)(key)
+  private def enterBin(key: UnsafeRow, family: String): Unit = {
+    val bin = binsOf.of(family)(key)
+    db.bin = bin
+    if (db.residents.missing > 0) db.residents.require(bin)
+  }
 
   /** A range is one key's, unless the family is read in order; its bounds then are of no key. */
   private def enterRange(start: Option[UnsafeRow], end: Option[UnsafeRow], family: String): Unit =
-    if (!ColumnFamily.isReadInOrder(family)) start.orElse(end).foreach(enterBin(_, family))
+    if (ColumnFamily.isReadInOrder(family) || start.isEmpty && end.isEmpty) db.residents.requireAll()
+    else start.orElse(end).foreach(enterBin(_, family))
 
   private def register(family: String, spec: KeyStateEncoderSpec): Unit = {
     if (PartitioningKey.isReadInOrder(spec) != ColumnFamily.isReadInOrder(family)) {

@@ -1,10 +1,10 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
+import java.io.FileNotFoundException
 import java.nio.charset.StandardCharsets
 
-import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
-import org.json4s.{DefaultFormats, Formats}
+import org.json4s.{DefaultFormats, Formats, JNothing, JValue}
 import org.json4s.jackson.JsonMethods
 
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper.{LeftSide, RightSide}
@@ -36,18 +36,35 @@ private[sql] object CheckpointIds {
   private val JoinStores = SymmetricHashJoinStateManager.allStateStoreNames(LeftSide, RightSide)
 
   /**
-   * The ids of `version`.
-   *
+   * The ids of `version`: from the commit log or, where Spark has purged that, from the copy that was
+   * kept because bins moved at `version`.
+   */
+  private[binshift] def read(dir: ControlDir, version: Long): CheckpointIds = {
+    implicit val formats: Formats = DefaultFormats
+    val ids = committed(dir, version).orElse(dir.read(kept(version))).getOrElse(throw BinshiftException.configuration(
+      s"neither commits/${version - 1} nor binshift/${kept(version)} is in the checkpoint; restore one of them"))
+    new CheckpointIds(ids.extractOpt[Map[String, Seq[Seq[String]]]].getOrElse(Map.empty)
+      .map { case (operator, partitions) => operator.toLong -> partitions })
+  }
+
+  /** Keeps the ids of `version`, as long as the routing entry of the switch at that version. */
+  def keep(dir: ControlDir, version: Long): Unit =
+    committed(dir, version).filter(_ != JNothing).foreach(dir.write(kept(version), _))
+
+  def forget(dir: ControlDir, version: Long): Unit = dir.delete(kept(version))
+
+  private def kept(version: Long): String = s"ids/$version"
+
+  /**
    * Relies on Spark: the commit log has a file per batch, the first line of which is its format and
    * the second a JSON object with the ids; batch `version - 1` is committed before the next is run.
    */
-  private[binshift] def read(checkpoint: Path, version: Long, conf: Configuration): CheckpointIds = {
-    implicit val formats: Formats = DefaultFormats
-    val file = new Path(new Path(checkpoint, "commits"), (version - 1).toString)
-    val in = file.getFileSystem(conf).open(file)
+  private def committed(dir: ControlDir, version: Long): Option[JValue] = try {
+    val file = new Path(new Path(dir.path.getParent, "commits"), (version - 1).toString)
+    val in = file.getFileSystem(dir.hadoopConf).open(file)
     val lines = try new String(in.readAllBytes(), StandardCharsets.UTF_8).linesIterator.toSeq finally in.close()
-    val ids = JsonMethods.parse(lines.lift(1).getOrElse("{}")) \ "stateUniqueIds"
-    new CheckpointIds(ids.extractOpt[Map[String, Seq[Seq[String]]]].getOrElse(Map.empty)
-      .map { case (operator, partitions) => operator.toLong -> partitions })
+    Some(JsonMethods.parse(lines.lift(1).getOrElse("{}")) \ "stateUniqueIds")
+  } catch {
+    case _: FileNotFoundException => None
   }
 }

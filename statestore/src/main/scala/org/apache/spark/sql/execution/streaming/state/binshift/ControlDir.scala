@@ -19,13 +19,15 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
  *   <checkpoint>/binshift/layout.json       fixed facts of the checkpoint      (Layout)
  *                         plan.json         the migration in progress, if any
  *                         routing/<epoch>   routing table from that epoch on   (RoutingLog)
+ *                         ids/<epoch>       checkpoint ids from which bins moved (CheckpointIds)
+ *                         shipping.json     bins to be copied, while they are  (ShippingOrder)
  * }}}
  *
  * Every file is written in one atomic step, by the driver's stream thread or under the router's lock;
  * executors and other processes only read. Relies on Spark: `CheckpointFileManager.createAtomic`
  * makes a file visible as a whole or not at all.
  */
-private[sql] final class ControlDir(val path: Path, hadoopConf: Configuration) {
+private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuration) {
   private lazy val fm = CheckpointFileManager.create(path, hadoopConf)
 
   def read(name: String): Option[JValue] = {

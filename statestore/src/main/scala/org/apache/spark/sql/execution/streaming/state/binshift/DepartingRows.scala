@@ -40,6 +40,8 @@ private[binshift] final class DepartingRows(db: RocksDB, order: ShippingOrder, b
     }
   }
 
+  def invalidate(): Unit = version = DepartingRows.Invalid
+
   /** What was added to the bins of `step` from the order's base up to version `at`, if that is known. */
   def since(step: Int, at: Long): Option[RowCounts] =
     Option.when(version == at)(steps.indexOf(step)).filter(_ >= 0).map(committed(_))

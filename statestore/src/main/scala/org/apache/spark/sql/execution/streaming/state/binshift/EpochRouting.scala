@@ -14,7 +14,7 @@ import org.apache.spark.TaskContext
  * Thread-safe; shared by all stores of the run in this JVM, so that a table is read once per executor
  * and not once per store. Keeps the last [[EpochRouting.MaxEntries]] tables.
  */
-private[binshift] final class EpochRouting(
+private[sql] final class EpochRouting(
     runId: String, log: RoutingLog, readIds: Long => CheckpointIds, readOrders: () => Seq[ShippingOrder]) {
   private val entries = new ConcurrentHashMap[Long, RoutingEntry]()
   private val ids = new ConcurrentHashMap[Long, CheckpointIds]()
@@ -64,10 +64,16 @@ private[binshift] final class EpochRouting(
     }.toMap
   }
 
-  /** What the jobs of `epoch` say about shipping. Jobs from threads of a foreign pool may say nothing. */
-  def shippingHints(epoch: Long): Seq[ShippingHint] =
+  /** The largest number of partitions of any epoch from `epoch` on. */
+  def partitionsSince(epoch: Long): Int = {
+    val (before, after) = log.epochs.partition(_ <= epoch)
+    (before.lastOption ++ after).flatMap(log.read).map(_.table.partitions).max
+  }
+
+  /** What the jobs of `epoch` say about shipping; `None` for jobs from threads of a foreign pool. */
+  def shippingHints(epoch: Long): Option[Seq[ShippingHint]] =
     Option(TaskContext.get()).flatMap(c => Option(c.getLocalProperty(BinshiftConf.ShippingHint)))
-      .toSeq.flatMap(ShippingHint.parse(_, runId, epoch))
+      .flatMap(ShippingHint.parse(_, runId, epoch))
 
   /** The order `id`; `None` if the driver has replaced it since. */
   def shippingOrder(id: String): Option[ShippingOrder] = synchronized {
@@ -102,7 +108,7 @@ private[binshift] final class EpochRouting(
  * @param now    the table in force
  * @param before the table in force one epoch earlier, if it was another one
  */
-private[binshift] final case class EpochTables(now: RoutingTable, before: Option[RoutingTable])
+private[sql] final case class EpochTables(now: RoutingTable, before: Option[RoutingTable])
 
 /**
  * What a batch's jobs carry as a local property: the epochs of the routing-log entries in force.
@@ -124,7 +130,7 @@ private[sql] object RoutingHint {
 /** @param upTo epochs up to this one had been decided when `epochs` were listed */
 private final case class Listing(upTo: Long, epochs: Seq[Long])
 
-private[binshift] object EpochRouting {
+private[sql] object EpochRouting {
   /** Tables kept per run: those in force at this epoch and the last, and some for retried tasks. */
   private val MaxEntries = 16
 
@@ -146,7 +152,7 @@ private[binshift] object EpochRouting {
   private def make(runId: String, stateRoot: String, hadoopConf: Configuration): EpochRouting = {
     val dir = ControlDir.ofStateRoot(stateRoot, hadoopConf)
     new EpochRouting(
-      runId, new RoutingLog(dir), CheckpointIds.read(dir.path.getParent, _, hadoopConf),
+      runId, new RoutingLog(dir), CheckpointIds.read(dir, _),
       () => ShippingOrder.read(dir))
   }
 }

@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
 import java.io.File
+import java.util.concurrent.atomic.AtomicBoolean
 
 import scala.collection.mutable
 import scala.util.control.NonFatal
@@ -8,7 +9,7 @@ import scala.util.control.NonFatal
 import org.rocksdb.{Checkpoint, Options, RocksDB => NativeRocksDB}
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.state.{RocksDB, StateStoreId}
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.storage.BlockId
 import org.apache.spark.util.Utils
 
@@ -26,14 +27,18 @@ private[binshift] final class Exporter(
     order: ShippingOrder,
     attempt: String,
     conf: ShippingConf,
-    db: RocksDB,
+    db: BinnedRocksDB,
     useColumnFamilies: Boolean) extends Logging {
 
   private val leaving = order.leaving(store.partitionId)
+  /** Parts in the order in which they are sent: by step or, on demand, the bins touched most first. */
+  private val parts = {
+    val steps = leaving.values.flatten.map(_.step).toSeq.distinct
+    if (order.isOnDemand) steps.sortBy(bin => (-db.touches(bin), bin)) else steps.sorted
+  }
   private val families = ColumnFamily.numbered(db, useColumnFamilies)
   private val dir = new File(db.localRootDir.getParentFile, s"binshift-export-${java.util.UUID.randomUUID()}")
-  private val inFlight = mutable.Queue.empty[(BlockId, Long)]
-  private var inFlightBytes = 0L
+  private val inFlight = mutable.Queue.empty[Sent]
 
   @volatile private var isCancelled = false
   @volatile private var counts: Option[Map[Int, RowCounts]] = None
@@ -41,13 +46,27 @@ private[binshift] final class Exporter(
   /** Rows sent, by step; `None` until all are. */
   def rowsByStep: Option[Map[Int, RowCounts]] = counts
 
+  private val marker = ShipmentFormat.markerId(order.broadcast, store)
+  private val isStarted = new AtomicBoolean(false)
+  /** Receivers that have stopped to fetch. */
+  private val abandoned = mutable.Set.empty[Int]
+
   link()
+  Shipments.put(marker, Array[Byte](1))
   private val job = ShippingThreads.exports.submit((() => run()): Runnable)
 
   /** Stops sending, without waiting; what was sent goes with the order's broadcast. */
   def cancel(): Unit = {
     isCancelled = true
-    if (job.cancel(false)) Utils.deleteRecursively(dir)
+    if (isStarted.compareAndSet(false, true)) {
+      job.cancel(false)
+      end()
+    }
+  }
+
+  private def end(): Unit = {
+    if (Shipments.isHere(marker)) Shipments.remove(marker)
+    Utils.deleteRecursively(dir)
   }
 
   private def link(): Unit = {
@@ -55,7 +74,7 @@ private[binshift] final class Exporter(
     try checkpoint.createCheckpoint(dir.getPath) finally checkpoint.close()
   }
 
-  private def run(): Unit = {
+  private def run(): Unit = if (isStarted.compareAndSet(false, true)) {
     try {
       Faults.at("export.start", store.partitionId)
       val options = new Options().setMergeOperator(RocksDBFields.mergeOperator(db.conf))
@@ -70,7 +89,7 @@ private[binshift] final class Exporter(
         logWarning(s"$store could not send its bins for order ${order.id}; their new owners read them from " +
           "the checkpoint", e)
     } finally {
-      Utils.deleteRecursively(dir)
+      end()
     }
   }
 
@@ -80,12 +99,13 @@ private[binshift] final class Exporter(
       target -> new ShipmentFormat.Writer(order.base, attempt, families, conf.chunkBytes, publish(target, _, _))
     }.toMap
     for {
-      step <- leaving.values.flatten.map(_.step).toSeq.distinct.sorted
+      step <- parts
       (target, all) <- leaving.toSeq.sortBy(_._1)
       bins = all.filter(_.step == step).map(_.bin) if bins.nonEmpty
       (family, position) <- families.zipWithIndex
     } {
       var n = 0L
+      writers(target).enter(step, position)
       family.foreachRow(snapshot, snapshot.getDefaultColumnFamily, bins) { (key, value) =>
         if (isCancelled) throw new Cancelled
         writers(target).write(step, position, java.util.Arrays.copyOfRange(key, family.prefix.length, key.length), value)
@@ -97,29 +117,41 @@ private[binshift] final class Exporter(
     rows.toMap
   }
 
-  private def publish(target: Int, index: Int, chunk: Array[Byte]): Unit = {
+  private def publish(target: Int, index: Int, chunk: Array[Byte]): Unit = if (!abandoned(target)) {
     ShippingThreads.pace(chunk.length, conf.maxBytesPerSecond)
     awaitRoom(chunk.length)
-    val id = ShipmentFormat.blockId(
-      order.broadcast, store.operatorId, store.storeName, store.partitionId, target, index)
+    val id = ShipmentFormat.chunkId(order.broadcast, store, target, index)
     Faults.at("export.chunk", store.partitionId)
     Shipments.put(id, Faults.change("export.chunk", chunk))
-    inFlight += id -> chunk.length.toLong
-    inFlightBytes += chunk.length
+    inFlight += Sent(id, target, chunk.length)
+    if (isCancelled) {
+      // The order's broadcast may be gone, and with it what would have removed these.
+      inFlight.foreach(sent => Shipments.remove(sent.id))
+      throw new Cancelled
+    }
   }
 
-  /** What was sent and nobody has fetched is bounded; receivers free what they have fetched. */
+  /**
+   * What was sent and nobody has fetched is bounded. Receivers free what they have fetched; those that
+   * fetch nothing any more have given up, and get nothing any more.
+   */
   private def awaitRoom(bytes: Long): Unit = {
-    while (inFlight.nonEmpty && inFlightBytes + bytes > conf.maxBytesInFlight) {
-      inFlight.dequeueAll { case (id, n) =>
-        val isGone = !Shipments.isHere(id)
-        if (isGone) inFlightBytes -= n
-        isGone
-      }
+    var deadline = System.nanoTime() + conf.timeoutMs * 2000000L
+    def isFull = inFlight.nonEmpty && inFlight.iterator.map(_.bytes).sum + bytes > conf.maxBytesInFlight
+    while (isFull) {
       if (isCancelled) throw new Cancelled
-      if (inFlightBytes + bytes > conf.maxBytesInFlight) Thread.sleep(20)
+      if (inFlight.dequeueAll(sent => !Shipments.isHere(sent.id)).nonEmpty) {
+        deadline = System.nanoTime() + conf.timeoutMs * 2000000L
+      } else if (System.nanoTime() > deadline) {
+        abandoned ++= inFlight.map(_.target)
+        inFlight.dequeueAll(_ => true).foreach(sent => Shipments.remove(sent.id))
+      } else {
+        Thread.sleep(20)
+      }
     }
   }
 }
+
+private final case class Sent(id: BlockId, target: Int, bytes: Long)
 
 private final class Cancelled extends RuntimeException

@@ -4,6 +4,9 @@ import java.io.File
 import java.util.UUID
 import java.util.concurrent.TimeUnit
 
+import scala.util.control.NonFatal
+
+import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.util.Utils
 
@@ -18,7 +21,7 @@ private[binshift] final class PartitionShipping(
     db: BinnedRocksDB,
     routing: EpochRouting,
     spark: RocksDBArguments,
-    conf: ShippingConf) {
+    conf: ShippingConf) extends Logging {
 
   private var parts = Seq.empty[OrderPart]
   private var counts: Option[DepartingRows] = None
@@ -26,31 +29,54 @@ private[binshift] final class PartitionShipping(
   /** Counts writes to bins that are about to leave; null if none are, for the write path's sake. */
   def departing: DepartingRows = counts.orNull
 
-  def onLoad(epoch: Long): Unit = {
-    val hints = routing.shippingHints(epoch)
-    if (hints.nonEmpty || parts.nonEmpty) {
-      val (kept, over) = parts.partition(p => hints.exists(_.order == p.order.id))
-      over.foreach(_.close())
-      val fresh = hints.filterNot(h => kept.exists(_.order.id == h.order))
-        .flatMap(h => routing.shippingOrder(h.order)).map(new OrderPart(_, store, db, routing, spark, conf))
-      parts = kept ++ fresh
-      parts.foreach(p => p.onLoad(epoch, hints.find(_.order == p.order.id).get))
-      counts = parts.flatMap(_.counts).lastOption
-    }
+  /** After the version is loaded, and before its switch. */
+  def onLoad(epoch: Long): Unit = routing.shippingHints(epoch).filter(_.nonEmpty || parts.nonEmpty).foreach { hints =>
+    val (kept, over) = parts.partition(p => hints.exists(_.order == p.order.id))
+    over.foreach(_.close())
+    val fresh = hints.filterNot(h => kept.exists(_.order.id == h.order))
+    parts = kept ++ fresh.flatMap(open)
+    parts = parts.filter(p => attempt(p)(p.onLoad(epoch, hints.find(_.order == p.order.id).get)))
+    counts = parts.flatMap(_.counts).lastOption
   }
 
   /** @param checkpointId id of the commit under checkpoint format 2 */
   def onCommit(version: Long, checkpointId: Option[String]): Unit = if (parts.nonEmpty) {
-    parts.foreach(_.onCommit(version, checkpointId))
+    parts = parts.filter(p => attempt(p)(p.onCommit(version, checkpointId)))
     counts = parts.flatMap(_.counts).lastOption
+  }
+
+  /** Rows went that were not counted. */
+  def invalidateCounts(): Unit = counts.foreach(_.invalidate())
+
+  private def open(hint: ShippingHint): Option[OrderPart] = try {
+    routing.shippingOrder(hint.order).map(new OrderPart(_, store, db, routing, spark, conf))
+  } catch {
+    case NonFatal(e) =>
+      logWarning(s"$store takes no part in order ${hint.order}", e)
+      None
+  }
+
+  /** What goes wrong with copies must not fail the batch; without them, bins come from the checkpoint. */
+  private def attempt(part: OrderPart)(body: => Unit): Boolean = try {
+    body
+    true
+  } catch {
+    case NonFatal(e) =>
+      logWarning(s"$store takes no more part in order ${part.order.id}", e)
+      part.close()
+      false
   }
 
   /** Bins that arrive with the steps that are waited for, and of which there is no copy yet. */
   def awaited: Int = parts.map(_.awaited).sum
 
   /** The copy of `bins` that come from `source` with the switch at `version`, and their step. */
-  def take(version: Long, source: Int, bins: Seq[Int]): Option[(StagedCopy, Int)] =
-    parts.iterator.flatMap(_.take(version, source, bins)).nextOption()
+  def find(version: Long, source: Int, bins: Seq[Int]): Option[(StagedCopy, Int)] =
+    parts.iterator.flatMap(_.find(version, source, bins)).nextOption()
+
+  /** Whether `bins`, which arrive from `source` with the switch at `version`, come on demand. */
+  def onDemand(version: Long, source: Int, bins: Seq[Int]): Option[StagedBins] =
+    parts.iterator.flatMap(_.onDemand(version, source, bins)).nextOption()
 
   /** Rows of `bins`, all of which leave at `version`, if they were counted. */
   def departingRows(version: Long, bins: Seq[Int]): Option[RowCounts] =
@@ -91,6 +117,7 @@ private final class OrderPart(
   def onCommit(version: Long, checkpointId: Option[String]): Unit = {
     departing.foreach(_.onCommit(version))
     if (version == order.base && leaving.nonEmpty) {
+      db.residents.requireAll()
       exporter.foreach(_.cancel())
       val attempt = CommittedFile.attempt(store, version, checkpointId, spark.hadoopConf)
       exporter = Some(new Exporter(store, order, attempt, conf, db, spark.useColumnFamilies))
@@ -99,14 +126,19 @@ private final class OrderPart(
     stageFrom(version)
   }
 
-  def awaited: Int = arriving.collect {
+  def awaited: Int = if (order.isOnDemand) 0 else arriving.collect {
     case (source, bins) if !staged.exists(_.isSettled(source)) => bins.count(_.step == next)
   }.sum
 
-  def take(version: Long, source: Int, bins: Seq[Int]): Option[(StagedCopy, Int)] = for {
+  def find(version: Long, source: Int, bins: Seq[Int]): Option[(StagedCopy, Int)] = for {
     step <- stepOf(arriving.getOrElse(source, Nil), bins)
     copy <- staged.flatMap(_.copyFrom(source, isUrgent = order.base == version))
   } yield (copy, step)
+
+  def onDemand(version: Long, source: Int, bins: Seq[Int]): Option[StagedBins] = staged.filter { _ =>
+    order.isOnDemand && order.base == version &&
+      arriving.getOrElse(source, Nil).map(_.bin).sorted == bins.sorted
+  }
 
   def departingRows(version: Long, bins: Seq[Int]): Option[RowCounts] = for {
     step <- stepOf(leaving.values.flatten.toSeq, bins)
@@ -151,6 +183,9 @@ private[binshift] final class StagedBins(dir: File, conf: ShippingConf, copies: 
 
   /** Whether there is a copy from `source`, or never will be one. */
   def isSettled(source: Int): Boolean = copies.exists(c => c.sourcePartition == source && (c.isStaged || c.isFailed))
+
+  /** The copy from `source`, also if it is not whole yet; `None` if there will be none. */
+  def copyOnTheWay(source: Int): Option[StagedCopy] = copies.find(c => c.sourcePartition == source && !c.isFailed)
 
   /** @param isUrgent whether to wait for the copy, since its version is the one that is loaded */
   def copyFrom(source: Int, isUrgent: Boolean): Option[StagedCopy] =

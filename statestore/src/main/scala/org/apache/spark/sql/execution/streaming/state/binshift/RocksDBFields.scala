@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
 import java.lang.invoke.{MethodHandles, VarHandle}
+import java.util.concurrent.atomic.AtomicBoolean
 
 import org.rocksdb.{RocksDB => NativeRocksDB, StringAppendOperator}
 
@@ -17,6 +18,19 @@ private[binshift] object RocksDBFields {
   private val Db = handle("db", classOf[NativeRocksDB])
   private val Rows = handle("numKeysOnWritingVersion", classOf[Long])
   private val InternalRows = handle("numInternalKeysOnWritingVersion", classOf[Long])
+
+  private val Forced = handle("shouldForceSnapshot", classOf[AtomicBoolean])
+  private val LastSnapshot = handle(s"${classOf[RocksDB].getName.replace('.', '$')}$$$$lastSnapshotVersion", classOf[Long])
+
+  /** Has the next commit make a snapshot, as if enough versions had passed since the last one. */
+  def requestSnapshot(db: RocksDB): Unit = LastSnapshot.setVolatile(db, Long.MinValue / 2)
+
+  /** Has the next commit make none, unless one is forced, where snapshots are not made every time. */
+  def postponeSnapshot(db: RocksDB, loadedVersion: Long): Unit = LastSnapshot.setVolatile(db, loadedVersion)
+
+  /** Whether the next commit makes a snapshot in any case. */
+  def mustSnapshot(db: RocksDB): Boolean =
+    db.conf.minDeltasForSnapshot <= 1 || Forced.get(db).asInstanceOf[AtomicBoolean].get
 
   def native(db: RocksDB): NativeRocksDB = Db.getVolatile(db).asInstanceOf[NativeRocksDB]
 

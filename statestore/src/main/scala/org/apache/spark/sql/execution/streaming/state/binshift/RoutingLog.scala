@@ -14,9 +14,12 @@ import org.json4s.JsonDSL._
 private[sql] final case class RoutingEntry(
     epoch: Long, table: RoutingTable, step: Option[StepRef], writtenAtMs: Long)
 
-/** @param index position of the step in its plan, from 0 */
+/**
+ * @param index     position of the step in its plan, from 0
+ * @param isOpening whether the table opens partitions for the step after this one, and no bin moves
+ */
 private[sql] final case class StepRef(
-    migration: String, index: Int, steps: Int, strategy: String, moves: Int)
+    migration: String, index: Int, steps: Int, strategy: String, moves: Int, isOpening: Boolean = false)
 
 /**
  * The durable sequence of routing tables: one entry per epoch at which the table changes. The newest
@@ -50,7 +53,7 @@ private[sql] object RoutingLog {
       ("assignment" -> e.table.assignment.toSeq) ~ ("writtenAtMs" -> e.writtenAtMs) ~
       ("step" -> e.step.map { s =>
         ("migration" -> s.migration) ~ ("index" -> s.index) ~ ("steps" -> s.steps) ~
-          ("strategy" -> s.strategy) ~ ("moves" -> s.moves)
+          ("strategy" -> s.strategy) ~ ("moves" -> s.moves) ~ ("opening" -> s.isOpening)
       })
 
   private def fromJson(epoch: Long, json: JValue): RoutingEntry = {
@@ -64,7 +67,8 @@ private[sql] object RoutingLog {
     val step = json \ "step" match {
       case JNothing => None
       case s => Some(StepRef((s \ "migration").extract[String], (s \ "index").extract[Int],
-        (s \ "steps").extract[Int], (s \ "strategy").extract[String], (s \ "moves").extract[Int]))
+        (s \ "steps").extract[Int], (s \ "strategy").extract[String], (s \ "moves").extract[Int],
+        (s \ "opening").extract[Boolean]))
     }
     RoutingEntry(
       epoch,

@@ -4,6 +4,7 @@ import java.io.{ByteArrayInputStream, ByteArrayOutputStream, DataInputStream, Da
 import java.nio.ByteBuffer
 import java.util.zip.CRC32C
 
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.storage.BlockId
 
 /**
@@ -27,8 +28,17 @@ private[binshift] object ShipmentFormat {
   private val IsLastAt = CrcBytes + 5
 
   /** Relies on Spark: block ids of broadcasts may end in letters, digits and underscores. */
-  def blockId(broadcast: Long, operator: Long, store: String, source: Int, target: Int, index: Int): BlockId =
-    BlockId(s"broadcast_${broadcast}_o${operator}_${store.filter(_.isLetterOrDigit)}_p${source}_q${target}_c$index")
+  def chunkId(broadcast: Long, source: StateStoreId, target: Int, index: Int): BlockId =
+    block(broadcast, source, s"q${target}_c$index")
+
+  /** A block that is there as long as `source` has more to send. */
+  def markerId(broadcast: Long, source: StateStoreId): BlockId =
+    block(broadcast, source, "sending")
+
+  private def block(broadcast: Long, source: StateStoreId, what: String): BlockId = {
+    val store = source.storeName.filter(_.isLetterOrDigit)
+    BlockId(s"broadcast_${broadcast}_o${source.operatorId}_${store}_p${source.partitionId}_$what")
+  }
 
   /**
    * Writes chunks of about `chunkBytes`; `publish` gets each, with its index.
@@ -45,13 +55,16 @@ private[binshift] object ShipmentFormat {
     private var section: Option[(Int, Int)] = None
     begin()
 
+    /** Begins a part of the shipment, which may stay empty. */
+    def enter(step: Int, family: Int): Unit = if (!section.contains((step, family))) {
+      endSection()
+      out.writeInt(step)
+      out.writeShort(family)
+      section = Some((step, family))
+    }
+
     def write(step: Int, family: Int, key: Array[Byte], value: Array[Byte]): Unit = {
-      if (!section.contains((step, family))) {
-        endSection()
-        out.writeInt(step)
-        out.writeShort(family)
-        section = Some((step, family))
-      }
+      enter(step, family)
       out.writeInt(key.length)
       out.writeInt(value.length)
       out.write(key)
@@ -99,11 +112,12 @@ private[binshift] object ShipmentFormat {
   }
 
   /**
-   * Reads a chunk; hands each row to `consume(step, family of the source, key, value)`.
+   * Reads a chunk; tells each part that begins to `enter(step)`, and hands each row to
+   * `consume(step, family of the source, key, value)`.
    *
    * @throws DamagedShipment if it is not the chunk that is expected, whole and unchanged
    */
-  def read(chunk: Array[Byte], base: Long, index: Int)(
+  def read(chunk: Array[Byte], base: Long, index: Int)(enter: Int => Unit)(
       consume: (Int, NumberedFamily, Array[Byte], Array[Byte]) => Unit): ChunkHeader = try {
     val in = new DataInputStream(new ByteArrayInputStream(chunk))
     check(in.readLong() == crcOf(chunk), "its checksum is wrong")
@@ -121,6 +135,7 @@ private[binshift] object ShipmentFormat {
     var step = in.readInt()
     while (step >= 0) {
       val family = families(in.readShort().toInt)
+      enter(step)
       var length = in.readInt()
       while (length >= 0) {
         val key = new Array[Byte](length)

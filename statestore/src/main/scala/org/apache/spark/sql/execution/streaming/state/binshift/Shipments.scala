@@ -26,6 +26,8 @@ private[binshift] object Shipments {
   /** Whether this executor still holds the block, that is, nobody has fetched it. */
   def isHere(id: BlockId): Boolean = blocks.getStatus(id).isDefined
 
+  def isAnywhere(id: BlockId): Boolean = blocks.master.getLocations(id).nonEmpty
+
   def fetch(id: BlockId): Option[Array[Byte]] = local(id).orElse(blocks.getRemoteBytes(id).map { chunk =>
     try chunk.toArray finally chunk.dispose()
   })

@@ -14,10 +14,13 @@ import org.json4s.JsonDSL._
  * @param id        unique among all orders
  * @param broadcast number of a Spark broadcast whose blocks the shipments are: destroying the broadcast
  *                  removes what is left of them from all executors
- * @param firstStep position of the first of `steps` in the migration's plan
+ * @param firstStep  position of the first of `steps` in the migration's plan
+ * @param isOnDemand whether the moves take effect at `base` and each bin is fetched when it is first
+ *                   touched; bins then travel one by one, each as a part of its own
  */
 private[sql] final case class ShippingOrder(
-    id: String, broadcast: Long, base: Long, firstStep: Int, steps: IndexedSeq[Seq[Move]]) {
+    id: String, broadcast: Long, base: Long, firstStep: Int, steps: IndexedSeq[Seq[Move]],
+    isOnDemand: Boolean) {
 
   /** The step of each bin that leaves `partition`, by the partition that it goes to. */
   def leaving(partition: Int): Map[Int, Seq[ShippedBin]] = shipped(_.source == partition, _.target)
@@ -29,10 +32,11 @@ private[sql] final case class ShippingOrder(
 
   private def shipped(isMine: Move => Boolean, peer: Move => Int): Map[Int, Seq[ShippedBin]] =
     steps.zipWithIndex.flatMap { case (moves, i) =>
-      moves.filter(isMine).map(m => peer(m) -> ShippedBin(m.bin, firstStep + i))
+      moves.filter(isMine).map(m => peer(m) -> ShippedBin(m.bin, if (isOnDemand) m.bin else firstStep + i))
     }.groupMap(_._1)(_._2)
 }
 
+/** @param step the step with which the bin goes, or the bin itself if it goes on demand */
 private[binshift] final case class ShippedBin(bin: Int, step: Int)
 
 private[sql] object ShippingOrder {
@@ -52,7 +56,7 @@ private[sql] object ShippingOrder {
         (o \ "steps").children.map(_.children.map { m =>
           val numbers = m.extract[Array[Int]]
           Move(numbers(0), numbers(1), numbers(2))
-        }).toIndexedSeq)
+        }).toIndexedSeq, (o \ "onDemand").extract[Boolean])
     }
   }
 
@@ -62,6 +66,7 @@ private[sql] object ShippingOrder {
 
   private def toJson(o: ShippingOrder): JValue =
     ("id" -> o.id) ~ ("broadcast" -> o.broadcast) ~ ("base" -> o.base) ~ ("firstStep" -> o.firstStep) ~
+      ("onDemand" -> o.isOnDemand) ~
       ("steps" -> o.steps.map(_.map(m => List(m.bin, m.source, m.target)).toList).toList)
 }
 
@@ -77,11 +82,11 @@ private[sql] object ShippingHint {
   def render(runId: String, epoch: Long, hints: Seq[ShippingHint]): String =
     (s"$runId:$epoch" +: hints.map(h => s"${h.order}:${h.next}:${h.isDue}")).mkString(";")
 
-  /** Nothing if the text is of another run or epoch. */
-  def parse(text: String, runId: String, epoch: Long): Seq[ShippingHint] = text.split(';').toSeq match {
-    case where +: hints if where == s"$runId:$epoch" => hints.map(_.split(':')).collect {
+  /** `None` if the text is of another run or epoch. */
+  def parse(text: String, runId: String, epoch: Long): Option[Seq[ShippingHint]] = text.split(';').toSeq match {
+    case where +: hints if where == s"$runId:$epoch" => Some(hints.map(_.split(':')).collect {
       case Array(order, next, isDue) => ShippingHint(order, next.toInt, isDue.toBoolean)
-    }
-    case _ => Nil
+    })
+    case _ => None
   }
 }

@@ -6,7 +6,7 @@ import scala.collection.mutable
 import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.state.{RecordType, RocksDBFileManager, StateStoreId}
+import org.apache.spark.sql.execution.streaming.state.{KeyValueChecksumEncoder, RecordType, RocksDBFileManager, StateStoreId}
 
 /**
  * The copy of the bins that one store gets from another one in an order: files with the rows as they
@@ -40,6 +40,7 @@ private[binshift] final class StagedCopy(
   private val changed = mutable.Map.empty[Int, RowCounts].withDefaultValue(RowCounts.Zero)
   private val overlays = mutable.Map.empty[Int, SstFile]
   private val sourceFamilies = mutable.Map.empty[Option[Short], NumberedFamily]
+  private val handedOver = mutable.Set.empty[Int]
   private var attempt: Option[String] = None
   private var nextChunk = 0
   private var lastProgress = System.nanoTime()
@@ -74,23 +75,41 @@ private[binshift] final class StagedCopy(
    */
   def turn(begun: Long, due: Option[Int]): Boolean = synchronized {
     state match {
-      case Fetching => guarded(fetch())
+      case Fetching => guarded(fetch(begun))
+      case Damaged if begun >= order.base => guarded(readCheckpoint())
       case Fetched if begun >= order.base => guarded(settle())
-      case Staged if version < begun => guarded(advance())
+      case Staged if version < begun && !order.isOnDemand => guarded(advance())
       case Staged => due.exists(step => guarded(writeOverlay(step)))
       case _ => false
     }
   }
 
   /**
-   * Hands over what was copied for `step`, and forgets it. The files are to be taken in, in their
-   * order; then the changes of the versions after `version`.
+   * Hands over what was copied for `step`; `None` if there is no copy, or it was handed over before, as
+   * to a task that then failed. The files are to be taken in, in their order; then the changes of the
+   * versions after `version`.
    */
-  def take(step: Int): TakenCopy = synchronized {
-    writeOverlay(step)
-    val taken = files.take(step)
-    val rows = taken.foldLeft(changed.remove(step).getOrElse(RowCounts.Zero))(_ + _.rows)
-    TakenCopy(taken.map(_.file), overlays.remove(step).map(_.file), rows, version)
+  def take(step: Int): Option[TakenCopy] = synchronized {
+    Option.when(state == Staged && !handedOver(step)) {
+      handedOver += step
+      writeOverlay(step)
+      val taken = files.take(step)
+      val rows = taken.foldLeft(changed.remove(step).getOrElse(RowCounts.Zero))(_ + _.rows)
+      TakenCopy(taken.map(_.file), overlays.remove(step).map(_.file), rows, version)
+    }
+  }
+
+  /**
+   * Hands over what was copied for `bin` as soon as that is here, though the copy as a whole is not: the
+   * base is the version that is loaded, so that nothing changes any more.
+   */
+  def takeEarly(bin: Int): Option[TakenCopy] = synchronized {
+    val isHere = state == Staged || (state == Fetching || state == Fetched) && files.isComplete(bin)
+    Option.when(isHere && !handedOver(bin) && guarded(isCommitted)) {
+      handedOver += bin
+      val taken = files.take(bin)
+      TakenCopy(taken.map(_.file), None, taken.foldLeft(RowCounts.Zero)(_ + _.rows), version)
+    }
   }
 
   /** Calls `consume` for each change of the bins of `step` that the source committed as `ofVersion`. */
@@ -102,17 +121,15 @@ private[binshift] final class StagedCopy(
 
   def close(): Unit = synchronized {
     state = Failed
-    files.close()
-    staging.close()
+    try files.close() finally staging.close()
   }
 
-  private def fetch(): Boolean = {
-    val id = ShipmentFormat.blockId(
-      order.broadcast, source.operatorId, source.storeName, source.partitionId, target, nextChunk)
+  private def fetch(begun: Long): Boolean = {
+    val id = ShipmentFormat.chunkId(order.broadcast, source, target, nextChunk)
     Shipments.fetch(id) match {
       case Some(chunk) =>
         Faults.at("fetch.chunk", target)
-        val header = try ShipmentFormat.read(chunk, order.base, nextChunk)(add) finally Shipments.remove(id)
+        val header = try ShipmentFormat.read(chunk, order.base, nextChunk)(files.enter)(add) finally Shipments.remove(id)
         if (attempt.exists(_ != header.attempt)) throw new DamagedShipment("it mixes two attempts of a task")
         attempt = Some(header.attempt)
         header.families.foreach(f => sourceFamilies(f.number) = f)
@@ -120,20 +137,36 @@ private[binshift] final class StagedCopy(
         lastProgress = System.nanoTime()
         if (header.isLast) state = Fetched
         true
-      case None if System.nanoTime() - lastProgress > conf.timeoutMs * 1000000L =>
-        throw new DamagedShipment(s"its piece ${nextChunk + 1} did not come within ${conf.timeoutMs} ms")
-      case None => false
+      case None =>
+        // Until the base is committed, the source's task may not have ended; then its executor says so
+        // as long as it has more to send.
+        if (begun < order.base) lastProgress = System.nanoTime()
+        if (System.nanoTime() - lastProgress > conf.timeoutMs * 1000000L) {
+          if (!Shipments.isAnywhere(ShipmentFormat.markerId(order.broadcast, source))) {
+            throw new DamagedShipment(s"its piece ${nextChunk + 1} did not come within ${conf.timeoutMs} ms")
+          }
+          lastProgress = System.nanoTime()
+        }
+        false
     }
   }
 
   /** Makes the copy count, if it is of the commit that counts. */
   private def settle(): Boolean = {
+    isCommitted
+    val all = files.finish()
+    // Changes are counted by what was there before; on demand there are none.
+    if (!order.isOnDemand) all.foreach(file => staging.addCopied(file.file))
+    Faults.at("stage.done", target)
+    state = Staged
+    true
+  }
+
+  /** Whether the shipment is of the attempt that counts, which is known once the base is committed. */
+  private def isCommitted: Boolean = {
     if (attempt.exists(_ != CommittedFile.attempt(source, order.base, checkpointId(order.base), spark.hadoopConf))) {
       throw new DamagedShipment("it is of an attempt of the source's task that was not committed")
     }
-    files.finish().foreach(file => staging.addCopied(file.file))
-    Faults.at("stage.done", target)
-    state = Staged
     true
   }
 
@@ -171,10 +204,17 @@ private[binshift] final class StagedCopy(
       consume: (RecordType.Value, NumberedFamily, Int, Array[Byte], Array[Byte]) => Unit): Unit = {
     val manager = new RocksDBFileManager(source.storeCheckpointLocation().toString, dir, spark.hadoopConf,
       spark.conf.compressionCodec, s"binshift-changes-$source", spark.conf.stateStoreConf,
-      spark.conf.fileChecksumEnabled, None)
+      spark.conf.fileChecksumEnabled, fileChecksumThreadPoolSize = Some(0))
     try {
       val changes = manager.getChangelogReader(ofVersion, checkpointId(ofVersion))
-      try changes.foreach { case (kind, native, value) =>
+      try changes.foreach { case (kind, logged, value) =>
+        // A record that has no value to put its checksum to has it before the key.
+        val native =
+          if (kind == RecordType.DELETE_RECORD && spark.conf.rowChecksumEnabled) {
+            KeyValueChecksumEncoder.decodeKeyRowWithChecksum(logged)._1
+          } else {
+            logged
+          }
         val family = mine(sourceFamily(native))
         val key = java.util.Arrays.copyOfRange(native, family.prefix.length, native.length)
         val bin = BinKeyCodec.of(family.family.name).binOf(key)
@@ -214,16 +254,14 @@ private[binshift] final class StagedCopy(
   }
 
   /** A damaged shipment is read from the checkpoint instead; anything else ends the copy. */
-  private def guarded(body: => Boolean): Boolean = try {
-    try body catch {
-      case e: DamagedShipment if state != Staged =>
-        logWarning(s"$target: the shipment from $source cannot be used (${e.getMessage}); its bins are " +
-          "copied from the checkpoint")
-        readCheckpoint()
-    }
-  } catch {
+  private def guarded(body: => Boolean): Boolean = try body catch {
+    case e: DamagedShipment if state != Staged =>
+      logWarning(s"$target: the shipment from $source cannot be used (${e.getMessage}); its bins are " +
+        "copied from the checkpoint")
+      state = Damaged
+      true
     case NonFatal(e) =>
-      logWarning(s"$target: the bins of $source cannot be staged; they are read from the checkpoint at the switch", e)
+      logWarning(s"$target: the bins of $source cannot be staged; they are read from the checkpoint at their switch", e)
       state = Failed
       files.clear()
       false
@@ -246,6 +284,8 @@ private[binshift] final class StagedCopy(
 private[binshift] object StagedCopy {
   private sealed trait State
   private case object Fetching extends State
+  /** The shipment cannot be used; the checkpoint is read once the base is committed. */
+  private case object Damaged extends State
   private case object Fetched extends State
   private case object Staged extends State
   private case object Failed extends State

@@ -1,0 +1,70 @@
+package org.apache.spark.sql.execution.streaming.state.binshift
+
+import scala.collection.mutable
+
+/**
+ * The bins that a partition owns and does not hold yet, since they come on demand: the first access to
+ * a bin waits for it, a scan for all, and each load takes in what has come in between.
+ *
+ * Logically the partition adopted all of them at the switch: recovery does, and a snapshot is only made
+ * when all are here. Used by the store's task.
+ *
+ * @param adopt     takes in a copied bin
+ * @param readRest  reads bins of a source as of a version from its checkpoint
+ */
+private[binshift] final class Residents(
+    conf: ShippingConf,
+    adopt: TakenCopy => Unit,
+    readRest: (Long, Int, Seq[Int]) => Unit) {
+
+  private val absent = mutable.Map.empty[Int, Absent]
+
+  /** Number of bins that are not here. On the path of each access. */
+  var missing = 0
+
+  /** `bins` come from `source` as of `version`, through `staged`. */
+  def expect(version: Long, source: Int, bins: Seq[Int], staged: StagedBins): Unit = {
+    bins.foreach(b => absent(b) = Absent(version, source, staged))
+    missing = absent.size
+  }
+
+  /** Everything was loaded from the checkpoint. */
+  def clear(): Unit = {
+    absent.clear()
+    missing = 0
+  }
+
+  def require(bin: Int): Unit = absent.get(bin).foreach { from =>
+    val deadline = System.nanoTime() + conf.timeoutMs * 1000000L
+    while (absent.contains(bin) && !takeIn(bin, from)) {
+      if (from.copy.isEmpty || System.nanoTime() > deadline) readAllOf(from)
+      else Thread.sleep(StagedBins.MinDelayMs)
+    }
+  }
+
+  def requireAll(): Unit = absent.keys.toSeq.foreach(require)
+
+  /** Takes in what is here by now. */
+  def pull(): Unit = absent.toSeq.foreach { case (bin, from) => takeIn(bin, from) }
+
+  private def takeIn(bin: Int, from: Absent): Boolean = from.copy.flatMap(_.takeEarly(bin)).exists { taken =>
+    adopt(taken)
+    drop(bin)
+    true
+  }
+
+  private def readAllOf(from: Absent): Unit = {
+    val bins = absent.collect { case (bin, Absent(from.version, from.source, _)) => bin }.toSeq
+    readRest(from.version, from.source, bins)
+    bins.foreach(drop)
+  }
+
+  private def drop(bin: Int): Unit = {
+    absent -= bin
+    missing = absent.size
+  }
+}
+
+private final case class Absent(version: Long, source: Int, staged: StagedBins) {
+  def copy: Option[StagedCopy] = staged.copyOnTheWay(source)
+}

@@ -1,0 +1,66 @@
+"""Bins travel between executors that are JVMs of their own, and any of them may die on the way."""
+
+import pytest
+
+from harness import Fault
+
+CLUSTER = "--master=local-cluster[3,1,1024]"
+FAULTS = (
+    "--conf=spark.binshift.internal.faults=org.apache.spark.sql.execution.streaming.state.binshift.TestFaults"
+)
+
+
+@pytest.fixture
+def ship(drive, jvm_jar):
+    def run(*args):
+        return drive(
+            CLUSTER, "--prepare", "--rescale=1:6:24", "--epochs=8", f"--conf=spark.jars={jvm_jar}", *args
+        )
+
+    return run
+
+
+@pytest.mark.parametrize("operator", ["aggregate", "transform"])
+def test_every_bin_travels_before_its_step(ship, check, operator):
+    report = check(partitions=6, last=ship(f"--operator={operator}"))
+    assert report["paths"] == {"Prepared": sum(report["history"]), "Shipped": 0, "FromCheckpoint": 0}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "export.chunk.kill",
+        "fetch.chunk.kill",
+        "stage.done.kill",
+        "switch.ingest.kill",
+        "switch.done.kill",
+        "export.chunk.damage",
+    ],
+)
+def test_an_executor_that_dies_while_it_ships_leaves_exact_results(ship, check, fault):
+    point, action = fault.rsplit(".", 1)
+    armed = Fault(point, action)
+    try:
+        report = check(
+            partitions=6,
+            last=ship(
+                FAULTS,
+                f"--shipping-fault={fault}",
+                "--conf=spark.sql.streaming.stateStore.binshift.ship.timeout=2s",
+            ),
+        )
+        assert armed.happened
+        assert sum(report["paths"].values()) > 0
+    finally:
+        armed.file.unlink(missing_ok=True)
+
+
+def test_speculative_tasks_change_nothing(ship, check):
+    options = (
+        "spark.speculation=true",
+        "spark.speculation.interval=10ms",
+        "spark.speculation.multiplier=1.01",
+        "spark.speculation.quantile=0.1",
+        "spark.speculation.minTaskRuntime=1ms",
+    )
+    check(partitions=6, last=ship(*(f"--conf={o}" for o in options)))

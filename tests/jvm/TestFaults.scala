@@ -1,0 +1,30 @@
+package org.apache.spark.sql.execution.streaming.state.binshift
+
+import java.nio.file.{Files, Path, Paths}
+
+import org.apache.spark.SparkEnv
+
+/**
+ * Faults that a test lays in wait as files, `<point>.<action>`, in the directory that
+ * `spark.binshift.tests.faults` names. The first to come by takes the file away, so that a fault
+ * happens once, in whatever JVM; a file that ends in `.always` stays.
+ */
+final class TestFaults extends Faults {
+  private val dir = Paths.get(SparkEnv.get.conf.get("spark.binshift.tests.faults"))
+
+  override def at(point: String, partition: Int): Unit = {
+    if (isArmed(point, "kill")) Runtime.getRuntime.halt(9)
+    if (isArmed(point, "throw")) throw new java.io.IOException(s"$point fails on purpose")
+    while (Files.exists(file(point, "block"))) Thread.sleep(10)
+  }
+
+  override def change(point: String, bytes: Array[Byte]): Array[Byte] =
+    if (isArmed(point, "damage")) bytes.updated(bytes.length / 2, (bytes(bytes.length / 2) + 1).toByte)
+    else if (isArmed(point, "cut")) bytes.take(bytes.length / 2)
+    else bytes
+
+  private def isArmed(point: String, action: String): Boolean =
+    Files.exists(file(point, s"$action.always")) || Files.deleteIfExists(file(point, action))
+
+  private def file(point: String, action: String): Path = dir.resolve(s"$point.$action")
+}
