@@ -9,10 +9,10 @@ VERSION := $(shell sed -n 's/^version=//p' gradle.properties)
 JAR := python/binshift/jars/binshift-spark4.3_2.13-$(VERSION).jar
 SCALA := $(shell find statestore jvm_shim -type f) build.gradle settings.gradle gradle.properties
 
-.PHONY: help setup jar demo test test-unit lint types format check bench-timers spark-suites wheel clean
+.PHONY: help setup jar demo test test-unit lint types format check bench-timers bench-migration spark-suites wheel clean
 
 help:  ## Show this list.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
 
 setup: .venv/.ready $(JAR)  ## Prepare .venv with the package installed in it.
 
@@ -25,7 +25,7 @@ test: setup  ## Run all tests.
 	$(PY) -m pytest
 
 test-unit: setup  ## Run the tests that need no JVM.
-	$(PY) -m pytest tests/unit
+	$(PY) -m pytest -n 0 tests/unit
 
 lint: setup  ## Check style; changes nothing.
 	.venv/bin/ruff check --no-fix . && .venv/bin/ruff format --check .
@@ -40,6 +40,9 @@ check: lint types test  ## All that CI runs.
 
 bench-timers: setup  ## Measure timers against Spark's own provider.
 	$(PY) python/benchmarks/timers.py
+
+bench-migration: setup  ## Measure a rescale of 10M keys, live and by Spark's own means.
+	$(PY) python/benchmarks/migration.py --picture docs/migration.png
 
 spark-suites: setup  ## Run Spark's own streaming suites on this provider and on the stock one.
 	$(PY) scripts/spark_suites.py

@@ -158,12 +158,12 @@ class RoutingTable:
             if room.get(owner, 0) > 0:
                 room[owner] -= 1
                 assignment[bin_] = owner
-        # Partitions with room take turns within the bins of each old owner, so that a new partition is
-        # fed by all and not by one.
-        receivers = sorted((turn, p) for p, left in room.items() for turn in range(left))
+        # One partition after the other is filled, from one old owner after the other: few pairs of
+        # partitions have anything to do with each other, and what a partition gives away lies together.
+        receivers = [p for p in sorted(room) for _ in range(room[p])]
         homeless = [b for b, owner in enumerate(assignment) if owner < 0]
         homeless.sort(key=lambda b: (self.assignment[b], b))
-        for bin_, (_, receiver) in zip(homeless, receivers, strict=True):
+        for bin_, receiver in zip(homeless, receivers, strict=True):
             assignment[bin_] = receiver
         return RoutingTable(partitions, tuple(assignment), self.epoch)
 

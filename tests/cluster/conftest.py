@@ -17,10 +17,12 @@ HERE = Path(__file__).parent
 
 @pytest.fixture
 def drive(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs `driver.py` on a directory of the test, to its end or its death."""
+    """Runs `driver.py`, or another script, on a directory of the test, to its end or its death."""
 
-    def run(*args: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, str(HERE / "driver.py"), str(tmp_path / "run"), *args]
+    def run(
+        *args: str, env: dict[str, str] | None = None, script: str = "driver.py"
+    ) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(HERE / script), str(tmp_path / "run"), *args]
         (tmp_path / "run").mkdir(exist_ok=True)
         return subprocess.run(
             command, env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=240, check=False

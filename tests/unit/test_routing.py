@@ -45,10 +45,27 @@ def test_scaling_to_a_multiple_and_back_needs_the_fewest_moves():
     assert len(table.moves_to(table.balanced(30))) == 20
 
 
-def test_new_partitions_are_fed_by_all_old_ones():
+def test_few_pairs_of_partitions_exchange_bins_and_what_leaves_one_lies_together():
     table = RoutingTable(4, tuple(b % 4 for b in range(64)))
     moves = table.moves_to(table.balanced(8))
-    assert {(m.source, m.target) for m in moves} == {(s, t) for s in range(4) for t in range(4, 8)}
+    assert {(m.source, m.target) for m in moves} == {(0, 4), (1, 5), (2, 6), (3, 7)}
+    for source in range(4):
+        owned = table.bins_of(source)
+        assert [b for b in owned if b in {m.bin for m in moves}] == list(owned[-8:])
+
+
+@given(tables(), st.data())
+def test_partitions_that_are_left_out_own_nothing_and_the_others_equally_many(table, data):
+    left_out = data.draw(st.sets(st.integers(0, table.partitions - 1), max_size=table.partitions - 1))
+    sizes = table.without(left_out).sizes()
+    others = [s for p, s in enumerate(sizes) if p not in left_out]
+    assert all(sizes[p] == 0 for p in left_out)
+    assert max(others) - min(others) <= 1
+
+
+def test_leaving_out_all_partitions_is_refused():
+    with pytest.raises(PlanError, match="all 2 partitions"):
+        RoutingTable(2, (0, 1)).without([0, 1])
 
 
 @pytest.mark.parametrize("partitions", [0, -1, 65, 2.5, "4", None, True])

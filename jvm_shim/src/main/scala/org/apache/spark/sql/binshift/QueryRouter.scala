@@ -224,6 +224,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
 
   private val MaxOutcomes = 64
   private val EpochsBetweenCleaning = 20
+  private val OpeningEpochs = 4
 
   /** Entries of epochs that never came to be: the log of offsets ends at `epoch`. */
   private def dropEntriesAfter(epoch: Long): Unit = {
@@ -287,23 +288,27 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
         forget(m.copy(cancelled = true))
       case _ if desk.isFetching => // Bins of the step before are still on their way.
       case Some(table) if table.partitions > now.table.partitions && isShippable && (m.options.isPrepared || m.isOnDemand) =>
-        // New partitions are opened first, empty: copies are made for stores that are there.
-        schedule(m, index - 1, next, now.table.copy(partitions = table.partitions), isOpening = true)
+        // New partitions are opened first, empty: copies are made for stores that are there. Opening takes
+        // an epoch some time, hence not all at once.
+        val each = (table.partitions - m.plan.source.partitions + OpeningEpochs - 1) / OpeningEpochs
+        val partitions = math.min(now.table.partitions + math.max(each, 1), table.partitions)
+        schedule(m, index - 1, next, now.table.copy(partitions = partitions), isOpening = true)
       case Some(table) if !m.options.isPrepared || m.isOnDemand || !isShippable =>
         if (next >= earliest) {
-          desk.order(m.id, next, index, IndexedSeq(moves), m.isOnDemand && isShippable)
+          desk.order(m.id, next, index, IndexedSeq(moves), isUrgent = true, m.isOnDemand && isShippable)
           schedule(m, index, next, table)
         }
+      case Some(_) if now.epoch == next - 1 && now.step.exists(_.isOpening) => // One thing after the other.
       case Some(_) if !desk.covers(m.id, index) =>
         waited = 0
-        desk.order(m.id, next, index, m.copiedTogether(index, now.table.partitions))
+        desk.order(m.id, next, index, m.copiedTogether(index, now.table.partitions), isUrgent = false)
       case Some(table) => desk.awaited(index) match {
         case Some(0) if next >= earliest => schedule(m, index, next, table)
         case Some(n) if n > 0 && waited >= epochsToWait =>
           logWarning(s"query ${query.id}: step ${index + 1} of migration ${m.id} has waited $waited epochs for " +
             "its copies; its bins are sent at the switch")
           desk.abandon()
-          desk.order(m.id, next, index, IndexedSeq(moves))
+          desk.order(m.id, next, index, IndexedSeq(moves), isUrgent = true)
           schedule(m, index, next, table)
         case Some(n) if n > 0 => waited += 1
         case _ =>

@@ -26,9 +26,9 @@ private[binshift] final class ShippingDesk(query: MicroBatchExecution, dir: Cont
   def covers(migration: String, step: Int): Boolean = open.exists(_.covers(migration, step))
 
   /** Has bins copied as of version `base`, for `steps`, the first of which has number `firstStep`. */
-  def order(migration: String, base: Long, firstStep: Int, steps: IndexedSeq[Seq[Move]], isOnDemand: Boolean = false): Unit = {
+  def order(migration: String, base: Long, firstStep: Int, steps: IndexedSeq[Seq[Move]], isUrgent: Boolean, isOnDemand: Boolean = false): Unit = {
     val broadcast = query.sparkSession.sparkContext.broadcast(Array.emptyByteArray)
-    val order = ShippingOrder(UUID.randomUUID().toString, broadcast.id, base, firstStep, steps, isOnDemand)
+    val order = ShippingOrder(UUID.randomUUID().toString, broadcast.id, base, firstStep, steps, isUrgent, isOnDemand)
     open = open :+ new OpenOrder(migration, order, broadcast)
     ShippingOrder.write(dir, open.map(_.order))
     logInfo(s"query ${query.id}: ${steps.map(_.size).sum} bins are to be copied as of version $base")

@@ -26,7 +26,7 @@ private[binshift] final class BinMover(
     val started = System.nanoTime()
     residents.requireAll()
     shipping.departingRows(version, switch.leaving) match {
-      case Some(rows) => drop(switch.leaving, rows)
+      case Some(rows) => drop(switch, rows)
       case None => remove(switch.leaving)
     }
     val adopted = switch.arriving.toSeq.sortBy(_._1).map { case (source, bins) =>
@@ -38,9 +38,9 @@ private[binshift] final class BinMover(
   }
 
   /** The bins that come on demand. */
-  val residents = new Residents(conf, taken => db.inStoredForm {
+  val residents = new Residents(conf, (bins, taken) => db.inStoredForm {
     takeIn(taken)
-    db.count(SwitchStats(binsShipped = 1, rowsAdopted = taken.rows.rows + taken.rows.internal))
+    db.count(SwitchStats(binsShipped = bins, rowsAdopted = taken.rows.rows + taken.rows.internal))
   }, (version, source, bins) => db.inStoredForm(db.count(readCheckpoint(version, source, bins))))
 
   private def arrive(version: Long, source: Int, bins: Seq[Int]): SwitchStats =
@@ -67,7 +67,8 @@ private[binshift] final class BinMover(
   }
 
   /** Drops ranges of keys, which costs nothing per row; `rows` are in them. */
-  private def drop(leaving: Seq[Int], rows: RowCounts): Unit = {
+  private def drop(switch: BinSwitch, rows: RowCounts): Unit = {
+    val leaving = switch.leaving
     val native = RocksDBFields.native(db)
     val before = RocksDBFields.rows(db)
     val options = new WriteOptions().setDisableWAL(true)
@@ -75,7 +76,7 @@ private[binshift] final class BinMover(
       if (ColumnFamily.isReadInOrder(family.family.name)) {
         ColumnFamily.foreachRow(db, family.family.name, leaving)(row => db.remove(row.key, family.family.name))
       } else {
-        family.ranges(leaving).foreach { case (from, to) => native.deleteRange(options, from, to) }
+        family.ranges(leaving, !switch.staying(_)).foreach { case (from, to) => native.deleteRange(options, from, to) }
       }
     } finally options.close()
     RocksDBFields.setRows(db, before - rows)

@@ -5,12 +5,14 @@ package org.apache.spark.sql.execution.streaming.state.binshift
  *
  * @param arriving  bins to adopt, by the partition that owned them at the epoch before
  * @param leaving   bins to release, ascending
+ * @param staying   bins that were owned before and still are
  * @param isNew     whether the partition did not exist at the epoch before: whatever files its
  *                  directory holds are from an earlier life and must not be read
  */
 private[binshift] final case class BinSwitch(
     arriving: Map[Int, Seq[Int]],
     leaving: Seq[Int],
+    staying: Int => Boolean,
     isNew: Boolean) {
 
   def binsAdopted: Int = arriving.valuesIterator.map(_.size).sum
@@ -26,6 +28,7 @@ private[binshift] object BinSwitch {
     BinSwitch(
       arriving = changed.filter(now.owner(_) == partition).groupBy(before.owner),
       leaving = changed.filter(before.owner(_) == partition),
+      staying = bin => before.owner(bin) == partition && now.owner(bin) == partition,
       isNew = partition >= before.partitions)
   }
 }

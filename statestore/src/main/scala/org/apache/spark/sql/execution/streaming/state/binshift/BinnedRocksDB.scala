@@ -90,7 +90,7 @@ private[binshift] final class BinnedRocksDB(
    */
   private def voidSwitch(version: Long): Option[BinSwitch] = Option.when(
     !owners.contains(partitionId) && version > 0 && (loadedVersion != version || isSwitched(version)))(
-    BinSwitch(Map.empty, Nil, isNew = true))
+    BinSwitch(Map.empty, Nil, _ => false, isNew = true))
 
   /** Changelogs hold keys in their stored form. */
   private def loadStored(version: Long, ckptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): Unit = {

@@ -46,10 +46,10 @@ private[binshift] object ColumnFamily {
   private def each(rows: NextIterator[ByteArrayPair])(consume: ByteArrayPair => Unit): Unit =
     try rows.foreach(consume) finally rows.closeIfNeeded()
 
-  /** Runs of consecutive bins, as (first, last), so that neighbours cost one scan. */
-  def ranges(bins: Seq[Int]): Seq[(Int, Int)] =
+  /** Runs of bins with nothing but empty ones between them, as (first, last), so that neighbours cost one scan. */
+  def ranges(bins: Seq[Int], isEmpty: Int => Boolean = _ => false): Seq[(Int, Int)] =
     bins.sorted.foldLeft(List.empty[(Int, Int)]) {
-      case ((first, last) :: done, bin) if bin == last + 1 => (first, bin) :: done
+      case ((first, last) :: done, bin) if (last + 1 until bin).forall(isEmpty) => (first, bin) :: done
       case (done, bin) => (bin, bin) :: done
     }.reverse
 
@@ -87,11 +87,15 @@ private[binshift] final case class NumberedFamily(family: ColumnFamily, number: 
 
   def nativeKey(key: Array[Byte]): Array[Byte] = prefix ++ key
 
-  /** Ranges of native keys, from (inclusive) and to (exclusive), that hold all rows of `bins`. */
-  def ranges(bins: Seq[Int]): Seq[(Array[Byte], Array[Byte])] = {
+  /**
+   * Ranges of native keys, from (inclusive) and to (exclusive), that hold all rows of `bins`.
+   *
+   * @param isEmpty bins that have no rows here, which ranges may include
+   */
+  def ranges(bins: Seq[Int], isEmpty: Int => Boolean = _ => false): Seq[(Array[Byte], Array[Byte])] = {
     val codec = BinKeyCodec.of(family.name)
     if (codec.isBehind) Seq((prefix, NumberedFamily.successor(prefix)))
-    else ColumnFamily.ranges(bins).map { case (first, last) =>
+    else ColumnFamily.ranges(bins, isEmpty).map { case (first, last) =>
       (prefix ++ BinKeyCodec.lowerBound(first).get,
         BinKeyCodec.lowerBound(last + 1).map(prefix ++ _).getOrElse(NumberedFamily.successor(prefix)))
     }

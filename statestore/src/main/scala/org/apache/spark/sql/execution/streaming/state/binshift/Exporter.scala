@@ -118,7 +118,7 @@ private[binshift] final class Exporter(
   }
 
   private def publish(target: Int, index: Int, chunk: Array[Byte]): Unit = if (!abandoned(target)) {
-    ShippingThreads.pace(chunk.length, conf.maxBytesPerSecond)
+    if (!order.isUrgent) ShippingThreads.pace(chunk.length, conf.maxBytesPerSecond)
     awaitRoom(chunk.length)
     val id = ShipmentFormat.chunkId(order.broadcast, store, target, index)
     Faults.at("export.chunk", store.partitionId)

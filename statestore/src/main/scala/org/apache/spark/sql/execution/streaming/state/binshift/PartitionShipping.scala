@@ -132,7 +132,7 @@ private final class OrderPart(
 
   def find(version: Long, source: Int, bins: Seq[Int]): Option[(StagedCopy, Int)] = for {
     step <- stepOf(arriving.getOrElse(source, Nil), bins)
-    copy <- staged.flatMap(_.copyFrom(source, isUrgent = order.base == version))
+    copy <- staged.flatMap(_.copyFrom(source, isUrgent = order.isUrgent))
   } yield (copy, step)
 
   def onDemand(version: Long, source: Int, bins: Seq[Int]): Option[StagedBins] = staged.filter { _ =>

@@ -9,12 +9,12 @@ import scala.collection.mutable
  * Logically the partition adopted all of them at the switch: recovery does, and a snapshot is only made
  * when all are here. Used by the store's task.
  *
- * @param adopt     takes in a copied bin
+ * @param adopt     takes in a number of copied bins
  * @param readRest  reads bins of a source as of a version from its checkpoint
  */
 private[binshift] final class Residents(
     conf: ShippingConf,
-    adopt: TakenCopy => Unit,
+    adopt: (Int, TakenCopy) => Unit,
     readRest: (Long, Int, Seq[Int]) => Unit) {
 
   private val absent = mutable.Map.empty[Int, Absent]
@@ -34,23 +34,28 @@ private[binshift] final class Residents(
     missing = 0
   }
 
-  def require(bin: Int): Unit = absent.get(bin).foreach { from =>
+  def require(bin: Int): Unit = if (absent.contains(bin)) {
     val deadline = System.nanoTime() + conf.timeoutMs * 1000000L
-    while (absent.contains(bin) && !takeIn(bin, from)) {
+    pull()
+    while (absent.contains(bin)) {
+      val from = absent(bin)
       if (from.copy.isEmpty || System.nanoTime() > deadline) readAllOf(from)
-      else Thread.sleep(StagedBins.MinDelayMs)
+      else {
+        Thread.sleep(StagedBins.MinDelayMs)
+        pull()
+      }
     }
   }
 
   def requireAll(): Unit = absent.keys.toSeq.foreach(require)
 
-  /** Takes in what is here by now. */
-  def pull(): Unit = absent.toSeq.foreach { case (bin, from) => takeIn(bin, from) }
-
-  private def takeIn(bin: Int, from: Absent): Boolean = from.copy.flatMap(_.takeEarly(bin)).exists { taken =>
-    adopt(taken)
-    drop(bin)
-    true
+  /** Takes in what is here by now, at once: the database may have to write out what is in memory first. */
+  def pull(): Unit = if (absent.nonEmpty) {
+    val here = for ((bin, from) <- absent.toSeq; taken <- from.copy.flatMap(_.takeEarly(bin))) yield bin -> taken
+    if (here.nonEmpty) {
+      adopt(here.size, TakenCopy(here.flatMap(_._2.base), None, here.map(_._2.rows).reduce(_ + _), here.head._2.version))
+      here.foreach { case (bin, _) => drop(bin) }
+    }
   }
 
   private def readAllOf(from: Absent): Unit = {

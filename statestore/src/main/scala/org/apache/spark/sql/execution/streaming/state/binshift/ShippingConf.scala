@@ -22,8 +22,8 @@ private[binshift] object ShippingConf {
     def bytes(name: String, default: String): Long =
       positive(name, conf.getOrElse(Prefix + name, default))(JavaUtils.byteStringAs(_, ByteUnit.BYTE))
     ShippingConf(
-      chunkBytes = math.min(bytes("ship.chunkBytes", "4m"), 64L << 20).toInt,
-      maxBytesPerSecond = bytes("ship.maxBytesPerSecond", "64m"),
+      chunkBytes = math.min(bytes("ship.chunkBytes", "256k"), 64L << 20).toInt,
+      maxBytesPerSecond = bytes("ship.maxBytesPerSecond", "8m"),
       maxBytesInFlight = bytes("ship.maxBytesInFlight", "256m"),
       maxStagedBytes = bytes("ship.maxStagedBytes", "64g"),
       timeoutMs = positive("ship.timeout", conf.getOrElse(Prefix + "ship.timeout", "30s"))(JavaUtils.timeStringAsMs))

@@ -15,12 +15,13 @@ import org.json4s.JsonDSL._
  * @param broadcast number of a Spark broadcast whose blocks the shipments are: destroying the broadcast
  *                  removes what is left of them from all executors
  * @param firstStep  position of the first of `steps` in the migration's plan
- * @param isOnDemand whether the moves take effect at `base` and each bin is fetched when it is first
- *                   touched; bins then travel one by one, each as a part of its own
+ * @param isUrgent   whether the moves take effect at `base`, so that an epoch waits for the bins
+ * @param isOnDemand whether, moreover, each bin is fetched when it is first touched; bins then travel
+ *                   one by one, each as a part of its own
  */
 private[sql] final case class ShippingOrder(
     id: String, broadcast: Long, base: Long, firstStep: Int, steps: IndexedSeq[Seq[Move]],
-    isOnDemand: Boolean) {
+    isUrgent: Boolean, isOnDemand: Boolean) {
 
   /** The step of each bin that leaves `partition`, by the partition that it goes to. */
   def leaving(partition: Int): Map[Int, Seq[ShippedBin]] = shipped(_.source == partition, _.target)
@@ -56,7 +57,7 @@ private[sql] object ShippingOrder {
         (o \ "steps").children.map(_.children.map { m =>
           val numbers = m.extract[Array[Int]]
           Move(numbers(0), numbers(1), numbers(2))
-        }).toIndexedSeq, (o \ "onDemand").extract[Boolean])
+        }).toIndexedSeq, (o \ "urgent").extract[Boolean], (o \ "onDemand").extract[Boolean])
     }
   }
 
@@ -66,7 +67,7 @@ private[sql] object ShippingOrder {
 
   private def toJson(o: ShippingOrder): JValue =
     ("id" -> o.id) ~ ("broadcast" -> o.broadcast) ~ ("base" -> o.base) ~ ("firstStep" -> o.firstStep) ~
-      ("onDemand" -> o.isOnDemand) ~
+      ("urgent" -> o.isUrgent) ~ ("onDemand" -> o.isOnDemand) ~
       ("steps" -> o.steps.map(_.map(m => List(m.bin, m.source, m.target)).toList).toList)
 }
 

@@ -7,7 +7,8 @@ import org.apache.spark.util.ThreadUtils
 
 /** The threads of an executor that ship in the background, and what they share. */
 private[binshift] object ShippingThreads {
-  private val Threads = 2
+  /** One each: bins are in no hurry, and the cores are the stream's. */
+  private val Threads = 1
 
   /** Long jobs, one per store that gives bins away. */
   lazy val exports: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(Threads, "binshift-export")
