@@ -9,7 +9,7 @@ VERSION := $(shell sed -n 's/^version=//p' gradle.properties)
 JAR := python/binshift/jars/binshift-spark4.3_2.13-$(VERSION).jar
 SCALA := $(shell find statestore jvm_shim -type f) build.gradle settings.gradle gradle.properties
 
-.PHONY: help setup jar demo test test-unit lint types format check bench-timers bench-migration spark-suites wheel clean
+.PHONY: help setup jar demo test test-matrix test-unit lint types format check bench-timers bench-migration spark-suites wheel clean
 
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -23,6 +23,9 @@ demo: setup  ## Rescale a running query over 336,776 real flights; writes demo.p
 
 test: setup  ## Run all tests.
 	$(PY) -m pytest
+
+test-matrix: setup  ## Run the rest of the matrix of operators and settings.
+	$(PY) -m pytest -m matrix
 
 test-unit: setup  ## Run the tests that need no JVM.
 	$(PY) -m pytest -n 0 tests/unit

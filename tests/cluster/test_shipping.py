@@ -27,15 +27,7 @@ def test_every_bin_travels_before_its_step(ship, check, operator):
 
 
 @pytest.mark.parametrize(
-    "fault",
-    [
-        "export.chunk.kill",
-        "fetch.chunk.kill",
-        "stage.done.kill",
-        "switch.ingest.kill",
-        "switch.done.kill",
-        "export.chunk.damage",
-    ],
+    "fault", ["export.chunk.kill", "fetch.chunk.kill", "stage.done.kill", "switch.ingest.kill"]
 )
 def test_an_executor_that_dies_while_it_ships_leaves_exact_results(ship, check, fault):
     point, action = fault.rsplit(".", 1)

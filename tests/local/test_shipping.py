@@ -66,8 +66,12 @@ def tumbling(stream):
 
 
 @pytest.mark.parametrize("strategy", [AllAtOnce(), Batched(8), Fluid()], ids=lambda s: type(s).__name__)
-def test_a_prepared_rescale_moves_every_bin_by_its_copy(tumbling, tmp_path, strategy):
-    query, run = tumbling
+def test_a_prepared_rescale_moves_every_bin_by_its_copy(stream, tmp_path, strategy):
+    query = QUERIES["tumbling-append"]
+    bins = "8" if isinstance(strategy, Fluid) else "64"
+    conf = {"spark.sql.streaming.stateStore.binshift.bins": bins}
+    run = stream(query.build, mode=query.mode, conf=conf).start()
+    run.run(0, 1)
     migration = run.attach().rescale(3, strategy)
     epoch = finish(run, migration, 2)
     report = migration.wait(0)

@@ -160,7 +160,7 @@ private final class OrderPart(
     if (staged.isEmpty && version >= order.base && arriving.nonEmpty) {
       val dir = new File(db.localRootDir.getParentFile, s"binshift-staged-${UUID.randomUUID()}")
       val families = ColumnFamily.numbered(db, spark.useColumnFamilies).map(f => f.family.name -> f).toMap
-      staged = Some(new StagedBins(dir, conf, arriving.map { case (source, bins) =>
+      staged = Some(new StagedBins(dir, conf, order.isUrgent, arriving.map { case (source, bins) =>
         val place = new File(dir, source.toString)
         Utils.createDirectory(place)
         new StagedCopy(
@@ -170,7 +170,8 @@ private final class OrderPart(
 }
 
 /** The copies for one store, each of which is brought on in the background. */
-private[binshift] final class StagedBins(dir: File, conf: ShippingConf, copies: Seq[StagedCopy]) {
+private[binshift] final class StagedBins(
+    dir: File, conf: ShippingConf, isUrgent: Boolean, copies: Seq[StagedCopy]) {
   @volatile private var begun = -1L
   @volatile private var due: Option[Int] = None
   @volatile private var isClosed = false
@@ -204,11 +205,12 @@ private[binshift] final class StagedBins(dir: File, conf: ShippingConf, copies: 
     }
   }
 
-  /** Turns come in quick succession while there is something to do, and more rarely when there is not. */
+  /** Turns come in quick succession while there is something to do or an epoch waits, and else more rarely. */
   private def schedule(copy: StagedCopy, delayMs: Long): Unit =
     ShippingThreads.staging.schedule((() => if (!isClosed && !copy.isFailed) {
       val isBusy = copy.turn(begun, due)
-      schedule(copy, if (isBusy) 0 else math.min(math.max(delayMs, StagedBins.MinDelayMs) * 2, StagedBins.MaxDelayMs))
+      val longest = if (isUrgent) StagedBins.MinDelayMs else StagedBins.MaxDelayMs
+      schedule(copy, if (isBusy) 0 else math.min(math.max(delayMs, StagedBins.MinDelayMs) * 2, longest))
     }): Runnable, delayMs, TimeUnit.MILLISECONDS)
 }
 
