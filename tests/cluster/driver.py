@@ -38,6 +38,8 @@ def main() -> None:
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
     args = parser.parse_args()
     conf = dict(c.split("=", 1) for c in args.conf)
+    # What an executor that died was to send does not come.
+    conf.setdefault("spark.sql.streaming.stateStore.binshift.ship.timeout", "3s")
     spark = session(args.master, **conf)
     run = StreamRun(spark, args.root, counter(args.root, args.fault, args.operator))
     run.outputs = Outputs(args.root / "outputs")

@@ -23,20 +23,27 @@ INSTANTS = [
 ]
 
 
+#: Instants that their neighbours stand for in the default test run.
+MATRIX = ("before:/binshift/routing/3", "before:/offsets/3", "after:/commits/3")
+
 #: The same with column families, and with files that have ids in their names.
 TRANSFORM = ["--operator=transform", "--conf=spark.sql.streaming.stateStore.checkpointFormatVersion=2"]
 
 
 #: With copies: partitions are opened at epoch 3, and bins are ordered while that is planned.
-PREPARE = ["--prepare", "--conf=spark.sql.streaming.stateStore.binshift.ship.timeout=2s"]
+PREPARE = ["--prepare"]
 PREPARE_INSTANTS = ["after:/binshift/shipping.json", "after:/binshift/routing/3", "before:/commits/4"]
 
 
 @pytest.mark.parametrize(
     ("instant", "extra"),
-    [(instant, []) for instant in INSTANTS]
+    [pytest.param(i, [], marks=[pytest.mark.matrix] * (i in MATRIX)) for i in INSTANTS]
     + [(instant, PREPARE) for instant in PREPARE_INSTANTS]
-    + [(instant, TRANSFORM) for instant in ("before:/offsets/3", "after:/offsets/3", "before:/commits/3")],
+    + [("after:/offsets/3", TRANSFORM)]
+    + [
+        pytest.param(instant, TRANSFORM, marks=pytest.mark.matrix)
+        for instant in ("before:/offsets/3", "before:/commits/3")
+    ],
     ids=lambda value: value if isinstance(value, str) else "-".join(v.strip("-") for v in value[:1]),
 )
 def test_a_driver_that_dies_goes_on_exactly_once(drive, check, jvm_jar, instant, extra):

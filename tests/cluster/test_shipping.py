@@ -20,7 +20,7 @@ def ship(drive, jvm_jar):
     return run
 
 
-@pytest.mark.parametrize("operator", ["aggregate", "transform"])
+@pytest.mark.parametrize("operator", [pytest.param("aggregate", marks=pytest.mark.matrix), "transform"])
 def test_every_bin_travels_before_its_step(ship, check, operator):
     report = check(partitions=6, last=ship(f"--operator={operator}"))
     assert report["paths"] == {"Prepared": sum(report["history"]), "Shipped": 0, "FromCheckpoint": 0}
@@ -35,11 +35,7 @@ def test_an_executor_that_dies_while_it_ships_leaves_exact_results(ship, check, 
     try:
         report = check(
             partitions=6,
-            last=ship(
-                FAULTS,
-                f"--shipping-fault={fault}",
-                "--conf=spark.sql.streaming.stateStore.binshift.ship.timeout=2s",
-            ),
+            last=ship(FAULTS, f"--shipping-fault={fault}"),
         )
         assert armed.happened
         assert sum(report["paths"].values()) > 0

@@ -111,7 +111,13 @@ def outputs_with_migrations(run, targets):
     return run.outputs
 
 
-@pytest.mark.parametrize("name", PLANS)
+#: Plans that others stand for in the default test run.
+MATRIX = ("two aggregations", "two operators, two exchanges", "transformWithState, then aggregation")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.matrix] * (name in MATRIX)) for name in PLANS]
+)
 def test_a_plan_gives_the_same_results_whatever_the_routing(stream, name):
     build, mode = PLANS[name]
     run, oracle = stream(build, mode=mode), stream(build, "oracle", mode=mode, provider=STOCK)
@@ -122,7 +128,7 @@ def test_a_plan_gives_the_same_results_whatever_the_routing(stream, name):
     assert_same_results(run, oracle, STATE.get(name, ({},)))
 
 
-@pytest.mark.parametrize("one_file_read_at_once", [False, True])
+@pytest.mark.parametrize("one_file_read_at_once", [pytest.param(False, marks=pytest.mark.matrix), True])
 def test_a_query_that_starts_with_one_partition_grows_and_comes_back_to_one(stream, one_file_read_at_once):
     # With one partition Spark plans no hash exchange, and none at all if the input has one partition.
     def build(df):
@@ -169,7 +175,7 @@ def test_a_batch_that_is_used_twice_switches_twice_alike(stream):
 @pytest.mark.parametrize(
     "conf",
     [
-        {"spark.sql.streaming.stateStore.rowChecksum.enabled": "true"},
+        pytest.param({"spark.sql.streaming.stateStore.rowChecksum.enabled": "true"}, marks=pytest.mark.matrix),
         {"spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "false"},
         {"spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false"},
         {"spark.sql.streaming.stateStore.minDeltasForSnapshot": "2"},

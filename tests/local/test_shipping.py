@@ -84,12 +84,12 @@ def test_a_prepared_rescale_moves_every_bin_by_its_copy(stream, tmp_path, strate
 @pytest.mark.parametrize(
     ("name", "conf"),
     [
-        ("session-fixed", {}),
+        pytest.param("session-fixed", {}, marks=pytest.mark.matrix),
         ("dedup-watermark", {CHECKSUMS: "true"}),
-        ("join-full", {}),
+        pytest.param("join-full", {}, marks=pytest.mark.matrix),
         ("join-full", {JOIN: "4", IDS: "2", CHECKSUMS: "true"}),
-        ("join-semi", {JOIN: "3"}),
-        ("jvm-with-state", {IDS: "2"}),
+        pytest.param("join-semi", {JOIN: "3"}, marks=pytest.mark.matrix),
+        pytest.param("jvm-with-state", {IDS: "2"}, marks=pytest.mark.matrix),
         ("tws-jvm", {IDS: "2"}),
         ("tws-rows", {}),
     ],
@@ -122,7 +122,16 @@ def test_without_preparation_the_old_owners_executor_sends_the_bins(tumbling, tm
     assert_never_migrated(run, query, epoch + 1, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["count", "session-fixed", "dedup-within-watermark", "join-full", "tws-jvm"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "count",
+        "session-fixed",
+        pytest.param("dedup-within-watermark", marks=pytest.mark.matrix),
+        pytest.param("join-full", marks=pytest.mark.matrix),
+        "tws-jvm",
+    ],
+)
 def test_bins_that_come_on_demand_are_there_when_they_are_touched(stream, tmp_path, name):
     query = QUERIES[name]
     run = stream(query.build, mode=query.mode).start()
