@@ -21,6 +21,7 @@ __all__ = ["Migration", "MigrationReport", "MigrationState", "MigrationStatus"]
 
 _log = logging.getLogger("binshift")
 _POLL_SECONDS = 0.1
+_PROGRESS_SECONDS = 5.0
 
 
 class MigrationState(StrEnum):
@@ -89,6 +90,8 @@ class MigrationReport:
     bins_prepared, bins_shipped, bins_from_checkpoint : int
         How the bins came, counted per operator and store: copied before their step took effect; sent by
         their old owner's executor at the step; read from their old owner's checkpoint at the step.
+    bins_recopied : int
+        Of the first two, copied from the checkpoint, since the shipment was damaged or did not come.
     rows_adopted, bytes_adopted, adopt_ms : int
         Totals over all operators and partitions, from the query's progress, which Spark keeps for the
         last epochs only (`spark.sql.streaming.numRecentProgressUpdates`).
@@ -107,6 +110,7 @@ class MigrationReport:
     bins_prepared: int
     bins_shipped: int
     bins_from_checkpoint: int
+    bins_recopied: int
     rows_adopted: int
     bytes_adopted: int
     adopt_ms: int
@@ -202,7 +206,7 @@ class Migration:
     def _report(self, status: MigrationStatus) -> MigrationReport:
         rows = [r for r in self._controller.history().to_pylist() if r["migration_id"] == self._id]
         epochs = {r["epoch"] for r in rows}
-        taken = [p for p in self._controller.query.recentProgress if p.batchId in epochs]
+        taken = self._progress(epochs)
         metrics = [op.customMetrics for p in taken for op in p.stateOperators]
 
         def total(name: str) -> int:
@@ -218,12 +222,24 @@ class Migration:
             bins_prepared=total("binshiftBinsPrepared"),
             bins_shipped=total("binshiftBinsShipped"),
             bins_from_checkpoint=total("binshiftBinsFromCheckpoint"),
+            bins_recopied=total("binshiftBinsRecopied"),
             rows_adopted=total("binshiftRowsAdopted"),
             bytes_adopted=total("binshiftBytesAdopted"),
             adopt_ms=total("binshiftAdoptMs"),
             longest_epoch_ms=max((p.durationMs.get("triggerExecution", 0) for p in taken), default=0),
             cancelled=status.state is MigrationState.CANCELLED,
         )
+
+    def _progress(self, epochs: set[int]) -> list[Any]:
+        """The progress of `epochs`, for the last of which Spark publishes it a moment after the commit."""
+        query = self._controller.query
+        deadline = time.monotonic() + _PROGRESS_SECONDS
+        while True:
+            recent = query.recentProgress
+            is_there = not epochs or any(p.batchId >= max(epochs) for p in recent)
+            if is_there or not query.isActive or time.monotonic() >= deadline:
+                return [p for p in recent if p.batchId in epochs]
+            time.sleep(_POLL_SECONDS)
 
     def __repr__(self) -> str:
         return f"Migration({self._id}, {self.status})"

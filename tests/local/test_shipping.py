@@ -76,7 +76,7 @@ def test_a_prepared_rescale_moves_every_bin_by_its_copy(stream, tmp_path, strate
     epoch = finish(run, migration, 2)
     report = migration.wait(0)
     assert report.bins_prepared == report.bins_moved == len(migration.plan.moves)
-    assert report.bins_shipped == report.bins_from_checkpoint == 0
+    assert report.bins_shipped == report.bins_from_checkpoint == report.bins_recopied == 0
     run.run(epoch)
     assert_never_migrated(run, query, epoch + 1, tmp_path)
 
@@ -187,6 +187,7 @@ def test_a_damaged_shipment_is_read_from_the_checkpoint(tumbling, tmp_path, acti
         epoch, report = shift(run, 2)
         assert fault.happened
     assert report.bins_prepared == 64
+    assert report.bins_recopied == 32
     run.run(epoch)
     assert_never_migrated(run, query, epoch + 1, tmp_path)
 
@@ -198,7 +199,7 @@ def test_a_shipment_that_never_comes_is_read_from_the_checkpoint(stream, tmp_pat
     run.run(0, 1)
     with Fault(point, "throw", always=True):
         epoch, report = shift(run, 2)
-    assert report.bins_prepared == 64
+    assert report.bins_prepared == report.bins_recopied == 64
     epoch, report = shift(run, epoch)
     assert report.bins_prepared == 64
     assert_never_migrated(run, query, epoch, tmp_path)

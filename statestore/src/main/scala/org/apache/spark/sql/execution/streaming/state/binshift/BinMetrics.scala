@@ -16,6 +16,8 @@ private[sql] object BinMetrics {
   private val Shipped = StateStoreCustomSumMetric("binshiftBinsShipped", "binshift: bins sent at their switch")
   private val FromCheckpoint =
     StateStoreCustomSumMetric("binshiftBinsFromCheckpoint", "binshift: bins read from the checkpoint at their switch")
+  private val Recopied = StateStoreCustomSumMetric(
+    "binshiftBinsRecopied", "binshift: bins copied from the checkpoint, since their shipment failed")
   private val Awaited = StateStoreCustomSumMetric(AwaitedName, "binshift: bins of the next step not copied yet")
   private val Released = StateStoreCustomSumMetric("binshiftBinsReleased", "binshift: bins released")
   private val Rows = StateStoreCustomSumMetric("binshiftRowsAdopted", "binshift: rows adopted")
@@ -23,12 +25,12 @@ private[sql] object BinMetrics {
   private val Millis = StateStoreCustomTimingMetric("binshiftAdoptMs", "binshift: time to adopt")
 
   private[binshift] val All: Seq[StateStoreCustomMetric] = 
-    Seq(Owned, Adopted, Prepared, Shipped, FromCheckpoint, Awaited, Released, Rows, Bytes, Millis)
+    Seq(Owned, Adopted, Prepared, Shipped, FromCheckpoint, Recopied, Awaited, Released, Rows, Bytes, Millis)
 
   private[binshift] def of(db: BinnedRocksDB): Map[StateStoreCustomMetric, Long] = {
     val s = db.lastSwitch
     Map(Owned -> db.binsOwned, Adopted -> s.binsAdopted, Prepared -> s.binsPrepared,
-      Shipped -> s.binsShipped, FromCheckpoint -> s.binsFromCheckpoint, Awaited -> db.binsAwaited, Released -> s.binsReleased,
+      Shipped -> s.binsShipped, FromCheckpoint -> s.binsFromCheckpoint, Recopied -> s.binsRecopied, Awaited -> db.binsAwaited, Released -> s.binsReleased,
       Rows -> s.rowsAdopted, Bytes -> s.bytesAdopted, Millis -> s.adoptMs)
   }
 }

@@ -89,8 +89,8 @@ private[binshift] final class BinMover(
     val isPrepared = copy.base < version
     SwitchStats(
       binsPrepared = if (isPrepared) bins else 0,
-      binsShipped = if (!isPrepared && copy.wasShipped) bins else 0,
-      binsFromCheckpoint = if (!isPrepared && !copy.wasShipped) bins else 0,
+      binsShipped = if (isPrepared) 0 else bins,
+      binsRecopied = if (copy.wasShipped) 0 else bins,
       rowsAdopted = taken.rows.rows + taken.rows.internal, bytesAdopted = bytes)
   }
 
