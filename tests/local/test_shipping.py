@@ -325,3 +325,26 @@ def test_what_was_lent_is_kept_until_its_adopters_have_snapshots(stream, tmp_pat
     run.start()
     run.run(epoch)
     assert_never_migrated(run, query, epoch + 1, tmp_path)
+
+
+def test_the_state_of_partitions_that_are_gone_is_deleted_and_they_may_come_back(stream, tmp_path):
+    query = QUERIES["count"]
+    conf = {
+        "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
+        "spark.sql.streaming.minBatchesToRetain": "2",
+    }
+    run = stream(query.build, mode=query.mode, conf=conf).start()
+    run.run(0, 1)
+    epoch = finish(run, run.attach().rescale(4, AllAtOnce()), 2)
+    epoch = finish(run, run.attach().rescale(2, AllAtOnce()), epoch)
+    state = run.checkpoint / "state/0"
+    assert {p.name for p in state.glob("[0-9]*")} == {"0", "1", "2", "3"}
+    while {p.name for p in state.glob("[0-9]*")} != {"0", "1"}:
+        assert epoch < MAX_EPOCHS
+        run.run(epoch)
+        epoch += 1
+    epoch = finish(run, run.attach().rescale(4, AllAtOnce()), epoch)
+    run.stop()
+    run.start()
+    run.run(epoch)
+    assert_never_migrated(run, query, epoch + 1, tmp_path)
