@@ -10,7 +10,8 @@ def test_partitions_are_placed_an_executor_is_drained_and_gets_its_share_again(d
     first = report["executors"][0]
     assert all(first in report["placed"][p] for p in (2, 3))
     assert not any(first in executors for executors in report["drained"])
-    assert [size for p, size in enumerate(report["sizes_drained"]) if first in report["placed"][p]] == [0, 0]
+    # Partitions 2 and 3 and whatever else the executor ran have no bins any more; others hold all of them.
+    assert not any(size for p, size in enumerate(report["sizes_drained"]) if first in report["placed"][p])
     assert sum(report["sizes_drained"]) == 64
     # The executor that was drained runs nothing, like one that has just joined, so new partitions go there.
     assert any(first in executors for executors in report["balanced"])

@@ -48,6 +48,20 @@ def assert_never_migrated(run, query, epochs, tmp_path, **conf):
     assert_same_results(run, oracle, query.state)
 
 
+@pytest.fixture(autouse=True)
+def nothing_left(spark):
+    """Whatever becomes of a migration, nothing that was staged outlives its query."""
+    # An executor that another test killed leaves its directories to the cluster that ran it.
+    before = set(staged_dirs())
+    yield
+    assert until(lambda: before.issuperset(staged_dirs())), staged_dirs()
+
+
+def staged_dirs():
+    scratch = Path(os.environ["BINSHIFT_TESTS_TMP"])
+    return [*scratch.rglob("binshift-staged-*"), *scratch.rglob("binshift-export-*")]
+
+
 @pytest.fixture
 def counting(stream):
     """A query without a watermark, so that an input file is one epoch."""
@@ -249,8 +263,6 @@ def test_nothing_that_was_staged_is_left_behind(tumbling, spark):
     blocks = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestBlocks
     assert until(lambda: blocks.shipments() == 0)
     assert until(lambda: blocks.stagedBytes() == 0)
-    scratch = Path(os.environ["BINSHIFT_TESTS_TMP"])
-    assert until(lambda: not [*scratch.rglob("binshift-staged-*"), *scratch.rglob("binshift-export-*")])
 
 
 def test_a_restart_while_bins_are_copied_copies_them_again(tumbling, tmp_path):

@@ -61,9 +61,10 @@ private[binshift] final class BaseFiles(dir: File, conf: RocksDBConf) extends Au
 
   def discard(file: SstFile): Unit = file.file.delete()
 
-  /** Forgets all rows. */
+  /** Forgets all rows, also when there is no room to write down what was begun. */
   def clear(): Unit = {
-    finishOpen()
+    open = None
+    writer.abandon()
     files.keys.toSeq.foreach(take(_).foreach(discard))
   }
 

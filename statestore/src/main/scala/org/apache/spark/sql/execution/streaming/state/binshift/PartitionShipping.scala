@@ -171,7 +171,7 @@ private final class OrderPart(
 
 /** The copies for one store, each of which is brought on in the background. */
 private[binshift] final class StagedBins(
-    dir: File, conf: ShippingConf, isUrgent: Boolean, copies: Seq[StagedCopy]) {
+    dir: File, conf: ShippingConf, isUrgent: Boolean, copies: Seq[StagedCopy]) extends Logging {
   @volatile private var begun = -1L
   @volatile private var due: Option[Int] = None
   @volatile private var isClosed = false
@@ -200,7 +200,11 @@ private[binshift] final class StagedBins(
     isClosed = true
     // Not on this thread: a turn that reads a checkpoint may take long.
     ShippingThreads.staging.execute { () =>
-      copies.foreach(_.close())
+      copies.foreach { copy =>
+        try copy.close() catch {
+          case NonFatal(e) => logWarning(s"a copy in $dir could not be closed; its directory is deleted", e)
+        }
+      }
       Utils.deleteRecursively(dir)
     }
   }

@@ -49,9 +49,15 @@ private[binshift] final class SstFiles(dir: File, conf: RocksDBConf) extends Aut
     SstFile(file, counts, file.length)
   }
 
-  override def close(): Unit = {
-    writer.foreach(_.close())
+  /** Drops the file that is being written, if one is. */
+  def abandon(): Unit = writer.foreach { w =>
+    w.close()
     writer = None
+    file.delete()
+  }
+
+  override def close(): Unit = {
+    abandon()
     Seq(options, env, bloom).foreach(_.close())
   }
 
