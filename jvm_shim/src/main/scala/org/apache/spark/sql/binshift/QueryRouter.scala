@@ -5,15 +5,13 @@ import java.util.concurrent.ConcurrentHashMap
 
 import org.apache.hadoop.fs.Path
 
-import org.apache.spark.internal.Logging
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift._
 
 /**
- * Decides which routing table is in force at each epoch of one run of a query, and takes the steps of
- * a migration.
+ * Decides which routing table is in force at each epoch of one run of a query.
  *
  * While epoch e is planned (`enter`), the step that is due at e+1, if any, is prepared: first its
  * routing entry becomes durable, then Spark is told the number of partitions, which it logs together
@@ -23,47 +21,34 @@ import org.apache.spark.sql.execution.streaming.state.binshift._
  *
  * Thread-safe: the stream's thread plans, threads of the user submit and ask.
  */
-private[binshift] final class QueryRouter(val query: MicroBatchExecution) extends Logging {
+private[binshift] final class QueryRouter(val query: MicroBatchExecution) {
+  import QueryRouter._
+
   private val session: SparkSession = query.sparkSession
   private val dir =
     ControlDir.of(new Path(query.resolvedCheckpointRoot), session.sessionState.newHadoopConf())
-  private val routingLog = new RoutingLog(dir)
+  private val entries = new RoutingEntries(dir, session)
   private val desk = new ShippingDesk(query, dir)
   private val retired = new RetiredPartitions(
     new Path(query.resolvedCheckpointRoot, "state").toString, session.sessionState.newHadoopConf())
+  private val scheduler = new StepScheduler(query, dir, desk, retired)
 
-  private var layout: Option[Layout] = None
+  private var layout: Option[Layout] = Layout.read(dir)
   /** The epoch planned last in this run. */
   private var planned: Option[Long] = None
-  /** The entry in force at the epoch planned last, or at the next one if there is none yet. */
-  private var current: Option[RoutingEntry] = None
-  /** The entry that is durable for the epoch after the one planned last. */
-  private var scheduled: Option[RoutingEntry] = None
-  private var migration: Option[Migration] = None
-  /** How the latest migrations of this run ended, for clients that still ask for them. */
-  private var outcomes: Seq[MigrationOutcome] = Nil
+  /** At first the table as an earlier run left it, for clients that ask before this run plans an epoch. */
+  private var tables = TablesInForce(restored())
   /** The operators of the epoch planned last. */
   private var operators = Seq.empty[StateStoreWriter]
-  /** The executor that partitions without bins leave at the next epoch. */
-  private var vacating: Option[String] = None
-  /** Epochs that the next step has been waiting for its copies. */
-  private var waited = 0
   /** What the jobs of the epoch planned last carry of shipping. */
   private var shippingHint = ""
-  /** The epochs of the routing log, ascending; read once and then kept up with what is written here. */
-  private var epochs: Seq[Long] = Nil
-
-  restore()
 
   /** What a client may know of the query's routing; see [[Gateway]]. */
   def snapshot(): RouterSnapshot = synchronized {
-    RouterSnapshot(planned, current, scheduled, migration, outcomes)
+    RouterSnapshot(planned, tables.current, tables.scheduled, scheduler.underWay, scheduler.ended)
   }
 
-  def history(): Seq[RoutingEntry] = {
-    val committed = SparkInternals.committedEpoch(query)
-    routingLog.epochs.filter(_ <= committed).flatMap(routingLog.read)
-  }
+  def history(): Seq[RoutingEntry] = entries.upTo(SparkInternals.committedEpoch(query))
 
   /**
    * Enters the epoch that is being planned: returns its table, and prepares the next epoch.
@@ -77,142 +62,69 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     val info = operators.head.getStateInfo
     val epoch = info.storeVersion
     val n = info.numPartitions
-    val known = layoutFor(epoch, n, streamSession, operators)
+    val known = layoutFor(epoch, n, streamSession)
     if (!planned.contains(epoch)) {
-      val previous = current.filter(_ => planned.isDefined)
-      if (planned.isEmpty) dropEntriesAfter(epoch)
+      val previous = tables.current.filter(_ => planned.isDefined)
+      if (planned.isEmpty) entries.dropAfter(epoch)
       val entry = entryFor(epoch, n, known)
-      if (planned.isEmpty || entry.epoch == epoch) {
-        changePartitions(n, previous, streamSession, known, operators)
-      }
+      if (planned.isEmpty || entry.epoch == epoch) changePartitions(n, previous, streamSession)
       if (entry.epoch == epoch && epoch > 0 && info.stateStoreCkptIds.isDefined) CheckpointIds.keep(dir, epoch)
-      current = Some(entry)
-      scheduled = None
+      tables = TablesInForce(Some(entry))
       planned = Some(epoch)
-      prepare(epoch + 1)
-      if (scheduled.isEmpty) retired.claim(n)
+      prepare(entry, epoch + 1)
+      if (tables.scheduled.isEmpty) retired.claim(n)
       if (epoch % EpochsBetweenCleaning == 0) cleanUp(epoch)
     }
-    val entry = current.get
-    val before = if (entry.epoch == epoch) epochs.filter(_ < epoch).lastOption else None
+    val entry = tables.current.get
+    val before = if (entry.epoch == epoch) entries.before(epoch) else None
     Epoch(known, entry.table, RoutingHint(query.runId.toString, epoch, entry.epoch, before), shippingHint)
   }
 
   /** Accepts a plan, or throws before anything has changed. */
   def submit(planJson: String, optionsJson: String): Migration = synchronized {
-    val facts = layout.getOrElse(throw notPlannedYet())
-    val now = current.getOrElse(throw notPlannedYet())
     finishIfDone()
-    migration.foreach { m =>
-      throw BinshiftException.migration(
-        s"migration ${m.id} is under way (${stepsTaken(m)} of ${m.plan.steps.size} steps taken); wait " +
-          "for it or cancel it before you submit another plan")
-    }
-    val m = Migration.create(UUID.randomUUID().toString, planJson, optionsJson)
-    if (m.plan.source != now.table) {
-      throw BinshiftException.plan(
-        s"the plan starts from a table with ${m.plan.source.partitions} partitions and " +
-          s"${m.plan.source.bins} bins that is not the one in force since epoch ${now.epoch} " +
-          s"(${now.table.partitions} partitions, ${now.table.bins} bins); plan again")
-    }
-    try m.plan.requireFitting() catch {
-      case e: IllegalArgumentException => throw BinshiftException.plan(
-        s"the plan does not fit: ${e.getMessage.stripPrefix("requirement failed: ")}; plan again")
-    }
-    m.options.startEpoch.foreach { e =>
-      val earliest = planned.getOrElse(now.epoch) + 1
-      if (e < earliest) {
-        throw BinshiftException.plan(
-          s"start_epoch $e has passed; the earliest epoch that can change is $earliest")
-      }
-    }
-    facts.unsupported.headOption.foreach { o =>
-      throw BinshiftException.unsupportedOperator(
-        s"operator ${o.name} cannot migrate, since the keys of its state may differ from the columns by " +
-          "which Spark distributes its rows: a typed key of another type than its column, or a timestamp " +
-          "that goes through Python; the query runs on as it is")
-    }
-    if (m.plan.steps.isEmpty) ended(m) else {
-      Migration.write(dir, m)
-      migration = Some(m)
-    }
-    m
+    scheduler.submit(planJson, optionsJson, layout.getOrElse(throw notPlannedYet()),
+      tables.current.getOrElse(throw notPlannedYet()), planned)
   }
 
   /** Schedules no further step; one that is durable already still takes effect. */
   def cancel(id: String): Unit = synchronized {
-    migration.filter(m => m.id == id && !m.cancelled).foreach { m =>
-      val cancelled = m.copy(cancelled = true)
-      Migration.write(dir, cancelled)
-      migration = Some(cancelled)
-      finishIfDone()
-    }
-  }
-
-  /** Steps of `m` whose tables are in force, or durable for the next epoch. */
-  def stepsTaken(m: Migration): Int = synchronized {
-    (scheduled.toSeq ++ current).flatMap(_.step).filter(_.migration == m.id).map(_.index + 1).maxOption
-      .getOrElse(0)
+    scheduler.cancel(id)
+    finishIfDone()
   }
 
   /** Whether the last step of `m` has been committed, or it is cancelled and no step is in flight. */
-  def isOver(m: Migration): Boolean = synchronized {
-    val inFlight = (scheduled.toSeq ++ current)
-      .filter(_.step.exists(_.migration == m.id)).map(_.epoch).maxOption
-    (m.cancelled || stepsTaken(m) == m.plan.steps.size) && !desk.isFetching &&
-      inFlight.forall(_ <= SparkInternals.committedEpoch(query))
-  }
+  def isOver(m: Migration): Boolean = synchronized(scheduler.isOver(m, tables))
 
   /** Bins that the next step waits for, if it waits for copies. */
-  def binsAwaited(m: Migration): Option[Long] = synchronized {
-    Option.when(scheduled.isEmpty)(stepsTaken(m)).filter(desk.covers(m.id, _)).flatMap(desk.awaited).filter(_ > 0)
+  def binsAwaited(m: Migration): Option[Long] = synchronized(scheduler.binsAwaited(m, tables))
+
+  /** Forgets the migration once it is over. */
+  def finishIfDone(): Unit = synchronized(scheduler.finishIfDone(tables))
+
+  /** Where the partitions of the binned operators are. */
+  def placement(): PlacementSnapshot = synchronized {
+    Placement.snapshot(session, binned, tables.current.map(_.table.partitions).getOrElse(0))
   }
 
   /** Called when the query has ended. */
   def close(): Unit = synchronized(desk.close())
 
-  /** Where the partitions of the binned operators are. */
-  def placement(): PlacementSnapshot = synchronized {
-    val binned = operators.filter(op => layout.exists(isBinned(_, op)))
-    Placement.snapshot(session, binned, current.map(_.table.partitions).getOrElse(0))
-  }
+  private def restored(): Option[RoutingEntry] = for {
+    logged <- SparkInternals.lastLogged(query)
+    n <- logged.partitions
+    entry <- entries.at(logged.epoch + 1).filter(e => e.epoch <= logged.epoch || e.table.partitions == n)
+      .orElse(entries.at(logged.epoch))
+  } yield entry
 
-  /** Forgets the migration once it is over. Once the query has ended, plan.json is its next run's. */
-  def finishIfDone(): Unit = synchronized {
-    migration.filter(m => query.isActive && isOver(m)).foreach(forget)
-  }
-
-  private def forget(m: Migration): Unit = {
-    ended(m)
-    vacating = m.options.vacate.filterNot(_ => m.cancelled)
-    Migration.delete(dir)
-    migration = None
-  }
-
-  private def ended(m: Migration): Unit =
-    outcomes = (outcomes :+ MigrationOutcome(m.id, stepsTaken(m), m.cancelled)).takeRight(MaxOutcomes)
-
-  /** The state as an earlier run left it, for clients that ask before this run plans its first epoch. */
-  private def restore(): Unit = {
-    layout = Layout.read(dir)
-    migration = Migration.read(dir)
-    current = for {
-      logged <- SparkInternals.lastLogged(query)
-      n <- logged.partitions
-      entry <- routingLog.at(logged.epoch + 1).filter(e => e.epoch <= logged.epoch || e.table.partitions == n)
-        .orElse(routingLog.at(logged.epoch))
-    } yield entry
-  }
-
-  private def layoutFor(
-      epoch: Long, n: Int, conf: SparkSession, operators: Seq[StateStoreWriter]): Layout = {
+  private def layoutFor(epoch: Long, n: Int, conf: SparkSession): Layout = {
     val setting = new BinsSetting(conf)
     if (epoch == 0 && planned.isEmpty) {
       // Nothing is committed: whatever a run that was cut short has left is replaced.
       val fresh = setting.layoutOf(operators, n)
-      routingLog.epochs.foreach(routingLog.delete)
+      entries.deleteAll()
       Layout.write(dir, fresh)
-      write(RoutingEntry(0, RoutingTable.initial(fresh.bins, n), None, System.currentTimeMillis()))
+      entries.write(RoutingEntry(0, RoutingTable.initial(fresh.bins, n), None, System.currentTimeMillis()))
       layout = Some(fresh)
     }
     val known = layout.getOrElse(throw BinshiftException.configuration(
@@ -222,22 +134,12 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     known
   }
 
-  private val MaxOutcomes = 64
-  private val EpochsBetweenCleaning = 20
-  private val OpeningEpochs = 4
-
-  /** Entries of epochs that never came to be: the log of offsets ends at `epoch`. */
-  private def dropEntriesAfter(epoch: Long): Unit = {
-    epochs = routingLog.epochs
-    epochs.filter(_ > epoch).foreach(delete)
-  }
-
   /** The entry in force at `epoch`, which Spark has logged with `n` partitions. */
   private def entryFor(epoch: Long, n: Int, known: Layout): RoutingEntry = {
-    val candidate = if (planned.isEmpty) routingLog.at(epoch) else scheduled.orElse(current)
+    val candidate = if (planned.isEmpty) entries.at(epoch) else tables.scheduled.orElse(tables.current)
     val entry = candidate.filterNot(e => e.epoch == epoch && e.table.partitions != n).orElse {
-      delete(epoch)
-      routingLog.at(epoch)
+      entries.delete(epoch)
+      entries.at(epoch)
     }.getOrElse(throw BinshiftException.configuration(
       s"${dir.path} has no routing entry at or before epoch $epoch; restore it from a copy of the checkpoint"))
     if (entry.table.partitions != n || entry.table.bins != known.bins) {
@@ -249,134 +151,49 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     entry
   }
 
-  /**
-   * Brings the migration on: makes the table of the next epoch durable, and tells Spark its partitions,
-   * if a step is due and the copies that it needs are there.
-   */
-  private def prepare(next: Long): Unit = {
+  /** Makes the table of epoch `next` durable, and tells Spark its partitions, if it differs from `now`. */
+  private def prepare(now: RoutingEntry, next: Long): Unit = {
     finishIfDone()
-    vacating.foreach(vacate)
-    vacating = None
-    val active = migration.filterNot(_.cancelled)
-    val taken = active.map(stepsTaken).getOrElse(0)
-    desk.closeOthers(active.map(m => (m.id, taken)), stepAt(next - 1))
-    active.filter(m => taken < m.plan.steps.size).foreach(advance(_, taken, next))
-    val due = stepAt(next)
-    shippingHint = desk.hint(next - 1, due.map(_.index).getOrElse(taken), due.isDefined)
+    scheduler.takeVacating().foreach(vacate(now.table, _))
+    scheduler.advance(now, next).foreach { entry =>
+      entries.write(entry)
+      SparkInternals.setNextPartitions(query, entry.table.partitions)
+      tables = tables.copy(scheduled = Some(entry))
+    }
+    shippingHint = desk.hint(next - 1, scheduler.awaitedStep(tables, next), tables.stepAt(next).isDefined)
   }
-
-  /** The step that takes effect at `epoch`, the one that is planned or the next. */
-  private def stepAt(epoch: Long): Option[StepRef] =
-    (scheduled.toSeq ++ current).filter(_.epoch == epoch).flatMap(_.step).find(!_.isOpening)
 
   /** Partitions without bins leave an executor that is to be removed. */
-  private def vacate(executor: String): Unit = current.map(_.table).foreach { table =>
+  private def vacate(table: RoutingTable, executor: String): Unit = {
     val empty = (0 until table.partitions).filterNot(table.assignment.toSet)
-    operators.filter(op => layout.exists(isBinned(_, op))).foreach(Placement.vacate(session, _, empty, executor))
+    binned.foreach(Placement.vacate(session, _, empty, executor))
   }
-
-  private def advance(m: Migration, index: Int, next: Long): Unit = {
-    val now = current.get
-    val moves = m.plan.steps(index).moves
-    val mayExist = math.max(now.table.partitions, m.plan.steps(index).partitions)
-    val earliest = if (index == 0) m.options.startEpoch.getOrElse(0L) else now.epoch + 1 + m.plan.gap
-    m.tableAfter(index, now.table) match {
-      case _ if !retired.claim(mayExist) => // The old state of a partition is being deleted.
-      case None =>
-        logWarning(s"query ${query.id}: migration ${m.id} is abandoned, since its step ${index + 1} does " +
-          "not fit the table in force; the checkpoint was wound back or started anew; plan again")
-        forget(m.copy(cancelled = true))
-      case _ if desk.isFetching => // Bins of the step before are still on their way.
-      case Some(table) if table.partitions > now.table.partitions && isShippable && (m.options.isPrepared || m.isOnDemand) =>
-        // New partitions are opened first, empty: copies are made for stores that are there. Opening takes
-        // an epoch some time, hence not all at once.
-        val each = (table.partitions - m.plan.source.partitions + OpeningEpochs - 1) / OpeningEpochs
-        val partitions = math.min(now.table.partitions + math.max(each, 1), table.partitions)
-        schedule(m, index - 1, next, now.table.copy(partitions = partitions), isOpening = true)
-      case Some(table) if !m.options.isPrepared || m.isOnDemand || !isShippable =>
-        if (next >= earliest) {
-          desk.order(m.id, next, index, IndexedSeq(moves), isUrgent = true, m.isOnDemand && isShippable)
-          schedule(m, index, next, table)
-        }
-      case Some(_) if now.epoch == next - 1 && now.step.exists(_.isOpening) => // One thing after the other.
-      case Some(_) if !desk.covers(m.id, index) =>
-        waited = 0
-        desk.order(m.id, next, index, m.copiedTogether(index, now.table.partitions), isUrgent = false)
-      case Some(table) => desk.awaited(index) match {
-        case Some(0) if next >= earliest => schedule(m, index, next, table)
-        case Some(n) if n > 0 && waited >= epochsToWait =>
-          logWarning(s"query ${query.id}: step ${index + 1} of migration ${m.id} has waited $waited epochs for " +
-            "its copies; its bins are sent at the switch")
-          desk.abandon()
-          desk.order(m.id, next, index, IndexedSeq(moves), isUrgent = true)
-          schedule(m, index, next, table)
-        case Some(n) if n > 0 => waited += 1
-        case _ =>
-      }
-    }
-  }
-
-  private def cleanUp(epoch: Long): Unit = {
-    val binned = operators.filter(op => layout.exists(isBinned(_, op)))
-    retired.clean(binned.map(op => StatefulOperators.idOf(op) -> op.stateStoreNames).toMap,
-      epoch - session.sessionState.conf.minBatchesToRetain)
-  }
-
-  private def schedule(
-      m: Migration, index: Int, next: Long, table: RoutingTable, isOpening: Boolean = false): Unit = {
-    val moves = if (isOpening) 0 else m.plan.steps(index).moves.size
-    val entry = RoutingEntry(next, table,
-      Some(StepRef(m.id, index, m.plan.steps.size, m.plan.strategy, moves, isOpening)), System.currentTimeMillis())
-    write(entry)
-    SparkInternals.setNextPartitions(query, table.partitions)
-    scheduled = Some(entry)
-    waited = 0
-    logInfo(s"query ${query.id}: step ${index + 1} of ${m.plan.steps.size} of migration ${m.id} is " +
-      s"scheduled for epoch $next ($moves bins, ${table.partitions} partitions)")
-  }
-
-  /** Copies follow the changelogs of their sources. */
-  private def isShippable: Boolean =
-    session.sessionState.conf.getConfString(SparkInternals.ChangelogKey, "false").toBoolean
-
-  private def epochsToWait: Int = session.conf.getOption(BinshiftConf.MaxEpochsToWait)
-    .flatMap(_.toIntOption).getOrElse(BinshiftConf.DefaultMaxEpochsToWait)
 
   /** What else follows the number of partitions, at the first epoch that has it. */
-  private def changePartitions(
-      n: Int, previous: Option[RoutingEntry], conf: SparkSession, known: Layout,
-      operators: Seq[StateStoreWriter]): Unit =
-    operators.foreach { op =>
-      previous.map(_.table.partitions).filter(_ => isBinned(known, op)).foreach { before =>
-        Placement.retire(conf, op, n until before)
-        Placement.place(conf, op, before until n, migration.map(_.options.placeOn).getOrElse(Nil))
-      }
-      SparkInternals.updateOperatorMetadata(conf, op)
+  private def changePartitions(n: Int, previous: Option[RoutingEntry], conf: SparkSession): Unit = {
+    for (before <- previous.map(_.table.partitions); op <- binned) {
+      Placement.retire(conf, op, n until before)
+      Placement.place(conf, op, before until n, scheduler.placeOn)
     }
-
-  private def isBinned(known: Layout, op: StateStoreWriter): Boolean =
-    known.operators.get(StatefulOperators.idOf(op)).exists(_.storage == Storage.Binned)
-
-  private def write(entry: RoutingEntry): Unit = {
-    routingLog.write(entry)
-    epochs = epochs.filter(_ < entry.epoch) :+ entry.epoch
-    // Neither recovery, for which Spark keeps as many batches, nor the history needs older entries.
-    val kept = math.max(entriesToRetain, session.sessionState.conf.minBatchesToRetain + 2)
-    epochs.dropRight(kept).foreach(delete)
+    operators.foreach(SparkInternals.updateOperatorMetadata(conf, _))
   }
 
-  private def delete(epoch: Long): Unit = {
-    routingLog.delete(epoch)
-    CheckpointIds.forget(dir, epoch)
-    epochs = epochs.filter(_ != epoch)
-  }
+  private def cleanUp(epoch: Long): Unit =
+    retired.clean(binned.map(op => StatefulOperators.idOf(op) -> op.stateStoreNames).toMap,
+      epoch - session.sessionState.conf.minBatchesToRetain)
 
-  private def entriesToRetain: Int = session.conf.getOption(BinshiftConf.RoutingEntriesToRetain)
-    .flatMap(_.toIntOption).getOrElse(BinshiftConf.DefaultRoutingEntriesToRetain)
+  /** The operators whose state follows the routing table. */
+  private def binned: Seq[StateStoreWriter] = operators.filter { op =>
+    layout.flatMap(_.operators.get(StatefulOperators.idOf(op))).exists(_.storage == Storage.Binned)
+  }
 
   private def notPlannedYet(): BinshiftException = BinshiftException.migration(
     s"query ${query.id} has not planned its first epoch, so it has no routing table yet; feed it data " +
       "first, for example with query.processAllAvailable()")
+}
+
+private object QueryRouter {
+  private val EpochsBetweenCleaning = 20
 }
 
 /** What `enter` hands to the rule: the facts and the table of the epoch that is being planned. */
@@ -389,9 +206,6 @@ private[binshift] final case class RouterSnapshot(
     scheduled: Option[RoutingEntry],
     migration: Option[Migration],
     outcomes: Seq[MigrationOutcome])
-
-/** @param steps steps that took effect */
-private[binshift] final case class MigrationOutcome(id: String, steps: Int, cancelled: Boolean)
 
 /** The routers of this driver, one per run; those of runs that ended go when the next one is made. */
 private[binshift] object QueryRouters {

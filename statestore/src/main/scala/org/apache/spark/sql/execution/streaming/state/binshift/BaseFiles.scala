@@ -7,8 +7,8 @@ import scala.collection.mutable
 import org.apache.spark.sql.execution.streaming.state.RocksDBConf
 
 /**
- * The files of a copy on local disk, by step: the rows of the base, a file per step and family, and
- * the changes since. Their bytes count against the executor's bound until they are taken or discarded.
+ * The files of a copy on local disk, by part, that is, by step or by what came together on demand: the
+ * rows of the base, a file per part and family, and the changes since. Their bytes count against the executor's bound until they are taken or discarded.
  *
  * Not thread-safe.
  */
@@ -16,37 +16,37 @@ private[binshift] final class BaseFiles(dir: File, conf: RocksDBConf) extends Au
   private val writer = new SstFiles(dir, conf)
   private val files = mutable.Map.empty[Int, Vector[SstFile]].withDefaultValue(Vector.empty)
   private var open: Option[(Int, ColumnFamily)] = None
-  private var entered: Option[Int] = None
-  private val complete = mutable.Set.empty[Int]
 
-  /** Adds a row; rows of one step and family come together, in the order of keys. */
-  def add(step: Int, family: ColumnFamily, key: Array[Byte], value: Array[Byte]): Unit = {
-    if (!open.contains((step, family))) {
-      finishOpen()
-      open = Some((step, family))
+  /** Adds a row; rows of one part and family come together, in the order of keys. */
+  def add(part: Int, family: ColumnFamily, key: Array[Byte], value: Array[Byte]): Unit = {
+    if (!open.contains((part, family))) {
+      finishPart()
+      open = Some((part, family))
     }
     writer.put(key, value)
   }
 
-  /** The part `step` begins or goes on; the one before it is complete. */
-  def enter(step: Int): Unit = if (!entered.contains(step)) {
-    if (open.exists(_._1 != step)) finishOpen()
-    complete ++= entered
-    entered = Some(step)
+  /** Writes down what was added; all rows of the part that was added last are here. */
+  def finishPart(): Unit = {
+    open.foreach { case (part, family) =>
+      Faults.at("stage.file", part)
+      writer.finish(family.isInternal).foreach { file =>
+        ShippingThreads.stagedBytes.addAndGet(file.bytes)
+        files(part) = files(part) :+ file
+      }
+    }
+    open = None
   }
-
-  /** Whether all rows of `step` have been added, and their files written. */
-  def isComplete(step: Int): Boolean = complete(step)
 
   /** All files of the base, once all rows are added. */
   def finish(): Seq[SstFile] = {
-    finishOpen()
+    finishPart()
     files.values.flatten.toSeq
   }
 
-  /** The files of a step's base, which are the caller's from now on. */
-  def take(step: Int): Seq[SstFile] = {
-    val taken = files.remove(step).getOrElse(Vector.empty)
+  /** The files of a part's base, which are the caller's from now on. */
+  def take(part: Int): Seq[SstFile] = {
+    val taken = files.remove(part).getOrElse(Vector.empty)
     taken.foreach(f => ShippingThreads.stagedBytes.addAndGet(-f.bytes))
     taken
   }
@@ -71,16 +71,5 @@ private[binshift] final class BaseFiles(dir: File, conf: RocksDBConf) extends Au
   override def close(): Unit = {
     clear()
     writer.close()
-  }
-
-  private def finishOpen(): Unit = {
-    open.foreach { case (step, family) =>
-      Faults.at("stage.file", step)
-      writer.finish(family.isInternal).foreach { file =>
-        ShippingThreads.stagedBytes.addAndGet(file.bytes)
-        files(step) = files(step) :+ file
-      }
-    }
-    open = None
   }
 }

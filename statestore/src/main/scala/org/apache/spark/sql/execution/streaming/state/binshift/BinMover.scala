@@ -25,9 +25,15 @@ private[binshift] final class BinMover(
   def apply(version: Long, switch: BinSwitch): SwitchStats = {
     val started = System.nanoTime()
     residents.requireAll()
+    settle()
     shipping.departingRows(version, switch.leaving) match {
       case Some(rows) => drop(switch, rows)
-      case None => remove(switch.leaving)
+      case None => shipping.leavingOnDemand(version, switch.leaving) match {
+        case Some(exporter) =>
+          drop(switch, RowCounts.Zero)
+          owed = Some(OwedRows(version, switch.leaving, exporter))
+        case None => remove(switch.leaving)
+      }
     }
     val adopted = switch.arriving.toSeq.sortBy(_._1).map { case (source, bins) =>
       arrive(version, source, bins)
@@ -42,6 +48,27 @@ private[binshift] final class BinMover(
     takeIn(taken)
     db.count(SwitchStats(binsShipped = bins, rowsAdopted = taken.rows.rows + taken.rows.internal))
   }, (version, source, bins) => db.inStoredForm(db.count(readCheckpoint(version, source, bins))))
+
+  /** Whether rows were dropped that are still counted, until all have been sent. */
+  def isOwing: Boolean = owed.isDefined
+
+  /** Stops counting the rows that were dropped, if all have been sent. */
+  def settleIfSent(): Unit = if (owed.exists(_.exporter.isOver)) settle()
+
+  /** Stops counting the rows that were dropped; counts them in the checkpoint if not all have been sent. */
+  def settle(): Unit = owed.foreach { o =>
+    val rows = o.exporter.rowsByStep.map(_.values.reduce(_ + _)).getOrElse(countCheckpoint(o.version, o.bins))
+    RocksDBFields.setRows(db, RocksDBFields.rows(db) - rows)
+    owed = None
+  }
+
+  /** Everything was loaded from the checkpoint. */
+  def forget(): Unit = {
+    residents.clear()
+    owed = None
+  }
+
+  private var owed: Option[OwedRows] = None
 
   private def arrive(version: Long, source: Int, bins: Seq[Int]): SwitchStats =
     shipping.onDemand(version, source, bins) match {
@@ -118,6 +145,14 @@ private[binshift] final class BinMover(
     }
   }
 
+  private def countCheckpoint(version: Long, bins: Seq[Int]): RowCounts = {
+    var rows = RowCounts.Zero
+    new CheckpointedBins(store, routing, spark).foreachRow(version, bins) { (family, _, _) =>
+      rows += (if (family.isInternal) RowCounts(0, 1) else RowCounts(1, 0))
+    }
+    rows
+  }
+
   private def readCheckpoint(version: Long, source: Int, bins: Seq[Int]): SwitchStats = {
     var rows = 0L
     var bytes = 0L
@@ -131,3 +166,6 @@ private[binshift] final class BinMover(
     SwitchStats(binsFromCheckpoint = bins.size, rowsAdopted = rows, bytesAdopted = bytes)
   }
 }
+
+/** Rows of `bins` that left on demand at the switch of `version`, and that `exporter` counts. */
+private final case class OwedRows(version: Long, bins: Seq[Int], exporter: Exporter)

@@ -31,8 +31,8 @@ private[binshift] final class BinnedRocksDB(
   /** What the last load adopted and released. */
   def lastSwitch: SwitchStats = switchStats
 
-  /** Bins that arrive with the step that is waited for, and of which there is no copy yet. */
-  def binsAwaited: Int = shipping.awaited + residents.missing
+  /** Bins of which there is no copy yet, if the next step waits for them; more than 0 while some are on their way. */
+  def binsAwaited: Int = shipping.awaited + residents.missing + (if (mover.isOwing) 1 else 0)
 
   /** The bins that come on demand. */
   def residents: Residents = mover.residents
@@ -97,7 +97,7 @@ private[binshift] final class BinnedRocksDB(
     val native = RocksDBFields.native(this)
     inStoredForm(super.load(version, ckptId, readOnly, loadEmpty))
     // Another native database: all is loaded from the checkpoint.
-    if (RocksDBFields.native(this) ne native) residents.clear()
+    if (RocksDBFields.native(this) ne native) mover.forget()
   }
 
   /**
@@ -161,9 +161,13 @@ private[binshift] final class BinnedRocksDB(
    * the sources' checkpoints, and with it how far a recovery may have to read along a chain of switches.
    */
   override def commit(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = {
-    if (residents.missing > 0) {
+    mover.settleIfSent()
+    if (residents.missing > 0 || mover.isOwing) {
       if (conf.enableChangelogCheckpointing && !RocksDBFields.mustSnapshot(this)) RocksDBFields.postponeSnapshot(this, loadedVersion)
-      else residents.requireAll()
+      else {
+        residents.requireAll()
+        mover.settle()
+      }
     }
     if (residents.missing == 0 && switchStats.binsAdopted > 0) RocksDBFields.requestSnapshot(this)
     val result @ (version, info) = super.commit(forceSnapshot)

@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
 import java.io.File
+import java.nio.ByteBuffer
 import java.util.concurrent.atomic.AtomicBoolean
 
 import scala.collection.mutable
@@ -29,22 +30,27 @@ private[binshift] final class Exporter(
     conf: ShippingConf,
     db: BinnedRocksDB,
     useColumnFamilies: Boolean) extends Logging {
+  import Exporter._
 
   private val leaving = order.leaving(store.partitionId)
-  /** Parts in the order in which they are sent: by step or, on demand, the bins touched most first. */
-  private val parts = {
-    val steps = leaving.values.flatten.map(_.step).toSeq.distinct
-    if (order.isOnDemand) steps.sortBy(bin => (-db.touches(bin), bin)) else steps.sorted
+  /** On demand: the bins for each partition that have not been sent, those touched most first. */
+  private val waiting = mutable.Map.empty[Int, Seq[Int]]
+  if (order.isOnDemand) leaving.foreach { case (target, bins) =>
+    waiting(target) = bins.map(_.bin).sortBy(bin => (-db.touches(bin), bin))
   }
   private val families = ColumnFamily.numbered(db, useColumnFamilies)
   private val dir = new File(db.localRootDir.getParentFile, s"binshift-export-${java.util.UUID.randomUUID()}")
   private val inFlight = mutable.Queue.empty[Sent]
 
   @volatile private var isCancelled = false
+  @volatile private var isEnded = false
   @volatile private var counts: Option[Map[Int, RowCounts]] = None
 
   /** Rows sent, by step; `None` until all are. */
   def rowsByStep: Option[Map[Int, RowCounts]] = counts
+
+  /** Whether nothing more will be sent. */
+  def isOver: Boolean = isEnded
 
   private val marker = ShipmentFormat.markerId(order.broadcast, store)
   private val isStarted = new AtomicBoolean(false)
@@ -53,7 +59,8 @@ private[binshift] final class Exporter(
 
   link()
   Shipments.put(marker, Array[Byte](1))
-  private val job = ShippingThreads.exports.submit((() => run()): Runnable)
+  private val job = (if (order.isOnDemand) ShippingThreads.onDemand else ShippingThreads.exports)
+    .submit((() => run()): Runnable)
 
   /** Stops sending, without waiting; what was sent goes with the order's broadcast. */
   def cancel(): Unit = {
@@ -65,6 +72,7 @@ private[binshift] final class Exporter(
   }
 
   private def end(): Unit = {
+    isEnded = true
     if (Shipments.isHere(marker)) Shipments.remove(marker)
     Utils.deleteRecursively(dir)
   }
@@ -94,31 +102,82 @@ private[binshift] final class Exporter(
   }
 
   private def send(snapshot: NativeRocksDB): Map[Int, RowCounts] = {
-    val rows = mutable.Map.empty[Int, RowCounts].withDefaultValue(RowCounts.Zero)
     val writers = leaving.keys.map { target =>
       target -> new ShipmentFormat.Writer(order.base, attempt, families, conf.chunkBytes, publish(target, _, _))
     }.toMap
-    for {
-      step <- parts
-      (target, all) <- leaving.toSeq.sortBy(_._1)
-      bins = all.filter(_.step == step).map(_.bin) if bins.nonEmpty
-      (family, position) <- families.zipWithIndex
-    } {
-      var n = 0L
-      writers(target).enter(step, position)
-      family.foreachRow(snapshot, snapshot.getDefaultColumnFamily, bins) { (key, value) =>
-        if (isCancelled) throw new Cancelled
-        writers(target).write(step, position, java.util.Arrays.copyOfRange(key, family.prefix.length, key.length), value)
-        n += 1
-      }
-      rows(step) += (if (family.family.isInternal) RowCounts(0, n) else RowCounts(n, 0))
-    }
+    val rows = if (order.isOnDemand) sendOnDemand(snapshot, writers) else sendByStep(snapshot, writers)
     writers.values.foreach(_.close())
-    rows.toMap
+    rows
   }
 
+  private def sendByStep(
+      snapshot: NativeRocksDB, writers: Map[Int, ShipmentFormat.Writer]): Map[Int, RowCounts] =
+    leaving.values.flatten.map(_.step).toSeq.distinct.sorted.map { step =>
+      val rows = for {
+        (target, all) <- leaving.toSeq.sortBy(_._1)
+        bins = all.filter(_.step == step).map(_.bin) if bins.nonEmpty
+      } yield sendPart(snapshot, writers(target), step, bins)
+      step -> rows.foldLeft(RowCounts.Zero)(_ + _)
+    }.toMap
+
+  /**
+   * What a new owner asks for goes at once, and with it others: the more, the more often it has asked,
+   * as one that touches many bins in an epoch does. The rest follows at the pace of background work.
+   */
+  private def sendOnDemand(
+      snapshot: NativeRocksDB, writers: Map[Int, ShipmentFormat.Writer]): Map[Int, RowCounts] = {
+    val asked = mutable.Map.empty[Int, Int].withDefaultValue(0)
+    var parts = 0
+    var rows = RowCounts.Zero
+    def part(target: Int, bins: Seq[Int]): Unit = {
+      rows += sendPart(snapshot, writers(target), parts, bins.sorted)
+      writers(target).endPart(parts, bins)
+      parts += 1
+      val left = waiting(target).diff(bins)
+      if (left.isEmpty) waiting -= target else waiting(target) = left
+    }
+    while (waiting.nonEmpty) {
+      if (isCancelled) throw new Cancelled
+      val wishes = waiting.keys.toSeq.sorted.flatMap { target => wish(target, asked(target)).map(target -> _) }
+      wishes.foreach { case (target, bin) =>
+        asked(target) += 1
+        waiting.get(target).filter(_.contains(bin)).foreach { bins =>
+          part(target, bin +: bins.filter(_ != bin).take(math.min(1 << (asked(target) - 1), MaxTogether) - 1))
+        }
+      }
+      if (wishes.isEmpty) {
+        if (ShippingThreads.maySend()) {
+          val (target, bins) = waiting.minBy(_._1)
+          part(target, bins.take(1))
+        } else Thread.sleep(PollMs)
+      }
+    }
+    Map(order.firstStep -> rows)
+  }
+
+  private def wish(target: Int, index: Int): Option[Int] = {
+    val id = ShipmentFormat.wishId(order.broadcast, store, target, index)
+    Shipments.fetch(id).map { bin =>
+      Shipments.remove(id)
+      ByteBuffer.wrap(bin).getInt
+    }
+  }
+
+  private def sendPart(
+      snapshot: NativeRocksDB, writer: ShipmentFormat.Writer, part: Int, bins: Seq[Int]): RowCounts =
+    families.zipWithIndex.map { case (family, position) =>
+      var n = 0L
+      family.foreachRow(snapshot, snapshot.getDefaultColumnFamily, bins) { (key, value) =>
+        if (isCancelled) throw new Cancelled
+        writer.write(part, position, java.util.Arrays.copyOfRange(key, family.prefix.length, key.length), value)
+        n += 1
+      }
+      if (family.family.isInternal) RowCounts(0, n) else RowCounts(n, 0)
+    }.reduce(_ + _)
+
   private def publish(target: Int, index: Int, chunk: Array[Byte]): Unit = if (!abandoned(target)) {
-    if (!order.isUrgent) ShippingThreads.pace(chunk.length, conf.maxBytesPerSecond)
+    if (order.isOnDemand) ShippingThreads.charge(chunk.length, conf.maxBytesPerSecond)
+    else if (!order.isUrgent) ShippingThreads.pace(chunk.length, conf.maxBytesPerSecond)
     awaitRoom(chunk.length)
     val id = ShipmentFormat.chunkId(order.broadcast, store, target, index)
     Faults.at("export.chunk", store.partitionId)
@@ -150,6 +209,12 @@ private[binshift] final class Exporter(
       }
     }
   }
+}
+
+private object Exporter {
+  /** Bins that are sent together on demand, at most. */
+  private val MaxTogether = 16
+  private val PollMs = 10L
 }
 
 private final case class Sent(id: BlockId, target: Int, bytes: Long)

@@ -78,6 +78,10 @@ private[binshift] final class PartitionShipping(
   def onDemand(version: Long, source: Int, bins: Seq[Int]): Option[StagedBins] =
     parts.iterator.flatMap(_.onDemand(version, source, bins)).nextOption()
 
+  /** What sends `bins`, which leave on demand at `version`. */
+  def leavingOnDemand(version: Long, bins: Seq[Int]): Option[Exporter] =
+    parts.iterator.flatMap(_.leavingOnDemand(version, bins)).nextOption()
+
   /** Rows of `bins`, all of which leave at `version`, if they were counted. */
   def departingRows(version: Long, bins: Seq[Int]): Option[RowCounts] =
     parts.iterator.flatMap(_.departingRows(version, bins)).nextOption()
@@ -138,6 +142,10 @@ private final class OrderPart(
   def onDemand(version: Long, source: Int, bins: Seq[Int]): Option[StagedBins] = staged.filter { _ =>
     order.isOnDemand && order.base == version &&
       arriving.getOrElse(source, Nil).map(_.bin).sorted == bins.sorted
+  }
+
+  def leavingOnDemand(version: Long, bins: Seq[Int]): Option[Exporter] = exporter.filter { _ =>
+    order.isOnDemand && order.base == version && leaving.values.flatten.map(_.bin).toSeq.sorted == bins.sorted
   }
 
   def departingRows(version: Long, bins: Seq[Int]): Option[RowCounts] = for {

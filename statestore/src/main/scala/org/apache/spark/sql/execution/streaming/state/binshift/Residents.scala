@@ -34,15 +34,18 @@ private[binshift] final class Residents(
     missing = 0
   }
 
+  /** Waits for `bin`, which its old owner then sends before others. */
   def require(bin: Int): Unit = if (absent.contains(bin)) {
     val deadline = System.nanoTime() + conf.timeoutMs * 1000000L
     pull()
     while (absent.contains(bin)) {
       val from = absent(bin)
-      if (from.copy.isEmpty || System.nanoTime() > deadline) readAllOf(from)
-      else {
-        Thread.sleep(StagedBins.MinDelayMs)
-        pull()
+      from.copy match {
+        case Some(copy) if !copy.isGone(bin) && System.nanoTime() < deadline =>
+          copy.wish(bin)
+          Thread.sleep(StagedBins.MinDelayMs)
+          pull()
+        case _ => readAllOf(from)
       }
     }
   }
@@ -51,10 +54,11 @@ private[binshift] final class Residents(
 
   /** Takes in what is here by now, at once: the database may have to write out what is in memory first. */
   def pull(): Unit = if (absent.nonEmpty) {
-    val here = for ((bin, from) <- absent.toSeq; taken <- from.copy.flatMap(_.takeEarly(bin))) yield bin -> taken
+    val here = absent.values.toSeq.distinctBy(_.source).flatMap(_.copy).flatMap(_.takeReady())
     if (here.nonEmpty) {
-      adopt(here.size, TakenCopy(here.flatMap(_._2.base), None, here.map(_._2.rows).reduce(_ + _), here.head._2.version))
-      here.foreach { case (bin, _) => drop(bin) }
+      val bins = here.flatMap(_._1)
+      adopt(bins.size, TakenCopy(here.flatMap(_._2.base), None, here.map(_._2.rows).reduce(_ + _), here.head._2.version))
+      bins.foreach(drop)
     }
   }
 

@@ -13,11 +13,14 @@ import org.apache.spark.storage.BlockId
  *
  * {{{
  *   chunk   = crc32c of all that follows : long, magic : int, format : byte, isLast : boolean,
- *             base : long, attempt : utf, index : int, families : short, family*, section*, -1 : int
+ *             base : long, attempt : utf, index : int, families : short, family*, (section | end)*, -1 : int
  *   family  = name : utf, isInternal : boolean, isNumbered : boolean, number : short
- *   section = step : int, position of family : short, row*, -1 : int
+ *   section = part : int, position of family : short, row*, -1 : int
  *   row     = key length : int, value length : int, key, value
+ *   end     = -2 : int, part : int, bins : int, (bin : int)*
  * }}}
+ *
+ * A part is a step of the order. On demand it is some bins that travel together, and its end says which.
  *
  * Keys are in the form of [[BinKeyCodec]], without the family's number; values as they are stored.
  */
@@ -25,6 +28,8 @@ private[binshift] object ShipmentFormat {
   private val Magic = 0x62736866
   private val Format = 1
   private val CrcBytes = 8
+  private val End = -1
+  private val EndOfPart = -2
   private val IsLastAt = CrcBytes + 5
 
   /** Relies on Spark: block ids of broadcasts may end in letters, digits and underscores. */
@@ -34,6 +39,10 @@ private[binshift] object ShipmentFormat {
   /** A block that is there as long as `source` has more to send. */
   def markerId(broadcast: Long, source: StateStoreId): BlockId =
     block(broadcast, source, "sending")
+
+  /** A block by which partition `target` asks `source` for a bin, the content of the block. */
+  def wishId(broadcast: Long, source: StateStoreId, target: Int, index: Int): BlockId =
+    block(broadcast, source, s"q${target}_w$index")
 
   private def block(broadcast: Long, source: StateStoreId, what: String): BlockId = {
     val store = source.storeName.filter(_.isLetterOrDigit)
@@ -55,16 +64,8 @@ private[binshift] object ShipmentFormat {
     private var section: Option[(Int, Int)] = None
     begin()
 
-    /** Begins a part of the shipment, which may stay empty. */
-    def enter(step: Int, family: Int): Unit = if (!section.contains((step, family))) {
-      endSection()
-      out.writeInt(step)
-      out.writeShort(family)
-      section = Some((step, family))
-    }
-
-    def write(step: Int, family: Int, key: Array[Byte], value: Array[Byte]): Unit = {
-      enter(step, family)
+    def write(part: Int, family: Int, key: Array[Byte], value: Array[Byte]): Unit = {
+      enter(part, family)
       out.writeInt(key.length)
       out.writeInt(value.length)
       out.write(key)
@@ -75,7 +76,23 @@ private[binshift] object ShipmentFormat {
       }
     }
 
+    /** All rows of `part`, which is `bins`, are written; what was written is published. */
+    def endPart(part: Int, bins: Seq[Int]): Unit = {
+      endSection()
+      out.writeInt(EndOfPart)
+      (Seq(part, bins.size) ++ bins).foreach(out.writeInt)
+      end(isLast = false)
+      begin()
+    }
+
     def close(): Unit = end(isLast = true)
+
+    private def enter(part: Int, family: Int): Unit = if (!section.contains((part, family))) {
+      endSection()
+      out.writeInt(part)
+      out.writeShort(family)
+      section = Some((part, family))
+    }
 
     private def begin(): Unit = {
       bytes.reset()
@@ -96,13 +113,13 @@ private[binshift] object ShipmentFormat {
     }
 
     private def endSection(): Unit = {
-      if (section.isDefined) out.writeInt(-1)
+      if (section.isDefined) out.writeInt(End)
       section = None
     }
 
     private def end(isLast: Boolean): Unit = {
       endSection()
-      out.writeInt(-1)
+      out.writeInt(End)
       val chunk = bytes.toByteArray
       chunk(IsLastAt) = if (isLast) 1 else 0
       ByteBuffer.wrap(chunk).putLong(0, crcOf(chunk))
@@ -112,12 +129,12 @@ private[binshift] object ShipmentFormat {
   }
 
   /**
-   * Reads a chunk; tells each part that begins to `enter(step)`, and hands each row to
-   * `consume(step, family of the source, key, value)`.
+   * Reads a chunk; hands each row to `consume(part, family of the source, key, value)`, and each end of
+   * a part to `ended(part, bins)`.
    *
    * @throws DamagedShipment if it is not the chunk that is expected, whole and unchanged
    */
-  def read(chunk: Array[Byte], base: Long, index: Int)(enter: Int => Unit)(
+  def read(chunk: Array[Byte], base: Long, index: Int)(ended: (Int, Seq[Int]) => Unit)(
       consume: (Int, NumberedFamily, Array[Byte], Array[Byte]) => Unit): ChunkHeader = try {
     val in = new DataInputStream(new ByteArrayInputStream(chunk))
     check(in.readLong() == crcOf(chunk), "its checksum is wrong")
@@ -132,24 +149,31 @@ private[binshift] object ShipmentFormat {
       val number = in.readShort()
       NumberedFamily(family, Option.when(isNumbered)(number))
     }
-    var step = in.readInt()
-    while (step >= 0) {
-      val family = families(in.readShort().toInt)
-      enter(step)
-      var length = in.readInt()
-      while (length >= 0) {
-        val key = new Array[Byte](length)
-        val value = new Array[Byte](in.readInt())
-        in.readFully(key)
-        in.readFully(value)
-        consume(step, family, key, value)
-        length = in.readInt()
+    var part = in.readInt()
+    while (part != End) {
+      if (part == EndOfPart) {
+        ended(in.readInt(), Seq.fill(in.readInt())(in.readInt()))
+      } else {
+        val (rowsOf, family) = (part, families(in.readShort().toInt))
+        readRows(in, (key, value) => consume(rowsOf, family, key, value))
       }
-      step = in.readInt()
+      part = in.readInt()
     }
     ChunkHeader(attempt, isLast, families)
   } catch {
     case e: EOFException => throw new DamagedShipment(s"it is cut off ($e)")
+  }
+
+  private def readRows(in: DataInputStream, consume: (Array[Byte], Array[Byte]) => Unit): Unit = {
+    var length = in.readInt()
+    while (length != End) {
+      val key = new Array[Byte](length)
+      val value = new Array[Byte](in.readInt())
+      in.readFully(key)
+      in.readFully(value)
+      consume(key, value)
+      length = in.readInt()
+    }
   }
 
   private def crcOf(chunk: Array[Byte]): Long = {

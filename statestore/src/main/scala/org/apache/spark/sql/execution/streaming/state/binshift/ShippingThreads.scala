@@ -9,9 +9,13 @@ import org.apache.spark.util.ThreadUtils
 private[binshift] object ShippingThreads {
   /** One each: bins are in no hurry, and the cores are the stream's. */
   private val Threads = 1
+  private val MaxOnDemand = 64
 
   /** Long jobs, one per store that gives bins away. */
   lazy val exports: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(Threads, "binshift-export")
+
+  /** A thread for each store that gives bins away on demand, since new owners wait for each of them. */
+  lazy val onDemand: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-on-demand", MaxOnDemand)
 
   /** Short turns, some per store that is about to get bins. */
   lazy val staging: ScheduledExecutorService =
@@ -25,10 +29,17 @@ private[binshift] object ShippingThreads {
 
   /** Blocks until `bytes` more may be sent at `bytesPerSecond`. */
   def pace(bytes: Long, bytesPerSecond: Long): Unit = {
-    val cost = bytes * 1000000000L / bytesPerSecond
-    val now = System.nanoTime()
-    val start = nextSend.getAndUpdate(next => math.max(next, now) + cost)
-    val wait = start - now
+    val wait = charge(bytes, bytesPerSecond)
     if (wait > 0) Thread.sleep(wait / 1000000, (wait % 1000000).toInt)
   }
+
+  /** Counts `bytes` as sent; returns the nanoseconds that they should have waited. */
+  def charge(bytes: Long, bytesPerSecond: Long): Long = {
+    val cost = bytes * 1000000000L / bytesPerSecond
+    val now = System.nanoTime()
+    nextSend.getAndUpdate(next => math.max(next, now) + cost) - now
+  }
+
+  /** Whether all that was sent is paid for. */
+  def maySend(): Boolean = nextSend.get - System.nanoTime() <= 0
 }

@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
 import java.io.File
+import java.nio.ByteBuffer
 
 import scala.collection.mutable
 import scala.util.control.NonFatal
@@ -40,7 +41,11 @@ private[binshift] final class StagedCopy(
   private val changed = mutable.Map.empty[Int, RowCounts].withDefaultValue(RowCounts.Zero)
   private val overlays = mutable.Map.empty[Int, SstFile]
   private val sourceFamilies = mutable.Map.empty[Option[Short], NumberedFamily]
+  /** Steps, or on demand bins, that were handed over. */
   private val handedOver = mutable.Set.empty[Int]
+  /** On demand: parts that are here, and their bins. */
+  private val ready = mutable.Map.empty[Int, Seq[Int]]
+  private val wishes = mutable.Set.empty[Int]
   private var attempt: Option[String] = None
   private var nextChunk = 0
   private var lastProgress = System.nanoTime()
@@ -100,15 +105,30 @@ private[binshift] final class StagedCopy(
   }
 
   /**
-   * Hands over what was copied for `bin` as soon as that is here, though the copy as a whole is not: the
-   * base is the version that is loaded, so that nothing changes any more.
+   * Hands over the bins that came on demand since it was called last, though the copy as a whole is not
+   * here: the base is the version that is loaded, so that nothing changes any more.
    */
-  def takeEarly(bin: Int): Option[TakenCopy] = synchronized {
-    val isHere = state == Staged || (state == Fetching || state == Fetched) && files.isComplete(bin)
-    Option.when(isHere && !handedOver(bin) && guarded(isCommitted)) {
-      handedOver += bin
-      val taken = files.take(bin)
-      TakenCopy(taken.map(_.file), None, taken.foldLeft(RowCounts.Zero)(_ + _.rows), version)
+  def takeReady(): Seq[(Seq[Int], TakenCopy)] = synchronized {
+    if (ready.isEmpty || !guarded(isCommitted) || state == Damaged) Nil else {
+      val taken = ready.toSeq.sortBy(_._1).map { case (part, bins) =>
+        val base = files.take(part)
+        (bins, TakenCopy(base.map(_.file), None, base.foldLeft(RowCounts.Zero)(_ + _.rows), version))
+      }
+      handedOver ++= ready.values.flatten
+      ready.clear()
+      taken
+    }
+  }
+
+  /** Whether `bin` was handed over, as to a task that then failed; it will not be again. */
+  def isGone(bin: Int): Boolean = synchronized(handedOver(bin))
+
+  /** Asks the source to send `bin` before the others; once. */
+  def wish(bin: Int): Unit = synchronized {
+    if (state == Fetching && !wishes(bin)) {
+      val id = ShipmentFormat.wishId(order.broadcast, source, target, wishes.size)
+      Shipments.put(id, ByteBuffer.allocate(Integer.BYTES).putInt(bin).array)
+      wishes += bin
     }
   }
 
@@ -129,7 +149,7 @@ private[binshift] final class StagedCopy(
     Shipments.fetch(id) match {
       case Some(chunk) =>
         Faults.at("fetch.chunk", target)
-        val header = try ShipmentFormat.read(chunk, order.base, nextChunk)(files.enter)(add) finally Shipments.remove(id)
+        val header = try ShipmentFormat.read(chunk, order.base, nextChunk)(endPart)(add) finally Shipments.remove(id)
         if (attempt.exists(_ != header.attempt)) throw new DamagedShipment("it mixes two attempts of a task")
         attempt = Some(header.attempt)
         header.families.foreach(f => sourceFamilies(f.number) = f)
@@ -245,9 +265,14 @@ private[binshift] final class StagedCopy(
   private def checkpointId(ofVersion: Long): Option[String] =
     Option.when(spark.enableStateStoreCheckpointIds)(routing.checkpointIds(ofVersion).of(source))
 
-  private def add(step: Int, theirs: NumberedFamily, key: Array[Byte], value: Array[Byte]): Unit = {
+  private def endPart(part: Int, bins: Seq[Int]): Unit = {
+    files.finishPart()
+    ready(part) = bins
+  }
+
+  private def add(part: Int, theirs: NumberedFamily, key: Array[Byte], value: Array[Byte]): Unit = {
     val family = mine(theirs)
-    files.add(step, family.family, family.nativeKey(key), value)
+    files.add(part, family.family, family.nativeKey(key), value)
     if (ShippingThreads.stagedBytes.get > conf.maxStagedBytes) {
       throw new IllegalStateException(s"more than ${conf.maxStagedBytes} bytes would be staged on this executor")
     }
@@ -263,6 +288,7 @@ private[binshift] final class StagedCopy(
     case NonFatal(e) =>
       logWarning(s"$target: the bins of $source cannot be staged; they are read from the checkpoint at their switch", e)
       state = Failed
+      ready.clear()
       files.clear()
       false
   }
@@ -271,11 +297,15 @@ private[binshift] final class StagedCopy(
     isShipped = false
     attempt = None
     files.clear()
+    ready.clear()
     sourceFamilies.clear()
     val checkpoint = new CheckpointedBins(source, routing, spark)
-    checkpoint.foreachStoredRow(order.base, bins.groupMap(_.step)(_.bin).toSeq.sortBy(_._1)) { theirs =>
+    val parts = bins.filterNot(b => handedOver(b.step)).groupMap(_.step)(_.bin)
+    checkpoint.foreachStoredRow(order.base, parts.toSeq.sortBy(_._1)) { theirs =>
       theirs.foreach(f => sourceFamilies(f.number) = f)
     }(add)
+    files.finishPart()
+    if (order.isOnDemand) ready ++= parts
     state = Fetched
     true
   }
