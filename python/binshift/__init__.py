@@ -9,6 +9,7 @@
 import logging
 
 from binshift._version import version as __version__
+from binshift.bounded import Bounded
 from binshift.controller import Controller, attach
 from binshift.errors import (
     BinshiftError,
@@ -23,12 +24,13 @@ from binshift.migration import Migration, MigrationReport, MigrationState, Migra
 from binshift.plan import MigrationPlan, Step
 from binshift.routing import Move, RoutingTable
 from binshift.spark import configure, jar_path
-from binshift.strategies import AllAtOnce, Batched, Fluid, OnDemand, Strategy
+from binshift.strategies import AllAtOnce, Batched, Fluid, OnDemand, Optimized, Strategy
 
 __all__ = [
     "AllAtOnce",
     "Batched",
     "BinshiftError",
+    "Bounded",
     "ConfigurationError",
     "Controller",
     "Fluid",
@@ -41,6 +43,7 @@ __all__ = [
     "MigrationTimeout",
     "Move",
     "OnDemand",
+    "Optimized",
     "PlanError",
     "RoutingTable",
     "Step",
