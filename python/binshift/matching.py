@@ -14,6 +14,7 @@ from collections.abc import Sequence
 __all__ = ["edge_colours", "max_degree"]
 
 Edge = tuple[int, int]
+Node = tuple[int, int]
 
 
 def max_degree(edges: Sequence[Edge]) -> int:
@@ -39,7 +40,7 @@ def edge_colours(edges: Sequence[Edge]) -> list[int]:
     nodes = [*((0, u) for u in sorted({u for u, _ in edges})), *((1, v) for v in sorted({v for _, v in edges}))]
     # For each node: the colours that are free as bits, and the edge that has each of the others.
     free = dict.fromkeys(nodes, every)
-    taken: dict[Edge, dict[int, int]] = {node: {} for node in nodes}
+    taken: dict[Node, dict[int, int]] = {node: {} for node in nodes}
     colours = [-1] * len(edges)
 
     def give(edge: int, colour: int) -> None:
