@@ -11,6 +11,7 @@ import logging
 from binshift._version import version as __version__
 from binshift.bounded import Bounded
 from binshift.controller import Controller, attach
+from binshift.epoch_log import EpochLog, EpochProgress, epoch_table, epochs
 from binshift.errors import (
     BinshiftError,
     ConfigurationError,
@@ -20,11 +21,14 @@ from binshift.errors import (
     UnsupportedOperatorError,
     UnsupportedVersionError,
 )
-from binshift.migration import Migration, MigrationReport, MigrationState, MigrationStatus
+from binshift.load import Skew
+from binshift.migration import Migration, MigrationState, MigrationStatus
 from binshift.plan import MigrationPlan, Step
+from binshift.report import MigrationReport, StepTiming
 from binshift.routing import Move, RoutingTable
 from binshift.spark import configure, jar_path
 from binshift.strategies import AllAtOnce, Batched, Fluid, OnDemand, Optimized, Strategy
+from binshift.targets import HotBin, LoadTarget
 
 __all__ = [
     "AllAtOnce",
@@ -33,7 +37,11 @@ __all__ = [
     "Bounded",
     "ConfigurationError",
     "Controller",
+    "EpochLog",
+    "EpochProgress",
     "Fluid",
+    "HotBin",
+    "LoadTarget",
     "Migration",
     "MigrationError",
     "MigrationPlan",
@@ -46,13 +54,17 @@ __all__ = [
     "Optimized",
     "PlanError",
     "RoutingTable",
+    "Skew",
     "Step",
+    "StepTiming",
     "Strategy",
     "UnsupportedOperatorError",
     "UnsupportedVersionError",
     "__version__",
     "attach",
     "configure",
+    "epoch_table",
+    "epochs",
     "jar_path",
 ]
 

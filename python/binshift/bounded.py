@@ -83,7 +83,7 @@ class Bounded:
             if wrong := [b for b in self.bin_bytes if not (_is_number(b) and b >= 0)]:
                 raise PlanError(f"bin_bytes has {wrong[0]!r}; give bytes, a number from 0 on, for each bin")
 
-    def with_costs(self, bin_bytes: Sequence[int], bytes_per_ms: float | None, cores: int) -> Bounded:
+    def with_costs(self, bin_bytes: Sequence[int] | None, bytes_per_ms: float | None, cores: int) -> Bounded:
         """The same with what was measured, where the user has not said otherwise."""
         return replace(
             self,

@@ -17,7 +17,7 @@ from binshift.display import html_table
 from binshift.errors import PlanError
 from binshift.routing import RoutingTable
 
-__all__ = ["By", "Skew", "bin_bytes", "bin_loads", "skew_of"]
+__all__ = ["By", "Skew", "bin_bytes", "bin_loads", "measured_loads", "skew_of"]
 
 #: What load is: rows read and written in the last epoch, bytes of state, both with equal weight, or nothing
 #: but the number of bins.
@@ -61,13 +61,14 @@ class Skew:
         return html_table(str(self), ("partition", f"share of {self.by}"), rows)
 
 
-def bin_loads(stats: pa.Table, bins: int, by: By) -> tuple[float, ...]:
+def bin_loads(stats: pa.Table | None, bins: int, by: By) -> tuple[float, ...]:
     """The load of each bin as a share of the whole, summed over operators.
 
     Parameters
     ----------
-    stats : pyarrow.Table
-        As `Controller.stats` returns it. A bin without a row has no load.
+    stats : pyarrow.Table or None
+        As `Controller.stats` returns it. A bin without a row has no load. Without a table, and by
+        "bins", all bins have the same.
     bins : int
         Number of bins.
     by : {"rows", "bytes", "both", "bins"}
@@ -83,13 +84,35 @@ def bin_loads(stats: pa.Table, bins: int, by: By) -> tuple[float, ...]:
     PlanError
         If `by` is something else, or the table has a bin beyond `bins`.
     """
-    if by not in get_args(By):
-        raise PlanError(f"by={by!r} is unknown; give one of {', '.join(map(repr, get_args(By)))}")
-    if by == "bins":
+    _require_kind(by)
+    if by == "bins" or stats is None:
         return (1 / bins,) * bins
     parts = [_shares(_sums(stats, bins, columns)) for name, columns in _COLUMNS if by in (name, "both")]
     parts = [p for p in parts if any(p)] or parts[:1]
     return tuple(sum(values) / len(parts) for values in zip(*parts, strict=True))
+
+
+def measured_loads(stats: pa.Table | None, bins: int, by: By) -> tuple[By, tuple[float, ...]]:
+    """The load of each bin, of the first kind that there is any of: `by`, else bytes, else bins.
+
+    Parameters
+    ----------
+    stats : pyarrow.Table or None
+        None if nothing was measured.
+    bins, by
+        As in `bin_loads`.
+
+    Returns
+    -------
+    tuple
+        What load is, and the share of each bin, which add up to 1.
+    """
+    _require_kind(by)
+    kinds: tuple[By, ...] = () if stats is None else (by, "bytes")
+    for kind in kinds:
+        if any(loads := bin_loads(stats, bins, kind)):
+            return kind, loads
+    return "bins", bin_loads(stats, bins, "bins")
 
 
 _COLUMNS = (("rows", ("reads", "writes")), ("bytes", ("bytes",)))
@@ -100,7 +123,7 @@ def bin_bytes(stats: pa.Table, bins: int) -> tuple[int, ...]:
     return tuple(int(x) for x in _sums(stats, bins, ("bytes",)))
 
 
-def skew_of(table: RoutingTable, stats: pa.Table, by: By = "rows") -> Skew:
+def skew_of(table: RoutingTable, stats: pa.Table | None, by: By = "rows") -> Skew:
     """How unevenly the load lies on the partitions of `table`.
 
     Raises
@@ -112,6 +135,11 @@ def skew_of(table: RoutingTable, stats: pa.Table, by: By = "rows") -> Skew:
     for owner, load in zip(table.assignment, bin_loads(stats, table.bins, by), strict=True):
         loads[owner] += load
     return Skew(by, tuple(loads))
+
+
+def _require_kind(by: str) -> None:
+    if by not in get_args(By):
+        raise PlanError(f"by={by!r} is unknown; give one of {', '.join(map(repr, get_args(By)))}")
 
 
 def _sums(stats: pa.Table, bins: int, columns: Sequence[str]) -> list[int]:

@@ -6,16 +6,17 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from html import escape
 from typing import Any
 
-from binshift.display import in_bytes
+from binshift.display import html_table, in_bytes
 from binshift.errors import PlanError
 from binshift.routing import Move, RoutingTable, require_partitions
 
 __all__ = ["MigrationPlan", "Step"]
 
 _FORMAT = 1
+#: A notebook shows so many steps of a plan.
+_SHOWN_STEPS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,4 +182,19 @@ class MigrationPlan:
         return sum(self.bin_bytes[m.bin] for m in step.moves) if self.bin_bytes is not None else 0
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
+        rows = [
+            (
+                str(i),
+                str(step.partitions),
+                str(len(step.moves)),
+                "?" if self.bin_bytes is None else in_bytes(self._bytes_of(step)),
+                str(len({(m.source, m.target) for m in step.moves})),
+            )
+            for i, step in enumerate(self.steps, 1)
+        ]
+        if len(rows) > _SHOWN_STEPS:
+            rows = [*rows[:_SHOWN_STEPS], ("...", "", "", "", "")]
+        head = ("step", "partitions", "bins", "bytes", "pairs of partitions")
+        title = f"{self.source.partitions} → {self.target.partitions} partitions, {self.strategy}"
+        note = f"{len(self.moves)} of {self.source.bins} bins move in {len(self.steps)} steps"
+        return html_table(title, head, rows, note)

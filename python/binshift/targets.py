@@ -16,7 +16,7 @@ from binshift.errors import PlanError
 from binshift.packing import Packing, longest_first, multifit
 from binshift.routing import RoutingTable, require_partitions
 
-__all__ = ["TOLERANCE", "HotBin", "LoadTarget", "balanced_by_load"]
+__all__ = ["TOLERANCE", "HotBin", "LoadTarget", "balanced_by_bins", "balanced_by_load"]
 
 #: How far the busiest partition may be above the least that is possible, so that few bins move.
 TOLERANCE = 0.1
@@ -140,6 +140,19 @@ def balanced_by_load(
     if max_moves is not None and found.moves > max_moves:
         found = problem.with_moves(max_moves)
     return problem.result(found)
+
+
+def balanced_by_bins(table: RoutingTable, partitions: int) -> LoadTarget:
+    """The table of partitions that own equally many bins, within one, with the fewest moves.
+
+    Raises
+    ------
+    PlanError
+        If `partitions` is not a whole number from 1 to the number of bins.
+    """
+    target = table.balanced(partitions)
+    problem = _Problem(table, [1.0] * table.bins, partitions)
+    return problem.result(problem.found(list(target.assignment)))
 
 
 def _checked(table: RoutingTable, loads: Sequence[float]) -> list[float]:

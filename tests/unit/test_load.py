@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from binshift import PlanError, RoutingTable
-from binshift.load import bin_bytes, bin_loads, skew_of
+from binshift.load import bin_bytes, bin_loads, measured_loads, skew_of
 
 SCHEMA = pa.schema(
     [
@@ -87,3 +87,13 @@ def test_an_unknown_kind_of_load_and_a_bin_of_another_query_are_refused():
         bin_loads(TWO_OPERATORS, 4, "heat")
     with pytest.raises(PlanError, match="bin 3, but there are 2 bins"):
         bin_loads(TWO_OPERATORS, 2, "bytes")
+
+
+def test_where_there_is_no_load_of_a_kind_the_next_kind_counts():
+    idle = stats((0, 0, 100, 0, 0), (0, 1, 300, 0, 0))
+    assert measured_loads(TWO_OPERATORS, 4, "rows")[0] == "rows"
+    assert measured_loads(idle, 2, "rows") == ("bytes", (0.25, 0.75))
+    assert measured_loads(stats(), 2, "both") == ("bins", (0.5, 0.5))
+    assert measured_loads(None, 2, "rows") == ("bins", (0.5, 0.5))
+    with pytest.raises(PlanError, match="by='heat'"):
+        measured_loads(None, 2, "heat")

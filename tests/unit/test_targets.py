@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from binshift import PlanError, RoutingTable
 from binshift.packing import longest_first, multifit
-from binshift.targets import balanced_by_load
+from binshift.targets import balanced_by_bins, balanced_by_load
 from unit.test_routing import tables
 
 LOAD = st.one_of(st.integers(0, 20), st.integers(0, 1000))
@@ -175,3 +175,12 @@ def test_packings_are_within_their_bounds(loads, n):
 def test_a_target_that_makes_no_sense_is_refused(arguments, message):
     with pytest.raises(PlanError, match=message):
         balanced_by_load(RoutingTable(2, (0, 1, 0, 1)), **arguments)
+
+
+@given(tables(), st.data())
+def test_by_bins_the_target_is_the_balanced_table(table, data):
+    n = data.draw(st.integers(1, table.bins))
+    target = balanced_by_bins(table, n)
+    assert target.table == table.balanced(n)
+    assert target.moves == len(table.moves_to(target.table))
+    assert target.after == target.table.sizes()
