@@ -9,6 +9,7 @@
 import logging
 
 from binshift._version import version as __version__
+from binshift.autoscaler import Autoscaler
 from binshift.bounded import Bounded
 from binshift.controller import Controller, attach
 from binshift.epoch_log import EpochLog, EpochProgress, epoch_table, epochs
@@ -26,17 +27,23 @@ from binshift.migration import Migration, MigrationState, MigrationStatus
 from binshift.plan import MigrationPlan, Step
 from binshift.report import MigrationReport, StepTiming
 from binshift.routing import Move, RoutingTable
+from binshift.scaling import Action, Change, Cluster, Decision, Observation, ScalingSettings, decide
 from binshift.spark import configure, jar_path
 from binshift.strategies import AllAtOnce, Batched, Fluid, OnDemand, Optimized, Strategy
 from binshift.targets import HotBin, LoadTarget
 
 __all__ = [
+    "Action",
     "AllAtOnce",
+    "Autoscaler",
     "Batched",
     "BinshiftError",
     "Bounded",
+    "Change",
+    "Cluster",
     "ConfigurationError",
     "Controller",
+    "Decision",
     "EpochLog",
     "EpochProgress",
     "Fluid",
@@ -50,10 +57,12 @@ __all__ = [
     "MigrationStatus",
     "MigrationTimeout",
     "Move",
+    "Observation",
     "OnDemand",
     "Optimized",
     "PlanError",
     "RoutingTable",
+    "ScalingSettings",
     "Skew",
     "Step",
     "StepTiming",
@@ -63,6 +72,7 @@ __all__ = [
     "__version__",
     "attach",
     "configure",
+    "decide",
     "epoch_table",
     "epochs",
     "jar_path",

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from binshift.bounded import Bounded
 from binshift.epoch_log import epochs
 from binshift.errors import ConfigurationError, MigrationError, PlanError
+from binshift.history import history_table
 from binshift.jvm import call, handle_of, task_slots
 from binshift.load import By, Skew, bin_bytes, measured_loads, skew_of
 from binshift.migration import Migration
@@ -23,7 +24,7 @@ from binshift.plan import MigrationPlan
 from binshift.report import adopt_rate
 from binshift.routing import RoutingTable
 from binshift.spark import require_classic
-from binshift.strategies import Batched, Strategy
+from binshift.strategies import Strategy, default_strategy
 from binshift.targets import LoadTarget, balanced_by_bins, balanced_by_load
 
 if TYPE_CHECKING:
@@ -32,23 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["Controller", "attach"]
 
 _log = logging.getLogger("binshift")
-
-#: A rescale without a strategy moves a quarter of the bins per step: a step costs its epoch little, but
-#: also little less if it is smaller.
-_DEFAULT_STEPS = 4
-
-_HISTORY = pa.schema(
-    [
-        ("epoch", pa.int64()),
-        ("partitions", pa.int32()),
-        ("bins_moved", pa.int32()),
-        ("migration_id", pa.string()),
-        ("strategy", pa.string()),
-        ("step", pa.int32()),
-        ("steps", pa.int32()),
-        ("written_at", pa.timestamp("ms", tz="UTC")),
-    ]
-)
 
 
 def attach(query: StreamingQuery | str | UUID, spark: SparkSession | None = None) -> Controller:
@@ -152,8 +136,12 @@ class Controller:
             target = source.balanced(partitions)
         else:
             raise PlanError("there is no target; give partitions=... or assignment=...")
-        cut = strategy if strategy is not None else _default_strategy(source)
-        return self._measured(cut, source.bins).plan(source, target)
+        cut = strategy if strategy is not None else default_strategy(source)
+        sizes = self._sizes(source.bins)
+        if isinstance(cut, Bounded):
+            cut = cut.with_costs(sizes, adopt_rate(epochs(self._query)), task_slots() or 1)
+        plan = cut.plan(source, target)
+        return plan if sizes is None else plan.with_bytes(sizes)
 
     def submit(self, plan: MigrationPlan, start_epoch: int | None = None, prepare: bool = True) -> Migration:
         """Starts a plan.
@@ -265,7 +253,7 @@ class Controller:
             If the query has not planned its first epoch.
         """
         source = self.routing()
-        kind, loads = measured_loads(self._statistics(), source.bins, by)
+        kind, loads = measured_loads(self._statistics(by), source.bins, by)
         if kind == "bins" and max_moves is None:
             return balanced_by_bins(source, source.partitions if partitions is None else partitions)
         return balanced_by_load(source, loads, partitions, max_moves)
@@ -278,7 +266,7 @@ class Controller:
         MigrationError
             If the query has not planned its first epoch.
         """
-        source, stats = self.routing(), self._statistics()
+        source, stats = self.routing(), self._statistics(by)
         kind, _ = measured_loads(stats, source.bins, by)
         return skew_of(source, stats, kind)
 
@@ -347,18 +335,19 @@ class Controller:
         data = json.loads(call(self._handle.placement))
         return Placement(tuple(data["executors"]), tuple(tuple(p) for p in data["partitions"]))
 
-    def _statistics(self) -> pa.Table | None:
-        """What `stats` measures, None where nothing does."""
+    def _statistics(self, by: By = "both") -> pa.Table | None:
+        """What `stats` measures, None where that is not asked for."""
         stats = getattr(self, "stats", None)
-        return None if stats is None else stats()
+        return None if stats is None or by == "bins" else stats()
 
-    def _measured(self, strategy: Strategy, bins: int) -> Strategy:
-        """A bounded strategy with what the query's bins and steps have cost so far."""
-        if not isinstance(strategy, Bounded):
-            return strategy
-        stats = self._statistics()
-        sizes = bin_bytes(stats, bins) if stats is not None else None
-        return strategy.with_costs(sizes, adopt_rate(epochs(self._query)), task_slots() or 1)
+    def _sizes(self, bins: int) -> tuple[int, ...] | None:
+        """State bytes of each bin; None while nothing has been measured."""
+        try:
+            stats = self._statistics()
+        except MigrationError:
+            # No epoch was committed in this run yet. A plan does not need statistics.
+            return None
+        return None if stats is None else bin_bytes(stats, bins)
 
     def plot(self, by: By = "rows") -> Figure:
         """The bins of each partition as a heat map, and the epochs that Spark remembers, with all steps marked.
@@ -378,7 +367,7 @@ class Controller:
         from binshift.plot import overview  # noqa: PLC0415 - matplotlib is optional
 
         table = self.routing()
-        kind, loads = measured_loads(self._statistics(), table.bins, by)
+        kind, loads = measured_loads(self._statistics(by), table.bins, by)
         steps = {r["epoch"]: r["bins_moved"] for r in self.history().to_pylist()}
         weights = None if kind == "bins" else loads
         return overview(table, weights, f"share of {kind}", epochs(self._query), steps)
@@ -389,27 +378,7 @@ class Controller:
         Columns: epoch, partitions (from that epoch on), bins_moved, migration_id, strategy, step (from
         1), steps (of the plan), written_at (when the step became durable, UTC).
         """
-        rows = []
-        for entry in json.loads(call(self._handle.history)):
-            step = entry.get("step")
-            if step is not None:
-                rows.append(
-                    {
-                        "epoch": entry["epoch"],
-                        "partitions": entry["partitions"],
-                        "bins_moved": step["moves"],
-                        "migration_id": step["migration"],
-                        "strategy": step["strategy"],
-                        "step": step["index"] + 1,
-                        "steps": step["steps"],
-                        "written_at": entry["written_at_ms"],
-                    }
-                )
-        return pa.Table.from_pylist(rows, schema=_HISTORY)
-
-
-def _default_strategy(source: RoutingTable) -> Strategy:
-    return Batched(max(1, source.bins // _DEFAULT_STEPS))
+        return history_table(json.loads(call(self._handle.history)))
 
 
 def _find(name_or_id: str, spark: SparkSession | None) -> StreamingQuery:

@@ -118,8 +118,10 @@ def measured_loads(stats: pa.Table | None, bins: int, by: By) -> tuple[By, tuple
 _COLUMNS = (("rows", ("reads", "writes")), ("bytes", ("bytes",)))
 
 
-def bin_bytes(stats: pa.Table, bins: int) -> tuple[int, ...]:
-    """The bytes of state of each bin, summed over operators."""
+def bin_bytes(stats: pa.Table, bins: int) -> tuple[int, ...] | None:
+    """The bytes of state of each bin, summed over operators; None if they are not known of all."""
+    if stats["bytes"].null_count:
+        return None
     return tuple(int(x) for x in _sums(stats, bins, ("bytes",)))
 
 

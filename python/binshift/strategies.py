@@ -6,7 +6,7 @@ A strategy is a pure function of two routing tables. The names follow Megaphone 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import Protocol
@@ -16,7 +16,17 @@ from binshift.matching import edge_colours
 from binshift.plan import MigrationPlan, Step
 from binshift.routing import Move, RoutingTable
 
-__all__ = ["AllAtOnce", "Batched", "Fluid", "OnDemand", "Optimized", "Strategy", "in_steps"]
+__all__ = [
+    "AllAtOnce",
+    "Batched",
+    "Fluid",
+    "OnDemand",
+    "Optimized",
+    "Strategy",
+    "default_strategy",
+    "in_steps",
+    "parse_strategy",
+]
 
 
 class Strategy(Protocol):
@@ -147,6 +157,37 @@ class Optimized:
             rounds[colour // self.bins_per_pair].append(move)
         parts = [rounds[i] for i in sorted(rounds)]
         return in_steps(source, target, parts, f"optimized({self.bins_per_pair})", self.gap)
+
+
+def default_strategy(source: RoutingTable) -> Strategy:
+    """A quarter of the bins a step: a step costs its epoch little, but also little less if it is smaller."""
+    return Batched(max(1, source.bins // _DEFAULT_STEPS))
+
+
+def parse_strategy(text: str, gap: int = 0) -> Strategy:
+    """The strategy of a name, as the command line has it: `fluid`, `batched:16`, `optimized:2`.
+
+    Raises
+    ------
+    PlanError
+        If there is no such strategy, or its number is none.
+    """
+    name, _, size = text.partition(":")
+    if name not in _BY_NAME or (size and not size.isdigit()) or bool(size) is not (name in _SIZED):
+        names = ", ".join(n + ":BINS" * (n in _SIZED) for n in _BY_NAME)
+        raise PlanError(f"strategy {text!r} is unknown; give one of {names}")
+    return _BY_NAME[name](int(size), gap=gap) if size else _BY_NAME[name](gap=gap)
+
+
+_DEFAULT_STEPS = 4
+_BY_NAME: dict[str, Callable[..., Strategy]] = {
+    "all-at-once": AllAtOnce,
+    "fluid": Fluid,
+    "batched": Batched,
+    "optimized": Optimized,
+    "on-demand": OnDemand,
+}
+_SIZED = ("batched", "optimized")
 
 
 def _require_bins(name: str, value: object) -> None:

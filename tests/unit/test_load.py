@@ -97,3 +97,9 @@ def test_where_there_is_no_load_of_a_kind_the_next_kind_counts():
     assert measured_loads(None, 2, "rows") == ("bins", (0.5, 0.5))
     with pytest.raises(PlanError, match="by='heat'"):
         measured_loads(None, 2, "heat")
+
+
+def test_bytes_that_are_not_known_of_all_bins_are_not_known():
+    table = stats((0, 0, 100, 1, 1), (0, 1, None, 1, 1))
+    assert bin_bytes(table, 2) is None
+    assert bin_loads(stats((0, 0, None, 1, 3)), 1, "bytes") == (0,)

@@ -18,6 +18,7 @@ from binshift import (
     RoutingTable,
     Step,
 )
+from binshift.strategies import parse_strategy
 from unit.test_routing import tables
 
 STRATEGIES = st.one_of(
@@ -167,3 +168,23 @@ def test_a_plan_prints_what_it_moves():
     assert "2 -> 4 partitions, fluid" in str(plan)
     assert "bins to move: 4 of 8 (50%)" in str(plan)
     assert str(len(plan.steps)) in plan._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("text", "strategy"),
+    [
+        ("all-at-once", AllAtOnce(gap=2)),
+        ("fluid", Fluid(gap=2)),
+        ("batched:16", Batched(16, gap=2)),
+        ("optimized:3", Optimized(3, gap=2)),
+        ("on-demand", OnDemand(gap=2)),
+    ],
+)
+def test_strategies_have_names(text, strategy):
+    assert parse_strategy(text, gap=2) == strategy
+
+
+@pytest.mark.parametrize("text", ["", "sudden", "batched", "batched:", "batched:x", "fluid:3", "batched:-1"])
+def test_a_name_that_is_no_strategy_is_refused_with_those_there_are(text):
+    with pytest.raises(PlanError, match="optimized:BINS"):
+        parse_strategy(text)
