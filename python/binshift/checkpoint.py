@@ -103,27 +103,36 @@ class Checkpoint:
         Each has epoch, partitions, written_at_ms and step, and whether its epoch was committed.
         """
         committed = self.committed_epoch()
-        found = []
-        for epoch in self._numbers("binshift/routing"):
-            entry = self._read(f"binshift/routing/{epoch}")
-            if entry is not None and entry.get("step") and not entry["step"]["opening"]:
-                found.append(
-                    {
-                        "epoch": epoch,
-                        "partitions": entry["partitions"],
-                        "written_at_ms": entry["writtenAtMs"],
-                        "step": entry["step"],
-                        "committed": epoch <= committed,
-                    }
-                )
-        return found
+        return [s for e in self._numbers("binshift/routing") if (s := self._step(e, committed)) is not None]
 
     def steps_of(self, migration: str) -> tuple[int, int | None]:
-        """Committed steps of a migration, and the epoch of its step that is not committed yet, if there is one."""
-        mine = [s for s in self.steps() if s["step"]["migration"] == migration]
-        # Not their number: the log keeps the newest entries only.
-        done = max((s["step"]["index"] + 1 for s in mine if s["committed"]), default=0)
-        return done, max((s["epoch"] for s in mine if not s["committed"]), default=None)
+        """Committed steps of a migration, and the epoch of its step that is not committed, if there is one."""
+        committed = self.committed_epoch()
+        next_epoch = None
+        # The newest entries tell all, and the oldest may be gone.
+        for epoch in reversed(self._numbers("binshift/routing")):
+            step = self._step(epoch, committed)
+            if step is None or step["step"]["migration"] != migration:
+                if epoch <= committed:
+                    break
+            elif step["committed"]:
+                return step["step"]["index"] + 1, next_epoch
+            else:
+                next_epoch = epoch
+        return 0, next_epoch
+
+    def _step(self, epoch: int, committed: int) -> dict[str, Any] | None:
+        """The entry of an epoch, if a step led to it and not the opening of partitions."""
+        entry = self._read(f"binshift/routing/{epoch}")
+        if entry is None or not entry.get("step") or entry["step"]["opening"]:
+            return None
+        return {
+            "epoch": epoch,
+            "partitions": entry["partitions"],
+            "written_at_ms": entry["writtenAtMs"],
+            "step": entry["step"],
+            "committed": epoch <= committed,
+        }
 
     def _numbers(self, folder: str) -> list[int]:
         """The files of a folder whose names are numbers, ascending; temporary files have other names."""
