@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -124,4 +125,13 @@ def _matplotlib() -> Any:
         raise ConfigurationError(
             f"plots need matplotlib, which is not installed ({error}); pip install 'binshift[plot]'"
         ) from error
-    return SimpleNamespace(Figure=Figure, MaxNLocator=MaxNLocator, masked_invalid=masked_invalid)
+
+    class Picture(Figure):
+        """Shows itself in a notebook, whatever backend that has."""
+
+        def _repr_png_(self) -> bytes:
+            png = BytesIO()
+            self.savefig(png, format="png", dpi=100)
+            return png.getvalue()
+
+    return SimpleNamespace(Figure=Picture, MaxNLocator=MaxNLocator, masked_invalid=masked_invalid)

@@ -6,8 +6,6 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from tqdm.auto import tqdm
-
 from binshift.display import in_bytes
 from binshift.epoch_log import EpochProgress
 
@@ -46,17 +44,12 @@ class ProgressBar:
             done += len(step.moves)
             self._after.append(done)
         self._bytes: dict[int, int] = {}
-        self._bar = tqdm(
-            total=done,
-            unit="bin",
-            desc="migration",
-            disable=not is_shown,
-            file=file,
-            dynamic_ncols=file is None,
-            # The bar is drawn when something has changed, and that is seldom.
-            mininterval=0,
-            miniters=0,
-        )
+        self._bar: Any = None
+        if is_shown:
+            # Not before a bar is wanted: it warns in notebooks that have no widgets for it.
+            from tqdm.auto import tqdm  # noqa: PLC0415
+
+            self._bar = tqdm(total=done, unit="bin", desc="migration", file=file, dynamic_ncols=file is None)
 
     def update(self, status: MigrationStatus, epoch: EpochProgress | None) -> None:
         """Shows where the migration stands.
@@ -70,18 +63,21 @@ class ProgressBar:
         """
         if epoch is not None and epoch.bins_adopted:
             self._bytes[epoch.epoch] = epoch.metrics.get("bytes_adopted", 0)
-        self._bar.set_description_str(str(status.state), refresh=False)
-        self._bar.set_postfix_str(
-            f"{in_bytes(sum(self._bytes.values()))}, step {status.steps_done}/{status.steps_total}",
-            refresh=False,
-        )
-        self._bar.n = self._after[min(status.steps_done, len(self._after) - 1)]
-        self._bar.refresh()
+        steps = f"step {status.steps_done}/{status.steps_total}"
+        moved = f"{in_bytes(sum(self._bytes.values()))}, " if self._bytes else ""
+        self._show(str(status.state), self._after[min(status.steps_done, len(self._after) - 1)], moved + steps)
 
     def finish(self, report: MigrationReport) -> None:
         """Shows the totals of the report, which has what the newest epochs did too."""
-        self._bar.n = report.bins_moved
-        self._bar.set_postfix_str(f"{in_bytes(report.bytes_adopted)}, {report.steps} steps", refresh=True)
+        text = f"{in_bytes(report.bytes_adopted)}, {report.steps} steps"
+        self._show("cancelled" if report.cancelled else "finished", report.bins_moved, text)
+
+    def _show(self, state: str, bins: int, text: str) -> None:
+        if self._bar is not None:
+            self._bar.set_description_str(state, refresh=False)
+            self._bar.set_postfix_str(text, refresh=False)
+            self._bar.n = bins
+            self._bar.refresh()
 
     def __enter__(self) -> ProgressBar:
         return self
@@ -89,4 +85,5 @@ class ProgressBar:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.close()
+        if self._bar is not None:
+            self._bar.close()

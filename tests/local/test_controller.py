@@ -67,6 +67,8 @@ def test_a_migration_that_has_no_data_waits_for_the_next_epoch_and_says_so(run):
 
 def test_a_bounded_migration_reports_its_steps_as_spark_does_its_epochs(run, capsys):
     controller = run.attach()
+    log = binshift.EpochLog(run.query)
+    run.spark.streams.addListener(log)
     size = [1000] * 64
     plan = controller.plan(4, strategy=Bounded(Optimized(8), max_bytes_per_step=10_000, bin_bytes=size))
     assert [len(s.moves) for s in plan.steps] == [10, 6, 10, 6]
@@ -84,6 +86,10 @@ def test_a_bounded_migration_reports_its_steps_as_spark_does_its_epochs(run, cap
     assert table.column("epoch").to_pylist() == [0, 1, 2, 3, 4, 5]
     assert table.column("partitions").to_pylist() == [2, 2, 4, 4, 4, 4]
     assert table.column("bins_adopted").to_pylist() == [0, 0, 10, 6, 10, 6]
+    # A listener of Spark's hears the same, a moment later.
+    assert until(lambda: len(log.epochs) == 5)
+    run.spark.streams.removeListener(log)
+    assert log.table() == table.slice(1)
     assert sum(len(axes.lines) for axes in controller.plot("bins").axes) >= 7
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 NOTEBOOK = Path(__file__).parents[2] / "python/examples/rescaling.ipynb"
 
 
-def test_the_notebook_runs_and_counts_every_row_once(tmp_path):
+def test_the_notebook_runs_and_counts_as_a_batch_does(tmp_path):
     cells = [c for c in json.loads(NOTEBOOK.read_text())["cells"] if c["cell_type"] == "code"]
     program = tmp_path / "rescaling.py"
     program.write_text("\n\n".join("".join(c["source"]) for c in cells))
@@ -25,5 +25,5 @@ def test_the_notebook_runs_and_counts_every_row_once(tmp_path):
     )
     assert done.returncode == 0, done.stderr[-4000:]
     # The program ends with an assertion of its own; what it prints shows that it came that far.
-    assert "MigrationPlan: 2 -> 6 partitions, optimized(16)" in done.stdout
-    assert "rows counted" in done.stdout.splitlines()[-1]
+    assert "MigrationPlan: 2 -> 6 partitions, optimized(32)" in done.stdout
+    assert "rows counted, as in batch" in done.stdout.splitlines()[-1]
