@@ -43,7 +43,7 @@ class Autoscaler:
     controller : Controller
         Of the query.
     min_partitions, max_partitions : int
-        Bounds of every decision.
+        Bounds of every decision. There are never more partitions than bins.
     target_utilization : float
         Share of the time that the query is to be busy, above 0 and at most 1.
     interval : float
@@ -157,8 +157,8 @@ class Autoscaler:
         ------
         MigrationError
             If the query has ended, or does not take the migration.
-        PlanError
-            If there are fewer bins than partitions wanted.
+        ConfigurationError
+            If there are fewer bins than `min_partitions`.
         """
         now = time.time()
         found = epochs(self._controller.query)
@@ -175,10 +175,14 @@ class Autoscaler:
             for e in found
             if e.epoch > self._disturbed_until and not e.bins_adopted
         ]
+        settings = self._settings
+        if observations:
+            most = min(settings.max_partitions, self._controller.routing().bins)
+            settings = replace(settings, max_partitions=most)
         placement = self._controller._placement()
-        with_idle = placement.partitions_with_idle(self._settings.max_partitions) if placement.idle else 0
+        with_idle = placement.partitions_with_idle(settings.max_partitions) if placement.idle else 0
         cluster = Cluster(task_slots(), placement.idle, with_idle)
-        decision = self._keep(decide(observations, self._settings, now, cluster, self._last))
+        decision = self._keep(decide(observations, settings, now, cluster, self._last))
         if decision.action is Action.RESCALE and self._mode == "act":
             self._controller.rescale(decision.desired, self._strategy, place_on=decision.place_on)
             self._last = Change.of(decision)

@@ -118,7 +118,8 @@ class Controller:
         assignment : sequence of int, optional
             Owner of each bin.
         strategy : Strategy, optional
-            How to cut the moves into steps; by default a quarter of the bins per step.
+            How to cut the moves into steps; by default a quarter of the bins per step. `Bounded` ones
+            get the bytes of the bins, the rate of the query's earlier steps, and the number of cores.
 
         Raises
         ------
