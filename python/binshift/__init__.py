@@ -9,7 +9,10 @@
 import logging
 
 from binshift._version import version as __version__
+from binshift.autoscaler import Autoscaler
+from binshift.bounded import Bounded
 from binshift.controller import Controller, attach
+from binshift.epoch_log import EpochLog, EpochProgress, epoch_table, epochs
 from binshift.errors import (
     BinshiftError,
     ConfigurationError,
@@ -19,19 +22,33 @@ from binshift.errors import (
     UnsupportedOperatorError,
     UnsupportedVersionError,
 )
-from binshift.migration import Migration, MigrationReport, MigrationState, MigrationStatus
+from binshift.load import Skew
+from binshift.migration import Migration, MigrationState, MigrationStatus
 from binshift.plan import MigrationPlan, Step
+from binshift.report import MigrationReport, StepTiming
 from binshift.routing import Move, RoutingTable
+from binshift.scaling import Action, Change, Cluster, Decision, Observation, ScalingSettings, decide
 from binshift.spark import configure, jar_path
-from binshift.strategies import AllAtOnce, Batched, Fluid, OnDemand, Strategy
+from binshift.strategies import AllAtOnce, Batched, Fluid, OnDemand, Optimized, Strategy
+from binshift.targets import HotBin, LoadTarget
 
 __all__ = [
+    "Action",
     "AllAtOnce",
+    "Autoscaler",
     "Batched",
     "BinshiftError",
+    "Bounded",
+    "Change",
+    "Cluster",
     "ConfigurationError",
     "Controller",
+    "Decision",
+    "EpochLog",
+    "EpochProgress",
     "Fluid",
+    "HotBin",
+    "LoadTarget",
     "Migration",
     "MigrationError",
     "MigrationPlan",
@@ -40,16 +57,24 @@ __all__ = [
     "MigrationStatus",
     "MigrationTimeout",
     "Move",
+    "Observation",
     "OnDemand",
+    "Optimized",
     "PlanError",
     "RoutingTable",
+    "ScalingSettings",
+    "Skew",
     "Step",
+    "StepTiming",
     "Strategy",
     "UnsupportedOperatorError",
     "UnsupportedVersionError",
     "__version__",
     "attach",
     "configure",
+    "decide",
+    "epoch_table",
+    "epochs",
     "jar_path",
 ]
 

@@ -5,42 +5,34 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from binshift.bounded import Bounded
+from binshift.epoch_log import epochs
 from binshift.errors import ConfigurationError, MigrationError, PlanError
-from binshift.jvm import call, handle_of
+from binshift.history import history_table
+from binshift.jvm import call, handle_of, task_slots
+from binshift.load import By, Skew, bin_bytes, measured_loads, skew_of
 from binshift.migration import Migration
+from binshift.placement import Placement
 from binshift.plan import MigrationPlan
+from binshift.report import adopt_rate
 from binshift.routing import RoutingTable
 from binshift.spark import require_classic
-from binshift.strategies import Batched, Strategy
+from binshift.strategies import Strategy, default_strategy
+from binshift.targets import LoadTarget, balanced_by_bins, balanced_by_load
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["Controller", "attach"]
 
 _log = logging.getLogger("binshift")
-
-#: A rescale without a strategy moves a quarter of the bins per step: a step costs its epoch little, but
-#: also little less if it is smaller.
-_DEFAULT_STEPS = 4
-
-_HISTORY = pa.schema(
-    [
-        ("epoch", pa.int64()),
-        ("partitions", pa.int32()),
-        ("bins_moved", pa.int32()),
-        ("migration_id", pa.string()),
-        ("strategy", pa.string()),
-        ("step", pa.int32()),
-        ("steps", pa.int32()),
-        ("written_at", pa.timestamp("ms", tz="UTC")),
-    ]
-)
 
 
 def attach(query: StreamingQuery | str | UUID, spark: SparkSession | None = None) -> Controller:
@@ -126,7 +118,8 @@ class Controller:
         assignment : sequence of int, optional
             Owner of each bin.
         strategy : Strategy, optional
-            How to cut the moves into steps; by default a quarter of the bins per step.
+            How to cut the moves into steps; by default a quarter of the bins per step. `Bounded` ones
+            get the bytes of the bins, the rate of the query's earlier steps, and the number of cores.
 
         Raises
         ------
@@ -144,8 +137,12 @@ class Controller:
             target = source.balanced(partitions)
         else:
             raise PlanError("there is no target; give partitions=... or assignment=...")
-        cut = strategy if strategy is not None else _default_strategy(source)
-        return cut.plan(source, target)
+        cut = strategy if strategy is not None else default_strategy(source)
+        sizes = self._sizes(source.bins)
+        if isinstance(cut, Bounded):
+            cut = cut.with_costs(sizes, adopt_rate(epochs(self._query)), task_slots() or 1)
+        plan = cut.plan(source, target)
+        return plan if sizes is None else plan.with_bytes(sizes)
 
     def submit(self, plan: MigrationPlan, start_epoch: int | None = None, prepare: bool = True) -> Migration:
         """Starts a plan.
@@ -227,23 +224,88 @@ class Controller:
             If `partitions` is impossible, or `place_on` names an executor that is not alive.
         """
         if place_on:
-            self._require_live(self._placement(), place_on)
+            self._placement().require_live(place_on)
         return self._submit(self.plan(partitions, strategy=strategy), None, prepare, place_on)
 
-    def rebalance(self, strategy: Strategy | None = None, prepare: bool = True) -> Migration:
-        """Spreads the state evenly over all live executors.
+    def target(
+        self,
+        partitions: int | None = None,
+        by: By = "rows",
+        max_moves: int | None = None,
+    ) -> LoadTarget:
+        """The table that `rebalance` would lead to, and what it does to the load. Nothing happens yet.
+
+        Parameters
+        ----------
+        partitions : int, optional
+            Number of state partitions; as many as now by default.
+        by : {"rows", "bytes", "both", "bins"}
+            What load is: rows read and written in the last epoch, bytes of state, both with equal weight,
+            or nothing but the number of bins. Where the last epoch had no rows, it is bytes; where
+            there is no state, bins.
+        max_moves : int, optional
+            No more bins than this move.
+
+        Raises
+        ------
+        PlanError
+            If a number is impossible, or more than `max_moves` bins lose their partition.
+        MigrationError
+            If the query has not planned its first epoch.
+        """
+        source = self.routing()
+        kind, loads = measured_loads(self._statistics(by), source.bins, by)
+        if kind == "bins" and max_moves is None:
+            return balanced_by_bins(source, source.partitions if partitions is None else partitions)
+        return balanced_by_load(source, loads, partitions, max_moves)
+
+    def skew(self, by: By = "rows") -> Skew:
+        """How unevenly the partitions are loaded; see `target` for `by`.
+
+        Raises
+        ------
+        MigrationError
+            If the query has not planned its first epoch.
+        """
+        source, stats = self.routing(), self._statistics(by)
+        kind, _ = measured_loads(stats, source.bins, by)
+        return skew_of(source, stats, kind)
+
+    def rebalance(
+        self,
+        strategy: Strategy | None = None,
+        prepare: bool = True,
+        by: By = "rows",
+        max_moves: int | None = None,
+    ) -> Migration:
+        """Spreads the load evenly over all partitions, and the partitions over all live executors.
 
         Executors that run no partition yet, since they have joined lately, get as many new partitions
-        as the others have on average; then all partitions get equally many bins.
+        as the others have on average. Then as few bins move as bring the busiest partition within a tenth of
+        the best possible; see `target`. A bin that is hotter than a partition's fair share is logged.
+
+        Parameters
+        ----------
+        strategy : Strategy, optional
+            How to cut the moves into steps.
+        prepare : bool
+            Whether bins are copied before their step takes effect.
+        by, max_moves
+            See `target`.
+
+        Raises
+        ------
+        PlanError
+            As `target`.
+        MigrationError
+            If another migration is under way, or the query has ended.
         """
         placement = self._placement()
-        used = {e for executors in placement.partitions for e in executors} & set(placement.executors)
-        partitions = len(placement.partitions)
-        idle = [e for e in placement.executors if e not in used]
-        if used and idle:
-            partitions += len(idle) * max(1, round(partitions / len(used)))
-        partitions = min(partitions, self.routing().bins)
-        return self._submit(self.plan(partitions, strategy=strategy), None, prepare, idle)
+        target = self.target(placement.partitions_with_idle(self.routing().bins), by, max_moves)
+        for hot in target.hot:
+            _log.warning("query %s: %s", self._query.id, hot)
+        plan = self.plan(target.table.partitions, target.table.assignment, strategy)
+        return self._submit(plan, None, prepare, placement.idle)
 
     def drain(self, executor_id: str, strategy: Strategy | None = None, prepare: bool = True) -> Migration:
         """Empties an executor before it is removed.
@@ -258,27 +320,58 @@ class Controller:
             If the executor is not alive, or no partition is on another one.
         """
         placement = self._placement()
-        self._require_live(placement, [executor_id])
-        leaving = [p for p, executors in enumerate(placement.partitions) if executor_id in executors]
+        placement.require_live([executor_id])
+        leaving = placement.partitions_on(executor_id)
         if len(leaving) == len(placement.partitions):
             raise PlanError(
                 f"all {len(leaving)} partitions are on executor {executor_id}; rescale to more partitions "
                 "first, with place_on= naming another executor"
             )
-        source = self.routing()
-        cut = strategy if strategy is not None else _default_strategy(source)
-        return self._submit(cut.plan(source, source.without(leaving)), None, prepare, vacate=executor_id)
+        table = self.routing().without(leaving)
+        return self._submit(
+            self.plan(table.partitions, table.assignment, strategy), None, prepare, vacate=executor_id
+        )
 
-    def _placement(self) -> _Placement:
+    def _placement(self) -> Placement:
         data = json.loads(call(self._handle.placement))
-        return _Placement(tuple(data["executors"]), tuple(tuple(p) for p in data["partitions"]))
+        return Placement(tuple(data["executors"]), tuple(tuple(p) for p in data["partitions"]))
 
-    @staticmethod
-    def _require_live(placement: _Placement, executors: Sequence[str]) -> None:
-        for executor in executors:
-            if executor not in placement.executors:
-                alive = ", ".join(placement.executors)
-                raise PlanError(f"executor {executor!r} is not alive; alive are: {alive}")
+    def _statistics(self, by: By = "both") -> pa.Table | None:
+        """What `stats` measures, None where that is not asked for."""
+        stats = getattr(self, "stats", None)
+        return None if stats is None or by == "bins" else stats()
+
+    def _sizes(self, bins: int) -> tuple[int, ...] | None:
+        """State bytes of each bin; None while nothing has been measured."""
+        try:
+            stats = self._statistics()
+        except MigrationError:
+            # No epoch was committed in this run yet. A plan does not need statistics.
+            return None
+        return None if stats is None else bin_bytes(stats, bins)
+
+    def plot(self, by: By = "rows") -> Figure:
+        """The bins of each partition as a heat map, and the epochs that Spark remembers, with all steps marked.
+
+        Parameters
+        ----------
+        by : {"rows", "bytes", "both", "bins"}
+            What the colour of a bin shows; see `target`.
+
+        Raises
+        ------
+        ConfigurationError
+            If matplotlib is not installed; it comes with the extra `plot`.
+        MigrationError
+            If the query has not planned its first epoch.
+        """
+        from binshift.plot import overview  # noqa: PLC0415 - matplotlib is optional
+
+        table = self.routing()
+        kind, loads = measured_loads(self._statistics(by), table.bins, by)
+        steps = {r["epoch"]: r["bins_moved"] for r in self.history().to_pylist()}
+        weights = None if kind == "bins" else loads
+        return overview(table, weights, f"share of {kind}", epochs(self._query), steps)
 
     def history(self) -> pa.Table:
         """A row for each step that took effect, oldest first, as far back as the routing log goes.
@@ -286,35 +379,7 @@ class Controller:
         Columns: epoch, partitions (from that epoch on), bins_moved, migration_id, strategy, step (from
         1), steps (of the plan), written_at (when the step became durable, UTC).
         """
-        rows = []
-        for entry in json.loads(call(self._handle.history)):
-            step = entry.get("step")
-            if step is not None:
-                rows.append(
-                    {
-                        "epoch": entry["epoch"],
-                        "partitions": entry["partitions"],
-                        "bins_moved": step["moves"],
-                        "migration_id": step["migration"],
-                        "strategy": step["strategy"],
-                        "step": step["index"] + 1,
-                        "steps": step["steps"],
-                        "written_at": entry["written_at_ms"],
-                    }
-                )
-        return pa.Table.from_pylist(rows, schema=_HISTORY)
-
-
-@dataclass(frozen=True, slots=True)
-class _Placement:
-    """The live executors, and for each partition those that its operators are on."""
-
-    executors: tuple[str, ...]
-    partitions: tuple[tuple[str, ...], ...]
-
-
-def _default_strategy(source: RoutingTable) -> Strategy:
-    return Batched(max(1, source.bins // _DEFAULT_STEPS))
+        return history_table(json.loads(call(self._handle.history)))
 
 
 def _find(name_or_id: str, spark: SparkSession | None) -> StreamingQuery:

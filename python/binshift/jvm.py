@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from py4j.java_gateway import JavaClass
@@ -13,7 +14,7 @@ from binshift import errors
 from binshift._version import version
 from binshift.spark import require_classic, require_spark
 
-__all__ = ["call", "handle_of"]
+__all__ = ["call", "handle_of", "last_progress", "recent_progress", "task_slots", "trigger_interval_ms"]
 
 _EXCEPTION = "org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException"
 
@@ -66,3 +67,40 @@ def _gateway(query: StreamingQuery) -> Any:
             "binshift.configure(builder) before anything else starts Spark"
         )
     return gateway
+
+
+def recent_progress(query: StreamingQuery) -> list[dict[str, Any]]:
+    """The progress that Spark remembers of `query`, one call for each and not one for each of its fields."""
+    require_classic(query)
+    return [json.loads(p.json()) for p in query._jsq.recentProgress()]
+
+
+def last_progress(query: StreamingQuery) -> dict[str, Any] | None:
+    """The newest progress of `query`, None before there is any."""
+    require_classic(query)
+    progress = query._jsq.lastProgress()
+    return None if progress is None else json.loads(progress.json())
+
+
+def task_slots() -> int | None:
+    """Tasks that all live executors run at the same time; None without a running SparkContext.
+
+    Relies on Spark: `SparkContext.maxNumConcurrentTasks` of the default resource profile, by which barrier
+    stages are checked.
+    """
+    context = SparkContext._active_spark_context
+    if context is None or context._jsc is None:
+        return None
+    scala = context._jsc.sc()
+    return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
+
+
+def trigger_interval_ms(query: StreamingQuery) -> int:
+    """The interval of the query's trigger; 0 if it has none.
+
+    Relies on Spark: a query of a classic session wraps a StreamExecution, which has its trigger.
+    """
+    trigger = query._jsq.streamingQuery().trigger()
+    if trigger.getClass().getSimpleName() != "ProcessingTimeTrigger":
+        return 0
+    return int(trigger.intervalMs())

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 import time
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from binshift.display import html_table
+from binshift.epoch_log import EpochProgress, epochs
 from binshift.errors import MigrationError, MigrationTimeout
-from binshift.jvm import call
+from binshift.jvm import call, last_progress
 from binshift.plan import MigrationPlan
+from binshift.progress import ProgressBar, has_viewer
+from binshift.report import MigrationReport, report_of
 
 if TYPE_CHECKING:
     from binshift.controller import Controller
 
-__all__ = ["Migration", "MigrationReport", "MigrationState", "MigrationStatus"]
+__all__ = ["Migration", "MigrationState", "MigrationStatus"]
 
 _log = logging.getLogger("binshift")
 _POLL_SECONDS = 0.1
@@ -75,49 +78,6 @@ class MigrationStatus:
         return self.message
 
 
-@dataclass(frozen=True, slots=True)
-class MigrationReport:
-    """What a migration did.
-
-    Parameters
-    ----------
-    id, strategy : str
-        Of the migration.
-    steps, bins_moved : int
-        That took effect.
-    first_epoch, last_epoch : int or None
-        Epochs of the first and the last step; None if there was no step.
-    bins_prepared, bins_shipped, bins_from_checkpoint : int
-        How the bins came, counted per operator and store: copied before their step took effect; sent by
-        their old owner's executor at the step; read from their old owner's checkpoint at the step.
-    bins_recopied : int
-        Of the first two, copied from the checkpoint, since the shipment was damaged or did not come.
-    rows_adopted, bytes_adopted, adopt_ms : int
-        Totals over all operators and partitions, from the query's progress, which Spark keeps for the
-        last epochs only (`spark.sql.streaming.numRecentProgressUpdates`).
-    longest_epoch_ms : int
-        Longest duration of an epoch at which a step took effect.
-    cancelled : bool
-        Whether the migration was cancelled before its last step.
-    """
-
-    id: str
-    strategy: str
-    steps: int
-    bins_moved: int
-    first_epoch: int | None
-    last_epoch: int | None
-    bins_prepared: int
-    bins_shipped: int
-    bins_from_checkpoint: int
-    bins_recopied: int
-    rows_adopted: int
-    bytes_adopted: int
-    adopt_ms: int
-    longest_epoch_ms: int
-    cancelled: bool
-
-
 class Migration:
     """A submitted plan. Made by `Controller.submit`, `Controller.rescale` or `Controller.migration`.
 
@@ -163,7 +123,8 @@ class Migration:
         timeout : float, optional
             Seconds to wait at most; without it, as long as the query runs.
         progress : bool
-            Whether to show a line on stderr that follows the migration, if stderr is a terminal.
+            Whether to show a bar that follows the migration (bins, bytes, rate and time left), in a
+            notebook, or on stderr if that is a terminal.
 
         Raises
         ------
@@ -173,22 +134,27 @@ class Migration:
             If the query ends before the migration does.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        show = progress and sys.stderr.isatty()
-        while True:
-            status = self.status
-            if show:
-                sys.stderr.write(f"\r\033[K{status}" + ("\n" if status.is_over else ""))
-            if status.is_over:
-                return self._report(status)
-            if status.state is MigrationState.STOPPED:
-                call(self._controller._handle.requireActive)
-                raise MigrationError(f"migration {self._id}: {status}")
-            if deadline is not None and time.monotonic() >= deadline:
-                raise MigrationTimeout(
-                    f"migration {self._id} is not over after {timeout} s: {status}; it goes on; wait again, "
-                    "feed the query data, or cancel it"
-                )
-            time.sleep(_POLL_SECONDS)
+        is_shown = progress and has_viewer()
+        with ProgressBar(self._plan, is_shown) as bar:
+            seen = None
+            while True:
+                status = self.status
+                if is_shown and status != seen:
+                    bar.update(status, self._last_epoch())
+                    seen = status
+                if status.is_over:
+                    report = self._report(status)
+                    bar.finish(report)
+                    return report
+                if status.state is MigrationState.STOPPED:
+                    call(self._controller._handle.requireActive)
+                    raise MigrationError(f"migration {self._id}: {status}")
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise MigrationTimeout(
+                        f"migration {self._id} is not over after {timeout} s: {status}; it goes on; wait "
+                        "again, feed the query data, or cancel it"
+                    )
+                time.sleep(_POLL_SECONDS)
 
     def cancel(self) -> None:
         """Schedules no further step.
@@ -205,41 +171,36 @@ class Migration:
 
     def _report(self, status: MigrationStatus) -> MigrationReport:
         rows = [r for r in self._controller.history().to_pylist() if r["migration_id"] == self._id]
-        epochs = {r["epoch"] for r in rows}
-        taken = self._progress(epochs)
-        metrics = [op.customMetrics for p in taken for op in p.stateOperators]
+        last = max((r["epoch"] for r in rows), default=None)
+        cancelled = status.state is MigrationState.CANCELLED
+        return report_of(self._id, self._plan.strategy, rows, self._epochs(last), cancelled)
 
-        def total(name: str) -> int:
-            return sum(int(m.get(name, 0)) for m in metrics)
-
-        return MigrationReport(
-            id=self._id,
-            strategy=self._plan.strategy,
-            steps=len(rows),
-            bins_moved=sum(r["bins_moved"] for r in rows),
-            first_epoch=min(epochs, default=None),
-            last_epoch=max(epochs, default=None),
-            bins_prepared=total("binshiftBinsPrepared"),
-            bins_shipped=total("binshiftBinsShipped"),
-            bins_from_checkpoint=total("binshiftBinsFromCheckpoint"),
-            bins_recopied=total("binshiftBinsRecopied"),
-            rows_adopted=total("binshiftRowsAdopted"),
-            bytes_adopted=total("binshiftBytesAdopted"),
-            adopt_ms=total("binshiftAdoptMs"),
-            longest_epoch_ms=max((p.durationMs.get("triggerExecution", 0) for p in taken), default=0),
-            cancelled=status.state is MigrationState.CANCELLED,
-        )
-
-    def _progress(self, epochs: set[int]) -> list[Any]:
-        """The progress of `epochs`, for the last of which Spark publishes it a moment after the commit."""
+    def _epochs(self, last: int | None) -> list[EpochProgress]:
+        """What Spark remembers; of the epoch `last`, it publishes the progress a moment after the commit."""
         query = self._controller.query
         deadline = time.monotonic() + _PROGRESS_SECONDS
         while True:
-            recent = query.recentProgress
-            is_there = not epochs or any(p.batchId >= max(epochs) for p in recent)
+            found = epochs(query)
+            is_there = last is None or any(e.epoch >= last for e in found)
             if is_there or not query.isActive or time.monotonic() >= deadline:
-                return [p for p in recent if p.batchId in epochs]
+                return found
             time.sleep(_POLL_SECONDS)
+
+    def _last_epoch(self) -> EpochProgress | None:
+        progress = last_progress(self._controller.query)
+        return None if progress is None else EpochProgress.of(progress)
+
+    def _repr_html_(self) -> str:
+        plan, status = self._plan, self.status
+        row = (
+            f"{plan.source.partitions} → {plan.target.partitions}",
+            plan.strategy,
+            f"{status.steps_done} of {status.steps_total}",
+            str(len(plan.moves)),
+            str(status.state),
+        )
+        head = ("partitions", "strategy", "steps done", "bins to move", "state")
+        return html_table(f"Migration {self._id}", head, [row], str(status))
 
     def __repr__(self) -> str:
         return f"Migration({self._id}, {self.status})"

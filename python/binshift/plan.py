@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from html import escape
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from binshift.display import html_table, in_bytes
 from binshift.errors import PlanError
 from binshift.routing import Move, RoutingTable, require_partitions
 
 __all__ = ["MigrationPlan", "Step"]
 
 _FORMAT = 1
+#: A notebook shows so many steps of a plan.
+_SHOWN_STEPS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ class MigrationPlan:
         Name of the strategy that cut the plan, for logs and the history.
     gap : int
         Epochs that stay idle between two steps.
+    bin_bytes : tuple of int, optional
+        State bytes of each bin when the plan was made, for people: neither compared nor kept in JSON.
 
     Raises
     ------
@@ -64,6 +68,7 @@ class MigrationPlan:
     steps: tuple[Step, ...]
     strategy: str
     gap: int = 0
+    bin_bytes: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
     #: The table after the last step.
     target: RoutingTable = field(init=False, compare=False, repr=False)
 
@@ -76,6 +81,15 @@ class MigrationPlan:
     def moves(self) -> tuple[Move, ...]:
         """All moves, in the order in which they take effect."""
         return tuple(m for step in self.steps for m in step.moves)
+
+    @property
+    def bytes_to_move(self) -> int | None:
+        """State bytes of the bins that move; None if they are not known."""
+        return None if self.bin_bytes is None else sum(self._bytes_of(step) for step in self.steps)
+
+    def with_bytes(self, bin_bytes: Sequence[int]) -> MigrationPlan:
+        """The same plan, which knows the state bytes of each bin."""
+        return replace(self, bin_bytes=tuple(bin_bytes))
 
     def tables(self) -> Iterator[RoutingTable]:
         """The table after each step."""
@@ -152,12 +166,35 @@ class MigrationPlan:
 
     def __str__(self) -> str:
         source, target = self.source, self.target
+        most = max((len(s.moves) for s in self.steps), default=0)
+        moved = most_bytes = ""
+        if self.bin_bytes is not None:
+            moved = f", {in_bytes(sum(self._bytes_of(s) for s in self.steps))}"
+            most_bytes = f", {in_bytes(max((self._bytes_of(s) for s in self.steps), default=0))}"
         return (
             f"MigrationPlan: {source.partitions} -> {target.partitions} partitions, {self.strategy}\n"
             f"  steps: {len(self.steps)}, {self.gap} idle epochs between two\n"
-            f"  bins to move: {len(self.moves)} of {source.bins} ({len(self.moves) / source.bins:.0%})\n"
-            f"  most bins in one step: {max((len(s.moves) for s in self.steps), default=0)}"
+            f"  bins to move: {len(self.moves)} of {source.bins} ({len(self.moves) / source.bins:.0%}){moved}\n"
+            f"  most in one step: {most} bins{most_bytes}"
         )
 
+    def _bytes_of(self, step: Step) -> int:
+        return sum(self.bin_bytes[m.bin] for m in step.moves) if self.bin_bytes is not None else 0
+
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
+        rows = [
+            (
+                str(i),
+                str(step.partitions),
+                str(len(step.moves)),
+                "?" if self.bin_bytes is None else in_bytes(self._bytes_of(step)),
+                str(len({(m.source, m.target) for m in step.moves})),
+            )
+            for i, step in enumerate(self.steps, 1)
+        ]
+        if len(rows) > _SHOWN_STEPS:
+            rows = [*rows[:_SHOWN_STEPS], ("...", "", "", "", "")]
+        head = ("step", "partitions", "bins", "bytes", "pairs of partitions")
+        title = f"{self.source.partitions} → {self.target.partitions} partitions, {self.strategy}"
+        note = f"{len(self.moves)} of {self.source.bins} bins move in {len(self.steps)} steps"
+        return html_table(title, head, rows, note)

@@ -6,12 +6,15 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from binshift.display import html_table
 from binshift.errors import PlanError
 
 __all__ = ["MAX_BINS", "Move", "RoutingTable"]
 
 #: Number of distinct bins that the two-byte prefix of a stored key can tell apart.
 MAX_BINS = 1 << 16
+#: A notebook shows so many partitions of a table.
+_SHOWN_PARTITIONS = 64
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -86,6 +89,19 @@ class RoutingTable:
         """Number of bins of each partition, indexed by partition."""
         count = Counter(self.assignment)
         return tuple(count[p] for p in range(self.partitions))
+
+    def __str__(self) -> str:
+        sizes = self.sizes()
+        return (
+            f"RoutingTable: {self.bins} bins in {self.partitions} partitions of {min(sizes)} to "
+            f"{max(sizes)} bins, from epoch {self.epoch} on"
+        )
+
+    def _repr_html_(self) -> str:
+        sizes = self.sizes()
+        rows = [(p, size, f"{size / self.bins:.1%}") for p, size in enumerate(sizes[:_SHOWN_PARTITIONS])]
+        note = "" if len(sizes) <= _SHOWN_PARTITIONS else f"and {len(sizes) - _SHOWN_PARTITIONS} more"
+        return html_table(str(self), ("partition", "bins", "share"), rows, note)
 
     def moves_to(self, target: RoutingTable) -> tuple[Move, ...]:
         """The moves that lead from this table to `target`, ascending by bin.

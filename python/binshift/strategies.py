@@ -6,15 +6,27 @@ A strategy is a pure function of two routing tables. The names follow Megaphone 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import Protocol
 
 from binshift.errors import PlanError
+from binshift.matching import edge_colours
 from binshift.plan import MigrationPlan, Step
 from binshift.routing import Move, RoutingTable
 
-__all__ = ["AllAtOnce", "Batched", "Fluid", "OnDemand", "Strategy"]
+__all__ = [
+    "AllAtOnce",
+    "Batched",
+    "Fluid",
+    "OnDemand",
+    "Optimized",
+    "Strategy",
+    "default_strategy",
+    "in_steps",
+    "parse_strategy",
+]
 
 
 class Strategy(Protocol):
@@ -101,24 +113,118 @@ class Batched:
     gap: int = 0
 
     def __post_init__(self) -> None:
-        n = self.bins_per_step
-        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise PlanError(f"bins_per_step={n!r} is not a number of bins; give an int from 1 on")
+        _require_bins("bins_per_step", self.bins_per_step)
 
     def plan(self, source: RoutingTable, target: RoutingTable) -> MigrationPlan:
         """See `Strategy.plan`."""
         return _cut(source, target, self.bins_per_step, f"batched({self.bins_per_step})", self.gap)
 
 
+@dataclass(frozen=True, slots=True)
+class Optimized:
+    """As many bins per step as can move without any partition being busier than another.
+
+    In a step no partition sends more than `bins_per_pair` bins and none receives more; what it sends
+    and what it receives count apart. There is no plan with fewer steps of this kind: the moves are the
+    edges of a bipartite multigraph, which falls apart into as many matchings as its busiest node has
+    edges (König's theorem), and a step is made of `bins_per_pair` matchings. Megaphone's strategy of
+    the same name.
+
+    Parameters
+    ----------
+    bins_per_pair : int
+        Most bins that a partition sends, and most that it receives, in one step; at least 1.
+    gap : int
+        Epochs that stay idle between two steps.
+
+    Raises
+    ------
+    PlanError
+        If `bins_per_pair` is not a whole number from 1 on.
+    """
+
+    bins_per_pair: int = 1
+    gap: int = 0
+
+    def __post_init__(self) -> None:
+        _require_bins("bins_per_pair", self.bins_per_pair)
+
+    def plan(self, source: RoutingTable, target: RoutingTable) -> MigrationPlan:
+        """See `Strategy.plan`."""
+        moves = source.moves_to(target)
+        rounds: defaultdict[int, list[Move]] = defaultdict(list)
+        for move, colour in zip(moves, edge_colours([(m.source, m.target) for m in moves]), strict=True):
+            rounds[colour // self.bins_per_pair].append(move)
+        parts = [rounds[i] for i in sorted(rounds)]
+        return in_steps(source, target, parts, f"optimized({self.bins_per_pair})", self.gap)
+
+
+def default_strategy(source: RoutingTable) -> Strategy:
+    """A quarter of the bins a step: a step costs its epoch little, but also little less if it is smaller."""
+    return Batched(max(1, source.bins // _DEFAULT_STEPS))
+
+
+def parse_strategy(text: str, gap: int = 0) -> Strategy:
+    """The strategy of a name, as the command line has it: `fluid`, `batched:16`, `optimized:2`.
+
+    Raises
+    ------
+    PlanError
+        If there is no such strategy, or its number is none.
+    """
+    name, _, size = text.partition(":")
+    if name not in _BY_NAME or (size and not size.isdigit()) or bool(size) is not (name in _SIZED):
+        names = ", ".join(n + ":BINS" * (n in _SIZED) for n in _BY_NAME)
+        raise PlanError(f"strategy {text!r} is unknown; give one of {names}")
+    return _BY_NAME[name](int(size), gap=gap) if size else _BY_NAME[name](gap=gap)
+
+
+_DEFAULT_STEPS = 4
+_BY_NAME: dict[str, Callable[..., Strategy]] = {
+    "all-at-once": AllAtOnce,
+    "fluid": Fluid,
+    "batched": Batched,
+    "optimized": Optimized,
+    "on-demand": OnDemand,
+}
+_SIZED = ("batched", "optimized")
+
+
+def _require_bins(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise PlanError(f"{name}={value!r} is not a number of bins; give an int from 1 on")
+
+
 def _cut(source: RoutingTable, target: RoutingTable, size: int, name: str, gap: int) -> MigrationPlan:
     moves = _in_turn(source.moves_to(target))
     parts = [moves[i : i + size] for i in range(0, len(moves), size)]
+    return in_steps(source, target, parts, name, gap)
+
+
+def in_steps(
+    source: RoutingTable, target: RoutingTable, parts: Sequence[Sequence[Move]], name: str, gap: int
+) -> MigrationPlan:
+    """The plan whose steps make the moves of `parts`, for strategies to end with.
+
+    Parameters
+    ----------
+    source, target : RoutingTable
+        Where the plan begins and ends.
+    parts : sequence of sequence of Move
+        The moves of each step; together those from `source` to `target`. Without any, there is one
+        step if the number of partitions changes, and none otherwise.
+    name : str
+        Name of the strategy.
+    gap : int
+        Epochs that stay idle between two steps.
+    """
     if not parts and source.partitions != target.partitions:
         parts = [()]
     # Partitions that come are there from the first step on; those that go stay until the last.
     meanwhile = max(source.partitions, target.partitions)
     steps = tuple(
-        Step(part, target.partitions if i == len(parts) - 1 else meanwhile) for i, part in enumerate(parts)
+        Step(tuple(part), target.partitions if i == len(parts) - 1 else meanwhile)
+        for i, part in enumerate(parts)
     )
     return MigrationPlan(source, steps, name, gap)
 

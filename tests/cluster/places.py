@@ -47,7 +47,7 @@ def main() -> None:
     placed = controller._placement().partitions
     finish(controller.drain(executors[0], binshift.AllAtOnce()))
     drained, sizes_drained = controller._placement().partitions, controller.routing().sizes()
-    finish(controller.rebalance(binshift.AllAtOnce()))
+    finish(controller.rebalance(binshift.AllAtOnce(), by="bins"))
     report = {
         "executors": executors,
         "placed": placed,

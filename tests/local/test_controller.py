@@ -6,11 +6,13 @@ import binshift
 from binshift import (
     AllAtOnce,
     Batched,
+    Bounded,
     ConfigurationError,
     Fluid,
     MigrationError,
     MigrationState,
     MigrationTimeout,
+    Optimized,
     PlanError,
     RoutingTable,
     UnsupportedOperatorError,
@@ -61,6 +63,43 @@ def test_a_migration_that_has_no_data_waits_for_the_next_epoch_and_says_so(run):
     assert report.rows_adopted > 0
     assert report.bytes_adopted > 0
     assert migration.status.is_over
+
+
+def test_a_bounded_migration_reports_its_steps_as_spark_does_its_epochs(run, capsys):
+    controller = run.attach()
+    log = binshift.EpochLog(run.query)
+    run.spark.streams.addListener(log)
+    size = [1000] * 64
+    plan = controller.plan(4, strategy=Bounded(Optimized(8), max_bytes_per_step=10_000, bin_bytes=size))
+    assert [len(s.moves) for s in plan.steps] == [10, 6, 10, 6]
+    migration = controller.submit(plan, prepare=False)
+    assert migration.id in migration._repr_html_()
+    run.run(1, 2, 3, 4, 5)
+    report = migration.wait(timeout=30, progress=True)
+    assert capsys.readouterr().err == ""
+    assert [(t.step, t.epoch, t.bins) for t in report.timings] == [(1, 2, 10), (2, 3, 6), (3, 4, 10), (4, 5, 6)]
+    assert [t.duration_ms for t in report.timings] == [
+        run.progress(t.epoch).durationMs["triggerExecution"] for t in report.timings
+    ]
+    assert sum(t.bytes for t in report.timings) == report.bytes_adopted > 0
+    table = binshift.epoch_table(binshift.epochs(run.query))
+    assert table.column("epoch").to_pylist() == [0, 1, 2, 3, 4, 5]
+    assert table.column("partitions").to_pylist() == [2, 2, 4, 4, 4, 4]
+    assert table.column("bins_adopted").to_pylist() == [0, 0, 10, 6, 10, 6]
+    # A listener of Spark's hears the same, a moment later.
+    assert until(lambda: len(log.epochs) == 5)
+    run.spark.streams.removeListener(log)
+    assert log.table() == table.slice(1)
+    assert sum(len(axes.lines) for axes in controller.plot("bins").axes) >= 7
+
+
+def test_a_rebalance_of_a_balanced_query_moves_nothing(run):
+    controller = run.attach()
+    assert controller.skew("bins").ratio == 1
+    assert controller.target(by="bins").moves == 0
+    assert controller.rebalance(by="bins", prepare=False).wait(timeout=5).steps == 0
+    with pytest.raises(PlanError, match="by='heat'"):
+        controller.rebalance(by="heat")
 
 
 def test_a_start_epoch_and_a_gap_are_kept(run):

@@ -1,10 +1,24 @@
 """Plans: any plan between any tables ends at its target, keeps one owner per bin, moves none twice."""
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from binshift import AllAtOnce, Batched, Fluid, MigrationPlan, Move, OnDemand, PlanError, RoutingTable, Step
+from binshift import (
+    AllAtOnce,
+    Batched,
+    Fluid,
+    MigrationPlan,
+    Move,
+    OnDemand,
+    Optimized,
+    PlanError,
+    RoutingTable,
+    Step,
+)
+from binshift.strategies import parse_strategy
 from unit.test_routing import tables
 
 STRATEGIES = st.one_of(
@@ -12,6 +26,7 @@ STRATEGIES = st.one_of(
     st.builds(OnDemand, gap=st.integers(0, 3)),
     st.builds(Fluid, gap=st.integers(0, 3)),
     st.builds(Batched, st.integers(1, 70), gap=st.integers(0, 3)),
+    st.builds(Optimized, st.integers(1, 5), gap=st.integers(0, 3)),
 )
 
 
@@ -52,6 +67,20 @@ def test_a_batched_plan_has_as_many_steps_as_its_size_asks_for(pair, size):
     assert all(len(s.moves) <= size for s in steps)
 
 
+@given(table_pairs(), st.integers(1, 5))
+def test_an_optimized_plan_loads_no_partition_beyond_its_share_in_the_fewest_steps(pair, share):
+    source, target = pair
+    moves = source.moves_to(target)
+    sent, received = Counter(m.source for m in moves), Counter(m.target for m in moves)
+    busiest = max((*sent.values(), *received.values()), default=0)
+    steps = Optimized(share).plan(source, target).steps
+    # The busiest partition alone needs so many steps, whatever the plan.
+    assert len(steps) == max(-(-busiest // share), int(source.partitions != target.partitions))
+    for step in steps:
+        assert max(Counter(m.source for m in step.moves).values(), default=0) <= share
+        assert max(Counter(m.target for m in step.moves).values(), default=0) <= share
+
+
 @given(table_pairs())
 def test_fluid_moves_one_bin_a_step_and_all_at_once_all_in_one(pair):
     source, target = pair
@@ -84,6 +113,12 @@ def test_a_batch_size_that_is_no_number_of_bins_is_refused(size):
         Batched(size)
 
 
+@pytest.mark.parametrize("share", [0, -3, 1.5, True, "2"])
+def test_a_share_that_is_no_number_of_bins_is_refused(share):
+    with pytest.raises(PlanError, match="bins_per_pair"):
+        Optimized(share)
+
+
 @pytest.mark.parametrize("gap", [-1, 0.5, True])
 def test_a_gap_that_is_no_number_of_epochs_is_refused(gap):
     source = RoutingTable(2, (0, 1))
@@ -113,6 +148,14 @@ def test_the_largest_fluid_plan_is_made_in_seconds():
     assert len(Fluid().plan(source, source.balanced(64)).steps) == (1 << 16) * 62 // 64
 
 
+def test_the_largest_optimized_plan_is_made_in_seconds():
+    source = RoutingTable(1000, tuple(b % 1000 for b in range(1 << 16)))
+    target = RoutingTable(1000, tuple((b * 7 + b // 1000) % 1000 for b in range(1 << 16)))
+    plan = Optimized().plan(source, target)
+    assert plan.target == target
+    assert len(plan.steps) <= 80
+
+
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"format": 99}', '{"format": 1, "source": 3}'])
 def test_text_that_is_no_plan_is_refused(text):
     with pytest.raises(PlanError):
@@ -125,3 +168,23 @@ def test_a_plan_prints_what_it_moves():
     assert "2 -> 4 partitions, fluid" in str(plan)
     assert "bins to move: 4 of 8 (50%)" in str(plan)
     assert str(len(plan.steps)) in plan._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("text", "strategy"),
+    [
+        ("all-at-once", AllAtOnce(gap=2)),
+        ("fluid", Fluid(gap=2)),
+        ("batched:16", Batched(16, gap=2)),
+        ("optimized:3", Optimized(3, gap=2)),
+        ("on-demand", OnDemand(gap=2)),
+    ],
+)
+def test_strategies_have_names(text, strategy):
+    assert parse_strategy(text, gap=2) == strategy
+
+
+@pytest.mark.parametrize("text", ["", "sudden", "batched", "batched:", "batched:x", "fluid:3", "batched:-1"])
+def test_a_name_that_is_no_strategy_is_refused_with_those_there_are(text):
+    with pytest.raises(PlanError, match="optimized:BINS"):
+        parse_strategy(text)

@@ -1,0 +1,99 @@
+"""Sending a plan to a query through its checkpoint, and following the migration from the files it leaves."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import click
+
+from binshift.checkpoint import Checkpoint
+from binshift.cli.output import print_json, summary_of
+from binshift.errors import MigrationError, MigrationTimeout
+from binshift.mailbox import Mailbox
+from binshift.migration import MigrationState, MigrationStatus
+from binshift.plan import MigrationPlan
+from binshift.progress import ProgressBar
+
+__all__ = ["Follower", "send"]
+
+_POLL_SECONDS = 0.5
+
+
+class Follower:
+    """A plan on its way into a query that runs elsewhere."""
+
+    def __init__(self, checkpoint: Checkpoint, plan: MigrationPlan) -> None:
+        self.checkpoint, self.plan = checkpoint, plan
+
+    def status(self, migration: str) -> MigrationStatus:
+        """Where the migration stands, from `plan.json` and the routing log."""
+        # In this order: what ends between two reads was there at the first.
+        under_way = self.checkpoint.migration()
+        committed = self.checkpoint.committed_epoch()
+        done, next_epoch = self.checkpoint.steps_of(migration)
+        total = len(self.plan.steps)
+        if done == total:
+            state = MigrationState.FINISHED
+        elif under_way is None or under_way.id != migration:
+            state = MigrationState.CANCELLED
+        else:
+            state = MigrationState.RUNNING
+        message = f"{state}: {done} of {total} steps done"
+        return MigrationStatus(state, done, total, next_epoch, committed, message)
+
+    def wait(self, request: str, seconds: float) -> tuple[str, MigrationStatus]:
+        """The migration's id and its last status, once it is over.
+
+        Raises
+        ------
+        BinshiftError
+            The error by which the driver refused the plan.
+        MigrationTimeout
+            If there is no answer, or the migration is not over in time. It goes on.
+        """
+        deadline = time.monotonic() + seconds
+        migration: str = Mailbox(self.checkpoint).answer(request, seconds)["migration"]
+        with ProgressBar(self.plan, sys.stderr.isatty()) as bar:
+            while True:
+                status = self.status(migration)
+                bar.update(status, None)
+                if status.is_over:
+                    return migration, status
+                if time.monotonic() >= deadline:
+                    raise MigrationTimeout(
+                        f"migration {migration} is not over after {seconds:g} s: {status}; it goes on; see "
+                        "'binshift status'"
+                    )
+                time.sleep(_POLL_SECONDS)
+
+
+def send(follower: Follower, is_json: bool, wait: float | None, **options: Any) -> None:
+    """Leaves the plan for the query, and follows it if that is wanted.
+
+    Raises
+    ------
+    MigrationError
+        If another migration is under way, or this one was cancelled while it was followed.
+    """
+    other = follower.checkpoint.migration()
+    if other is not None and not other.cancelled:
+        raise MigrationError(
+            f"migration {other.id} is under way; wait for it, or cancel it with 'binshift cancel', before you "
+            "start another one"
+        )
+    request = Mailbox(follower.checkpoint).submit(follower.plan, **options)
+    facts: dict[str, Any] = {"request": request, **summary_of(follower.plan)}
+    if wait is None:
+        text = f"request {request} takes effect when the query plans its next epoch, or is started"
+    else:
+        migration, status = follower.wait(request, wait)
+        facts |= {"migration": migration, "state": str(status.state), "steps_done": status.steps_done}
+        text = f"migration {migration} {status}"
+        if status.state is MigrationState.CANCELLED:
+            raise MigrationError(f"{text}; it was cancelled, or did not fit any more; see 'binshift history'")
+    if is_json:
+        print_json(facts)
+    else:
+        click.echo(text)

@@ -1,0 +1,58 @@
+"""Options that commands share, and how they print."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+import click
+
+from binshift.display import text_table
+from binshift.plan import MigrationPlan
+
+__all__ = ["as_json", "checkpoint", "example", "print_json", "print_plan", "print_table", "summary_of"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+checkpoint = click.argument("checkpoint")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def example(*lines: str) -> str:
+    r"""The end of a command's help, with an example; \b keeps click from filling the lines."""
+    return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def print_json(value: Any) -> None:
+    """A value as one line of JSON, times in ISO form."""
+    click.echo(json.dumps(value, default=_encoded))
+
+
+def print_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Columns of equal width."""
+    click.echo(text_table(head, rows))
+
+
+def print_plan(plan: MigrationPlan, json_too: bool) -> None:
+    """What a plan will do; as JSON, the whole plan."""
+    click.echo(plan.to_json() if json_too else str(plan))
+
+
+def summary_of(plan: MigrationPlan) -> dict[str, Any]:
+    """The facts of a plan without its moves."""
+    return {
+        "strategy": plan.strategy,
+        "from_partitions": plan.source.partitions,
+        "to_partitions": plan.target.partitions,
+        "steps": len(plan.steps),
+        "bins_to_move": len(plan.moves),
+        "bytes_to_move": plan.bytes_to_move,
+    }
+
+
+def _encoded(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    raise TypeError(f"{value!r} has no JSON form")

@@ -1,0 +1,190 @@
+"""Commands that read a checkpoint's files: status, plan, history. The query may run or not."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from binshift.checkpoint import Checkpoint, PlannedMigration, open_checkpoint
+from binshift.cli.following import Follower, send
+from binshift.cli.output import as_json, checkpoint, example, print_json, print_plan, print_table
+from binshift.errors import PlanError
+from binshift.history import history_table
+from binshift.mailbox import Mailbox
+from binshift.plan import MigrationPlan
+from binshift.routing import RoutingTable
+from binshift.strategies import default_strategy, parse_strategy
+
+__all__ = ["COMMANDS"]
+
+
+@click.command(
+    epilog=example("binshift status /data/checkpoint", "binshift status s3://bucket/checkpoint --json")
+)
+@checkpoint
+@as_json
+@click.option(
+    "--live", type=float, metavar="SECONDS", help="Ask the running query too, and wait so long for it."
+)
+def status(checkpoint: str, as_json: bool, live: float | None) -> None:
+    """Where a query and its migration stand, from its checkpoint."""
+    found = open_checkpoint(checkpoint)
+    facts = _facts(found)
+    if live is not None:
+        facts["live"] = Mailbox(found).ask("status", live)
+    if as_json:
+        print_json(facts)
+        return
+    table, migration = facts["routing"], facts["migration"]
+    click.echo(f"checkpoint   {checkpoint}")
+    operators = (f"{o['name']} ({o['storage']})" for o in facts["operators"])
+    click.echo(f"operators    {', '.join(operators)}")
+    click.echo(f"epochs       {facts['committed_epoch']} committed, {facts['logged_epoch']} logged")
+    click.echo(
+        f"routing      {facts['bins']} bins in {table['partitions']} partitions of {table['fewest_bins']} to "
+        f"{table['most_bins']} bins, from epoch {table['epoch']} on"
+    )
+    if migration is None:
+        click.echo("migration    none under way")
+    else:
+        click.echo(
+            f"migration    {migration['id']}: {migration['from_partitions']} -> {migration['to_partitions']} "
+            f"partitions, {migration['strategy']}, {migration['steps_committed']} of {migration['steps']} "
+            f"steps done{', cancelled' if migration['cancelled'] else ''}"
+        )
+    if facts["requests"]:
+        click.echo(f"requests     {facts['requests']} that the query has not taken yet")
+    if live is not None:
+        click.echo(f"live         {json.dumps(facts['live']['progress'])}")
+
+
+@click.command(
+    epilog=example(
+        "binshift plan /data/checkpoint --partitions 8 --strategy optimized:4",
+        "binshift plan /data/checkpoint --partitions 8 --output plan.json",
+        "binshift plan /data/checkpoint --from plan.json --submit",
+    )
+)
+@checkpoint
+@as_json
+@click.option("--partitions", type=int, help="Number of state partitions to go to.")
+@click.option("--assignment", type=click.File(), help="JSON file with the owner of each bin, '-' for stdin.")
+@click.option("--from", "source", type=click.File(), help="A plan that --output or --json wrote.")
+@click.option("--strategy", help="all-at-once, fluid, batched:BINS, optimized:BINS or on-demand.")
+@click.option("--gap", type=int, default=0, help="Epochs that stay idle between two steps.")
+@click.option("--output", type=click.Path(dir_okay=False, writable=True), help="File to write the plan to.")
+@click.option(
+    "--submit", "is_submitted", is_flag=True, help="Leave it for the query, also for one that is stopped."
+)
+@click.option("--start-epoch", type=int, help="No step takes effect before this epoch.")
+@click.option("--no-prepare", is_flag=True, help="Do not copy bins before their step takes effect.")
+@click.option("--wait", type=float, metavar="SECONDS", help="With --submit: follow the migration so long.")
+def plan(
+    checkpoint: str,
+    as_json: bool,
+    partitions: int | None,
+    assignment: Any,
+    source: Any,
+    strategy: str | None,
+    gap: int,
+    output: str | None,
+    is_submitted: bool,
+    start_epoch: int | None,
+    no_prepare: bool,
+    wait: float | None,
+) -> None:
+    """A plan from the table in force to another one. Nothing happens without --submit."""
+    found = open_checkpoint(checkpoint)
+    made = _read_plan(source) if source else _make_plan(found.routing(), partitions, assignment, strategy, gap)
+    if output:
+        Path(output).write_text(made.to_json() + "\n")
+    if not is_submitted:
+        print_plan(made, as_json)
+        return
+    if not as_json:
+        click.echo(str(made), err=True)
+    send(Follower(found, made), as_json, wait, start_epoch=start_epoch, prepare=not no_prepare)
+
+
+@click.command(epilog=example("binshift history /data/checkpoint", "binshift history /data/checkpoint --json"))
+@checkpoint
+@as_json
+def history(checkpoint: str, as_json: bool) -> None:
+    """The steps that took effect, oldest first, as far back as the routing log goes."""
+    rows = history_table(s for s in open_checkpoint(checkpoint).steps() if s["committed"]).to_pylist()
+    if as_json:
+        print_json(rows)
+    elif rows:
+        head = list(rows[0])
+        print_table(
+            head, [[r[h].isoformat(" ", "seconds") if h == "written_at" else r[h] for h in head] for r in rows]
+        )
+    else:
+        click.echo("no step of a migration took effect", err=sys.stderr.isatty())
+
+
+COMMANDS = (status, plan, history)
+
+
+def _facts(found: Checkpoint) -> dict[str, Any]:
+    layout = found.layout() or {}
+    table = found.routing()
+    sizes = table.sizes()
+    return {
+        "checkpoint": found.uri,
+        "bins": layout["bins"],
+        "spark_version": layout["sparkVersion"],
+        "operators": layout["operators"],
+        "committed_epoch": found.committed_epoch(),
+        "logged_epoch": found.logged_epoch(),
+        "routing": {
+            "epoch": table.epoch,
+            "partitions": table.partitions,
+            "fewest_bins": min(sizes),
+            "most_bins": max(sizes),
+        },
+        "migration": _migration(found, found.migration()),
+        "requests": Mailbox(found).pending(),
+    }
+
+
+def _migration(found: Checkpoint, migration: PlannedMigration | None) -> dict[str, Any] | None:
+    if migration is None:
+        return None
+    return {
+        "id": migration.id,
+        "cancelled": migration.cancelled,
+        "strategy": migration.plan.strategy,
+        "from_partitions": migration.plan.source.partitions,
+        "to_partitions": migration.plan.target.partitions,
+        "steps": len(migration.plan.steps),
+        "steps_committed": found.steps_of(migration.id)[0],
+        "bins_to_move": len(migration.plan.moves),
+    }
+
+
+def _make_plan(
+    table: RoutingTable, partitions: int | None, assignment: Any, strategy: str | None, gap: int
+) -> MigrationPlan:
+    if assignment is not None:
+        try:
+            owners = tuple(json.load(assignment))
+        except (ValueError, TypeError) as error:
+            raise PlanError(
+                f"{assignment.name} is no JSON list of owners ({error}); give one for each bin"
+            ) from error
+        target = RoutingTable(max(owners, default=0) + 1 if partitions is None else partitions, owners)
+    elif partitions is not None:
+        target = table.balanced(partitions)
+    else:
+        raise click.UsageError("there is no target; give --partitions, --assignment or --from")
+    cut = parse_strategy(strategy, gap) if strategy else default_strategy(table)
+    return cut.plan(table, target)
+
+
+def _read_plan(file: Any) -> MigrationPlan:
+    return MigrationPlan.from_json(file.read())

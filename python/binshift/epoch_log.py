@@ -1,0 +1,226 @@
+"""What Spark reports of a query's epochs, as a tidy table."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from binshift.errors import ConfigurationError
+from binshift.jvm import recent_progress
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["EpochLog", "EpochProgress", "epoch_table", "epochs"]
+
+_PREFIX = "binshift"
+#: Those that this version of the provider reports; what another version adds gets columns behind them.
+_METRICS = (
+    "bins_owned",
+    "bins_adopted",
+    "bins_released",
+    "bins_prepared",
+    "bins_shipped",
+    "bins_from_checkpoint",
+    "bins_recopied",
+    "bins_awaited",
+    "rows_adopted",
+    "bytes_adopted",
+    "adopt_ms",
+)
+_FIELDS: list[tuple[str, pa.DataType]] = [
+    ("query_id", pa.string()),
+    ("run_id", pa.string()),
+    ("epoch", pa.int64()),
+    ("started_at", pa.timestamp("ms", tz="UTC")),
+    ("duration_ms", pa.int64()),
+    ("input_rows", pa.int64()),
+    ("partitions", pa.int32()),
+    ("state_rows", pa.int64()),
+    ("state_rows_updated", pa.int64()),
+    ("state_memory_bytes", pa.int64()),
+]
+_DEFAULT_LIMIT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class EpochProgress:
+    """What Spark reports of one epoch, summed over stateful operators.
+
+    Parameters
+    ----------
+    query_id, run_id : str
+        The query, and its run.
+    epoch : int
+        Batch id.
+    started_at : datetime
+        When the epoch was triggered.
+    duration_ms : int
+        From its trigger to its commit.
+    input_rows : int
+        Rows read from all sources.
+    partitions : int
+        State partitions; the most of all stateful operators, 0 without any.
+    state_rows, state_rows_updated, state_memory_bytes : int
+        Rows of state, those updated in the epoch, and memory used by the stores.
+    metrics : mapping of str to int
+        binshift's custom metrics, such as `bins_adopted`.
+    """
+
+    query_id: str
+    run_id: str
+    epoch: int
+    started_at: datetime
+    duration_ms: int
+    input_rows: int
+    partitions: int
+    state_rows: int
+    state_rows_updated: int
+    state_memory_bytes: int
+    metrics: Mapping[str, int]
+
+    @classmethod
+    def of(cls, progress: Mapping[str, Any]) -> EpochProgress | None:
+        """From a `StreamingQueryProgress`, or its JSON; None if it reports that nothing was run."""
+        durations = progress["durationMs"]
+        if "addBatch" not in durations:
+            return None
+        operators = progress["stateOperators"]
+        metrics: dict[str, int] = {}
+        for operator in operators:
+            for name, value in operator["customMetrics"].items():
+                if name.startswith(_PREFIX):
+                    snake = re.sub(r"(?<!^)(?=[A-Z])", "_", name.removeprefix(_PREFIX)).lower()
+                    metrics[snake] = metrics.get(snake, 0) + int(value)
+        return cls(
+            str(progress["id"]),
+            str(progress["runId"]),
+            int(progress["batchId"]),
+            datetime.fromisoformat(progress["timestamp"]).astimezone(UTC),
+            int(durations.get("triggerExecution", 0)),
+            int(progress["numInputRows"] or 0),
+            max((int(op["numShufflePartitions"]) for op in operators), default=0),
+            sum(int(op["numRowsTotal"]) for op in operators),
+            sum(int(op["numRowsUpdated"]) for op in operators),
+            sum(int(op["memoryUsedBytes"]) for op in operators),
+            metrics,
+        )
+
+    @property
+    def bins_adopted(self) -> int:
+        """Bins that changed their partition at this epoch, per operator and store."""
+        return self.metrics.get("bins_adopted", 0)
+
+
+def epochs(query: StreamingQuery) -> list[EpochProgress]:
+    """The epochs that Spark remembers of a query, oldest first.
+
+    These are the last 100, unless `spark.sql.streaming.numRecentProgressUpdates` says otherwise; an
+    `EpochLog` remembers more. `epoch_table` makes a table of them.
+
+    Raises
+    ------
+    ConfigurationError
+        If the query is of Spark Connect.
+    """
+    return distinct(recent_progress(query))
+
+
+def distinct(progress: Iterable[Mapping[str, Any]]) -> list[EpochProgress]:
+    """The epochs of reports in the order of their coming; of two about one epoch, the later counts."""
+    found = (EpochProgress.of(p) for p in progress)
+    return list({(e.run_id, e.epoch): e for e in found if e is not None}.values())
+
+
+def epoch_table(rows: Iterable[EpochProgress]) -> pa.Table:
+    """A row for each epoch.
+
+    Columns: query_id, run_id, epoch, started_at (UTC), duration_ms, input_rows, partitions, state_rows,
+    state_rows_updated, state_memory_bytes, and one for each metric of binshift (`bins_adopted`,
+    `bytes_adopted`, `adopt_ms`, ...), 0 where it was not reported.
+
+    Examples
+    --------
+    >>> binshift.epoch_table(binshift.epochs(query)).to_pandas()  # doctest: +SKIP
+    """
+    rows = list(rows)
+    more = sorted({name for row in rows for name in row.metrics} - set(_METRICS))
+    names = [*_METRICS, *more]
+    columns = [pa.array([getattr(r, name) for r in rows], type) for name, type in _FIELDS]
+    columns += [pa.array([r.metrics.get(name, 0) for r in rows], pa.int64()) for name in names]
+    return pa.table(columns, names=[*(name for name, _ in _FIELDS), *names])
+
+
+class EpochLog(StreamingQueryListener):
+    """Remembers the epochs of queries while they run: register it with `spark.streams.addListener`.
+
+    Parameters
+    ----------
+    query : StreamingQuery, optional
+        Remembers this query only; by default all of the session.
+    limit : int
+        Epochs that are remembered; the oldest go first.
+
+    Examples
+    --------
+    >>> log = binshift.EpochLog(query)  # doctest: +SKIP
+    >>> spark.streams.addListener(log)  # doctest: +SKIP
+    >>> log.to_pandas().plot(x="epoch", y="duration_ms")  # doctest: +SKIP
+    """
+
+    def __init__(self, query: StreamingQuery | None = None, limit: int = _DEFAULT_LIMIT) -> None:
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise ConfigurationError(f"limit={limit!r} is not a number of epochs; give an int from 1 on")
+        self._query_id = None if query is None else str(query.id)
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._epochs: dict[tuple[str, int], EpochProgress] = {}
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark calls it
+        """Nothing to remember."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark calls it
+        """Remembers the epoch."""
+        self.add(event.progress)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark calls it
+        """What is remembered stays."""
+
+    def add(self, progress: Mapping[str, Any]) -> None:
+        """Remembers an epoch, replacing what was reported of it before."""
+        epoch = EpochProgress.of(progress)
+        if epoch is None or self._query_id not in (None, epoch.query_id):
+            return
+        with self._lock:
+            key = (epoch.run_id, epoch.epoch)
+            self._epochs.pop(key, None)
+            self._epochs[key] = epoch
+            while len(self._epochs) > self._limit:
+                del self._epochs[next(iter(self._epochs))]
+
+    @property
+    def epochs(self) -> tuple[EpochProgress, ...]:
+        """What is remembered, oldest first."""
+        with self._lock:
+            return tuple(self._epochs.values())
+
+    def table(self) -> pa.Table:
+        """What is remembered, as `epoch_table` makes it."""
+        return epoch_table(self.epochs)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """What is remembered, as a pandas frame."""
+        return self.table().to_pandas()

@@ -1,0 +1,122 @@
+"""Asking a query that runs in another process, through its checkpoint.
+
+A request is a file in `<checkpoint>/binshift/requests`. The driver takes it when it plans its next epoch,
+writes an answer of the same name to `<checkpoint>/binshift/answers`, and deletes the request. A query that is
+stopped finds the request when it is started, so a plan can be left for it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+from uuid import uuid4
+
+from pyarrow import fs
+
+from binshift import errors
+from binshift.checkpoint import Checkpoint
+from binshift.plan import MigrationPlan
+
+__all__ = ["Mailbox"]
+
+_FORMAT = 1
+_POLL_SECONDS = 0.2
+
+
+class Mailbox:
+    """The requests and answers of one checkpoint."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+        self._files = checkpoint.files
+        self._requests = f"{checkpoint.path}/binshift/requests"
+        self._answers = f"{checkpoint.path}/binshift/answers"
+
+    def submit(
+        self,
+        plan: MigrationPlan,
+        start_epoch: int | None = None,
+        prepare: bool = True,
+        place_on: Sequence[str] = (),
+        vacate: str | None = None,
+    ) -> str:
+        """Leaves a plan for the query; returns the request's id. The answer has the migration's id."""
+        options = {"startEpoch": start_epoch, "prepare": prepare, "placeOn": list(place_on), "vacate": vacate}
+        return self._send("submit", plan=json.loads(plan.to_json()), options=options)
+
+    def cancel(self, migration: str) -> str:
+        """Asks that a migration takes no further step; returns the request's id."""
+        return self._send("cancel", migration=migration)
+
+    def ask(self, kind: str, timeout: float) -> dict[str, Any]:
+        """Asks the running query for its status, placement or stats, and waits for the answer.
+
+        Raises
+        ------
+        MigrationTimeout
+            If the query does not answer in time. The request is taken back.
+        """
+        request = self._send(kind)
+        try:
+            return self.answer(request, timeout)
+        except errors.MigrationTimeout:
+            self.take_back(request)
+            raise
+
+    def answer(self, request: str, timeout: float) -> dict[str, Any]:
+        """The answer to a request, which is then deleted.
+
+        Raises
+        ------
+        BinshiftError
+            The error that the driver answered with.
+        MigrationTimeout
+            If there is no answer after `timeout` seconds. The request stays.
+        """
+        deadline = time.monotonic() + timeout
+        name = f"{self._answers}/{request}.json"
+        while True:
+            try:
+                with self._files.open_input_stream(name) as stream:
+                    data = json.loads(stream.read())
+                break
+            except FileNotFoundError:
+                if time.monotonic() >= deadline:
+                    raise errors.MigrationTimeout(
+                        f"the query did not answer in {timeout:g} s: it answers when it plans an epoch, so it "
+                        "has to run and to get data; the request is "
+                        f"{self._checkpoint.uri}/binshift/requests/{request}.json"
+                    ) from None
+                time.sleep(_POLL_SECONDS)
+        self._files.delete_file(name)
+        if "error" in data:
+            kind = getattr(errors, data["error"]["kind"], errors.BinshiftError)
+            raise kind(data["error"]["message"])
+        result: dict[str, Any] = data["result"]
+        return result
+
+    def take_back(self, request: str) -> bool:
+        """Deletes a request that the query has not taken yet; whether it was there."""
+        try:
+            self._files.delete_file(f"{self._requests}/{request}.json")
+        except FileNotFoundError:
+            return False
+        return True
+
+    def pending(self) -> int:
+        """Requests that the query has not taken yet."""
+        selector = fs.FileSelector(self._requests, allow_not_found=True)
+        names = [f.base_name for f in self._files.get_file_info(selector)]
+        return sum(1 for n in names if n.endswith(".json") and not n.startswith("."))
+
+    def _send(self, kind: str, **fields: Any) -> str:
+        """A request is visible as a whole or not at all: the driver passes over names that begin with a dot."""
+        id_ = str(uuid4())
+        self._files.create_dir(self._requests, recursive=True)
+        hidden = f"{self._requests}/.{id_}.json"
+        with self._files.open_output_stream(hidden) as stream:
+            stream.write(json.dumps({"format": _FORMAT, "id": id_, "kind": kind, **fields}).encode())
+        self._files.move(hidden, f"{self._requests}/{id_}.json")
+        return id_

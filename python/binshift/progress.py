@@ -1,0 +1,89 @@
+"""A bar that follows a migration, in a terminal and in a notebook."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from binshift.display import in_bytes
+from binshift.epoch_log import EpochProgress
+
+if TYPE_CHECKING:
+    from binshift.migration import MigrationStatus
+    from binshift.plan import MigrationPlan
+    from binshift.report import MigrationReport
+
+__all__ = ["ProgressBar", "has_viewer"]
+
+
+def has_viewer() -> bool:
+    """Whether somebody looks: stderr is a terminal, or this runs in a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    # A notebook's shell has a kernel; that of a terminal has none.
+    return sys.stderr.isatty() or hasattr(shell, "kernel")
+
+
+class ProgressBar:
+    """Counts bins whose step has been committed; shows bytes, bins a second and the time left.
+
+    Parameters
+    ----------
+    plan : MigrationPlan
+        What is followed.
+    is_shown : bool
+        Without it, nothing is written.
+    file : object, optional
+        Where to write; stderr by default.
+    """
+
+    def __init__(self, plan: MigrationPlan, is_shown: bool = True, file: Any = None) -> None:
+        done, self._after = 0, [0]
+        for step in plan.steps:
+            done += len(step.moves)
+            self._after.append(done)
+        self._bytes: dict[int, int] = {}
+        self._bar: Any = None
+        if is_shown:
+            # Not before a bar is wanted: it warns in notebooks that have no widgets for it.
+            from tqdm.auto import tqdm  # noqa: PLC0415
+
+            self._bar = tqdm(total=done, unit="bin", desc="migration", file=file, dynamic_ncols=file is None)
+
+    def update(self, status: MigrationStatus, epoch: EpochProgress | None) -> None:
+        """Shows where the migration stands.
+
+        Parameters
+        ----------
+        status : MigrationStatus
+            Of the migration.
+        epoch : EpochProgress or None
+            The newest epoch that the query has reported.
+        """
+        if epoch is not None and epoch.bins_adopted:
+            self._bytes[epoch.epoch] = epoch.metrics.get("bytes_adopted", 0)
+        steps = f"step {status.steps_done}/{status.steps_total}"
+        moved = f"{in_bytes(sum(self._bytes.values()))}, " if self._bytes else ""
+        self._show(str(status.state), self._after[min(status.steps_done, len(self._after) - 1)], moved + steps)
+
+    def finish(self, report: MigrationReport) -> None:
+        """Shows the totals of the report, which has what the newest epochs did too."""
+        text = f"{in_bytes(report.bytes_adopted)}, {report.steps} steps"
+        self._show("cancelled" if report.cancelled else "finished", report.bins_moved, text)
+
+    def _show(self, state: str, bins: int, text: str) -> None:
+        if self._bar is not None:
+            self._bar.set_description_str(state, refresh=False)
+            self._bar.set_postfix_str(text, refresh=False)
+            self._bar.n = bins
+            self._bar.refresh()
+
+    def __enter__(self) -> ProgressBar:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()

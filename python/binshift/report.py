@@ -1,0 +1,212 @@
+"""What a migration did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from binshift.display import html_table, in_bytes, in_seconds, text_table
+from binshift.epoch_log import EpochProgress
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["MigrationReport", "StepTiming", "adopt_rate", "report_of"]
+
+_UNKNOWN = "?"
+#: A long plan prints its first and last steps only.
+_PRINTED_STEPS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class StepTiming:
+    """One step that took effect.
+
+    Parameters
+    ----------
+    step : int
+        Its number in the plan, from 1.
+    epoch : int
+        Epoch at which it took effect.
+    bins, partitions : int
+        Bins that moved, and partitions from then on.
+    duration_ms, bytes, adopt_ms : int or None
+        Duration of the epoch from its trigger to its commit, bytes of state that were adopted, and
+        the time that took, summed over all operators and partitions; None if Spark no longer
+        remembers the epoch (`spark.sql.streaming.numRecentProgressUpdates`).
+    """
+
+    step: int
+    epoch: int
+    bins: int
+    partitions: int
+    duration_ms: int | None
+    bytes: int | None
+    adopt_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationReport:
+    """What a migration did.
+
+    Parameters
+    ----------
+    id, strategy : str
+        Of the migration.
+    steps, bins_moved : int
+        That took effect.
+    first_epoch, last_epoch : int or None
+        Epochs of the first and the last step; None if there was no step.
+    bins_prepared, bins_shipped, bins_from_checkpoint : int
+        How the bins came, counted per operator and store: copied before their step took effect; sent by
+        their old owner's executor at the step; read from their old owner's checkpoint at the step.
+    bins_recopied : int
+        Of the first two, copied from the checkpoint, since the shipment was damaged or did not come.
+    rows_adopted, bytes_adopted, adopt_ms : int
+        Totals over all operators and partitions, from the query's progress, which Spark keeps for the
+        last epochs only (`spark.sql.streaming.numRecentProgressUpdates`).
+    longest_epoch_ms : int
+        Longest duration of an epoch at which a step took effect.
+    cancelled : bool
+        Whether the migration was cancelled before its last step.
+    timings : tuple of StepTiming
+        The steps, in their order.
+    epochs : tuple of EpochProgress
+        The epochs that Spark remembered when the report was made, for `plot`.
+    """
+
+    id: str
+    strategy: str
+    steps: int
+    bins_moved: int
+    first_epoch: int | None
+    last_epoch: int | None
+    bins_prepared: int
+    bins_shipped: int
+    bins_from_checkpoint: int
+    bins_recopied: int
+    rows_adopted: int
+    bytes_adopted: int
+    adopt_ms: int
+    longest_epoch_ms: int
+    cancelled: bool
+    timings: tuple[StepTiming, ...] = ()
+    epochs: tuple[EpochProgress, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def bytes_per_ms(self) -> float | None:
+        """Bytes that a partition adopted in a millisecond; None if nothing was measured."""
+        return self.bytes_adopted / self.adopt_ms if self.bytes_adopted and self.adopt_ms else None
+
+    def __str__(self) -> str:
+        end = "cancelled" if self.cancelled else "finished"
+        if not self.timings:
+            return f"MigrationReport: {self.strategy}, {end} without a step"
+        rows = self._rows()
+        if len(rows) > _PRINTED_STEPS:
+            half = _PRINTED_STEPS // 2
+            rows = [*rows[:half], ("...",) * len(_HEAD), *rows[-half:]]
+        return f"MigrationReport: {self._summary(end)}\n{text_table(_HEAD, rows)}"
+
+    def _repr_html_(self) -> str:
+        end = "cancelled" if self.cancelled else "finished"
+        return html_table(f"Migration {self.id}", _HEAD, self._rows(), self._summary(end))
+
+    def plot(self) -> Figure:
+        """The duration of the epochs around the migration, with its steps marked.
+
+        Raises
+        ------
+        ConfigurationError
+            If matplotlib is not installed; it comes with the extra `plot`.
+        """
+        from binshift.plot import timeline  # noqa: PLC0415 - matplotlib is optional
+
+        return timeline(self.epochs, {t.epoch: t.bins for t in self.timings}, f"Migration, {self.strategy}")
+
+    def _summary(self, end: str) -> str:
+        return (
+            f"{self.strategy}, {end}: {self.bins_moved} bins ({in_bytes(self.bytes_adopted)}) in {self.steps} "
+            f"steps, epochs {self.first_epoch} to {self.last_epoch}; longest epoch "
+            f"{in_seconds(self.longest_epoch_ms)}"
+        )
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [
+            (
+                str(t.step),
+                str(t.epoch),
+                str(t.partitions),
+                str(t.bins),
+                _UNKNOWN if t.bytes is None else in_bytes(t.bytes),
+                _UNKNOWN if t.duration_ms is None else in_seconds(t.duration_ms),
+                _UNKNOWN if t.adopt_ms is None else in_seconds(t.adopt_ms),
+            )
+            for t in self.timings
+        ]
+
+
+_HEAD = ("step", "epoch", "partitions", "bins", "bytes", "epoch took", "adopting took")
+
+
+def report_of(
+    id: str, strategy: str, history: Sequence[dict[str, Any]], epochs: Sequence[EpochProgress], cancelled: bool
+) -> MigrationReport:
+    """The report of a migration.
+
+    Parameters
+    ----------
+    id, strategy : str
+        Of the migration.
+    history : sequence of dict
+        Its rows of `Controller.history`.
+    epochs : sequence of EpochProgress
+        What Spark remembers.
+    cancelled : bool
+        Whether it was cancelled before its last step.
+    """
+    by_epoch = {e.epoch: e for e in epochs}
+    first = min((r["epoch"] for r in history), default=None)
+    last = max((r["epoch"] for r in history), default=None)
+    taken = [by_epoch[r["epoch"]] for r in history if r["epoch"] in by_epoch]
+
+    def total(name: str) -> int:
+        return sum(e.metrics.get(name, 0) for e in taken)
+
+    def timing(row: dict[str, Any]) -> StepTiming:
+        epoch = by_epoch.get(row["epoch"])
+        known = (
+            (None, None, None)
+            if epoch is None
+            else (epoch.duration_ms, epoch.metrics.get("bytes_adopted", 0), epoch.metrics.get("adopt_ms", 0))
+        )
+        return StepTiming(row["step"], row["epoch"], row["bins_moved"], row["partitions"], *known)
+
+    return MigrationReport(
+        id=id,
+        strategy=strategy,
+        steps=len(history),
+        bins_moved=sum(r["bins_moved"] for r in history),
+        first_epoch=first,
+        last_epoch=last,
+        bins_prepared=total("bins_prepared"),
+        bins_shipped=total("bins_shipped"),
+        bins_from_checkpoint=total("bins_from_checkpoint"),
+        bins_recopied=total("bins_recopied"),
+        rows_adopted=total("rows_adopted"),
+        bytes_adopted=total("bytes_adopted"),
+        adopt_ms=total("adopt_ms"),
+        longest_epoch_ms=max((e.duration_ms for e in taken), default=0),
+        cancelled=cancelled,
+        timings=tuple(timing(r) for r in history),
+        epochs=tuple(epochs),
+    )
+
+
+def adopt_rate(epochs: Iterable[EpochProgress]) -> float | None:
+    """Bytes that a partition adopted in a millisecond, over all steps in `epochs`; None if there was none."""
+    taken = [e for e in epochs if e.bins_adopted]
+    ms = sum(e.metrics.get("adopt_ms", 0) for e in taken)
+    moved = sum(e.metrics.get("bytes_adopted", 0) for e in taken)
+    return moved / ms if ms and moved else None

@@ -1,0 +1,50 @@
+"""The autoscaler on a running query."""
+
+import pytest
+from pyspark.sql import functions as F
+
+from binshift import Action, AllAtOnce, Autoscaler, ConfigurationError
+from harness import until
+from local.queries import count_by_key
+
+
+def test_an_autoscaler_advises_and_acts_on_a_running_query(stream):
+    run = stream(count_by_key).start(processingTime="100 milliseconds")
+    controller = run.attach()
+    run.run(0)
+    # Its epochs take longer than their trigger's interval, but there are no cores for more partitions.
+    busy = Autoscaler(controller, 1, 8, window=2)
+    run.run(1, 2)
+    held = busy.step()
+    assert held.action is Action.HOLD
+    assert held.utilization == pytest.approx(1, abs=0.3)
+    assert "the limit is 2 cores" in held.reason
+    # With a thousand seconds for an epoch it is nearly idle.
+    idle = {"window": 2, "cooldown": 0.0, "epoch_seconds": 1000.0, "strategy": AllAtOnce()}
+    adviser = Autoscaler(controller, 1, 8, **idle)
+    assert (adviser.step().action, adviser.decisions[-1].desired) == (Action.RESCALE, 1)
+    assert controller.migration is None
+    with Autoscaler(controller, 1, 8, interval=0.05, mode="act", **idle) as autoscaler:
+        for epoch in range(3, 20):
+            if controller.routing().partitions == 1:
+                break
+            run.run(epoch)
+        assert until(lambda: autoscaler.decisions[-1].reason != "a migration is under way")
+    assert not autoscaler.is_running
+    assert autoscaler.failure is None
+    assert controller.routing().partitions == 1
+    acted = [d for d in autoscaler.decisions if d.action is Action.RESCALE]
+    assert [(d.current, d.desired) for d in acted] == [(2, 1)]
+    expected = run.batch().groupBy("k").agg(F.count("*").alias("n"))
+    counts = {k[0]: v[0] for k, v in run.state()}
+    assert counts == {r.k: r.n for r in expected.collect()}
+
+
+def test_a_query_whose_trigger_has_no_interval_cannot_be_judged_by_it(stream):
+    run = stream(count_by_key).start()
+    with pytest.raises(ConfigurationError, match="epoch_seconds"):
+        Autoscaler(run.attach(), 1, 8)
+    with pytest.raises(ConfigurationError, match="mode='try'"):
+        Autoscaler(run.attach(), 1, 8, mode="try", epoch_seconds=1)
+    with pytest.raises(ConfigurationError, match="interval=0"):
+        Autoscaler(run.attach(), 1, 8, interval=0, epoch_seconds=1)

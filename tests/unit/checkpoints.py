@@ -1,0 +1,87 @@
+"""Checkpoints written by hand, as the driver writes them, and a stand-in for what it does with requests."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from binshift import MigrationPlan, RoutingTable
+
+
+class HandWritten:
+    """A checkpoint of a counting query with 8 bins, at whatever epoch the test wants."""
+
+    def __init__(self, root: Path, table: RoutingTable, committed: int) -> None:
+        self.root = root
+        for folder in ("offsets", "commits", "binshift/routing"):
+            (root / folder).mkdir(parents=True)
+        operators = [{"id": 0, "name": "stateStoreSave", "storage": "binned"}]
+        facts = {"bins": table.bins, "requestedBins": table.bins, "hash": "murmur3-42", "sparkVersion": "4.3.0"}
+        self.write("binshift/layout.json", {"format": 1, **facts, "operators": operators})
+        self.enter(table, 0)
+        self.commit(committed)
+
+    def write(self, name: str, data: Any) -> None:
+        (self.root / name).write_text(json.dumps(data))
+
+    def commit(self, epoch: int) -> None:
+        for folder in ("offsets", "commits"):
+            (self.root / folder / str(epoch)).write_text("v1\n{}")
+            (self.root / folder / f".{epoch}.crc").write_text("")
+
+    def enter(self, table: RoutingTable, epoch: int, step: dict[str, Any] | None = None) -> None:
+        entry = {"epoch": epoch, "partitions": table.partitions, "assignment": table.assignment}
+        time = {"writtenAtMs": 1_767_225_600_000 + epoch}
+        self.write(
+            f"binshift/routing/{epoch}", {"format": 1, **entry, **time, **({"step": step} if step else {})}
+        )
+
+    def under_way(self, plan: MigrationPlan, id: str = "m-1", cancelled: bool = False) -> None:
+        options = {"prepare": True, "placeOn": []}
+        data = {"id": id, "options": options, "cancelled": cancelled, "plan": json.loads(plan.to_json())}
+        self.write("binshift/plan.json", {"format": 1, **data})
+
+    def take(self, plan: MigrationPlan, first_epoch: int, id: str = "m-1", steps: int | None = None) -> None:
+        """Takes steps of the plan, one an epoch, and commits them."""
+        for i, table in enumerate(list(plan.tables())[:steps]):
+            step = {"migration": id, "index": i, "steps": len(plan.steps), "strategy": plan.strategy}
+            moves = len(plan.steps[i].moves)
+            self.enter(table, first_epoch + i, {**step, "moves": moves, "opening": False})
+            self.commit(first_epoch + i)
+
+    def requests(self) -> list[dict[str, Any]]:
+        files = sorted((self.root / "binshift/requests").glob("[!.]*.json"))
+        return [json.loads(f.read_text()) for f in files]
+
+
+class Answering:
+    """Answers requests while it is entered, as the driver does when it plans an epoch."""
+
+    def __init__(self, checkpoint: HandWritten, answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        self.checkpoint, self.answer = checkpoint, answer
+        self.seen: list[dict[str, Any]] = []
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+
+    def run(self) -> None:
+        answers = self.checkpoint.root / "binshift/answers"
+        answers.mkdir(exist_ok=True)
+        while not self.over.wait(0.02):
+            for request in self.checkpoint.requests():
+                self.seen.append(request)
+                body = {"format": 1, "id": request["id"], "epoch": 9, **self.answer(request)}
+                hidden = answers / f".{request['id']}.json"
+                hidden.write_text(json.dumps(body))
+                hidden.rename(answers / f"{request['id']}.json")
+                (self.checkpoint.root / f"binshift/requests/{request['id']}.json").unlink()
+
+    def __enter__(self) -> Answering:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.over.set()
+        self.thread.join()

@@ -1,0 +1,301 @@
+"""The command line on checkpoints written by hand."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+import binshift
+from binshift import AllAtOnce, Fluid, MigrationPlan, RoutingTable
+from binshift.cli import running
+from binshift.cli.main import EXIT_CODES, cli
+from unit.checkpoints import Answering, HandWritten
+
+TWO = RoutingTable(2, (0, 1) * 4)
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    return HandWritten(tmp_path / "checkpoint", TWO, committed=5)
+
+
+@pytest.fixture
+def run(checkpoint):
+    """Runs a command on the checkpoint, put behind the command's name; checks its exit code."""
+
+    def call(command, *arguments, code=0):
+        result = CliRunner().invoke(cli, [command, str(checkpoint.root), *map(str, arguments)])
+        assert result.exit_code == code, result.output
+        return result
+
+    return call
+
+
+def test_status_tells_the_table_and_that_nothing_is_under_way(run):
+    out = run("status").stdout
+    assert "8 bins in 2 partitions of 4 to 4 bins, from epoch 0 on" in out
+    assert "epochs       5 committed, 5 logged" in out
+    assert "stateStoreSave (binned)" in out
+    assert "none under way" in out
+    facts = json.loads(run("status", "--json").stdout)
+    assert facts["routing"] == {"epoch": 0, "partitions": 2, "fewest_bins": 4, "most_bins": 4}
+    assert (facts["migration"], facts["requests"], facts["spark_version"]) == (None, 0, "4.3.0")
+
+
+def test_status_follows_a_migration_that_is_under_way(run, checkpoint):
+    plan = Fluid().plan(TWO, TWO.balanced(4))
+    checkpoint.under_way(plan)
+    checkpoint.take(plan, 6, steps=3)
+    migration = json.loads(run("status", "--json").stdout)["migration"]
+    assert (migration["id"], migration["steps_committed"], migration["steps"]) == ("m-1", 3, 4)
+    assert "m-1: 2 -> 4 partitions, fluid, 3 of 4 steps done" in run("status").stdout
+
+
+def test_an_entry_whose_epoch_was_not_logged_is_not_in_force(run, checkpoint):
+    checkpoint.enter(TWO.balanced(4), 6)
+    assert json.loads(run("status", "--json").stdout)["routing"]["partitions"] == 2
+    checkpoint.commit(6)
+    assert json.loads(run("status", "--json").stdout)["routing"]["partitions"] == 4
+
+
+def test_status_asks_the_running_query_if_that_is_wanted(run, checkpoint):
+    with Answering(checkpoint, lambda r: {"result": {"progress": None, "routing": {"epoch": 0}}}) as driver:
+        facts = json.loads(run("status", "--json", "--live", 10).stdout)
+    assert facts["live"] == {"progress": None, "routing": {"epoch": 0}}
+    assert [r["kind"] for r in driver.seen] == ["status"]
+
+
+def test_a_query_that_does_not_answer_is_a_timeout_and_its_request_is_taken_back(run, checkpoint):
+    result = run("status", "--live", 0.05, code=EXIT_CODES[binshift.MigrationTimeout])
+    assert "did not answer in 0.05 s" in result.stderr
+    assert checkpoint.requests() == []
+
+
+def test_history_has_the_steps_that_were_committed(run, checkpoint):
+    plan = Fluid().plan(TWO, TWO.balanced(4))
+    checkpoint.take(plan, 6, steps=2)
+    checkpoint.enter(TWO.balanced(4), 99, {"migration": "m-1", "index": 2, "steps": 4, "strategy": "fluid",
+                                          "moves": 1, "opening": False})  # fmt: skip
+    checkpoint.enter(TWO, 5, {"migration": "m-1", "index": -1, "steps": 4, "strategy": "fluid", "moves": 0,
+                              "opening": True})  # fmt: skip
+    rows = json.loads(run("history", "--json").stdout)
+    assert [(r["epoch"], r["step"], r["steps"], r["bins_moved"]) for r in rows] == [(6, 1, 4, 1), (7, 2, 4, 1)]
+    assert rows[0]["written_at"] == "2026-01-01T00:00:00.006000+00:00"
+    head, *lines = run("history").stdout.splitlines()
+    assert head.split()[:3] == ["epoch", "partitions", "bins_moved"]
+    assert len(lines) == 2
+
+
+def test_a_plan_is_printed_and_nothing_happens(run, checkpoint):
+    out = run("plan", "--partitions", 4, "--strategy", "optimized:1").stdout
+    assert out.startswith("MigrationPlan: 2 -> 4 partitions, optimized(1)\n  steps: 2")
+    plan = MigrationPlan.from_json(
+        run("plan", "--partitions", 4, "--json", "--gap", 1, "--strategy", "fluid").stdout
+    )
+    assert (plan.target, plan.gap) == (TWO.balanced(4), 1)
+    assert checkpoint.requests() == []
+
+
+def test_a_plan_goes_to_a_file_and_from_there_to_the_query(run, checkpoint, tmp_path):
+    file = tmp_path / "plan.json"
+    run("plan", "--partitions", 4, "--output", file)
+    out = run("plan", "--from", file, "--submit", "--json", "--start-epoch", 9, "--no-prepare").stdout
+    (request,) = checkpoint.requests()
+    assert request == {
+        "format": 1,
+        "id": json.loads(out)["request"],
+        "kind": "submit",
+        "plan": json.loads(file.read_text()),
+        "options": {"startEpoch": 9, "prepare": False, "placeOn": [], "vacate": None},
+    }
+    assert json.loads(run("status", "--json").stdout)["requests"] == 1
+
+
+def test_a_plan_to_any_table_is_read_from_a_file(run, tmp_path):
+    file = tmp_path / "owners.json"
+    file.write_text("[2, 1, 0, 1, 0, 1, 0, 1]")
+    plan = MigrationPlan.from_json(run("plan", "--assignment", file, "--json").stdout)
+    assert [(m.bin, m.source, m.target) for m in plan.moves] == [(0, 0, 2)]
+    file.write_text('{"not": "a list of owners"')
+    assert "no JSON list of owners" in run("plan", "--assignment", file, code=4).stderr
+
+
+def test_rescale_leaves_a_request_and_says_when_it_takes_effect(run, checkpoint):
+    result = run("rescale", 4, "--place-on", "1", "--place-on", "2")
+    (request,) = checkpoint.requests()
+    assert request["options"]["placeOn"] == ["1", "2"]
+    assert MigrationPlan.from_json(json.dumps(request["plan"])).target == TWO.balanced(4)
+    assert f"request {request['id']} takes effect when the query plans its next epoch" in result.stdout
+    assert "2 -> 4 partitions" in result.stderr
+
+
+def test_a_dry_run_leaves_nothing(run, checkpoint):
+    assert "2 -> 4 partitions" in run("rescale", 4, "--dry-run").stdout
+    assert checkpoint.requests() == []
+
+
+def test_a_rescale_is_followed_until_it_is_over(run, checkpoint):
+    def take(request):
+        plan = MigrationPlan.from_json(json.dumps(request["plan"]))
+        checkpoint.take(plan, 6, id=request["id"])
+        return {"result": {"migration": request["id"]}}
+
+    with Answering(checkpoint, take):
+        out = json.loads(run("rescale", 4, "--wait", 20, "--json", "--strategy", "fluid").stdout)
+    assert (out["state"], out["steps_done"], out["steps"], out["bins_to_move"]) == ("finished", 4, 4, 4)
+    assert list((checkpoint.root / "binshift/answers").iterdir()) == []
+
+
+def test_a_migration_that_is_cancelled_while_it_is_followed_is_an_error(run, checkpoint):
+    with Answering(checkpoint, lambda r: {"result": {"migration": r["id"]}}):
+        result = run("rescale", 4, "--wait", 20, code=EXIT_CODES[binshift.MigrationError])
+    assert "cancelled: 0 of" in result.stderr
+
+
+def test_a_migration_that_takes_too_long_goes_on(run, checkpoint):
+    def accept(request):
+        checkpoint.under_way(MigrationPlan.from_json(json.dumps(request["plan"])), id=request["id"])
+        return {"result": {"migration": request["id"]}}
+
+    with Answering(checkpoint, accept):
+        result = run("rescale", 4, "--wait", 1, code=EXIT_CODES[binshift.MigrationTimeout])
+    assert "it goes on" in result.stderr
+
+
+def test_a_migration_longer_than_the_routing_log_is_followed_to_its_end(run, checkpoint):
+    def take(request):
+        checkpoint.take(MigrationPlan.from_json(json.dumps(request["plan"])), 6, id=request["id"])
+        for epoch in (0, 6, 7):
+            (checkpoint.root / f"binshift/routing/{epoch}").unlink()
+        return {"result": {"migration": request["id"]}}
+
+    with Answering(checkpoint, take):
+        assert "finished: 4 of 4" in run("rescale", 4, "--wait", 20, "--strategy", "fluid").stdout
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [("PlanError", 4), ("MigrationError", 5), ("UnsupportedOperatorError", 7), ("Novelty", 1)]
+)
+def test_a_refusal_of_the_driver_has_the_exit_code_of_its_family(run, checkpoint, kind, code):
+    with Answering(checkpoint, lambda r: {"error": {"kind": kind, "message": "it does not fit; plan again"}}):
+        assert "it does not fit; plan again" in run("rescale", 4, "--wait", 20, code=code).stderr
+
+
+def test_another_migration_is_refused_while_one_is_under_way(run, checkpoint):
+    checkpoint.under_way(AllAtOnce().plan(TWO, TWO.balanced(4)))
+    assert "migration m-1 is under way" in run("rescale", 3, code=5).stderr
+    assert checkpoint.requests() == []
+
+
+def test_a_migration_under_way_is_cancelled_by_its_id(run, checkpoint):
+    assert "nothing to cancel" in run("cancel", code=5).stderr
+    checkpoint.under_way(AllAtOnce().plan(TWO, TWO.balanced(4)))
+    with Answering(checkpoint, lambda r: {"result": {}}) as driver:
+        assert "migration m-1 is cancelled" in run("cancel", "--wait", 20).stdout
+    assert [(r["kind"], r["migration"]) for r in driver.seen] == [("cancel", "m-1")]
+
+
+def cluster(request):
+    """What a query on executors 1, 2 and 3 answers, of which 3 has just joined; bin 0 has most rows."""
+    if request["kind"] == "placement":
+        return {"result": {"executors": ["1", "2", "3"], "partitions": [["1"], ["2"]]}}
+    if request["kind"] == "stats":
+        numbers = {"reads": [0] * 8, "writes": [50, 10, 10, 10, 10, 10, 0, 0], "bytes": [100] * 8}
+        return {"result": {"epoch": 5, "columns": {"bin": list(range(8)), **numbers, "keys": [1] * 8}}}
+    return {"result": {"migration": request["id"]}}
+
+
+def test_a_rebalance_weighs_bins_as_the_running_query_does(run, checkpoint):
+    with Answering(checkpoint, cluster) as driver:
+        result = run("rebalance", "--dry-run", "--json")
+    assert [r["kind"] for r in driver.seen] == ["placement", "stats"]
+    plan = MigrationPlan.from_json(result.stdout)
+    assert plan.target.partitions == 3
+    loads = [sum((50, 10, 10, 10, 10, 10, 0, 0)[b] for b in plan.target.bins_of(p)) for p in range(3)]
+    assert max(loads) <= 55
+    assert "busiest partition: " in result.stderr
+    assert "bin 0" in result.stderr
+
+
+def test_a_rebalance_by_bins_asks_for_no_statistics_and_places_new_partitions_on_new_executors(run, checkpoint):
+    with Answering(checkpoint, cluster) as driver:
+        run("rebalance", "--by", "bins")
+    placement, submit = driver.seen + checkpoint.requests()
+    assert (placement["kind"], submit["kind"]) == ("placement", "submit")
+    assert submit["options"]["placeOn"] == ["3"]
+    assert MigrationPlan.from_json(json.dumps(submit["plan"])).target == TWO.balanced(3)
+
+
+def test_a_drain_moves_all_bins_off_an_executor_and_has_it_vacated(run, checkpoint):
+    with Answering(checkpoint, cluster):
+        plan = MigrationPlan.from_json(run("drain", "2", "--dry-run", "--json").stdout)
+        assert plan.target.sizes() == (8, 0)
+        assert "'9' is not alive" in run("drain", "9", code=4).stderr
+    alone = {"result": {"executors": ["1"], "partitions": [["1"], ["1"]]}}
+    with Answering(checkpoint, lambda r: alone):
+        assert "all 2 partitions are on executor 1" in run("drain", "1", code=4).stderr
+
+
+def test_a_directory_that_is_no_checkpoint_is_refused(tmp_path):
+    for place in (tmp_path, "nosuchscheme://host/path"):
+        result = CliRunner().invoke(cli, ["status", str(place)])
+        assert result.exit_code == EXIT_CODES[binshift.ConfigurationError]
+        assert str(place) in result.stderr
+
+
+def test_a_checkpoint_is_found_by_its_uri(checkpoint):
+    result = CliRunner().invoke(cli, ["status", checkpoint.root.as_uri()])
+    assert "none under way" in result.stdout
+
+
+@pytest.mark.parametrize("text", ["no json", "[]", '{"bins": 8}', '{"format": 99}'])
+def test_a_damaged_file_or_one_of_another_format_is_named(run, checkpoint, text):
+    (checkpoint.root / "binshift/plan.json").write_text(text)
+    assert "binshift/plan.json" in run("status", code=3).stderr
+
+
+def test_a_checkpoint_without_its_first_entry_says_so(run, checkpoint):
+    (checkpoint.root / "binshift/routing/0").unlink()
+    assert "no routing entry" in run("status", code=3).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("plan",), 2),
+        (("plan", "--partitions", 9), 4),
+        (("rescale", 0), 4),
+        (("rescale", 4, "--strategy", "slow"), 4),
+    ],
+)
+def test_wrong_arguments_have_their_exit_codes(run, arguments, code):
+    run(*arguments, code=code)
+
+
+@pytest.mark.parametrize("command", sorted(cli.commands))
+def test_every_command_has_help_with_an_example(command):
+    result = CliRunner().invoke(cli, [command, "--help"])
+    assert f"binshift {command} " in result.output.partition("Example")[2]
+
+
+def test_the_help_names_the_exit_code_of_each_family():
+    out = " ".join(CliRunner().invoke(cli, ["--help"]).output.split())
+    for kind, code in EXIT_CODES.items():
+        assert f"{code} {kind.__name__}" in out
+
+
+def test_the_demo_is_that_of_the_source_tree_and_its_exit_code_is_kept(monkeypatch, tmp_path):
+    (tmp_path / "examples").mkdir()
+    script = tmp_path / "examples/flights.py"
+    script.write_text("import sys; sys.exit(3 + (sys.argv[1:] == ['--files', '2']))")
+    monkeypatch.setattr(running.binshift, "__file__", str(tmp_path / "binshift/__init__.py"))
+    assert CliRunner().invoke(cli, ["demo", "--files", "2"]).exit_code == 4
+    script.unlink()
+    result = CliRunner().invoke(cli, ["demo"])
+    assert result.exit_code == 3
+    assert "make setup" in result.stderr
+
+
+def test_the_benchmarks_that_are_offered_are_there():
+    for script in running._BENCHMARKS.values():
+        assert (running.Path(binshift.__file__).parents[1] / script).is_file()

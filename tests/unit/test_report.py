@@ -1,0 +1,162 @@
+"""Reports, bars and pictures of migrations, from history and progress written by hand."""
+
+import io
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from binshift import (
+    AllAtOnce,
+    Batched,
+    ConfigurationError,
+    Fluid,
+    MigrationState,
+    MigrationStatus,
+    RoutingTable,
+)
+from binshift.plot import overview, timeline
+from binshift.progress import ProgressBar, has_viewer
+from binshift.report import adopt_rate, report_of
+from unit.progress import epoch, operator
+
+
+def row(step, number, bins=16, partitions=4):
+    return {"step": step, "epoch": number, "bins_moved": bins, "partitions": partitions}
+
+
+def switched(number, moved, ms, duration_ms):
+    metrics = {"binshiftBinsAdopted": 16, "binshiftBinsPrepared": 16, "binshiftRowsAdopted": 100}
+    return epoch(
+        number,
+        duration_ms=duration_ms,
+        operators=[operator(4, **metrics, binshiftBytesAdopted=moved, binshiftAdoptMs=ms)],
+    )
+
+
+EPOCHS = [epoch(1), switched(2, 3_000_000, 30, 700), epoch(3), switched(4, 1_000_000, 10, 650), epoch(5)]
+REPORT = report_of("an-id", "batched(16)", [row(1, 2), row(2, 4)], EPOCHS, cancelled=False)
+
+
+def test_a_report_has_the_timing_of_each_step_and_their_totals():
+    assert [(t.step, t.epoch, t.bytes, t.duration_ms, t.adopt_ms) for t in REPORT.timings] == [
+        (1, 2, 3_000_000, 700, 30),
+        (2, 4, 1_000_000, 650, 10),
+    ]
+    assert (REPORT.bins_moved, REPORT.bytes_adopted, REPORT.adopt_ms, REPORT.rows_adopted) == (
+        32,
+        4_000_000,
+        40,
+        200,
+    )
+    assert (REPORT.first_epoch, REPORT.last_epoch, REPORT.longest_epoch_ms) == (2, 4, 700)
+    assert (REPORT.bins_prepared, REPORT.bins_shipped) == (32, 0)
+
+
+def test_the_measured_rate_is_bytes_by_time_of_all_steps():
+    assert REPORT.bytes_per_ms == adopt_rate(EPOCHS) == 100_000
+    assert adopt_rate([epoch(1)]) is None
+
+
+def test_a_report_prints_a_line_for_each_step():
+    first, head, *lines = str(REPORT).splitlines()
+    assert first == (
+        "MigrationReport: batched(16), finished: 32 bins (4.0 MB) in 2 steps, epochs 2 to 4; "
+        "longest epoch 700 ms"
+    )
+    assert " ".join(head.split()) == "step epoch partitions bins bytes epoch took adopting took"
+    assert " ".join(lines[0].split()) == "1 2 4 16 3.0 MB 700 ms 30 ms"
+    assert "<td>3.0 MB</td>" in REPORT._repr_html_()
+
+
+def test_what_spark_no_longer_remembers_is_unknown_and_not_zero():
+    report = report_of("an-id", "fluid", [row(1, 2), row(2, 90)], [epoch(90)], cancelled=True)
+    assert (report.timings[0].duration_ms, report.timings[0].bytes) == (None, None)
+    assert "cancelled" in str(report)
+    assert str(report).splitlines()[2].split()[-3:] == ["?", "?", "?"]
+
+
+def test_a_report_of_many_steps_prints_the_first_and_the_last():
+    report = report_of("an-id", "fluid", [row(i, i) for i in range(1, 101)], [], cancelled=False)
+    lines = str(report).splitlines()
+    assert len(lines) < 30
+    assert [line.split()[0] for line in (lines[2], lines[-1])] == ["1", "100"]
+
+
+def test_a_migration_without_a_step_says_so():
+    assert "without a step" in str(report_of("an-id", "fluid", [], EPOCHS, cancelled=False))
+
+
+def status(done, total, state=MigrationState.RUNNING):
+    return MigrationStatus(state, done, total, None, done, f"{state}: {done} of {total} steps done")
+
+
+def test_a_bar_counts_bins_and_bytes_of_the_steps_that_were_committed():
+    source = RoutingTable(1, (0,) * 64)
+    plan = Batched(16).plan(source, source.balanced(4))
+    out = io.StringIO()
+    with ProgressBar(plan, file=out) as bar:
+        bar.update(status(0, 3, MigrationState.PREPARING), epoch(1))
+        bar.update(status(1, 3), switched(2, 3_000_000, 30, 700))
+        bar.finish(REPORT)
+    frames = out.getvalue().split("\r")
+    assert any("preparing" in f and "0/48" in f and "step 0/3" in f for f in frames)
+    assert any("16/48" in f and "3.0 MB" in f and "bin/s" in f for f in frames)
+    assert "32/48" in frames[-1] or "32/48" in frames[-2]
+
+
+def test_a_bar_that_nobody_looks_at_writes_nothing(capsys):
+    source = RoutingTable(1, (0, 0))
+    with ProgressBar(AllAtOnce().plan(source, source.balanced(2)), is_shown=False) as bar:
+        bar.update(status(1, 1), None)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_somebody_looks_in_a_terminal_and_in_a_notebook_only(monkeypatch):
+    def shell(*made):
+        return SimpleNamespace(get_ipython=lambda: made[0] if made else None)
+
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    for module, looks in ((None, False), (shell(), False), (shell(object()), False)):
+        monkeypatch.setitem(sys.modules, "IPython", module)
+        assert has_viewer() is looks
+    monkeypatch.setitem(sys.modules, "IPython", shell(SimpleNamespace(kernel=1)))
+    assert has_viewer()
+    monkeypatch.delitem(sys.modules, "IPython")
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: True))
+    assert has_viewer()
+
+
+def test_tables_and_plans_show_themselves_in_a_notebook():
+    table = RoutingTable(2, (0, 0, 1))
+    assert str(table) == "RoutingTable: 3 bins in 2 partitions of 1 to 2 bins, from epoch 0 on"
+    assert "<td>66.7%</td>" in table._repr_html_()
+    html = Fluid().plan(RoutingTable(1, (0,) * 64), RoutingTable(2, (0,) * 32 + (1,) * 32))._repr_html_()
+    assert "1 → 2 partitions, fluid" in html
+    assert "32 of 64 bins move in 32 steps" in html
+    assert html.count("<tr>") == 1 + 20 + 1
+
+
+def test_a_timeline_has_a_point_for_each_epoch_and_a_mark_for_each_step(tmp_path):
+    figure = REPORT.plot()
+    above, below = figure.axes
+    assert above.lines[0].get_ydata().tolist() == [0.5, 0.7, 0.5, 0.65, 0.5]
+    marked = [line.get_xdata()[0] for line in above.lines[2:]]
+    assert marked == [2, 4]
+    assert below.lines[0].get_ydata().tolist() == [2, 4, 2, 4, 2]
+    figure.savefig(tmp_path / "timeline.svg")
+    assert "Migration, batched(16)" in (tmp_path / "timeline.svg").read_text()
+    assert figure._repr_png_().startswith(b"\x89PNG")
+
+
+def test_the_heat_map_has_a_row_for_each_partition_with_its_heaviest_bins_first():
+    figure = overview(RoutingTable(3, (0, 0, 1, 0)), [0.1, 0.5, 0.4, 0.0], "share of rows", EPOCHS, {2: 1})
+    grid = figure.axes[0].images[0].get_array()
+    assert grid.tolist() == [[0.5, 0.1, 0.0], [0.4, None, None], [None, None, None]]
+    assert overview(RoutingTable(1, (0,)), None, "", [], {}).axes[0].images[0].get_array().tolist() == [[1.0]]
+
+
+def test_a_picture_without_matplotlib_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ConfigurationError, match=r"binshift\[plot\]"):
+        timeline(EPOCHS, {}, "no picture")
