@@ -19,6 +19,7 @@ from binshift.migration import Migration
 from binshift.plan import MigrationPlan
 from binshift.routing import RoutingTable
 from binshift.spark import require_classic
+from binshift.stats import table_of
 from binshift.strategies import Batched, Strategy
 
 __all__ = ["Controller", "attach"]
@@ -109,6 +110,45 @@ class Controller:
             )
         data = json.loads(text)
         return RoutingTable(data["partitions"], tuple(data["assignment"]), data["epoch"])
+
+    def stats(self) -> pa.Table:
+        """What each bin holds, and what was done to it in the last committed epoch.
+
+        A row for each operator and bin; the stores of an operator are summed, and operators that do not
+        follow the routing table (without grouping columns, or such that cannot migrate) are left out. The
+        table's metadata has the epoch.
+
+        Returns
+        -------
+        pyarrow.Table
+            operator (its id), name (as in the query's progress), bin, partition, executor (where the
+            partition ran last; null if it has not run yet).
+
+            keys: rows of state in all stores of the operator; a join of the older state formats has one for
+            each key beside those for its values, which alone Spark's progress counts. Exact, except after a
+            crash of the driver, or if a foreachBatch starts jobs from threads of its own: then Spark's exact
+            count of each partition is divided among its bins as they held it when that was last known, at
+            most a minute or so ago. Null if
+            `spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows` is off.
+
+            bytes: of keys and values, as Spark encodes them, uncompressed, all column families included. An
+            estimate, exact while all rows of a bin are of one size: what a rewritten or removed row had
+            occupied is taken for the mean of its bin. Null with keys.
+
+            reads, writes: lookups and scans of a key, and puts, merges and removals, in that epoch.
+
+        Raises
+        ------
+        MigrationError
+            If the query has not committed an epoch in this run.
+        """
+        packed = call(self._handle.statistics)
+        if packed is None:
+            raise MigrationError(
+                f"query {self._query.id} has not committed an epoch in this run, so it has no statistics "
+                "yet; feed it data first, for example with query.processAllAvailable()"
+            )
+        return table_of(bytes(packed))
 
     def plan(
         self,

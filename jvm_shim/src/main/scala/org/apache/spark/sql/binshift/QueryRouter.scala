@@ -28,6 +28,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private val dir =
     ControlDir.of(new Path(query.resolvedCheckpointRoot), session.sessionState.newHadoopConf())
   private val routingLog = new RoutingLog(dir)
+  private val requests = new RemoteRequests(query, dir)
   private val desk = new ShippingDesk(query, dir)
   private val retired = new RetiredPartitions(
     new Path(query.resolvedCheckpointRoot, "state").toString, session.sessionState.newHadoopConf())
@@ -89,6 +90,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       current = Some(entry)
       scheduled = None
       planned = Some(epoch)
+      requests.serve(this, epoch)
       prepare(epoch + 1)
       if (scheduled.isEmpty) retired.claim(n)
       if (epoch % EpochsBetweenCleaning == 0) cleanUp(epoch)
@@ -99,7 +101,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   }
 
   /** Accepts a plan, or throws before anything has changed. */
-  def submit(planJson: String, optionsJson: String): Migration = synchronized {
+  def submit(
+      planJson: String, optionsJson: String, id: String = UUID.randomUUID().toString): Migration = synchronized {
     val facts = layout.getOrElse(throw notPlannedYet())
     val now = current.getOrElse(throw notPlannedYet())
     finishIfDone()
@@ -108,7 +111,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
         s"migration ${m.id} is under way (${stepsTaken(m)} of ${m.plan.steps.size} steps taken); wait " +
           "for it or cancel it before you submit another plan")
     }
-    val m = Migration.create(UUID.randomUUID().toString, planJson, optionsJson)
+    val m = Migration.create(id, planJson, optionsJson)
     if (m.plan.source != now.table) {
       throw BinshiftException.plan(
         s"the plan starts from a table with ${m.plan.source.partitions} partitions and " +

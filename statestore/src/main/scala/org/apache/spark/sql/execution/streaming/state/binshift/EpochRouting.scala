@@ -7,6 +7,7 @@ import scala.jdk.CollectionConverters._
 import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.TaskContext
+import org.apache.spark.util.CollectionAccumulator
 
 /**
  * The routing of one run of a query, as its executors see it.
@@ -74,6 +75,9 @@ private[sql] final class EpochRouting(
   def shippingHints(epoch: Long): Option[Seq[ShippingHint]] =
     Option(TaskContext.get()).flatMap(c => Option(c.getLocalProperty(BinshiftConf.ShippingHint)))
       .flatMap(ShippingHint.parse(_, runId, epoch))
+
+  /** Where the stores of `epoch` send their statistics; `None` for jobs from threads of a foreign pool. */
+  def reportAddress(epoch: Long): Option[CollectionAccumulator[Array[Byte]]] = ReportAddress.ofTask(runId, epoch)
 
   /** The order `id`; `None` if the driver has replaced it since. */
   def shippingOrder(id: String): Option[ShippingOrder] = synchronized {

@@ -1,0 +1,126 @@
+package org.apache.spark.sql.binshift
+
+import java.util.UUID
+import java.util.concurrent.ConcurrentHashMap
+
+import scala.collection.immutable.SortedMap
+import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
+
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+import org.apache.spark.sql.execution.streaming.state.binshift._
+import org.apache.spark.util.{CollectionAccumulator, ThreadUtils}
+
+/**
+ * The statistics of one run of a query, per operator and bin, as of the last committed epoch.
+ *
+ * Stores report with the results of their tasks (see [[ReportAddress]]); reports of an epoch are taken in
+ * once it is committed, and are complete by then. Of two reports of one store the later counts: both
+ * attempts did the same. What the bins hold is saved in the checkpoint now and then, and at the end.
+ *
+ * Thread-safe.
+ */
+private[binshift] final class QueryStatistics(query: MicroBatchExecution) extends Logging {
+  import QueryStatistics._
+
+  private val dir =
+    ControlDir.of(new Path(query.resolvedCheckpointRoot), query.sparkSession.sessionState.newHadoopConf())
+  /** By operator, all of them binned. */
+  private var operators = SortedMap.empty[Long, OperatorStatistics]
+  private var table: Option[RoutingTable] = None
+  /** The last epoch that was taken in, in this run or an earlier one. */
+  private var epoch = -1L
+  private var awaited: Option[AwaitedEpoch] = None
+  private var isClosed = false
+  private var savedAtMs = System.currentTimeMillis()
+
+  private[binshift] def isActive: Boolean = query.isActive
+
+  /** Begins an epoch; what its jobs are to carry. Called on the stream's thread, before any task runs. */
+  def announce(e: Epoch): String = synchronized {
+    if (!awaited.exists(_.epoch == e.hint.epoch)) {
+      // An epoch is planned when the one before it is committed.
+      awaited.foreach(take)
+      if (operators.isEmpty) begin(e)
+      val reports = new CollectionAccumulator[Array[Byte]]
+      query.sparkSession.sparkContext.register(reports)
+      val address = ReportAddress(e.hint.runId, e.hint.epoch, reports)
+      awaited = Some(AwaitedEpoch(e.hint.epoch, e.table, address, address.render))
+    }
+    awaited.get.rendered
+  }
+
+  /** As of the last committed epoch; `None` before the first one. */
+  def snapshot(): Option[StatisticsSnapshot] = synchronized {
+    val committed = SparkInternals.committedEpoch(query)
+    awaited.filter(_.epoch <= committed).foreach(take)
+    table.map(t => StatisticsSnapshot(epoch, t, operators.values.map(_.snapshot(t)).toSeq))
+  }
+
+  /** Called when the query has ended, by whoever comes first; waits until all is saved. */
+  def close(): Unit = {
+    val isFirst = synchronized {
+      snapshot()
+      awaited = None
+      val first = !isClosed
+      isClosed = true
+      first
+    }
+    if (isFirst) saveLater().foreach(_.get())
+  }
+
+  private def begin(e: Epoch): Unit = {
+    operators = SortedMap.from(e.layout.operators.collect { case (id, o) if o.storage == Storage.Binned =>
+      id -> new OperatorStatistics(id, o.name, e.layout.bins)
+    })
+    if (e.hint.epoch > 0) try SavedStatistics.read(dir).filter(_.bins == e.layout.bins).foreach { saved =>
+      saved.stores.foreach(s => operators.get(s.operator).foreach(_.restore(s)))
+    } catch {
+      case NonFatal(error) => logWarning(s"query ${query.id}: the saved statistics cannot be used", error)
+    }
+  }
+
+  private def take(a: AwaitedEpoch): Unit = {
+    val latest = a.address.accumulator.value.asScala.map(StoreReport.parse).filter(_.epoch == a.epoch)
+      .map(r => (r.operator, r.store, r.partition) -> r).toMap.values
+    operators.foreach { case (id, o) => o.commit(latest.filter(_.operator == id), a.table) }
+    table = Some(a.table)
+    epoch = a.epoch
+    awaited = None
+    if (System.currentTimeMillis() - savedAtMs > SaveIntervalMs) saveLater()
+  }
+
+  private def saveLater(): Option[java.util.concurrent.Future[_]] = synchronized {
+    savedAtMs = System.currentTimeMillis()
+    table.map { t =>
+      val saved = SavedStatistics(epoch, t.bins, operators.values.flatMap(_.saved).toSeq)
+      Saver.submit((() => try saved.write(dir) catch {
+        case NonFatal(e) => logWarning(s"query ${query.id}: statistics were not saved", e)
+      }): Runnable)
+    }
+  }
+}
+
+/** @param rendered what the jobs carry */
+private final case class AwaitedEpoch(
+    epoch: Long, table: RoutingTable, address: ReportAddress, rendered: String)
+
+/** The statistics of the runs of this driver; those of runs that ended go when the next one is made. */
+private[binshift] object QueryStatistics {
+  private val SaveIntervalMs = 60000L
+  private lazy val Saver = ThreadUtils.newDaemonSingleThreadExecutor("binshift-statistics")
+  private val all = new ConcurrentHashMap[UUID, QueryStatistics]()
+
+  def of(query: MicroBatchExecution): QueryStatistics =
+    Option(all.get(query.runId)).getOrElse {
+      val ended = all.values.asScala.filterNot(_.isActive).toSeq
+      ended.foreach(_.close())
+      all.values.removeAll(ended.asJava)
+      all.computeIfAbsent(query.runId, _ => new QueryStatistics(query))
+    }
+
+  def close(runId: UUID): Unit = Option(all.get(runId)).foreach(_.close())
+}

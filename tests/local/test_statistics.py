@@ -1,0 +1,106 @@
+"""What is known of each bin, next to a count in Python and to what the `statestore` source reads."""
+
+from collections import Counter
+
+import pytest
+from pyspark.sql import functions as F
+
+from binshift import AllAtOnce, Batched, MigrationError
+from harness import rows
+from local.queries import QUERIES, count_by_key
+
+
+def bins_of(run, bins=64):
+    """The bin of each key of the tests' input, by Spark's own hash in a batch query."""
+    hashed = run.batch().select("k", F.pmod(F.hash("k"), F.lit(bins)).alias("bin")).distinct()
+    return {r.k: r.bin for r in hashed.collect()}
+
+
+def by_bin(stats, column):
+    return Counter({r["bin"]: r[column] for r in stats.to_pylist() if r[column]})
+
+
+def test_statistics_count_what_each_bin_holds_and_did_across_a_migration_and_a_restart(stream):
+    run = stream(count_by_key).start()
+    with pytest.raises(MigrationError, match="no statistics yet"):
+        run.attach().stats()
+    controller = run.attach()
+    seen: set[str] = set()
+
+    def check(controller, epoch, n=40):
+        run.run(epoch, n=n)
+        keys = Counter(r["k"] for r in rows(epoch, n=n))
+        seen.update(keys)
+        bin_of = bins_of(run)
+        stats = controller.stats()
+        assert stats.schema.metadata[b"epoch"] == str(epoch).encode()
+        assert stats.num_rows == 64
+        assert by_bin(stats, "keys") == Counter(bin_of[k] for k in seen)
+        # Partial counts are merged before the state is touched: one lookup and one put for each key.
+        assert by_bin(stats, "reads") == by_bin(stats, "writes") == Counter(bin_of[k] for k in keys)
+        owners = dict(zip(stats["bin"].to_pylist(), stats["partition"].to_pylist(), strict=True))
+        assert tuple(owners[b] for b in range(64)) == controller.routing().assignment
+        sizes = by_bin(stats, "bytes")
+        assert sizes.keys() == by_bin(stats, "keys").keys()
+        # As Spark encodes them, a key takes 25 bytes, and so do a count and a sum.
+        assert all(sizes[b] == 50 * n for b, n in by_bin(stats, "keys").items())
+        return stats
+
+    first = check(controller, 0)
+    assert set(first["executor"].to_pylist()) == {"driver"}
+    assert set(first["name"].to_pylist()) == {"stateStoreSave"}
+    check(controller, 1, n=7)
+    migration = controller.rescale(4, Batched(24), prepare=False)
+    for epoch in range(2, 5):
+        check(controller, epoch)
+    assert migration.wait(timeout=30).steps == 2
+    run.stop()
+    run.start()
+    check(run.attach(), 5)
+
+
+def test_after_a_crash_keys_are_what_each_partition_holds_divided_as_before(stream):
+    run = stream(count_by_key).start()
+    run.run(0, 1)
+    run.stop()
+    (run.checkpoint / "binshift" / "statistics.json").unlink(missing_ok=True)
+    run.start()
+    run.run(2)
+    controller = run.attach()
+    stats = controller.stats()
+    held = Counter(
+        dict(
+            run.spark.read.format("statestore")
+            .load(str(run.checkpoint))
+            .groupBy("partition_id")
+            .count()
+            .collect()
+        )
+    )
+    mine = Counter()
+    for r in stats.to_pylist():
+        mine[r["partition"]] += r["keys"]
+    assert mine == held
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("name", ["session-fixed", "join-left", "tws-rows", "dedup-within-watermark"])
+def test_the_keys_of_all_bins_are_the_rows_that_spark_counts(stream, name):
+    query = QUERIES[name]
+    run = stream(query.build, mode=query.mode).start()
+    controller = run.attach()
+    run.run(*range(6))
+    controller.rescale(3, AllAtOnce(), prepare=False)
+    run.run(*range(6, 10))
+    stats = controller.stats()
+    for i, operator in enumerate(run.query.lastProgress.stateOperators):
+        mine = [r for r in stats.to_pylist() if r["operator"] == i]
+        rows_of_all_stores = operator.numRowsTotal
+        if name == "join-left":
+            # Spark counts the values only; the number of values of each key is a row of its own.
+            rows_of_all_stores += sum(
+                len(run.state(storeName=f"{side}-keyToNumValues")) for side in ("left", "right")
+            )
+        assert sum(r["keys"] for r in mine) == rows_of_all_stores
+        assert min(r["keys"] for r in mine) >= 0
+        assert sum(r["bytes"] for r in mine) > 0
