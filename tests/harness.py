@@ -123,8 +123,12 @@ class StreamRun:
     def source(self) -> DataFrame:
         return self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(self.input))
 
-    def start(self) -> StreamRun:
+    def start(self, name: str | None = None, available_now: bool = False) -> StreamRun:
         writer = self.build(self.source).writeStream.outputMode(self.mode).foreachBatch(self._keep)
+        if name is not None:
+            writer = writer.queryName(name)
+        if available_now:
+            writer = writer.trigger(availableNow=True)
         self.query = writer.option("checkpointLocation", str(self.checkpoint)).start()
         return self
 
