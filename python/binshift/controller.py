@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from binshift.migration import Migration
 from binshift.plan import MigrationPlan
 from binshift.routing import RoutingTable
 from binshift.spark import require_classic
-from binshift.stats import table_of
+from binshift.stats import hot_keys_of, table_of
 from binshift.strategies import Batched, Strategy
 
 __all__ = ["Controller", "attach"]
@@ -29,6 +30,9 @@ _log = logging.getLogger("binshift")
 #: A rescale without a strategy moves a quarter of the bins per step: a step costs its epoch little, but
 #: also little less if it is smaller.
 _DEFAULT_STEPS = 4
+
+_MAX_HOT_KEYS = 100
+_POLL_SECONDS = 0.1
 
 _HISTORY = pa.schema(
     [
@@ -149,6 +153,48 @@ class Controller:
                 "yet; feed it data first, for example with query.processAllAvailable()"
             )
         return table_of(bytes(packed))
+
+    def hot_keys(self, n: int = 10, timeout: float = 60.0) -> pa.Table:
+        """The keys that the query reads and writes most: a bin can move away, but a key cannot be split.
+
+        The stores count keys during the next epoch only, and only because of this call, in bounded memory:
+        exactly, if a partition sees few hundred keys, and else each key that makes up more than about 0.35 %
+        of its partition's operations is found.
+
+        Parameters
+        ----------
+        n : int
+            Number of keys, 1 to 100.
+        timeout : float
+            Seconds to wait for the epoch.
+
+        Returns
+        -------
+        pyarrow.Table
+            A row for each key, hottest first: operator, name, bin, partition, key (its columns as text, joined
+            by commas), operations (reads and writes that are certain), missing (how many there may be more),
+            share (operations divided by all of the bin). The table's metadata has the epoch.
+
+        Raises
+        ------
+        ConfigurationError
+            If `n` is out of range.
+        MigrationError
+            If the query ends, or commits no further epoch in time.
+        """
+        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= _MAX_HOT_KEYS:
+            raise ConfigurationError(f"n={n!r} is no number of keys; give an int from 1 to {_MAX_HOT_KEYS}")
+        after = call(self._handle.sampleKeys, n)
+        deadline = time.monotonic() + timeout
+        while (text := call(self._handle.hotKeys, after)) is None:
+            call(self._handle.requireActive)
+            if time.monotonic() >= deadline:
+                raise MigrationError(
+                    f"query {self._query.id} has committed no epoch in {timeout} s, so it saw no key; feed it "
+                    "data and ask again"
+                )
+            time.sleep(_POLL_SECONDS)
+        return hot_keys_of(text, n)
 
     def plan(
         self,

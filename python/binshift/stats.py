@@ -6,7 +6,7 @@ import json
 
 import pyarrow as pa
 
-__all__ = ["SCHEMA", "table_of"]
+__all__ = ["HOT_KEYS", "SCHEMA", "hot_keys_of", "table_of"]
 
 SCHEMA = pa.schema(
     [
@@ -19,6 +19,19 @@ SCHEMA = pa.schema(
         ("bytes", pa.int64()),
         ("reads", pa.int64()),
         ("writes", pa.int64()),
+    ]
+)
+
+HOT_KEYS = pa.schema(
+    [
+        ("operator", pa.int32()),
+        ("name", pa.string()),
+        ("bin", pa.int32()),
+        ("partition", pa.int32()),
+        ("key", pa.string()),
+        ("operations", pa.int64()),
+        ("missing", pa.int64()),
+        ("share", pa.float64()),
     ]
 )
 
@@ -54,3 +67,10 @@ def table_of(packed: bytes) -> pa.Table:
         parts.append(pa.table(columns, SCHEMA))
     table = pa.concat_tables(parts) if parts else SCHEMA.empty_table()
     return table.replace_schema_metadata({"epoch": str(header["epoch"])})
+
+
+def hot_keys_of(text: str, n: int) -> pa.Table:
+    """The table of the first `n` keys that the JVM found; its metadata has the epoch."""
+    data = json.loads(text)
+    table = pa.Table.from_pylist(data["keys"][:n], schema=HOT_KEYS)
+    return table.replace_schema_metadata({"epoch": str(data["epoch"])})

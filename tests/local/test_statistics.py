@@ -1,13 +1,14 @@
 """What is known of each bin, next to a count in Python and to what the `statestore` source reads."""
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pyspark.sql import functions as F
 
-from binshift import AllAtOnce, Batched, MigrationError
-from harness import rows
-from local.queries import QUERIES, count_by_key
+from binshift import AllAtOnce, Batched, ConfigurationError, MigrationError
+from harness import rows, until
+from local.queries import QUERIES, count_by_key, deduplicate
 
 
 def bins_of(run, bins=64):
@@ -81,6 +82,35 @@ def test_after_a_crash_keys_are_what_each_partition_holds_divided_as_before(stre
     for r in stats.to_pylist():
         mine[r["partition"]] += r["keys"]
     assert mine == held
+
+
+def test_the_hottest_keys_are_named_when_they_are_asked_for(stream):
+    run = stream(deduplicate, mode="append").start()
+    run.run(0)
+    controller = run.attach()
+    with pytest.raises(ConfigurationError, match="n=0"):
+        controller.hot_keys(0)
+    with pytest.raises(MigrationError, match="no epoch in 0"):
+        controller.hot_keys(timeout=0)
+    keys = ["hot"] * 50 + ["warm"] * 20 + [f"key{i}" for i in range(60)]
+    data = [{"k": k, "v": 0, "t": "2026-01-01 00:00:00"} for k in keys]
+
+    def feed():
+        run.feed(data)
+        run.query.processAllAvailable()
+
+    feed()
+    with ThreadPoolExecutor(1) as pool:
+        # Deduplication looks each row up, and writes nothing for keys that it knows.
+        asked = pool.submit(controller.hot_keys, 2)
+        assert until(lambda: feed() or asked.done())
+    hot, warm = asked.result().to_pylist()
+    bin_of, owners = bins_of(run), controller.routing().assignment
+    assert (hot["key"], hot["operations"], hot["missing"]) == ("hot", 50, 0)
+    assert (warm["key"], warm["operations"], warm["missing"]) == ("warm", 20, 0)
+    for row in (hot, warm):
+        assert (row["bin"], row["partition"]) == (bin_of[row["key"]], owners[bin_of[row["key"]]])
+        assert row["share"] == row["operations"] / sum(bin_of[k] == row["bin"] for k in keys)
 
 
 @pytest.mark.matrix

@@ -69,7 +69,8 @@ private[binshift] final class BinsPage(tab: BinsTab) extends WebUIPage("") {
   private def history(query: MicroBatchExecution): Seq[Node] = {
     val dir = ControlDir.of(new Path(query.resolvedCheckpointRoot), query.sparkSession.sessionState.newHadoopConf())
     val log = new RoutingLog(dir)
-    val steps = log.epochs.takeRight(StepsShown).reverse.flatMap(log.read).filter(_.step.exists(!_.isOpening))
+    val committed = SparkInternals.committedEpoch(query)
+    val steps = log.epochs.filter(_ <= committed).takeRight(StepsShown).reverse.flatMap(log.read).filter(_.step.exists(!_.isOpening))
     def row(e: RoutingEntry): Seq[Node] = e.step.toSeq.flatMap { s =>
       <tr>
         <td>{e.epoch}</td><td>{e.table.partitions}</td><td>{s.moves}</td><td>{s.index + 1} of {s.steps}</td>

@@ -107,6 +107,15 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
   /** The statistics as of the last committed epoch (see [[StatisticsSnapshot]]), or null before the first. */
   def statistics(): Array[Byte] = statisticsOfRun.snapshot().map(_.toBytes).orNull
 
+  /** Asks for the `n` hottest keys of the next epoch; returns what to give to [[hotKeys]]. */
+  def sampleKeys(n: Int): Long = {
+    requireActive()
+    statisticsOfRun.sampleKeys(n)
+  }
+
+  /** The hottest keys of an epoch after `after`, or null until it is committed. */
+  def hotKeys(after: Long): String = statisticsOfRun.sampledKeys(after).map(k => json(k.toJson)).orNull
+
   def cancel(id: String): Unit = {
     requireActive()
     router.cancel(id)

@@ -5,7 +5,7 @@ import scala.collection.immutable.SortedMap
 import org.apache.spark.sql.execution.streaming.state.binshift.{RoutingTable, StoreReport}
 
 /** The statistics of one operator, which may have several stores. Not thread-safe. */
-private[binshift] final class OperatorStatistics(id: Long, name: String, bins: Int) {
+private[binshift] final class OperatorStatistics(val id: Long, val name: String, bins: Int) {
   private var stores = SortedMap.empty[String, StoreStatistics]
   /** Where each partition ran last. */
   private var executors = Map.empty[Int, String]
@@ -16,6 +16,9 @@ private[binshift] final class OperatorStatistics(id: Long, name: String, bins: I
     stores.foreach { case (store, s) => s.commit(byStore.getOrElse(store, Nil), table) }
     executors = executors.filter(_._1 < table.partitions) ++ reports.map(r => r.partition -> r.executor)
   }
+
+  /** Reads and writes of a bin in the last epoch, in all stores. */
+  def touches(bin: Int): Long = stores.values.map(s => s.reads(bin) + s.writes(bin)).sum
 
   def restore(saved: SavedStore): Unit = add(saved.store).restore(saved)
 

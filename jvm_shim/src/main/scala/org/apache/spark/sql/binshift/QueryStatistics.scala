@@ -34,6 +34,9 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
   /** The last epoch that was taken in, in this run or an earlier one. */
   private var epoch = -1L
   private var awaited: Option[AwaitedEpoch] = None
+  /** What clients wait for, and what they have got last. */
+  private var keysWanted = 0
+  private var hotKeys: Option[HotKeys] = None
   private var isClosed = false
   private var savedAtMs = System.currentTimeMillis()
 
@@ -47,7 +50,8 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
       if (operators.isEmpty) begin(e)
       val reports = new CollectionAccumulator[Array[Byte]]
       query.sparkSession.sparkContext.register(reports)
-      val address = ReportAddress(e.hint.runId, e.hint.epoch, reports)
+      val address = ReportAddress(e.hint.runId, e.hint.epoch, keysWanted, reports)
+      keysWanted = 0
       awaited = Some(AwaitedEpoch(e.hint.epoch, e.table, address, address.render))
     }
     awaited.get.rendered
@@ -58,6 +62,18 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
     val committed = SparkInternals.committedEpoch(query)
     awaited.filter(_.epoch <= committed).foreach(take)
     table.map(t => StatisticsSnapshot(epoch, t, operators.values.map(_.snapshot(t)).toSeq))
+  }
+
+  /** Has the stores count the keys of the next epoch that is planned. Returns the last one that is. */
+  def sampleKeys(n: Int): Long = synchronized {
+    keysWanted = math.max(keysWanted, n)
+    awaited.map(_.epoch).getOrElse(epoch)
+  }
+
+  /** What was sampled at an epoch after `after`, once it is committed; of all operators, hottest first. */
+  def sampledKeys(after: Long): Option[HotKeys] = synchronized {
+    snapshot()
+    hotKeys.filter(_.epoch > after)
   }
 
   /** Called when the query has ended, by whoever comes first; waits until all is saved. */
@@ -87,6 +103,7 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
     val latest = a.address.accumulator.value.asScala.map(StoreReport.parse).filter(_.epoch == a.epoch)
       .map(r => (r.operator, r.store, r.partition) -> r).toMap.values
     operators.foreach { case (id, o) => o.commit(latest.filter(_.operator == id), a.table) }
+    if (a.address.keysWanted > 0) hotKeys = Some(HotKeys.of(a.epoch, a.table, operators.values, latest))
     table = Some(a.table)
     epoch = a.epoch
     awaited = None

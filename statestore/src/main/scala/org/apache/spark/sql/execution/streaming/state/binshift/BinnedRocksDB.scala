@@ -40,6 +40,9 @@ private[binshift] final class BinnedRocksDB(
   /** The bins that come on demand. */
   def residents: Residents = mover.residents
 
+  /** Counts keys while a client asks for it; else null. On the path of each operation. */
+  def sample: KeySample = keySample
+
   /** Adds to what the loaded version has adopted. */
   def count(stats: SwitchStats): Unit = switchStats = switchStats + stats
 
@@ -48,6 +51,8 @@ private[binshift] final class BinnedRocksDB(
 
   private var switchStats = SwitchStats.None
   private var baseId: Option[String] = None
+
+  private var keySample: KeySample = _
 
   /** What `counts` are of, until it is committed. */
   private var counted: Option[Counted] = None
@@ -186,7 +191,10 @@ private[binshift] final class BinnedRocksDB(
    */
   private def beginCounting(version: Long): Unit = {
     val now = Counted(version, Option(TaskContext.get()).map(_.taskAttemptId()))
-    if (counts == null || !counted.contains(now)) counts = new BinCounts(table, partitionId)
+    if (counts == null || !counted.contains(now)) {
+      counts = new BinCounts(table, partitionId)
+      keySample = if (routing.keysWanted(version) > 0) new KeySample else null
+    }
     counted = Some(now)
   }
 
@@ -195,7 +203,8 @@ private[binshift] final class BinnedRocksDB(
     try routing.reportAddress(epoch).foreach { address =>
       val isSized = conf.trackTotalNumberOfRows
       val size = Option.when(isSized && residents.missing == 0)(RocksDBFields.rows(this))
-      address.add(StoreReport.of(storeId, epoch, counts, isSized, size).toBytes)
+      val hot = Option(keySample).toSeq.flatMap(_.hottest(routing.keysWanted(epoch)))
+      address.add(StoreReport.of(storeId, epoch, counts, isSized, size, hot).toBytes)
     } catch {
       // The epoch is committed; statistics are not worth failing it.
       case NonFatal(e) => logWarning(s"$storeId could not report its bins at epoch $epoch", e)

@@ -79,6 +79,9 @@ private[sql] final class EpochRouting(
   /** Where the stores of `epoch` send their statistics; `None` for jobs from threads of a foreign pool. */
   def reportAddress(epoch: Long): Option[CollectionAccumulator[Array[Byte]]] = ReportAddress.ofTask(runId, epoch)
 
+  /** How many of its hottest keys a store is to report at `epoch`; mostly 0. */
+  def keysWanted(epoch: Long): Int = ReportAddress.keysWanted(runId, epoch)
+
   /** The order `id`; `None` if the driver has replaced it since. */
   def shippingOrder(id: String): Option[ShippingOrder] = synchronized {
     if (!orders.exists(_.id == id)) orders = readOrders()
