@@ -84,6 +84,31 @@ def test_after_a_crash_keys_are_what_each_partition_holds_divided_as_before(stre
     assert mine == held
 
 
+def longest(df):
+    return df.groupBy("k").agg(F.max(F.repeat(F.lit("x"), F.col("v").cast("int"))).alias("text"))
+
+
+def test_bytes_follow_rows_that_grow_and_stay_between_the_smallest_and_the_largest(stream):
+    run = stream(longest).start()
+
+    def feed(keys, length):
+        run.feed([{"k": f"key{i}", "v": length, "t": "2026-01-01 00:00:00"} for i in keys])
+        run.query.processAllAvailable()
+        return run.attach().stats().to_pylist()
+
+    def encoded(length):
+        """Key and value, each with a byte of its own; strings are padded to words of eight bytes."""
+        return 25 + 17 + length
+
+    for length in (8, 80, 800):
+        rows = feed(range(40), length)
+        # Rows of one size are exact, also when all of them change it.
+        assert [r["bytes"] for r in rows] == [r["keys"] * encoded(length) for r in rows]
+    for r in feed(range(0, 40, 3), 8000):
+        assert r["keys"] * encoded(800) <= r["bytes"] <= r["keys"] * encoded(8000)
+    assert sum(r["bytes"] for r in run.attach().stats().to_pylist()) > 40 * encoded(800)
+
+
 def test_the_hottest_keys_are_named_when_they_are_asked_for(stream):
     run = stream(deduplicate, mode="append").start()
     run.run(0)

@@ -17,9 +17,10 @@ import org.apache.spark.util.{CollectionAccumulator, ThreadUtils}
 /**
  * The statistics of one run of a query, per operator and bin, as of the last committed epoch.
  *
- * Stores report with the results of their tasks (see [[ReportAddress]]); reports of an epoch are taken in
- * once it is committed, and are complete by then. Of two reports of one store the later counts: both
- * attempts did the same. What the bins hold is saved in the checkpoint now and then, and at the end.
+ * Stores report with the results of their tasks (see [[ReportAddress]]). Reports of an epoch are complete
+ * when it is committed; then they are taken in, in the background, or when somebody asks. Of two reports
+ * of one store the later counts: both attempts did the same. What the bins hold is saved in the checkpoint
+ * now and then, and at the end.
  *
  * Thread-safe.
  */
@@ -33,7 +34,8 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
   private var table: Option[RoutingTable] = None
   /** The last epoch that was taken in, in this run or an earlier one. */
   private var epoch = -1L
-  private var awaited: Option[AwaitedEpoch] = None
+  /** Epochs that have not been taken in, ascending. */
+  private var awaited = Vector.empty[AwaitedEpoch]
   /** What clients wait for, and what they have got last. */
   private var keysWanted = 0
   private var hotKeys: Option[HotKeys] = None
@@ -45,29 +47,29 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
   /** Begins an epoch; what its jobs are to carry. Called on the stream's thread, before any task runs. */
   def announce(e: Epoch): String = synchronized {
     if (!awaited.exists(_.epoch == e.hint.epoch)) {
-      // An epoch is planned when the one before it is committed.
-      awaited.foreach(take)
+      // An epoch is planned when the one before it is committed. There may be many bins, so the stream does
+      // not wait for it.
+      if (awaited.nonEmpty) Background.execute(() => takeUpTo(e.hint.epoch - 1))
       if (operators.isEmpty) begin(e)
       val reports = new CollectionAccumulator[Array[Byte]]
       query.sparkSession.sparkContext.register(reports)
       val address = ReportAddress(e.hint.runId, e.hint.epoch, keysWanted, reports)
       keysWanted = 0
-      awaited = Some(AwaitedEpoch(e.hint.epoch, e.table, address, address.render))
+      awaited :+= AwaitedEpoch(e.hint.epoch, e.table, address, address.render)
     }
-    awaited.get.rendered
+    awaited.last.rendered
   }
 
   /** As of the last committed epoch; `None` before the first one. */
   def snapshot(): Option[StatisticsSnapshot] = synchronized {
-    val committed = SparkInternals.committedEpoch(query)
-    awaited.filter(_.epoch <= committed).foreach(take)
+    takeUpTo(SparkInternals.committedEpoch(query))
     table.map(t => StatisticsSnapshot(epoch, t, operators.values.map(_.snapshot(t)).toSeq))
   }
 
   /** Has the stores count the keys of the next epoch that is planned. Returns the last one that is. */
   def sampleKeys(n: Int): Long = synchronized {
     keysWanted = math.max(keysWanted, n)
-    awaited.map(_.epoch).getOrElse(epoch)
+    awaited.lastOption.map(_.epoch).getOrElse(epoch)
   }
 
   /** What was sampled at an epoch after `after`, once it is committed; of all operators, hottest first. */
@@ -80,7 +82,7 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
   def close(): Unit = {
     val isFirst = synchronized {
       snapshot()
-      awaited = None
+      awaited = Vector.empty
       val first = !isClosed
       isClosed = true
       first
@@ -99,6 +101,12 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
     }
   }
 
+  private def takeUpTo(committed: Long): Unit = synchronized {
+    val (done, open) = awaited.span(_.epoch <= committed)
+    awaited = open
+    done.foreach(take)
+  }
+
   private def take(a: AwaitedEpoch): Unit = {
     val latest = a.address.accumulator.value.asScala.map(StoreReport.parse).filter(_.epoch == a.epoch)
       .map(r => (r.operator, r.store, r.partition) -> r).toMap.values
@@ -106,7 +114,6 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
     if (a.address.keysWanted > 0) hotKeys = Some(HotKeys.of(a.epoch, a.table, operators.values, latest))
     table = Some(a.table)
     epoch = a.epoch
-    awaited = None
     if (System.currentTimeMillis() - savedAtMs > SaveIntervalMs) saveLater()
   }
 
@@ -114,7 +121,7 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
     savedAtMs = System.currentTimeMillis()
     table.map { t =>
       val saved = SavedStatistics(epoch, t.bins, operators.values.flatMap(_.saved).toSeq)
-      Saver.submit((() => try saved.write(dir) catch {
+      Background.submit((() => try saved.write(dir) catch {
         case NonFatal(e) => logWarning(s"query ${query.id}: statistics were not saved", e)
       }): Runnable)
     }
@@ -128,7 +135,7 @@ private final case class AwaitedEpoch(
 /** The statistics of the runs of this driver; those of runs that ended go when the next one is made. */
 private[binshift] object QueryStatistics {
   private val SaveIntervalMs = 60000L
-  private lazy val Saver = ThreadUtils.newDaemonSingleThreadExecutor("binshift-statistics")
+  private lazy val Background = ThreadUtils.newDaemonSingleThreadExecutor("binshift-statistics")
   private val all = new ConcurrentHashMap[UUID, QueryStatistics]()
 
   def of(query: MicroBatchExecution): QueryStatistics =

@@ -50,8 +50,10 @@ private[binshift] final class BinCounts(table: RoutingTable, partition: Int) {
 
   /** Calls `consume` for each bin that was touched, in ascending order. */
   def foreachTouched(consume: (Int, BinCount) => Unit): Unit = if (counts.nonEmpty) {
-    table.owners.indices.foreach { bin =>
-      if (touches(bin) > 0) consume(bin, BinCount.read(counts, table.ranks(bin) * Width))
+    val bins = table.binsOf(partition)
+    bins.indices.foreach { rank =>
+      val at = rank * Width
+      if (counts(at + Reads) + counts(at + Writes) > 0) consume(bins(rank), BinCount.read(counts, at))
     }
   }
 

@@ -42,6 +42,13 @@ private[sql] final case class RoutingTable(partitions: Int, assignment: ArraySeq
     }
   }
 
+  /** The bins of each partition, ascending; not to be changed. */
+  lazy val binsOf: Array[Array[Int]] = {
+    val out = sizes.map(new Array[Int](_))
+    owners.indices.foreach(bin => out(owners(bin))(ranks(bin)) = bin)
+    out
+  }
+
   /** The table after `moves`, with `newPartitions` partitions. Each move must start at the owner. */
   def moved(moves: Seq[Move], newPartitions: Int): RoutingTable = {
     val next = assignment.toArray
