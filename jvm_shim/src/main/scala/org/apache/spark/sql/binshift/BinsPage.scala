@@ -19,7 +19,8 @@ private[binshift] final class BinsPage(tab: BinsTab) extends WebUIPage("") {
 
   override def render(request: HttpServletRequest): Seq[Node] = {
     val queries = Telemetry.queries.filter(_.sparkSession.sparkContext.ui.exists(_ eq tab.parentUi))
-    val content = if (queries.isEmpty) <p>No query with binshift's provider is running.</p> else queries.flatMap(section)
+    val content =
+      if (queries.isEmpty) <p>No query with binshift's provider is running.</p> else queries.flatMap(section)
     UIUtils.headerSparkPage(request, "Bins", content, tab)
   }
 
@@ -39,7 +40,8 @@ private[binshift] final class BinsPage(tab: BinsTab) extends WebUIPage("") {
       <li><strong>Routing table: </strong>{view.entry.fold("none") { e =>
         s"${e.table.bins} bins in ${e.table.partitions} partitions, in force since epoch ${e.epoch}"
       }}</li>
-      <li><strong>Skew: </strong>{f"${view.skew}%.2f"} (the most reads and writes of a partition in the last epoch, by their mean)</li>
+      <li><strong>Skew: </strong>{f"${view.skew}%.2f"}
+        (the most reads and writes of a partition in the last epoch, by their mean)</li>
     </ul>
 
   private def migration(view: QueryView): Seq[Node] = view.migration.toSeq.flatMap { m =>
@@ -60,24 +62,29 @@ private[binshift] final class BinsPage(tab: BinsTab) extends WebUIPage("") {
         <td sorttable_customkey={l.bytes.fold("")(_.toString)}>{l.bytes.fold("")(Utils.bytesToString)}</td>
         <td>{l.reads}</td><td>{l.writes}</td>
         <td sorttable_customkey={(l.reads + l.writes).toString}>
-          <div class="progress"><div class="progress-bar" style={s"width: ${100 * (l.reads + l.writes) / busiest}%"}></div></div>
+          <div class="progress">
+            <div class="progress-bar" style={s"width: ${100 * (l.reads + l.writes) / busiest}%"}></div>
+          </div>
         </td>
       </tr>
     UIUtils.listingTable(PartitionColumns, row, view.loads, fixedWidth = true)
   }
 
   private def history(query: MicroBatchExecution): Seq[Node] = {
-    val dir = ControlDir.of(new Path(query.resolvedCheckpointRoot), query.sparkSession.sessionState.newHadoopConf())
+    val dir =
+      ControlDir.of(new Path(query.resolvedCheckpointRoot), query.sparkSession.sessionState.newHadoopConf())
     val log = new RoutingLog(dir)
     val committed = SparkInternals.committedEpoch(query)
-    val steps = log.epochs.filter(_ <= committed).takeRight(StepsShown).reverse.flatMap(log.read).filter(_.step.exists(!_.isOpening))
+    val steps = log.epochs.filter(_ <= committed).takeRight(StepsShown).reverse.flatMap(log.read)
+      .filter(_.step.exists(!_.isOpening))
     def row(e: RoutingEntry): Seq[Node] = e.step.toSeq.flatMap { s =>
       <tr>
         <td>{e.epoch}</td><td>{e.table.partitions}</td><td>{s.moves}</td><td>{s.index + 1} of {s.steps}</td>
         <td>{s.strategy}</td><td>{s.migration}</td><td>{UIUtils.formatDate(new Date(e.writtenAtMs))}</td>
       </tr>
     }
-    if (steps.isEmpty) Nil else <h5>{s"History (the last $StepsShown steps)"}</h5> ++ UIUtils.listingTable(HistoryColumns, row, steps)
+    if (steps.isEmpty) Nil
+    else <h5>{s"History (the last $StepsShown steps)"}</h5> ++ UIUtils.listingTable(HistoryColumns, row, steps)
   }
 }
 
@@ -85,5 +92,6 @@ private object BinsPage {
   private val StepsShown = 20
   private val PartitionColumns =
     Seq("Partition", "Executor", "Bins", "Keys", "Bytes", "Reads", "Writes", "Load in the last epoch")
-  private val HistoryColumns = Seq("Epoch", "Partitions", "Bins moved", "Step", "Strategy", "Migration", "Written at")
+  private val HistoryColumns =
+    Seq("Epoch", "Partitions", "Bins moved", "Step", "Strategy", "Migration", "Written at")
 }

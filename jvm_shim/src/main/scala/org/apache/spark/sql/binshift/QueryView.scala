@@ -21,7 +21,8 @@ private[binshift] final case class QueryView(
 }
 
 /** @param awaited bins whose copies the next step waits for */
-private[binshift] final case class MigrationView(id: String, strategy: String, done: Int, total: Int, awaited: Long)
+private[binshift] final case class MigrationView(
+    id: String, strategy: String, done: Int, total: Int, awaited: Long)
 
 /**
  * What the operators of a query have in one partition, in all.
@@ -51,7 +52,9 @@ private[binshift] object QueryView {
   private def loads(s: StatisticsSnapshot): Seq[PartitionLoad] = {
     def sums(of: OperatorSnapshot => Array[Long]): Array[Long] = {
       val out = new Array[Long](s.table.partitions)
-      s.operators.map(of).foreach(column => column.indices.foreach(bin => out(s.table.owners(bin)) += column(bin)))
+      s.operators.map(of).foreach { column =>
+        column.indices.foreach(bin => out(s.table.owners(bin)) += column(bin))
+      }
       out
     }
     val (keys, bytes, reads, writes) = (sums(_.keys), sums(_.bytes), sums(_.reads), sums(_.writes))

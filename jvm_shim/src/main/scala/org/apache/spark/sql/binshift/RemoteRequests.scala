@@ -15,7 +15,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, Bi
  *
  * {{{
  *   binshift/requests/<id>.json   written by whoever asks, in one atomic step; deleted when it is answered
- *            answers/<id>.json    the newest are kept
+ *            answers/<id>.json    the newest are kept, 64 of them
  * }}}
  *
  * A request is served, then answered, then deleted. A crash in between has it served again, which changes
@@ -32,7 +32,9 @@ private[binshift] final class RemoteRequests(query: MicroBatchExecution, dir: Co
     try {
       val waiting = dir.jsonFiles(Requests)
       waiting.take(MaxPerEpoch).foreach(answer(_, router, epoch))
-      if (waiting.nonEmpty) dir.jsonFiles(Answers).dropRight(AnswersKept).foreach(id => dir.delete(fileOf(Answers, id)))
+      if (waiting.nonEmpty) {
+        dir.jsonFiles(Answers).dropRight(AnswersKept).foreach(id => dir.delete(fileOf(Answers, id)))
+      }
     } catch {
       case NonFatal(e) => logWarning(s"query ${query.id}: requests in ${dir.path} wait for the next epoch", e)
     }
@@ -65,21 +67,27 @@ private[binshift] final class RemoteRequests(query: MicroBatchExecution, dir: Co
         ("progress" -> progress.getOrElse(JNull)) ~
           ("routing" -> Option(handle.routing()).map(parse(_)).getOrElse(JNull))
       case Some("placement") => parse(handle.placement())
-      case Some("stats") => QueryStatistics.of(query).snapshot()
-        .map(s => ("epoch" -> s.epoch) ~ ("columns" -> s.toColumns)).getOrElse(throw BinshiftException.migration(
-          s"query ${query.id} has not committed an epoch in this run, so it has no statistics yet; ask again"))
+      case Some("stats") => stats()
       case other => throw bad(id, s"its kind is ${other.getOrElse("missing")}; known are submit, cancel, " +
         "status, placement and stats")
     }
   }
 
+  private def stats(): JValue = {
+    val s = QueryStatistics.of(query).snapshot().getOrElse(throw BinshiftException.migration(
+      s"query ${query.id} has not committed an epoch in this run, so it has no statistics yet; ask again"))
+    ("epoch" -> s.epoch) ~ ("columns" -> s.toColumns)
+  }
+
   private def read(id: String): JValue = {
     val json = try dir.read(fileOf(Requests, id), MaxBytes).getOrElse(JNothing) catch {
-      case NonFatal(e) => throw bad(id, s"it cannot be read (${BinshiftException.find(e).map(_.detail).getOrElse(e.getMessage)})")
+      case NonFatal(e) =>
+        throw bad(id, s"it cannot be read (${BinshiftException.find(e).map(_.detail).getOrElse(e.getMessage)})")
     }
     implicit val formats: Formats = DefaultFormats
     if (!(json \ "format").extractOpt[Int].contains(FormatVersion)) {
-      throw bad(id, s"its format is ${compact(render(json \ "format"))}; this binshift reads format $FormatVersion")
+      val format = compact(render(json \ "format"))
+      throw bad(id, s"its format is $format; this binshift reads format $FormatVersion")
     }
     if (!text(json, "id").contains(id)) throw bad(id, "the id in it is not that of its file name")
     json
@@ -97,7 +105,8 @@ private[binshift] final class RemoteRequests(query: MicroBatchExecution, dir: Co
       } catch {
         case e: BinshiftException => throw e
         case NonFatal(e) => throw BinshiftException.plan(
-          s"the plan or the options of request $id cannot be read (${e.getMessage}); make the plan with binshift")
+          s"the plan or the options of request $id cannot be read (${e.getMessage}); make the plan with " +
+            "binshift")
       }
       router.submit(compact(render(request \ "plan")), compact(render(options)), id)
     }
@@ -128,7 +137,8 @@ private[binshift] final class RemoteRequests(query: MicroBatchExecution, dir: Co
   }
 
   private def bad(id: String, reason: String): BinshiftException =
-    BinshiftException.configuration(s"request $id is not one that this binshift understands: $reason; write it anew")
+    BinshiftException.configuration(
+      s"request $id is not one that this binshift understands: $reason; write it anew")
 
   private def isEnabled: Boolean =
     query.sparkSession.conf.getOption(BinshiftConf.RequestsEnabled).forall(_.toBooleanOption.getOrElse(true))

@@ -35,7 +35,8 @@ private[binshift] object SavedStatistics {
     Option.when((json \ "format").extract[Int] == FormatVersion) {
       val bins = (json \ "bins").extract[Int]
       SavedStatistics((json \ "epoch").extract[Long], bins, (json \ "stores").children.map { s =>
-        decode((s \ "operator").extract[Long], (s \ "store").extract[String], (s \ "data").extract[String], bins)
+        decode(
+          (s \ "operator").extract[Long], (s \ "store").extract[String], (s \ "data").extract[String], bins)
       })
     }
   }
@@ -51,7 +52,9 @@ private[binshift] object SavedStatistics {
   private def decode(operator: Long, store: String, data: String, bins: Int): SavedStore = {
     val in = new DataInputStream(new ByteArrayInputStream(Base64.getDecoder.decode(data)))
     val saved = SavedStore(operator, store, new Array(bins), new Array(bins), new Array(bins))
-    saved.rows.indices.foreach(bin => Seq(saved.keys, saved.bytes, saved.rows).foreach(of => of(bin) = readVLong(in)))
+    saved.rows.indices.foreach { bin =>
+      Seq(saved.keys, saved.bytes, saved.rows).foreach(of => of(bin) = readVLong(in))
+    }
     saved
   }
 }

@@ -142,7 +142,8 @@ private[binshift] abstract class BinKeyedRocksDB(
     inStoredForm(super.removeColFamilyIfExists(cfName))
 
   override def iterator(): NextIterator[ByteArrayPair] =
-    if (raw) super.iterator() else new StrippedIterator(super.iterator(), formOf(StateStore.DEFAULT_COL_FAMILY_NAME).codec)
+    if (raw) super.iterator()
+    else new StrippedIterator(super.iterator(), formOf(StateStore.DEFAULT_COL_FAMILY_NAME).codec)
 
   /** An empty prefix is Spark's way to ask for a whole family. */
   override def prefixScan(prefix: Array[Byte], cfName: String): NextIterator[ByteArrayPair] =
