@@ -63,7 +63,16 @@ def spark(jvm_jar: Path) -> Iterator[SparkSession]:
     from harness import session
 
     faults = "org.apache.spark.sql.execution.streaming.state.binshift.TestFaults"
-    s = session("local[2,3]", **{"spark.jars": str(jvm_jar), "spark.binshift.internal.faults": faults})
+    prometheus = "spark.metrics.conf.*.sink.prometheusServlet"
+    options = {
+        "spark.jars": str(jvm_jar),
+        "spark.binshift.internal.faults": faults,
+        "spark.ui.enabled": "true",
+        "spark.ui.port": "0",
+        f"{prometheus}.class": "org.apache.spark.metrics.sink.PrometheusServlet",
+        f"{prometheus}.path": "/metrics/prometheus",
+    }
+    s = session("local[2,3]", **options)
     yield s
     s.stop()
 

@@ -123,8 +123,10 @@ class StreamRun:
     def source(self) -> DataFrame:
         return self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(self.input))
 
-    def start(self, **trigger: Any) -> StreamRun:
+    def start(self, name: str | None = None, **trigger: Any) -> StreamRun:
         writer = self.build(self.source).writeStream.outputMode(self.mode).foreachBatch(self._keep)
+        if name is not None:
+            writer = writer.queryName(name)
         writer = writer.trigger(**trigger) if trigger else writer
         self.query = writer.option("checkpointLocation", str(self.checkpoint)).start()
         return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -29,10 +30,14 @@ from binshift.targets import LoadTarget, balanced_by_bins, balanced_by_load
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+from binshift.stats import hot_keys_of, table_of
 
 __all__ = ["Controller", "attach"]
 
 _log = logging.getLogger("binshift")
+
+_MAX_HOT_KEYS = 100
+_POLL_SECONDS = 0.1
 
 
 def attach(query: StreamingQuery | str | UUID, spark: SparkSession | None = None) -> Controller:
@@ -101,6 +106,87 @@ class Controller:
             )
         data = json.loads(text)
         return RoutingTable(data["partitions"], tuple(data["assignment"]), data["epoch"])
+
+    def stats(self) -> pa.Table:
+        """What each bin holds, and what was done to it in the last committed epoch.
+
+        A row for each operator and bin; the stores of an operator are summed, and operators that do not
+        follow the routing table (without grouping columns, or such that cannot migrate) are left out. The
+        table's metadata has the epoch.
+
+        Returns
+        -------
+        pyarrow.Table
+            operator (its id), name (as in the query's progress), bin, partition, executor (where the
+            partition ran last; null if it has not run yet).
+
+            keys: rows of state in all stores of the operator; a join of the older state formats has one for
+            each key beside those for its values, which alone Spark's progress counts. Exact, except after a
+            crash of the driver, or if a foreachBatch starts jobs from threads of its own: then Spark's exact
+            count of each partition is divided among its bins as they held it when that was last known, at
+            most a minute or so ago. Null if
+            `spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows` is off.
+
+            bytes: of keys and values, as Spark encodes them, uncompressed, all column families included. An
+            estimate, exact while all rows of a bin are of one size: what a rewritten or removed row had
+            occupied is taken for the mean of its bin. Null with keys.
+
+            reads, writes: lookups and scans of a key, and puts, merges and removals, in that epoch.
+
+        Raises
+        ------
+        MigrationError
+            If the query has not committed an epoch in this run.
+        """
+        packed = call(self._handle.statistics)
+        if packed is None:
+            raise MigrationError(
+                f"query {self._query.id} has not committed an epoch in this run, so it has no statistics "
+                "yet; feed it data first, for example with query.processAllAvailable()"
+            )
+        return table_of(bytes(packed))
+
+    def hot_keys(self, n: int = 10, timeout: float = 60.0) -> pa.Table:
+        """The keys that the query reads and writes most: a bin can move away, but a key cannot be split.
+
+        The stores count keys during the next epoch only, and only because of this call, in bounded memory:
+        exactly, if a partition sees few hundred keys, and else each key that makes up more than about 0.35 %
+        of its partition's operations is found.
+
+        Parameters
+        ----------
+        n : int
+            Number of keys, 1 to 100.
+        timeout : float
+            Seconds to wait for the epoch.
+
+        Returns
+        -------
+        pyarrow.Table
+            A row for each key, hottest first: operator, name, bin, partition, key (its columns as text, joined
+            by commas), operations (reads and writes that are certain), missing (how many there may be more),
+            share (operations divided by all of the bin). The table's metadata has the epoch.
+
+        Raises
+        ------
+        ConfigurationError
+            If `n` is out of range.
+        MigrationError
+            If the query ends, or commits no further epoch in time.
+        """
+        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= _MAX_HOT_KEYS:
+            raise ConfigurationError(f"n={n!r} is no number of keys; give an int from 1 to {_MAX_HOT_KEYS}")
+        after = call(self._handle.sampleKeys, n)
+        deadline = time.monotonic() + timeout
+        while (text := call(self._handle.hotKeys, after)) is None:
+            call(self._handle.requireActive)
+            if time.monotonic() >= deadline:
+                raise MigrationError(
+                    f"query {self._query.id} has committed no epoch in {timeout} s, so it saw no key; feed it "
+                    "data and ask again"
+                )
+            time.sleep(_POLL_SECONDS)
+        return hot_keys_of(text, n)
 
     def plan(
         self,
@@ -338,8 +424,7 @@ class Controller:
 
     def _statistics(self, by: By = "both") -> pa.Table | None:
         """What `stats` measures, None where that is not asked for."""
-        stats = getattr(self, "stats", None)
-        return None if stats is None or by == "bins" else stats()
+        return None if by == "bins" else self.stats()
 
     def _sizes(self, bins: int) -> tuple[int, ...] | None:
         """State bytes of each bin; None while nothing has been measured."""

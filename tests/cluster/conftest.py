@@ -43,7 +43,7 @@ def check(tmp_path: Path) -> Callable[..., dict[str, Any]]:
         assert {tuple(r) for r in report["state"]} == state
         assert report["partitions"] == partitions
         assert report["metadata"] == [partitions]
-        assert report["numRowsTotal"] == len(state)
+        assert report["numRowsTotal"] == report["keys"] == len(state)
         assert outputs_of(root / "outputs") == expected_outputs(root / "input")
         return report
 

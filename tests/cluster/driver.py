@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,14 @@ def main() -> None:
         migration.status  # noqa: B018 - notices that it is over
     variable = {"stateVarName": "counts"} if args.operator == "transform" else {}
     metrics = [op.customMetrics for p in run.query.recentProgress for op in p.stateOperators]
+    stats = run.attach().stats()
+    by_bin = Counter(
+        r.bin for r in run.batch().select(F.pmod(F.hash("k"), F.lit(64)).alias("bin"), "k").distinct().collect()
+    )
     report = {
+        "keys": sum(stats["keys"].to_pylist()),
+        "inexact_bins": sum(keys != by_bin[b] for b, keys in enumerate(stats["keys"].to_pylist())),
+        "executors": sorted(set(stats["executor"].to_pylist())),
         "paths": {
             name: sum(m.get(f"binshiftBins{name}", 0) for m in metrics)
             for name in ("Prepared", "Shipped", "FromCheckpoint")

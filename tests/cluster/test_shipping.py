@@ -51,4 +51,5 @@ def test_speculative_tasks_change_nothing(ship, check):
         "spark.speculation.quantile=0.1",
         "spark.speculation.minTaskRuntime=1ms",
     )
-    check(partitions=6, last=ship(*(f"--conf={o}" for o in options)))
+    report = check(partitions=6, last=ship(*(f"--conf={o}" for o in options)))
+    assert report["inexact_bins"] == 0

@@ -81,6 +81,7 @@ object Gateway {
 /** One run of a query, for Python. All methods may be called from any thread. */
 final class QueryHandle private[binshift] (query: MicroBatchExecution) {
   private val router = QueryRouters.of(query)
+  private val statisticsOfRun = QueryStatistics.of(query)
 
   def queryId: String = query.id.toString
   def runId: String = query.runId.toString
@@ -102,6 +103,18 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
     val p = router.placement()
     json(("executors" -> p.executors) ~ ("partitions" -> p.partitions))
   }
+
+  /** The statistics as of the last committed epoch (see [[StatisticsSnapshot]]), or null before the first. */
+  def statistics(): Array[Byte] = statisticsOfRun.snapshot().map(_.toBytes).orNull
+
+  /** Asks for the `n` hottest keys of the next epoch; returns what to give to [[hotKeys]]. */
+  def sampleKeys(n: Int): Long = {
+    requireActive()
+    statisticsOfRun.sampleKeys(n)
+  }
+
+  /** The hottest keys of an epoch after `after`, or null until it is committed. */
+  def hotKeys(after: Long): String = statisticsOfRun.sampledKeys(after).map(k => json(k.toJson)).orNull
 
   def cancel(id: String): Unit = {
     requireActive()

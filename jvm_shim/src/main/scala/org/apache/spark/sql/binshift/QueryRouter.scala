@@ -28,6 +28,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) {
   private val dir =
     ControlDir.of(new Path(query.resolvedCheckpointRoot), session.sessionState.newHadoopConf())
   private val entries = new RoutingEntries(dir, session)
+  private val requests = new RemoteRequests(query, dir)
   private val desk = new ShippingDesk(query, dir)
   private val retired = new RetiredPartitions(
     new Path(query.resolvedCheckpointRoot, "state").toString, session.sessionState.newHadoopConf())
@@ -71,6 +72,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) {
       if (entry.epoch == epoch && epoch > 0 && info.stateStoreCkptIds.isDefined) CheckpointIds.keep(dir, epoch)
       tables = TablesInForce(Some(entry))
       planned = Some(epoch)
+      requests.serve(this, epoch)
       prepare(entry, epoch + 1)
       if (tables.scheduled.isEmpty) retired.claim(n)
       if (epoch % EpochsBetweenCleaning == 0) cleanUp(epoch)
@@ -81,9 +83,10 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) {
   }
 
   /** Accepts a plan, or throws before anything has changed. */
-  def submit(planJson: String, optionsJson: String): Migration = synchronized {
+  def submit(
+      planJson: String, optionsJson: String, id: String = UUID.randomUUID().toString): Migration = synchronized {
     finishIfDone()
-    scheduler.submit(planJson, optionsJson, layout.getOrElse(throw notPlannedYet()),
+    scheduler.submit(id, planJson, optionsJson, layout.getOrElse(throw notPlannedYet()),
       tables.current.getOrElse(throw notPlannedYet()), planned)
   }
 

@@ -40,8 +40,12 @@ private[binshift] final class QueryStarts(session: SparkSession) extends Streami
     }
   }
 
-  override def onQueryProgress(event: QueryProgressEvent): Unit = ()
-  override def onQueryTerminated(event: QueryTerminatedEvent): Unit = QueryRouters.close(event.runId)
+  override def onQueryProgress(event: QueryProgressEvent): Unit = Telemetry.progressed(event.progress)
+  override def onQueryTerminated(event: QueryTerminatedEvent): Unit = {
+    Telemetry.close(event.runId)
+    QueryRouters.close(event.runId)
+    QueryStatistics.close(event.runId)
+  }
 }
 
 /**

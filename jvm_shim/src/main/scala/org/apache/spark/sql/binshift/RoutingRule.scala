@@ -27,6 +27,9 @@ private[binshift] final case class RoutingRule(session: SparkSession) extends Ru
         session.conf.set(BinshiftConf.RoutedRun, query.runId.toString)
         session.sparkContext.setLocalProperty(BinshiftConf.RoutingHint, epoch.hint.render)
         session.sparkContext.setLocalProperty(BinshiftConf.ShippingHint, epoch.shippingHint)
+        session.sparkContext.setLocalProperty(
+          BinshiftConf.StatisticsHint, QueryStatistics.of(query).announce(epoch))
+        Telemetry.show(query)
         val binned =
           epoch.layout.operators.collect { case (id, o) if o.storage == Storage.Binned => id }.toSet
         val routed = new ExchangeRouting(epoch.table, binned).apply(plan)

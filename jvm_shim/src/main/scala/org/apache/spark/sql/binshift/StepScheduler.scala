@@ -1,7 +1,5 @@
 package org.apache.spark.sql.binshift
 
-import java.util.UUID
-
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift._
@@ -49,13 +47,13 @@ private[binshift] final class StepScheduler(
    * @param planned the epoch planned last in this run, if one was
    */
   def submit(
-      planJson: String, optionsJson: String, facts: Layout, now: RoutingEntry, planned: Option[Long]): Migration = {
+      id: String, planJson: String, optionsJson: String, facts: Layout, now: RoutingEntry, planned: Option[Long]): Migration = {
     migration.foreach { m =>
       throw BinshiftException.migration(
         s"migration ${m.id} is under way (${m.plan.steps.size} steps); wait for it or cancel it before you " +
           "submit another plan")
     }
-    val m = Migration.create(UUID.randomUUID().toString, planJson, optionsJson)
+    val m = Migration.create(id, planJson, optionsJson)
     requireFitting(m, now)
     m.options.startEpoch.foreach { e =>
       val earliest = planned.getOrElse(now.epoch) + 1

@@ -36,15 +36,14 @@ private[binshift] abstract class BinKeyedRocksDB(
    */
   var bin: Int = -1
 
-  /** Owner of each bin at the loaded version; empty for a store that only reads. On the write path. */
-  protected var owners: Array[Int] = Array.emptyIntArray
+  /** The table in force at the loaded version; null for a store that only reads. On the write path. */
+  protected var table: RoutingTable = _
 
-  private var touched = Array.emptyIntArray
+  /** What happened to the bins at the loaded version; null for a store that only reads. */
+  protected var counts: BinCounts = _
 
   /** How often `bin` was looked up or written at the loaded version. */
-  def touches(bin: Int): Int = if (bin < touched.length) touched(bin) else 0
-
-  protected def forgetTouches(): Unit = touched = new Array[Int](owners.length)
+  def touches(bin: Int): Long = if (counts == null) 0 else counts.touches(bin)
 
   /** Counts writes to bins that are about to leave; null if there are none. On the write path. */
   protected def departing: DepartingRows = null
@@ -52,7 +51,7 @@ private[binshift] abstract class BinKeyedRocksDB(
   /** Whether keys are in their stored form: while Spark replays, and while bins are moved. */
   private var raw = false
 
-  private val codecs = new java.util.HashMap[String, BinKeyCodec]()
+  private val forms = new java.util.HashMap[String, FamilyForm]()
 
   override protected def createFileManager(
       dfsRootDir: String, localTempDir: File, hadoopConf: Configuration, codecName: String,
@@ -61,7 +60,7 @@ private[binshift] abstract class BinKeyedRocksDB(
       conf.fileChecksumEnabled, fileChecksumThreadPoolSize)
 
   /** Bins that this partition owns at the loaded version. */
-  def binsOwned: Int = owners.count(_ == partitionId)
+  def binsOwned: Int = if (table == null) 0 else table.sizes.lift(partitionId).getOrElse(0)
 
   /** Runs `body`, in which keys are given and handed out as they are stored, with their bins. */
   def inStoredForm[T](body: => T): T = {
@@ -85,46 +84,52 @@ private[binshift] abstract class BinKeyedRocksDB(
   override def put(
       key: Array[Byte], value: Array[Byte], cfName: String, includesPrefix: Boolean,
       deriveCfName: Boolean, includesChecksum: Boolean): Unit = {
-    val counts = if (raw) null else departing
-    if (counts != null) counts.enter(bin)
-    super.put(storedAsOwner(key, cfName), value, cfName, includesPrefix, deriveCfName, includesChecksum)
-    if (counts != null) counts.leave(bin)
+    val form = formOf(cfName)
+    val k = storedAsOwner(key, form)
+    val before = rowsOf(form)
+    super.put(k, value, cfName, includesPrefix, deriveCfName, includesChecksum)
+    wrote(form, before, key.length + value.length, 0)
   }
 
   override def putList(
       key: Array[Byte], values: List[Array[Byte]], cfName: String, includesPrefix: Boolean,
       includesChecksum: Boolean, deriveCfName: Boolean): Unit = {
-    val counts = if (raw) null else departing
-    if (counts != null) counts.enter(bin)
-    super.putList(storedAsOwner(key, cfName), values, cfName, includesPrefix, includesChecksum, deriveCfName)
-    if (counts != null) counts.leave(bin)
+    val form = formOf(cfName)
+    val k = storedAsOwner(key, form)
+    val before = rowsOf(form)
+    super.putList(k, values, cfName, includesPrefix, includesChecksum, deriveCfName)
+    wrote(form, before, key.length + values.map(_.length).sum, 0)
   }
 
   override def merge(
       key: Array[Byte], value: Array[Byte], cfName: String, includesPrefix: Boolean,
       deriveCfName: Boolean, includesChecksum: Boolean): Unit = {
-    val counts = if (raw) null else departing
-    if (counts != null) counts.enter(bin)
-    super.merge(storedAsOwner(key, cfName), value, cfName, includesPrefix, deriveCfName, includesChecksum)
-    if (counts != null) counts.leave(bin)
+    val form = formOf(cfName)
+    val k = storedAsOwner(key, form)
+    val before = rowsOf(form)
+    super.merge(k, value, cfName, includesPrefix, deriveCfName, includesChecksum)
+    wrote(form, before, key.length + value.length, value.length)
   }
 
   override def mergeList(
       key: Array[Byte], values: List[Array[Byte]], cfName: String, includesPrefix: Boolean,
       includesChecksum: Boolean, deriveCfName: Boolean): Unit = {
-    val counts = if (raw) null else departing
-    if (counts != null) counts.enter(bin)
-    super.mergeList(storedAsOwner(key, cfName), values, cfName, includesPrefix, includesChecksum, deriveCfName)
-    if (counts != null) counts.leave(bin)
+    val form = formOf(cfName)
+    val k = storedAsOwner(key, form)
+    val before = rowsOf(form)
+    super.mergeList(k, values, cfName, includesPrefix, includesChecksum, deriveCfName)
+    val appended = values.map(_.length).sum
+    wrote(form, before, key.length + appended, appended)
   }
 
   override def remove(
       key: Array[Byte], cfName: String, includesPrefix: Boolean, deriveCfName: Boolean,
       includesChecksum: Boolean): Unit = {
-    val counts = if (raw) null else departing
-    if (counts != null) counts.enter(bin)
-    super.remove(storedAsOwner(key, cfName), cfName, includesPrefix, deriveCfName, includesChecksum)
-    if (counts != null) counts.leave(bin)
+    val form = formOf(cfName)
+    val k = storedAsOwner(key, form)
+    val before = rowsOf(form)
+    super.remove(k, cfName, includesPrefix, deriveCfName, includesChecksum)
+    wrote(form, before, 0, 0)
   }
 
   /** Of use only within one bin; no operator calls it. */
@@ -137,13 +142,15 @@ private[binshift] abstract class BinKeyedRocksDB(
     inStoredForm(super.removeColFamilyIfExists(cfName))
 
   override def iterator(): NextIterator[ByteArrayPair] =
-    if (raw) super.iterator() else new StrippedIterator(super.iterator(), codec(StateStore.DEFAULT_COL_FAMILY_NAME))
+    if (raw) super.iterator()
+    else new StrippedIterator(super.iterator(), formOf(StateStore.DEFAULT_COL_FAMILY_NAME).codec)
 
   /** An empty prefix is Spark's way to ask for a whole family. */
   override def prefixScan(prefix: Array[Byte], cfName: String): NextIterator[ByteArrayPair] =
     if (raw) super.prefixScan(prefix, cfName)
     else {
-      val form = codec(cfName)
+      val form = formOf(cfName).codec
+      if (prefix.nonEmpty) countRead()
       val from = if (form.isBehind || prefix.isEmpty) prefix else form.encode(bin, prefix)
       new StrippedIterator(super.prefixScan(from, cfName), form)
     }
@@ -154,10 +161,11 @@ private[binshift] abstract class BinKeyedRocksDB(
       : NextIterator[ByteArrayPair] =
     if (raw) super.rangeScan(startKey, endKey, cfName)
     else {
-      val form = codec(cfName)
+      val form = formOf(cfName).codec
       val rows = if (form.isBehind || startKey.isEmpty && endKey.isEmpty) {
         super.rangeScan(startKey, endKey, cfName)
       } else {
+        countRead()
         super.rangeScan(
           startKey.map(form.encode(bin, _)).orElse(BinKeyCodec.lowerBound(bin)),
           endKey.map(form.encode(bin, _)).orElse(BinKeyCodec.lowerBound(bin + 1)),
@@ -169,35 +177,53 @@ private[binshift] abstract class BinKeyedRocksDB(
   /** Without it, operators fall back on `rangeScan`; [[BinnedStateStore]] does not offer it. */
   override def reusableIterator(cfName: String): RocksDBIterator = unsupported("reusableIterator")
 
-  private def codec(family: String): BinKeyCodec = {
-    val known = codecs.get(family)
+  private def formOf(family: String): FamilyForm = {
+    val known = forms.get(family)
     if (known != null) known else {
-      val made = BinKeyCodec.of(family)
-      codecs.put(family, made)
+      val made = new FamilyForm(family, this, spark.useColumnFamilies)
+      forms.put(family, made)
       made
     }
   }
 
   private def stored(key: Array[Byte], family: String): Array[Byte] = if (raw) key else {
-    if (bin >= 0 && bin < touched.length) touched(bin) += 1
-    codec(family).encode(bin, key)
+    countRead()
+    formOf(family).codec.encode(bin, key)
   }
 
+  private def countRead(): Unit = if (counts != null) counts.read(bin)
+
   /** Refuses a key whose bin is another partition's: a routing error must not corrupt state. */
-  private def storedAsOwner(key: Array[Byte], family: String): Array[Byte] = if (raw) key else {
-    if (bin < 0 || bin >= owners.length || owners(bin) != partitionId) throw notOwned()
-    touched(bin) += 1
-    codec(family).encode(bin, key)
+  private def storedAsOwner(key: Array[Byte], form: FamilyForm): Array[Byte] = if (raw) key else {
+    if (table == null || bin < 0 || bin >= table.owners.length || table.owners(bin) != partitionId) throw notOwned()
+    form.codec.encode(bin, key)
+  }
+
+  /** Spark looks each row up that is written, to keep count of rows; what that tells costs nothing more. */
+  private def rowsOf(form: FamilyForm): Long = if (raw) 0 else RocksDBFields.rows(this, form.isInternal)
+
+  /** See [[BinCounts.wrote]]. */
+  private def wrote(form: FamilyForm, before: Long, bytes: Int, appended: Int): Unit = if (!raw) {
+    val rows = RocksDBFields.rows(this, form.isInternal) - before
+    counts.wrote(bin, rows, form.isInternal, bytes, appended)
+    val departs = departing
+    if (departs != null) departs.add(bin, rows, form.isInternal)
   }
 
   private def notOwned(): BinshiftException = BinshiftException.migration(
     s"a row of bin $bin reached partition $partitionId of operator ${storeId.operatorId}, but the bin " +
-      s"belongs to partition ${owners.lift(bin).getOrElse("(none)")}; the batch fails and no state " +
+      s"belongs to partition ${Option(table).flatMap(_.owners.lift(bin)).getOrElse("(none)")}; the batch fails and no state " +
       "changes; restart the query from its checkpoint and report this as a bug of binshift")
 
   /** Failing beats reading in a wrong order. */
   private def unsupported(operation: String): Nothing = throw BinshiftException.unsupportedOperator(
     s"$storeId is binned and does not support $operation; report the operator that needs it")
+}
+
+/** How the rows of a column family are stored and counted. */
+private final class FamilyForm(name: String, db: RocksDB, useColumnFamilies: Boolean) {
+  val codec: BinKeyCodec = BinKeyCodec.of(name)
+  lazy val isInternal: Boolean = ColumnFamily.isInternal(db, useColumnFamilies, name)
 }
 
 /** The arguments of `RocksDB`, which the provider hands through to it. */

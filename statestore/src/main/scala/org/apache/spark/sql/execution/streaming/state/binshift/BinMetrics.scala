@@ -9,9 +9,11 @@ import org.apache.spark.sql.execution.streaming.state.{StateStoreCustomMetric, S
 private[sql] object BinMetrics {
   /** The driver takes the next step when the sum is 0. */
   val AwaitedName = "binshiftBinsAwaited"
+  val AdoptedName = "binshiftBinsAdopted"
+  val BytesAdoptedName = "binshiftBytesAdopted"
 
   private val Owned = StateStoreCustomSumMetric("binshiftBinsOwned", "binshift: bins owned")
-  private val Adopted = StateStoreCustomSumMetric("binshiftBinsAdopted", "binshift: bins adopted")
+  private val Adopted = StateStoreCustomSumMetric(AdoptedName, "binshift: bins adopted")
   private val Prepared = StateStoreCustomSumMetric("binshiftBinsPrepared", "binshift: bins copied before their switch")
   private val Shipped = StateStoreCustomSumMetric("binshiftBinsShipped", "binshift: bins sent at their switch")
   private val FromCheckpoint =
@@ -21,7 +23,7 @@ private[sql] object BinMetrics {
   private val Awaited = StateStoreCustomSumMetric(AwaitedName, "binshift: bins of the next step not copied yet")
   private val Released = StateStoreCustomSumMetric("binshiftBinsReleased", "binshift: bins released")
   private val Rows = StateStoreCustomSumMetric("binshiftRowsAdopted", "binshift: rows adopted")
-  private val Bytes = StateStoreCustomSizeMetric("binshiftBytesAdopted", "binshift: bytes adopted")
+  private val Bytes = StateStoreCustomSizeMetric(BytesAdoptedName, "binshift: bytes adopted")
   private val Millis = StateStoreCustomTimingMetric("binshiftAdoptMs", "binshift: time to adopt")
 
   private[binshift] val All: Seq[StateStoreCustomMetric] = 

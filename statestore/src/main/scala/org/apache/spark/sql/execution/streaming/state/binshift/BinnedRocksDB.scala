@@ -1,5 +1,8 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
+import scala.util.control.NonFatal
+
+import org.apache.spark.TaskContext
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state._
 
@@ -37,6 +40,9 @@ private[binshift] final class BinnedRocksDB(
   /** The bins that come on demand. */
   def residents: Residents = mover.residents
 
+  /** Counts keys while a client asks for it; else null. On the path of each operation. */
+  def sample: KeySample = keySample
+
   /** Adds to what the loaded version has adopted. */
   def count(stats: SwitchStats): Unit = switchStats = switchStats + stats
 
@@ -45,6 +51,11 @@ private[binshift] final class BinnedRocksDB(
 
   private var switchStats = SwitchStats.None
   private var baseId: Option[String] = None
+
+  private var keySample: KeySample = _
+
+  /** What `counts` are of, until it is committed. */
+  private var counted: Option[Counted] = None
 
   /** The loaded version, if its switch has been applied and nothing was committed since. */
   private var switchedAt: Option[Long] = None
@@ -63,8 +74,8 @@ private[binshift] final class BinnedRocksDB(
     if (isRouted) {
       val tables = routing.at(version)
       val switch = tables.before.map(BinSwitch.between(_, tables.now, partitionId)).filterNot(_.isEmpty)
-      owners = tables.now.assignment.toArray
-      forgetTouches()
+      table = tables.now
+      beginCounting(version)
       switch.orElse(voidSwitch(version)) match {
         case Some(s) =>
           baseId = Option.when(s.isNew)(if (tables.before.isEmpty) stateStoreCkptId else Some(CheckpointIds.NewPartition)).flatten
@@ -89,7 +100,7 @@ private[binshift] final class BinnedRocksDB(
    * rather than from files that are full of what it released.
    */
   private def voidSwitch(version: Long): Option[BinSwitch] = Option.when(
-    !owners.contains(partitionId) && version > 0 && (loadedVersion != version || isSwitched(version)))(
+    binsOwned == 0 && version > 0 && (loadedVersion != version || isSwitched(version)))(
     BinSwitch(Map.empty, Nil, _ => false, isNew = true))
 
   /** Changelogs hold keys in their stored form. */
@@ -171,8 +182,37 @@ private[binshift] final class BinnedRocksDB(
     }
     if (residents.missing == 0 && switchStats.binsAdopted > 0) RocksDBFields.requestSnapshot(this)
     val result @ (version, info) = super.commit(forceSnapshot)
-    if (isRouted) shipping.onCommit(version, info.stateStoreCkptId)
+    if (isRouted) {
+      shipping.onCommit(version, info.stateStoreCkptId)
+      report(version - 1)
+    }
     result
+  }
+
+  /**
+   * A task loads a version twice if it reads before it writes, and counts go on; another attempt, or another
+   * action of the same epoch, counts from the start.
+   */
+  private def beginCounting(version: Long): Unit = {
+    val now = Counted(version, Option(TaskContext.get()).map(_.taskAttemptId()))
+    if (counts == null || !counted.contains(now)) {
+      counts = new BinCounts(table, partitionId)
+      keySample = if (routing.keysWanted(version) > 0) new KeySample else null
+    }
+    counted = Some(now)
+  }
+
+  private def report(epoch: Long): Unit = {
+    counted = None
+    try routing.reportAddress(epoch).foreach { address =>
+      val isSized = conf.trackTotalNumberOfRows
+      val size = Option.when(isSized && residents.missing == 0)(RocksDBFields.rows(this))
+      val hot = Option(keySample).toSeq.flatMap(_.hottest(routing.keysWanted(epoch)))
+      address.add(StoreReport.of(storeId, epoch, counts, isSized, size, hot).toBytes)
+    } catch {
+      // The epoch is committed; statistics are not worth failing it.
+      case NonFatal(e) => logWarning(s"$storeId could not report its bins at epoch $epoch", e)
+    }
   }
 
   override def removeColFamilyIfExists(cfName: String): Boolean = {
@@ -182,6 +222,7 @@ private[binshift] final class BinnedRocksDB(
 
   override def rollback(): Unit = {
     switchedAt = None
+    counted = None
     super.rollback()
   }
 
@@ -197,6 +238,9 @@ private[binshift] final class BinnedRocksDB(
       "put the binshift jar into spark.jars before the session is created, for example with " +
       "binshift.configure(builder)")
 }
+
+/** A version, and the attempt of the task that works on it. */
+private final case class Counted(version: Long, task: Option[Long])
 
 /**
  * What one load moved.

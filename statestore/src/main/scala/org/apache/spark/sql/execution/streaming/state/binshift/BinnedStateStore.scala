@@ -163,8 +163,10 @@ private[binshift] final class BinnedStateStore(
   }
 
   private def enterBin(key: UnsafeRow, family: String): Unit = {
-    val bin = binsOf.of(family)(key)
+    val bins = binsOf.of(family)
+    val bin = bins(key)
     db.bin = bin
+    if (db.sample != null) db.sample.offer(bin, key, bins)
     if (db.residents.missing > 0) db.residents.require(bin)
   }
 

@@ -16,6 +16,9 @@ private[sql] object BinshiftConf {
   val MaxEpochsToWait: String = Prefix + "ship.maxEpochsToWait"
   val DefaultMaxEpochsToWait = 120
 
+  /** Whether the driver looks for requests of other processes in the checkpoint, with each epoch. */
+  val RequestsEnabled: String = Prefix + "requests.enabled"
+
   /**
    * Set by the routing rule in the session of the running query, to the query's run id. A store that
    * finds its own run id here belongs to a routed query; any other store only reads (the `statestore`
@@ -28,4 +31,7 @@ private[sql] object BinshiftConf {
 
   /** Local property of a batch's jobs: the order in force, if there is one (see ShippingHint). */
   val ShippingHint = "binshift.shipping"
+
+  /** Local property of a batch's jobs: where its stores send their statistics (see ReportAddress). */
+  val StatisticsHint = "binshift.statistics"
 }

@@ -64,11 +64,18 @@ private[binshift] object ColumnFamily {
   def numbered(db: RocksDB, useColumnFamilies: Boolean): Seq[NumberedFamily] =
     if (!useColumnFamilies) Seq(NumberedFamily(Default, None))
     else db.allColumnFamilyNames.toSeq.sorted.map { name =>
-      val info = infoOf.invoke(db, name).asInstanceOf[ColumnFamilyInfo]
+      val info = infoOf(db, name)
       NumberedFamily(ColumnFamily(name, info.isInternal), Some(info.cfId))
     }
 
-  private lazy val infoOf = {
+  /** Whether Spark counts the rows of a family of a loaded database apart; asked once per family. */
+  def isInternal(db: RocksDB, useColumnFamilies: Boolean, name: String): Boolean =
+    useColumnFamilies && infoOf(db, name).isInternal
+
+  private def infoOf(db: RocksDB, name: String): ColumnFamilyInfo =
+    infoMethod.invoke(db, name).asInstanceOf[ColumnFamilyInfo]
+
+  private lazy val infoMethod = {
     val method = classOf[RocksDB].getDeclaredMethod("getColumnFamilyInfo", classOf[String])
     method.setAccessible(true)
     method

@@ -21,24 +21,30 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
  *                         routing/<epoch>   routing table from that epoch on   (RoutingLog)
  *                         ids/<epoch>       checkpoint ids from which bins moved (CheckpointIds)
  *                         shipping.json     bins to be copied, while they are  (ShippingOrder)
+ *                         statistics.json   what each bin held some time ago   (SavedStatistics)
+ *                         requests/<id>.json, answers/<id>.json                (RemoteRequests)
  * }}}
  *
  * Every file is written in one atomic step, by the driver's stream thread or under the router's lock;
- * executors and other processes only read. Relies on Spark: `CheckpointFileManager.createAtomic`
+ * executors and other processes only read, but for requests. Relies on Spark: `CheckpointFileManager.createAtomic`
  * makes a file visible as a whole or not at all.
  */
 private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuration) {
+  import ControlDir.JsonEnding
+
   private lazy val fm = CheckpointFileManager.create(path, hadoopConf)
 
-  def read(name: String): Option[JValue] = {
+  /** @param maxBytes a larger file is an error */
+  def read(name: String, maxBytes: Long = Int.MaxValue - 8L): Option[JValue] = {
     val file = new Path(path, name)
     val text = try {
       val in = fm.open(file)
-      try Some(new String(in.readAllBytes(), UTF_8)) finally in.close()
+      try Some(new String(in.readNBytes(maxBytes.toInt + 1), UTF_8)) finally in.close()
     } catch {
       case _: FileNotFoundException => None
     }
     text.map { t =>
+      if (t.length > maxBytes) throw BinshiftException.configuration(s"$file is larger than $maxBytes bytes")
       try parse(t) catch {
         case e: Exception => throw BinshiftException.configuration(
           s"$file is damaged (${e.getMessage}); restore it from a copy of the checkpoint", e)
@@ -63,17 +69,29 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
   /** Whether there is a checkpoint around this directory: its offsets are there before any state. */
   def isOfCheckpoint: Boolean = fm.exists(new Path(path.getParent, "offsets"))
 
+  def exists(name: String): Boolean = fm.exists(new Path(path, name))
+
+  /**
+   * The names, without their ending, of the JSON files of `dir`, from the one that was changed first to
+   * the last. Files whose names begin with a dot or an underscore are being written, or not ours.
+   */
+  def jsonFiles(dir: String): Seq[String] = list(dir).toSeq
+    .filter(f => f.isFile && f.getPath.getName.endsWith(JsonEnding) && !"._".contains(f.getPath.getName.head))
+    .sortBy(f => (f.getModificationTime, f.getPath.getName)).map(_.getPath.getName.stripSuffix(JsonEnding))
+
   def delete(name: String): Unit = fm.delete(new Path(path, name))
 
   /** The files of `dir` whose names are numbers, ascending. Temporary files have other names. */
-  def numbers(dir: String): Seq[Long] = {
-    val files =
-      try fm.list(new Path(path, dir)) catch { case _: FileNotFoundException => Array.empty[FileStatus] }
-    files.iterator.flatMap(f => Try(f.getPath.getName.toLong).toOption).toSeq.sorted
-  }
+  def numbers(dir: String): Seq[Long] =
+    list(dir).iterator.flatMap(f => Try(f.getPath.getName.toLong).toOption).toSeq.sorted
+
+  private def list(dir: String): Array[FileStatus] =
+    try fm.list(new Path(path, dir)) catch { case _: FileNotFoundException => Array.empty }
 }
 
 private[sql] object ControlDir {
+  private val JsonEnding = ".json"
+
   /** @param checkpointRoot the directory that holds `offsets`, `commits` and `state` */
   def of(checkpointRoot: Path, hadoopConf: Configuration): ControlDir =
     new ControlDir(new Path(checkpointRoot, "binshift"), hadoopConf)

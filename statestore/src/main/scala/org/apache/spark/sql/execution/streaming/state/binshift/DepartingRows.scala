@@ -1,7 +1,5 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
-import org.apache.spark.sql.execution.streaming.state.RocksDB
-
 /**
  * Counts what a store's writes add to the bins that are about to leave it, by step, so that they can be
  * dropped in one piece and the store still knows how many rows it has.
@@ -9,22 +7,17 @@ import org.apache.spark.sql.execution.streaming.state.RocksDB
  * Counts only hold along the versions of one store in one place: anything else makes them invalid.
  * Used by the store's task.
  */
-private[binshift] final class DepartingRows(db: RocksDB, order: ShippingOrder, bins: Iterable[ShippedBin]) {
+private[binshift] final class DepartingRows(order: ShippingOrder, bins: Iterable[ShippedBin]) {
   private val steps = bins.map(_.step).toSeq.distinct.sorted.toIndexedSeq
   private val slots = new Array[Short](bins.map(_.bin).max + 1)
   bins.foreach(b => slots(b.bin) = (steps.indexOf(b.step) + 1).toShort)
   private val pending = Array.fill(steps.size)(RowCounts.Zero)
   private val committed = Array.fill(steps.size)(RowCounts.Zero)
   private var version = order.base
-  private var before = RowCounts.Zero
 
-  /** Called before and after each write to `bin`. */
-  def enter(bin: Int): Unit = if (isDeparting(bin)) before = RocksDBFields.rows(db)
-
-  def leave(bin: Int): Unit = if (isDeparting(bin)) {
-    val slot = slots(bin) - 1
-    val after = RocksDBFields.rows(db)
-    if (after != before) pending(slot) += after - before
+  /** A write to `bin` added `rows`, or took them away. */
+  def add(bin: Int, rows: Long, isInternal: Boolean): Unit = if (rows != 0 && isDeparting(bin)) {
+    pending(slots(bin) - 1) += (if (isInternal) RowCounts(0, rows) else RowCounts(rows, 0))
   }
 
   def onLoad(loaded: Long): Unit = {

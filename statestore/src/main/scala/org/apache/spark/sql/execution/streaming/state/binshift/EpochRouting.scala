@@ -7,6 +7,7 @@ import scala.jdk.CollectionConverters._
 import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.TaskContext
+import org.apache.spark.util.CollectionAccumulator
 
 /**
  * The routing of one run of a query, as its executors see it.
@@ -74,6 +75,12 @@ private[sql] final class EpochRouting(
   def shippingHints(epoch: Long): Option[Seq[ShippingHint]] =
     Option(TaskContext.get()).flatMap(c => Option(c.getLocalProperty(BinshiftConf.ShippingHint)))
       .flatMap(ShippingHint.parse(_, runId, epoch))
+
+  /** Where the stores of `epoch` send their statistics; `None` for jobs from threads of a foreign pool. */
+  def reportAddress(epoch: Long): Option[CollectionAccumulator[Array[Byte]]] = ReportAddress.ofTask(runId, epoch)
+
+  /** How many of its hottest keys a store is to report at `epoch`; mostly 0. */
+  def keysWanted(epoch: Long): Int = ReportAddress.keysWanted(runId, epoch)
 
   /** The order `id`; `None` if the driver has replaced it since. */
   def shippingOrder(id: String): Option[ShippingOrder] = synchronized {

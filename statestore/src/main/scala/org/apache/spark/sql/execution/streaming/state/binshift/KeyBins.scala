@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift
 import org.apache.spark.sql.catalyst.expressions.{BoundReference, CollationAwareMurmur3Hash, Expression, GetStructField, Literal, Pmod, UnsafeProjection, UnsafeRow}
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.StateStoreColumnFamilySchemaUtils
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.types.{StructField, StructType}
+import org.apache.spark.sql.types.{DataType, StructField, StructType}
 
 /**
  * The bin of a state key: the hash of those of its columns that the exchange hashed.
@@ -17,6 +17,19 @@ private[binshift] final class KeyBins(key: Seq[Expression], bins: Int) {
 
   /** Also of a row that has the leading columns of a key only, if they hold all partitioning columns. */
   def apply(key: UnsafeRow): Int = projection(key).getInt(0)
+
+  /** The partitioning columns of a key, those of structs one by one; the same row is handed out again. */
+  def keyOf(key: UnsafeRow): UnsafeRow = keyProjection(key)
+
+  def keyTypes: Seq[DataType] = columns.map(_.dataType)
+
+  private lazy val columns = key.flatMap(flat)
+  private lazy val keyProjection = UnsafeProjection.create(columns)
+
+  private def flat(e: Expression): Seq[Expression] = e.dataType match {
+    case s: StructType => s.indices.flatMap(i => flat(GetStructField(e, i)))
+    case _ => Seq(e)
+  }
 }
 
 private[sql] object KeyBins {

@@ -125,7 +125,7 @@ private final class OrderPart(
       exporter.foreach(_.cancel())
       val attempt = CommittedFile.attempt(store, version, checkpointId, spark.hadoopConf)
       exporter = Some(new Exporter(store, order, attempt, conf, db, spark.useColumnFamilies))
-      departing = Some(new DepartingRows(db, order, leaving.values.flatten))
+      departing = Some(new DepartingRows(order, leaving.values.flatten))
     }
     stageFrom(version)
   }

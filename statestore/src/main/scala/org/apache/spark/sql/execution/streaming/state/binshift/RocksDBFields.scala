@@ -37,6 +37,10 @@ private[binshift] object RocksDBFields {
   def rows(db: RocksDB): RowCounts =
     RowCounts(Rows.getVolatile(db).asInstanceOf[Long], InternalRows.getVolatile(db).asInstanceOf[Long])
 
+  /** Rows of the families that users see, or of the others. On the write path. */
+  def rows(db: RocksDB, isInternal: Boolean): Long =
+    (if (isInternal) InternalRows else Rows).getVolatile(db).asInstanceOf[Long]
+
   /** Sets the counters of the version that is being written; only while they are kept at all. */
   def setRows(db: RocksDB, counts: RowCounts): Unit = if (db.conf.trackTotalNumberOfRows) {
     Rows.setVolatile(db, counts.rows)
@@ -59,11 +63,11 @@ private[binshift] object RocksDBFields {
 }
 
 /** Rows of families that users see, and of families that Spark keeps for itself. */
-private[binshift] final case class RowCounts(rows: Long, internal: Long) {
+private[sql] final case class RowCounts(rows: Long, internal: Long) {
   def +(o: RowCounts): RowCounts = RowCounts(rows + o.rows, internal + o.internal)
   def -(o: RowCounts): RowCounts = RowCounts(rows - o.rows, internal - o.internal)
 }
 
-private[binshift] object RowCounts {
+private[sql] object RowCounts {
   val Zero: RowCounts = RowCounts(0, 0)
 }

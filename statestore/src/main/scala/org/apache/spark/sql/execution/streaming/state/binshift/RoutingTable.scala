@@ -23,6 +23,32 @@ private[sql] final case class RoutingTable(partitions: Int, assignment: ArraySeq
 
   def owner(bin: Int): Int = assignment(bin)
 
+  /** Owner of each bin; not to be changed. */
+  lazy val owners: Array[Int] = assignment.unsafeArray.asInstanceOf[Array[Int]]
+
+  /** Number of bins of each partition. */
+  lazy val sizes: Array[Int] = {
+    val out = new Array[Int](partitions)
+    owners.foreach(out(_) += 1)
+    out
+  }
+
+  /** For each bin, the number of its owner's bins before it: its place in an array of the owner's bins. */
+  lazy val ranks: Array[Int] = {
+    val next = new Array[Int](partitions)
+    owners.map { owner =>
+      next(owner) += 1
+      next(owner) - 1
+    }
+  }
+
+  /** The bins of each partition, ascending; not to be changed. */
+  lazy val binsOf: Array[Array[Int]] = {
+    val out = sizes.map(new Array[Int](_))
+    owners.indices.foreach(bin => out(owners(bin))(ranks(bin)) = bin)
+    out
+  }
+
   /** The table after `moves`, with `newPartitions` partitions. Each move must start at the owner. */
   def moved(moves: Seq[Move], newPartitions: Int): RoutingTable = {
     val next = assignment.toArray

@@ -1,0 +1,76 @@
+"""The statistics of a query's bins, as a table."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+
+__all__ = ["HOT_KEYS", "SCHEMA", "hot_keys_of", "table_of"]
+
+SCHEMA = pa.schema(
+    [
+        ("operator", pa.int32()),
+        ("name", pa.string()),
+        ("bin", pa.int32()),
+        ("partition", pa.int32()),
+        ("executor", pa.string()),
+        ("keys", pa.int64()),
+        ("bytes", pa.int64()),
+        ("reads", pa.int64()),
+        ("writes", pa.int64()),
+    ]
+)
+
+HOT_KEYS = pa.schema(
+    [
+        ("operator", pa.int32()),
+        ("name", pa.string()),
+        ("bin", pa.int32()),
+        ("partition", pa.int32()),
+        ("key", pa.string()),
+        ("operations", pa.int64()),
+        ("missing", pa.int64()),
+        ("share", pa.float64()),
+    ]
+)
+
+_NUMBERS = ("keys", "bytes", "reads", "writes")
+_SIZES = ("keys", "bytes")
+
+
+def table_of(packed: bytes) -> pa.Table:
+    """The table that the JVM packed (see StatisticsSnapshot.scala); its metadata has the epoch."""
+    start = 4 + int.from_bytes(packed[:4], "little")
+    header = json.loads(packed[4:start])
+    bins = header["bins"]
+    buffer = pa.py_buffer(packed)
+
+    def column(type: pa.DataType, at: int) -> pa.Array:
+        return pa.Array.from_buffers(type, bins, [None, buffer.slice(at, bins * type.bit_width // 8)])
+
+    owners = column(pa.int32(), start)
+    at = start + 4 * bins
+    parts = []
+    for operator in header["operators"]:
+        columns = {
+            "operator": pa.repeat(pa.scalar(operator["id"], pa.int32()), bins),
+            "name": pa.repeat(operator["name"], bins),
+            "bin": pa.array(range(bins), pa.int32()),
+            "partition": owners,
+            "executor": pa.array(operator["executors"], pa.string()).take(owners),
+        }
+        for name in _NUMBERS:
+            known = operator["sized"] or name not in _SIZES
+            columns[name] = column(pa.int64(), at) if known else pa.nulls(bins, pa.int64())
+            at += 8 * bins
+        parts.append(pa.table(columns, SCHEMA))
+    table = pa.concat_tables(parts) if parts else SCHEMA.empty_table()
+    return table.replace_schema_metadata({"epoch": str(header["epoch"])})
+
+
+def hot_keys_of(text: str, n: int) -> pa.Table:
+    """The table of the first `n` keys that the JVM found; its metadata has the epoch."""
+    data = json.loads(text)
+    table = pa.Table.from_pylist(data["keys"][:n], schema=HOT_KEYS)
+    return table.replace_schema_metadata({"epoch": str(data["epoch"])})

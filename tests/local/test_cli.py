@@ -1,0 +1,69 @@
+"""The command line on a query that runs, and on one that is stopped."""
+
+import json
+import threading
+
+import pytest
+from click.testing import CliRunner
+
+from binshift import Bounded, Fluid
+from binshift.cli.main import cli
+from harness import StreamRun
+from local.queries import count_by_key
+
+
+class Live:
+    """A query that gets data while a command waits for its answer."""
+
+    def __init__(self, run: StreamRun) -> None:
+        self.run = run
+        self.epoch = 0
+
+    def feed(self) -> None:
+        self.run.run(self.epoch)
+        self.epoch += 1
+
+    def command(self, name, *arguments):
+        results = []
+        line = [name, str(self.run.checkpoint), *map(str, arguments)]
+        thread = threading.Thread(target=lambda: results.append(CliRunner().invoke(cli, line)))
+        thread.start()
+        while thread.is_alive():
+            self.feed()
+        assert results[0].exit_code == 0, results[0].output
+        return results[0]
+
+
+@pytest.fixture
+def live(stream):
+    made = Live(stream(count_by_key).start())
+    made.feed()
+    return made
+
+
+def test_the_command_line_rescales_and_rebalances_a_running_query_and_leaves_plans_for_a_stopped_one(live):
+    status = json.loads(live.command("status", "--json", "--live", 60).stdout)
+    assert status["live"]["routing"]["partitions"] == 2
+    arguments = ("--wait", 120, "--json", "--no-prepare", "--strategy", "optimized:8")
+    done = json.loads(live.command("rescale", 4, *arguments).stdout)
+    assert (done["state"], done["steps_done"]) == ("finished", 2)
+    controller = live.run.attach()
+    assert controller.routing().partitions == 4
+    balanced = live.command("rebalance", "--by", "bytes", "--max-moves", 3, "--wait", 120, "--no-prepare")
+    assert "LoadTarget: 4 -> 4 partitions" in balanced.stderr
+    history = json.loads(live.command("history", "--json").stdout)
+    mine = controller.history().to_pylist()
+    assert [(h["epoch"], h["step"]) for h in history] == [(h["epoch"], h["step"]) for h in mine]
+    # What the statistics tell is what plans and skew are made of.
+    assert controller.skew("rows").by == "rows"
+    bounded = controller.plan(6, strategy=Bounded(Fluid(), max_bytes_per_step=1))
+    assert bounded.bytes_to_move == sum(bounded.bin_bytes[m.bin] for m in bounded.moves) > 0
+    live.run.stop()
+    left = CliRunner().invoke(cli, ["rescale", str(live.run.checkpoint), "2", "--no-prepare"])
+    assert left.exit_code == 0, left.output
+    live.run.start()
+    for _ in range(8):
+        live.feed()
+    assert live.run.attach().routing().partitions == 2
+    expected = {r.k: r["count"] for r in live.run.batch().groupBy("k").count().collect()}
+    assert {key[0]: value[0] for key, value in live.run.state()} == expected

@@ -1,0 +1,141 @@
+"""Requests that another process leaves in the checkpoint of a query."""
+
+import json
+import os
+import uuid
+from collections import Counter
+
+import pytest
+
+from binshift import AllAtOnce, Fluid
+from local.queries import count_by_key
+
+
+class Mailbox:
+    """The other process: all that it needs is the checkpoint's directory."""
+
+    def __init__(self, run):
+        self.requests = run.checkpoint / "binshift" / "requests"
+        self.answers = run.checkpoint / "binshift" / "answers"
+        self.requests.mkdir(parents=True, exist_ok=True)
+        self.written = 0
+
+    def put(self, text, id=None):
+        id = id or str(uuid.uuid4())
+        temporary = self.requests / f".{id}.tmp"
+        temporary.write_text(text)
+        # Requests are served in the order of these times, which may be equal on their own.
+        self.written += 1
+        os.utime(temporary, (self.written, self.written))
+        os.replace(temporary, self.requests / f"{id}.json")
+        return id
+
+    def ask(self, kind, id=None, **fields):
+        id = id or str(uuid.uuid4())
+        return self.put(json.dumps({"format": 1, "id": id, "kind": kind, **fields}), id)
+
+    def submit(self, plan, **fields):
+        options = {"startEpoch": None, "prepare": False, "placeOn": [], "vacate": None}
+        return self.ask("submit", plan=json.loads(plan.to_json()), options=options, **fields)
+
+    def answer(self, id):
+        answer = json.loads((self.answers / f"{id}.json").read_text())
+        assert answer["format"] == 1
+        assert answer["id"] == id
+        assert not (self.requests / f"{id}.json").exists()
+        return answer
+
+    def result(self, id):
+        return self.answer(id)["result"]
+
+    def error(self, id):
+        return self.answer(id)["error"]
+
+
+@pytest.fixture
+def run(stream):
+    return stream(count_by_key).start()
+
+
+def test_a_plan_left_while_the_query_is_stopped_takes_effect_when_it_is_started_again(run):
+    run.run(0)
+    plan = run.attach().plan(partitions=4, strategy=AllAtOnce())
+    run.stop()
+    box = Mailbox(run)
+    id = box.submit(plan)
+    for _ in range(3):
+        run.feed([{"k": f"key{i}", "v": i, "t": "2026-01-01 00:00:00"} for i in range(40)])
+    run.start(availableNow=True).query.awaitTermination()
+    assert box.answer(id)["epoch"] == 1
+    assert box.result(id) == {"migration": id}
+    # A driver that crashed after it took the plan, and before it deleted the request, finds it again.
+    (box.answers / f"{id}.json").unlink()
+    assert box.submit(plan, id=id) == id
+    run.start()
+    run.run(4)
+    assert box.result(id) == {"migration": id}
+    controller = run.attach()
+    assert controller.migration is None
+    assert {(r["migration_id"], r["partitions"]) for r in controller.history().to_pylist()} == {(id, 4)}
+    counts = Counter({r.k: r["count"] for r in run.batch().groupBy("k").count().collect()})
+    assert {key[0]: value[0] for key, value in run.state()} == counts
+
+
+def test_a_running_query_answers_requests_and_goes_on_whatever_they_are(run):
+    run.run(0)
+    controller = run.attach()
+    box = Mailbox(run)
+    fluid = controller.plan(partitions=3, strategy=Fluid())
+    foreign = json.loads(fluid.to_json())
+    foreign["source"]["assignment"] = foreign["source"]["assignment"][::-1]
+    refused = box.ask("submit", plan=foreign)
+    submitted = box.submit(fluid)
+    placement, stats, status = box.ask("placement"), box.ask("stats"), box.ask("status")
+    wrong = {
+        box.put("{no json"): ("ConfigurationError", "cannot be read"),
+        box.put('{"format": 1, "id": "another"}'): ("ConfigurationError", "file name"),
+        box.ask("dance"): ("ConfigurationError", "its kind is dance"),
+        box.put(json.dumps({"format": 2})): ("ConfigurationError", "reads format 1"),
+        box.ask("submit"): ("PlanError", "cannot be read"),
+        refused: ("PlanError", "plan again"),
+        box.submit(fluid): ("MigrationError", submitted),
+        box.ask("cancel", migration="nobody"): ("MigrationError", "nobody"),
+    }
+    ignored = [box.requests / name for name in ("_later.json", "notes.txt")]
+    for file in ignored:
+        file.write_text("{}")
+    old = [box.answers / f"old{i}.json" for i in range(70)]
+    box.answers.mkdir(exist_ok=True)
+    for i, file in enumerate(old):
+        file.write_text("{}")
+        os.utime(file, (i, i))
+    run.run(1)
+
+    assert box.result(submitted) == {"migration": submitted}
+    assert controller.migration.id == submitted
+    for id, (kind, part) in wrong.items():
+        assert box.error(id)["kind"] == kind
+        assert part in box.error(id)["message"]
+    assert box.result(placement) == {"executors": ["driver"], "partitions": [["driver"]] * 2}
+    table = box.result(status)["routing"]
+    assert (table["epoch"], tuple(table["assignment"])) == (0, controller.plan(partitions=2).source.assignment)
+    assert box.result(status)["progress"]["steps_committed"] == 0
+    answered = box.result(stats)
+    assert answered["epoch"] == 0
+    assert sum(answered["columns"]["keys"]) == len(run.outputs[0])
+    assert set(answered["columns"]) == set(controller.stats().column_names)
+    assert all(file.exists() for file in ignored)
+    assert len(list(box.answers.glob("*.json"))) == 64
+    assert not old[0].exists()
+
+    cancelled = box.ask("cancel", migration=submitted)
+    run.run(2, 3)
+    assert box.result(cancelled) == {}
+    assert controller.migration is None
+
+    run.spark.conf.set("spark.sql.streaming.stateStore.binshift.requests.enabled", "false")
+    run.stop()
+    run.start()
+    unseen = box.ask("status")
+    run.run(4)
+    assert (box.requests / f"{unseen}.json").exists()

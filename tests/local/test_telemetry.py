@@ -1,0 +1,51 @@
+"""What a driver shows of its queries over HTTP: metrics for Prometheus, and a tab in Spark's UI."""
+
+import re
+from urllib.request import urlopen
+
+from binshift import Fluid
+from harness import until
+from local.queries import count_by_key
+
+
+def get(spark, path):
+    with urlopen(spark.sparkContext.uiWebUrl + path, timeout=30) as response:
+        return response.read().decode()
+
+
+def metrics_of(spark, query):
+    """Values by name, of the metrics of one query."""
+    text = get(spark, "/metrics/prometheus/")
+    found = re.findall(rf"_driver_binshift_{query}_(\w+)_(?:Value|Number)\{{[^}}]*\}} (\S+)", text)
+    return {name: float(value) for name, value in found}
+
+
+def test_metrics_and_the_tab_show_a_query_as_long_as_it_runs(stream):
+    run = stream(count_by_key).start(name="counts <b>&amp;")
+    run.run(0)
+    controller = run.attach()
+    migration = controller.rescale(4, Fluid(), prepare=False)
+    run.run(1, 2, 3)
+    metrics = metrics_of(run.spark, "counts__b__amp_")
+    assert (metrics["bins"], metrics["partitions"]) == (64, 4)
+    assert metrics["migration_running"] == 1
+    assert metrics["migration_stepsTotal"] == len(migration.plan.steps)
+    assert metrics["migration_stepsDone"] == migration.status.steps_done > 0
+    assert metrics["migration_binsAwaited"] == 0
+    assert metrics["skew"] >= 1
+    assert until(lambda: metrics_of(run.spark, "counts__b__amp_")["binsAdopted"] == migration.status.steps_done)
+    assert metrics_of(run.spark, "counts__b__amp_")["bytesAdopted"] > 0
+
+    page = get(run.spark, "/bins/")
+    assert "<h4>counts &lt;b&gt;&amp;amp;</h4>" in page
+    assert "64 bins in 4 partitions" in page
+    assert f"{migration.id} (fluid): {migration.status.steps_done} of {len(migration.plan.steps)} steps" in page
+    loads = re.findall(r"<tr>\s*<td>(\d+)</td>\s*<td>driver</td>\s*<td>(\d+)</td>\s*<td>(\d+)</td>", page)
+    stats = controller.stats().to_pylist()
+    for p in range(4):
+        mine = [r for r in stats if r["partition"] == p]
+        assert (str(p), str(len(mine)), str(sum(r["keys"] for r in mine))) in loads
+
+    run.stop()
+    assert until(lambda: not metrics_of(run.spark, "counts__b__amp_"))
+    assert "counts &lt;b" not in get(run.spark, "/bins/")
