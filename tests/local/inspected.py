@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructField, StructType, YearMonthIntervalType
 
 from binshift import AllAtOnce
 from binshift.spark import PROVIDER
@@ -73,10 +73,8 @@ class Case:
     provider: str = PROVIDER
     conf: dict[str, str] = field(default_factory=dict)
     epochs: int = 8
-
-
-#: Partitions, one rescale after the other: new ones, all but one retired, some that come back.
-JOURNEY = (4, 1, 3)
+    #: Partitions, one rescale after the other: new ones, all but one retired, some that come back.
+    journey: tuple[int, ...] = (4, 1, 3)
 
 
 def query_of(case: Case) -> Query:
@@ -89,7 +87,7 @@ def make(spark: Any, root: Any, case: Case) -> StreamRun:
     run = StreamRun(spark, root, query.build, query.mode, case.provider, ONE_EPOCH | case.conf)
     run.spark.conf.set(STORE + "binshift.bins", "12")
     run.start()
-    targets = list(JOURNEY) if case.provider == PROVIDER else []
+    targets = list(case.journey) if case.provider == PROVIDER else []
     for epoch in range(case.epochs):
         run.run(epoch)
         if targets and run.attach().migration is None:
@@ -103,21 +101,36 @@ def spark_reads(run: StreamRun, version: int, **options: str) -> list[dict[str, 
     """What the `statestore` source reads of a version, with intervals of months as numbers."""
     reader = run.spark.read.format("statestore").options(batchId=str(version - 1), **options)
     df = reader.load(str(run.checkpoint))
-    columns = [_months(f"`{f.name}`", f.dataType) + f" as `{f.name}`" for f in df.schema.fields]
-    table: pa.Table = df.selectExpr(*columns).toArrow()
+    columns = [_months(F.col(f"`{f.name}`"), f.dataType).alias(f.name) for f in df.schema.fields]
+    table: pa.Table = df.select(columns).toArrow()
     return table.to_pylist()
 
 
-def _months(column: str, kind: Any) -> str:
-    if not isinstance(kind, StructType) or "YearMonth" not in repr(kind):
+def _months(column: Column, kind: DataType) -> Column:
+    """Intervals of months as numbers; and an aggregation's columns that share a name as they are read here."""
+    if not isinstance(kind, StructType):
         return column
-    parts = []
+    names: list[str] = []
     for f in kind.fields:
-        part = f"{column}.`{f.name}`"
-        if "YearMonth" in repr(f.dataType):
-            part = f"extract(year from {part}) * 12 + extract(month from {part})"
-        parts.append(f"'{f.name}', {part}")
-    return f"named_struct({', '.join(parts)})"
+        n = next(n for n in range(1, 99) if f"{f.name}_{n}".removesuffix("_1") not in names)
+        names.append(f"{f.name}_{n}".removesuffix("_1"))
+    renamed = StructType([StructField(n, f.dataType) for n, f in zip(names, kind.fields, strict=True)])
+    column = column.cast(renamed)
+    if not any(_is_months(f) for f in kind.fields):
+        return column
+    parts = [(column[f.name], f) for f in renamed.fields]
+    return F.struct(
+        *[
+            (F.extract(F.lit("YEAR"), c) * 12 + F.extract(F.lit("MONTH"), c) if _is_months(f) else c).alias(
+                f.name
+            )
+            for c, f in parts
+        ]
+    )
+
+
+def _is_months(field: StructField) -> bool:
+    return isinstance(field.dataType, YearMonthIntervalType)
 
 
 def comparable(rows: list[tuple[Any, ...]]) -> list[str]:
@@ -136,12 +149,13 @@ def comparable(rows: list[tuple[Any, ...]]) -> list[str]:
 
 
 CASES = {
-    "types": Case("types", conf=SNAPSHOTS),
-    "session-stock": Case("session-fixed", STOCK, SNAPSHOTS, epochs=4),
+    "types": Case("types", conf=SNAPSHOTS, epochs=4, journey=(3,)),
+    "session-stock": Case("session-fixed", STOCK, SNAPSHOTS, epochs=3),
     "join-4": Case("join-full", conf={"spark.sql.streaming.join.stateFormatVersion": "4"} | IDS),
     "tws": Case("tws-jvm", conf=CHECKSUMS),
 }
 MATRIX = {
+    "types-all-the-way": Case("types"),
     "types-stock": Case("types", STOCK, epochs=3),
     "count-stock": Case("count", STOCK),
     "count": Case("count", conf=IDS | CHECKSUMS),

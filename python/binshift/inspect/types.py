@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -115,7 +116,7 @@ def parse(json_type: Any) -> SparkType:
         if kind == "map":
             key = _field("key", json_type["keyType"], False)
             value = _field("value", json_type["valueType"], json_type["valueContainsNull"])
-            arrow = pa.map_(_arrow_field(key), _arrow_field(value))
+            arrow = pa.map_(_arrow_field(key).with_nullable(False), _arrow_field(value))
             return SparkType("map", Kind.MAP, arrow, fields=(key, value))
         if kind == "udt":
             return parse(json_type["sqlType"])
@@ -141,10 +142,17 @@ def parse_struct(text: str) -> SparkType:
     return found
 
 
-def struct(fields: Any) -> SparkType:
-    """A struct of the fields."""
-    listed = tuple(fields)
-    return SparkType("struct", Kind.STRUCT, pa.struct([_arrow_field(f) for f in listed]), fields=listed)
+def struct(fields: Iterable[Field]) -> SparkType:
+    """The struct of the fields; of several of one name, as an aggregation has them, the later get a number."""
+    listed: dict[str, Field] = {}
+    for field in fields:
+        name, n = field.name, 1
+        while name in listed:
+            n += 1
+            name = f"{field.name}_{n}"
+        listed[name] = replace(field, name=name)
+    arrow = pa.struct([_arrow_field(f) for f in listed.values()])
+    return SparkType("struct", Kind.STRUCT, arrow, fields=tuple(listed.values()))
 
 
 def _field(name: str, json_type: Any, nullable: bool) -> Field:
@@ -153,7 +161,7 @@ def _field(name: str, json_type: Any, nullable: bool) -> Field:
 
 def _arrow_field(field: Field) -> pa.Field:
     # Whether Spark's planner took a column for nullable says little about what is stored.
-    return pa.field(field.name, field.type.arrow, field.name != "key" or field.nullable)
+    return pa.field(field.name, field.type.arrow)
 
 
 def _atomic(name: str) -> SparkType:
