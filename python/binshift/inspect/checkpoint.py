@@ -69,12 +69,22 @@ def open(
 
 
 class Checkpoint:
-    """Reads a checkpoint; see `open`. Not to be shared between threads."""
+    """Reads a checkpoint; see `open`. Not to be shared between threads.
+
+    Attributes
+    ----------
+    layout : Layout
+        What the checkpoint says about itself.
+    scratch : path
+        A directory that is deleted when the checkpoint is closed.
+    partitions : Partitions
+        What puts partitions together.
+    """
 
     def __init__(self, files: Files, scratch: str | os.PathLike[str] | None = None) -> None:
         self.layout = Layout(files)
-        self._scratch = Path(tempfile.mkdtemp(prefix="binshift-inspect-", dir=scratch))
-        self._partitions = Partitions(self.layout, self._scratch)
+        self.scratch = Path(tempfile.mkdtemp(prefix="binshift-inspect-", dir=scratch))
+        self.partitions = Partitions(self.layout, self.scratch)
 
     def __enter__(self) -> Checkpoint:
         return self
@@ -86,8 +96,8 @@ class Checkpoint:
 
     def close(self) -> None:
         """Deletes what was put together."""
-        self._partitions.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        self.partitions.close()
+        shutil.rmtree(self.scratch, ignore_errors=True)
 
     @property
     def versions(self) -> tuple[int, ...]:
@@ -281,7 +291,7 @@ class Checkpoint:
     def database(self, source: Source, place: Place) -> Iterator[tuple[Database, Settings]]:
         """The rows of a partition as they are stored, as long as the context lasts."""
         settings = self.layout.settings(source.version)
-        with self._partitions.at(place, source.version, settings) as database:
+        with self.partitions.at(place, source.version, settings) as database:
             yield database, settings
 
     def _batches(

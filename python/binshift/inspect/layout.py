@@ -156,7 +156,10 @@ class Layout:
         for entry in self._control["operators"] if self._control else []:
             if entry["id"] == id:
                 return operator.with_storage(str(entry["storage"]))
-        return operator
+        # Relies on Spark: what needs all rows in one place has one partition, whatever the setting says.
+        keys = operator.stores[0].families[0].key.fields if operator.stores else ()
+        is_single = operator.name == "globalLimit" or (operator.name == "stateStoreSave" and not keys)
+        return operator.with_storage("single") if is_single else operator
 
     @lru_cache(maxsize=64)  # noqa: B019 - a layout lives as long as its checkpoint is open
     def conf(self, batch: int) -> dict[str, str]:

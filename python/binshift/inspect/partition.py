@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 import tempfile
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
@@ -134,6 +135,14 @@ class Partitions:
         """
         id = self._layout.checkpoint_id(place.operator.id, place.partition, place.store.name, version)
         return self._by_version(place, version) if id is None else self._by_lineage(place, version, id)
+
+    def rows_said(self, snapshot: str) -> int:
+        """How many rows a snapshot says to have; -1 if it does not."""
+        path = Path(tempfile.mkdtemp(prefix="snapshot-", dir=self._scratch))
+        try:
+            return Snapshot(self._layout.files, snapshot, path).rows
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
 
     def _by_version(self, place: Place, version: int) -> Recipe:
         there = self._layout.files.sizes(place.directory)
