@@ -16,6 +16,7 @@ from binshift.errors import (
     MigrationError,
     MigrationTimeout,
     PlanError,
+    StateFormatError,
     UnsupportedOperatorError,
     UnsupportedVersionError,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "OnDemand",
     "PlanError",
     "RoutingTable",
+    "StateFormatError",
     "Step",
     "Strategy",
     "UnsupportedOperatorError",

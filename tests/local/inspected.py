@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType, YearMonthIntervalType
 
-from binshift import AllAtOnce
+from binshift import AllAtOnce, Fluid, OnDemand, Strategy
 from binshift.spark import PROVIDER
 from harness import STOCK, StreamRun
 from local.queries import QUERIES, Query
@@ -75,6 +75,8 @@ class Case:
     epochs: int = 8
     #: Partitions, one rescale after the other: new ones, all but one retired, some that come back.
     journey: tuple[int, ...] = (4, 1, 3)
+    prepare: bool = False
+    strategy: type[Strategy] = AllAtOnce
 
 
 def query_of(case: Case) -> Query:
@@ -85,13 +87,14 @@ def make(spark: Any, root: Any, case: Case) -> StreamRun:
     """Runs the case and stops it."""
     query = query_of(case)
     run = StreamRun(spark, root, query.build, query.mode, case.provider, ONE_EPOCH | case.conf)
-    run.spark.conf.set(STORE + "binshift.bins", "12")
+    if STORE + "binshift.bins" not in case.conf:
+        run.spark.conf.set(STORE + "binshift.bins", "12")
     run.start()
     targets = list(case.journey) if case.provider == PROVIDER else []
     for epoch in range(case.epochs):
         run.run(epoch)
         if targets and run.attach().migration is None:
-            run.attach().rescale(targets.pop(0), AllAtOnce(), prepare=False)
+            run.attach().rescale(targets.pop(0), case.strategy(), prepare=case.prepare)
     run.stop()
     assert not targets
     return run
@@ -183,5 +186,10 @@ MATRIX = {
     "tws-rows": Case("tws-rows", conf=SNAPSHOTS),
     "tws-pandas": Case("tws-pandas", STOCK),
     "tws-initial-state": Case("tws-initial-state"),
+    "tws-prepared": Case("tws-jvm", conf=SNAPSHOTS, epochs=16, journey=(3, 2), prepare=True),
+    "session-fluid": Case(
+        "session-fixed", conf=CHECKSUMS | {STORE + "binshift.bins": "4"}, strategy=Fluid, epochs=16
+    ),
+    "count-on-demand": Case("count", strategy=OnDemand),
     "tws-comma": Case("tws-jvm", conf={STORE + "rocksdb.mergeOperatorVersion": "1"} | CHECKSUMS | SNAPSHOTS),
 }

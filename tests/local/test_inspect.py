@@ -9,20 +9,7 @@ import pytest
 
 import binshift.inspect
 from binshift import ConfigurationError
-from local.inspected import CASES, MATRIX, comparable, make, query_of, spark_reads
-
-
-@pytest.fixture(scope="module")
-def made(spark, tmp_path_factory):
-    """Checkpoints by the name of their case, made when first asked for."""
-    runs = {}
-
-    def checkpoint(name):
-        if name not in runs:
-            runs[name] = make(spark, tmp_path_factory.mktemp(name), (CASES | MATRIX)[name])
-        return runs[name]
-
-    return checkpoint
+from local.inspected import CASES, MATRIX, comparable, query_of, spark_reads
 
 
 def pairs(rows):

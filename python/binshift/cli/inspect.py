@@ -241,8 +241,8 @@ def _show_overview(opened: Checkpoint, options: dict[str, Any]) -> None:
     if table:
         sizes = table.sizes()
         click.echo(
-            f"{table.bins} bins in {table.partitions} partitions ({min(sizes)} to {max(sizes)} each) since epoch "
-            f"{table.epoch}"
+            f"{table.bins} bins in {table.partitions} partitions ({min(sizes)} to {max(sizes)} each) "
+            f"since epoch {table.epoch}"
         )
     print_table(columns, rows)
 

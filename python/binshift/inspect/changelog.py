@@ -12,6 +12,7 @@ the versions and checkpoint ids since the last snapshot.
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
@@ -25,6 +26,7 @@ __all__ = ["Changelog", "Kind", "Lineage", "Record"]
 
 #: A larger key or value is damage: the JVM's arrays end here.
 _MAX_SIZE = (1 << 31) - 1
+_INT = struct.Struct(">i").unpack_from
 
 
 class Kind(IntEnum):
@@ -75,37 +77,57 @@ class Changelog:
 
     def records(self) -> Iterator[Record]:
         """The records in order, without the one that marks the end."""
-        return self._typed_records() if self.format in (2, 4) else self._plain_records()
+        typed = self.format in (2, 4)
+        while True:
+            yield from self._buffered(typed)
+            record = self._typed_record() if typed else self._plain_record()
+            if record is None:
+                return
+            yield record
 
-    def _plain_records(self) -> Iterator[Record]:
-        while (size := self._int()) != -1:
-            key = self._take(size)
-            value_size = self._int()
-            if value_size < 0:
-                yield Kind.DELETE, key, b""
-            else:
-                yield Kind.PUT, key, self._take(value_size)
+    def _buffered(self, typed: bool) -> Iterator[Record]:
+        """The records that are in the buffer as a whole, up to one that is not a put or a merge."""
+        buffer, at, end = self._buffer, self._at, len(self._buffer)
+        kind, head = Kind.PUT, 1 if typed else 0
+        while at + head + 8 <= end:
+            if typed:
+                if buffer[at] not in (Kind.PUT, Kind.MERGE):
+                    break
+                kind = Kind.PUT if buffer[at] == Kind.PUT else Kind.MERGE
+            start = at + head + 4
+            middle = start + _INT(buffer, start - 4)[0]
+            if not start <= middle <= end - 4:
+                break
+            stop = middle + 4 + _INT(buffer, middle)[0]
+            if not middle + 4 <= stop <= end:
+                break
+            self._at = at = stop
+            yield kind, buffer[start:middle], buffer[middle + 4 : stop]
 
-    def _typed_records(self) -> Iterator[Record]:
-        while kind := self._take(1)[0]:
-            key = self._take(self._int())
-            if kind == Kind.PUT:
-                yield Kind.PUT, key, self._take(self._int())
-            elif kind == Kind.MERGE:
-                yield Kind.MERGE, key, self._take(self._int())
-            elif kind == Kind.DELETE:
-                if (size := self._int()) != -1:
-                    raise self._damaged(f"a deletion has a value of {size} bytes")
-                yield Kind.DELETE, key, b""
-            elif kind == Kind.DELETE_RANGE:
-                yield Kind.DELETE_RANGE, key, self._take(self._int())
-            else:
-                raise self._damaged(f"a record is of the unknown kind {kind:#x}")
+    def _plain_record(self) -> Record | None:
+        if (size := self._int()) == -1:
+            return None
+        key = self._take(size)
+        value_size = self._int()
+        return (Kind.DELETE, key, b"") if value_size < 0 else (Kind.PUT, key, self._take(value_size))
+
+    def _typed_record(self) -> Record | None:
+        number = self._take(1)[0]
+        if number == Kind.END:
+            return None
+        if number not in Kind._value2member_map_:
+            raise self._damaged(f"a record is of the unknown kind {number:#x}")
+        key = self._take(self._int())
+        if number != Kind.DELETE:
+            return Kind(number), key, self._take(self._int())
+        if (size := self._int()) != -1:
+            raise self._damaged(f"a deletion has a value of {size} bytes")
+        return Kind.DELETE, key, b""
 
     def _read_format(self) -> int:
-        """The first record of format 1 has no "v" and a digit where the others have their format."""
+        """Format 1 begins with the size of a key, which is no text of "v" and a digit: keys are smaller."""
         head = self._peek(4)
-        if head[:3] != b"\x00\x02v":
+        if head[:3] != b"\x00\x02v" or not head[3:].isdigit():
             return 1
         if head[3:] not in (b"2", b"3", b"4"):
             raise self._damaged(f"its format is {head[2:]!r}, and 1 to 4 are known")

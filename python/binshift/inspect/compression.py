@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import IO
 
 import pyarrow as pa
+import xxhash
 
 from binshift.errors import StateFormatError
 from binshift.inspect.damage import damaged
@@ -24,6 +25,8 @@ _LZF = b"ZV"
 #: lz4-java's upper bound for a block, bytes; more is damage and not worth allocating.
 _MAX_BLOCK = 1 << 25
 _LZ4_RAW, _LZ4_COMPRESSED = 0x10, 0x20
+#: Of the checksums of blocks, which have 28 bits.
+_LZ4_SEED = 0x9747B28C
 
 
 def decompressed(stream: IO[bytes], name: str) -> Iterator[bytes]:
@@ -57,18 +60,19 @@ def _lz4(stream: IO[bytes], name: str) -> Iterator[bytes]:
     """Each block: magic, token, sizes (little-endian) compressed and plain, checksum; the last one is empty."""
     codec = pa.Codec("lz4_raw")
     while True:
-        token, size, plain, _ = struct.unpack("<BiiI", _exactly(stream, 13, name))
+        token, size, plain, sum = struct.unpack("<BiiI", _exactly(stream, 13, name))
         if not (0 <= size <= _MAX_BLOCK * 2 and 0 <= plain <= _MAX_BLOCK):
             raise damaged(name, f"a block claims to have {size} bytes for {plain}")
         if plain == 0:
             return
         block = _exactly(stream, size, name)
-        if token & 0xF0 == _LZ4_RAW and size == plain:
-            yield block
-        elif token & 0xF0 == _LZ4_COMPRESSED:
-            yield _block(codec, block, plain, name)
-        else:
+        if token & 0xF0 == _LZ4_COMPRESSED:
+            block = _block(codec, block, plain, name)
+        elif token & 0xF0 != _LZ4_RAW or size != plain:
             raise damaged(name, f"a block is of an unknown method ({token:#x})")
+        if xxhash.xxh32_intdigest(block, _LZ4_SEED) & 0xFFFFFFF != sum:
+            raise damaged(name, "the checksum of a block does not hold")
+        yield block
         magic = stream.read(8)
         if not magic:
             return

@@ -23,6 +23,8 @@ __all__ = ["Database", "Snapshot", "successor"]
 
 #: Bytes of changes that are gathered before they are written.
 _BATCH_BYTES = 4 << 20
+#: Bytes that RocksDB keeps in memory before it writes a file.
+_BUFFER_BYTES = 16 << 20
 
 
 class Snapshot:
@@ -129,11 +131,13 @@ class Database:
         try:
             if snapshot is None:
                 options = Options(raw_mode=True)
+                options.set_write_buffer_size(_BUFFER_BYTES)
                 self._db = Rdict(str(path), options)
             else:
                 snapshot.fetch()
                 _name_delimiter(path, delimiter)
                 options = Options.load_latest(str(path))[0]
+                options.set_write_buffer_size(_BUFFER_BYTES)
                 access = AccessType.read_only() if is_read_only else AccessType.read_write()
                 self._db = Rdict(str(path), options, access_type=access)
         except StateFormatError:
