@@ -306,7 +306,7 @@ def test_bins_are_those_of_spark_s_own_hash(spark):
         "k", "t", *[f"{KEYS[n]} as {n}" for n in columns], "cast(t as timestamp) as ts", "-0.0d as z"
     )
     columns = [*columns, "ts", "z"]
-    hashed = df.selectExpr(*columns, f"pmod(hash({', '.join(columns)}), 997) as bin")
+    hashed = df.selectExpr(*columns, f"pmod(hash({', '.join(columns)}), 997) as home")
     kind = types.parse_struct(hashed.select(columns).schema.json())
     rows = hashed.toArrow().to_pylist()
-    assert [bin_of_key(r, Family("f", kind, kind), "default", 997) for r in rows] == [r["bin"] for r in rows]
+    assert [bin_of_key(r, Family("f", kind, kind), "default", 997) for r in rows] == [r["home"] for r in rows]

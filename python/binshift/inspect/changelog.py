@@ -82,8 +82,11 @@ class Changelog:
             yield from self._buffered(typed)
             record = self._typed_record() if typed else self._plain_record()
             if record is None:
-                return
+                break
             yield record
+        # Reading on also finds out whether the file is whole.
+        if self._at < len(self._buffer) or next(self._pieces, None) is not None:
+            raise self._damaged("it goes on after its end")
 
     def _buffered(self, typed: bool) -> Iterator[Record]:
         """The records that are in the buffer as a whole, up to one that is not a put or a merge."""

@@ -73,10 +73,7 @@ def _lz4(stream: IO[bytes], name: str) -> Iterator[bytes]:
         if xxhash.xxh32_intdigest(block, _LZ4_SEED) & 0xFFFFFFF != sum:
             raise damaged(name, "the checksum of a block does not hold")
         yield block
-        magic = stream.read(8)
-        if not magic:
-            return
-        if magic != _LZ4:
+        if _exactly(stream, 8, name) != _LZ4:
             raise damaged(name, "a block does not begin where the one before it ends")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -47,7 +48,7 @@ class Snapshot:
                 if any("/" in n.removeprefix("archive/") or n.startswith("..") for n in names):
                     raise StateFormatError(f"{path} is damaged: it has files in strange places")
                 z.extractall(scratch)
-        except (zipfile.BadZipFile, OSError, EOFError, ValueError, NotImplementedError) as error:
+        except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, NotImplementedError) as error:
             raise self._damaged(error) from error
         finally:
             archive.unlink(missing_ok=True)

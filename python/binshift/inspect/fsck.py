@@ -226,7 +226,10 @@ def _rows(checkpoint: Checkpoint, place: Place, version: int, settings: Settings
 def _strays(checkpoint: Checkpoint, operator: Operator) -> Iterator[Finding]:
     """Partitions that no version has: retired ones, until nothing needs them any more."""
     layout = checkpoint.layout
-    most = max(len(layout.partitions(operator, v)) for v in layout.versions)
+    try:
+        most = max(len(layout.partitions(operator, v)) for v in layout.versions)
+    except StateFormatError:
+        return  # found before: a routing table or the settings of a batch are damaged
     for name in layout.files.directories(f"state/{operator.id}"):
         if name.isdigit() and int(name) >= most:
             yield Finding(Severity.ORPHAN, f"state/{operator.id}/{name}", "no version has this partition")
