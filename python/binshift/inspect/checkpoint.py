@@ -232,8 +232,8 @@ class Checkpoint:
     def lookup(self, key: Mapping[str, Any], source: Source | None = None, **kwargs: Any) -> pa.Table:
         """The rows of a key.
 
-        A whole key costs one look into the partition that owns it. Some of the columns of a key, or a key
-        of a type that has no cheap look-up, cost a scan.
+        A whole key costs one look into the partition that owns it, or a scan of its bin where the key has
+        several parts; so do all columns by which Spark distributes rows. Fewer of them cost a scan.
 
         Parameters
         ----------
@@ -245,7 +245,9 @@ class Checkpoint:
         chosen = source or self.source(**kwargs)
         stored = encoded_key(key, chosen.family, self.layout.settings(chosen.version).encoding)
         if stored is None:
-            return self.scan(chosen, where=equal_to(key, chosen.family)).read_all()
+            bin = self._bin_of(key, chosen) if chosen.operator.is_binned else None
+            where = equal_to(key, chosen.family)
+            return self.scan(chosen, bins=None if bin is None else [bin], where=where).read_all()
         for place, bin in self._homes(key, chosen):
             with self.database(chosen, place) as (database, settings):
                 rows = stored_row(chosen, database, settings, stored, bin)
@@ -257,13 +259,21 @@ class Checkpoint:
         """Where a key can be, the likeliest place first."""
         if source.operator.is_binned:
             table = self.layout.table(source.version - 1)
-            bin = bin_of_key(key, source.family, source.store.name, table.bins)
-            yield Place(source.operator, source.store, table.assignment[bin]), bin
+            bin = self._bin_of(key, source)
+            bins = range(table.bins) if bin is None else [bin]
+            yield from ((Place(source.operator, source.store, table.assignment[b]), b) for b in bins)
             return
         # Without bins, what Spark distributes by may be fewer columns than the key has.
         places = self.places(source)
         likely = bin_of_key(key, source.family, source.store.name, len(places)) if places else 0
         yield from ((p, None) for p in sorted(places, key=lambda p: p.partition != likely))
+
+    def _bin_of(self, key: Mapping[str, Any], source: Source) -> int | None:
+        indexed = source.store.family(source.family.name.removeprefix("$ttl_"))
+        is_map = (
+            indexed is not None and indexed is not source.family and indexed.encoder.name == "PrefixKeyScan"
+        )
+        return bin_of_key(key, source.family, source.store.name, self.layout.bins or 1, is_map)
 
     def places(
         self, source: Source, bins: Iterable[int] | None = None, partitions: Iterable[int] | None = None

@@ -53,20 +53,49 @@ def encoded_key(key: Mapping[str, Any], family: Family, encoding: str) -> bytes 
     return bytes([0, *bitset, *slots, *variable])
 
 
-def bin_of_key(key: Mapping[str, Any], family: Family, store: str, bins: int) -> int:
-    """The bin of a whole key: that of the columns that Spark distributes the operator's rows by.
+def bin_of_key(
+    key: Mapping[str, Any], family: Family, store: str, bins: int, is_map: bool = False
+) -> int | None:
+    """The bin of a key; none if columns that it depends on are left out, or are not simple.
 
-    Relies on Spark: a join that counts the values of a key appends their index to it.
+    The same columns as in `PartitioningKey` of the Scala side: what an operator appends to a key has no part.
+
+    Parameters
+    ----------
+    key : mapping
+    family : Family
+    store : str
+        Name of the store, which tells what rows are if it has but one family.
+    bins : int
+        Number of bins.
+    is_map : bool
+        Whether the family indexes a map by time: its element is the key and the map's key.
     """
-    fields = family.key.fields
-    if store in _INDEXED or family.name in _INDEXED:
-        fields = fields[:-1]
-    values = _flat_values({f.name: key[f.name] for f in fields}, fields) or []
+    fields, values = _partitioning(family, store, is_map), key
+    if family.encoder.name == "RangeKeyScan" and is_map:
+        element = key.get(family.key.fields[1].name)
+        values = element if isinstance(element, Mapping) else {}
+    flat = _flat_values(values, fields)
+    columns = _flat(fields)
+    if flat is None or not all(f.type.kind in _SIMPLE for f in columns):
+        return None
     hash = _SEED
-    for field, value in zip(_flat(fields), values, strict=True):
+    for field, value in zip(columns, flat, strict=True):
         if value is not None:
             hash = _hashed(field, _bytes_of(field, value), hash)
     return (hash - (1 << 32) if hash >> 31 else hash) % bins
+
+
+def _partitioning(family: Family, store: str, is_map: bool) -> tuple[Field, ...]:
+    fields = family.key.fields
+    match family.encoder.name:
+        case "PrefixKeyScan":
+            return fields[: family.encoder.prefix]
+        case "RangeKeyScan":
+            return fields[1].type.fields[:1] if is_map else fields[1:2]
+        case "TimestampAsPrefix" | "TimestampAsPostfix":
+            return fields[:-1]
+    return fields[:-1] if store in _INDEXED or family.name in _INDEXED else fields
 
 
 def equal_to(key: Mapping[str, Any], family: Family) -> pc.Expression:
