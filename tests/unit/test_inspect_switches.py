@@ -49,7 +49,9 @@ def expected(state, family):
 
 
 def found(checkpoint, version, family, **kwargs):
-    rows = checkpoint.scan(version=version, family=family, batch_rows=3, **kwargs).read_all().to_pylist()
+    batches = list(checkpoint.scan(version=version, family=family, batch_rows=3, **kwargs))
+    assert all(0 < b.num_rows <= 3 for b in batches)
+    rows = [r for b in batches for r in b.to_pylist()]
     return sorted(
         (r["partition"], r["bin"], r["key"]["k"], r["key"].get("__event_time", 0), r["value"]["n"])
         for r in rows

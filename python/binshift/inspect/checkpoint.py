@@ -18,6 +18,7 @@ from pyarrow import fs
 from binshift.errors import ConfigurationError
 from binshift.inspect.database import Database
 from binshift.inspect.files import Files
+from binshift.inspect.history import routing_history
 from binshift.inspect.layout import Layout, Settings
 from binshift.inspect.lookup import bin_of_key, encoded_key, equal_to
 from binshift.inspect.partition import Partitions, Place
@@ -116,12 +117,7 @@ class Checkpoint:
 
     def history(self) -> pa.Table:
         """The routing log: a row for each epoch at which the table changed."""
-        rows = []
-        for epoch in self.layout.routing_epochs:
-            entry = self.layout.routing_entry(epoch)
-            step = entry.get("step") or {}
-            rows.append({**{k: entry.get(k) for k in _HISTORY.names}, **{k: step.get(k) for k in _STEP}})
-        return pa.Table.from_pylist(rows, _HISTORY)
+        return routing_history(self.layout)
 
     def sources(
         self,
@@ -324,22 +320,6 @@ class Checkpoint:
         if wanted and not 0 <= wanted[0] <= wanted[-1] < self.layout.bins:
             raise ConfigurationError(f"bins {wanted} do not all exist; bins are 0 to {self.layout.bins - 1}")
         return wanted
-
-
-_STEP = ("migration", "index", "steps", "strategy", "moves")
-_HISTORY = pa.schema(
-    [
-        ("epoch", pa.int64()),
-        ("partitions", pa.int32()),
-        ("assignment", pa.list_(pa.int32())),
-        ("writtenAtMs", pa.timestamp("ms", "UTC")),
-        ("migration", pa.string()),
-        ("index", pa.int32()),
-        ("steps", pa.int32()),
-        ("strategy", pa.string()),
-        ("moves", pa.int32()),
-    ]
-)
 
 
 def _filtered(batch: pa.RecordBatch, where: pc.Expression) -> pa.RecordBatch:
