@@ -18,6 +18,7 @@ from binshift.inspect.crc32c import crc32c, crc32c_of_rows
 from binshift.inspect.lookup import murmur3
 from binshift.inspect.schema import _JavaReader
 from binshift.inspect.values import row_values, split_list, verified
+from checkpoints import crc32c as slow_crc32c
 
 
 def lz4(data, size=50):
@@ -129,16 +130,6 @@ def test_pieces_of_a_stream_are_those_of_its_blocks():
     assert [len(p) for p in pieces] == [50, 50, 50, 25]
 
 
-def slow_crc32c(data):
-    """By the definition, bit by bit."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    return crc ^ 0xFFFFFFFF
-
-
 def test_the_check_value_of_crc32c():
     assert crc32c(b"123456789") == 0xE3069283
 
@@ -150,6 +141,7 @@ def test_crc32c_of_large_and_small_data_is_that_of_the_definition(piece, times):
     assert crc32c(data[:7000]) == slow_crc32c(data[:7000])
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.binary(max_size=40), st.binary(max_size=40)), max_size=8))
 def test_crc32c_of_rows_goes_on_from_their_seeds(rows):
     joined = np.frombuffer(b"".join(a + b for a, b in rows) + b"\0", np.uint8)
@@ -167,6 +159,7 @@ def summed(key, value):
 LISTS = st.lists(st.binary(max_size=20), min_size=1, max_size=4)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.binary(max_size=9), LISTS), max_size=5), st.sampled_from([b"", b","]))
 def test_values_with_row_checksums_are_taken_apart(rows, delimiter):
     stored = [delimiter.join(summed(key, v) for v in values) for key, values in rows]
@@ -175,6 +168,7 @@ def test_values_with_row_checksums_are_taken_apart(rows, delimiter):
     assert [row_values(s, delimiter) for s in stored] == [values for _, values in rows]
 
 
+@settings(deadline=None)
 @given(st.binary(min_size=1, max_size=9), st.binary(min_size=1, max_size=20), st.data())
 def test_a_row_of_which_a_bit_is_turned_is_refused(key, value, data):
     stored = bytearray(summed(key, value))
@@ -183,6 +177,7 @@ def test_a_row_of_which_a_bit_is_turned_is_refused(key, value, data):
         verified([key], [bytes(stored)], b"")
 
 
+@settings(deadline=None)
 @given(LISTS, st.sampled_from([b"", b","]))
 def test_lists_are_split(items, delimiter):
     stored = delimiter.join(struct.pack("<i", len(i)) + i for i in items)

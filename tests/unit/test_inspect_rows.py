@@ -263,6 +263,7 @@ def test_keys_with_a_prefix_are_decoded(listed):
     assert [(d["k"], d["i"], d["s"]) for d in decoded] == listed
 
 
+@settings(deadline=None)
 @given(
     st.binary(max_size=60),
     st.sampled_from(["PrefixKeyScan", "RangeKeyScan", "TimestampAsPrefix", "TimestampAsPostfix"]),

@@ -94,7 +94,9 @@ class Snapshot:
                     "restore it from a copy of the checkpoint"
                 )
         for log in self._metadata.get("logFiles") or []:
-            self._files.fetch(f"{directory}/logs/{log['dfsLogFileName']}", self._scratch / log["localFileName"])
+            archived = self._scratch / "archive" / Path(str(log["localFileName"])).name
+            archived.parent.mkdir(exist_ok=True)
+            self._files.fetch(f"{directory}/logs/{log['dfsLogFileName']}", archived)
 
     def _damaged(self, error: Exception) -> StateFormatError:
         return damaged(self.path, error)
