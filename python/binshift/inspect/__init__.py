@@ -4,6 +4,13 @@ Reads what Spark's RocksDB provider and binshift's have written, with rocksdict 
 `binshift[inspect]`.
 """
 
+import importlib.util
+
+if importlib.util.find_spec("rocksdict") is None:
+    raise ModuleNotFoundError(
+        "binshift.inspect needs rocksdict; install it with: pip install 'binshift[inspect]'"
+    )
+
 from binshift.inspect.checkpoint import Checkpoint, open  # noqa: A004 - read with its module, as gzip.open
 from binshift.inspect.schema import Family, Operator, Store
 from binshift.inspect.source import Source
