@@ -19,6 +19,7 @@ from binshift.errors import (
     MigrationError,
     MigrationTimeout,
     PlanError,
+    StateFormatError,
     UnsupportedOperatorError,
     UnsupportedVersionError,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "RoutingTable",
     "ScalingSettings",
     "Skew",
+    "StateFormatError",
     "Step",
     "StepTiming",
     "Strategy",

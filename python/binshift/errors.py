@@ -8,6 +8,7 @@ __all__ = [
     "MigrationError",
     "MigrationTimeout",
     "PlanError",
+    "StateFormatError",
     "UnsupportedOperatorError",
     "UnsupportedVersionError",
 ]
@@ -31,6 +32,10 @@ class MigrationError(BinshiftError):
 
 class MigrationTimeout(MigrationError, TimeoutError):  # noqa: N818 - reads better, like TimeoutError
     """A migration did not finish in the time given. It goes on; wait again or cancel it."""
+
+
+class StateFormatError(BinshiftError):
+    """State in a checkpoint is damaged, incomplete or of an unknown form. Nothing wrong is returned for it."""
 
 
 class UnsupportedOperatorError(BinshiftError):

@@ -8,11 +8,11 @@ from typing import Any
 import click
 
 from binshift import __version__, errors
-from binshift.cli import reading, requesting, running
+from binshift.cli import fsck, inspect, reading, requesting, running
 
 __all__ = ["EXIT_CODES", "cli", "main"]
 
-_FAMILIES = (reading, requesting, running)
+_FAMILIES = (reading, requesting, inspect, fsck, running)
 
 #: The most specific class counts. 1 is any other failure, 2 a wrong argument.
 EXIT_CODES: dict[type[errors.BinshiftError], int] = {
@@ -22,6 +22,7 @@ EXIT_CODES: dict[type[errors.BinshiftError], int] = {
     errors.MigrationError: 5,
     errors.UnsupportedOperatorError: 7,
     errors.UnsupportedVersionError: 8,
+    errors.StateFormatError: 9,
 }
 
 
@@ -37,7 +38,7 @@ class _Group(click.Group):
 @click.group(
     cls=_Group,
     epilog="Exit codes: 0 done, 1 failure, 2 wrong argument, 3 ConfigurationError, 4 PlanError, "
-    "5 MigrationError, 6 MigrationTimeout, 7 UnsupportedOperatorError, 8 UnsupportedVersionError.",
+    "5 MigrationError, 6 MigrationTimeout, 7 UnsupportedOperatorError, 8 UnsupportedVersionError, 9 StateFormatError.",
 )
 @click.version_option(__version__, prog_name="binshift")
 def cli() -> None:

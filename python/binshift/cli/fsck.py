@@ -1,0 +1,49 @@
+"""`binshift fsck`, which says whether a checkpoint is whole."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+import binshift.inspect as reading
+from binshift.cli.checking import DAMAGED, ReadingCommand
+from binshift.inspect.fsck import Severity, fsck
+
+__all__ = ["COMMANDS"]
+
+
+@click.command(
+    "fsck",
+    cls=ReadingCommand,
+    epilog="\b\nExample:\n  binshift fsck checkpoint\n\n"
+    "Exit codes: 0 sound, 2 wrong argument, 3 ConfigurationError (no checkpoint), 9 damaged. Orphans do no "
+    "harm and change no exit code.",
+)
+@click.argument("checkpoint")
+@click.option("--version", type=int, metavar="V", help="Whose rows to look at; else the newest.")
+@click.option("--scratch", type=click.Path(file_okay=False), help="Where partitions are put together.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per finding.")
+@click.pass_context
+def fsck_(ctx: click.Context, checkpoint: str, version: int | None, scratch: str | None, as_json: bool) -> None:
+    """Check the files of a checkpoint, their checksums, and that each bin is at its owner and nowhere else.
+
+    Files of all versions are looked at, and the rows of one. Nothing is changed.
+    """
+    counts = dict.fromkeys(Severity, 0)
+    with reading.open(checkpoint, scratch=scratch) as opened:
+        for finding in fsck(opened, version):
+            counts[finding.severity] += 1
+            if as_json:
+                facts = {"severity": finding.severity.value, "where": finding.where, "what": finding.what}
+                click.echo(json.dumps(facts))
+            else:
+                click.echo(str(finding))
+    if not as_json:
+        damage, orphans = counts[Severity.DAMAGE], counts[Severity.ORPHAN]
+        click.echo(f"{'damaged' if damage else 'sound'}: {damage} damages, {orphans} orphans")
+    if counts[Severity.DAMAGE]:
+        ctx.exit(DAMAGED)
+
+
+COMMANDS = (fsck_,)

@@ -1,0 +1,327 @@
+"""A checkpoint, opened to be read."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import fs
+
+from binshift.errors import ConfigurationError
+from binshift.inspect.database import Database
+from binshift.inspect.files import Files
+from binshift.inspect.history import routing_history
+from binshift.inspect.layout import Layout, Settings
+from binshift.inspect.lookup import bin_of_key, encoded_key, equal_to
+from binshift.inspect.partition import Partitions, Place
+from binshift.inspect.schema import Operator
+from binshift.inspect.source import BATCH_ROWS, Source, decoded, stored_row, stored_rows
+from binshift.routing import RoutingTable
+
+__all__ = ["Checkpoint", "open"]
+
+
+def open(
+    checkpoint: str | os.PathLike[str],
+    *,
+    filesystem: fs.FileSystem | None = None,
+    scratch: str | os.PathLike[str] | None = None,
+) -> Checkpoint:
+    """Opens a checkpoint of binshift's or Spark's RocksDB provider, without a JVM; nothing in it changes.
+
+    The query may be running. What it purges meanwhile is reported as missing.
+
+    Parameters
+    ----------
+    checkpoint : str or path
+        The query's `checkpointLocation`: a path, or a URI that pyarrow knows (`s3://`, `gs://`, `hdfs://`, …).
+    filesystem : pyarrow.fs.FileSystem, optional
+        The file system that `checkpoint` is a path of, for one that a URI cannot describe.
+    scratch : str or path, optional
+        Where partitions are put together, one at a time and some that bins come from; by default the
+        system's temporary directory. Needs room for about four partitions.
+
+    Returns
+    -------
+    Checkpoint
+        To be closed, or used in a `with` statement.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is no checkpoint, or one of another provider.
+
+    Examples
+    --------
+    >>> import binshift.inspect
+    >>> with binshift.inspect.open("checkpoint") as c:
+    ...     for batch in c.scan(bins=[3]):
+    ...         print(batch.to_pylist())
+    """
+    return Checkpoint(Files(checkpoint, filesystem), scratch)
+
+
+class Checkpoint:
+    """Reads a checkpoint; see `open`. Not to be shared between threads.
+
+    Attributes
+    ----------
+    layout : Layout
+        What the checkpoint says about itself.
+    scratch : path
+        A directory that is deleted when the checkpoint is closed.
+    partitions : Partitions
+        What puts partitions together.
+    """
+
+    def __init__(self, files: Files, scratch: str | os.PathLike[str] | None = None) -> None:
+        self.layout = Layout(files)
+        self.scratch = Path(tempfile.mkdtemp(prefix="binshift-inspect-", dir=scratch))
+        self.partitions = Partitions(self.layout, self.scratch)
+
+    def __enter__(self) -> Checkpoint:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Deletes what was put together."""
+        self.partitions.close()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    @property
+    def versions(self) -> tuple[int, ...]:
+        """The versions that the checkpoint names, ascending; version V is what batch V - 1 committed."""
+        return self.layout.versions
+
+    def operators(self, version: int | None = None) -> tuple[Operator, ...]:
+        """The stateful operators with their stores and families."""
+        return self.layout.operators(self.layout.require_version(version))
+
+    def routing(self, version: int | None = None) -> RoutingTable | None:
+        """The routing table with which a version was committed; none without bins."""
+        if not self.layout.is_binned:
+            return None
+        return self.layout.table(self.layout.require_version(version) - 1)
+
+    def history(self) -> pa.Table:
+        """The routing log: a row for each epoch at which the table changed."""
+        return routing_history(self.layout)
+
+    def sources(
+        self,
+        operator: int | None = None,
+        store: str | None = None,
+        family: str | None = None,
+        version: int | None = None,
+    ) -> list[Source]:
+        """All that can be read, or what of it the arguments name."""
+        at = self.layout.require_version(version)
+        return [
+            Source(o, s, f, at)
+            for o in self.layout.operators(at)
+            if operator in (None, o.id)
+            for s in o.stores
+            if store in (None, s.name)
+            for f in s.families
+            if family in (None, f.name)
+        ]
+
+    def source(
+        self,
+        operator: int | None = None,
+        store: str | None = None,
+        family: str | None = None,
+        version: int | None = None,
+    ) -> Source:
+        """The one that the arguments name.
+
+        Raises
+        ------
+        ConfigurationError
+            If they name none, or several.
+        """
+        found = self.sources(operator, store, family, version)
+        # Every store with families has one called default, of which operators with others make no use.
+        named = found if family or len(found) == 1 else [s for s in found if not s.is_unused]
+        if len(named) == 1:
+            return named[0]
+        choices = "; ".join(str(s) for s in (named or self.sources(version=version)))
+        raise ConfigurationError(
+            f"{'several things fit' if named else 'nothing fits'}; name operator, store and family: {choices}"
+        )
+
+    def scan(
+        self,
+        source: Source | None = None,
+        *,
+        operator: int | None = None,
+        store: str | None = None,
+        family: str | None = None,
+        version: int | None = None,
+        bins: Iterable[int] | None = None,
+        partitions: Iterable[int] | None = None,
+        where: pc.Expression | None = None,
+        batch_rows: int = BATCH_ROWS,
+    ) -> pa.RecordBatchReader:
+        """Rows of a family, partition by partition and within it in the order of bins.
+
+        Memory is that of a batch and of RocksDB's buffers, whatever the size of the state.
+
+        Parameters
+        ----------
+        source : Source, optional
+            What to read; or else name it by `operator`, `store`, `family` and `version`.
+        bins, partitions : iterable of int, optional
+            Read these only; other partitions are not even opened.
+        where : pyarrow.compute.Expression, optional
+            Keeps the rows for which it holds, such as `pc.field("key", "k") == "key7"`.
+        batch_rows : int
+            Most rows of a batch.
+
+        Returns
+        -------
+        pyarrow.RecordBatchReader
+            Columns partition, bin, key and value; a key with a list of values has a row for each.
+
+        Raises
+        ------
+        ConfigurationError
+            If a bin, partition or version does not exist.
+        StateFormatError
+            If state is damaged; also while the reader is read.
+        """
+        chosen = source or self.source(operator, store, family, version)
+        wanted = self._require_bins(bins)
+        places = self.places(chosen, wanted, partitions)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for place in places:
+                for batch in self._batches(chosen, place, wanted, batch_rows):
+                    kept = batch if where is None else _filtered(batch, where)
+                    if kept.num_rows:
+                        yield kept
+
+        return pa.RecordBatchReader.from_batches(chosen.schema, batches())
+
+    def head(self, n: int = 10, **kwargs: Any) -> pa.Table:
+        """The first `n` rows of what `scan` with the same arguments reads."""
+        taken: list[pa.RecordBatch] = []
+        left = n
+        reader = self.scan(**{"batch_rows": max(1, min(n, BATCH_ROWS)), **kwargs})
+        while left > 0 and (batch := next(reader, None)) is not None:
+            taken.append(batch.slice(0, left))
+            left -= taken[-1].num_rows
+        return pa.Table.from_batches(taken, reader.schema)
+
+    def lookup(self, key: Mapping[str, Any], source: Source | None = None, **kwargs: Any) -> pa.Table:
+        """The rows of a key.
+
+        A whole key costs one look into the partition that owns it, or a scan of its bin where the key has
+        several parts; so do all columns by which Spark distributes rows. Fewer of them cost a scan.
+
+        Parameters
+        ----------
+        key : mapping
+            Value of each column of the key, or of some; structs as mappings.
+        source : Source, optional
+            Or else name it as for `scan`.
+        """
+        chosen = source or self.source(**kwargs)
+        stored = encoded_key(key, chosen.family, self.layout.settings(chosen.version).encoding)
+        if stored is None:
+            bin = self._bin_of(key, chosen) if chosen.operator.is_binned else None
+            where = equal_to(key, chosen.family)
+            return self.scan(chosen, bins=None if bin is None else [bin], where=where).read_all()
+        for place, bin in self._homes(key, chosen):
+            with self.database(chosen, place) as (database, settings):
+                rows = stored_row(chosen, database, settings, stored, bin)
+                if rows:
+                    return pa.Table.from_batches([decoded(chosen, place.partition, rows, settings)])
+        return chosen.schema.empty_table()
+
+    def _homes(self, key: Mapping[str, Any], source: Source) -> Iterator[tuple[Place, int | None]]:
+        """Where a key can be, the likeliest place first."""
+        if source.operator.is_binned:
+            table = self.layout.table(source.version - 1)
+            bin = self._bin_of(key, source)
+            bins = range(table.bins) if bin is None else [bin]
+            yield from ((Place(source.operator, source.store, table.assignment[b]), b) for b in bins)
+            return
+        # Without bins, what Spark distributes by may be fewer columns than the key has.
+        places = self.places(source)
+        likely = bin_of_key(key, source.family, source.store.name, len(places)) if places else 0
+        yield from ((p, None) for p in sorted(places, key=lambda p: p.partition != likely))
+
+    def _bin_of(self, key: Mapping[str, Any], source: Source) -> int | None:
+        indexed = source.store.family(source.family.name.removeprefix("$ttl_"))
+        is_map = (
+            indexed is not None and indexed is not source.family and indexed.encoder.name == "PrefixKeyScan"
+        )
+        return bin_of_key(key, source.family, source.store.name, self.layout.bins or 1, is_map)
+
+    def places(
+        self, source: Source, bins: Iterable[int] | None = None, partitions: Iterable[int] | None = None
+    ) -> list[Place]:
+        """The databases that hold a source, or these bins of it.
+
+        Raises
+        ------
+        ConfigurationError
+            If a partition does not exist.
+        """
+        there = self.layout.partitions(source.operator, source.version)
+        wanted = set(there) if partitions is None else set(partitions)
+        if not wanted <= set(there):
+            raise ConfigurationError(
+                f"partition {min(wanted - set(there))} does not exist at version {source.version}, which has "
+                f"partitions 0 to {len(there) - 1}"
+            )
+        if bins is not None and source.operator.is_binned:
+            assignment = self.layout.table(source.version - 1).assignment
+            wanted &= {assignment[b] for b in bins}
+        return [Place(source.operator, source.store, p) for p in sorted(wanted)]
+
+    @contextlib.contextmanager
+    def database(self, source: Source, place: Place) -> Iterator[tuple[Database, Settings]]:
+        """The rows of a partition as they are stored, as long as the context lasts."""
+        settings = self.layout.settings(source.version)
+        with self.partitions.at(place, source.version, settings) as database:
+            yield database, settings
+
+    def _batches(
+        self, source: Source, place: Place, bins: list[int] | None, batch_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        with self.database(source, place) as (database, settings):
+            for rows in stored_rows(source, database, settings, bins, batch_rows):
+                batch = decoded(source, place.partition, rows, settings)
+                for at in range(0, batch.num_rows, batch_rows):
+                    yield batch.slice(at, batch_rows)
+
+    def _require_bins(self, bins: Iterable[int] | None) -> list[int] | None:
+        if bins is None:
+            return None
+        if self.layout.bins is None:
+            raise ConfigurationError(
+                f"{self.layout.files.name} is of Spark's own provider and has no bins; name partitions"
+            )
+        wanted = sorted(set(bins))
+        if wanted and not 0 <= wanted[0] <= wanted[-1] < self.layout.bins:
+            raise ConfigurationError(f"bins {wanted} do not all exist; bins are 0 to {self.layout.bins - 1}")
+        return wanted
+
+
+def _filtered(batch: pa.RecordBatch, where: pc.Expression) -> pa.RecordBatch:
+    batches = pa.Table.from_batches([batch]).filter(where).combine_chunks().to_batches()
+    return batches[0] if batches else batch.slice(0, 0)

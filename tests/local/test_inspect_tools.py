@@ -1,0 +1,312 @@
+"""Commands that look into checkpoints: differences, files, and the check of files and bins."""
+
+import csv
+import json
+import shutil
+
+import pyarrow.parquet
+import pytest
+from click.testing import CliRunner
+from pyarrow import fs
+
+import binshift.inspect
+from binshift import ConfigurationError
+from binshift.cli import fsck as fsck_commands
+from binshift.cli import inspect as inspect_commands
+from binshift.errors import StateFormatError
+from binshift.inspect.diff import Side, diff
+from binshift.inspect.fsck import Severity, fsck
+from binshift.inspect.lookup import bin_of_key
+from local.inspected import comparable
+
+COMMANDS = {c.name: c for c in (*inspect_commands.COMMANDS, *fsck_commands.COMMANDS)}
+
+
+def run(name, *arguments):
+    return CliRunner().invoke(COMMANDS[name], [str(a) for a in arguments])
+
+
+@pytest.fixture
+def copy(made, tmp_path):
+    """A copy of a checkpoint, to be damaged."""
+
+    def copied(name, with_checksums=True):
+        target = tmp_path / "copy"
+        shutil.copytree(made(name).checkpoint, target)
+        if not with_checksums:
+            for path in target.rglob("*.crc"):
+                path.unlink()
+        return target
+
+    return copied
+
+
+def read(checkpoint, version, family):
+    """All values of each key of a version."""
+    out = {}
+    for row in checkpoint.scan(version=version, family=family).read_all().to_pylist():
+        out.setdefault(repr(row["key"]), []).append(row["value"])
+    return out
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("tws", "count"),
+        ("tws", "values"),
+        ("tws", "minutes"),
+        ("tws", "$eventTimers_timestampToKey"),
+        ("session-stock", None),
+    ],
+)
+def test_a_difference_of_versions_is_that_of_their_rows(made, name, family):
+    with binshift.inspect.open(made(name).checkpoint) as checkpoint:
+        first, last = checkpoint.versions[1], checkpoint.versions[-1]
+        before, after = read(checkpoint, first, family), read(checkpoint, last, family)
+        sides = [Side(checkpoint, checkpoint.source(family=family, version=v)) for v in (first, last)]
+        is_list = sides[0].source.family.is_multi_valued
+        found = {}
+        for row in diff(*sides).read_all().to_pylist():
+            values = [v if is_list or v is None else [v] for v in (row["before"], row["after"])]
+            assert found.setdefault(repr(row["key"]), (row["change"], *values)) == (row["change"], *values)
+    expected = {k: ("removed", v, None) for k, v in before.items() if k not in after}
+    expected |= {k: ("added", None, v) for k, v in after.items() if k not in before}
+    expected |= {k: ("changed", v, after[k]) for k, v in before.items() if k in after and after[k] != v}
+    assert expected
+    assert found == expected
+
+
+def test_two_checkpoints_of_the_same_input_do_not_differ_though_one_has_bins(made, stream, tmp_path):
+    from harness import STOCK
+    from local.inspected import IDS, ONE_EPOCH
+    from local.queries import QUERIES
+
+    query = QUERIES["tws-jvm"]
+    stock = stream(query.build, mode=query.mode, provider=STOCK, conf=ONE_EPOCH | IDS).start()
+    stock.run(*range(8))
+    stock.stop()
+    with (
+        binshift.inspect.open(made("tws").checkpoint) as mine,
+        binshift.inspect.open(stock.checkpoint) as other,
+    ):
+        assert mine.layout.settings(8).has_row_checksums
+        for family in ("count", "values", "minutes", "$eventTimers_keyToTimestamp"):
+            sides = [Side(c, c.source(family=family)) for c in (mine, other)]
+            assert diff(*sides).read_all().num_rows == 0
+            older = Side(other, other.source(family=family, version=7))
+            assert diff(sides[0], older).read_all().num_rows > 0
+        with pytest.raises(ConfigurationError, match="other columns"):
+            diff(Side(mine, mine.source(family="count")), Side(other, other.source(family="minutes")))
+    done = run("inspect", "--diff", made("tws").checkpoint, stock.checkpoint, "--family", "count", "--json")
+    assert (done.exit_code, done.stdout) == (0, "")
+
+
+def test_exported_files_hold_what_was_read(made, tmp_path):
+    checkpoint = made("types").checkpoint
+    assert run("export", checkpoint, "--to", "parquet", "--output", tmp_path / "out").exit_code == 0
+    (file,) = (tmp_path / "out").iterdir()
+    with binshift.inspect.open(checkpoint) as opened:
+        rows = opened.scan().read_all()
+    stored = pyarrow.parquet.read_table(file)
+    assert comparable([tuple(r.values()) for r in stored.to_pylist()]) == comparable(
+        [tuple(r.values()) for r in rows.to_pylist()]
+    )
+    for format in ("json", "csv"):
+        path = tmp_path / f"rows.{format}"
+        assert run("inspect", checkpoint, "--bin", 1, "--to", format, "--output", path).exit_code == 0
+        some = [r for r in rows.to_pylist() if r["bin"] == 1]
+        if format == "json":
+            read = [json.loads(line) for line in path.read_text().splitlines()]
+            assert [(r["key"]["k"], r["key"]["st"]) for r in read] == [
+                (r["key"]["k"], r["key"]["st"]) for r in some
+            ]
+            assert [r["key"]["d38"] for r in read] == [f"{r['key']['d38']:f}" for r in some]
+        else:
+            with path.open(newline="") as file:
+                read = list(csv.DictReader(file))
+            assert [(r["key.k"], int(r["key.i16"])) for r in read] == [
+                (r["key"]["k"], r["key"]["i16"]) for r in some
+            ]
+            assert [json.loads(r["key.st"]) for r in read] == [r["key"]["st"] for r in some]
+
+
+def test_the_command_shows_keys_bins_and_counts(made):
+    checkpoint = made("tws").checkpoint
+    overview = run("inspect", checkpoint)
+    assert overview.exit_code == 0
+    assert "12 bins in 3 partitions" in overview.stdout
+    assert "$eventTimers_keyToTimestamp" in overview.stdout
+    found = run("inspect", checkpoint, "--family", "count", "--key", "key7", "--json")
+    (row,) = [json.loads(line) for line in found.stdout.splitlines()]
+    assert row["key"] == {"value": "key7"}
+    head = run("inspect", checkpoint, "--family", "values", "--bin", row["bin"], "--head", "2", "--json")
+    assert [json.loads(line)["bin"] for line in head.stdout.splitlines()] == [row["bin"]] * 2
+    counted = run("inspect", checkpoint, "--stats", "--json")
+    counts = [json.loads(line) for line in counted.stdout.splitlines()]
+    with binshift.inspect.open(checkpoint) as opened:
+        assert (
+            sum(c["keys"] for c in counts if c["family"] == "minutes")
+            == opened.scan(family="minutes").read_all().num_rows
+        )
+    history = [
+        json.loads(line) for line in run("inspect", checkpoint, "--history", "--json").stdout.splitlines()
+    ]
+    assert [h["partitions"] for h in history] == [2, 4, 1, 3]
+    changed = run("inspect", checkpoint, "--family", "count", "--diff", 7, 8, "--json")
+    assert {json.loads(line)["change"] for line in changed.stdout.splitlines()} <= {
+        "added",
+        "changed",
+        "removed",
+    }
+
+
+def test_wrong_arguments_have_messages_and_exit_codes(made, tmp_path):
+    checkpoint = made("tws").checkpoint
+    for arguments, code, message in [
+        (["inspect", tmp_path], 3, "is no checkpoint"),
+        (["inspect", checkpoint, "--head", 3], 3, "name operator, store and family"),
+        (["inspect", checkpoint, "--version", 99], 3, "it has 1 to 8"),
+        (["inspect", checkpoint, "--family", "count", "--bin", 99], 3, "bins are 0 to 11"),
+        (["inspect", checkpoint, "--family", "count", "--key", '{"nothing": 1}'], 3, "have no nothing"),
+        (["inspect"], 2, "CHECKPOINT"),
+        (["inspect", checkpoint, "--diff", "a", "b"], 2, "two versions"),
+        (["export", checkpoint, "--family", "none", "--output", tmp_path], 3, "nothing of"),
+        (["fsck", tmp_path], 3, "is no checkpoint"),
+    ]:
+        done = run(*arguments)
+        assert (done.exit_code, message in done.stderr) == (code, True), (arguments, done.output)
+    assert "Example" in run("fsck", "--help").stdout
+
+
+def test_checkpoints_are_read_from_any_file_system_of_pyarrow(made):
+    root = made("tws").checkpoint
+    subtree = fs.SubTreeFileSystem(str(root), fs.LocalFileSystem())
+    with (
+        binshift.inspect.open(root) as local,
+        binshift.inspect.open(f"file://{root}") as by_uri,
+        binshift.inspect.open("", filesystem=subtree) as elsewhere,
+    ):
+        expected = local.scan(family="values").read_all()
+        assert by_uri.scan(family="values").read_all() == expected
+        assert elsewhere.scan(family="values").read_all() == expected
+    with pytest.raises(ConfigurationError, match="cannot open"):
+        binshift.inspect.open("gopher://somewhere")
+
+
+@pytest.mark.parametrize("name", ["tws", "join-4", "session-stock", "types"])
+def test_a_sound_checkpoint_is_found_sound(made, name):
+    with binshift.inspect.open(made(name).checkpoint) as checkpoint:
+        for version in checkpoint.versions[-3:]:
+            assert list(fsck(checkpoint, version)) == []
+    assert run("fsck", made(name).checkpoint).exit_code == 0
+
+
+def newest(folder, pattern):
+    return max(folder.glob(pattern), key=lambda p: int(p.name.split(".")[0].split("_")[0]))
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x10
+    path.write_bytes(data)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def reroute(path):
+    """The routing log as if a bin belonged to another partition."""
+    entry = json.loads(path.read_text())
+    entry["assignment"] = [(p + 1) % entry["partitions"] for p in entry["assignment"]]
+    path.write_text(json.dumps(entry))
+
+
+def duplicate(partition):
+    """The files of another partition in the place of its own."""
+    shutil.rmtree(partition)
+    shutil.copytree(partition.with_name("2"), partition)
+
+
+def spoil(path):
+    path.write_text(path.read_text().replace('"assignment":[0', '"assignment":[99'))
+
+
+DAMAGES = {
+    "changelog-gone": (lambda c: newest(c / "state/0/0", "*.changelog").unlink(), "is missing"),
+    "changelog-cut": (lambda c: cut(newest(c / "state/0/0", "*.changelog")), "ends"),
+    "changelog-flipped": (lambda c: flip(newest(c / "state/0/0", "*.changelog")), "damaged"),
+    "snapshot-gone": (lambda c: [p.unlink() for p in (c / "state/0/2").glob("*.zip")], "is missing"),
+    "snapshot-cut": (lambda c: cut(newest(c / "state/0/2", "*.zip")), "damaged"),
+    "sst-gone": (lambda c: [p.unlink() for p in (c / "state/0/2/SSTs").glob("*.sst")], "is missing"),
+    "sst-cut": (lambda c: [cut(p) for p in (c / "state/0/2/SSTs").glob("*.sst")], "instead of"),
+    "sst-flipped": (lambda c: [flip(p) for p in (c / "state/0/2/SSTs").glob("*.sst")], "RocksDB"),
+    "partition-gone": (lambda c: shutil.rmtree(c / "state/0/1"), "cannot be read"),
+    "partition-twice": (lambda c: duplicate(c / "state/0/1"), "which belongs to partition 2"),
+    "routing-gone": (lambda c: (c / "binshift/routing/0").unlink(), "no entry"),
+    "routing-changed": (lambda c: reroute(newest(c / "binshift/routing", "[0-9]*")), "belongs to partition"),
+    "routing-impossible": (lambda c: spoil(newest(c / "binshift/routing", "[0-9]*")), "damaged"),
+    "commit-gone": (lambda c: (c / "commits/3").unlink(), "is missing"),
+    "offsets-gone": (lambda c: (c / "offsets/7").unlink(), "is missing"),
+    "metadata-gone": (lambda c: shutil.rmtree(c / "state/0/_metadata"), "is missing"),
+    "schema-gone": (lambda c: shutil.rmtree(c / "state/0/_stateSchema"), "is missing"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_each_kind_of_damage_is_found_without_checksum_files(copy, damage):
+    """By what the files hold, as on object stores, where Spark may keep no checksums."""
+    checkpoint = copy("tws", with_checksums=False)
+    inflict, message = DAMAGES[damage]
+    inflict(checkpoint)
+    done = run("fsck", checkpoint)
+    assert done.exit_code == 9, done.output
+    assert message in done.stdout
+    assert "damaged:" in done.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize("pattern", ["*.changelog", "*.zip", "SSTs/*.sst"])
+def test_a_turned_bit_is_found_by_the_checksum_files_beside_old_files_too(copy, pattern):
+    checkpoint = copy("tws")
+    victim = min((checkpoint / "state/0/1").glob(pattern))
+    flip(victim)
+    with binshift.inspect.open(checkpoint) as opened:
+        found = [f for f in fsck(opened) if f.severity is Severity.DAMAGE]
+    assert any(victim.name in f.where and "checksum" in f.what for f in found)
+
+
+def test_damaged_state_is_refused_when_it_is_read(copy):
+    checkpoint = copy("tws", with_checksums=False)
+    DAMAGES["sst-flipped"][0](checkpoint)
+    with binshift.inspect.open(checkpoint) as opened, pytest.raises(StateFormatError, match="damaged"):
+        opened.scan(family="values", partitions=[2]).read_all()
+    assert run("inspect", checkpoint, "--family", "values", "--partition", 2).exit_code == 9
+
+
+def test_orphans_are_listed_and_do_no_harm(copy):
+    checkpoint = copy("tws")
+    (checkpoint / "state/0/0/SSTs/000099-of-nobody.sst").write_bytes(b"x")
+    (checkpoint / "state/0/0/left-over.tmp").write_bytes(b"x")
+    (checkpoint / "state/0/17").mkdir()
+    done = run("fsck", checkpoint, "--json")
+    assert done.exit_code == 0
+    findings = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {f["severity"] for f in findings} == {"orphan"}
+    assert {f["where"].rsplit("/", 1)[-1] for f in findings} == {"000099-of-nobody.sst", "left-over.tmp", "17"}
+
+
+def test_bins_are_those_of_spark_s_own_hash(spark):
+    from binshift.inspect import types
+    from binshift.inspect.schema import Family
+    from local.inspected import KEYS
+
+    columns = [n for n in KEYS if n not in ("st", "sarr", "d38", "ym", "dts")]
+    data = [(f"key{i}", i, "2026-01-01 00:00:07") for i in range(40)]
+    df = spark.createDataFrame(data, "k string, v long, t string").selectExpr(
+        "k", "t", *[f"{KEYS[n]} as {n}" for n in columns], "cast(t as timestamp) as ts", "-0.0d as z"
+    )
+    columns = [*columns, "ts", "z"]
+    hashed = df.selectExpr(*columns, f"pmod(hash({', '.join(columns)}), 997) as home")
+    kind = types.parse_struct(hashed.select(columns).schema.json())
+    rows = hashed.toArrow().to_pylist()
+    assert [bin_of_key(r, Family("f", kind, kind), "default", 997) for r in rows] == [r["home"] for r in rows]

@@ -1,0 +1,197 @@
+"""Changelogs, streams, checksums and lists, built byte by byte, are read back, or refused if damaged."""
+
+import io
+import json
+import struct
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import xxhash
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from binshift.errors import StateFormatError
+from binshift.inspect.changelog import Changelog, Kind, Lineage
+from binshift.inspect.compression import decompressed
+from binshift.inspect.crc32c import crc32c, crc32c_of_rows
+from binshift.inspect.lookup import murmur3
+from binshift.inspect.schema import _JavaReader
+from binshift.inspect.values import row_values, split_list, verified
+from checkpoints import crc32c as slow_crc32c
+
+
+def lz4(data, size=50):
+    """As lz4-java's LZ4BlockOutputStream frames it; the blocks of one file may be plain or compressed."""
+    out = b""
+    for i in range(0, len(data), size):
+        block = data[i : i + size]
+        packed = pa.compress(block, "lz4_raw", asbytes=True)
+        method, stored = (0x20, packed) if len(packed) < len(block) else (0x10, block)
+        sum = xxhash.xxh32_intdigest(block, 0x9747B28C) & 0xFFFFFFF
+        out += b"LZ4Block" + struct.pack("<BiiI", method | 6, len(stored), len(block), sum) + stored
+    return out + b"LZ4Block" + struct.pack("<BiiI", 0x10 | 6, 0, 0, 0)
+
+
+def snappy(data, size=50):
+    out = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+    for i in range(0, len(data), size):
+        packed = pa.compress(data[i : i + size], "snappy", asbytes=True)
+        out += struct.pack(">i", len(packed)) + packed
+    return out
+
+
+def zstd(data):
+    return pa.compress(data, "zstd", asbytes=True)
+
+
+CODECS = {"lz4": lz4, "snappy": snappy, "zstd": zstd}
+
+
+def utf(text):
+    return struct.pack(">H", len(text)) + text.encode()
+
+
+def changelog(format, records, lineage):
+    """A changelog before it is compressed."""
+    out = b"" if format == 1 else utf(f"v{format}")
+    if format >= 3:
+        out += utf(json.dumps([{"version": v, "checkpointUniqueId": i} for v, i in lineage]))
+    typed = format in (2, 4)
+    for kind, key, value in records:
+        out += bytes([kind]) if typed else b""
+        out += struct.pack(">i", len(key)) + key
+        out += struct.pack(">i", -1) if kind == Kind.DELETE else struct.pack(">i", len(value)) + value
+    return out + (b"\0" if typed else struct.pack(">i", -1))
+
+
+def records_of(format):
+    kinds = [Kind.PUT, Kind.DELETE]
+    if format in (2, 4):
+        kinds += [Kind.MERGE, Kind.DELETE_RANGE]
+    large = st.binary(max_size=30) | st.binary(min_size=90, max_size=200)
+    record = st.tuples(st.sampled_from(kinds), large, large)
+    return st.lists(record.map(lambda r: (r[0], r[1], b"") if r[0] == Kind.DELETE else r), max_size=8)
+
+
+def opened(data):
+    return Changelog(io.BytesIO(data), "some.changelog")
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 4), st.sampled_from(sorted(CODECS)), st.data())
+def test_changelogs_of_all_formats_and_codecs_are_read_back(format, codec, data):
+    records = data.draw(records_of(format))
+    lineage = [(v, f"id{v}") for v in range(data.draw(st.integers(0, 3)))]
+    log = opened(CODECS[codec](changelog(format, records, lineage)))
+    assert log.format == format
+    assert list(log.records()) == records
+    assert log.lineage == (tuple(Lineage(*item) for item in lineage) if format >= 3 else ())
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 4), st.sampled_from(sorted(CODECS)), st.data())
+def test_damaged_changelogs_are_refused_and_break_nothing(format, codec, data):
+    whole = bytearray(CODECS[codec](changelog(format, data.draw(records_of(format)), [(1, "a")])))
+    for _ in range(data.draw(st.integers(0, 2))):
+        whole[data.draw(st.integers(0, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
+    del whole[data.draw(st.integers(0, len(whole))) :]
+    try:
+        list(opened(bytes(whole)).records())
+    except StateFormatError as error:
+        message = str(error)
+        assert "some.changelog" in message or "schema" in message
+
+
+@pytest.mark.parametrize("codec", sorted(CODECS))
+def test_a_changelog_that_ends_early_is_refused(codec):
+    plain = changelog(2, [(Kind.PUT, b"key", b"value")] * 9, [])
+    with pytest.raises(StateFormatError, match="ends in the middle"):
+        list(opened(CODECS[codec](plain[:-1])).records())
+
+
+def test_an_unknown_codec_and_an_unknown_format_are_named():
+    with pytest.raises(StateFormatError, match="lzf"):
+        opened(b"ZV" + bytes(20))
+    with pytest.raises(StateFormatError, match="no codec of Spark's"):
+        opened(b"something")
+    with pytest.raises(StateFormatError, match="format"):
+        opened(lz4(utf("v7") + b"\0"))
+
+
+def test_a_key_of_format_1_that_looks_like_the_name_of_a_format_is_a_key():
+    # The size of the first key begins like the text "v".
+    key = bytes(0x276_00)
+    assert list(opened(zstd(changelog(1, [(Kind.PUT, key, b"v")], []))).records()) == [(Kind.PUT, key, b"v")]
+
+
+def test_pieces_of_a_stream_are_those_of_its_blocks():
+    pieces = list(decompressed(io.BytesIO(lz4(bytes(175))), "x"))
+    assert [len(p) for p in pieces] == [50, 50, 50, 25]
+
+
+def test_the_check_value_of_crc32c():
+    assert crc32c(b"123456789") == 0xE3069283
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.binary(max_size=3), st.integers(0, 6000))
+def test_crc32c_of_large_and_small_data_is_that_of_the_definition(piece, times):
+    data = (piece + b"\x17") * times
+    assert crc32c(data[:7000]) == slow_crc32c(data[:7000])
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.binary(max_size=40), st.binary(max_size=40)), max_size=8))
+def test_crc32c_of_rows_goes_on_from_their_seeds(rows):
+    joined = np.frombuffer(b"".join(a + b for a, b in rows) + b"\0", np.uint8)
+    end = np.cumsum([len(a) + len(b) for a, b in rows], dtype=np.int64)
+    start = end - np.array([len(a) + len(b) for a, b in rows], np.int64)
+    middle = start + np.array([len(a) for a, _ in rows], np.int64)
+    seeds = crc32c_of_rows(joined, start, middle)
+    assert crc32c_of_rows(joined, middle, end, seeds).tolist() == [slow_crc32c(a + b) for a, b in rows]
+
+
+def summed(key, value):
+    return struct.pack("<Ii", slow_crc32c(key + value), len(value)) + value
+
+
+LISTS = st.lists(st.binary(max_size=20), min_size=1, max_size=4)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.binary(max_size=9), LISTS), max_size=5), st.sampled_from([b"", b","]))
+def test_values_with_row_checksums_are_taken_apart(rows, delimiter):
+    stored = [delimiter.join(summed(key, v) for v in values) for key, values in rows]
+    plain = verified([key for key, _ in rows], stored, delimiter)
+    assert plain == [delimiter.join(values) for _, values in rows]
+    assert [row_values(s, delimiter) for s in stored] == [values for _, values in rows]
+
+
+@settings(deadline=None)
+@given(st.binary(min_size=1, max_size=9), st.binary(min_size=1, max_size=20), st.data())
+def test_a_row_of_which_a_bit_is_turned_is_refused(key, value, data):
+    stored = bytearray(summed(key, value))
+    stored[data.draw(st.integers(0, len(stored) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    with pytest.raises(StateFormatError, match="damaged"):
+        verified([key], [bytes(stored)], b"")
+
+
+@settings(deadline=None)
+@given(LISTS, st.sampled_from([b"", b","]))
+def test_lists_are_split(items, delimiter):
+    stored = delimiter.join(struct.pack("<i", len(i)) + i for i in items)
+    assert split_list(stored, delimiter) == items
+    with pytest.raises(StateFormatError):
+        split_list(stored + b"\x01", delimiter)
+
+
+def test_java_s_own_utf8_is_read():
+    # A character beyond 16 bits as two surrogates of three bytes each, and NUL as two bytes.
+    data = "ä€".encode() + b"\xed\xa0\xbd\xed\xb8\x80" + b"\xc0\x80"
+    assert _JavaReader(struct.pack(">H", len(data)) + data, "x").utf() == "ä€😀\0"
+
+
+def test_murmur3_of_known_values():
+    # What Spark's hash() gives, with its seed of 42.
+    assert murmur3((1).to_bytes(4, "little"), 42, True) == -559580957 % (1 << 32)

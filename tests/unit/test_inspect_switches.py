@@ -1,0 +1,98 @@
+"""Any sequence of routing tables and changes is read at every version as a model says that the state was.
+
+The model moves rows between dictionaries; it knows nothing of changelogs, snapshots and families' numbers.
+"""
+
+import random
+import shutil
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import binshift.inspect
+from binshift.errors import StateFormatError
+from binshift.inspect.fsck import fsck
+from checkpoints import FAMILIES, Writer
+
+BINS = 5
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("switches")
+
+
+@st.composite
+def journeys(draw):
+    """A table for each epoch: most often that of the epoch before, else any other."""
+    tables = []
+    for _ in range(draw(st.integers(1, 9))):
+        if tables and draw(st.booleans()):
+            tables.append(tables[-1])
+        else:
+            partitions = draw(st.integers(1, 4))
+            tables.append(
+                (partitions, draw(st.lists(st.integers(0, partitions - 1), min_size=BINS, max_size=BINS)))
+            )
+    return tables
+
+
+def expected(state, family):
+    return sorted(
+        (p, bin, k, time, value)
+        for p, rows in state.items()
+        for (name, bin, k, time), values in rows.items()
+        if name == family
+        for value in values
+    )
+
+
+def found(checkpoint, version, family, **kwargs):
+    batches = list(checkpoint.scan(version=version, family=family, batch_rows=3, **kwargs))
+    assert all(0 < b.num_rows <= 3 for b in batches)
+    rows = [r for b in batches for r in b.to_pylist()]
+    return sorted(
+        (r["partition"], r["bin"], r["key"]["k"], r["key"].get("__event_time", 0), r["value"]["n"])
+        for r in rows
+    )
+
+
+@settings(max_examples=12, deadline=None)
+@given(journeys(), st.integers(0, 1 << 32), st.booleans(), st.booleans(), st.booleans())
+def test_every_version_of_every_journey_is_read_as_it_was(folder, journey, seed, checksums, commas, ids):
+    rng = random.Random(seed)
+    root = folder / "checkpoint"
+    shutil.rmtree(root, ignore_errors=True)
+    writer = Writer(root, rng, BINS, checksums, commas, ids)
+    for partitions, owners in journey:
+        writer.epoch(partitions, owners)
+    with binshift.inspect.open(root, scratch=folder) as checkpoint:
+        order = list(enumerate(writer.versions, 1))
+        rng.shuffle(order)
+        for version, state in order:
+            for family in FAMILIES:
+                assert found(checkpoint, version, family) == expected(state, family)
+            bin = rng.randrange(BINS)
+            some = [r for r in expected(state, "left-tsWithKey") if r[1] == bin]
+            assert found(checkpoint, version, "left-tsWithKey", bins=[bin]) == some
+        assert [str(f) for f in fsck(checkpoint)] == []
+    assert [p.name for p in folder.iterdir()] == ["checkpoint"]
+
+
+def test_a_version_whose_source_is_gone_is_refused(folder):
+    root = folder / "gone"
+    writer = Writer(root, random.Random(7), BINS, False, False, False)
+    writer.epoch(2, [0, 0, 0, 1, 1])
+    for _ in range(3):
+        writer.epoch(2, [0, 0, 0, 1, 1])
+    # Bins come to a partition that there was; its changelog says nothing of them.
+    writer.epoch(2, [0, 0, 1, 1, 1])
+    shutil.rmtree(root / "state/0/0")
+    for snapshot in (root / "state/0/1").glob("5*.zip"):
+        snapshot.unlink()
+    with binshift.inspect.open(root, scratch=folder) as checkpoint:
+        with pytest.raises(StateFormatError, match="partition 0 cannot be read at version 4"):
+            checkpoint.scan(version=5, family="count", partitions=[1]).read_all()
+        assert any("partition 0" in str(f) for f in fsck(checkpoint))
+    shutil.rmtree(root)
