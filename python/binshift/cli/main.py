@@ -38,7 +38,8 @@ class _Group(click.Group):
 @click.group(
     cls=_Group,
     epilog="Exit codes: 0 done, 1 failure, 2 wrong argument, 3 ConfigurationError, 4 PlanError, "
-    "5 MigrationError, 6 MigrationTimeout, 7 UnsupportedOperatorError, 8 UnsupportedVersionError, 9 StateFormatError.",
+    "5 MigrationError, 6 MigrationTimeout, 7 UnsupportedOperatorError, 8 UnsupportedVersionError, "
+    "9 StateFormatError.",
 )
 @click.version_option(__version__, prog_name="binshift")
 def cli() -> None:
