@@ -46,10 +46,11 @@ object Gateway {
     val wanted = query.sparkSession.sessionState.conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS)
     val logged = SparkInternals.lastLogged(query).flatMap(_.providerClass)
     val used = logged.getOrElse(wanted)
-    if (!SparkInternals.isBinshiftProvider(used)) {
+    if (!SparkInternals.isBinshiftProvider(used) && TakeOvers.of(query.runId).isEmpty) {
       val reason = if (SparkInternals.isBinshiftProvider(wanted)) {
         s"the checkpoint ${query.resolvedCheckpointRoot} was started with provider $used, and Spark " +
-          "keeps a checkpoint's provider whatever the session says; start with a new checkpoint"
+          "keeps a checkpoint's provider whatever the session says; stop the query and convert the " +
+          "checkpoint with 'binshift convert CHECKPOINT --to binshift', or start with a new one"
       } else {
         s"query ${query.id} uses provider $used; start it in a session made with binshift.configure(builder)"
       }

@@ -207,19 +207,27 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private def layoutFor(
       epoch: Long, n: Int, conf: SparkSession, operators: Seq[StateStoreWriter]): Layout = {
     val setting = new BinsSetting(conf)
-    if (epoch == 0 && planned.isEmpty) {
-      // Nothing is committed: whatever a run that was cut short has left is replaced.
-      val fresh = setting.layoutOf(operators, n)
-      routingLog.epochs.foreach(routingLog.delete)
-      Layout.write(dir, fresh)
-      write(RoutingEntry(0, RoutingTable.initial(fresh.bins, n), None, System.currentTimeMillis()))
-      layout = Some(fresh)
+    val takeOver = TakeOvers.of(query.runId).filter(_ => planned.isEmpty)
+    takeOver.foreach { at =>
+      begin(epoch, n, TakeOvers.layoutFor(at, epoch, n, conf, operators))
+      Migration.delete(dir)
+      migration = None
+      TakeOvers.switchProvider(at, query, conf)
     }
+    if (epoch == 0 && planned.isEmpty) begin(epoch, n, setting.layoutOf(operators, n))
     val known = layout.getOrElse(throw BinshiftException.configuration(
       s"${dir.path} has no ${Layout.File}, though the checkpoint is at epoch $epoch: its state was " +
         "not written by binshift, or the directory was removed; start with a new checkpoint or restore it"))
     setting.requireThatOf(known)
     known
+  }
+
+  /** Nothing binned is committed: whatever a run that was cut short has left is replaced. */
+  private def begin(epoch: Long, n: Int, fresh: Layout): Unit = {
+    routingLog.epochs.foreach(routingLog.delete)
+    Layout.write(dir, fresh)
+    write(RoutingEntry(epoch, RoutingTable.initial(fresh.bins, n), None, System.currentTimeMillis()))
+    layout = Some(fresh)
   }
 
   private val MaxOutcomes = 64

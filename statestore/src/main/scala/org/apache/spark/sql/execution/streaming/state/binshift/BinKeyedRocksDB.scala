@@ -52,6 +52,9 @@ private[binshift] abstract class BinKeyedRocksDB(
   /** Whether keys are in their stored form: while Spark replays, and while bins are moved. */
   private var raw = false
 
+  /** Whether to keep Spark's own form, without bins, from now on. */
+  protected def keepPlain(plain: Boolean): Unit = raw = plain
+
   private val codecs = new java.util.HashMap[String, BinKeyCodec]()
 
   override protected def createFileManager(

@@ -19,12 +19,15 @@ import org.apache.spark.sql.execution.streaming.state._
  *
  * @param routing  routing of the query's run, or of the checkpoint for a store that only reads
  * @param isRouted whether the store is one of a running, routed query
+ * @param takeOver for a checkpoint that Spark's own provider started; its epochs before the takeover stay
+ *                 in that provider's form
  */
 private[binshift] final class BinnedRocksDB(
     storeId: StateStoreId,
     routing: EpochRouting,
     isRouted: Boolean,
     shippingConf: ShippingConf,
+    takeOver: Option[TakeOver],
     spark: RocksDBArguments)
   extends BinKeyedRocksDB(storeId, spark) with BinnedFileManager.Binding with Logging {
 
@@ -60,9 +63,16 @@ private[binshift] final class BinnedRocksDB(
       stateStoreCkptId: Option[String],
       readOnly: Boolean,
       loadEmpty: Boolean): RocksDB = {
-    if (isRouted) {
+    if (takeOver.isDefined) keepPlain(isStock(version))
+    if (isStock(version)) {
+      switchStats = SwitchStats.None
+      baseId = None
+      switchedAt = None
+      owners = routing.at(version).now.assignment.toArray
+      loadStored(version, stateStoreCkptId, readOnly, loadEmpty)
+    } else if (isRouted) {
       val tables = routing.at(version)
-      val switch = tables.before.map(BinSwitch.between(_, tables.now, partitionId)).filterNot(_.isEmpty)
+      val switch = if (isTakeOver(version)) Some(BinSwitch.Fresh) else tables.before.map(BinSwitch.between(_, tables.now, partitionId)).filterNot(_.isEmpty)
       owners = tables.now.assignment.toArray
       forgetTouches()
       switch.orElse(voidSwitch(version)) match {
@@ -90,7 +100,12 @@ private[binshift] final class BinnedRocksDB(
    */
   private def voidSwitch(version: Long): Option[BinSwitch] = Option.when(
     !owners.contains(partitionId) && version > 0 && (loadedVersion != version || isSwitched(version)))(
-    BinSwitch(Map.empty, Nil, _ => false, isNew = true))
+    BinSwitch.Fresh)
+
+  /** Whether the epoch `version` runs, and commits, in the form of Spark's own provider. */
+  private def isStock(version: Long): Boolean = takeOver.exists(version < _.epoch)
+
+  private def isTakeOver(version: Long): Boolean = takeOver.exists(_.epoch == version)
 
   /** Changelogs hold keys in their stored form. */
   private def loadStored(version: Long, ckptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): Unit = {
@@ -113,22 +128,25 @@ private[binshift] final class BinnedRocksDB(
       if (!isSwitched(version)) {
         loadStored(version, None, readOnly = false, loadEmpty = true)
         shipping.onLoad(version)
-        applySwitch(version, switch)
+        applySwitch(version, switch, ckptId)
       }
     } else {
       if (!isSwitched(version)) {
         switchedAt = None
         loadStored(version, ckptId, readOnly = true, loadEmpty)
         shipping.onLoad(version)
-        applySwitch(version, switch)
+        applySwitch(version, switch, ckptId)
       }
       if (!readOnly) loadStored(version, ckptId, readOnly, loadEmpty)
     }
 
   private def isSwitched(version: Long): Boolean = switchedAt.contains(version) && loadedVersion == version
 
-  private def applySwitch(version: Long, switch: BinSwitch): Unit = {
-    switchStats = try inStoredForm(mover.apply(version, switch)) catch {
+  private def applySwitch(version: Long, switch: BinSwitch, ckptId: Option[String]): Unit = {
+    switchStats = try {
+      if (isTakeOver(version)) takeOver.get.fill(this, ckptId, spark)
+      else inStoredForm(mover.apply(version, switch))
+    } catch {
       case e: Throwable =>
         rollback()
         throw BinshiftException.migration(
@@ -166,8 +184,9 @@ private[binshift] final class BinnedRocksDB(
       else residents.requireAll()
     }
     if (residents.missing == 0 && switchStats.binsAdopted > 0) RocksDBFields.requestSnapshot(this)
+    val isBinned = !isStock(loadedVersion)
     val result @ (version, info) = super.commit(forceSnapshot)
-    if (isRouted) shipping.onCommit(version, info.stateStoreCkptId)
+    if (isRouted && isBinned) shipping.onCommit(version, info.stateStoreCkptId)
     result
   }
 

@@ -44,7 +44,13 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider {
       binsOf.register(StateStore.DEFAULT_COL_FAMILY_NAME, keyStateEncoderSpec)
       val routing =
         if (isRouted) EpochRouting.forRun(runId, root, hadoopConf) else EpochRouting.forReader(root, hadoopConf)
-      storage = Some(new BinnedStorage(routing, isRouted, binsOf, storeConf, hadoopConf))
+      val takeOver = layout.takenOverAt.map { epoch =>
+        val keys = new StockKeys(KeyForm(keyStateEncoderSpec, valueSchema),
+          StockKeys.families(stateStoreId, epoch, hadoopConf), useColumnFamilies,
+          storeConf.stateStoreEncodingFormat, stateSchemaProvider)
+        new TakeOver(epoch, stateStoreId, keys, binsOf)
+      }
+      storage = Some(new BinnedStorage(routing, isRouted, binsOf, takeOver, storeConf, hadoopConf))
     }
     super.init(stateStoreId, keySchema, valueSchema, keyStateEncoderSpec, useColumnFamilies, storeConf,
       hadoopConf, useMultipleValuesPerKey, stateSchemaProvider)
@@ -73,8 +79,8 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider {
       partitionId: Int,
       eventForwarder: Option[RocksDBEventForwarder],
       uniqueId: Option[String]): RocksDB = storage match {
-    case Some(s) => new BinnedRocksDB(stateStoreId, s.routing, s.isRouted, s.shipping, RocksDBArguments(dfsRootDir, conf,
-      localRootDir, hadoopConf, loggingId, useColumnFamilies, enableStateStoreCheckpointIds, partitionId,
+    case Some(s) => new BinnedRocksDB(stateStoreId, s.routing, s.isRouted, s.shipping, s.takeOver, RocksDBArguments(
+      dfsRootDir, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies, enableStateStoreCheckpointIds, partitionId,
       eventForwarder, uniqueId))
     case None => super.createRocksDB(dfsRootDir, conf, localRootDir, hadoopConf, loggingId,
       useColumnFamilies, enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
@@ -126,6 +132,7 @@ private final class BinnedStorage(
     val routing: EpochRouting,
     val isRouted: Boolean,
     val binsOf: StoreBins,
+    val takeOver: Option[TakeOver],
     val storeConf: StateStoreConf,
     val hadoopConf: Configuration) {
   val shipping: ShippingConf = ShippingConf(storeConf.sqlConfs)
