@@ -10,6 +10,7 @@ import logging
 
 from binshift._version import version as __version__
 from binshift.controller import Controller, attach
+from binshift.convert import ConversionReport, convert
 from binshift.errors import (
     BinshiftError,
     ConfigurationError,
@@ -31,6 +32,7 @@ __all__ = [
     "BinshiftError",
     "ConfigurationError",
     "Controller",
+    "ConversionReport",
     "Fluid",
     "Migration",
     "MigrationError",
@@ -50,6 +52,7 @@ __all__ = [
     "__version__",
     "attach",
     "configure",
+    "convert",
     "jar_path",
 ]
 

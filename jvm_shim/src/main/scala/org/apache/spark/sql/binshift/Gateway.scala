@@ -6,6 +6,7 @@ import org.json4s.JValue
 import org.json4s.JsonDSL._
 import org.json4s.jackson.JsonMethods.{compact, render}
 
+import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution, StreamingQueryWrapper}
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, RoutingEntry}
 import org.apache.spark.sql.internal.SQLConf
@@ -33,6 +34,12 @@ object Gateway {
       case other => throw BinshiftException.configuration(
         s"query ${other.id} runs with trigger ${other.trigger}; only micro-batch queries can be rescaled")
     }
+  }
+
+  /** @param partitions 0 for as many as there are */
+  def conversion(session: SparkSession, checkpoint: String, output: String, to: String, partitions: Int): Conversion = {
+    SparkInternals.requireSupportedVersion()
+    new Conversion(session, ConversionOptions(checkpoint, output, to, Option.when(partitions != 0)(partitions)))
   }
 
   private def execution(query: StreamingQuery): StreamExecution = query match {
@@ -67,7 +74,7 @@ object Gateway {
     }
 
   /** Failures in tasks reach the driver as text only, hence the search for the marker. */
-  private def failure(error: Throwable): Option[BinshiftException] =
+  private[binshift] def failure(error: Throwable): Option[BinshiftException] =
     BinshiftException.find(error).orElse {
       Iterator.iterate(error)(_.getCause).takeWhile(_ != null).take(64)
         .flatMap(e => Option(e.getMessage)).flatMap(Marker.findFirstMatchIn(_)).nextOption()

@@ -31,7 +31,7 @@ private[binshift] final class QueryStarts(session: SparkSession) extends Streami
   override def onQueryStarted(event: QueryStartedEvent): Unit =
     Option(session.sharedState.activeStreamingQueries.get(event.id)).filter(_.runId == event.runId)
       .foreach { query =>
-        if (endedInSwitch(query)) query.sparkSessionForStream.conf.set(
+        if (OfflineRepartition.undo(query) || endedInSwitch(query)) query.sparkSessionForStream.conf.set(
           SQLConf.STREAMING_CHECK_UNFINISHED_REPARTITION_ON_RESTART.key, "false")
         TakeOvers.observe(query)
       }
@@ -59,7 +59,10 @@ private[binshift] final case class RegisterQueryStarts(session: SparkSession) ex
   private val registered = new AtomicBoolean(false)
 
   override def apply(plan: LogicalPlan): LogicalPlan = {
-    if (registered.compareAndSet(false, true)) session.streams.addListener(new QueryStarts(session))
+    if (registered.compareAndSet(false, true)) {
+      session.streams.addListener(new QueryStarts(session))
+      OfflineRepartition.guard(session)
+    }
     plan
   }
 }

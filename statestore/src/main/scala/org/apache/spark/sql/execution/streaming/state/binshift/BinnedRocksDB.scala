@@ -164,8 +164,8 @@ private[binshift] final class BinnedRocksDB(
       endVersionStateStoreCkptId: Option[String]): RocksDB = inStoredForm(super.loadFromSnapshot(
     snapshotVersion, endVersion, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId))
 
-  /** Called while Spark replays, with keys in their stored form. */
-  override def switchBefore(version: Long): Option[() => Unit] = {
+  /** Called while Spark replays, with keys in their stored form. Versions of a stock form know no routing. */
+  override def switchBefore(version: Long): Option[() => Unit] = if (isStock(version - 1)) None else {
     val tables = routing.at(version - 1)
     tables.before.map(BinSwitch.between(_, tables.now, partitionId))
       .filterNot(s => s.isEmpty || s.isNew).map(s => () => mover.replay(version - 1, s))

@@ -46,7 +46,7 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider {
         if (isRouted) EpochRouting.forRun(runId, root, hadoopConf) else EpochRouting.forReader(root, hadoopConf)
       val takeOver = layout.takenOverAt.map { epoch =>
         val keys = new StockKeys(KeyForm(keyStateEncoderSpec, valueSchema),
-          StockKeys.families(stateStoreId, epoch, hadoopConf), useColumnFamilies,
+          StoreForm.families(stateStoreId, epoch, hadoopConf), useColumnFamilies,
           storeConf.stateStoreEncodingFormat, stateSchemaProvider)
         new TakeOver(epoch, stateStoreId, keys, binsOf)
       }

@@ -18,7 +18,7 @@ private[sql] trait Faults {
   def change(point: String, bytes: Array[Byte]): Array[Byte]
 }
 
-private[binshift] object Faults {
+private[sql] object Faults {
   val ClassKey = "spark.binshift.internal.faults"
 
   private lazy val injected: Option[Faults] =

@@ -1,10 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
-import org.apache.hadoop.conf.Configuration
-import org.apache.hadoop.fs.Path
-
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
-import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 
@@ -60,32 +56,3 @@ private[binshift] final class StockKeys(
 
 /** @param valueSchema of the values, which the encoders want to know as well */
 private[binshift] final case class KeyForm(spec: KeyStateEncoderSpec, valueSchema: StructType)
-
-private[binshift] object StockKeys {
-  private val MetadataVersion = 2
-
-  /**
-   * The families of an operator's stores as of an epoch, by name, with the encoders of their keys.
-   *
-   * Relies on Spark: operators with families have metadata of version 2, which Spark writes while it
-   * plans the first batch of a run, and which names all schema files that are in use, oldest first.
-   */
-  def families(store: StateStoreId, epoch: Long, hadoopConf: Configuration): Map[String, KeyForm] = {
-    val operator = new Path(store.checkpointRootLocation, store.operatorId.toString)
-    val metadata = OperatorStateMetadataReader.createReader(operator, hadoopConf, MetadataVersion, epoch).read()
-    val files = metadata.toSeq.flatMap(_.stateStoresMetadata).collect {
-      case s: StateStoreMetadataV2 if s.storeName == store.storeName => s.stateSchemaFilePaths
-    }.flatten
-    if (files.isEmpty) throw BinshiftException.configuration(
-      s"$operator has no metadata that names the schema of store '${store.storeName}' as of epoch $epoch; " +
-        "restore its _metadata from a copy of the checkpoint")
-    files.flatMap(schemasIn(_, hadoopConf)).flatMap { s =>
-      s.keyStateEncoderSpec.map(spec => s.colFamilyName -> KeyForm(spec, s.valueSchema))
-    }.toMap
-  }
-
-  private def schemasIn(file: String, hadoopConf: Configuration): Seq[StateStoreColFamilySchema] = {
-    val path = new Path(file)
-    StateSchemaCompatibilityChecker.readSchemaFile(CheckpointFileManager.create(path.getParent, hadoopConf).open(path))
-  }
-}
