@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from binshift import AllAtOnce
+from binshift import AllAtOnce, ConfigurationError
 from harness import STOCK, Fault, assert_same_results, rows
 from local.queries import QUERIES
 
@@ -159,11 +159,50 @@ def test_a_takeover_that_was_prepared_and_not_begun_is_forgotten(stream):
     assert_same_results(run, oracle_of(stream, "count", epochs=range(7)))
 
 
-def test_a_checkpoint_that_may_have_placed_keys_otherwise_is_refused(stream):
+def test_a_checkpoint_that_may_have_placed_keys_otherwise_stays_as_it_is(stream):
     strict = "spark.sql.streaming.statefulOperator.useStrictDistribution"
     run = started_by_stock(stream, "count", {strict: "false"})
     start_with(run, BINSHIFT)
-    run.feed(rows(3))
-    with pytest.raises(Exception, match="go on with Spark's own provider"):
-        run.query.processAllAvailable()
+    run.run(3)
+    assert epoch_logged_with(run, 3) == STOCK
+    with pytest.raises(ConfigurationError, match="some of their columns only"):
+        run.attach()
     assert not (run.checkpoint / "binshift").exists()
+
+
+def test_the_change_feed_is_read_on_either_side_of_a_takeover(stream):
+    run = started_by_stock(stream, "count")
+    start_with(run, BINSHIFT)
+    run.run(3, 4, 5)
+    oracle = oracle_of(stream, "count", epochs=range(6))
+
+    def feed(first, last):
+        options = {"readChangeFeed": "true", "changeStartBatchId": first, "changeEndBatchId": last}
+        return [{k: str(v) for k, v in options.items()}]
+
+    for first, last in ((1, 2), (4, 5)):
+        changes = run.states(feed(first, last))
+        assert changes[0]
+        assert changes == oracle.states(feed(first, last))
+    with pytest.raises(Exception, match="cannot be read across epoch 3"):
+        run.states(feed(2, 4))
+
+
+def test_spark_s_offline_repartition_leaves_a_checkpoint_of_binshift_alone(stream):
+    run = stream(QUERIES["count"].build, conf=ONE_EPOCH).start()
+    run.run(0, 1)
+    run.stop()
+    files = sorted(run.checkpoint.rglob("*"))
+    repartition = run.spark._streamingCheckpointManager.repartition
+    with pytest.raises(Exception, match=r"binshift convert .* --to rocksdb --partitions 4"):
+        repartition(str(run.checkpoint), 4)
+    assert sorted(run.checkpoint.rglob("*")) == files
+    # A session without the jar cannot refuse: it logs the epoch, and then does not find the provider's class.
+    begun = (run.checkpoint / "offsets/1").read_text()
+    assert '"spark.sql.shuffle.partitions":"2"' in begun
+    begun = begun.replace('"spark.sql.shuffle.partitions":"2"', '"spark.sql.shuffle.partitions":"4"')
+    (run.checkpoint / "offsets/2").write_text(begun)
+    run.start()
+    run.run(2)
+    assert run.progress(2).stateOperators[0].numShufflePartitions == 2
+    assert_same_results(run, oracle_of(stream, "count", epochs=range(3)))

@@ -55,9 +55,8 @@ object Gateway {
     val used = logged.getOrElse(wanted)
     if (!SparkInternals.isBinshiftProvider(used) && TakeOvers.of(query.runId).isEmpty) {
       val reason = if (SparkInternals.isBinshiftProvider(wanted)) {
-        s"the checkpoint ${query.resolvedCheckpointRoot} was started with provider $used, and Spark " +
-          "keeps a checkpoint's provider whatever the session says; stop the query and convert the " +
-          "checkpoint with 'binshift convert CHECKPOINT --to binshift', or start with a new one"
+        s"the checkpoint ${query.resolvedCheckpointRoot} was started with provider $used, and Spark keeps a " +
+          s"checkpoint's provider whatever the session says; ${TakeOvers.reasonAgainst(used)}"
       } else {
         s"query ${query.id} uses provider $used; start it in a session made with binshift.configure(builder)"
       }

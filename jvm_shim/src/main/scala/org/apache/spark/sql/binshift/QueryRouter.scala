@@ -209,7 +209,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     val setting = new BinsSetting(conf)
     val takeOver = TakeOvers.of(query.runId).filter(_ => planned.isEmpty)
     takeOver.foreach { at =>
-      begin(epoch, n, TakeOvers.layoutFor(at, epoch, n, conf, operators))
+      begin(epoch, n, setting.layoutOf(operators, n).copy(takenOverAt = Some(at.epoch)))
       Migration.delete(dir)
       migration = None
       TakeOvers.switchProvider(at, query, conf)

@@ -6,10 +6,9 @@ import java.util.concurrent.ConcurrentHashMap
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqBase
-import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
+import org.apache.spark.sql.execution.streaming.RealTimeTrigger
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution}
 import org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider
-import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Layout, Storage}
 import org.apache.spark.sql.internal.SQLConf
 
 /**
@@ -40,12 +39,14 @@ private[binshift] object TakeOvers extends Logging {
    *
    * Relies on Spark: the log keeps its last entries in memory, and the run reads the provider from there.
    */
-  def observe(query: StreamExecution): Unit = {
+  def observe(query: StreamExecution): Unit = if (!query.trigger.isInstanceOf[RealTimeTrigger]) {
     val wanted = query.sparkSession.sessionState.conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS)
     val log = query.offsetLog
     if (SparkInternals.isBinshiftProvider(wanted)) log.getLatest().foreach { case (last, offsets) =>
       val isCommitted = query.commitLog.getLatestBatchId().exists(_ >= last)
       providerOf(offsets) match {
+        case Some(StockProvider) if !isPlacedByKey(offsets) =>
+          logWarning(s"query ${query.id} goes on with Spark's provider: ${reasonNotPlacedByKey}")
         case Some(StockProvider) if isCommitted && isCached(query) =>
           log.batchCache.put(last, SparkInternals.withConf(offsets, SQLConf.STATE_STORE_PROVIDER_CLASS.key -> wanted))
           runs.put(query.runId, TakeOverAt(last + 1, wanted))
@@ -62,27 +63,28 @@ private[binshift] object TakeOvers extends Logging {
 
   def forget(runId: UUID): Unit = runs.remove(runId)
 
-  /** The layout with which `epoch`, the first of the run, goes on; refuses what cannot be taken over. */
-  def layoutFor(
-      at: TakeOverAt, epoch: Long, n: Int, session: SparkSession, operators: Seq[StateStoreWriter]): Layout = {
-    val layout = new BinsSetting(session).layoutOf(operators, n).copy(takenOverAt = Some(at.epoch))
-    val isStrict = session.sessionState.conf.getConf(SQLConf.STATEFUL_OPERATOR_USE_STRICT_DISTRIBUTION)
-    layout.operators.values.find(_.storage == Storage.Binned).filterNot(_ => isStrict).foreach { o =>
-      throw BinshiftException.unsupportedOperator(
-        s"the checkpoint was started by a version of Spark that may have placed the keys of operator ${o.name} " +
-          "by some of their columns only, so it cannot be taken over; go on with Spark's own provider " +
-          s"($StockProvider)")
-    }
-    logInfo(s"the state of Spark's RocksDB provider is taken over at epoch ${at.epoch}; this is epoch $epoch")
-    layout
-  }
+  /** Why a checkpoint of `provider` is not taken over, though its session names binshift's. */
+  def reasonAgainst(provider: String): String =
+    if (provider == StockProvider) reasonNotPlacedByKey
+    else "its state can be converted while the query is stopped: binshift convert CHECKPOINT --to binshift"
 
   /** Has the rest of the run log binshift's provider, and use it. */
   def switchProvider(at: TakeOverAt, query: MicroBatchExecution, session: SparkSession): Unit = {
     val provider = SQLConf.STATE_STORE_PROVIDER_CLASS.key -> at.provider
     SparkInternals.setNextConf(query, provider)
     session.conf.set(provider._1, provider._2)
+    logInfo(s"query ${query.id}: the state of Spark's RocksDB provider is taken over at epoch ${at.epoch}")
   }
+
+  /**
+   * Whether keys are in the partition of the hash of all of their columns. In checkpoints that older
+   * versions of Spark started, rows may have been distributed by some of the columns only.
+   */
+  private def isPlacedByKey(offsets: OffsetSeqBase): Boolean = offsets.metadataOpt
+    .flatMap(_.conf.get(SQLConf.STATEFUL_OPERATOR_USE_STRICT_DISTRIBUTION.key)).contains("true")
+
+  private val reasonNotPlacedByKey = "the checkpoint may have keys that were placed by some of their columns only " +
+    s"(it has no ${SQLConf.STATEFUL_OPERATOR_USE_STRICT_DISTRIBUTION.key}=true), or the query is in real-time mode"
 
   private def isCached(query: StreamExecution): Boolean =
     query.sparkSession.sessionState.conf.getConf(SQLConf.STREAMING_METADATA_CACHE_ENABLED)

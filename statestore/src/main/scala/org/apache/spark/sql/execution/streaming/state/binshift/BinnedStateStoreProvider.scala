@@ -111,6 +111,12 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider {
       endVersion: Long,
       colFamilyNameOpt: Option[String],
       endVersionStateStoreCkptId: Option[String]): StateStoreChangeDataReader = storage match {
+    case Some(s) if s.takeOver.exists(startVersion <= _.epoch) =>
+      val epoch = s.takeOver.get.epoch
+      if (endVersion > epoch) throw BinshiftException.configuration(
+        s"the change feed cannot be read across epoch $epoch, at which the state was taken over from Spark's own " +
+          s"provider; read up to batch ${epoch - 1}, or from batch ${epoch + 1} on")
+      super.getStateStoreChangeDataReader(startVersion, endVersion, colFamilyNameOpt, endVersionStateStoreCkptId)
     case Some(s) => BinnedChangeFeed.reader(this, rocksDB, startVersion, endVersion, colFamilyNameOpt,
       endVersionStateStoreCkptId, s.storeConf, s.hadoopConf)
     case None => super.getStateStoreChangeDataReader(
