@@ -1,6 +1,7 @@
 """A checkpoint is given back to Spark's own provider, or brought from its HDFS-backed one."""
 
 import pytest
+from pyspark.sql import functions as F
 
 import binshift
 from binshift import AllAtOnce, Batched, ConfigurationError
@@ -107,6 +108,33 @@ def test_a_checkpoint_of_the_hdfs_backed_provider_goes_on_with_bins(stream, tmp_
     assert_like_stock(run, stream, name, conf, 5)
 
 
+def chain(df):
+    """Counts by key, and in one partition the whole: two operators, the second without grouping columns."""
+    late = df.withWatermark("t", "1 minute")
+    windows = late.groupBy(F.window("t", "1 minute"), "k").agg(F.count("*").alias("n"))
+    return windows.agg(F.sum("n").alias("n"), F.count("*").alias("windows"))
+
+
+@pytest.mark.matrix
+def test_state_without_grouping_columns_stays_where_it_is(stream, tmp_path):
+    def make(provider, name="run"):
+        return stream(chain, name, mode="append", provider=provider)
+
+    run = make(STOCK).start()
+    run.run(0, 1, 2)
+    go_on(run, run.checkpoint, BINSHIFT)
+    run.run(3)
+    run.attach().rescale(3, AllAtOnce(), prepare=False)
+    run.run(4, 5)
+    run.stop()
+    binshift.convert(str(run.checkpoint), "rocksdb", str(tmp_path / "to"), 4, spark=run.spark)
+    go_on(run, tmp_path / "to", STOCK)
+    run.run(6, 7)
+    oracle = make(STOCK, "oracle").start()
+    oracle.run(*range(8))
+    assert_same_results(run, oracle, ({"operatorId": "0"}, {"operatorId": "1"}))
+
+
 def test_an_epoch_that_was_begun_is_run_again_from_the_copy(stream, tmp_path):
     run = new(stream, "count", BINSHIFT, IDS).start()
     run.run(0)
@@ -157,4 +185,6 @@ def test_what_cannot_be_converted_is_refused(stream, tmp_path):
         convert(checkpoint=tmp_path)
     with pytest.raises(ConfigurationError, match="is not empty"):
         convert(output="run/input")
+    with pytest.raises(ConfigurationError, match="in the checkpoint itself"):
+        convert(output="run/checkpoint/to")
     assert not (tmp_path / "to").exists()

@@ -29,9 +29,10 @@ import org.apache.spark.util.LongAccumulator
 final class Conversion private[binshift] (session: SparkSession, options: ConversionOptions) extends Logging {
   import Conversion._
 
-  private val source = new StoredCheckpoint(new Path(options.checkpoint), session)
+  private val source = new StoredCheckpoint(qualified(options.checkpoint), session)
+  private val output = qualified(options.output)
   private val partitions = options.partitions.getOrElse(source.partitions)
-  private val target = new CheckpointCopy(source, new Path(options.output), Stock, partitions, session)
+  private val target = new CheckpointCopy(source, output, Stock, partitions, session)
   private val done = new AtomicReference[Option[LongAccumulator]](None)
 
   /** Whether a query with binshift's provider can go on with the checkpoint as it is. */
@@ -43,7 +44,7 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
 
   /** What is converted, as JSON. */
   def plan(): String = json(
-    ("checkpoint" -> source.root.toString) ~ ("output" -> options.output) ~ ("to" -> options.to) ~
+    ("checkpoint" -> source.root.toString) ~ ("output" -> output.toString) ~ ("to" -> options.to) ~
       ("needed" -> isNeeded) ~ ("provider" -> source.provider) ~ ("epoch" -> source.epoch) ~
       ("uncommitted_epochs" -> source.offsets.count(_._1 > source.epoch)) ~
       ("partitions_before" -> source.partitions) ~ ("partitions" -> partitions) ~
@@ -62,7 +63,7 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
     context.setJobGroup(group, s"binshift: converting ${source.root}", interruptOnCancel = true)
     try convert() catch {
       case NonFatal(e) => throw Gateway.failure(e).getOrElse(BinshiftException.configuration(
-        s"${source.root} could not be converted (${e.getMessage}); it is unchanged, and what is in ${options.output} " +
+        s"${source.root} could not be converted (${e.getMessage}); it is unchanged, and what is in $output " +
           "is of no use; convert again", e))
     } finally context.clearJobGroup()
   }
@@ -79,7 +80,7 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
     val ids = source.stores.sortBy(s => CheckpointIds.position(s.storeName)).map(s => s -> rewrite.run(s, isMoved(s)))
     Faults.at("convert.finish", 0)
     target.finish(Option.when(source.commit.stateUniqueIds.isDefined)(byOperator(ids)))
-    logInfo(s"${source.root} as of epoch ${source.epoch} was written to ${options.output}")
+    logInfo(s"${source.root} as of epoch ${source.epoch} was written to $output")
   }
 
   private def byOperator(ids: Seq[(StoreForm, Array[Option[String]])]): Map[Long, Array[Array[String]]] =
@@ -116,7 +117,14 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
     Option(session.sharedState.activeStreamingQueries.get(UUID.fromString(source.id))).foreach { q =>
       throw BinshiftException.configuration(s"query ${q.id} runs on ${source.root}; stop it first")
     }
+    if (s"$output/".startsWith(s"${source.root}/")) throw BinshiftException.configuration(
+      s"the output $output is in the checkpoint itself; name a directory elsewhere")
     target.requireFree()
+  }
+
+  private def qualified(location: String): Path = {
+    val path = new Path(location)
+    path.getFileSystem(session.sessionState.newHadoopConf()).makeQualified(path)
   }
 
   private def json(value: JValue): String = compact(render(value))

@@ -42,21 +42,22 @@ private[binshift] object TakeOvers extends Logging {
   def observe(query: StreamExecution): Unit = if (!query.trigger.isInstanceOf[RealTimeTrigger]) {
     val wanted = query.sparkSession.sessionState.conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS)
     val log = query.offsetLog
-    if (SparkInternals.isBinshiftProvider(wanted)) log.getLatest().foreach { case (last, offsets) =>
+    for ((last, offsets) <- log.getLatest(); logged <- providerOf(offsets)) {
       val isCommitted = query.commitLog.getLatestBatchId().exists(_ >= last)
-      providerOf(offsets) match {
-        case Some(StockProvider) if !isPlacedByKey(offsets) =>
-          logWarning(s"query ${query.id} goes on with Spark's provider: ${reasonNotPlacedByKey}")
-        case Some(StockProvider) if isCommitted && isCached(query) =>
+      def takeOver(epoch: Long, provider: String): Unit = runs.put(query.runId, TakeOverAt(epoch, provider))
+      if (logged == StockProvider && SparkInternals.isBinshiftProvider(wanted)) {
+        if (!isPlacedByKey(offsets)) {
+          logWarning(s"query ${query.id} goes on with Spark's provider: $reasonNotPlacedByKey")
+        } else if (isCommitted && isCached(query)) {
           log.batchCache.put(last, SparkInternals.withConf(offsets, SQLConf.STATE_STORE_PROVIDER_CLASS.key -> wanted))
-          runs.put(query.runId, TakeOverAt(last + 1, wanted))
-        case Some(StockProvider) =>
+          takeOver(last + 1, wanted)
+        } else {
           // The next entry is a copy of this one, or is logged with the provider of this one.
-          runs.put(query.runId, TakeOverAt(if (isCommitted) last + 2 else last + 1, wanted))
-        case Some(p) if !isCommitted && last > 0 && SparkInternals.isBinshiftProvider(p) &&
-            log.get(last - 1).flatMap(providerOf).contains(StockProvider) =>
-          runs.put(query.runId, TakeOverAt(last, wanted))
-        case _ =>
+          takeOver(if (isCommitted) last + 2 else last + 1, wanted)
+        }
+      } else if (SparkInternals.isBinshiftProvider(logged) && !isCommitted && last > 0 &&
+          log.get(last - 1).flatMap(providerOf).contains(StockProvider)) {
+        takeOver(last, logged)
       }
     }
   }

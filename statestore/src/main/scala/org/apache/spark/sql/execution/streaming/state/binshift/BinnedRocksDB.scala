@@ -161,8 +161,15 @@ private[binshift] final class BinnedRocksDB(
       snapshotVersion: Long,
       endVersion: Long,
       snapshotVersionStateStoreCkptId: Option[String],
-      endVersionStateStoreCkptId: Option[String]): RocksDB = inStoredForm(super.loadFromSnapshot(
-    snapshotVersion, endVersion, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId))
+      endVersionStateStoreCkptId: Option[String]): RocksDB = {
+    takeOver.filter(t => snapshotVersion <= t.epoch && endVersion > t.epoch).foreach { t =>
+      throw BinshiftException.configuration(
+        s"the state cannot be rebuilt across epoch ${t.epoch}, at which it was taken over from Spark's own provider; " +
+          s"start from the snapshot of batch ${t.epoch} or a later one")
+    }
+    inStoredForm(super.loadFromSnapshot(
+      snapshotVersion, endVersion, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId))
+  }
 
   /** Called while Spark replays, with keys in their stored form. Versions of a stock form know no routing. */
   override def switchBefore(version: Long): Option[() => Unit] = if (isStock(version - 1)) None else {
