@@ -73,8 +73,8 @@ class ConversionReport:
             return f"{what} needs no conversion: start the query on it in a session of binshift"
         did = f"converted in {self.seconds:.1f} s" if self.converted else "would be converted"
         return (
-            f"{what}\n  {did} to {self.output}: {len(self.stores)} stores "
-            f"({', '.join(self.stores)}), {self.partitions_before} -> {self.partitions} partitions"
+            f"{what}\n  {did} to {self.output}:\n"
+            f"  {self.partitions_before} -> {self.partitions} partitions of {', '.join(self.stores)}"
         )
 
 
@@ -126,6 +126,8 @@ def convert(
     UnsupportedOperatorError
         If `partitions` is another number than there are and an operator's state cannot change its
         partition.
+    BinshiftError
+        If the work itself fails, for want of space for example; the checkpoint is unchanged.
 
     Examples
     --------

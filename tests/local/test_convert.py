@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import binshift
-from binshift import AllAtOnce, Batched, ConfigurationError
+from binshift import AllAtOnce, Batched, BinshiftError, ConfigurationError
 from harness import STOCK, Fault, assert_same_results
 from local.queries import QUERIES
 
@@ -151,7 +151,7 @@ def test_an_epoch_that_was_begun_is_run_again_from_the_copy(stream, tmp_path):
     assert (plan.converted, plan.epoch, plan.uncommitted_epochs, plan.partitions) == (False, 1, 1, 3)
     assert not (tmp_path / "to").exists()
     for fault in (Fault("convert.partition", "throw", always=True), Fault("convert.finish", "throw")):
-        with fault, pytest.raises(ConfigurationError, match="it is unchanged"):
+        with fault, pytest.raises(BinshiftError, match="it is unchanged"):
             binshift.convert(str(run.checkpoint), "rocksdb", str(tmp_path / "to"), 3, spark=run.spark)
         assert not (tmp_path / "to/metadata").exists()
     with Fault("convert.partition", "throw") as fault:

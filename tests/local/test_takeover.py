@@ -143,6 +143,17 @@ def test_an_epoch_that_was_begun_by_the_stock_provider_is_ended_in_its_form(stre
     assert state == oracle.states([{"batchId": "2"}])
 
 
+@pytest.mark.matrix
+def test_without_spark_s_cache_of_the_logs_the_second_epoch_takes_over(stream):
+    conf = {"spark.sql.streaming.metadataCache.enabled": "false"}
+    run = started_by_stock(stream, "count", conf, epochs=(0, 1))
+    start_with(run, BINSHIFT)
+    run.run(2, 3, 4)
+    assert taken_over_at(run) == 3
+    assert [epoch_logged_with(run, e) for e in (2, 3)] == [STOCK, BINSHIFT]
+    assert_same_results(run, oracle_of(stream, "count", epochs=range(5)))
+
+
 def test_a_takeover_that_was_prepared_and_not_begun_is_forgotten(stream):
     run = started_by_stock(stream, "count", epochs=(0, 1))
     fail_at(run, 2)

@@ -62,7 +62,7 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
     val context = session.sparkContext
     context.setJobGroup(group, s"binshift: converting ${source.root}", interruptOnCancel = true)
     try convert() catch {
-      case NonFatal(e) => throw Gateway.failure(e).getOrElse(BinshiftException.configuration(
+      case NonFatal(e) => throw Gateway.failure(e).getOrElse(BinshiftException.failure(
         s"${source.root} could not be converted (${e.getMessage}); it is unchanged, and what is in $output " +
           "is of no use; convert again", e))
     } finally context.clearJobGroup()

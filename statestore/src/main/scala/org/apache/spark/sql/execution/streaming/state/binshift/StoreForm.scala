@@ -35,13 +35,18 @@ private[sql] final case class StoreForm(
 
 private[sql] final case class FamilyForm(
     name: String, keySchema: StructType, valueSchema: StructType, spec: KeyStateEncoderSpec, isMultiValued: Boolean) {
-  /** Whether Spark counts its rows apart from the user's; Spark's operators say so when they make it. */
-  def isInternal: Boolean = name.startsWith("$") || ColumnFamily.isReadInOrder(name)
+  /**
+   * Whether Spark counts its rows apart from the user's. Relies on Spark: operators say so when they make
+   * a family, of timers, TTL and counters of `transformWithState`, and of all but the values of a join.
+   */
+  def isInternal: Boolean =
+    name.startsWith("$") || ColumnFamily.isReadInOrder(name) || StoreForm.JoinCounts(name)
 }
 
 private[sql] object StoreForm {
   private val GlobalLimit = "globalLimit"
   private val MetadataVersion = 2
+  private[binshift] val JoinCounts = Set("left-keyToNumValues", "right-keyToNumValues")
   private val JoinFamilies = SymmetricHashJoinStateManager.allStateStoreNamesV4(LeftSide, RightSide).toSet
 
   /**
