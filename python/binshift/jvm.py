@@ -31,6 +31,7 @@ def handle_of(query: StreamingQuery) -> Any:
     MigrationError
         If the query has ended.
     """
+    require_classic(query)
     return call(_gateway(query, f"query {query.id}").attach, query._jsq)
 
 
