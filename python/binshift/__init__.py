@@ -12,6 +12,7 @@ from binshift._version import version as __version__
 from binshift.autoscaler import Autoscaler
 from binshift.bounded import Bounded
 from binshift.controller import Controller, attach
+from binshift.convert import ConversionReport, convert
 from binshift.epoch_log import EpochLog, EpochProgress, epoch_table, epochs
 from binshift.errors import (
     BinshiftError,
@@ -44,6 +45,7 @@ __all__ = [
     "Cluster",
     "ConfigurationError",
     "Controller",
+    "ConversionReport",
     "Decision",
     "EpochLog",
     "EpochProgress",
@@ -74,6 +76,7 @@ __all__ = [
     "__version__",
     "attach",
     "configure",
+    "convert",
     "decide",
     "epoch_table",
     "epochs",

@@ -8,13 +8,22 @@ from typing import Any
 from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from binshift import errors
 from binshift._version import version
 from binshift.spark import require_classic, require_spark
 
-__all__ = ["call", "handle_of", "last_progress", "recent_progress", "task_slots", "trigger_interval_ms"]
+__all__ = [
+    "call",
+    "gateway_of",
+    "handle_of",
+    "last_progress",
+    "recent_progress",
+    "task_slots",
+    "trigger_interval_ms",
+]
 
 _EXCEPTION = "org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException"
 
@@ -32,14 +41,12 @@ def handle_of(query: StreamingQuery) -> Any:
         If the query has ended.
     """
     require_classic(query)
-    require_spark()
-    gateway = _gateway(query)
-    if (jar := call(gateway.version)) != version:
-        raise errors.ConfigurationError(
-            f"the session has the binshift jar {jar} and the Python package is {version}; make the session "
-            "with binshift.configure(builder), which adds the jar of this package"
-        )
-    return call(gateway.attach, query._jsq)
+    return call(_gateway(query, f"query {query.id}").attach, query._jsq)
+
+
+def gateway_of(session: SparkSession) -> Any:
+    """The JVM's end, for what concerns no running query; raises what `handle_of` raises."""
+    return _gateway(session, "the session")
 
 
 def call(method: Any, *args: object) -> Any:
@@ -54,17 +61,23 @@ def call(method: Any, *args: object) -> Any:
         raise kind(java.detail()) from None
 
 
-def _gateway(query: StreamingQuery) -> Any:
+def _gateway(thing: object, name: str) -> Any:
+    """The JVM's end, which `thing` needs, a query or a session; `name` is what messages call it."""
+    require_classic(thing)
+    require_spark()
     context = SparkContext._active_spark_context
     if context is None or context._jvm is None:
-        raise errors.ConfigurationError(
-            f"query {query.id} belongs to a SparkContext that was stopped; start it again"
-        )
+        raise errors.ConfigurationError(f"{name} belongs to a SparkContext that was stopped; start it again")
     gateway = context._jvm.org.apache.spark.sql.binshift.Gateway
     if not isinstance(gateway, JavaClass):
         raise errors.ConfigurationError(
             "the binshift jar is not on the class path of this session; make the session with "
             "binshift.configure(builder) before anything else starts Spark"
+        )
+    if (jar := call(gateway.version)) != version:
+        raise errors.ConfigurationError(
+            f"the session has the binshift jar {jar} and the Python package is {version}; make the session "
+            "with binshift.configure(builder), which adds the jar of this package"
         )
     return gateway
 

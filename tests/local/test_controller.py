@@ -196,14 +196,15 @@ def test_a_query_on_another_provider_is_refused_and_runs_on(stream):
     assert run.query.isActive
 
 
-def test_a_checkpoint_of_the_stock_provider_is_refused_by_name(stream):
-    run = stream(count_by_key, provider=STOCK).start()
+def test_a_checkpoint_of_another_provider_is_refused_by_name(stream):
+    hdfs = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+    run = stream(count_by_key, provider=hdfs).start()
     run.run(0)
     run.stop()
     run.spark.conf.set("spark.sql.streaming.stateStore.providerClass", "binshift.StateStoreProvider")
     run.start()
     run.run(1)
-    with pytest.raises(ConfigurationError, match=r"checkpoint .* was started with provider .*RocksDB"):
+    with pytest.raises(ConfigurationError, match=r"HDFSBacked.* binshift convert CHECKPOINT --to binshift"):
         run.attach()
     assert run.query.isActive
 

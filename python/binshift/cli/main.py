@@ -8,11 +8,11 @@ from typing import Any
 import click
 
 from binshift import __version__, errors
-from binshift.cli import fsck, inspect, reading, requesting, running
+from binshift.cli import convert, fsck, inspect, reading, requesting, running
 
 __all__ = ["EXIT_CODES", "cli", "main"]
 
-_FAMILIES = (reading, requesting, inspect, fsck, running)
+_FAMILIES = (reading, requesting, inspect, fsck, convert, running)
 
 #: The most specific class counts. 1 is any other failure, 2 a wrong argument.
 EXIT_CODES: dict[type[errors.BinshiftError], int] = {

@@ -6,6 +6,7 @@ import org.json4s.JValue
 import org.json4s.JsonDSL._
 import org.json4s.jackson.JsonMethods.{compact, render}
 
+import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution, StreamingQueryWrapper}
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, RoutingEntry}
 import org.apache.spark.sql.internal.SQLConf
@@ -35,6 +36,12 @@ object Gateway {
     }
   }
 
+  /** @param partitions 0 for as many as there are */
+  def conversion(session: SparkSession, checkpoint: String, output: String, to: String, partitions: Int): Conversion = {
+    SparkInternals.requireSupportedVersion()
+    new Conversion(session, ConversionOptions(checkpoint, output, to, Option.when(partitions != 0)(partitions)))
+  }
+
   private def execution(query: StreamingQuery): StreamExecution = query match {
     case w: StreamingQueryWrapper => w.streamingQuery
     case e: StreamExecution => e
@@ -46,10 +53,10 @@ object Gateway {
     val wanted = query.sparkSession.sessionState.conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS)
     val logged = SparkInternals.lastLogged(query).flatMap(_.providerClass)
     val used = logged.getOrElse(wanted)
-    if (!SparkInternals.isBinshiftProvider(used)) {
+    if (!SparkInternals.isBinshiftProvider(used) && TakeOvers.of(query.runId).isEmpty) {
       val reason = if (SparkInternals.isBinshiftProvider(wanted)) {
-        s"the checkpoint ${query.resolvedCheckpointRoot} was started with provider $used, and Spark " +
-          "keeps a checkpoint's provider whatever the session says; start with a new checkpoint"
+        s"the checkpoint ${query.resolvedCheckpointRoot} was started with provider $used, and Spark keeps a " +
+          s"checkpoint's provider whatever the session says; ${TakeOvers.reasonAgainst(used)}"
       } else {
         s"query ${query.id} uses provider $used; start it in a session made with binshift.configure(builder)"
       }
@@ -66,7 +73,7 @@ object Gateway {
     }
 
   /** Failures in tasks reach the driver as text only, hence the search for the marker. */
-  private def failure(error: Throwable): Option[BinshiftException] =
+  private[binshift] def failure(error: Throwable): Option[BinshiftException] =
     BinshiftException.find(error).orElse {
       Iterator.iterate(error)(_.getCause).takeWhile(_ != null).take(64)
         .flatMap(e => Option(e.getMessage)).flatMap(Marker.findFirstMatchIn(_)).nextOption()

@@ -122,19 +122,26 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) {
 
   private def layoutFor(epoch: Long, n: Int, conf: SparkSession): Layout = {
     val setting = new BinsSetting(conf)
-    if (epoch == 0 && planned.isEmpty) {
-      // Nothing is committed: whatever a run that was cut short has left is replaced.
-      val fresh = setting.layoutOf(operators, n)
-      entries.deleteAll()
-      Layout.write(dir, fresh)
-      entries.write(RoutingEntry(0, RoutingTable.initial(fresh.bins, n), None, System.currentTimeMillis()))
-      layout = Some(fresh)
+    val takeOver = TakeOvers.of(query.runId).filter(_ => planned.isEmpty)
+    takeOver.foreach { at =>
+      begin(epoch, n, setting.layoutOf(operators, n).copy(takenOverAt = Some(at.epoch)))
+      scheduler.reset()
+      TakeOvers.switchProvider(at, query, conf)
     }
+    if (epoch == 0 && planned.isEmpty) begin(epoch, n, setting.layoutOf(operators, n))
     val known = layout.getOrElse(throw BinshiftException.configuration(
       s"${dir.path} has no ${Layout.File}, though the checkpoint is at epoch $epoch: its state was " +
         "not written by binshift, or the directory was removed; start with a new checkpoint or restore it"))
     setting.requireThatOf(known)
     known
+  }
+
+  /** Nothing binned is committed: whatever a run that was cut short has left is replaced. */
+  private def begin(epoch: Long, n: Int, fresh: Layout): Unit = {
+    entries.deleteAll()
+    Layout.write(dir, fresh)
+    entries.write(RoutingEntry(epoch, RoutingTable.initial(fresh.bins, n), None, System.currentTimeMillis()))
+    layout = Some(fresh)
   }
 
   /** The entry in force at `epoch`, which Spark has logged with `n` partitions. */

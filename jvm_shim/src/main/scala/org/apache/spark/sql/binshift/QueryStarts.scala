@@ -14,6 +14,9 @@ import org.apache.spark.sql.streaming.StreamingQueryListener
 import org.apache.spark.sql.streaming.StreamingQueryListener._
 
 /**
+ * What has to be known before a query begins: whether it takes over state of Spark's own provider (see
+ * [[TakeOvers]]), and whether it ended in the middle of a switch.
+ *
  * Lets a query start again whose last run ended in the middle of an epoch at which the number of
  * partitions changes.
  *
@@ -27,9 +30,10 @@ import org.apache.spark.sql.streaming.StreamingQueryListener._
 private[binshift] final class QueryStarts(session: SparkSession) extends StreamingQueryListener {
   override def onQueryStarted(event: QueryStartedEvent): Unit =
     Option(session.sharedState.activeStreamingQueries.get(event.id)).filter(_.runId == event.runId)
-      .filter(endedInSwitch).foreach { query =>
-        query.sparkSessionForStream.conf.set(
+      .foreach { query =>
+        if (OfflineRepartition.undo(query) || endedInSwitch(query)) query.sparkSessionForStream.conf.set(
           SQLConf.STREAMING_CHECK_UNFINISHED_REPARTITION_ON_RESTART.key, "false")
+        TakeOvers.observe(query)
       }
 
   private def endedInSwitch(query: StreamExecution): Boolean = {
@@ -45,6 +49,7 @@ private[binshift] final class QueryStarts(session: SparkSession) extends Streami
     Telemetry.close(event.runId)
     QueryRouters.close(event.runId)
     QueryStatistics.close(event.runId)
+    TakeOvers.forget(event.runId)
   }
 }
 
@@ -56,7 +61,10 @@ private[binshift] final case class RegisterQueryStarts(session: SparkSession) ex
   private val registered = new AtomicBoolean(false)
 
   override def apply(plan: LogicalPlan): LogicalPlan = {
-    if (registered.compareAndSet(false, true)) session.streams.addListener(new QueryStarts(session))
+    if (registered.compareAndSet(false, true)) {
+      session.streams.addListener(new QueryStarts(session))
+      OfflineRepartition.guard(session)
+    }
     plan
   }
 }

@@ -17,8 +17,9 @@ private[binshift] final case class RoutingRule(session: SparkSession) extends Ru
 
   override def apply(plan: SparkPlan): SparkPlan = {
     val operators = StatefulOperators.writers(plan)
-    val provider = session.sessionState.conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS)
-    if (operators.isEmpty || !SparkInternals.isBinshiftProvider(provider)) plan
+    def provider = session.sessionState.conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS)
+    def isTakenOver = TakeOvers.of(operators.head.getStateInfo.queryRunId).isDefined
+    if (operators.isEmpty || !SparkInternals.isBinshiftProvider(provider) && !isTakenOver) plan
     else SparkInternals.activeQuery(session, operators.head.getStateInfo.queryRunId) match {
       case None => plan
       case Some(query) =>

@@ -8,7 +8,7 @@ import org.apache.hadoop.fs.Path
 
 import org.apache.spark.SPARK_VERSION
 import org.apache.spark.sql.classic.SparkSession
-import org.apache.spark.sql.execution.streaming.checkpointing.{OffsetSeqMetadata, OffsetSeqMetadataBase, OffsetSeqMetadataV2}
+import org.apache.spark.sql.execution.streaming.checkpointing.{OffsetMap, OffsetSeq, OffsetSeqBase, OffsetSeqMetadata, OffsetSeqMetadataBase, OffsetSeqMetadataV2}
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution}
 import org.apache.spark.sql.execution.streaming.state.{OperatorStateMetadataReader, OperatorStateMetadataUtils, OperatorStateMetadataV1, OperatorStateMetadataV2, OperatorStateMetadataWriter}
@@ -55,16 +55,31 @@ private[binshift] object SparkInternals {
    * next batch's offsets and plans stateful operators, exchanges and commit validation with it. Must
    * be called on the stream's thread while a batch is planned, whose own metadata is logged already.
    */
-  def setNextPartitions(query: MicroBatchExecution, n: Int): Unit = {
+  def setNextPartitions(query: MicroBatchExecution, n: Int): Unit =
+    setNextConf(query, SQLConf.SHUFFLE_PARTITIONS.key -> n.toString)
+
+  /** Has the batch after the one being planned logged with another setting, in the same way. */
+  def setNextConf(query: MicroBatchExecution, conf: (String, String)): Unit = {
     val context = query.getLatestExecutionContext()
-    val conf = SQLConf.SHUFFLE_PARTITIONS.key -> n.toString
-    context.offsetSeqMetadata = context.offsetSeqMetadata match {
+    context.offsetSeqMetadata = withConf(context.offsetSeqMetadata, conf)
+  }
+
+  /** A copy of an entry of the offset log, with another setting. */
+  def withConf(offsets: OffsetSeqBase, conf: (String, String)): OffsetSeqBase = offsets match {
+    case o: OffsetSeq => o.copy(metadataOpt = o.metadataOpt.map(withConf(_, conf).asInstanceOf[OffsetSeqMetadata]))
+    case o: OffsetMap => o.copy(metadata = withConf(o.metadata, conf).asInstanceOf[OffsetSeqMetadataV2])
+    case other => throw unknownMetadata(other)
+  }
+
+  private def withConf(metadata: OffsetSeqMetadataBase, conf: (String, String)): OffsetSeqMetadataBase =
+    metadata match {
       case m: OffsetSeqMetadata => m.copy(conf = m.conf + conf)
       case m: OffsetSeqMetadataV2 => m.copy(conf = m.conf + conf)
-      case other => throw BinshiftException.unsupportedVersion(
-        s"offset log metadata ${other.getClass.getName} is unknown to this binshift")
+      case other => throw unknownMetadata(other)
     }
-  }
+
+  private def unknownMetadata(found: AnyRef): BinshiftException = BinshiftException.unsupportedVersion(
+    s"an offset log with ${found.getClass.getName} is unknown to this binshift; use the binshift for your Spark version")
 
   /** The newest batch of the offset log, with the provider and the state partitions it logged. */
   def lastLogged(query: StreamExecution): Option[LoggedBatch] =

@@ -51,7 +51,10 @@ private[binshift] abstract class BinKeyedRocksDB(
   /** Whether keys are in their stored form: while Spark replays, and while bins are moved. */
   private var raw = false
 
-  private val forms = new java.util.HashMap[String, FamilyForm]()
+  /** Whether to keep Spark's own form, without bins, from now on. */
+  protected def keepPlain(plain: Boolean): Unit = raw = plain
+
+  private val forms = new java.util.HashMap[String, FamilyWrites]()
 
   override protected def createFileManager(
       dfsRootDir: String, localTempDir: File, hadoopConf: Configuration, codecName: String,
@@ -177,10 +180,10 @@ private[binshift] abstract class BinKeyedRocksDB(
   /** Without it, operators fall back on `rangeScan`; [[BinnedStateStore]] does not offer it. */
   override def reusableIterator(cfName: String): RocksDBIterator = unsupported("reusableIterator")
 
-  private def formOf(family: String): FamilyForm = {
+  private def formOf(family: String): FamilyWrites = {
     val known = forms.get(family)
     if (known != null) known else {
-      val made = new FamilyForm(family, this, spark.useColumnFamilies)
+      val made = new FamilyWrites(family, this, spark.useColumnFamilies)
       forms.put(family, made)
       made
     }
@@ -194,16 +197,16 @@ private[binshift] abstract class BinKeyedRocksDB(
   private def countRead(): Unit = if (counts != null) counts.read(bin)
 
   /** Refuses a key whose bin is another partition's: a routing error must not corrupt state. */
-  private def storedAsOwner(key: Array[Byte], form: FamilyForm): Array[Byte] = if (raw) key else {
+  private def storedAsOwner(key: Array[Byte], form: FamilyWrites): Array[Byte] = if (raw) key else {
     if (table == null || bin < 0 || bin >= table.owners.length || table.owners(bin) != partitionId) throw notOwned()
     form.codec.encode(bin, key)
   }
 
   /** Spark looks each row up that is written, to keep count of rows; what that tells costs nothing more. */
-  private def rowsOf(form: FamilyForm): Long = if (raw) 0 else RocksDBFields.rows(this, form.isInternal)
+  private def rowsOf(form: FamilyWrites): Long = if (raw) 0 else RocksDBFields.rows(this, form.isInternal)
 
   /** See [[BinCounts.wrote]]. */
-  private def wrote(form: FamilyForm, before: Long, bytes: Int, appended: Int): Unit = if (!raw) {
+  private def wrote(form: FamilyWrites, before: Long, bytes: Int, appended: Int): Unit = if (!raw) {
     val rows = RocksDBFields.rows(this, form.isInternal) - before
     counts.wrote(bin, rows, form.isInternal, bytes, appended)
     val departs = departing
@@ -221,7 +224,7 @@ private[binshift] abstract class BinKeyedRocksDB(
 }
 
 /** How the rows of a column family are stored and counted. */
-private final class FamilyForm(name: String, db: RocksDB, useColumnFamilies: Boolean) {
+private final class FamilyWrites(name: String, db: RocksDB, useColumnFamilies: Boolean) {
   val codec: BinKeyCodec = BinKeyCodec.of(name)
   lazy val isInternal: Boolean = ColumnFamily.isInternal(db, useColumnFamilies, name)
 }

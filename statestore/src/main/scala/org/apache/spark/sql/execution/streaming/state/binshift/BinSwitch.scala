@@ -21,6 +21,9 @@ private[binshift] final case class BinSwitch(
 }
 
 private[binshift] object BinSwitch {
+  /** For a partition that starts empty. */
+  val Fresh: BinSwitch = BinSwitch(Map.empty, Nil, _ => false, isNew = true)
+
   def between(before: RoutingTable, now: RoutingTable, partition: Int): BinSwitch = {
     require(before.bins == now.bins,
       s"the number of bins changed from ${before.bins} to ${now.bins}; it is fixed for a checkpoint")

@@ -22,12 +22,15 @@ import org.apache.spark.sql.execution.streaming.state._
  *
  * @param routing  routing of the query's run, or of the checkpoint for a store that only reads
  * @param isRouted whether the store is one of a running, routed query
+ * @param takeOver for a checkpoint that Spark's own provider started; its epochs before the takeover stay
+ *                 in that provider's form
  */
 private[binshift] final class BinnedRocksDB(
     storeId: StateStoreId,
     routing: EpochRouting,
     isRouted: Boolean,
     shippingConf: ShippingConf,
+    takeOver: Option[TakeOver],
     spark: RocksDBArguments)
   extends BinKeyedRocksDB(storeId, spark) with BinnedFileManager.Binding with Logging {
 
@@ -71,9 +74,18 @@ private[binshift] final class BinnedRocksDB(
       stateStoreCkptId: Option[String],
       readOnly: Boolean,
       loadEmpty: Boolean): RocksDB = {
-    if (isRouted) {
+    if (takeOver.isDefined) keepPlain(isStock(version))
+    if (isStock(version)) {
+      switchStats = SwitchStats.None
+      baseId = None
+      switchedAt = None
+      table = routing.at(version).now
+      loadStored(version, stateStoreCkptId, readOnly, loadEmpty)
+    } else if (isRouted) {
       val tables = routing.at(version)
-      val switch = tables.before.map(BinSwitch.between(_, tables.now, partitionId)).filterNot(_.isEmpty)
+      val switch =
+        if (isTakeOver(version)) Some(BinSwitch.Fresh)
+        else tables.before.map(BinSwitch.between(_, tables.now, partitionId)).filterNot(_.isEmpty)
       table = tables.now
       beginCounting(version)
       switch.orElse(voidSwitch(version)) match {
@@ -100,8 +112,12 @@ private[binshift] final class BinnedRocksDB(
    * rather than from files that are full of what it released.
    */
   private def voidSwitch(version: Long): Option[BinSwitch] = Option.when(
-    binsOwned == 0 && version > 0 && (loadedVersion != version || isSwitched(version)))(
-    BinSwitch(Map.empty, Nil, _ => false, isNew = true))
+    binsOwned == 0 && version > 0 && (loadedVersion != version || isSwitched(version)))(BinSwitch.Fresh)
+
+  /** Whether the epoch `version` runs, and commits, in the form of Spark's own provider. */
+  private def isStock(version: Long): Boolean = takeOver.exists(version < _.epoch)
+
+  private def isTakeOver(version: Long): Boolean = takeOver.exists(_.epoch == version)
 
   /** Changelogs hold keys in their stored form. */
   private def loadStored(version: Long, ckptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): Unit = {
@@ -124,22 +140,25 @@ private[binshift] final class BinnedRocksDB(
       if (!isSwitched(version)) {
         loadStored(version, None, readOnly = false, loadEmpty = true)
         shipping.onLoad(version)
-        applySwitch(version, switch)
+        applySwitch(version, switch, ckptId)
       }
     } else {
       if (!isSwitched(version)) {
         switchedAt = None
         loadStored(version, ckptId, readOnly = true, loadEmpty)
         shipping.onLoad(version)
-        applySwitch(version, switch)
+        applySwitch(version, switch, ckptId)
       }
       if (!readOnly) loadStored(version, ckptId, readOnly, loadEmpty)
     }
 
   private def isSwitched(version: Long): Boolean = switchedAt.contains(version) && loadedVersion == version
 
-  private def applySwitch(version: Long, switch: BinSwitch): Unit = {
-    switchStats = try inStoredForm(mover.apply(version, switch)) catch {
+  private def applySwitch(version: Long, switch: BinSwitch, ckptId: Option[String]): Unit = {
+    switchStats = try {
+      if (isTakeOver(version)) takeOver.get.fill(this, ckptId, spark)
+      else inStoredForm(mover.apply(version, switch))
+    } catch {
       case e: Throwable =>
         rollback()
         throw BinshiftException.migration(
@@ -154,11 +173,18 @@ private[binshift] final class BinnedRocksDB(
       snapshotVersion: Long,
       endVersion: Long,
       snapshotVersionStateStoreCkptId: Option[String],
-      endVersionStateStoreCkptId: Option[String]): RocksDB = inStoredForm(super.loadFromSnapshot(
-    snapshotVersion, endVersion, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId))
+      endVersionStateStoreCkptId: Option[String]): RocksDB = {
+    takeOver.filter(t => snapshotVersion <= t.epoch && endVersion > t.epoch).foreach { t =>
+      throw BinshiftException.configuration(
+        s"the state cannot be rebuilt across epoch ${t.epoch}, at which it was taken over from Spark's own provider; " +
+          s"start from the snapshot of batch ${t.epoch} or a later one")
+    }
+    inStoredForm(super.loadFromSnapshot(
+      snapshotVersion, endVersion, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId))
+  }
 
-  /** Called while Spark replays, with keys in their stored form. */
-  override def switchBefore(version: Long): Option[() => Unit] = {
+  /** Called while Spark replays, with keys in their stored form. Versions of a stock form know no routing. */
+  override def switchBefore(version: Long): Option[() => Unit] = if (isStock(version - 1)) None else {
     val tables = routing.at(version - 1)
     tables.before.map(BinSwitch.between(_, tables.now, partitionId))
       .filterNot(s => s.isEmpty || s.isNew).map(s => () => mover.replay(version - 1, s))
@@ -181,8 +207,9 @@ private[binshift] final class BinnedRocksDB(
       }
     }
     if (residents.missing == 0 && switchStats.binsAdopted > 0) RocksDBFields.requestSnapshot(this)
+    val isBinned = !isStock(loadedVersion)
     val result @ (version, info) = super.commit(forceSnapshot)
-    if (isRouted) {
+    if (isRouted && isBinned) {
       shipping.onCommit(version, info.stateStoreCkptId)
       report(version - 1)
     }
@@ -206,7 +233,7 @@ private[binshift] final class BinnedRocksDB(
     counted = None
     try routing.reportAddress(epoch).foreach { address =>
       val isSized = conf.trackTotalNumberOfRows
-      val size = Option.when(isSized && residents.missing == 0)(RocksDBFields.rows(this))
+      val size = Option.when(isSized && residents.missing == 0 && !mover.isOwing)(RocksDBFields.rows(this))
       val hot = Option(keySample).toSeq.flatMap(_.hottest(routing.keysWanted(epoch)))
       address.add(StoreReport.of(storeId, epoch, counts, isSized, size, hot).toBytes)
     } catch {

@@ -44,7 +44,13 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider {
       binsOf.register(StateStore.DEFAULT_COL_FAMILY_NAME, keyStateEncoderSpec)
       val routing =
         if (isRouted) EpochRouting.forRun(runId, root, hadoopConf) else EpochRouting.forReader(root, hadoopConf)
-      storage = Some(new BinnedStorage(routing, isRouted, binsOf, storeConf, hadoopConf))
+      val takeOver = layout.takenOverAt.map { epoch =>
+        val keys = new StockKeys(KeyForm(keyStateEncoderSpec, valueSchema),
+          StoreForm.families(stateStoreId, epoch, hadoopConf), useColumnFamilies,
+          storeConf.stateStoreEncodingFormat, stateSchemaProvider)
+        new TakeOver(epoch, stateStoreId, keys, binsOf)
+      }
+      storage = Some(new BinnedStorage(routing, isRouted, binsOf, takeOver, storeConf, hadoopConf))
     }
     super.init(stateStoreId, keySchema, valueSchema, keyStateEncoderSpec, useColumnFamilies, storeConf,
       hadoopConf, useMultipleValuesPerKey, stateSchemaProvider)
@@ -73,8 +79,8 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider {
       partitionId: Int,
       eventForwarder: Option[RocksDBEventForwarder],
       uniqueId: Option[String]): RocksDB = storage match {
-    case Some(s) => new BinnedRocksDB(stateStoreId, s.routing, s.isRouted, s.shipping, RocksDBArguments(dfsRootDir, conf,
-      localRootDir, hadoopConf, loggingId, useColumnFamilies, enableStateStoreCheckpointIds, partitionId,
+    case Some(s) => new BinnedRocksDB(stateStoreId, s.routing, s.isRouted, s.shipping, s.takeOver, RocksDBArguments(
+      dfsRootDir, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies, enableStateStoreCheckpointIds, partitionId,
       eventForwarder, uniqueId))
     case None => super.createRocksDB(dfsRootDir, conf, localRootDir, hadoopConf, loggingId,
       useColumnFamilies, enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
@@ -105,6 +111,12 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider {
       endVersion: Long,
       colFamilyNameOpt: Option[String],
       endVersionStateStoreCkptId: Option[String]): StateStoreChangeDataReader = storage match {
+    case Some(s) if s.takeOver.exists(startVersion <= _.epoch) =>
+      val epoch = s.takeOver.get.epoch
+      if (endVersion > epoch) throw BinshiftException.configuration(
+        s"the change feed cannot be read across epoch $epoch, at which the state was taken over from Spark's own " +
+          s"provider; read up to batch ${epoch - 1}, or from batch ${epoch + 1} on")
+      super.getStateStoreChangeDataReader(startVersion, endVersion, colFamilyNameOpt, endVersionStateStoreCkptId)
     case Some(s) => BinnedChangeFeed.reader(this, rocksDB, startVersion, endVersion, colFamilyNameOpt,
       endVersionStateStoreCkptId, s.storeConf, s.hadoopConf)
     case None => super.getStateStoreChangeDataReader(
@@ -126,6 +138,7 @@ private final class BinnedStorage(
     val routing: EpochRouting,
     val isRouted: Boolean,
     val binsOf: StoreBins,
+    val takeOver: Option[TakeOver],
     val storeConf: StateStoreConf,
     val hadoopConf: Configuration) {
   val shipping: ShippingConf = ShippingConf(storeConf.sqlConfs)

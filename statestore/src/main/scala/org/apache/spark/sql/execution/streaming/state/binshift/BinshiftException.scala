@@ -26,6 +26,10 @@ private[sql] object BinshiftException {
   def unsupportedVersion(message: String): BinshiftException =
     new BinshiftException("UnsupportedVersionError", message)
 
+  /** What is wrong with nobody's input: a disk that is full, an executor that is lost once too often. */
+  def failure(message: String, cause: Throwable): BinshiftException =
+    new BinshiftException("BinshiftError", message, cause)
+
   /** The first binshift failure in the chain of causes of `error`, if there is one. */
   def find(error: Throwable): Option[BinshiftException] =
     Iterator.iterate(error)(_.getCause).takeWhile(_ != null).take(MaxCauses).collectFirst {

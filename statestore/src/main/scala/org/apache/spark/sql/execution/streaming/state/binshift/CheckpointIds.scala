@@ -20,8 +20,7 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId
 private[binshift] final class CheckpointIds(ids: Map[Long, Seq[Seq[String]]]) {
 
   def of(store: StateStoreId): String = {
-    val position = math.max(0, CheckpointIds.JoinStores.indexOf(store.storeName))
-    ids.get(store.operatorId).flatMap(_.lift(store.partitionId)).flatMap(_.lift(position)).getOrElse(
+    ids.get(store.operatorId).flatMap(_.lift(store.partitionId)).flatMap(_.lift(CheckpointIds.position(store.storeName))).getOrElse(
       throw BinshiftException.migration(
         s"the commit log has no checkpoint id of $store; the checkpoint changed its format since the " +
           "last batch; let the query run a batch before it is rescaled"))
@@ -34,6 +33,9 @@ private[sql] object CheckpointIds {
 
   /** Joins of the older state formats list the ids of their stores in this order. */
   private val JoinStores = SymmetricHashJoinStateManager.allStateStoreNames(LeftSide, RightSide)
+
+  /** Where the id of a store is among those of its operator's partition. */
+  def position(storeName: String): Int = math.max(0, JoinStores.indexOf(storeName))
 
   /**
    * The ids of `version`: from the commit log or, where Spark has purged that, from the copy that was

@@ -29,7 +29,7 @@ private[binshift] final class CheckpointedBins(
     ColumnFamily.of(db, spark.useColumnFamilies).foreach { family =>
       ColumnFamily.foreachRow(db, family.name, bins) { row =>
         val key = row.key
-        consume(family, key, valuesOf(db, family, key, row.value))
+        consume(family, key, CheckpointedBins.valuesOf(db, family, key, row.value))
       }
     }
   }
@@ -65,14 +65,17 @@ private[binshift] final class CheckpointedBins(
   private def open(): BinnedRocksDB = {
     val sparkConf = Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf)
     val name = s"binshift-adopt-op${source.operatorId}-part${source.partitionId}"
-    new BinnedRocksDB(source, routing, isRouted = false, ShippingConf(Map.empty[String, String]), spark.copy(
+    new BinnedRocksDB(source, routing, isRouted = false, ShippingConf(Map.empty[String, String]), None, spark.copy(
       dfsRootDir = source.storeCheckpointLocation().toString,
       localRootDir = Utils.createExecutorLocalTempDir(sparkConf, name),
       loggingId = name, partitionId = source.partitionId, eventForwarder = None,
       uniqueId = Some(s"$name-${UUID.randomUUID()}")))
   }
+}
 
-  private def valuesOf(
+private[binshift] object CheckpointedBins {
+  /** The values of a row of `db`, as putting them again wants them: one by one where they carry checksums. */
+  def valuesOf(
       db: RocksDB, family: ColumnFamily, key: Array[Byte], value: Array[Byte]): List[Array[Byte]] =
     if (db.conf.rowChecksumEnabled) {
       db.getMergedValues(key, family.name)

@@ -4,11 +4,11 @@ import org.apache.spark.SparkEnv
 import org.apache.spark.util.Utils
 
 /**
- * What happens at the named points of shipping; by default nothing. Tests of what must be survived
+ * What happens at the named points of shipping and conversion; by default nothing. Tests of what must be survived
  * name a class of theirs in the Spark configuration.
  *
  * Points: `export.start`, `export.chunk`, `fetch.chunk`, `stage.file`, `stage.done`, `switch.ingest`,
- * `switch.done`.
+ * `switch.done`, `takeover.family`, `convert.partition`, `convert.finish`.
  */
 private[sql] trait Faults {
   /** May throw, block or end the JVM. */
@@ -18,7 +18,7 @@ private[sql] trait Faults {
   def change(point: String, bytes: Array[Byte]): Array[Byte]
 }
 
-private[binshift] object Faults {
+private[sql] object Faults {
   val ClassKey = "spark.binshift.internal.faults"
 
   private lazy val injected: Option[Faults] =

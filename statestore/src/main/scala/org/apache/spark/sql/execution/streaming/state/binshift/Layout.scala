@@ -10,12 +10,15 @@ import org.json4s.JsonDSL._
  * @param requestedBins the number the user asked for, which `bins` rounds up
  * @param sparkVersion  Spark version that started the checkpoint
  * @param operators     storage of each stateful operator, by operator id
+ * @param takenOverAt   the first binned epoch of a checkpoint that Spark's own provider started: versions
+ *                      up to this one are in that provider's form
  */
 private[sql] final case class Layout(
     bins: Int,
     requestedBins: Int,
     sparkVersion: String,
-    operators: Map[Long, OperatorLayout]) {
+    operators: Map[Long, OperatorLayout],
+    takenOverAt: Option[Long] = None) {
 
   /** Operators whose state cannot change its partition; while there are some, nothing migrates. */
   def unsupported: Seq[OperatorLayout] =
@@ -63,7 +66,7 @@ private[sql] object Layout {
 
   private def toJson(l: Layout): JValue =
     ("format" -> FormatVersion) ~ ("bins" -> l.bins) ~ ("requestedBins" -> l.requestedBins) ~
-      ("hash" -> Hash) ~ ("sparkVersion" -> l.sparkVersion) ~
+      ("hash" -> Hash) ~ ("sparkVersion" -> l.sparkVersion) ~ ("takenOverAt" -> l.takenOverAt) ~
       ("operators" -> l.operators.toSeq.sortBy(_._1).map { case (id, o) =>
         ("id" -> id) ~ ("name" -> o.name) ~ ("storage" -> o.storage.name)
       })
@@ -84,6 +87,7 @@ private[sql] object Layout {
       (json \ "operators").children.map { o =>
         (o \ "id").extract[Long] ->
           OperatorLayout((o \ "name").extract[String], Storage((o \ "storage").extract[String]))
-      }.toMap)
+      }.toMap,
+      (json \ "takenOverAt").extractOpt[Long])
   }
 }

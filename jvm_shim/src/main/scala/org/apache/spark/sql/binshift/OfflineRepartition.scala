@@ -1,0 +1,79 @@
+package org.apache.spark.sql.binshift
+
+import java.lang.invoke.MethodHandles
+
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.classic.{SparkSession, StreamingCheckpointManager}
+import org.apache.spark.sql.execution.streaming.checkpointing.{OffsetSeqBase, OffsetSeqLog}
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, ControlDir, RoutingLog}
+import org.apache.spark.sql.internal.{SQLConf, SessionState}
+
+/**
+ * Spark's offline repartition and checkpoints of binshift.
+ *
+ * Spark's tool first logs an epoch with the new number of partitions, and only then finds that it
+ * cannot read the provider's state. The query would not start any more. So it is refused before it
+ * begins, in sessions that have the jar; and what it has left from a session that had not, an epoch
+ * without data or state, is taken away when the query starts.
+ */
+private[binshift] object OfflineRepartition extends Logging {
+
+  /**
+   * Has the session's tool refuse checkpoints of binshift.
+   *
+   * Relies on Spark: the session's state makes the tool when it is first asked for, and keeps it in a
+   * private field; there is no hook to give it another one.
+   */
+  def guard(session: SparkSession): Unit = session.sessionState.streamingCheckpointManager match {
+    case _: GuardedCheckpointManager =>
+    case _ => Manager.setVolatile(session.sessionState, new GuardedCheckpointManager(session))
+  }
+
+  /** Takes away the epoch of a repartition that was cut short. Called before the log is read to start. */
+  def undo(query: StreamExecution): Boolean = {
+    val log = query.offsetLog
+    val committed = SparkInternals.committedEpoch(query)
+    val abandoned = for {
+      (last, offsets) <- log.getLatest() if last > committed && last > 0 && isBinshift(offsets)
+      n <- conf(offsets, SQLConf.SHUFFLE_PARTITIONS.key)
+      before <- log.get(last - 1).flatMap(conf(_, SQLConf.SHUFFLE_PARTITIONS.key)) if n != before
+      if !isSwitch(query, last, n.toInt)
+    } yield last
+    abandoned.foreach { epoch =>
+      log.purgeAfter(epoch - 1)
+      logWarning(s"query ${query.id}: epoch $epoch was logged by Spark's offline repartition, which cannot convert " +
+        "state of binshift; the entry is removed, and the query goes on as it was")
+    }
+    abandoned.isDefined
+  }
+
+  private def isSwitch(query: StreamExecution, epoch: Long, n: Int): Boolean =
+    new RoutingLog(ControlDir.of(new Path(query.resolvedCheckpointRoot), query.sparkSession.sessionState.newHadoopConf()))
+      .read(epoch).exists(_.table.partitions == n)
+
+  private[binshift] def isBinshift(offsets: OffsetSeqBase): Boolean =
+    conf(offsets, SQLConf.STATE_STORE_PROVIDER_CLASS.key).exists(SparkInternals.isBinshiftProvider)
+
+  private def conf(offsets: OffsetSeqBase, key: String): Option[String] = offsets.metadataOpt.flatMap(_.conf.get(key))
+
+  private lazy val Manager = MethodHandles.privateLookupIn(classOf[SessionState], MethodHandles.lookup())
+    .findVarHandle(classOf[SessionState], "streamingCheckpointManager", classOf[StreamingCheckpointManager])
+}
+
+private[binshift] final class GuardedCheckpointManager(session: SparkSession)
+  extends StreamingCheckpointManager(session, session.sessionState.conf) {
+
+  override def repartition(checkpointLocation: String, numPartitions: Int, enforceExactlyOnceSink: Boolean): Unit = {
+    val offsets = Option(checkpointLocation).filter(_.nonEmpty).flatMap { location =>
+      new OffsetSeqLog(session, new Path(location, "offsets").toString, true).getLatest()
+    }
+    if (offsets.exists(o => OfflineRepartition.isBinshift(o._2))) throw BinshiftException.configuration(
+      s"$checkpointLocation is a checkpoint of binshift, which Spark's offline repartition cannot convert; its " +
+        s"partitions change while the query runs: controller.rescale($numPartitions) or 'binshift rescale'; or give it " +
+        s"back to Spark's provider: binshift convert $checkpointLocation --to rocksdb --partitions $numPartitions")
+    super.repartition(checkpointLocation, numPartitions, enforceExactlyOnceSink)
+  }
+}

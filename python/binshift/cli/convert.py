@@ -1,0 +1,53 @@
+"""The command that brings a checkpoint of Spark's providers to binshift, and takes it away again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import click
+
+from binshift.convert import convert as convert_checkpoint
+
+__all__ = ["COMMANDS", "convert"]
+
+
+@click.command(
+    epilog="\b\nExamples:\n"
+    "  binshift convert /data/checkpoint --to rocksdb --partitions 8\n"
+    "  binshift convert /data/checkpoint --to binshift --output /data/checkpoint2 --dry-run"
+)
+@click.argument("checkpoint")
+@click.option(
+    "--to",
+    type=click.Choice(["binshift", "rocksdb"]),
+    required=True,
+    help="The provider that goes on: binshift's, or Spark's own RocksDB provider.",
+)
+@click.option("--output", metavar="DIR", help="The directory to write; by default CHECKPOINT-<to>.")
+@click.option(
+    "--partitions",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="State partitions of the output; by default as many as there are.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def convert(
+    checkpoint: str, to: str, output: str | None, partitions: int | None, dry_run: bool, as_json: bool
+) -> None:
+    """Write the checkpoint of a stopped query anew, for another state-store provider.
+
+    Runs Spark on all cores of this machine. CHECKPOINT is only read; the output is complete when the
+    command ends with exit code 0, and until then no query starts from it. A conversion that was
+    interrupted is simply started again. A checkpoint of Spark's RocksDB provider needs no conversion to
+    binshift: start the query on it in a session of binshift.
+    """
+    report = convert_checkpoint(checkpoint, to, output, partitions, dry_run=dry_run, progress=True)
+    click.echo(json.dumps(asdict(report)) if as_json else str(report))
+
+
+COMMANDS = (convert,)
+
+if __name__ == "__main__":
+    convert()

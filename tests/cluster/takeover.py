@@ -1,0 +1,57 @@
+"""One driver process: counts rows by key, first with Spark's own provider, then with binshift's.
+
+Run again after it died, it goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from driver import Outputs, counter
+
+from harness import STOCK, StreamRun, session
+
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("root", type=Path)
+    parser.add_argument("--stock-epochs", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
+    args = parser.parse_args()
+    spark = session("local[2,3]", **dict(c.split("=", 1) for c in args.conf))
+    run = StreamRun(spark, args.root, counter(args.root, None, "aggregate"))
+    run.outputs = Outputs(args.root / "outputs")
+    for provider, last in ((STOCK, args.stock_epochs), ("binshift.StateStoreProvider", args.epochs)):
+        fed = len(list(run.input.glob("*.json")))
+        # What was begun with one provider is ended by whichever comes.
+        if fed < last or provider != STOCK:
+            run.spark.conf.set(PROVIDER, provider)
+            run.start()
+            run.query.processAllAvailable()
+            run.run(*range(fed, last))
+            if provider == STOCK:
+                run.stop()
+    layout = json.loads((run.checkpoint / "binshift/layout.json").read_text())
+    report = {
+        "state": [[*key, *value] for key, value in run.state()],
+        "partitions": run.attach().routing().partitions,
+        "metadata": [m.numPartitions for m in run.metadata()],
+        "numRowsTotal": run.query.lastProgress.stateOperators[0].numRowsTotal,
+        "takenOverAt": layout["takenOverAt"],
+    }
+    (args.root / "report.json").write_text(json.dumps(report))
+    run.stop()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""A checkpoint is given back to Spark's own provider, or brought from its HDFS-backed one."""
+
+import pytest
+from pyspark.sql import functions as F
+
+import binshift
+from binshift import AllAtOnce, Batched, BinshiftError, ConfigurationError
+from harness import STOCK, Fault, assert_same_results
+from local.queries import QUERIES
+
+PREFIX = "spark.sql.streaming.stateStore."
+BINSHIFT = "binshift.StateStoreProvider"
+HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+ONE_EPOCH = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
+IDS = {PREFIX + "checkpointFormatVersion": "2"}
+AVRO = {PREFIX + "encodingFormat": "avro"}
+CHECKSUMS = {PREFIX + "rowChecksum.enabled": "true", PREFIX + "rowChecksum.readVerificationRatio": "1"}
+NO_CHANGELOG = {PREFIX + "rocksdb.changelogCheckpointing.enabled": "false"}
+JOIN_3 = {"spark.sql.streaming.join.stateFormatVersion": "3"}
+JOIN_4 = {"spark.sql.streaming.join.stateFormatVersion": "4"}
+
+
+def new(stream, name, provider, conf, directory="run"):
+    query = QUERIES[name]
+    return stream(query.build, directory, mode=query.mode, provider=provider, conf={**ONE_EPOCH, **conf})
+
+
+def go_on(run, checkpoint, provider):
+    """The same query goes on from another checkpoint, in a session that names `provider`."""
+    run.stop()
+    run.checkpoint = checkpoint
+    run.spark.conf.set(PREFIX + "providerClass", provider)
+    run.start()
+
+
+def assert_like_stock(run, stream, name, conf, epochs):
+    oracle = new(stream, name, STOCK, conf, "oracle").start()
+    oracle.run(*range(epochs))
+    oracle.stop()
+    assert_same_results(run, oracle, QUERIES[name].state)
+
+
+DEFAULT = {"count": {}, "tws-jvm": IDS, "join-full": IDS}
+OPERATORS = [
+    *DEFAULT.items(),
+    pytest.param("join-full", JOIN_4 | IDS | CHECKSUMS, marks=pytest.mark.matrix),
+    pytest.param("join-full", JOIN_4, marks=pytest.mark.matrix),
+    pytest.param("join-semi", JOIN_3, marks=pytest.mark.matrix),
+    pytest.param("tws-jvm", AVRO, marks=pytest.mark.matrix),
+    pytest.param("count", NO_CHANGELOG, marks=pytest.mark.matrix),
+    pytest.param("session-fixed", CHECKSUMS, marks=pytest.mark.matrix),
+    *(pytest.param(name, {}, marks=pytest.mark.matrix) for name in QUERIES if name not in DEFAULT),
+]
+
+
+@pytest.mark.parametrize(("name", "conf"), OPERATORS, ids=str)
+def test_a_checkpoint_that_was_taken_over_and_rescaled_is_given_back(stream, tmp_path, name, conf):
+    run = new(stream, name, STOCK, conf).start()
+    run.run(0, 1)
+    go_on(run, run.checkpoint, BINSHIFT)
+    run.run(2)
+    run.attach().rescale(5, AllAtOnce(), prepare=False)
+    run.run(3, 4)
+    controller = run.attach()
+    turned = [(owner + 2) % 5 for owner in controller.routing().assignment]
+    controller.submit(controller.plan(assignment=turned, strategy=AllAtOnce()), prepare=False)
+    run.run(5, 6)
+    assert controller.routing().assignment == tuple(turned)
+    run.stop()
+    state = run.states(QUERIES[name].state)
+    report = binshift.convert(str(run.checkpoint), "rocksdb", str(tmp_path / "stock"), spark=run.spark)
+    assert (report.converted, report.epoch, report.partitions) == (True, 6, 5)
+    go_on(run, tmp_path / "stock", STOCK)
+    assert run.states(QUERIES[name].state) == state
+    assert {m.numPartitions for m in run.metadata()} == {5}
+    run.run(7)
+    # And taken over again, from a checkpoint at another number of partitions.
+    go_on(run, run.checkpoint, BINSHIFT)
+    run.run(8)
+    assert run.attach().routing().partitions == 5
+    assert not list((tmp_path / "stock").glob("*conversion*"))
+    assert_like_stock(run, stream, name, conf, 9)
+
+
+@pytest.mark.parametrize(
+    ("name", "conf"),
+    [
+        ("session-fixed", {}),
+        *(
+            pytest.param(name, {}, marks=pytest.mark.matrix)
+            for name in QUERIES
+            if not name.startswith(("tws", "session-fixed"))
+        ),
+    ],
+    ids=str,
+)
+def test_a_checkpoint_of_the_hdfs_backed_provider_goes_on_with_bins(stream, tmp_path, name, conf):
+    run = new(stream, name, HDFS, conf).start()
+    run.run(0, 1, 2)
+    run.stop()
+    report = binshift.convert(
+        str(run.checkpoint), "binshift", str(tmp_path / "to"), partitions=3, spark=run.spark
+    )
+    assert (report.provider, report.partitions_before, report.partitions) == (HDFS, 2, 3)
+    go_on(run, tmp_path / "to", BINSHIFT)
+    run.run(3, 4)
+    assert run.attach().routing().partitions == 3
+    assert_like_stock(run, stream, name, conf, 5)
+
+
+def chain(df):
+    """Counts by key, and in one partition the whole: two operators, the second without grouping columns."""
+    late = df.withWatermark("t", "1 minute")
+    windows = late.groupBy(F.window("t", "1 minute"), "k").agg(F.count("*").alias("n"))
+    return windows.agg(F.sum("n").alias("n"), F.count("*").alias("windows"))
+
+
+@pytest.mark.matrix
+def test_state_without_grouping_columns_stays_where_it_is(stream, tmp_path):
+    def make(provider, name="run"):
+        return stream(chain, name, mode="append", provider=provider)
+
+    run = make(STOCK).start()
+    run.run(0, 1, 2)
+    go_on(run, run.checkpoint, BINSHIFT)
+    run.run(3)
+    run.attach().rescale(3, AllAtOnce(), prepare=False)
+    run.run(4, 5)
+    run.stop()
+    binshift.convert(str(run.checkpoint), "rocksdb", str(tmp_path / "to"), 4, spark=run.spark)
+    go_on(run, tmp_path / "to", STOCK)
+    run.run(6, 7)
+    oracle = make(STOCK, "oracle").start()
+    oracle.run(*range(8))
+    assert_same_results(run, oracle, ({"operatorId": "0"}, {"operatorId": "1"}))
+
+
+def test_an_epoch_that_was_begun_is_run_again_from_the_copy(stream, tmp_path):
+    run = new(stream, "count", BINSHIFT, IDS).start()
+    run.run(0)
+    run.attach().rescale(4, Batched(16), prepare=False)
+    run.run(1, 2)
+    run.stop()
+    before = run.outputs[2]
+    for name in ("2", ".2.crc"):
+        (run.checkpoint / "commits" / name).unlink()
+    files = {f: f.stat().st_mtime_ns for f in run.checkpoint.rglob("*") if f.is_file()}
+    plan = binshift.convert(
+        str(run.checkpoint), "rocksdb", str(tmp_path / "to"), 3, dry_run=True, spark=run.spark
+    )
+    assert (plan.converted, plan.epoch, plan.uncommitted_epochs, plan.partitions) == (False, 1, 1, 3)
+    assert not (tmp_path / "to").exists()
+    for fault in (Fault("convert.partition", "throw", always=True), Fault("convert.finish", "throw")):
+        with fault, pytest.raises(BinshiftError, match="it is unchanged"):
+            binshift.convert(str(run.checkpoint), "rocksdb", str(tmp_path / "to"), 3, spark=run.spark)
+        assert not (tmp_path / "to/metadata").exists()
+    with Fault("convert.partition", "throw") as fault:
+        binshift.convert(str(run.checkpoint), "rocksdb", str(tmp_path / "to"), 3, spark=run.spark)
+    assert fault.happened
+    assert {f: f.stat().st_mtime_ns for f in run.checkpoint.rglob("*") if f.is_file()} == files
+    go_on(run, tmp_path / "to", STOCK)
+    run.run(3)
+    assert run.outputs[2] == before
+    assert run.progress(2).stateOperators[0].numShufflePartitions == 3
+    assert_like_stock(run, stream, "count", IDS, 4)
+
+
+def test_what_cannot_be_converted_is_refused(stream, tmp_path):
+    run = new(stream, "count", BINSHIFT, {}).start()
+    run.run(0)
+
+    def convert(to="rocksdb", checkpoint=run.checkpoint, output="to", **options):
+        return binshift.convert(str(checkpoint), to, str(tmp_path / output), spark=run.spark, **options)
+
+    with pytest.raises(ConfigurationError, match="stop it first"):
+        convert()
+    run.stop()
+    with pytest.raises(ConfigurationError, match="already"):
+        convert("binshift")
+    with pytest.raises(ConfigurationError, match="no form of a checkpoint"):
+        convert("parquet")
+    with pytest.raises(ConfigurationError, match="impossible"):
+        convert(partitions=0)
+    with pytest.raises(ConfigurationError, match="no file 'metadata'"):
+        convert(checkpoint=tmp_path)
+    with pytest.raises(ConfigurationError, match="is not empty"):
+        convert(output="run/input")
+    with pytest.raises(ConfigurationError, match="in the checkpoint itself"):
+        convert(output="run/checkpoint/to")
+    assert not (tmp_path / "to").exists()

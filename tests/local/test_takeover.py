@@ -1,0 +1,219 @@
+"""A session with binshift's provider goes on with a checkpoint that Spark's own provider started."""
+
+import json
+import shutil
+
+import pytest
+
+from binshift import AllAtOnce, ConfigurationError
+from harness import STOCK, Fault, assert_same_results, rows
+from local.queries import QUERIES
+
+EPOCHS = range(8)
+PREFIX = "spark.sql.streaming.stateStore."
+ONE_EPOCH = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
+BINSHIFT = "binshift.StateStoreProvider"
+IDS = {PREFIX + "checkpointFormatVersion": "2"}
+AVRO = {PREFIX + "encodingFormat": "avro"}
+CHECKSUMS = {PREFIX + "rowChecksum.enabled": "true", PREFIX + "rowChecksum.readVerificationRatio": "1"}
+NO_CHANGELOG = {PREFIX + "rocksdb.changelogCheckpointing.enabled": "false"}
+JOIN_3 = {"spark.sql.streaming.join.stateFormatVersion": "3"}
+JOIN_4 = {"spark.sql.streaming.join.stateFormatVersion": "4"}
+
+
+def start_with(run, provider):
+    """Starts the query anew, in a session that names `provider`."""
+    run.stop()
+    run.spark.conf.set(PREFIX + "providerClass", provider)
+    run.start()
+
+
+def started_by_stock(stream, name, conf=None, epochs=(0, 1, 2)):
+    query = QUERIES[name]
+    run = stream(query.build, mode=query.mode, provider=STOCK, conf={**ONE_EPOCH, **(conf or {})}).start()
+    run.run(*epochs)
+    run.stop()
+    return run
+
+
+def oracle_of(stream, name, conf=None, epochs=EPOCHS):
+    query = QUERIES[name]
+    oracle = stream(
+        query.build, "oracle", mode=query.mode, provider=STOCK, conf={**ONE_EPOCH, **(conf or {})}
+    ).start()
+    oracle.run(*epochs)
+    oracle.stop()
+    return oracle
+
+
+def epoch_logged_with(run, epoch):
+    """The provider in Spark's offset log."""
+    metadata = json.loads((run.checkpoint / f"offsets/{epoch}").read_text().splitlines()[1])
+    return metadata["conf"][PREFIX + "providerClass"]
+
+
+def taken_over_at(run):
+    return json.loads((run.checkpoint / "binshift/layout.json").read_text())["takenOverAt"]
+
+
+def fail_once_at(run, epoch):
+    """The sink fails at `epoch`, after the partitions have committed; returns how to have it work again."""
+    keep = run._keep
+
+    def fail(batch, e):
+        keep(batch, e)
+        if e == epoch:
+            raise RuntimeError("this sink fails on purpose")
+
+    run._keep = fail
+    return lambda: setattr(run, "_keep", keep)
+
+
+def fail_at(run, epoch):
+    mend = fail_once_at(run, epoch)
+    run.stop()
+    run.start()
+    run.feed(rows(epoch))
+    with pytest.raises(Exception, match="fails on purpose"):
+        run.query.processAllAvailable()
+    mend()
+
+
+DEFAULT = {"count": {}, "tws-jvm": IDS, "join-full": {}}
+OPERATORS = [
+    *DEFAULT.items(),
+    pytest.param("join-full", JOIN_4 | IDS | CHECKSUMS, marks=pytest.mark.matrix),
+    pytest.param("join-semi", JOIN_3, marks=pytest.mark.matrix),
+    pytest.param("tws-jvm", AVRO, marks=pytest.mark.matrix),
+    pytest.param("count", NO_CHANGELOG, marks=pytest.mark.matrix),
+    pytest.param("session-fixed", CHECKSUMS, marks=pytest.mark.matrix),
+    *(pytest.param(name, {}, marks=pytest.mark.matrix) for name in QUERIES if name not in DEFAULT),
+]
+
+
+@pytest.mark.parametrize(("name", "conf"), OPERATORS, ids=str)
+def test_a_stock_checkpoint_goes_on_with_bins(stream, name, conf):
+    run = started_by_stock(stream, name, conf)
+    before = run.states(QUERIES[name].state)
+    start_with(run, BINSHIFT)
+    run.run(3, 4)
+    assert taken_over_at(run) == 3
+    assert [epoch_logged_with(run, e) for e in (2, 3)] == [STOCK, BINSHIFT]
+    run.attach().rescale(5, AllAtOnce(), prepare=False)
+    run.run(5, 6)
+    assert run.attach().routing().partitions == 5
+    # What was before is as it was.
+    assert run.states([{**o, "batchId": "2"} for o in QUERIES[name].state]) == before
+    start_with(run, STOCK)
+    run.run(7)
+    assert run.attach().routing().partitions == 5
+    assert_same_results(run, oracle_of(stream, name, conf), QUERIES[name].state)
+
+
+def test_a_takeover_that_fails_starts_over(stream):
+    run = started_by_stock(stream, "count", IDS)
+    run.spark.conf.set(PREFIX + "providerClass", BINSHIFT)
+    with Fault("takeover.family", "throw") as fault:
+        fail_at(run, 3)
+        assert fault.happened
+    assert epoch_logged_with(run, 3) == BINSHIFT
+    # As if the driver had died before it wrote anything of its own.
+    shutil.rmtree(run.checkpoint / "binshift")
+    start_with(run, BINSHIFT)
+    run.run(4, 5)
+    assert taken_over_at(run) == 3
+    assert_same_results(run, oracle_of(stream, "count", IDS, range(6)))
+
+
+def test_an_epoch_that_was_begun_by_the_stock_provider_is_ended_in_its_form(stream):
+    run = started_by_stock(stream, "count", epochs=(0, 1))
+    fail_at(run, 2)
+    first = run.outputs[2]
+    run.spark.conf.set(PREFIX + "providerClass", BINSHIFT)
+    # The takeover is prepared, and its epoch never comes.
+    fail_at(run, 3)
+    assert run.outputs[2] == first
+    assert [epoch_logged_with(run, e) for e in (2, 3)] == [STOCK, BINSHIFT]
+    start_with(run, BINSHIFT)
+    run.run(4, 5)
+    assert taken_over_at(run) == 3
+    state = run.states([{"batchId": "2"}])
+    oracle = oracle_of(stream, "count", epochs=range(6))
+    assert_same_results(run, oracle)
+    assert state == oracle.states([{"batchId": "2"}])
+
+
+@pytest.mark.matrix
+def test_without_spark_s_cache_of_the_logs_the_second_epoch_takes_over(stream):
+    conf = {"spark.sql.streaming.metadataCache.enabled": "false"}
+    run = started_by_stock(stream, "count", conf, epochs=(0, 1))
+    start_with(run, BINSHIFT)
+    run.run(2, 3, 4)
+    assert taken_over_at(run) == 3
+    assert [epoch_logged_with(run, e) for e in (2, 3)] == [STOCK, BINSHIFT]
+    assert_same_results(run, oracle_of(stream, "count", epochs=range(5)))
+
+
+def test_a_takeover_that_was_prepared_and_not_begun_is_forgotten(stream):
+    run = started_by_stock(stream, "count", epochs=(0, 1))
+    fail_at(run, 2)
+    run.spark.conf.set(PREFIX + "providerClass", BINSHIFT)
+    run.start()
+    run.query.processAllAvailable()
+    assert taken_over_at(run) == 3
+    start_with(run, STOCK)
+    run.run(3, 4)
+    assert epoch_logged_with(run, 4) == STOCK
+    start_with(run, BINSHIFT)
+    run.run(5, 6)
+    assert taken_over_at(run) == 5
+    assert_same_results(run, oracle_of(stream, "count", epochs=range(7)))
+
+
+def test_a_checkpoint_that_may_have_placed_keys_otherwise_stays_as_it_is(stream):
+    strict = "spark.sql.streaming.statefulOperator.useStrictDistribution"
+    run = started_by_stock(stream, "count", {strict: "false"})
+    start_with(run, BINSHIFT)
+    run.run(3)
+    assert epoch_logged_with(run, 3) == STOCK
+    with pytest.raises(ConfigurationError, match="some of their columns only"):
+        run.attach()
+    assert not (run.checkpoint / "binshift").exists()
+
+
+def test_the_change_feed_is_read_on_either_side_of_a_takeover(stream):
+    run = started_by_stock(stream, "count")
+    start_with(run, BINSHIFT)
+    run.run(3, 4, 5)
+    oracle = oracle_of(stream, "count", epochs=range(6))
+
+    def feed(first, last):
+        options = {"readChangeFeed": "true", "changeStartBatchId": first, "changeEndBatchId": last}
+        return [{k: str(v) for k, v in options.items()}]
+
+    for first, last in ((1, 2), (4, 5)):
+        changes = run.states(feed(first, last))
+        assert changes[0]
+        assert changes == oracle.states(feed(first, last))
+    with pytest.raises(Exception, match="cannot be read across epoch 3"):
+        run.states(feed(2, 4))
+
+
+def test_spark_s_offline_repartition_leaves_a_checkpoint_of_binshift_alone(stream):
+    run = stream(QUERIES["count"].build, conf=ONE_EPOCH).start()
+    run.run(0, 1)
+    run.stop()
+    files = sorted(run.checkpoint.rglob("*"))
+    repartition = run.spark._streamingCheckpointManager.repartition
+    with pytest.raises(Exception, match=r"binshift convert .* --to rocksdb --partitions 4"):
+        repartition(str(run.checkpoint), 4)
+    assert sorted(run.checkpoint.rglob("*")) == files
+    # A session without the jar cannot refuse: it logs the epoch, and then does not find the provider's class.
+    begun = (run.checkpoint / "offsets/1").read_text()
+    assert '"spark.sql.shuffle.partitions":"2"' in begun
+    begun = begun.replace('"spark.sql.shuffle.partitions":"2"', '"spark.sql.shuffle.partitions":"4"')
+    (run.checkpoint / "offsets/2").write_text(begun)
+    run.start()
+    run.run(2)
+    assert run.progress(2).stateOperators[0].numShufflePartitions == 2
+    assert_same_results(run, oracle_of(stream, "count", epochs=range(3)))

@@ -1,0 +1,51 @@
+"""What the command understands; what it does is tested where there is Spark."""
+
+from click.testing import CliRunner
+
+from binshift.cli.convert import COMMANDS, convert
+from binshift.convert import ConversionReport
+
+REPORT = ConversionReport(
+    checkpoint="in",
+    output="in-rocksdb",
+    to="rocksdb",
+    provider="binshift.StateStoreProvider",
+    epoch=7,
+    uncommitted_epochs=0,
+    partitions_before=5,
+    partitions=8,
+    stores=("0 stateStoreSave default",),
+    needed=True,
+)
+
+
+def run(*args):
+    return CliRunner().invoke(convert, args)
+
+
+def test_the_command_explains_itself_with_an_example():
+    result = run("--help")
+    assert result.exit_code == 0
+    assert "binshift convert /data/checkpoint --to rocksdb --partitions 8" in result.output
+    assert (convert,) == COMMANDS
+
+
+def test_wrong_arguments_are_refused_before_spark_starts():
+    for args in (["in"], ["in", "--to", "parquet"], ["in", "--to", "rocksdb", "--partitions", "0"], []):
+        assert run(*args).exit_code == 2
+
+
+def test_the_command_hands_its_arguments_on_and_prints_the_report(monkeypatch):
+    calls = []
+
+    def record(*args, **options):
+        calls.append((args, options))
+        return REPORT
+
+    monkeypatch.setattr("binshift.cli.convert.convert_checkpoint", record)
+    result = run("in", "--to", "rocksdb", "--partitions", "8", "--dry-run")
+    assert calls == [(("in", "rocksdb", None, 8), {"dry_run": True, "progress": True})]
+    assert "in (StateStoreProvider, epoch 7)" in result.output
+    assert "would be converted to in-rocksdb" in result.output
+    assert "5 -> 8 partitions" in result.output
+    assert '"partitions": 8' in run("in", "--to", "rocksdb", "--json").output
