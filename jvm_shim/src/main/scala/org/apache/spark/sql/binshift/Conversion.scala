@@ -55,7 +55,7 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
 
   /** Partitions written, and to be written, of all stores. */
   def progress(): String =
-    json(("done" -> done.get.map(_.sum).getOrElse(0L)) ~ ("total" -> source.stores.size.toLong * partitions))
+    json(("done" -> done.get.map(_.sum).getOrElse(0L)) ~ ("total" -> source.stores.map(s => if (s.isSingle) 1L else partitions.toLong).sum))
 
   /** Blocks until the conversion is done. */
   def run(): Unit = {
@@ -85,7 +85,7 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
 
   private def byOperator(ids: Seq[(StoreForm, Array[Option[String]])]): Map[Long, Array[Array[String]]] =
     ids.groupMap(_._1.operatorId)(_._2).view.mapValues { stores =>
-      Array.tabulate(partitions)(p => stores.map(_(p).get).toArray)
+      Array.tabulate(stores.head.length)(p => stores.map(_(p).get).toArray)
     }.toMap
 
   /** Whether keys may change their partition. */

@@ -22,14 +22,16 @@ private[binshift] final class StateRewrite(session: SparkSession, source: Stored
     val hadoopConf = SerializableConfiguration.broadcast(session.sparkContext, source.hadoopConf)
     val placement = Placed(partitions, Option.when(isMoved && source.layout.isEmpty)(source.partitions))
     val read = StateRewrite.reader(store, source.stateRoot, from, hadoopConf, version, placement,
-      IndexedSeq.tabulate(source.partitions)(source.checkpointId(store, _)))
+      IndexedSeq.tabulate(if (store.isSingle) 1 else source.partitions)(source.checkpointId(store, _)))
     val write = StateRewrite.writer(store, target.stateRoot, to, hadoopConf, version, done)
     val context = session.sparkContext
     if (isMoved) {
       val rows = context.parallelize(0 until source.partitions, source.partitions).mapPartitions(_.flatMap(read))
       rows.partitionBy(new StateRewrite.AsGiven(partitions)).mapPartitions(rows => write(rows.map(_._2))).collect()
     } else {
-      context.parallelize(0 until partitions, partitions)
+      // State without grouping columns is in partition 0, and the others do not exist.
+      val written = if (store.isSingle) 1 else partitions
+      context.parallelize(0 until written, written)
         .mapPartitions(ids => write(ids.flatMap(read).map(_._2))).collect()
     }
   }
