@@ -24,7 +24,13 @@ INSTANTS = [
 
 
 #: Instants that their neighbours stand for in the default test run.
-MATRIX = ("before:/binshift/routing/3", "before:/offsets/3", "after:/commits/3")
+MATRIX = (
+    "after:/binshift/plan.json",
+    "before:/binshift/routing/3",
+    "before:/offsets/3",
+    "before:/state/0/0/4.changelog",
+    "after:/commits/3",
+)
 
 #: The same with column families, and with files that have ids in their names.
 TRANSFORM = ["--operator=transform", "--conf=spark.sql.streaming.stateStore.checkpointFormatVersion=2"]
@@ -38,7 +44,10 @@ PREPARE_INSTANTS = ["after:/binshift/shipping.json", "after:/binshift/routing/3"
 @pytest.mark.parametrize(
     ("instant", "extra"),
     [pytest.param(i, [], marks=[pytest.mark.matrix] * (i in MATRIX)) for i in INSTANTS]
-    + [(instant, PREPARE) for instant in PREPARE_INSTANTS]
+    + [
+        pytest.param(i, PREPARE, marks=[pytest.mark.matrix] * (i != PREPARE_INSTANTS[1]))
+        for i in PREPARE_INSTANTS
+    ]
     + [("after:/offsets/3", TRANSFORM)]
     + [
         pytest.param(instant, TRANSFORM, marks=pytest.mark.matrix)

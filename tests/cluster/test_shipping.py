@@ -27,7 +27,13 @@ def test_every_bin_travels_before_its_step(ship, check, operator):
 
 
 @pytest.mark.parametrize(
-    "fault", ["export.chunk.kill", "fetch.chunk.kill", "stage.done.kill", "switch.ingest.kill"]
+    "fault",
+    [
+        "fetch.chunk.kill",
+        "switch.ingest.kill",
+        pytest.param("export.chunk.kill", marks=pytest.mark.matrix),
+        pytest.param("stage.done.kill", marks=pytest.mark.matrix),
+    ],
 )
 def test_an_executor_that_dies_while_it_ships_leaves_exact_results(ship, check, fault):
     point, action = fault.rsplit(".", 1)

@@ -13,7 +13,7 @@ INSTANTS = [
     "before:/commits/3",
     "after:/commits/3",
 ]
-DEFAULT = ("after:/offsets/3", "after:/state/0/1/4.zip")
+DEFAULT = ("after:/state/0/1/4.zip",)
 
 
 @pytest.mark.parametrize(

@@ -40,11 +40,12 @@ def assert_like_stock(run, stream, name, conf, epochs):
     assert_same_results(run, oracle, QUERIES[name].state)
 
 
-DEFAULT = {"count": {}, "tws-jvm": IDS, "join-full": IDS}
+DEFAULT = {"count": {}, "tws-jvm": IDS}
 OPERATORS = [
     *DEFAULT.items(),
     pytest.param("join-full", JOIN_4 | IDS | CHECKSUMS, marks=pytest.mark.matrix),
     pytest.param("join-full", JOIN_4, marks=pytest.mark.matrix),
+    pytest.param("join-full", IDS, marks=pytest.mark.matrix),
     pytest.param("join-semi", JOIN_3, marks=pytest.mark.matrix),
     pytest.param("tws-jvm", AVRO, marks=pytest.mark.matrix),
     pytest.param("count", NO_CHANGELOG, marks=pytest.mark.matrix),

@@ -79,7 +79,7 @@ def fail_at(run, epoch):
     mend()
 
 
-DEFAULT = {"count": {}, "tws-jvm": IDS, "join-full": {}}
+DEFAULT = {"count": {}, "tws-jvm": IDS}
 OPERATORS = [
     *DEFAULT.items(),
     pytest.param("join-full", JOIN_4 | IDS | CHECKSUMS, marks=pytest.mark.matrix),

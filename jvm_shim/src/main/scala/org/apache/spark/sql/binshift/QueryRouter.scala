@@ -125,10 +125,9 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) {
     val takeOver = TakeOvers.of(query.runId).filter(_ => planned.isEmpty)
     takeOver.foreach { at =>
       begin(epoch, n, setting.layoutOf(operators, n).copy(takenOverAt = Some(at.epoch)))
-      scheduler.reset()
       TakeOvers.switchProvider(at, query, conf)
     }
-    if (epoch == 0 && planned.isEmpty) begin(epoch, n, setting.layoutOf(operators, n))
+    if (epoch == 0 && planned.isEmpty && takeOver.isEmpty) begin(epoch, n, setting.layoutOf(operators, n))
     val known = layout.getOrElse(throw BinshiftException.configuration(
       s"${dir.path} has no ${Layout.File}, though the checkpoint is at epoch $epoch: its state was " +
         "not written by binshift, or the directory was removed; start with a new checkpoint or restore it"))
@@ -165,7 +164,9 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) {
   private def prepare(now: RoutingEntry, next: Long): Unit = {
     finishIfDone()
     scheduler.takeVacating().foreach(vacate(now.table, _))
-    scheduler.advance(now, next).foreach { entry =>
+    // The epoch that takes the state over reads each partition where Spark's provider has left it.
+    val mayChange = !layout.flatMap(_.takenOverAt).exists(next <= _)
+    Option.when(mayChange)(scheduler.advance(now, next)).flatten.foreach { entry =>
       entries.write(entry)
       SparkInternals.setNextPartitions(query, entry.table.partitions)
       tables = tables.copy(scheduled = Some(entry))

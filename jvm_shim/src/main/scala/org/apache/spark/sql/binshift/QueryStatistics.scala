@@ -78,8 +78,18 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
     hotKeys.filter(_.epoch > after)
   }
 
-  /** Called when the query has ended, by whoever comes first; waits until all is saved. */
-  def close(): Unit = {
+  /** Called when the query has ended; waits until all is saved. */
+  def close(): Unit = end().foreach(_.get())
+
+  /** The same in the background, for a query of which nobody heard that it has ended. */
+  def closeLater(): Unit = Background.execute { () =>
+    try end() catch {
+      case NonFatal(e) => logWarning(s"query ${query.id}: statistics were not saved", e)
+    }
+  }
+
+  /** Whoever comes first has the statistics saved. */
+  private def end(): Option[java.util.concurrent.Future[_]] = {
     val isFirst = synchronized {
       snapshot()
       awaited = Vector.empty
@@ -87,7 +97,7 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
       isClosed = true
       first
     }
-    if (isFirst) saveLater().foreach(_.get())
+    if (isFirst) saveLater() else None
   }
 
   private def begin(e: Epoch): Unit = {
@@ -141,8 +151,8 @@ private[binshift] object QueryStatistics {
   def of(query: MicroBatchExecution): QueryStatistics =
     Option(all.get(query.runId)).getOrElse {
       val ended = all.values.asScala.filterNot(_.isActive).toSeq
-      ended.foreach(_.close())
       all.values.removeAll(ended.asJava)
+      ended.foreach(_.closeLater())
       all.computeIfAbsent(query.runId, _ => new QueryStatistics(query))
     }
 

@@ -31,7 +31,11 @@ private[binshift] final class RemoteRequests(query: MicroBatchExecution, dir: Co
   def serve(router: QueryRouter, epoch: Long): Unit = if (isEnabled) {
     try {
       val waiting = dir.jsonFiles(Requests)
-      waiting.take(MaxPerEpoch).foreach(answer(_, router, epoch))
+      waiting.take(MaxPerEpoch).foreach { id =>
+        try answer(id, router, epoch) catch {
+          case NonFatal(e) => logWarning(s"query ${query.id}: request $id waits for the next epoch", e)
+        }
+      }
       if (waiting.nonEmpty) {
         dir.jsonFiles(Answers).dropRight(AnswersKept).foreach(id => dir.delete(fileOf(Answers, id)))
       }

@@ -82,12 +82,6 @@ private[binshift] final class StepScheduler(
     migration = Some(cancelled)
   }
 
-  /** Forgets what an earlier run has left, when the checkpoint begins anew. */
-  def reset(): Unit = {
-    Migration.delete(dir)
-    migration = None
-  }
-
   /** Whether the last step of `m` has been committed, or it is cancelled and no step is in flight. */
   def isOver(m: Migration, tables: TablesInForce): Boolean =
     (m.cancelled || tables.stepsTaken(m.id) == m.plan.steps.size) && !desk.isFetching &&

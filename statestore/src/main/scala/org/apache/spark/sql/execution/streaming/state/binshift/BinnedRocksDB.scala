@@ -90,7 +90,7 @@ private[binshift] final class BinnedRocksDB(
       beginCounting(version)
       switch.orElse(voidSwitch(version)) match {
         case Some(s) =>
-          baseId = Option.when(s.isNew)(if (tables.before.isEmpty) stateStoreCkptId else Some(CheckpointIds.NewPartition)).flatten
+          baseId = if (s.isNew) stateStoreCkptId else None
           loadAndSwitch(version, stateStoreCkptId, readOnly, loadEmpty, s)
         case None =>
           baseId = None
@@ -200,8 +200,10 @@ private[binshift] final class BinnedRocksDB(
   override def commit(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = {
     mover.settleIfSent()
     if (residents.missing > 0 || mover.isOwing) {
-      if (conf.enableChangelogCheckpointing && !RocksDBFields.mustSnapshot(this)) RocksDBFields.postponeSnapshot(this, loadedVersion)
-      else {
+      // A snapshot without these bins would be taken for all of the state.
+      if (conf.enableChangelogCheckpointing && !forceSnapshot && !RocksDBFields.mustSnapshot(this)) {
+        RocksDBFields.postponeSnapshot(this, loadedVersion)
+      } else {
         residents.requireAll()
         mover.settle()
       }

@@ -57,10 +57,15 @@ private[binshift] final class Exporter(
   /** Receivers that have stopped to fetch. */
   private val abandoned = mutable.Set.empty[Int]
 
-  link()
-  Shipments.put(marker, Array[Byte](1))
-  private val job = (if (order.isOnDemand) ShippingThreads.onDemand else ShippingThreads.exports)
-    .submit((() => run()): Runnable)
+  private val job = try {
+    link()
+    Shipments.put(marker, Array[Byte](1))
+    (if (order.isOnDemand) ShippingThreads.onDemand else ShippingThreads.exports).submit((() => run()): Runnable)
+  } catch {
+    case NonFatal(e) =>
+      end()
+      throw e
+  }
 
   /** Stops sending, without waiting; what was sent goes with the order's broadcast. */
   def cancel(): Unit = {

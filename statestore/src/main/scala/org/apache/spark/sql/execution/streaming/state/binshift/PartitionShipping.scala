@@ -148,8 +148,9 @@ private final class OrderPart(
     order.isOnDemand && order.base == version && leaving.values.flatten.map(_.bin).toSeq.sorted == bins.sorted
   }
 
+  /** On demand, rows are counted as they are sent; see [[leavingOnDemand]]. */
   def departingRows(version: Long, bins: Seq[Int]): Option[RowCounts] = for {
-    step <- stepOf(leaving.values.flatten.toSeq, bins)
+    step <- stepOf(leaving.values.flatten.toSeq, bins) if !order.isOnDemand
     sent <- exporter.flatMap(_.rowsByStep)
     since <- departing.flatMap(_.since(step, version))
   } yield sent.getOrElse(step, RowCounts.Zero) + since

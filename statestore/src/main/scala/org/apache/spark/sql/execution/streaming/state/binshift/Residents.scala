@@ -1,6 +1,9 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
 import scala.collection.mutable
+import scala.util.control.NonFatal
+
+import org.apache.spark.internal.Logging
 
 /**
  * The bins that a partition owns and does not hold yet, since they come on demand: the first access to
@@ -15,7 +18,7 @@ import scala.collection.mutable
 private[binshift] final class Residents(
     conf: ShippingConf,
     adopt: (Int, TakenCopy) => Unit,
-    readRest: (Long, Int, Seq[Int]) => Unit) {
+    readRest: (Long, Int, Seq[Int]) => Unit) extends Logging {
 
   private val absent = mutable.Map.empty[Int, Absent]
 
@@ -57,8 +60,13 @@ private[binshift] final class Residents(
     val here = absent.values.toSeq.distinctBy(_.source).flatMap(_.copy).flatMap(_.takeReady())
     if (here.nonEmpty) {
       val bins = here.flatMap(_._1)
-      adopt(bins.size, TakenCopy(here.flatMap(_._2.base), None, here.map(_._2.rows).reduce(_ + _), here.head._2.version))
-      bins.foreach(drop)
+      val files = TakenCopy(here.flatMap(_._2.base), None, here.map(_._2.rows).reduce(_ + _), here.head._2.version)
+      try {
+        adopt(bins.size, files)
+        bins.foreach(drop)
+      } catch {
+        case NonFatal(e) => logWarning(s"bins ${bins.mkString(", ")} could not be taken in; they are read from the checkpoint", e)
+      }
     }
   }
 

@@ -109,7 +109,7 @@ private[binshift] final class StagedCopy(
    * here: the base is the version that is loaded, so that nothing changes any more.
    */
   def takeReady(): Seq[(Seq[Int], TakenCopy)] = synchronized {
-    if (ready.isEmpty || !guarded(isCommitted) || state == Damaged) Nil else {
+    if (ready.isEmpty || !guarded(isCommitted) || state == Damaged || state == Failed) Nil else {
       val taken = ready.toSeq.sortBy(_._1).map { case (part, bins) =>
         val base = files.take(part)
         (bins, TakenCopy(base.map(_.file), None, base.foldLeft(RowCounts.Zero)(_ + _.rows), version))
@@ -123,12 +123,13 @@ private[binshift] final class StagedCopy(
   /** Whether `bin` was handed over, as to a task that then failed; it will not be again. */
   def isGone(bin: Int): Boolean = synchronized(handedOver(bin))
 
-  /** Asks the source to send `bin` before the others; once. */
+  /** Asks the source to send `bin` before the others; once. If that fails, the bin comes in its turn. */
   def wish(bin: Int): Unit = synchronized {
-    if (state == Fetching && !wishes(bin)) {
-      val id = ShipmentFormat.wishId(order.broadcast, source, target, wishes.size)
-      Shipments.put(id, ByteBuffer.allocate(Integer.BYTES).putInt(bin).array)
-      wishes += bin
+    if (state == Fetching && wishes.add(bin)) {
+      val id = ShipmentFormat.wishId(order.broadcast, source, target, wishes.size - 1)
+      try Shipments.put(id, ByteBuffer.allocate(Integer.BYTES).putInt(bin).array) catch {
+        case NonFatal(e) => logWarning(s"$target could not ask $source for bin $bin", e)
+      }
     }
   }
 
@@ -141,6 +142,7 @@ private[binshift] final class StagedCopy(
 
   def close(): Unit = synchronized {
     state = Failed
+    ready.clear()
     try files.close() finally staging.close()
   }
 
