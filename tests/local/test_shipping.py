@@ -206,6 +206,20 @@ def test_a_bin_that_is_asked_for_comes_before_the_others(stream, tmp_path):
     assert_same_results(run, oracle, query.state)
 
 
+def test_the_rows_of_a_single_bin_that_leaves_on_demand_are_counted_where_they_are(stream, tmp_path):
+    query = QUERIES["count"]
+    run = stream(query.build, mode=query.mode).start()
+    run.run(0, 1)
+    controller = run.attach()
+    owners = list(controller.routing().assignment)
+    held = controller.stats().to_pylist()
+    owners[next(r["bin"] for r in held if r["bin"] > 0 and r["keys"] > 0 and r["partition"] == 0)] = 1
+    migration = controller.submit(controller.plan(assignment=owners, strategy=OnDemand()))
+    epoch = finish(run, migration, 2)
+    assert migration.wait(0).bins_shipped == 1
+    assert_never_migrated(run, query, epoch, tmp_path)
+
+
 def test_bins_that_never_come_on_demand_are_read_from_the_checkpoint(stream, tmp_path):
     query = QUERIES["count"]
     run = stream(query.build, mode=query.mode, conf={SHIP + "timeout": "1s"}).start()

@@ -2,10 +2,11 @@
 
 import json
 import shutil
+import uuid
 
 import pytest
 
-from binshift import AllAtOnce, ConfigurationError
+from binshift import AllAtOnce, ConfigurationError, RoutingTable
 from harness import STOCK, Fault, assert_same_results, rows
 from local.queries import QUERIES
 
@@ -152,6 +153,30 @@ def test_without_spark_s_cache_of_the_logs_the_second_epoch_takes_over(stream):
     assert taken_over_at(run) == 3
     assert [epoch_logged_with(run, e) for e in (2, 3)] == [STOCK, BINSHIFT]
     assert_same_results(run, oracle_of(stream, "count", epochs=range(5)))
+
+
+def test_a_first_epoch_that_was_begun_by_the_stock_provider_is_ended_before_any_step_is_taken(stream):
+    run = started_by_stock(stream, "count", epochs=())
+    fail_at(run, 0)
+    initial = RoutingTable(2, tuple(b % 2 for b in range(64)))
+    plan = AllAtOnce().plan(initial, initial.balanced(3))
+    leave_request(run, plan)
+    start_with(run, BINSHIFT)
+    run.run(1, 2, 3)
+    assert taken_over_at(run) == 1
+    assert [epoch_logged_with(run, e) for e in (0, 1)] == [STOCK, BINSHIFT]
+    assert run.attach().history().to_pylist()[0]["epoch"] > 1
+    assert run.attach().routing().partitions == 3
+    oracle = oracle_of(stream, "count", epochs=range(4))
+    assert run.states([{"batchId": "0"}]) == oracle.states([{"batchId": "0"}])
+    assert_same_results(run, oracle)
+
+
+def leave_request(run, plan):
+    requests = run.checkpoint / "binshift/requests"
+    requests.mkdir(parents=True)
+    request = {"format": 1, "id": str(uuid.uuid4()), "kind": "submit", "plan": json.loads(plan.to_json())}
+    (requests / f"{request['id']}.json").write_text(json.dumps(request | {"options": {"prepare": False}}))
 
 
 def test_a_takeover_that_was_prepared_and_not_begun_is_forgotten(stream):
