@@ -15,7 +15,6 @@ import binshift
 from binshift.spark import CHANGELOG_KEY, PROVIDER, PROVIDER_KEY
 
 STOCK = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 SCHEMA = "k string, v long, t timestamp"
 Row = tuple[Any, ...]
 
@@ -37,8 +36,6 @@ def session(master: str, **conf: str) -> SparkSession:
         "spark.sql.streaming.stateStore.maintenanceInterval": "2s",
         "spark.sql.streaming.minBatchesToRetain": "20",
         "spark.sql.streaming.stopTimeout": "60s",
-        # Without it, Hadoop starts two processes for each file that is renamed on the local file system.
-        "spark.sql.streaming.checkpointFileManagerClass": FILE_MANAGER,
         "spark.binshift.tests.faults": f"{scratch}/faults",
         **conf,
     }
