@@ -76,7 +76,10 @@ def travel(run, journey):
 ALIKE = {"count-complete", "tumbling-update", "sliding-append", "session-dynamic", "dedup-watermark"} | {
     "join-inner",
     "join-right",
+    "join-semi",
+    "join-unbounded",
     "join-window",
+    "tws-rows",
 }
 
 
@@ -176,7 +179,9 @@ def test_without_a_migration_the_query_behaves_as_on_the_stock_provider(stream, 
     assert_same_results(run, oracles(name), query.state)
 
 
-@pytest.mark.parametrize("name", ["session-fixed", "join-left", "tws-jvm"])
+@pytest.mark.parametrize(
+    "name", ["session-fixed", pytest.param("join-left", marks=pytest.mark.matrix), "tws-jvm"]
+)
 def test_a_restart_in_the_middle_of_a_migration_changes_nothing(stream, oracles, name):
     query = QUERIES[name]
     run = stream(query.build, mode=query.mode, conf=ONE_EPOCH).start()

@@ -237,3 +237,20 @@ def test_the_plan_in_the_checkpoint_is_the_one_that_was_submitted(stream):
     assert binshift.MigrationPlan.from_json(json.dumps(stored["plan"])) == plan
     assert controller.migration is not None
     assert controller.migration.plan == plan
+
+
+def test_files_are_replaced_where_spark_s_file_manager_leaves_them(stream):
+    manager = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    run = stream(count_by_key, conf={"spark.sql.streaming.checkpointFileManagerClass": manager}).start()
+    run.run(0, 1)
+    migration = run.attach().rescale(3, Batched(8), prepare=False)
+    run.run(2)
+    migration.cancel()
+    run.run(3)
+    assert json.loads((run.checkpoint / "binshift/layout.json").read_text())["bins"] == 64
+    assert [m.numPartitions for m in run.metadata()] == [run.attach().routing().partitions] == [3]
+    run.stop()
+    run.start()
+    run.run(4)
+    assert run.attach().migration is None
+    assert len(run.state()) == run.query.lastProgress.stateOperators[0].numRowsTotal

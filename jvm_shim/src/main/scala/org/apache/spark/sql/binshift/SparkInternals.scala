@@ -12,7 +12,7 @@ import org.apache.spark.sql.execution.streaming.checkpointing.{OffsetMap, Offset
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution}
 import org.apache.spark.sql.execution.streaming.state.{OperatorStateMetadataReader, OperatorStateMetadataUtils, OperatorStateMetadataV1, OperatorStateMetadataV2, OperatorStateMetadataWriter}
-import org.apache.spark.sql.execution.streaming.state.binshift.{BinnedStateStoreProvider, BinshiftException}
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinnedStateStoreProvider, BinshiftException, ReplacedFile}
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.Utils
@@ -111,7 +111,7 @@ private[binshift] object SparkInternals {
       case m: OperatorStateMetadataV1 if m.stateStoreInfo.exists(_.numPartitions != n) =>
         val corrected = m.copy(stateStoreInfo = m.stateStoreInfo.map(_.copy(numPartitions = n)))
         val file = OperatorStateMetadataV1.metadataFilePath(dir)
-        val out = CheckpointFileManager.create(dir, conf).createAtomic(file, overwriteIfPossible = true)
+        val out = ReplacedFile.create(CheckpointFileManager.create(dir, conf), file)
         OperatorStateMetadataUtils.writeMetadata(out, corrected, file)
       case m: OperatorStateMetadataV2 if m.stateStoreInfo.exists(_.numPartitions != n) =>
         val corrected = m.copy(stateStoreInfo = m.stateStoreInfo.map(_.copy(numPartitions = n)))

@@ -55,7 +55,7 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
   def write(name: String, json: JValue): Unit = {
     val file = new Path(path, name)
     fm.mkdirs(file.getParent)
-    val out = fm.createAtomic(file, overwriteIfPossible = true)
+    val out = ReplacedFile.create(fm, file)
     try {
       out.write(compact(render(json)).getBytes(UTF_8))
       out.close()
