@@ -17,7 +17,7 @@ def test_a_query_on_several_executors_grows_and_shrinks(drive, check):
 @pytest.mark.parametrize(
     ("fault", "operator"),
     [
-        ("fail-task", "transform"),
+        pytest.param("fail-task", "transform", marks=pytest.mark.matrix),
         ("kill-executor", "aggregate"),
         pytest.param("fail-task", "aggregate", marks=pytest.mark.matrix),
         pytest.param("kill-executor", "transform", marks=pytest.mark.matrix),

@@ -29,7 +29,7 @@ def test_every_bin_travels_before_its_step(ship, check, operator):
 @pytest.mark.parametrize(
     "fault",
     [
-        "fetch.chunk.kill",
+        pytest.param("fetch.chunk.kill", marks=pytest.mark.matrix),
         "switch.ingest.kill",
         pytest.param("export.chunk.kill", marks=pytest.mark.matrix),
         pytest.param("stage.done.kill", marks=pytest.mark.matrix),

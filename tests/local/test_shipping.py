@@ -79,7 +79,11 @@ def tumbling(stream):
     return query, run
 
 
-@pytest.mark.parametrize("strategy", [AllAtOnce(), Batched(8), Fluid()], ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize(
+    "strategy",
+    [AllAtOnce(), pytest.param(Batched(8), marks=pytest.mark.matrix), Fluid()],
+    ids=lambda s: type(s).__name__,
+)
 def test_a_prepared_rescale_moves_every_bin_by_its_copy(stream, tmp_path, strategy):
     query = QUERIES["tumbling-append"]
     bins = "8" if isinstance(strategy, Fluid) else "64"
@@ -99,7 +103,7 @@ def test_a_prepared_rescale_moves_every_bin_by_its_copy(stream, tmp_path, strate
     ("name", "conf"),
     [
         pytest.param("session-fixed", {}, marks=pytest.mark.matrix),
-        ("dedup-watermark", {CHECKSUMS: "true"}),
+        pytest.param("dedup-watermark", {CHECKSUMS: "true"}, marks=pytest.mark.matrix),
         pytest.param("join-full", {}, marks=pytest.mark.matrix),
         ("join-full", {JOIN: "4", IDS: "2", CHECKSUMS: "true"}),
         pytest.param("join-semi", {JOIN: "3"}, marks=pytest.mark.matrix),
@@ -140,7 +144,7 @@ def test_without_preparation_the_old_owners_executor_sends_the_bins(tumbling, tm
     "name",
     [
         "count",
-        "session-fixed",
+        pytest.param("session-fixed", marks=pytest.mark.matrix),
         pytest.param("dedup-within-watermark", marks=pytest.mark.matrix),
         pytest.param("join-full", marks=pytest.mark.matrix),
         "tws-jvm",
@@ -233,7 +237,7 @@ def test_bins_that_never_come_on_demand_are_read_from_the_checkpoint(stream, tmp
     assert_never_migrated(run, query, epoch + 1, tmp_path)
 
 
-@pytest.mark.parametrize("action", ["damage", "cut"])
+@pytest.mark.parametrize("action", ["damage", pytest.param("cut", marks=pytest.mark.matrix)])
 def test_a_damaged_shipment_is_read_from_the_checkpoint(tumbling, tmp_path, action):
     query, run = tumbling
     with Fault("export.chunk", action) as fault:
