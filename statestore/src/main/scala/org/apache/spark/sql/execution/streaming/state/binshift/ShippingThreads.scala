@@ -10,6 +10,7 @@ private[binshift] object ShippingThreads {
   /** One each: bins are in no hurry, and the cores are the stream's. */
   private val Threads = 1
   private val MaxOnDemand = 64
+  private val MaxWaitNs = 5000000000L
 
   /** Long jobs, one per store that gives bins away. */
   lazy val exports: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(Threads, "binshift-export")
@@ -37,7 +38,8 @@ private[binshift] object ShippingThreads {
   def charge(bytes: Long, bytesPerSecond: Long): Long = {
     val cost = bytes * 1000000000L / bytesPerSecond
     val now = System.nanoTime()
-    nextSend.getAndUpdate(next => math.max(next, now) + cost) - now
+    // Queries share an executor: one with a low rate must not keep the others waiting for long.
+    nextSend.getAndUpdate(next => math.min(math.max(next, now) + cost, now + MaxWaitNs)) - now
   }
 
   /** Whether all that was sent is paid for. */
