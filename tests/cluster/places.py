@@ -57,6 +57,7 @@ def main() -> None:
         "sizes": controller.routing().sizes(),
         "state": [[*key, *value] for key, value in run.state()],
         "partitions": controller.routing().partitions,
+        "keys": sum(controller.stats()["keys"].to_pylist()),
         "numRowsTotal": run.query.lastProgress.stateOperators[0].numRowsTotal,
         "metadata": [m.numPartitions for m in run.metadata()],
     }
