@@ -44,6 +44,7 @@ def main() -> None:
     report = {
         "state": [[*key, *value] for key, value in run.state()],
         "partitions": run.attach().routing().partitions,
+        "keys": sum(run.attach().stats()["keys"].to_pylist()),
         "metadata": [m.numPartitions for m in run.metadata()],
         "numRowsTotal": run.query.lastProgress.stateOperators[0].numRowsTotal,
         "takenOverAt": layout["takenOverAt"],
