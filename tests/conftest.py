@@ -13,9 +13,14 @@ from typing import Any
 
 import pyspark
 import pytest
+from hypothesis import settings
 from pyspark.sql import DataFrame, SparkSession
 
 import binshift.spark
+
+# The same examples at every run; --hypothesis-profile=default draws new ones.
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile("repeatable")
 
 SCRATCH = Path(tempfile.mkdtemp(prefix="binshift-tests-"))
 

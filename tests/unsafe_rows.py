@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from decimal import Context
 from typing import Any
 
 from binshift.inspect.types import Field, SparkType
@@ -12,6 +13,8 @@ FIXED = {
     "date": "<i", "timestamp": "<q", "timestamp_ntz": "<q", "time(6)": "<q",
     "interval year to month": "<i", "interval day to second": "<q",
 }  # fmt: skip
+# Python's own context would round to 28 digits; Spark's decimals have up to 38.
+EXACT = Context(prec=38)
 
 
 def row(kind: SparkType, value: dict[str, Any]) -> bytes:
@@ -45,7 +48,7 @@ def container(
 
 
 def unscaled(field: Field, value: Any) -> int:
-    return int(value.scaleb(field.type.arrow.scale))
+    return int(value.scaleb(field.type.arrow.scale, context=EXACT))
 
 
 def stored(field: Field, value: Any) -> bytes:  # noqa: PLR0911 - one for each kind

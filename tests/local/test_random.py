@@ -1,9 +1,7 @@
 """Random input, rescales and restarts, against a model in memory that knows nothing of partitions."""
 
-import shutil
-import tempfile
 from collections import Counter
-from pathlib import Path
+from itertools import count
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -68,14 +66,14 @@ class Remembered:
         return out
 
 
-def machine(spark, model_class):
+def machine(spark, model_class, roots):
     class Stream(RuleBasedStateMachine):
         @initialize(n=st.integers(1, 3))
         def begin(self, n):
-            self.root = Path(tempfile.mkdtemp(prefix="binshift-random-"))
             self.model, self.expected = model_class(), []
             conf = {"spark.sql.streaming.stateStore.binshift.bins": "6", "spark.sql.shuffle.partitions": str(n)}
-            self.run = StreamRun(spark, self.root, model_class.build, mode=model_class.mode, conf=conf).start()
+            build, mode = model_class.build, model_class.mode
+            self.run = StreamRun(spark, next(roots), build, mode=mode, conf=conf).start()
             self.feed([(0, 1)])
 
         @rule(data=INPUT)
@@ -108,16 +106,15 @@ def machine(spark, model_class):
         def teardown(self):
             if hasattr(self, "run"):
                 self.run.stop()
-                shutil.rmtree(self.root)
 
     return Stream
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("model_class", [Counted, Joined, Remembered])
-def test_a_random_history_gives_what_the_model_gives(spark, model_class):
+def test_a_random_history_gives_what_the_model_gives(spark, model_class, tmp_path):
     run_state_machine_as_test(
-        machine(spark, model_class),
+        machine(spark, model_class, (tmp_path / str(n) for n in count())),
         settings=settings(
             max_examples=6,
             stateful_step_count=12,
