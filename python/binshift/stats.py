@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 __all__ = ["HOT_KEYS", "SCHEMA", "hot_keys_of", "table_of"]
@@ -44,12 +46,12 @@ def table_of(packed: bytes) -> pa.Table:
     start = 4 + int.from_bytes(packed[:4], "little")
     header = json.loads(packed[4:start])
     bins = header["bins"]
-    buffer = pa.py_buffer(packed)
 
-    def column(type: pa.DataType, at: int) -> pa.Array:
-        return pa.Array.from_buffers(type, bins, [None, buffer.slice(at, bins * type.bit_width // 8)])
+    def column(kind: npt.DTypeLike, at: int) -> pa.Array:
+        # A copy, since arrow wants values at addresses that are multiples of their width.
+        return pa.array(np.frombuffer(packed, kind, bins, at).copy())
 
-    owners = column(pa.int32(), start)
+    owners = column("<i4", start)
     at = start + 4 * bins
     parts = []
     for operator in header["operators"]:
@@ -62,7 +64,7 @@ def table_of(packed: bytes) -> pa.Table:
         }
         for name in _NUMBERS:
             known = operator["sized"] or name not in _SIZES
-            columns[name] = column(pa.int64(), at) if known else pa.nulls(bins, pa.int64())
+            columns[name] = column("<i8", at) if known else pa.nulls(bins, pa.int64())
             at += 8 * bins
         parts.append(pa.table(columns, SCHEMA))
     table = pa.concat_tables(parts) if parts else SCHEMA.empty_table()
