@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from nexmark.generator import AUCTION, BID, PERSON
 from nexmark.windows import PAPER, Windows
@@ -85,9 +85,15 @@ class Stream:
 
     def of(self, kind: str, names: list[str]) -> pd.DataFrame:
         """Events of one kind: their time `t` in milliseconds, and the named fields."""
-        columns = {"t": pc.field("date_time")} | {name: pc.field(kind, name) for name in names}
-        table = ds.dataset(self.files).to_table(columns, filter=pc.field("event_type") == KINDS[kind])
-        return pd.DataFrame({name: _column(table[name]) for name in columns})
+        columns = ["event_type", "date_time", *(f"{kind}.{name}" for name in names)]
+        tables = []
+        for file in self.files:
+            table = pq.ParquetFile(file).read(columns=columns)
+            table = table.filter(pc.equal(table["event_type"], KINDS[kind]))
+            fields = [pc.struct_field(table[kind], name) for name in names]
+            tables.append(pa.table([table["date_time"], *fields], ["t", *names]))
+        whole = pa.concat_tables(tables)
+        return pd.DataFrame({name: _column(whole[name]) for name in whole.column_names})
 
 
 def _q1(stream: Stream, windows: Windows, at: int) -> pd.DataFrame:
