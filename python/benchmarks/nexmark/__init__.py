@@ -12,6 +12,8 @@ each kind, null but for one. That is the layout which the suites for Flink and B
 read as they do there; it is one stream with one order; and Spark reads from Parquet only those fields of
 the structs that a query uses. `date_time` is when an event is scheduled at the given rate: the latency of
 an event is the commit of its epoch minus that time.
+
+Query 6 has a state function in Python: set PYSPARK_PYTHON to an interpreter that has pandas and pyarrow.
 """
 
 from __future__ import annotations
