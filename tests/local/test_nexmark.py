@@ -1,0 +1,101 @@
+"""Each query of the benchmark gives what its oracle says, while its state migrates twice."""
+
+import os
+
+import pytest
+
+import nexmark
+from binshift import AllAtOnce, Batched
+from harness import STOCK, StreamRun
+
+RATE, EPOCH_SECONDS, EPOCHS = 250, 2.0, 7
+#: Few people and auctions at a time, so that small windows have something of each.
+SHAPE = nexmark.Shape(in_flight_auctions=20, active_people=20)
+WINDOWS = nexmark.Windows(
+    auction_ms=SHAPE.longest_auction_ms(RATE),
+    average_ms=2_000,
+    last_prices=3,
+    hot_ms=4_000,
+    highest_ms=4_000,
+    highest_slide_ms=2_000,
+    new_user_ms=5_000,
+    session_gap_ms=1_000,
+    count_ms=3_000,
+)
+#: By the epoch after which they are submitted.
+MIGRATIONS = {0: (4, Batched(16)), 3: (3, AllAtOnce())}
+#: An epoch for each file and no others: the watermark of the last epoch is that of the files before.
+ONE_EPOCH = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
+STATEFUL = [name for name, query in nexmark.QUERIES.items() if query.stateful]
+#: Two aggregations; a join, an aggregation and a state function; a join by time. Others are alike.
+DEFAULT = {"q5", "q6", "q8"}
+
+
+class Replay(StreamRun):
+    """A query over files of the generator."""
+
+    @property
+    def source(self):
+        return nexmark.events(self.spark, self.input)
+
+    def _keep(self, batch, epoch):
+        self.outputs[epoch] = batch.toArrow()
+
+    def feed(self, file):
+        os.link(file, self.input / file.name)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("nexmark")
+    return nexmark.write(directory, RATE, EPOCHS * EPOCH_SECONDS, 7, EPOCH_SECONDS, SHAPE)
+
+
+@pytest.fixture
+def replay(spark, tmp_path):
+    runs = []
+
+    def start(name, **kwargs):
+        query = nexmark.QUERIES[name]
+        run = Replay(
+            spark, tmp_path, lambda df: query.build(df, WINDOWS), mode=query.mode, conf=ONE_EPOCH, **kwargs
+        )
+        runs.append(run)
+        return run.start()
+
+    yield start
+    for run in runs:
+        run.stop()
+
+
+def assert_expected(run, name, files):
+    query = nexmark.QUERIES[name]
+    watermark_ms = nexmark.watermark(query, files[:-1], WINDOWS)
+    expected = nexmark.expected(query, files, WINDOWS, watermark_ms)
+    assert len(expected) > 5
+    assert nexmark.settled(query, run.outputs) == expected
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.matrix] * (n not in DEFAULT)) for n in STATEFUL]
+)
+def test_a_query_gives_what_its_oracle_says_while_its_state_migrates(replay, files, name):
+    run = replay(name)
+    for epoch, file in enumerate(files):
+        run.feed(file)
+        run.query.processAllAvailable()
+        if epoch in MIGRATIONS:
+            run.attach().rescale(*MIGRATIONS[epoch], prepare=False)
+    steps = run.attach().history()
+    assert steps["partitions"].to_pylist() == [4, 4, 3]
+    assert_expected(run, name, files)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("name", nexmark.QUERIES)
+def test_the_same_query_gives_the_same_on_the_stock_provider(replay, files, name):
+    run = replay(name, provider=STOCK)
+    for file in files:
+        run.feed(file)
+    run.query.processAllAvailable()
+    assert_expected(run, name, files)
