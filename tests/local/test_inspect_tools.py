@@ -11,19 +11,16 @@ from pyarrow import fs
 
 import binshift.inspect
 from binshift import ConfigurationError
-from binshift.cli import fsck as fsck_commands
-from binshift.cli import inspect as inspect_commands
+from binshift.cli.main import cli
 from binshift.errors import StateFormatError
 from binshift.inspect.diff import Side, diff
 from binshift.inspect.fsck import Severity, fsck
 from binshift.inspect.lookup import bin_of_key
 from local.inspected import comparable
 
-COMMANDS = {c.name: c for c in (*inspect_commands.COMMANDS, *fsck_commands.COMMANDS)}
-
 
 def run(name, *arguments):
-    return CliRunner().invoke(COMMANDS[name], [str(a) for a in arguments])
+    return CliRunner().invoke(cli, [name, *map(str, arguments)])
 
 
 @pytest.fixture

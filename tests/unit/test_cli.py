@@ -8,7 +8,8 @@ from click.testing import CliRunner
 import binshift
 from binshift import AllAtOnce, Fluid, MigrationPlan, RoutingTable
 from binshift.cli import running
-from binshift.cli.main import EXIT_CODES, cli
+from binshift.cli.exits import EXIT_CODES
+from binshift.cli.main import cli
 from unit.checkpoints import Answering, HandWritten
 
 TWO = RoutingTable(2, (0, 1) * 4)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, get_args
 
 import click
@@ -10,7 +9,7 @@ import pyarrow as pa
 
 from binshift.checkpoint import Checkpoint, open_checkpoint
 from binshift.cli.following import Follower, send
-from binshift.cli.output import F, as_json, checkpoint, example, print_json, print_plan
+from binshift.cli.output import as_json, checkpoint, combined, example, print_json, print_plan
 from binshift.errors import MigrationError, PlanError
 from binshift.load import By, bin_bytes, measured_loads
 from binshift.mailbox import Mailbox
@@ -34,19 +33,15 @@ _answer_timeout = click.option(
 )
 
 
-def _migrating(command: F) -> F:
-    """The options of all commands that start a migration."""
-    options: list[Callable[[F], F]] = [
-        click.option("--wait", type=float, metavar="SECONDS", help="Follow the migration, so long at most."),
-        click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing."),
-        click.option("--no-prepare", is_flag=True, help="Do not copy bins before their step takes effect."),
-        click.option("--gap", type=int, default=0, help="Epochs that stay idle between two steps."),
-        click.option("--strategy", help="all-at-once, fluid, batched:BINS, optimized:BINS or on-demand."),
-        as_json,
-    ]
-    for option in options:
-        command = option(command)
-    return command
+#: The options of all commands that start a migration.
+_migrating = combined(
+    as_json,
+    click.option("--strategy", help="all-at-once, fluid, batched:BINS, optimized:BINS or on-demand."),
+    click.option("--gap", type=int, default=0, help="Epochs that stay idle between two steps."),
+    click.option("--no-prepare", is_flag=True, help="Do not copy bins before their step takes effect."),
+    click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing."),
+    click.option("--wait", type=float, metavar="SECONDS", help="Follow the migration, so long at most."),
+)
 
 
 @click.command(
