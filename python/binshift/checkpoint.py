@@ -27,7 +27,6 @@ class PlannedMigration:
     def __init__(self, data: dict[str, Any]) -> None:
         self.id: str = data["id"]
         self.cancelled: bool = data["cancelled"]
-        self.options: dict[str, Any] = data["options"]
         self.plan = MigrationPlan.from_json(json.dumps(data["plan"]))
 
 

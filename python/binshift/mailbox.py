@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -17,6 +16,7 @@ from pyarrow import fs
 
 from binshift import errors
 from binshift.checkpoint import Checkpoint
+from binshift.options import MigrationOptions
 from binshift.plan import MigrationPlan
 
 __all__ = ["Mailbox"]
@@ -34,17 +34,9 @@ class Mailbox:
         self._requests = f"{checkpoint.path}/binshift/requests"
         self._answers = f"{checkpoint.path}/binshift/answers"
 
-    def submit(
-        self,
-        plan: MigrationPlan,
-        start_epoch: int | None = None,
-        prepare: bool = True,
-        place_on: Sequence[str] = (),
-        vacate: str | None = None,
-    ) -> str:
+    def submit(self, plan: MigrationPlan, options: MigrationOptions) -> str:
         """Leaves a plan for the query; returns the request's id. The answer has the migration's id."""
-        options = {"startEpoch": start_epoch, "prepare": prepare, "placeOn": list(place_on), "vacate": vacate}
-        return self._send("submit", plan=json.loads(plan.to_json()), options=options)
+        return self._send("submit", plan=json.loads(plan.to_json()), options=options.as_dict())
 
     def cancel(self, migration: str) -> str:
         """Asks that a migration takes no further step; returns the request's id."""

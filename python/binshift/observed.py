@@ -181,8 +181,7 @@ class ObservedQuery:
         return overview(table, weights, f"share of {kind}", epochs(self._query), steps)
 
     def _placement(self) -> Placement:
-        data = json.loads(call(self._handle.placement))
-        return Placement(tuple(data["executors"]), tuple(tuple(p) for p in data["partitions"]))
+        return Placement.of(json.loads(call(self._handle.placement)))
 
     def _statistics(self, by: By = "both") -> pa.Table | None:
         """What `stats` measures, None where that is not asked for."""

@@ -12,11 +12,14 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from binshift.errors import PlanError
+from binshift.load import By, measured_loads
 from binshift.packing import Packing, longest_first, multifit
 from binshift.routing import RoutingTable, require_partitions
 
-__all__ = ["TOLERANCE", "HotBin", "LoadTarget", "balanced_by_bins", "balanced_by_load"]
+__all__ = ["TOLERANCE", "HotBin", "LoadTarget", "balanced", "balanced_by_bins", "balanced_by_load"]
 
 #: How far the busiest partition may be above the least that is possible, so that few bins move.
 TOLERANCE = 0.1
@@ -85,6 +88,37 @@ class LoadTarget:
             f"at best {self.bound / mean:.2f}",
         ]
         return "\n".join([*lines, *(f"  hot: {h}" for h in self.hot)])
+
+
+def balanced(
+    table: RoutingTable,
+    stats: pa.Table | None,
+    by: By = "rows",
+    partitions: int | None = None,
+    max_moves: int | None = None,
+) -> LoadTarget:
+    """The table that levels the load that was measured, or the number of bins where there is none.
+
+    Parameters
+    ----------
+    table : RoutingTable
+        The table in force.
+    stats : pyarrow.Table or None
+        As `Controller.stats` returns it; None if nothing was measured.
+    by : {"rows", "bytes", "both", "bins"}
+        What load is; see `measured_loads`.
+    partitions, max_moves : int, optional
+        See `balanced_by_load`.
+
+    Raises
+    ------
+    PlanError
+        If a number is impossible, or more than `max_moves` bins lose their partition.
+    """
+    kind, loads = measured_loads(stats, table.bins, by)
+    if kind == "bins" and max_moves is None:
+        return balanced_by_bins(table, table.partitions if partitions is None else partitions)
+    return balanced_by_load(table, loads, partitions, max_moves)
 
 
 def balanced_by_load(

@@ -267,6 +267,7 @@ def test_a_checkpoint_without_its_first_entry_says_so(run, checkpoint):
         (("plan", "--partitions", 9), 4),
         (("rescale", 0), 4),
         (("rescale", 4, "--strategy", "slow"), 4),
+        (("plan", "--partitions", 4, "--submit", "--start-epoch", -1), 4),
     ],
 )
 def test_wrong_arguments_have_their_exit_codes(run, arguments, code):

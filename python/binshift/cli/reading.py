@@ -15,6 +15,7 @@ from binshift.cli.output import as_json, checkpoint, example, print_json, print_
 from binshift.errors import PlanError
 from binshift.history import history_table
 from binshift.mailbox import Mailbox
+from binshift.options import MigrationOptions
 from binshift.plan import MigrationPlan
 from binshift.routing import RoutingTable
 from binshift.strategies import default_strategy, parse_strategy
@@ -107,7 +108,7 @@ def plan(
         return
     if not as_json:
         click.echo(str(made), err=True)
-    send(Follower(found, made), as_json, wait, start_epoch=start_epoch, prepare=not no_prepare)
+    send(Follower(found, made), as_json, wait, MigrationOptions(start_epoch, not no_prepare))
 
 
 @click.command(epilog=example("binshift history /data/checkpoint", "binshift history /data/checkpoint --json"))

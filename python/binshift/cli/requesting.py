@@ -10,14 +10,15 @@ import pyarrow as pa
 from binshift.checkpoint import Checkpoint, open_checkpoint
 from binshift.cli.following import Follower, send
 from binshift.cli.output import as_json, checkpoint, combined, example, print_json, print_plan
-from binshift.errors import MigrationError, PlanError
-from binshift.load import By, bin_bytes, measured_loads
+from binshift.errors import MigrationError
+from binshift.load import By, bin_bytes
 from binshift.mailbox import Mailbox
+from binshift.options import MigrationOptions
 from binshift.placement import Placement
 from binshift.plan import MigrationPlan
 from binshift.routing import RoutingTable
 from binshift.strategies import default_strategy, parse_strategy
-from binshift.targets import balanced_by_bins, balanced_by_load
+from binshift.targets import balanced
 
 __all__ = ["COMMANDS"]
 
@@ -83,12 +84,7 @@ def rebalance(checkpoint: str, by: By, max_moves: int | None, answer_timeout: fl
     placement = _placement(found, answer_timeout)
     stats = None if by == "bins" else _stats(found, answer_timeout)
     table = found.routing()
-    kind, loads = measured_loads(stats, table.bins, by)
-    partitions = placement.partitions_with_idle(table.bins)
-    if kind == "bins" and max_moves is None:
-        target = balanced_by_bins(table, partitions)
-    else:
-        target = balanced_by_load(table, loads, partitions, max_moves)
+    target = balanced(table, stats, by, placement.partitions_with_idle(table.bins), max_moves)
     click.echo(str(target), err=True)
     sizes = None if stats is None else bin_bytes(stats, table.bins)
     plan = _cut(table, target.table, options)
@@ -103,14 +99,7 @@ def rebalance(checkpoint: str, by: By, max_moves: int | None, answer_timeout: fl
 def drain(checkpoint: str, executor: str, answer_timeout: float, **options: Any) -> None:
     """Empties EXECUTOR before it is removed. Asks the running query where its partitions are."""
     found = open_checkpoint(checkpoint)
-    placement = _placement(found, answer_timeout)
-    placement.require_live([executor])
-    leaving = placement.partitions_on(executor)
-    if len(leaving) == len(placement.partitions):
-        raise PlanError(
-            f"all {len(leaving)} partitions are on executor {executor}; rescale to more partitions first, with "
-            "--place-on naming another executor"
-        )
+    leaving = _placement(found, answer_timeout).leaving(executor)
     table = found.routing()
     _start(found, _cut(table, table.without(leaving), options), options, vacate=executor)
 
@@ -150,12 +139,12 @@ def _start(found: Checkpoint, plan: MigrationPlan, options: dict[str, Any], **mo
         return
     if not options["as_json"]:
         click.echo(str(plan), err=True)
-    send(Follower(found, plan), options["as_json"], options["wait"], prepare=not options["no_prepare"], **more)
+    how = MigrationOptions(prepare=not options["no_prepare"], **more)
+    send(Follower(found, plan), options["as_json"], options["wait"], how)
 
 
 def _placement(found: Checkpoint, timeout: float) -> Placement:
-    data = Mailbox(found).ask("placement", timeout)
-    return Placement(tuple(data["executors"]), tuple(tuple(p) for p in data["partitions"]))
+    return Placement.of(Mailbox(found).ask("placement", timeout))
 
 
 def _stats(found: Checkpoint, timeout: float) -> pa.Table:
