@@ -75,11 +75,9 @@ def test_a_difference_of_versions_is_that_of_their_rows(made, name, family):
 
 def test_two_checkpoints_of_the_same_input_do_not_differ_though_one_has_bins(made, stream, tmp_path):
     from harness import STOCK
-    from local.inspected import IDS, ONE_EPOCH
-    from local.queries import QUERIES
+    from local.settings import IDS, new
 
-    query = QUERIES["tws-jvm"]
-    stock = stream(query.build, mode=query.mode, provider=STOCK, conf=ONE_EPOCH | IDS).start()
+    stock = new(stream, "tws-jvm", STOCK, IDS).start()
     stock.run(*range(8))
     stock.stop()
     with (
