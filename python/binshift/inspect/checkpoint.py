@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from pyarrow import fs
 
 from binshift.errors import ConfigurationError
+from binshift.files import Files
 from binshift.inspect.database import Database
-from binshift.inspect.files import Files
 from binshift.inspect.history import routing_history
 from binshift.inspect.layout import Layout, Settings
 from binshift.inspect.lookup import bin_of_key, encoded_key, equal_to
