@@ -70,8 +70,8 @@ class Mailbox:
         while (text := self._files.find(name)) is None:
             if time.monotonic() >= deadline:
                 raise errors.MigrationTimeout(
-                    f"the query did not answer in {timeout:g} s: it answers when it plans an epoch, so it has to "
-                    f"run and to get data; the request is {self._checkpoint.uri}/{_REQUESTS}/{request}.json"
+                    f"the query did not answer in {timeout:g} s: it answers when it plans an epoch, so it has "
+                    f"to run and to get data; the request is {self._checkpoint.uri}/{_REQUESTS}/{request}.json"
                 )
             time.sleep(_POLL_SECONDS)
         self._files.filesystem.delete_file(self._files.path(name))

@@ -159,9 +159,9 @@ class Optimized:
         return in_steps(source, target, parts, f"optimized({self.bins_per_pair})", self.gap)
 
 
-def default_strategy(source: RoutingTable) -> Strategy:
+def default_strategy(source: RoutingTable, gap: int = 0) -> Strategy:
     """A quarter of the bins a step: a step costs its epoch little, but also little less if it is smaller."""
-    return Batched(max(1, source.bins // _DEFAULT_STEPS))
+    return Batched(max(1, source.bins // _DEFAULT_STEPS), gap)
 
 
 def parse_strategy(text: str, gap: int = 0) -> Strategy:
