@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from binshift.errors import PlanError
+from binshift.numbers import is_whole
 
 __all__ = ["MigrationOptions"]
 
@@ -38,7 +39,7 @@ class MigrationOptions:
 
     def __post_init__(self) -> None:
         epoch = self.start_epoch
-        if epoch is not None and (isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0):
+        if epoch is not None and not is_whole(epoch):
             raise PlanError(f"start_epoch={epoch!r} is not an epoch; give an int from 0 on")
 
     def as_dict(self) -> dict[str, Any]:

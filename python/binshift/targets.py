@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from binshift.errors import PlanError
 from binshift.load import By, measured_loads
+from binshift.numbers import is_whole
 from binshift.packing import Packing, longest_first, multifit
 from binshift.routing import RoutingTable, require_partitions
 
@@ -157,9 +158,7 @@ def balanced_by_load(
     n = table.partitions if partitions is None else partitions
     require_partitions(n, table.bins)
     weights = _checked(table, loads)
-    if isinstance(max_moves, bool) or not (
-        max_moves is None or (isinstance(max_moves, int) and max_moves >= 0)
-    ):
+    if max_moves is not None and not is_whole(max_moves):
         raise PlanError(f"max_moves={max_moves!r} is not a number of moves; give an int from 0 on")
     homeless = sum(1 for owner in table.assignment if owner >= n)
     if max_moves is not None and homeless > max_moves:

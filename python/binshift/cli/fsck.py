@@ -30,7 +30,7 @@ def fsck_(ctx: click.Context, checkpoint: str, version: int | None, scratch: str
     """Check the files of a checkpoint, their checksums, and that each bin is at its owner and nowhere else.
 
     Files of all versions are looked at, and the rows of one: also that each is in the bin of its key, except
-    for keys with arrays, maps, variants, decimals of more than 18 digits or collations. Nothing is changed.
+    for keys with arrays, maps, variants, or decimals of more than 18 digits. Nothing is changed.
     """
     counts = dict.fromkeys(Severity, 0)
     with reading.open(checkpoint, scratch=scratch) as opened:

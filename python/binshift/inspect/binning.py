@@ -1,8 +1,9 @@
 """The bin of a key: Spark's Murmur3 of the columns by which rows are distributed, many keys at once.
 
 The same columns as in `PartitioningKey` of the Scala side: what an operator appends to a key has no part.
-Keys with arrays, maps, variants, intervals of Spark's own type, decimals of more than 18 digits, or strings
-with a collation are not hashed here.
+Keys with arrays, maps, variants, intervals of Spark's own type, or decimals of more than 18 digits are not
+hashed here. Relies on Spark: state keys have no collations under which other bytes are equal, so that a string
+is hashed by its bytes (`StateSchemaCompatibilityChecker` refuses them).
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def bins_of_keys(keys: pa.StructArray, store: Store, family: Family, bins: int) 
 
 def bins_of(columns: list[tuple[Field, pa.Array]], n: int, bins: int) -> npt.NDArray[np.int64] | None:
     """The bins of `n` keys whose columns, without structs, these are; None if they are not all simple."""
-    if not all(f.type.kind in _SIMPLE and not f.type.name.startswith("string collate") for f, _ in columns):
+    if not all(f.type.kind in _SIMPLE for f, _ in columns):
         return None
     hashes = np.full(n, _SEED, np.uint32)
     for field, column in columns:
