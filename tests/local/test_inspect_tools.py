@@ -194,7 +194,8 @@ def test_checkpoints_are_read_from_any_file_system_of_pyarrow(made):
 def test_a_sound_checkpoint_is_found_sound(made, name):
     with binshift.inspect.open(made(name).checkpoint) as checkpoint:
         for version in checkpoint.versions[-3:]:
-            assert list(fsck(checkpoint, version)) == []
+            # A query that is stopped may leave the checksum of a file that it was about to write.
+            assert [f for f in fsck(checkpoint, version) if f.severity is Severity.DAMAGE] == []
     assert run("fsck", made(name).checkpoint).exit_code == 0
 
 
