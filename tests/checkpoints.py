@@ -1,7 +1,7 @@
 """Writes checkpoints as Spark and binshift lay them out, file by file, and keeps a model of what is in them.
 
 The state is that of a join of format 4, say: families with the bin in front and behind, one with single
-values. A key's bin is drawn, since nothing but its bytes tells it to whoever reads.
+values. `keys` has the keys of each bin; a test that gives a bin those of another one damages the checkpoint.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ FAMILIES = {
     "left-keyWithTsToValues": "TimestampAsPostfixKeyStateEncoderSpec",
     "left-tsWithKey": "TimestampAsPrefixKeyStateEncoderSpec",
 }
+MASK = 0xFFFFFFFF
 BEHIND = ("left-tsWithKey",)
 VALUE_TYPE = types.parse(VALUE)
 KEY_TYPE = types.parse({"type": "struct", "fields": [{"name": "k", **LONG}]})
@@ -52,6 +53,23 @@ def crc32c(data: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
+def home(k: int, bins: int) -> int:
+    """The bin of a key of one long: Spark's Murmur3 by its definition, number by number."""
+
+    def turned(x: int, by: int) -> int:
+        return (x << by | x >> 32 - by) & MASK
+
+    hash = 42
+    for word in struct.unpack("<II", struct.pack("<q", k)):
+        hash ^= turned(word * 0xCC9E2D51 & MASK, 15) * 0x1B873593 & MASK
+        hash = (turned(hash, 13) * 5 + 0xE6546B64) & MASK
+    hash ^= 8
+    hash = (hash ^ hash >> 16) * 0x85EBCA6B & MASK
+    hash = (hash ^ hash >> 13) * 0xC2B2AE35 & MASK
+    hash ^= hash >> 16
+    return (hash - (hash >> 31 << 32)) % bins
+
+
 @dataclass
 class Writer:
     """Runs epochs of a made-up query; `versions` has the state after each."""
@@ -67,8 +85,10 @@ class Writer:
     tables: list[list[int]] = field(default_factory=list)
     numbers: dict[int, dict[str, int]] = field(default_factory=dict)
     lineage: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    keys: list[list[int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.keys = [[k for k in range(-40, 40) if home(k, self.bins) == b][:4] for b in range(self.bins)]
         self.write_json("binshift/layout.json", {
             "format": 1, "bins": self.bins, "requestedBins": 5, "hash": "murmur3-42", "sparkVersion": "4.3.0",
             "operators": [{"id": 0, "name": "symmetricHashJoin", "storage": "binned"}],
@@ -140,7 +160,8 @@ class Writer:
         for _ in range(self.rng.randrange(7) if owned else 0):
             family = self.rng.choice(sorted(FAMILIES))
             bin = self.rng.choice(owned)
-            place = (family, bin, self.rng.randrange(4), 0 if family == "count" else self.rng.randrange(-2, 2))
+            time = 0 if family == "count" else self.rng.randrange(-2, 2)
+            place = (family, bin, self.rng.choice(self.keys[bin]), time)
             key = self.key(partition, place)
             kind = self.rng.choice([0x01, 0x10] if family == "count" else [0x01, 0x10, 0x11])
             if kind == 0x10:

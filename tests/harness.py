@@ -148,6 +148,13 @@ class StreamRun:
             self.feed(rows(epoch, **kwargs))
             self.query.processAllAvailable()
 
+    def forget(self, *epochs: int, logs: Iterable[str] = ("commits",)) -> None:
+        """As if the driver had died before it logged the epochs, in the log of commits by default."""
+        for log in logs:
+            for epoch in epochs:
+                for name in (str(epoch), f".{epoch}.crc"):
+                    (self.checkpoint / log / name).unlink()
+
     def attach(self) -> binshift.Controller:
         return binshift.attach(self.query)
 

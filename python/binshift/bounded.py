@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from binshift.errors import PlanError
+from binshift.numbers import is_number
 from binshift.plan import MigrationPlan
 from binshift.routing import Move, RoutingTable
 from binshift.strategies import OnDemand, Strategy, in_steps
@@ -76,11 +77,11 @@ class Bounded:
             )
         for name in ("max_bytes_per_step", "pause_budget_ms", "bytes_per_ms", "cores"):
             value = getattr(self, name)
-            if value is not None and not (_is_number(value) and value > 0):
+            if value is not None and not (is_number(value) and value > 0):
                 raise PlanError(f"{name}={value!r} is impossible; give a number above 0")
         if self.bin_bytes is not None:
             object.__setattr__(self, "bin_bytes", tuple(self.bin_bytes))
-            if wrong := [b for b in self.bin_bytes if not (_is_number(b) and b >= 0)]:
+            if wrong := [b for b in self.bin_bytes if not (is_number(b) and b >= 0)]:
                 raise PlanError(f"bin_bytes has {wrong[0]!r}; give bytes, a number from 0 on, for each bin")
 
     def with_costs(self, bin_bytes: Sequence[int] | None, bytes_per_ms: float | None, cores: int) -> Bounded:
@@ -168,7 +169,3 @@ class _Load:
         return (b.max_bytes_per_step is not None and self.bytes > b.max_bytes_per_step) or (
             b.pause_budget_ms is not None and self.pause_ms > b.pause_budget_ms
         )
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

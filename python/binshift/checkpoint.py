@@ -6,13 +6,10 @@ What is read here is what the driver writes (ARCHITECTURE.md, "In the checkpoint
 from __future__ import annotations
 
 import json
-import re
-from pathlib import Path
 from typing import Any
 
-from pyarrow import ArrowInvalid, fs
-
 from binshift.errors import ConfigurationError
+from binshift.files import Files
 from binshift.plan import MigrationPlan
 from binshift.routing import RoutingTable
 
@@ -27,7 +24,6 @@ class PlannedMigration:
     def __init__(self, data: dict[str, Any]) -> None:
         self.id: str = data["id"]
         self.cancelled: bool = data["cancelled"]
-        self.options: dict[str, Any] = data["options"]
         self.plan = MigrationPlan.from_json(json.dumps(data["plan"]))
 
 
@@ -39,16 +35,7 @@ def open_checkpoint(uri: str) -> Checkpoint:
     ConfigurationError
         If pyarrow cannot open it, or it is no checkpoint of a query with binshift's provider.
     """
-    try:
-        if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]+:", uri):
-            files, path = fs.FileSystem.from_uri(uri)
-        else:
-            files, path = fs.LocalFileSystem(), str(Path(uri).absolute())
-    except (ArrowInvalid, OSError) as error:
-        raise ConfigurationError(
-            f"{uri} cannot be opened ({error}); give a path, or a URI of a file system that pyarrow knows"
-        ) from error
-    checkpoint = Checkpoint(uri, files, path.rstrip("/"))
+    checkpoint = Checkpoint(Files(uri))
     if checkpoint.layout() is None:
         raise ConfigurationError(
             f"{uri} has no binshift/layout.json: it is not the checkpoint of a query with binshift's provider, "
@@ -60,8 +47,13 @@ def open_checkpoint(uri: str) -> Checkpoint:
 class Checkpoint:
     """Reads the control files of a checkpoint, each as it is now. Made by `open_checkpoint`."""
 
-    def __init__(self, uri: str, files: fs.FileSystem, path: str) -> None:
-        self.uri, self.files, self.path = uri, files, path
+    def __init__(self, files: Files) -> None:
+        self.files = files
+
+    @property
+    def uri(self) -> str:
+        """The path or URI that it was opened with."""
+        return self.files.name
 
     def layout(self) -> dict[str, Any] | None:
         """`layout.json`: format, bins, Spark version, and the storage of each operator."""
@@ -69,11 +61,11 @@ class Checkpoint:
 
     def committed_epoch(self) -> int:
         """The newest epoch that was committed; -1 if there is none."""
-        return max(self._numbers("commits"), default=-1)
+        return max(self.files.numbers("commits"), default=-1)
 
     def logged_epoch(self) -> int:
         """The newest epoch whose offsets were logged; -1 if there is none."""
-        return max(self._numbers("offsets"), default=-1)
+        return max(self.files.numbers("offsets"), default=-1)
 
     def routing(self) -> RoutingTable:
         """The table in force at the newest epoch that was logged.
@@ -84,7 +76,7 @@ class Checkpoint:
             If the routing log has no such entry.
         """
         logged = max(self.logged_epoch(), 0)
-        epoch = max((e for e in self._numbers("binshift/routing") if e <= logged), default=None)
+        epoch = max((e for e in self.files.numbers("binshift/routing") if e <= logged), default=None)
         entry = None if epoch is None else self._read(f"binshift/routing/{epoch}")
         if entry is None:
             raise ConfigurationError(
@@ -103,14 +95,16 @@ class Checkpoint:
         Each has epoch, partitions, written_at_ms and step, and whether its epoch was committed.
         """
         committed = self.committed_epoch()
-        return [s for e in self._numbers("binshift/routing") if (s := self._step(e, committed)) is not None]
+        return [
+            s for e in self.files.numbers("binshift/routing") if (s := self._step(e, committed)) is not None
+        ]
 
     def steps_of(self, migration: str) -> tuple[int, int | None]:
         """Committed steps of a migration, and the epoch of its step that is not committed, if there is one."""
         committed = self.committed_epoch()
         next_epoch = None
         # The newest entries tell all, and the oldest may be gone.
-        for epoch in reversed(self._numbers("binshift/routing")):
+        for epoch in reversed(self.files.numbers("binshift/routing")):
             step = self._step(epoch, committed)
             if step is None or step["step"]["migration"] != migration:
                 if epoch <= committed:
@@ -134,16 +128,9 @@ class Checkpoint:
             "committed": epoch <= committed,
         }
 
-    def _numbers(self, folder: str) -> list[int]:
-        """The files of a folder whose names are numbers, ascending; temporary files have other names."""
-        selector = fs.FileSelector(f"{self.path}/{folder}", allow_not_found=True)
-        return sorted(int(f.base_name) for f in self.files.get_file_info(selector) if f.base_name.isdigit())
-
     def _read(self, name: str) -> dict[str, Any] | None:
-        try:
-            with self.files.open_input_stream(f"{self.path}/{name}") as stream:
-                text = stream.read()
-        except FileNotFoundError:
+        text = self.files.find(name)
+        if text is None:
             return None
         try:
             data: dict[str, Any] = json.loads(text)

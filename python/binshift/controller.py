@@ -14,15 +14,16 @@ from binshift.bounded import Bounded
 from binshift.epoch_log import epochs
 from binshift.errors import ConfigurationError, PlanError
 from binshift.jvm import call, handle_of, task_slots
-from binshift.load import By, measured_loads
+from binshift.load import By
 from binshift.migration import Migration
 from binshift.observed import ObservedQuery
+from binshift.options import MigrationOptions
 from binshift.plan import MigrationPlan
 from binshift.report import adopt_rate
 from binshift.routing import RoutingTable
 from binshift.spark import require_classic
 from binshift.strategies import Strategy, default_strategy
-from binshift.targets import LoadTarget, balanced_by_bins, balanced_by_load
+from binshift.targets import LoadTarget, balanced
 
 __all__ = ["Controller", "attach"]
 
@@ -138,22 +139,10 @@ class Controller(ObservedQuery):
         UnsupportedOperatorError
             If an operator or a setting of the query does not allow it.
         """
-        if start_epoch is not None and (
-            isinstance(start_epoch, bool) or not isinstance(start_epoch, int) or start_epoch < 0
-        ):
-            raise PlanError(f"start_epoch={start_epoch!r} is not an epoch; give an int from 0 on")
-        return self._submit(plan, start_epoch, prepare)
+        return self._submit(plan, MigrationOptions(start_epoch, prepare))
 
-    def _submit(
-        self,
-        plan: MigrationPlan,
-        start_epoch: int | None = None,
-        prepare: bool = True,
-        place_on: Sequence[str] = (),
-        vacate: str | None = None,
-    ) -> Migration:
-        options = {"startEpoch": start_epoch, "prepare": prepare, "placeOn": list(place_on), "vacate": vacate}
-        id_ = call(self._handle.submit, plan.to_json(), json.dumps(options))
+    def _submit(self, plan: MigrationPlan, options: MigrationOptions) -> Migration:
+        id_ = call(self._handle.submit, plan.to_json(), json.dumps(options.as_dict()))
         _log.info(
             "query %s: migration %s submitted, %d -> %d partitions, %d bins in %d steps",
             self._query.id,
@@ -193,7 +182,8 @@ class Controller(ObservedQuery):
         """
         if place_on:
             self._placement().require_live(place_on)
-        return self._submit(self.plan(partitions, strategy=strategy), None, prepare, place_on)
+        options = MigrationOptions(prepare=prepare, place_on=tuple(place_on))
+        return self._submit(self.plan(partitions, strategy=strategy), options)
 
     def target(
         self,
@@ -221,11 +211,7 @@ class Controller(ObservedQuery):
         MigrationError
             If the query has not planned its first epoch.
         """
-        source = self.routing()
-        kind, loads = measured_loads(self._statistics(by), source.bins, by)
-        if kind == "bins" and max_moves is None:
-            return balanced_by_bins(source, source.partitions if partitions is None else partitions)
-        return balanced_by_load(source, loads, partitions, max_moves)
+        return balanced(self.routing(), self._statistics(by), by, partitions, max_moves)
 
     def rebalance(
         self,
@@ -261,7 +247,7 @@ class Controller(ObservedQuery):
         for hot in target.hot:
             _log.warning("query %s: %s", self._query.id, hot)
         plan = self.plan(target.table.partitions, target.table.assignment, strategy)
-        return self._submit(plan, None, prepare, placement.idle)
+        return self._submit(plan, MigrationOptions(prepare=prepare, place_on=placement.idle))
 
     def drain(self, executor_id: str, strategy: Strategy | None = None, prepare: bool = True) -> Migration:
         """Empties an executor before it is removed.
@@ -275,18 +261,9 @@ class Controller(ObservedQuery):
         PlanError
             If the executor is not alive, or no partition is on another one.
         """
-        placement = self._placement()
-        placement.require_live([executor_id])
-        leaving = placement.partitions_on(executor_id)
-        if len(leaving) == len(placement.partitions):
-            raise PlanError(
-                f"all {len(leaving)} partitions are on executor {executor_id}; rescale to more partitions "
-                "first, with place_on= naming another executor"
-            )
-        table = self.routing().without(leaving)
-        return self._submit(
-            self.plan(table.partitions, table.assignment, strategy), None, prepare, vacate=executor_id
-        )
+        table = self.routing().without(self._placement().leaving(executor_id))
+        plan = self.plan(table.partitions, table.assignment, strategy)
+        return self._submit(plan, MigrationOptions(prepare=prepare, vacate=executor_id))
 
 
 def _find(name_or_id: str, spark: SparkSession | None) -> StreamingQuery:

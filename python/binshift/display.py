@@ -22,14 +22,15 @@ def in_seconds(ms: float) -> str:
     return f"{ms:.0f} ms" if ms < 1000 else f"{ms / 1000:,.2f} s"
 
 
-def text_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Columns of equal width, numbers and text alike set to the right but for the first column."""
-    cells = [list(head), *([str(c) for c in row] for row in rows)]
+def text_table(head: Sequence[str], rows: Iterable[Sequence[object]], is_text: bool = False) -> str:
+    """Columns of equal width, set to the right but for the first one, or to the left if it `is_text`."""
+    cells = [list(head), *(["" if c is None else str(c) for c in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     return "\n".join(
         "  ".join(
-            c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
-        )
+            c.ljust(w) if is_text or i == 0 else c.rjust(w)
+            for i, (c, w) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
         for row in cells
     )
 

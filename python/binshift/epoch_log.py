@@ -19,6 +19,7 @@ from pyspark.sql.streaming.listener import (
 
 from binshift.errors import ConfigurationError
 from binshift.jvm import recent_progress
+from binshift.numbers import is_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -182,7 +183,7 @@ class EpochLog(StreamingQueryListener):
     """
 
     def __init__(self, query: StreamingQuery | None = None, limit: int = _DEFAULT_LIMIT) -> None:
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        if not is_whole(limit, 1):
             raise ConfigurationError(f"limit={limit!r} is not a number of epochs; give an int from 1 on")
         self._query_id = None if query is None else str(query.id)
         self._limit = limit

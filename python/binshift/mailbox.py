@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
-from pyarrow import fs
-
 from binshift import errors
 from binshift.checkpoint import Checkpoint
+from binshift.options import MigrationOptions
 from binshift.plan import MigrationPlan
 
 __all__ = ["Mailbox"]
 
 _FORMAT = 1
+_REQUESTS = "binshift/requests"
+_ANSWERS = "binshift/answers"
 _POLL_SECONDS = 0.2
 
 
@@ -31,20 +31,10 @@ class Mailbox:
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
         self._files = checkpoint.files
-        self._requests = f"{checkpoint.path}/binshift/requests"
-        self._answers = f"{checkpoint.path}/binshift/answers"
 
-    def submit(
-        self,
-        plan: MigrationPlan,
-        start_epoch: int | None = None,
-        prepare: bool = True,
-        place_on: Sequence[str] = (),
-        vacate: str | None = None,
-    ) -> str:
+    def submit(self, plan: MigrationPlan, options: MigrationOptions) -> str:
         """Leaves a plan for the query; returns the request's id. The answer has the migration's id."""
-        options = {"startEpoch": start_epoch, "prepare": prepare, "placeOn": list(place_on), "vacate": vacate}
-        return self._send("submit", plan=json.loads(plan.to_json()), options=options)
+        return self._send("submit", plan=json.loads(plan.to_json()), options=options.as_dict())
 
     def cancel(self, migration: str) -> str:
         """Asks that a migration takes no further step; returns the request's id."""
@@ -76,21 +66,16 @@ class Mailbox:
             If there is no answer after `timeout` seconds. The request stays.
         """
         deadline = time.monotonic() + timeout
-        name = f"{self._answers}/{request}.json"
-        while True:
-            try:
-                with self._files.open_input_stream(name) as stream:
-                    data = json.loads(stream.read())
-                break
-            except FileNotFoundError:
-                if time.monotonic() >= deadline:
-                    raise errors.MigrationTimeout(
-                        f"the query did not answer in {timeout:g} s: it answers when it plans an epoch, so it "
-                        "has to run and to get data; the request is "
-                        f"{self._checkpoint.uri}/binshift/requests/{request}.json"
-                    ) from None
-                time.sleep(_POLL_SECONDS)
-        self._files.delete_file(name)
+        name = f"{_ANSWERS}/{request}.json"
+        while (text := self._files.find(name)) is None:
+            if time.monotonic() >= deadline:
+                raise errors.MigrationTimeout(
+                    f"the query did not answer in {timeout:g} s: it answers when it plans an epoch, so it has "
+                    f"to run and to get data; the request is {self._checkpoint.uri}/{_REQUESTS}/{request}.json"
+                )
+            time.sleep(_POLL_SECONDS)
+        self._files.filesystem.delete_file(self._files.path(name))
+        data = json.loads(text)
         if "error" in data:
             kind = getattr(errors, data["error"]["kind"], errors.BinshiftError)
             raise kind(data["error"]["message"])
@@ -100,23 +85,23 @@ class Mailbox:
     def take_back(self, request: str) -> bool:
         """Deletes a request that the query has not taken yet; whether it was there."""
         try:
-            self._files.delete_file(f"{self._requests}/{request}.json")
+            self._files.filesystem.delete_file(self._files.path(f"{_REQUESTS}/{request}.json"))
         except FileNotFoundError:
             return False
         return True
 
     def pending(self) -> int:
         """Requests that the query has not taken yet."""
-        selector = fs.FileSelector(self._requests, allow_not_found=True)
-        names = [f.base_name for f in self._files.get_file_info(selector)]
+        names = self._files.sizes(_REQUESTS)
         return sum(1 for n in names if n.endswith(".json") and not n.startswith("."))
 
     def _send(self, kind: str, **fields: Any) -> str:
         """A request is visible as a whole or not at all: the driver passes over names that begin with a dot."""
         id_ = str(uuid4())
-        self._files.create_dir(self._requests, recursive=True)
-        hidden = f"{self._requests}/.{id_}.json"
-        with self._files.open_output_stream(hidden) as stream:
+        folder, system = self._files.path(_REQUESTS), self._files.filesystem
+        system.create_dir(folder, recursive=True)
+        hidden = f"{folder}/.{id_}.json"
+        with system.open_output_stream(hidden) as stream:
             stream.write(json.dumps({"format": _FORMAT, "id": id_, "kind": kind, **fields}).encode())
-        self._files.move(hidden, f"{self._requests}/{id_}.json")
+        system.move(hidden, f"{folder}/{id_}.json")
         return id_

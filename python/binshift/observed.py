@@ -14,6 +14,7 @@ from binshift.errors import ConfigurationError, MigrationError
 from binshift.history import history_table
 from binshift.jvm import call
 from binshift.load import By, Skew, bin_bytes, measured_loads, skew_of
+from binshift.numbers import is_whole
 from binshift.placement import Placement
 from binshift.routing import RoutingTable
 from binshift.stats import hot_keys_of, table_of
@@ -123,7 +124,7 @@ class ObservedQuery:
         MigrationError
             If the query ends, or commits no further epoch in time.
         """
-        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= _MAX_HOT_KEYS:
+        if not is_whole(n, 1, _MAX_HOT_KEYS):
             raise ConfigurationError(f"n={n!r} is no number of keys; give an int from 1 to {_MAX_HOT_KEYS}")
         after = call(self._handle.sampleKeys, n)
         deadline = time.monotonic() + timeout
@@ -181,8 +182,7 @@ class ObservedQuery:
         return overview(table, weights, f"share of {kind}", epochs(self._query), steps)
 
     def _placement(self) -> Placement:
-        data = json.loads(call(self._handle.placement))
-        return Placement(tuple(data["executors"]), tuple(tuple(p) for p in data["partitions"]))
+        return Placement.of(json.loads(call(self._handle.placement)))
 
     def _statistics(self, by: By = "both") -> pa.Table | None:
         """What `stats` measures, None where that is not asked for."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from binshift.errors import PlanError
 
@@ -25,6 +26,11 @@ class Placement:
     executors: tuple[str, ...]
     partitions: tuple[tuple[str, ...], ...]
 
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Placement:
+        """From what the driver says of it."""
+        return cls(tuple(data["executors"]), tuple(tuple(p) for p in data["partitions"]))
+
     @property
     def idle(self) -> tuple[str, ...]:
         """Live executors that run no partition, as those do that have just joined; none if all are so."""
@@ -40,6 +46,23 @@ class Placement:
     def partitions_on(self, executor: str) -> list[int]:
         """The partitions with state on an executor."""
         return [p for p, executors in enumerate(self.partitions) if executor in executors]
+
+    def leaving(self, executor: str) -> list[int]:
+        """The partitions with state on an executor that is to be emptied.
+
+        Raises
+        ------
+        PlanError
+            If the executor is not alive, or no partition is on another one.
+        """
+        self.require_live([executor])
+        found = self.partitions_on(executor)
+        if len(found) == len(self.partitions):
+            raise PlanError(
+                f"all {len(found)} partitions are on executor {executor}; rescale to more partitions first, "
+                "placed on another executor (place_on=, or --place-on)"
+            )
+        return found
 
     def require_live(self, executors: Sequence[str]) -> None:
         """Refuses an executor that is not alive."""

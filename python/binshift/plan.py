@@ -10,6 +10,7 @@ from typing import Any
 
 from binshift.display import html_table, in_bytes
 from binshift.errors import PlanError
+from binshift.numbers import is_whole
 from binshift.routing import Move, RoutingTable, require_partitions
 
 __all__ = ["MigrationPlan", "Step"]
@@ -73,7 +74,7 @@ class MigrationPlan:
     target: RoutingTable = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.gap, bool) or not isinstance(self.gap, int) or self.gap < 0:
+        if not is_whole(self.gap):
             raise PlanError(f"gap={self.gap!r} is not a number of epochs; give an int from 0 on")
         object.__setattr__(self, "target", self._walk())
 

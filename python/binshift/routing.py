@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from binshift.display import html_table
 from binshift.errors import PlanError
+from binshift.numbers import is_whole
 
 __all__ = ["MAX_BINS", "Move", "RoutingTable"]
 
@@ -71,7 +72,7 @@ class RoutingTable:
             raise PlanError(f"a table of {len(self.assignment)} bins is impossible; use 1 to {MAX_BINS}")
         require_partitions(self.partitions, self.bins)
         for bin_, owner in enumerate(self.assignment):
-            if not (_is_int(owner) and 0 <= owner < self.partitions):
+            if not is_whole(owner, 0, self.partitions - 1):
                 raise PlanError(
                     f"bin {bin_} is assigned to partition {owner!r}; partitions are 0 to {self.partitions - 1}"
                 )
@@ -186,13 +187,7 @@ class RoutingTable:
 
 def require_partitions(partitions: object, bins: int) -> None:
     """Refuses a number of partitions that is not a whole number from 1 to `bins`."""
-    if not _is_int(partitions):
-        raise PlanError(f"{partitions!r} partitions is not a whole number; give an int from 1 to {bins}")
-    if not 1 <= partitions <= bins:  # type: ignore[operator]
+    if not is_whole(partitions, 1, bins):
         raise PlanError(
-            f"{partitions} partitions are impossible with {bins} bins; give a number from 1 to {bins}"
+            f"{partitions!r} partitions are impossible with {bins} bins; give a whole number from 1 to {bins}"
         )
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

@@ -11,6 +11,7 @@ from pyspark import SparkContext
 
 from binshift._version import version
 from binshift.errors import ConfigurationError, UnsupportedVersionError
+from binshift.numbers import is_whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +68,7 @@ def configure(builder: SparkSession.Builder, bins: int | None = None) -> SparkSe
             "use a classic session (without spark.remote or SPARK_REMOTE)"
         )
     if bins is not None:
-        if isinstance(bins, bool) or not isinstance(bins, int) or not 1 <= bins <= MAX_REQUESTED_BINS:
+        if not is_whole(bins, 1, MAX_REQUESTED_BINS):
             raise ConfigurationError(
                 f"bins={bins!r} is impossible; give a whole number from 1 to {MAX_REQUESTED_BINS}"
             )

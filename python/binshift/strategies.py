@@ -13,6 +13,7 @@ from typing import Protocol
 
 from binshift.errors import PlanError
 from binshift.matching import edge_colours
+from binshift.numbers import is_whole
 from binshift.plan import MigrationPlan, Step
 from binshift.routing import Move, RoutingTable
 
@@ -159,9 +160,9 @@ class Optimized:
         return in_steps(source, target, parts, f"optimized({self.bins_per_pair})", self.gap)
 
 
-def default_strategy(source: RoutingTable) -> Strategy:
+def default_strategy(source: RoutingTable, gap: int = 0) -> Strategy:
     """A quarter of the bins a step: a step costs its epoch little, but also little less if it is smaller."""
-    return Batched(max(1, source.bins // _DEFAULT_STEPS))
+    return Batched(max(1, source.bins // _DEFAULT_STEPS), gap)
 
 
 def parse_strategy(text: str, gap: int = 0) -> Strategy:
@@ -191,7 +192,7 @@ _SIZED = ("batched", "optimized")
 
 
 def _require_bins(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if not is_whole(value, 1):
         raise PlanError(f"{name}={value!r} is not a number of bins; give an int from 1 on")
 
 

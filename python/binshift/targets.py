@@ -12,11 +12,15 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from binshift.errors import PlanError
+from binshift.load import By, measured_loads
+from binshift.numbers import is_whole
 from binshift.packing import Packing, longest_first, multifit
 from binshift.routing import RoutingTable, require_partitions
 
-__all__ = ["TOLERANCE", "HotBin", "LoadTarget", "balanced_by_bins", "balanced_by_load"]
+__all__ = ["TOLERANCE", "HotBin", "LoadTarget", "balanced", "balanced_by_bins", "balanced_by_load"]
 
 #: How far the busiest partition may be above the least that is possible, so that few bins move.
 TOLERANCE = 0.1
@@ -87,6 +91,37 @@ class LoadTarget:
         return "\n".join([*lines, *(f"  hot: {h}" for h in self.hot)])
 
 
+def balanced(
+    table: RoutingTable,
+    stats: pa.Table | None,
+    by: By = "rows",
+    partitions: int | None = None,
+    max_moves: int | None = None,
+) -> LoadTarget:
+    """The table that levels the load that was measured, or the number of bins where there is none.
+
+    Parameters
+    ----------
+    table : RoutingTable
+        The table in force.
+    stats : pyarrow.Table or None
+        As `Controller.stats` returns it; None if nothing was measured.
+    by : {"rows", "bytes", "both", "bins"}
+        What load is; see `measured_loads`.
+    partitions, max_moves : int, optional
+        See `balanced_by_load`.
+
+    Raises
+    ------
+    PlanError
+        If a number is impossible, or more than `max_moves` bins lose their partition.
+    """
+    kind, loads = measured_loads(stats, table.bins, by)
+    if kind == "bins" and max_moves is None:
+        return balanced_by_bins(table, table.partitions if partitions is None else partitions)
+    return balanced_by_load(table, loads, partitions, max_moves)
+
+
 def balanced_by_load(
     table: RoutingTable,
     loads: Sequence[float],
@@ -123,9 +158,7 @@ def balanced_by_load(
     n = table.partitions if partitions is None else partitions
     require_partitions(n, table.bins)
     weights = _checked(table, loads)
-    if isinstance(max_moves, bool) or not (
-        max_moves is None or (isinstance(max_moves, int) and max_moves >= 0)
-    ):
+    if max_moves is not None and not is_whole(max_moves):
         raise PlanError(f"max_moves={max_moves!r} is not a number of moves; give an int from 0 on")
     homeless = sum(1 for owner in table.assignment if owner >= n)
     if max_moves is not None and homeless > max_moves:

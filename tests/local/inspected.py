@@ -15,14 +15,17 @@ from binshift import AllAtOnce, Fluid, OnDemand, Strategy
 from binshift.spark import PROVIDER
 from harness import STOCK, StreamRun
 from local.queries import QUERIES, Query
-
-STORE = "spark.sql.streaming.stateStore."
-ONE_EPOCH = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
-IDS = {STORE + "checkpointFormatVersion": "2"}
-CHECKSUMS = {STORE + "rowChecksum.enabled": "true"}
-NO_CHANGELOG = {STORE + "rocksdb.changelogCheckpointing.enabled": "false"}
-#: Snapshots often, so that versions are read from a snapshot and from changelogs on top of one.
-SNAPSHOTS = {STORE + "minDeltasForSnapshot": "2"}
+from local.settings import (
+    AVRO,
+    CHECKSUMS,
+    IDS,
+    JOIN_3,
+    JOIN_4,
+    NO_CHANGELOG,
+    ONE_EPOCH,
+    SNAPSHOTS,
+    STORE,
+)
 
 KEYS = {
     "b": "v % 2 = 0",
@@ -154,7 +157,7 @@ def comparable(rows: list[tuple[Any, ...]]) -> list[str]:
 CASES = {
     "types": Case("types", conf=SNAPSHOTS, epochs=4, journey=(3,)),
     "session-stock": Case("session-fixed", STOCK, SNAPSHOTS, epochs=3),
-    "join-4": Case("join-full", conf={"spark.sql.streaming.join.stateFormatVersion": "4"} | IDS),
+    "join-4": Case("join-full", conf=JOIN_4 | IDS),
     "tws": Case("tws-jvm", conf=CHECKSUMS),
 }
 MATRIX = {
@@ -173,16 +176,14 @@ MATRIX = {
     "dedup-within-watermark": Case("dedup-within-watermark", conf=NO_CHANGELOG),
     "join-2": Case("join-full", conf=IDS | CHECKSUMS),
     "join-2-stock": Case("join-left", STOCK),
-    "join-3": Case("join-semi", conf={"spark.sql.streaming.join.stateFormatVersion": "3"} | SNAPSHOTS),
-    "join-4-checksums": Case(
-        "join-window", conf={"spark.sql.streaming.join.stateFormatVersion": "4"} | CHECKSUMS | SNAPSHOTS
-    ),
-    "join-4-stock": Case("join-full", STOCK, {"spark.sql.streaming.join.stateFormatVersion": "4"} | IDS),
+    "join-3": Case("join-semi", conf=JOIN_3 | SNAPSHOTS),
+    "join-4-checksums": Case("join-window", conf=JOIN_4 | CHECKSUMS | SNAPSHOTS),
+    "join-4-stock": Case("join-full", STOCK, JOIN_4 | IDS),
     "pandas-with-state": Case("pandas-with-state", conf=IDS),
     "jvm-with-state": Case("jvm-with-state", conf=CHECKSUMS),
     "tws-stock": Case("tws-jvm", STOCK, CHECKSUMS | IDS | SNAPSHOTS),
     "tws-ids": Case("tws-jvm", conf=IDS | NO_CHANGELOG),
-    "tws-avro": Case("tws-jvm", conf={STORE + "encodingFormat": "avro"} | IDS),
+    "tws-avro": Case("tws-jvm", conf=AVRO | IDS),
     "tws-rows": Case("tws-rows", conf=SNAPSHOTS),
     "tws-pandas": Case("tws-pandas", STOCK),
     "tws-initial-state": Case("tws-initial-state"),

@@ -5,32 +5,17 @@ from pyspark.sql import functions as F
 
 import binshift
 from binshift import AllAtOnce, Batched, BinshiftError, ConfigurationError
+from binshift.spark import PROVIDER
 from harness import STOCK, Fault, assert_same_results
 from local.queries import QUERIES
-
-PREFIX = "spark.sql.streaming.stateStore."
-BINSHIFT = "binshift.StateStoreProvider"
-HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
-ONE_EPOCH = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
-IDS = {PREFIX + "checkpointFormatVersion": "2"}
-AVRO = {PREFIX + "encodingFormat": "avro"}
-CHECKSUMS = {PREFIX + "rowChecksum.enabled": "true", PREFIX + "rowChecksum.readVerificationRatio": "1"}
-NO_CHANGELOG = {PREFIX + "rocksdb.changelogCheckpointing.enabled": "false"}
-JOIN_3 = {"spark.sql.streaming.join.stateFormatVersion": "3"}
-JOIN_4 = {"spark.sql.streaming.join.stateFormatVersion": "4"}
-
-
-def new(stream, name, provider, conf, directory="run"):
-    query = QUERIES[name]
-    return stream(query.build, directory, mode=query.mode, provider=provider, conf={**ONE_EPOCH, **conf})
+from local.settings import HDFS, IDS, MORE_JOINS, OPERATORS, new, start_with
 
 
 def go_on(run, checkpoint, provider):
     """The same query goes on from another checkpoint, in a session that names `provider`."""
     run.stop()
     run.checkpoint = checkpoint
-    run.spark.conf.set(PREFIX + "providerClass", provider)
-    run.start()
+    start_with(run, provider)
 
 
 def assert_like_stock(run, stream, name, conf, epochs):
@@ -40,25 +25,11 @@ def assert_like_stock(run, stream, name, conf, epochs):
     assert_same_results(run, oracle, QUERIES[name].state)
 
 
-DEFAULT = {"count": {}, "tws-jvm": IDS}
-OPERATORS = [
-    *DEFAULT.items(),
-    pytest.param("join-full", JOIN_4 | IDS | CHECKSUMS, marks=pytest.mark.matrix),
-    pytest.param("join-full", JOIN_4, marks=pytest.mark.matrix),
-    pytest.param("join-full", IDS, marks=pytest.mark.matrix),
-    pytest.param("join-semi", JOIN_3, marks=pytest.mark.matrix),
-    pytest.param("tws-jvm", AVRO, marks=pytest.mark.matrix),
-    pytest.param("count", NO_CHANGELOG, marks=pytest.mark.matrix),
-    pytest.param("session-fixed", CHECKSUMS, marks=pytest.mark.matrix),
-    *(pytest.param(name, {}, marks=pytest.mark.matrix) for name in QUERIES if name not in DEFAULT),
-]
-
-
-@pytest.mark.parametrize(("name", "conf"), OPERATORS, ids=str)
+@pytest.mark.parametrize(("name", "conf"), OPERATORS + MORE_JOINS, ids=str)
 def test_a_checkpoint_that_was_taken_over_and_rescaled_is_given_back(stream, tmp_path, name, conf):
     run = new(stream, name, STOCK, conf).start()
     run.run(0, 1)
-    go_on(run, run.checkpoint, BINSHIFT)
+    go_on(run, run.checkpoint, PROVIDER)
     run.run(2)
     run.attach().rescale(5, AllAtOnce(), prepare=False)
     run.run(3, 4)
@@ -76,7 +47,7 @@ def test_a_checkpoint_that_was_taken_over_and_rescaled_is_given_back(stream, tmp
     assert {m.numPartitions for m in run.metadata()} == {5}
     run.run(7)
     # And taken over again, from a checkpoint at another number of partitions.
-    go_on(run, run.checkpoint, BINSHIFT)
+    go_on(run, run.checkpoint, PROVIDER)
     run.run(8)
     assert run.attach().routing().partitions == 5
     assert not list((tmp_path / "stock").glob("*conversion*"))
@@ -103,7 +74,7 @@ def test_a_checkpoint_of_the_hdfs_backed_provider_goes_on_with_bins(stream, tmp_
         str(run.checkpoint), "binshift", str(tmp_path / "to"), partitions=3, spark=run.spark
     )
     assert (report.provider, report.partitions_before, report.partitions) == (HDFS, 2, 3)
-    go_on(run, tmp_path / "to", BINSHIFT)
+    go_on(run, tmp_path / "to", PROVIDER)
     run.run(3, 4)
     assert run.attach().routing().partitions == 3
     assert_like_stock(run, stream, name, conf, 5)
@@ -121,7 +92,7 @@ def test_state_without_grouping_columns_stays_where_it_is(stream, tmp_path):
 
     run = make(STOCK).start()
     run.run(0, 1, 2)
-    go_on(run, run.checkpoint, BINSHIFT)
+    go_on(run, run.checkpoint, PROVIDER)
     run.run(3)
     run.run(4, 5)
     run.stop()
@@ -140,14 +111,13 @@ def files_of(run):
 
 
 def test_an_epoch_that_was_begun_is_run_again_from_the_copy(stream, tmp_path):
-    run = new(stream, "count", BINSHIFT, IDS).start()
+    run = new(stream, "count", PROVIDER, IDS).start()
     run.run(0)
     run.attach().rescale(4, Batched(16), prepare=False)
     run.run(1, 2)
     run.stop()
     before = run.outputs[2]
-    for name in ("2", ".2.crc"):
-        (run.checkpoint / "commits" / name).unlink()
+    run.forget(2)
     files = files_of(run)
     plan = binshift.convert(
         str(run.checkpoint), "rocksdb", str(tmp_path / "to"), 3, dry_run=True, spark=run.spark
@@ -170,7 +140,7 @@ def test_an_epoch_that_was_begun_is_run_again_from_the_copy(stream, tmp_path):
 
 
 def test_what_cannot_be_converted_is_refused(stream, tmp_path):
-    run = new(stream, "count", BINSHIFT, {}).start()
+    run = new(stream, "count", PROVIDER, {}).start()
     run.run(0)
 
     def convert(to="rocksdb", checkpoint=run.checkpoint, output="to", **options):

@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 
+import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
@@ -11,19 +12,17 @@ from pyarrow import fs
 
 import binshift.inspect
 from binshift import ConfigurationError
-from binshift.cli import fsck as fsck_commands
-from binshift.cli import inspect as inspect_commands
+from binshift.cli.main import cli
 from binshift.errors import StateFormatError
+from binshift.inspect.compression import decompressed
 from binshift.inspect.diff import Side, diff
 from binshift.inspect.fsck import Severity, fsck
 from binshift.inspect.lookup import bin_of_key
-from local.inspected import comparable
-
-COMMANDS = {c.name: c for c in (*inspect_commands.COMMANDS, *fsck_commands.COMMANDS)}
+from local.inspected import CASES, MATRIX, comparable
 
 
 def run(name, *arguments):
-    return CliRunner().invoke(COMMANDS[name], [str(a) for a in arguments])
+    return CliRunner().invoke(cli, [name, *map(str, arguments)])
 
 
 @pytest.fixture
@@ -78,11 +77,9 @@ def test_a_difference_of_versions_is_that_of_their_rows(made, name, family):
 
 def test_two_checkpoints_of_the_same_input_do_not_differ_though_one_has_bins(made, stream, tmp_path):
     from harness import STOCK
-    from local.inspected import IDS, ONE_EPOCH
-    from local.queries import QUERIES
+    from local.settings import IDS, new
 
-    query = QUERIES["tws-jvm"]
-    stock = stream(query.build, mode=query.mode, provider=STOCK, conf=ONE_EPOCH | IDS).start()
+    stock = new(stream, "tws-jvm", STOCK, IDS).start()
     stock.run(*range(8))
     stock.stop()
     with (
@@ -193,11 +190,12 @@ def test_checkpoints_are_read_from_any_file_system_of_pyarrow(made):
         binshift.inspect.open("gopher://somewhere")
 
 
-@pytest.mark.parametrize("name", ["tws", "join-4", "session-stock", "types"])
+@pytest.mark.parametrize("name", [*CASES, *(pytest.param(n, marks=pytest.mark.matrix) for n in MATRIX)])
 def test_a_sound_checkpoint_is_found_sound(made, name):
     with binshift.inspect.open(made(name).checkpoint) as checkpoint:
         for version in checkpoint.versions[-3:]:
-            assert list(fsck(checkpoint, version)) == []
+            # A query that is stopped may leave the checksum of a file that it was about to write.
+            assert [f for f in fsck(checkpoint, version) if f.severity is Severity.DAMAGE] == []
     assert run("fsck", made(name).checkpoint).exit_code == 0
 
 
@@ -265,6 +263,32 @@ def test_each_kind_of_damage_is_found_without_checksum_files(copy, damage):
     assert "damaged:" in done.stdout.splitlines()[-1]
 
 
+def test_a_key_that_spark_would_look_for_in_another_bin_is_found(copy):
+    checkpoint = copy("join-4", with_checksums=False)
+    with binshift.inspect.open(checkpoint) as opened:
+        table = opened.routing()
+        source = opened.source(family="left-keyWithTsToValues")
+        rows = opened.scan(source).read_all().to_pylist()
+        partition, bin = rows[0]["partition"], rows[0]["bin"]
+        (place,) = opened.places(source, bins=[bin])
+        with opened.database(source, place) as (database, _):
+            prefix = database.prefix(source.family.name)
+    other = next(b for b in table.bins_of(partition) if b != bin)
+    path = newest(checkpoint / place.directory, "*.changelog")
+    with path.open("rb") as stream:
+        data = b"".join(decompressed(stream, path.name))
+    assert data.count(prefix + bin.to_bytes(2, "big") + b"\0") > 0
+    at = prefix + bin.to_bytes(2, "big") + b"\0"
+    path.write_bytes(
+        pa.compress(data.replace(at, prefix + other.to_bytes(2, "big") + b"\0"), "zstd", asbytes=True)
+    )
+    done = run("fsck", checkpoint)
+    assert done.exit_code == 9, done.output
+    (message, _) = done.stdout.splitlines()
+    assert f"rows of family left-keyWithTsToValues are in bin {other}" in message
+    assert message.endswith(f", of bin {bin}")
+
+
 @pytest.mark.parametrize("pattern", ["*.changelog", "*.zip", "SSTs/*.sst"])
 def test_a_turned_bit_is_found_by_the_checksum_files_beside_old_files_too(copy, pattern):
     checkpoint = copy("tws")
@@ -297,7 +321,8 @@ def test_orphans_are_listed_and_do_no_harm(copy):
 
 def test_bins_are_those_of_spark_s_own_hash(spark):
     from binshift.inspect import types
-    from binshift.inspect.schema import Family
+    from binshift.inspect.binning import bins_of_keys
+    from binshift.inspect.schema import Family, Store
     from local.inspected import KEYS
 
     columns = [n for n in KEYS if n not in ("st", "sarr", "d38", "ym", "dts")]
@@ -305,8 +330,26 @@ def test_bins_are_those_of_spark_s_own_hash(spark):
     df = spark.createDataFrame(data, "k string, v long, t string").selectExpr(
         "k", "t", *[f"{KEYS[n]} as {n}" for n in columns], "cast(t as timestamp) as ts", "-0.0d as z"
     )
-    columns = [*columns, "ts", "z"]
+    more = ("repeat(concat(k, 'ä€'), i32 % 4) as s", "if(b, named_struct('x', i8, 'y', n), null) as ns")
+    columns = [*columns, "ts", "z", "s", "ns"]
+    df = df.selectExpr("*", *more)
     hashed = df.selectExpr(*columns, f"pmod(hash({', '.join(columns)}), 997) as home")
     kind = types.parse_struct(hashed.select(columns).schema.json())
-    rows = hashed.toArrow().to_pylist()
-    assert [bin_of_key(r, Family("f", kind, kind), "default", 997) for r in rows] == [r["home"] for r in rows]
+    family = Family("default", kind, kind)
+    store = Store("default", (family,), False)
+    table = hashed.toArrow().combine_chunks()
+    homes = table["home"].to_pylist()
+    assert len(set(homes)) > 30
+    keys = pa.StructArray.from_arrays(
+        [table[f.name].combine_chunks().cast(f.type) for f in kind.arrow], fields=list(kind.arrow)
+    )
+    assert bins_of_keys(keys, store, family, 997).tolist() == homes
+    assert bins_of_keys(keys.slice(7, 9), store, family, 997).tolist() == homes[7:16]
+    # A struct that is null has no columns of which a user could name one.
+    rows = [(r, h) for r, h in zip(keys.to_pylist(), homes, strict=True) if r["ns"] is not None]
+    assert [bin_of_key(r, store, family, 997) for r, _ in rows] == [h for _, h in rows]
+    odd = types.parse_struct(
+        '{"type":"struct","fields":[{"name":"k","type":"decimal(38, 6)","nullable":true}]}'
+    )
+    column = pa.StructArray.from_arrays([pa.nulls(1, odd.arrow.field(0).type)], fields=list(odd.arrow))
+    assert bins_of_keys(column, store, Family("default", odd, odd), 997) is None

@@ -9,11 +9,9 @@ import pytest
 from binshift import AllAtOnce, Batched, Fluid
 from harness import STOCK, assert_same_results
 from local.queries import QUERIES
+from local.settings import AVRO, CHECKSUMS, IDS, JOIN_3, JOIN_4, NO_CHANGELOG, ONE_EPOCH
 
 EPOCHS = range(12)
-
-#: An epoch for each input file and no others, which halves the time; other tests have Spark's own way.
-ONE_EPOCH = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
 
 #: Routing changes by the epoch after which they are submitted: grow, shuffle bins among the same
 #: partitions, shrink. With few bins, a fluid migration has few steps.
@@ -100,17 +98,13 @@ def test_results_equal_those_of_a_query_that_never_migrated(stream, oracles, nam
     assert_same_results(run, oracles(name), query.state)
 
 
-PREFIX = "spark.sql.streaming.stateStore."
 SETTINGS = {
-    "checkpoint-ids": {PREFIX + "checkpointFormatVersion": "2"},
-    "row-checksums": {
-        PREFIX + "rowChecksum.enabled": "true",
-        PREFIX + "rowChecksum.readVerificationRatio": "1",
-    },
-    "no-changelog": {PREFIX + "rocksdb.changelogCheckpointing.enabled": "false"},
-    "avro": {PREFIX + "encodingFormat": "avro"},
-    "join-3": {"spark.sql.streaming.join.stateFormatVersion": "3"},
-    "join-4": {"spark.sql.streaming.join.stateFormatVersion": "4"},
+    "checkpoint-ids": IDS,
+    "row-checksums": CHECKSUMS,
+    "no-changelog": NO_CHANGELOG,
+    "avro": AVRO,
+    "join-3": JOIN_3,
+    "join-4": JOIN_4,
 }
 #: Operators that differ in how they use the store, by setting. Spark 4.3 itself refuses avro for all
 #: but transformWithState, and cannot write joins of format 1.
@@ -146,7 +140,7 @@ def test_results_are_the_same_under_every_setting_of_the_store(stream, oracles, 
 
 
 def test_row_checksums_and_virtual_families_and_checkpoint_ids_together(stream, oracles):
-    conf = ONE_EPOCH | SETTINGS["row-checksums"] | SETTINGS["join-4"] | SETTINGS["checkpoint-ids"]
+    conf = ONE_EPOCH | CHECKSUMS | JOIN_4 | IDS
     query = QUERIES["join-full"]
     run = stream(query.build, mode=query.mode, conf=conf)
     travel(run, "at-once")

@@ -93,8 +93,7 @@ def test_an_uncommitted_switch_epoch_is_run_again_with_the_same_routing(stream):
     run.run(1, 2)
     run.stop()
     before = run.outputs[2]
-    for name in ("2", ".2.crc"):
-        (run.checkpoint / "commits" / name).unlink()
+    run.forget(2)
     run.start()
     run.run(3)
     assert run.progress(2).stateOperators[0].customMetrics["binshiftBinsAdopted"] > 0
@@ -137,10 +136,7 @@ def test_a_checkpoint_that_was_wound_back_forgets_the_routing_of_lost_epochs(str
     run.attach().rescale(4, AllAtOnce(), prepare=False)
     run.run(1, 2, 3)
     run.stop()
-    for folder in ("commits", "offsets"):
-        for epoch in (2, 3):
-            for name in (str(epoch), f".{epoch}.crc"):
-                (run.checkpoint / folder / name).unlink()
+    run.forget(2, 3, logs=("commits", "offsets"))
     run.start()
     run.run(4)
     assert run.query.lastProgress.stateOperators[0].numShufflePartitions == 2
@@ -155,10 +151,7 @@ def test_a_plan_whose_start_was_wound_back_is_abandoned_and_the_query_runs_on(st
     run.attach().rescale(6, Batched(4), prepare=False)
     run.run(3)
     run.stop()
-    for folder in ("commits", "offsets"):
-        for epoch in (1, 2, 3):
-            for name in (str(epoch), f".{epoch}.crc"):
-                (run.checkpoint / folder / name).unlink()
+    run.forget(1, 2, 3, logs=("commits", "offsets"))
     run.start()
     run.run(4, 5)
     assert run.attach().migration is None

@@ -7,41 +7,23 @@ import uuid
 import pytest
 
 from binshift import AllAtOnce, ConfigurationError, RoutingTable
+from binshift.spark import PROVIDER, PROVIDER_KEY
 from harness import STOCK, Fault, assert_same_results, rows
 from local.queries import QUERIES
+from local.settings import IDS, ONE_EPOCH, OPERATORS, new, start_with
 
 EPOCHS = range(8)
-PREFIX = "spark.sql.streaming.stateStore."
-ONE_EPOCH = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
-BINSHIFT = "binshift.StateStoreProvider"
-IDS = {PREFIX + "checkpointFormatVersion": "2"}
-AVRO = {PREFIX + "encodingFormat": "avro"}
-CHECKSUMS = {PREFIX + "rowChecksum.enabled": "true", PREFIX + "rowChecksum.readVerificationRatio": "1"}
-NO_CHANGELOG = {PREFIX + "rocksdb.changelogCheckpointing.enabled": "false"}
-JOIN_3 = {"spark.sql.streaming.join.stateFormatVersion": "3"}
-JOIN_4 = {"spark.sql.streaming.join.stateFormatVersion": "4"}
-
-
-def start_with(run, provider):
-    """Starts the query anew, in a session that names `provider`."""
-    run.stop()
-    run.spark.conf.set(PREFIX + "providerClass", provider)
-    run.start()
 
 
 def started_by_stock(stream, name, conf=None, epochs=(0, 1, 2)):
-    query = QUERIES[name]
-    run = stream(query.build, mode=query.mode, provider=STOCK, conf={**ONE_EPOCH, **(conf or {})}).start()
+    run = new(stream, name, STOCK, conf or {}).start()
     run.run(*epochs)
     run.stop()
     return run
 
 
 def oracle_of(stream, name, conf=None, epochs=EPOCHS):
-    query = QUERIES[name]
-    oracle = stream(
-        query.build, "oracle", mode=query.mode, provider=STOCK, conf={**ONE_EPOCH, **(conf or {})}
-    ).start()
+    oracle = new(stream, name, STOCK, conf or {}, "oracle").start()
     oracle.run(*epochs)
     oracle.stop()
     return oracle
@@ -50,7 +32,7 @@ def oracle_of(stream, name, conf=None, epochs=EPOCHS):
 def epoch_logged_with(run, epoch):
     """The provider in Spark's offset log."""
     metadata = json.loads((run.checkpoint / f"offsets/{epoch}").read_text().splitlines()[1])
-    return metadata["conf"][PREFIX + "providerClass"]
+    return metadata["conf"][PROVIDER_KEY]
 
 
 def taken_over_at(run):
@@ -80,26 +62,14 @@ def fail_at(run, epoch):
     mend()
 
 
-DEFAULT = {"count": {}, "tws-jvm": IDS}
-OPERATORS = [
-    *DEFAULT.items(),
-    pytest.param("join-full", JOIN_4 | IDS | CHECKSUMS, marks=pytest.mark.matrix),
-    pytest.param("join-semi", JOIN_3, marks=pytest.mark.matrix),
-    pytest.param("tws-jvm", AVRO, marks=pytest.mark.matrix),
-    pytest.param("count", NO_CHANGELOG, marks=pytest.mark.matrix),
-    pytest.param("session-fixed", CHECKSUMS, marks=pytest.mark.matrix),
-    *(pytest.param(name, {}, marks=pytest.mark.matrix) for name in QUERIES if name not in DEFAULT),
-]
-
-
 @pytest.mark.parametrize(("name", "conf"), OPERATORS, ids=str)
 def test_a_stock_checkpoint_goes_on_with_bins(stream, name, conf):
     run = started_by_stock(stream, name, conf)
     before = run.states(QUERIES[name].state)
-    start_with(run, BINSHIFT)
+    start_with(run, PROVIDER)
     run.run(3, 4)
     assert taken_over_at(run) == 3
-    assert [epoch_logged_with(run, e) for e in (2, 3)] == [STOCK, BINSHIFT]
+    assert [epoch_logged_with(run, e) for e in (2, 3)] == [STOCK, PROVIDER]
     run.attach().rescale(5, AllAtOnce(), prepare=False)
     run.run(5, 6)
     assert run.attach().routing().partitions == 5
@@ -113,14 +83,14 @@ def test_a_stock_checkpoint_goes_on_with_bins(stream, name, conf):
 
 def test_a_takeover_that_fails_starts_over(stream):
     run = started_by_stock(stream, "count", IDS)
-    run.spark.conf.set(PREFIX + "providerClass", BINSHIFT)
+    run.spark.conf.set(PROVIDER_KEY, PROVIDER)
     with Fault("takeover.family", "throw") as fault:
         fail_at(run, 3)
         assert fault.happened
-    assert epoch_logged_with(run, 3) == BINSHIFT
+    assert epoch_logged_with(run, 3) == PROVIDER
     # As if the driver had died before it wrote anything of its own.
     shutil.rmtree(run.checkpoint / "binshift")
-    start_with(run, BINSHIFT)
+    start_with(run, PROVIDER)
     run.run(4, 5)
     assert taken_over_at(run) == 3
     assert_same_results(run, oracle_of(stream, "count", IDS, range(6)))
@@ -130,12 +100,12 @@ def test_an_epoch_that_was_begun_by_the_stock_provider_is_ended_in_its_form(stre
     run = started_by_stock(stream, "count", epochs=(0, 1))
     fail_at(run, 2)
     first = run.outputs[2]
-    run.spark.conf.set(PREFIX + "providerClass", BINSHIFT)
+    run.spark.conf.set(PROVIDER_KEY, PROVIDER)
     # The takeover is prepared, and its epoch never comes.
     fail_at(run, 3)
     assert run.outputs[2] == first
-    assert [epoch_logged_with(run, e) for e in (2, 3)] == [STOCK, BINSHIFT]
-    start_with(run, BINSHIFT)
+    assert [epoch_logged_with(run, e) for e in (2, 3)] == [STOCK, PROVIDER]
+    start_with(run, PROVIDER)
     run.run(4, 5)
     assert taken_over_at(run) == 3
     state = run.states([{"batchId": "2"}])
@@ -148,10 +118,10 @@ def test_an_epoch_that_was_begun_by_the_stock_provider_is_ended_in_its_form(stre
 def test_without_spark_s_cache_of_the_logs_the_second_epoch_takes_over(stream):
     conf = {"spark.sql.streaming.metadataCache.enabled": "false"}
     run = started_by_stock(stream, "count", conf, epochs=(0, 1))
-    start_with(run, BINSHIFT)
+    start_with(run, PROVIDER)
     run.run(2, 3, 4)
     assert taken_over_at(run) == 3
-    assert [epoch_logged_with(run, e) for e in (2, 3)] == [STOCK, BINSHIFT]
+    assert [epoch_logged_with(run, e) for e in (2, 3)] == [STOCK, PROVIDER]
     assert_same_results(run, oracle_of(stream, "count", epochs=range(5)))
 
 
@@ -161,10 +131,10 @@ def test_a_first_epoch_that_was_begun_by_the_stock_provider_is_ended_before_any_
     initial = RoutingTable(2, tuple(b % 2 for b in range(64)))
     plan = AllAtOnce().plan(initial, initial.balanced(3))
     leave_request(run, plan)
-    start_with(run, BINSHIFT)
+    start_with(run, PROVIDER)
     run.run(1, 2, 3)
     assert taken_over_at(run) == 1
-    assert [epoch_logged_with(run, e) for e in (0, 1)] == [STOCK, BINSHIFT]
+    assert [epoch_logged_with(run, e) for e in (0, 1)] == [STOCK, PROVIDER]
     assert run.attach().history().to_pylist()[0]["epoch"] > 1
     assert run.attach().routing().partitions == 3
     oracle = oracle_of(stream, "count", epochs=range(4))
@@ -182,14 +152,14 @@ def leave_request(run, plan):
 def test_a_takeover_that_was_prepared_and_not_begun_is_forgotten(stream):
     run = started_by_stock(stream, "count", epochs=(0, 1))
     fail_at(run, 2)
-    run.spark.conf.set(PREFIX + "providerClass", BINSHIFT)
+    run.spark.conf.set(PROVIDER_KEY, PROVIDER)
     run.start()
     run.query.processAllAvailable()
     assert taken_over_at(run) == 3
     start_with(run, STOCK)
     run.run(3, 4)
     assert epoch_logged_with(run, 4) == STOCK
-    start_with(run, BINSHIFT)
+    start_with(run, PROVIDER)
     run.run(5, 6)
     assert taken_over_at(run) == 5
     assert_same_results(run, oracle_of(stream, "count", epochs=range(7)))
@@ -198,7 +168,7 @@ def test_a_takeover_that_was_prepared_and_not_begun_is_forgotten(stream):
 def test_a_checkpoint_that_may_have_placed_keys_otherwise_stays_as_it_is(stream):
     strict = "spark.sql.streaming.statefulOperator.useStrictDistribution"
     run = started_by_stock(stream, "count", {strict: "false"})
-    start_with(run, BINSHIFT)
+    start_with(run, PROVIDER)
     run.run(3)
     assert epoch_logged_with(run, 3) == STOCK
     with pytest.raises(ConfigurationError, match="some of their columns only"):
@@ -208,7 +178,7 @@ def test_a_checkpoint_that_may_have_placed_keys_otherwise_stays_as_it_is(stream)
 
 def test_the_change_feed_is_read_on_either_side_of_a_takeover(stream):
     run = started_by_stock(stream, "count")
-    start_with(run, BINSHIFT)
+    start_with(run, PROVIDER)
     run.run(3, 4, 5)
     oracle = oracle_of(stream, "count", epochs=range(6))
 

@@ -8,7 +8,8 @@ from click.testing import CliRunner
 import binshift
 from binshift import AllAtOnce, Fluid, MigrationPlan, RoutingTable
 from binshift.cli import running
-from binshift.cli.main import EXIT_CODES, cli
+from binshift.cli.exits import EXIT_CODES
+from binshift.cli.main import cli
 from unit.checkpoints import Answering, HandWritten
 
 TWO = RoutingTable(2, (0, 1) * 4)
@@ -226,6 +227,50 @@ def test_a_rebalance_by_bins_asks_for_no_statistics_and_places_new_partitions_on
     assert MigrationPlan.from_json(json.dumps(submit["plan"])).target == TWO.balanced(3)
 
 
+@pytest.mark.parametrize("command", [("plan", "--partitions", 4), ("rescale", 4, "--dry-run")])
+def test_steps_are_bounded_by_the_bytes_that_the_running_query_knows(run, checkpoint, command):
+    with Answering(checkpoint, cluster) as driver:
+        whole = json.loads(run(*command, "--strategy", "all-at-once", "--json").stdout)
+        assert driver.seen == []
+        bounds = ("--strategy", "all-at-once", "--max-bytes-per-step", 200, "--gap", 1, "--json")
+        plan = MigrationPlan.from_json(run(*command, *bounds).stdout)
+    assert [r["kind"] for r in driver.seen] == ["stats"]
+    assert len(whole["steps"]) == 1
+    assert plan.target == TWO.balanced(4)
+    assert (plan.strategy, plan.gap) == ("all-at-once, bounded", 1)
+    assert [len(s.moves) for s in plan.steps] == [2, 2]
+
+
+def test_a_rebalance_is_bounded_without_asking_twice(run, checkpoint):
+    with Answering(checkpoint, cluster) as driver:
+        for by in ("rows", "bins"):
+            bounds = ("--pause-budget-ms", 0.002, "--strategy", "all-at-once")
+            plan = MigrationPlan.from_json(run("rebalance", "--by", by, *bounds, "--dry-run", "--json").stdout)
+            assert {len(s.moves) for s in plan.steps} == {1}
+            assert [r["kind"] for r in driver.seen] == ["placement", "stats"]
+            driver.seen.clear()
+
+
+def test_bounds_that_cannot_be_kept_are_refused(run, checkpoint, tmp_path):
+    unknown = {"result": {"epoch": 5, "columns": {"bin": list(range(8)), "reads": [1] * 8, "writes": [1] * 8}}}
+    with Answering(checkpoint, lambda r: unknown):
+        assert "trackTotalNumberOfRows" in run("rescale", 4, "--max-bytes-per-step", 9, code=4).stderr
+    with Answering(checkpoint, cluster):
+        on_demand = ("--strategy", "on-demand", "--max-bytes-per-step", 9)
+        assert "cannot be bounded" in run("rescale", 4, *on_demand, code=4).stderr
+    run("rescale", 4, "--max-bytes-per-step", 0, code=2)
+    file = tmp_path / "plan.json"
+    run("plan", "--partitions", 4, "--output", file)
+    assert "taken as it is" in run("plan", "--from", file, "--pause-budget-ms", 9, code=2).stderr
+    result = run("rescale", 4, "--pause-budget-ms", 9, "--answer-timeout", 0.05, code=6)
+    assert "did not answer" in result.stderr
+    assert checkpoint.requests() == []
+
+
+def test_the_default_strategy_keeps_its_gap(run):
+    assert MigrationPlan.from_json(run("plan", "--partitions", 4, "--gap", 3, "--json").stdout).gap == 3
+
+
 def test_a_drain_moves_all_bins_off_an_executor_and_has_it_vacated(run, checkpoint):
     with Answering(checkpoint, cluster):
         plan = MigrationPlan.from_json(run("drain", "2", "--dry-run", "--json").stdout)
@@ -266,6 +311,7 @@ def test_a_checkpoint_without_its_first_entry_says_so(run, checkpoint):
         (("plan", "--partitions", 9), 4),
         (("rescale", 0), 4),
         (("rescale", 4, "--strategy", "slow"), 4),
+        (("plan", "--partitions", 4, "--submit", "--start-epoch", -1), 4),
     ],
 )
 def test_wrong_arguments_have_their_exit_codes(run, arguments, code):

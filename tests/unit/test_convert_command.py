@@ -2,7 +2,7 @@
 
 from click.testing import CliRunner
 
-from binshift.cli.convert import COMMANDS, convert
+from binshift.cli.main import cli
 from binshift.convert import ConversionReport
 
 REPORT = ConversionReport(
@@ -20,14 +20,13 @@ REPORT = ConversionReport(
 
 
 def run(*args):
-    return CliRunner().invoke(convert, args)
+    return CliRunner().invoke(cli, ["convert", *args])
 
 
 def test_the_command_explains_itself_with_an_example():
     result = run("--help")
     assert result.exit_code == 0
     assert "binshift convert /data/checkpoint --to rocksdb --partitions 8" in result.output
-    assert (convert,) == COMMANDS
 
 
 def test_wrong_arguments_are_refused_before_spark_starts():

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from binshift.errors import StateFormatError
+from binshift.inspect.binning import murmur3
 from binshift.inspect.changelog import Changelog, Kind, Lineage
 from binshift.inspect.compression import decompressed
 from binshift.inspect.crc32c import crc32c, crc32c_of_rows
-from binshift.inspect.lookup import murmur3
 from binshift.inspect.schema import _JavaReader
 from binshift.inspect.values import row_values, split_list, verified
 from checkpoints import crc32c as slow_crc32c
@@ -194,4 +194,6 @@ def test_java_s_own_utf8_is_read():
 
 def test_murmur3_of_known_values():
     # What Spark's hash() gives, with its seed of 42.
-    assert murmur3((1).to_bytes(4, "little"), 42, True) == -559580957 % (1 << 32)
+    data = np.frombuffer((1).to_bytes(4, "little"), np.uint8)
+    found = murmur3(data, np.array([0]), np.array([4]), np.array([42], np.uint32))
+    assert found.tolist() == [-559580957 % (1 << 32)]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import binshift.inspect
 from binshift.errors import StateFormatError
 from binshift.inspect.fsck import fsck
-from checkpoints import FAMILIES, Writer
+from checkpoints import FAMILIES, Writer, home
 
 BINS = 5
 
@@ -95,4 +95,32 @@ def test_a_version_whose_source_is_gone_is_refused(folder):
         with pytest.raises(StateFormatError, match="partition 0 cannot be read at version 4"):
             checkpoint.scan(version=5, family="count", partitions=[1]).read_all()
         assert any("partition 0" in str(f) for f in fsck(checkpoint))
+    shutil.rmtree(root)
+
+
+@pytest.mark.parametrize("checksums", [False, True])
+def test_a_key_in_the_bin_of_another_one_is_found(folder, checksums):
+    root = folder / "strange"
+    writer = Writer(root, random.Random(11), BINS, checksums, False, False)
+    owners = [0, 0, 0, 1, 1]
+    for _ in range(4):
+        writer.epoch(2, owners)
+    # Both bins are at their owner, and so are their rows.
+    writer.keys[0], writer.keys[1] = writer.keys[1], writer.keys[0]
+    for _ in range(6):
+        writer.epoch(2, owners)
+    wrong = {}
+    for rows in writer.versions[-1].values():
+        for (family, bin, k, _), values in rows.items():
+            if home(k, BINS) != bin:
+                wrong.setdefault((family, bin), []).extend([(k, home(k, BINS))] * len(values))
+    assert {family for family, _ in wrong} == set(FAMILIES)
+    with binshift.inspect.open(root, scratch=folder) as checkpoint:
+        found = [str(f) for f in fsck(checkpoint)]
+        assert len(found) == len(wrong)
+        for (family, bin), rows in wrong.items():
+            what = f"{len(rows)} rows of family {family} are in bin {bin}, but their keys are of other bins"
+            (message,) = (f for f in found if what in f)
+            assert any(f'"k": {k}' in message and message.endswith(f"of bin {h}") for k, h in rows)
+        assert list(fsck(checkpoint, 4)) == []
     shutil.rmtree(root)

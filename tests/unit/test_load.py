@@ -7,20 +7,7 @@ from hypothesis import strategies as st
 
 from binshift import PlanError, RoutingTable
 from binshift.load import bin_bytes, bin_loads, measured_loads, skew_of
-
-SCHEMA = pa.schema(
-    [
-        ("operator", pa.int32()),
-        ("name", pa.string()),
-        ("bin", pa.int32()),
-        ("partition", pa.int32()),
-        ("executor", pa.string()),
-        ("keys", pa.int64()),
-        ("bytes", pa.int64()),
-        ("reads", pa.int64()),
-        ("writes", pa.int64()),
-    ]
-)
+from binshift.stats import SCHEMA
 
 
 def stats(*rows):

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 
 import click
 
+from binshift.cli.output import as_json, checkpoint, example, print_json
 from binshift.convert import convert as convert_checkpoint
 
-__all__ = ["COMMANDS", "convert"]
+__all__ = ["COMMANDS"]
 
 
 @click.command(
-    epilog="\b\nExamples:\n"
-    "  binshift convert /data/checkpoint --to rocksdb --partitions 8\n"
-    "  binshift convert /data/checkpoint --to binshift --output /data/checkpoint2 --dry-run"
+    epilog=example(
+        "binshift convert /data/checkpoint --to rocksdb --partitions 8",
+        "binshift convert /data/checkpoint --to binshift --output /data/checkpoint2 --dry-run",
+    )
 )
-@click.argument("checkpoint")
+@checkpoint
 @click.option(
     "--to",
     type=click.Choice(["binshift", "rocksdb"]),
@@ -32,7 +33,7 @@ __all__ = ["COMMANDS", "convert"]
     help="State partitions of the output; by default as many as there are.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@as_json
 def convert(
     checkpoint: str, to: str, output: str | None, partitions: int | None, dry_run: bool, as_json: bool
 ) -> None:
@@ -44,10 +45,10 @@ def convert(
     binshift: start the query on it in a session of binshift.
     """
     report = convert_checkpoint(checkpoint, to, output, partitions, dry_run=dry_run, progress=True)
-    click.echo(json.dumps(asdict(report)) if as_json else str(report))
+    if as_json:
+        print_json(asdict(report))
+    else:
+        click.echo(str(report))
 
 
 COMMANDS = (convert,)
-
-if __name__ == "__main__":
-    convert()

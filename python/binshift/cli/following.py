@@ -13,6 +13,7 @@ from binshift.cli.output import print_json, summary_of
 from binshift.errors import MigrationError, MigrationTimeout
 from binshift.mailbox import Mailbox
 from binshift.migration import MigrationState, MigrationStatus
+from binshift.options import MigrationOptions
 from binshift.plan import MigrationPlan
 from binshift.progress import ProgressBar
 
@@ -69,7 +70,7 @@ class Follower:
                 time.sleep(_POLL_SECONDS)
 
 
-def send(follower: Follower, is_json: bool, wait: float | None, **options: Any) -> None:
+def send(follower: Follower, is_json: bool, wait: float | None, options: MigrationOptions) -> None:
     """Leaves the plan for the query, and follows it if that is wanted.
 
     Raises
@@ -83,7 +84,7 @@ def send(follower: Follower, is_json: bool, wait: float | None, **options: Any) 
             f"migration {other.id} is under way; wait for it, or cancel it with 'binshift cancel', before you "
             "start another one"
         )
-    request = Mailbox(follower.checkpoint).submit(follower.plan, **options)
+    request = Mailbox(follower.checkpoint).submit(follower.plan, options)
     facts: dict[str, Any] = {"request": request, **summary_of(follower.plan)}
     if wait is None:
         text = f"request {request} takes effect when the query plans its next epoch, or is started"

@@ -7,7 +7,9 @@ import json
 import click
 
 import binshift.inspect as reading
-from binshift.cli.checking import DAMAGED, ReadingCommand
+from binshift.cli.exits import EXIT_CODES
+from binshift.cli.output import checkpoint, example
+from binshift.errors import StateFormatError
 from binshift.inspect.fsck import Severity, fsck
 
 __all__ = ["COMMANDS"]
@@ -15,12 +17,11 @@ __all__ = ["COMMANDS"]
 
 @click.command(
     "fsck",
-    cls=ReadingCommand,
-    epilog="\b\nExample:\n  binshift fsck checkpoint\n\n"
+    epilog=example("binshift fsck checkpoint") + "\n\n"
     "Exit codes: 0 sound, 2 wrong argument, 3 ConfigurationError (no checkpoint), 9 damaged. Orphans do no "
     "harm and change no exit code.",
 )
-@click.argument("checkpoint")
+@checkpoint
 @click.option("--version", type=int, metavar="V", help="Whose rows to look at; else the newest.")
 @click.option("--scratch", type=click.Path(file_okay=False), help="Where partitions are put together.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per finding.")
@@ -28,7 +29,8 @@ __all__ = ["COMMANDS"]
 def fsck_(ctx: click.Context, checkpoint: str, version: int | None, scratch: str | None, as_json: bool) -> None:
     """Check the files of a checkpoint, their checksums, and that each bin is at its owner and nowhere else.
 
-    Files of all versions are looked at, and the rows of one. Nothing is changed.
+    Files of all versions are looked at, and the rows of one: also that each is in the bin of its key, except
+    for keys with arrays, maps, variants, or decimals of more than 18 digits. Nothing is changed.
     """
     counts = dict.fromkeys(Severity, 0)
     with reading.open(checkpoint, scratch=scratch) as opened:
@@ -43,7 +45,7 @@ def fsck_(ctx: click.Context, checkpoint: str, version: int | None, scratch: str
         damage, orphans = counts[Severity.DAMAGE], counts[Severity.ORPHAN]
         click.echo(f"{'damaged' if damage else 'sound'}: {damage} damages, {orphans} orphans")
     if counts[Severity.DAMAGE]:
-        ctx.exit(DAMAGED)
+        ctx.exit(EXIT_CODES[StateFormatError])
 
 
 COMMANDS = (fsck_,)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import pyarrow as pa
 
 import binshift.inspect as reading
-from binshift.cli.checking import ReadingCommand, example, print_table
-from binshift.errors import ConfigurationError
+from binshift.cli.exits import described
+from binshift.cli.output import checkpoint, combined, example, print_table
+from binshift.errors import ConfigurationError, StateFormatError
 from binshift.inspect import Checkpoint, Source
 from binshift.inspect.diff import Side, diff
 from binshift.inspect.export import FORMATS, export, json_rows
@@ -22,45 +23,34 @@ from binshift.inspect.types import Kind
 
 __all__ = ["COMMANDS"]
 
-F = TypeVar("F", bound=Callable[..., Any])
 _SHOWN = 10
 
 
-def _choice(command: F) -> F:
-    """The options that name what is read."""
-    for option in reversed(
-        [
-            click.option("--operator", type=int, metavar="N", help="Stateful operator, by its id."),
-            click.option("--store", metavar="NAME", help="Store of the operator; joins have several."),
-            click.option("--family", metavar="NAME", help="Column family: a state variable, or an index."),
-            click.option(
-                "--bin", "bins", type=int, multiple=True, metavar="B", help="This bin only; repeatable."
-            ),
-            click.option("--partition", "partitions", type=int, multiple=True, metavar="P", help="Repeatable."),
-            click.option(
-                "--version", type=int, metavar="V", help="What batch V - 1 committed; else the newest."
-            ),
-            click.option("--to", type=click.Choice(FORMATS), help="Write a file of this format."),
-            click.option("--output", metavar="PATH", help="The file, or a URI that pyarrow knows."),
-            click.option(
-                "--scratch", type=click.Path(file_okay=False), help="Where partitions are put together."
-            ),
-        ]
-    ):
-        command = option(command)
-    return command
+#: The options that name what is read.
+_choice = combined(
+    click.option("--operator", type=int, metavar="N", help="Stateful operator, by its id."),
+    click.option("--store", metavar="NAME", help="Store of the operator; joins have several."),
+    click.option("--family", metavar="NAME", help="Column family: a state variable, or an index."),
+    click.option("--bin", "bins", type=int, multiple=True, metavar="B", help="This bin only; repeatable."),
+    click.option("--partition", "partitions", type=int, multiple=True, metavar="P", help="Repeatable."),
+    click.option("--version", type=int, metavar="V", help="What batch V - 1 committed; else the newest."),
+    click.option("--to", type=click.Choice(FORMATS), help="Write a file of this format."),
+    click.option("--output", metavar="PATH", help="The file, or a URI that pyarrow knows."),
+    click.option("--scratch", type=click.Path(file_okay=False), help="Where partitions are put together."),
+)
+_CODES = "\n\n" + described(ConfigurationError, StateFormatError)
 
 
 @click.command(
     "inspect",
-    cls=ReadingCommand,
     epilog=example(
         "binshift inspect checkpoint",
         "binshift inspect checkpoint --bin 3 --head 5",
         "binshift inspect checkpoint --key key7 --json",
         "binshift inspect checkpoint --diff 11 12",
         "binshift inspect --diff checkpoint copy-of-it --to parquet --output differences.parquet",
-    ),
+    )
+    + _CODES,
 )
 @click.argument("checkpoint", required=False)
 @_choice
@@ -111,10 +101,9 @@ def inspect_(
 
 @click.command(
     "export",
-    cls=ReadingCommand,
-    epilog=example("binshift export checkpoint --to parquet --output state"),
+    epilog=example("binshift export checkpoint --to parquet --output state") + _CODES,
 )
-@click.argument("checkpoint")
+@checkpoint
 @_choice
 def export_(checkpoint: str, **options: Any) -> None:
     """Write all state, or what the options name of it, to a directory: a file for each family.
@@ -186,7 +175,7 @@ def _show(reader: pa.RecordBatchReader, head: int | None, options: dict[str, Any
                 click.echo(json.dumps(row, ensure_ascii=False))
     else:
         rows_ = [row for batch in batches for row in json_rows(batch)]
-        print_table(reader.schema.names, ([_cell(v) for v in row.values()] for row in rows_))
+        print_table(reader.schema.names, ([_cell(v) for v in row.values()] for row in rows_), is_text=True)
 
 
 def _first(reader: pa.RecordBatchReader, n: int) -> Iterator[pa.RecordBatch]:
@@ -206,7 +195,7 @@ def _show_table(table: pa.Table, as_json: bool) -> None:
         for row in rows:
             click.echo(json.dumps(row))
     else:
-        print_table(table.column_names, ([_cell(v) for v in row.values()] for row in rows))
+        print_table(table.column_names, ([_cell(v) for v in row.values()] for row in rows), is_text=True)
 
 
 def _show_overview(opened: Checkpoint, options: dict[str, Any]) -> None:
@@ -244,7 +233,7 @@ def _show_overview(opened: Checkpoint, options: dict[str, Any]) -> None:
             f"{table.bins} bins in {table.partitions} partitions ({min(sizes)} to {max(sizes)} each) "
             f"since epoch {table.epoch}"
         )
-    print_table(columns, rows)
+    print_table(columns, rows, is_text=True)
 
 
 def _show_diff(

@@ -9,21 +9,11 @@ import click
 
 from binshift import __version__, errors
 from binshift.cli import convert, fsck, inspect, reading, requesting, running
+from binshift.cli.exits import EXIT_CODES, described, exit_code_of
 
-__all__ = ["EXIT_CODES", "cli", "main"]
+__all__ = ["cli", "main"]
 
 _FAMILIES = (reading, requesting, inspect, fsck, convert, running)
-
-#: The most specific class counts. 1 is any other failure, 2 a wrong argument.
-EXIT_CODES: dict[type[errors.BinshiftError], int] = {
-    errors.ConfigurationError: 3,
-    errors.PlanError: 4,
-    errors.MigrationTimeout: 6,
-    errors.MigrationError: 5,
-    errors.UnsupportedOperatorError: 7,
-    errors.UnsupportedVersionError: 8,
-    errors.StateFormatError: 9,
-}
 
 
 class _Group(click.Group):
@@ -32,15 +22,10 @@ class _Group(click.Group):
             return super().invoke(ctx)
         except errors.BinshiftError as error:
             click.echo(f"{type(error).__name__}: {error}", err=True)
-            ctx.exit(next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), 1))
+            ctx.exit(exit_code_of(error))
 
 
-@click.group(
-    cls=_Group,
-    epilog="Exit codes: 0 done, 1 failure, 2 wrong argument, 3 ConfigurationError, 4 PlanError, "
-    "5 MigrationError, 6 MigrationTimeout, 7 UnsupportedOperatorError, 8 UnsupportedVersionError, "
-    "9 StateFormatError.",
-)
+@click.group(cls=_Group, epilog=described(*EXIT_CODES))
 @click.version_option(__version__, prog_name="binshift")
 def cli() -> None:
     """Live rescaling of stateful Structured Streaming queries.

@@ -12,12 +12,33 @@ import click
 from binshift.display import text_table
 from binshift.plan import MigrationPlan
 
-__all__ = ["as_json", "checkpoint", "example", "print_json", "print_plan", "print_table", "summary_of"]
+__all__ = [
+    "F",
+    "as_json",
+    "checkpoint",
+    "combined",
+    "example",
+    "print_json",
+    "print_plan",
+    "print_table",
+    "summary_of",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 checkpoint = click.argument("checkpoint")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def combined(*them: Callable[[F], F]) -> Callable[[F], F]:
+    """Several options as one decorator; the help has them in this order."""
+
+    def decorated(command: F) -> F:
+        for option in reversed(them):
+            command = option(command)
+        return command
+
+    return decorated
 
 
 def example(*lines: str) -> str:
@@ -30,9 +51,9 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, default=_encoded))
 
 
-def print_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Columns of equal width."""
-    click.echo(text_table(head, rows))
+def print_table(head: Sequence[str], rows: Iterable[Sequence[object]], is_text: bool = False) -> None:
+    """Columns of equal width; see `text_table`."""
+    click.echo(text_table(head, rows, is_text))
 
 
 def print_plan(plan: MigrationPlan, json_too: bool) -> None:

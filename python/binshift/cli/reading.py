@@ -12,12 +12,13 @@ import click
 from binshift.checkpoint import Checkpoint, PlannedMigration, open_checkpoint
 from binshift.cli.following import Follower, send
 from binshift.cli.output import as_json, checkpoint, example, print_json, print_plan, print_table
+from binshift.cli.planning import is_bounded, plan_of, strategy_options
 from binshift.errors import PlanError
 from binshift.history import history_table
 from binshift.mailbox import Mailbox
+from binshift.options import MigrationOptions
 from binshift.plan import MigrationPlan
 from binshift.routing import RoutingTable
-from binshift.strategies import default_strategy, parse_strategy
 
 __all__ = ["COMMANDS"]
 
@@ -74,8 +75,7 @@ def status(checkpoint: str, as_json: bool, live: float | None) -> None:
 @click.option("--partitions", type=int, help="Number of state partitions to go to.")
 @click.option("--assignment", type=click.File(), help="JSON file with the owner of each bin, '-' for stdin.")
 @click.option("--from", "source", type=click.File(), help="A plan that --output or --json wrote.")
-@click.option("--strategy", help="all-at-once, fluid, batched:BINS, optimized:BINS or on-demand.")
-@click.option("--gap", type=int, default=0, help="Epochs that stay idle between two steps.")
+@strategy_options
 @click.option("--output", type=click.Path(dir_okay=False, writable=True), help="File to write the plan to.")
 @click.option(
     "--submit", "is_submitted", is_flag=True, help="Leave it for the query, also for one that is stopped."
@@ -89,17 +89,22 @@ def plan(
     partitions: int | None,
     assignment: Any,
     source: Any,
-    strategy: str | None,
-    gap: int,
     output: str | None,
     is_submitted: bool,
     start_epoch: int | None,
     no_prepare: bool,
     wait: float | None,
+    **options: Any,
 ) -> None:
     """A plan from the table in force to another one. Nothing happens without --submit."""
     found = open_checkpoint(checkpoint)
-    made = _read_plan(source) if source else _make_plan(found.routing(), partitions, assignment, strategy, gap)
+    if source is None:
+        table = found.routing()
+        made = plan_of(found, table, _target(table, partitions, assignment), options)
+    elif is_bounded(options):
+        raise click.UsageError("the plan of --from is taken as it is; bound it when you make it")
+    else:
+        made = MigrationPlan.from_json(source.read())
     if output:
         Path(output).write_text(made.to_json() + "\n")
     if not is_submitted:
@@ -107,7 +112,7 @@ def plan(
         return
     if not as_json:
         click.echo(str(made), err=True)
-    send(Follower(found, made), as_json, wait, start_epoch=start_epoch, prepare=not no_prepare)
+    send(Follower(found, made), as_json, wait, MigrationOptions(start_epoch, not no_prepare))
 
 
 @click.command(epilog=example("binshift history /data/checkpoint", "binshift history /data/checkpoint --json"))
@@ -167,9 +172,7 @@ def _migration(found: Checkpoint, migration: PlannedMigration | None) -> dict[st
     }
 
 
-def _make_plan(
-    table: RoutingTable, partitions: int | None, assignment: Any, strategy: str | None, gap: int
-) -> MigrationPlan:
+def _target(table: RoutingTable, partitions: int | None, assignment: Any) -> RoutingTable:
     if assignment is not None:
         try:
             owners = tuple(json.load(assignment))
@@ -177,14 +180,7 @@ def _make_plan(
             raise PlanError(
                 f"{assignment.name} is no JSON list of owners ({error}); give one for each bin"
             ) from error
-        target = RoutingTable(max(owners, default=0) + 1 if partitions is None else partitions, owners)
-    elif partitions is not None:
-        target = table.balanced(partitions)
-    else:
-        raise click.UsageError("there is no target; give --partitions, --assignment or --from")
-    cut = parse_strategy(strategy, gap) if strategy else default_strategy(table)
-    return cut.plan(table, target)
-
-
-def _read_plan(file: Any) -> MigrationPlan:
-    return MigrationPlan.from_json(file.read())
+        return RoutingTable(max(owners, default=0) + 1 if partitions is None else partitions, owners)
+    if partitions is not None:
+        return table.balanced(partitions)
+    raise click.UsageError("there is no target; give --partitions, --assignment or --from")

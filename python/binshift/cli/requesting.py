@@ -2,56 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, get_args
 
 import click
-import pyarrow as pa
 
 from binshift.checkpoint import Checkpoint, open_checkpoint
 from binshift.cli.following import Follower, send
-from binshift.cli.output import F, as_json, checkpoint, example, print_json, print_plan
-from binshift.errors import MigrationError, PlanError
-from binshift.load import By, bin_bytes, measured_loads
+from binshift.cli.output import as_json, checkpoint, combined, example, print_json, print_plan
+from binshift.cli.planning import measured, plan_of, strategy_options
+from binshift.errors import MigrationError
+from binshift.load import By
 from binshift.mailbox import Mailbox
+from binshift.options import MigrationOptions
 from binshift.placement import Placement
 from binshift.plan import MigrationPlan
-from binshift.routing import RoutingTable
-from binshift.strategies import default_strategy, parse_strategy
-from binshift.targets import balanced_by_bins, balanced_by_load
+from binshift.targets import balanced
 
 __all__ = ["COMMANDS"]
 
-_LOADS = ("bytes", "reads", "writes")
-
-_answer_timeout = click.option(
-    "--answer-timeout",
-    type=float,
-    default=60.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to wait for what only the running query knows.",
+#: The options of all commands that start a migration.
+_migrating = combined(
+    as_json,
+    strategy_options,
+    click.option("--no-prepare", is_flag=True, help="Do not copy bins before their step takes effect."),
+    click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing."),
+    click.option("--wait", type=float, metavar="SECONDS", help="Follow the migration, so long at most."),
 )
-
-
-def _migrating(command: F) -> F:
-    """The options of all commands that start a migration."""
-    options: list[Callable[[F], F]] = [
-        click.option("--wait", type=float, metavar="SECONDS", help="Follow the migration, so long at most."),
-        click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing."),
-        click.option("--no-prepare", is_flag=True, help="Do not copy bins before their step takes effect."),
-        click.option("--gap", type=int, default=0, help="Epochs that stay idle between two steps."),
-        click.option("--strategy", help="all-at-once, fluid, batched:BINS, optimized:BINS or on-demand."),
-        as_json,
-    ]
-    for option in options:
-        command = option(command)
-    return command
 
 
 @click.command(
     epilog=example(
-        "binshift rescale /data/checkpoint 8 --wait 300", "binshift rescale /data/checkpoint 8 --dry-run --json"
+        "binshift rescale /data/checkpoint 8 --wait 300",
+        "binshift rescale /data/checkpoint 8 --dry-run --json",
+        "binshift rescale /data/checkpoint 8 --max-bytes-per-step 64000000",
     )
 )
 @checkpoint
@@ -62,7 +45,7 @@ def rescale(checkpoint: str, partitions: int, place_on: tuple[str, ...], **optio
     """The query goes to PARTITIONS state partitions; with even bins and few moves."""
     found = open_checkpoint(checkpoint)
     table = found.routing()
-    _start(found, _cut(table, table.balanced(partitions), options), options, place_on=place_on)
+    _start(found, plan_of(found, table, table.balanced(partitions), options), options, place_on=place_on)
 
 
 @click.command(
@@ -80,44 +63,29 @@ def rescale(checkpoint: str, partitions: int, place_on: tuple[str, ...], **optio
     help="What the load of a bin is.",
 )
 @click.option("--max-moves", type=int, help="No more bins than this move.")
-@_answer_timeout
 @_migrating
-def rebalance(checkpoint: str, by: By, max_moves: int | None, answer_timeout: float, **options: Any) -> None:
+def rebalance(checkpoint: str, by: By, max_moves: int | None, **options: Any) -> None:
     """Spreads the load evenly over all partitions, and these over all executors. Asks the running query."""
     found = open_checkpoint(checkpoint)
-    placement = _placement(found, answer_timeout)
-    stats = None if by == "bins" else _stats(found, answer_timeout)
+    placement = _placement(found, options)
+    stats = None if by == "bins" else measured(found, options)
     table = found.routing()
-    kind, loads = measured_loads(stats, table.bins, by)
-    partitions = placement.partitions_with_idle(table.bins)
-    if kind == "bins" and max_moves is None:
-        target = balanced_by_bins(table, partitions)
-    else:
-        target = balanced_by_load(table, loads, partitions, max_moves)
+    target = balanced(table, stats, by, placement.partitions_with_idle(table.bins), max_moves)
     click.echo(str(target), err=True)
-    sizes = None if stats is None else bin_bytes(stats, table.bins)
-    plan = _cut(table, target.table, options)
-    _start(found, plan if sizes is None else plan.with_bytes(sizes), options, place_on=placement.idle)
+    plan = plan_of(found, table, target.table, options, stats)
+    _start(found, plan, options, place_on=placement.idle)
 
 
 @click.command(epilog=example("binshift drain /data/checkpoint 3 --wait 600"))
 @checkpoint
 @click.argument("executor")
-@_answer_timeout
 @_migrating
-def drain(checkpoint: str, executor: str, answer_timeout: float, **options: Any) -> None:
+def drain(checkpoint: str, executor: str, **options: Any) -> None:
     """Empties EXECUTOR before it is removed. Asks the running query where its partitions are."""
     found = open_checkpoint(checkpoint)
-    placement = _placement(found, answer_timeout)
-    placement.require_live([executor])
-    leaving = placement.partitions_on(executor)
-    if len(leaving) == len(placement.partitions):
-        raise PlanError(
-            f"all {len(leaving)} partitions are on executor {executor}; rescale to more partitions first, with "
-            "--place-on naming another executor"
-        )
+    leaving = _placement(found, options).leaving(executor)
     table = found.routing()
-    _start(found, _cut(table, table.without(leaving), options), options, vacate=executor)
+    _start(found, plan_of(found, table, table.without(leaving), options), options, vacate=executor)
 
 
 @click.command(epilog=example("binshift cancel /data/checkpoint --wait 60"))
@@ -144,29 +112,15 @@ def cancel(checkpoint: str, wait: float | None, as_json: bool) -> None:
 COMMANDS = (rescale, rebalance, drain, cancel)
 
 
-def _cut(table: RoutingTable, target: RoutingTable, options: dict[str, Any]) -> MigrationPlan:
-    name = options["strategy"]
-    return (parse_strategy(name, options["gap"]) if name else default_strategy(table)).plan(table, target)
-
-
 def _start(found: Checkpoint, plan: MigrationPlan, options: dict[str, Any], **more: Any) -> None:
     if options["dry_run"]:
         print_plan(plan, options["as_json"])
         return
     if not options["as_json"]:
         click.echo(str(plan), err=True)
-    send(Follower(found, plan), options["as_json"], options["wait"], prepare=not options["no_prepare"], **more)
+    how = MigrationOptions(prepare=not options["no_prepare"], **more)
+    send(Follower(found, plan), options["as_json"], options["wait"], how)
 
 
-def _placement(found: Checkpoint, timeout: float) -> Placement:
-    data = Mailbox(found).ask("placement", timeout)
-    return Placement(tuple(data["executors"]), tuple(tuple(p) for p in data["partitions"]))
-
-
-def _stats(found: Checkpoint, timeout: float) -> pa.Table:
-    columns = Mailbox(found).ask("stats", timeout)["columns"]
-    bins = columns["bin"]
-    # What is not known is null, or left out altogether.
-    return pa.table(
-        {name: pa.array(columns.get(name) or [None] * len(bins), pa.int64()) for name in ("bin", *_LOADS)}
-    )
+def _placement(found: Checkpoint, options: dict[str, Any]) -> Placement:
+    return Placement.of(Mailbox(found).ask("placement", options["answer_timeout"]))

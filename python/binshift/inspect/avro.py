@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from binshift.inspect.damage import damaged
+from binshift.damage import damaged
 from binshift.inspect.types import Field, Kind, SparkType
 
 __all__ = ["decode_rows"]

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import IO
 
+from binshift.damage import damaged
 from binshift.errors import StateFormatError
 from binshift.inspect.compression import decompressed
-from binshift.inspect.damage import damaged
 
 __all__ = ["Changelog", "Kind", "Lineage", "Record"]
 

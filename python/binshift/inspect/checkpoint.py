@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from pyarrow import fs
 
 from binshift.errors import ConfigurationError
+from binshift.files import Files
 from binshift.inspect.database import Database
-from binshift.inspect.files import Files
 from binshift.inspect.history import routing_history
 from binshift.inspect.layout import Layout, Settings
 from binshift.inspect.lookup import bin_of_key, encoded_key, equal_to
@@ -261,15 +261,11 @@ class Checkpoint:
             return
         # Without bins, what Spark distributes by may be fewer columns than the key has.
         places = self.places(source)
-        likely = bin_of_key(key, source.family, source.store.name, len(places)) if places else 0
+        likely = bin_of_key(key, source.store, source.family, len(places)) if places else 0
         yield from ((p, None) for p in sorted(places, key=lambda p: p.partition != likely))
 
     def _bin_of(self, key: Mapping[str, Any], source: Source) -> int | None:
-        indexed = source.store.family(source.family.name.removeprefix("$ttl_"))
-        is_map = (
-            indexed is not None and indexed is not source.family and indexed.encoder.name == "PrefixKeyScan"
-        )
-        return bin_of_key(key, source.family, source.store.name, self.layout.bins or 1, is_map)
+        return bin_of_key(key, source.store, source.family, self.layout.bins or 1)
 
     def places(
         self, source: Source, bins: Iterable[int] | None = None, partitions: Iterable[int] | None = None

@@ -12,9 +12,9 @@ import json
 import zlib
 from collections.abc import Collection, Mapping
 
+from binshift.damage import damaged
+from binshift.files import Files
 from binshift.inspect.crc32c import Crc32c
-from binshift.inspect.damage import damaged
-from binshift.inspect.files import Files
 
 __all__ = ["check_file", "is_checksum_of"]
 

@@ -12,8 +12,8 @@ from typing import IO
 import pyarrow as pa
 import xxhash
 
+from binshift.damage import damaged
 from binshift.errors import StateFormatError
-from binshift.inspect.damage import damaged
 
 __all__ = ["decompressed"]
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from rocksdict import AccessType, Options, Rdict, ReadOptions, WriteBatch, WriteOptions
 
+from binshift.damage import damaged
 from binshift.errors import StateFormatError
+from binshift.files import Files
 from binshift.inspect.changelog import Kind, Record
-from binshift.inspect.damage import damaged
-from binshift.inspect.files import Files
 
 __all__ = ["Database", "Snapshot", "successor"]
 

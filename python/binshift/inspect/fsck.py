@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import tempfile
@@ -10,11 +11,16 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+
 from binshift.errors import StateFormatError
+from binshift.inspect.binning import bins_of_keys
 from binshift.inspect.changelog import Changelog
 from binshift.inspect.checkpoint import Checkpoint
 from binshift.inspect.checksums import check_file, is_checksum_of
 from binshift.inspect.database import Snapshot
+from binshift.inspect.export import json_rows
 from binshift.inspect.layout import Settings
 from binshift.inspect.partition import Place
 from binshift.inspect.schema import Operator, Store
@@ -23,6 +29,8 @@ from binshift.inspect.source import Source, decoded, stored_rows
 __all__ = ["Finding", "Severity", "fsck"]
 
 _SNAPSHOT = re.compile(r"(\d+)(_.+)?\.zip")
+#: Characters of a key in a message.
+_SHOWN = 200
 _CHANGELOG = re.compile(r"(\d+)(_.+)?\.changelog")
 
 
@@ -61,7 +69,8 @@ def fsck(checkpoint: Checkpoint, version: int | None = None) -> Iterator[Finding
     are there with their sizes, that changelogs are whole, and that all checksums hold that Spark has written.
 
     Rows: each can be decoded, its row checksum holds if there is one, its bin belongs to the partition
-    that it is in; and snapshots have as many as they say.
+    that it is in, and is that of its key, unless `bins_of_keys` cannot tell; and snapshots have as many as
+    they say. Memory is that of a batch of rows, and of a number for each family and bin.
 
     Parameters
     ----------
@@ -196,16 +205,19 @@ def _rows(checkpoint: Checkpoint, place: Place, version: int, settings: Settings
     owner_of = dict(enumerate(layout.table(version - 1).assignment)) if place.operator.is_binned else {}
     rows = 0
     misplaced: dict[int, int] = {}
+    strangers: dict[tuple[str, int], _Strangers] = {}
     try:
         with checkpoint.partitions.at(place, version, settings) as database:
             for family in place.store.families:
                 source = Source(place.operator, place.store, family, version)
                 for chunk in stored_rows(source, database, settings):
                     rows += len(chunk)
-                    decoded(source, place.partition, chunk, settings)
+                    batch = decoded(source, place.partition, chunk, settings)
                     for _, _, bin in chunk:
                         if bin is not None and owner_of.get(bin) != place.partition:
                             misplaced[bin] = misplaced.get(bin, 0) + 1
+                    if place.operator.is_binned:
+                        _find_strangers(source, batch, layout.bins or 1, strangers)
     except StateFormatError as error:
         yield Finding(Severity.DAMAGE, str(place), f"version {version}: {error}")
         return
@@ -216,11 +228,45 @@ def _rows(checkpoint: Checkpoint, place: Place, version: int, settings: Settings
             str(place),
             f"version {version}: {count} rows are of bin {bin}, which belongs to {owner}",
         )
+    for (name, bin), found in sorted(strangers.items()):
+        yield Finding(
+            Severity.DAMAGE,
+            str(place),
+            f"version {version}: {found.rows} rows of family {name} are in bin {bin}, but their keys are of "
+            f"other bins; the first one is {found.key}, of bin {found.home}",
+        )
     recipe = checkpoint.partitions.recipe(place, version)
     if recipe.snapshot and not recipe.changelogs:
         said = checkpoint.partitions.rows_said(recipe.snapshot)
         if said >= 0 and said != rows:
             yield Finding(Severity.DAMAGE, recipe.snapshot, f"says that it has {said} rows, and has {rows}")
+
+
+@dataclass(slots=True)
+class _Strangers:
+    """Rows in a bin that is not that of their keys: how many, and the first one's key and bin."""
+
+    rows: int
+    key: str
+    home: int
+
+
+def _find_strangers(
+    source: Source, batch: pa.RecordBatch, bins: int, found: dict[tuple[str, int], _Strangers]
+) -> None:
+    """Adds what a batch has of them, by family and bin."""
+    homes = bins_of_keys(batch.column("key"), source.store, source.family, bins)
+    if homes is None:
+        return
+    stored = np.asarray(batch.column("bin"))
+    wrong = np.flatnonzero(homes != stored)
+    for bin, first, count in zip(*np.unique(stored[wrong], return_index=True, return_counts=True), strict=True):
+        at = int(wrong[first])
+        if known := found.get((source.family.name, int(bin))):
+            known.rows += int(count)
+        else:
+            key = json.dumps(json_rows(batch.slice(at, 1))[0]["key"], ensure_ascii=False)
+            found[source.family.name, int(bin)] = _Strangers(int(count), key[:_SHOWN], int(homes[at]))
 
 
 def _strays(checkpoint: Checkpoint, operator: Operator) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from binshift.errors import ConfigurationError, PlanError, StateFormatError
-from binshift.inspect.files import Files, parse_json
+from binshift.files import Files, parse_json
 from binshift.inspect.schema import Operator, read_operator
 from binshift.routing import RoutingTable
 

@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from binshift.damage import damaged
 from binshift.inspect import avro, unsafe_row
-from binshift.inspect.damage import damaged
 from binshift.inspect.schema import Family
 from binshift.inspect.types import Field, Kind, SparkType, parse, struct
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from binshift.errors import StateFormatError
-from binshift.inspect.files import Files, parse_json
+from binshift.files import Files, parse_json
 from binshift.inspect.types import SparkType, parse_struct
 
 __all__ = ["DEFAULT", "Encoder", "Family", "Operator", "Store", "is_read_in_order", "read_operator"]

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from binshift.inspect.damage import damaged
+from binshift.damage import damaged
 from binshift.inspect.types import Field, Kind, SparkType
 
 __all__ = ["Bytes", "decode_rows"]

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from binshift.damage import damaged
 from binshift.inspect.crc32c import crc32c_of_rows
-from binshift.inspect.damage import damaged
 
 __all__ = ["row_values", "split_list", "verified"]
 

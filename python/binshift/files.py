@@ -1,19 +1,24 @@
-"""A checkpoint's files on any file system that pyarrow reaches. Only reads."""
+"""A checkpoint's files on any file system that pyarrow reaches. Only reads; what writes has `filesystem`."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import IO, Any, cast
 
 from pyarrow import fs
 
+from binshift.damage import damaged
 from binshift.errors import ConfigurationError, StateFormatError
-from binshift.inspect.damage import damaged
 
 __all__ = ["Files"]
+
+
+#: What begins so is a URI; a colon alone may be in a path.
+_URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")
 
 
 class Files:
@@ -30,23 +35,33 @@ class Files:
     ------
     ConfigurationError
         If no file system is known for the URI.
+
+    Attributes
+    ----------
+    name : str
+        What `root` was given as.
+    filesystem : pyarrow.fs.FileSystem
     """
 
     def __init__(self, root: str | os.PathLike[str], filesystem: fs.FileSystem | None = None) -> None:
         self.name = os.fspath(root)
         if filesystem is not None:
-            self._fs, self._root = filesystem, self.name
-        elif "://" in self.name or self.name.startswith("file:"):
+            self.filesystem, self._root = filesystem, self.name
+        elif _URI.match(self.name):
             try:
-                self._fs, self._root = fs.FileSystem.from_uri(self.name)
+                self.filesystem, self._root = fs.FileSystem.from_uri(self.name)
             except (OSError, ValueError) as error:
                 raise ConfigurationError(
                     f"pyarrow cannot open {self.name} ({error}); give a path, or a URI of a file system that "
                     "pyarrow supports, or pass filesystem="
                 ) from error
         else:
-            self._fs, self._root = fs.LocalFileSystem(), os.path.abspath(self.name)
+            self.filesystem, self._root = fs.LocalFileSystem(), os.path.abspath(self.name)
         self._root = self._root.rstrip("/")
+
+    def path(self, path: str) -> str:
+        """A file's path in the file system."""
+        return f"{self._root}/{path}" if path else self._root
 
     def sizes(self, directory: str) -> dict[str, int]:
         """Size in bytes of each file of a directory, by name; empty if there is no such directory."""
@@ -61,12 +76,12 @@ class Files:
         return sorted(int(n) for n in self.sizes(directory) if n.isascii() and n.isdigit())
 
     def _list(self, directory: str) -> list[fs.FileInfo]:
-        selector = fs.FileSelector(self._path(directory), allow_not_found=True)
-        return cast(list[fs.FileInfo], self._fs.get_file_info(selector))
+        selector = fs.FileSelector(self.path(directory), allow_not_found=True)
+        return cast(list[fs.FileInfo], self.filesystem.get_file_info(selector))
 
     def exists(self, path: str) -> bool:
         """Whether there is a file or directory."""
-        return bool(self._fs.get_file_info(self._path(path)).type != fs.FileType.NotFound)
+        return bool(self.filesystem.get_file_info(self.path(path)).type != fs.FileType.NotFound)
 
     def open(self, path: str) -> IO[bytes]:
         """A stream of a file's bytes.
@@ -77,7 +92,7 @@ class Files:
             If the file does not exist.
         """
         try:
-            return cast(IO[bytes], self._fs.open_input_stream(self._path(path), compression=None))
+            return cast(IO[bytes], self.filesystem.open_input_stream(self.path(path), compression=None))
         except FileNotFoundError as error:
             raise StateFormatError(
                 f"{path} is missing from {self.name}; if the query runs, it may have been purged since: look "
@@ -88,6 +103,14 @@ class Files:
         """All bytes of a small file."""
         with self.open(path) as stream:
             return stream.read()
+
+    def find(self, path: str) -> bytes | None:
+        """All bytes of a small file; None if it is not there."""
+        try:
+            with self.filesystem.open_input_stream(self.path(path), compression=None) as stream:
+                return cast(bytes, stream.read())
+        except FileNotFoundError:
+            return None
 
     def read_json(self, path: str) -> Any:
         """A JSON file.
@@ -101,9 +124,9 @@ class Files:
 
     def fetch(self, path: str, target: Path) -> None:
         """Makes a file available at a local path: a hard link where that can be, a copy elsewhere."""
-        if isinstance(self._fs, fs.LocalFileSystem):
+        if isinstance(self.filesystem, fs.LocalFileSystem):
             try:
-                os.link(self._path(path), target)
+                os.link(self.path(path), target)
             except FileNotFoundError:
                 pass  # open() says what is missing
             except OSError:
@@ -112,9 +135,6 @@ class Files:
                 return
         with self.open(path) as source, target.open("wb") as out:
             shutil.copyfileobj(source, out, 1 << 20)
-
-    def _path(self, path: str) -> str:
-        return f"{self._root}/{path}" if path else self._root
 
 
 def parse_json(data: bytes, what: str) -> Any:

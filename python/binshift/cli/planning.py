@@ -1,0 +1,111 @@
+"""How commands cut the way to another table into steps, and what they ask the running query for that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import pyarrow as pa
+
+from binshift.bounded import Bounded
+from binshift.checkpoint import Checkpoint
+from binshift.cli.output import combined
+from binshift.errors import PlanError
+from binshift.load import bin_bytes
+from binshift.mailbox import Mailbox
+from binshift.plan import MigrationPlan
+from binshift.routing import RoutingTable
+from binshift.strategies import default_strategy, parse_strategy
+
+__all__ = ["is_bounded", "measured", "plan_of", "strategy_options"]
+
+_COLUMNS = ("bin", "bytes", "reads", "writes")
+
+#: The options of all commands that cut a plan into steps; they come as a dict to `plan_of`.
+strategy_options = combined(
+    click.option("--strategy", help="all-at-once, fluid, batched:BINS, optimized:BINS or on-demand."),
+    click.option("--gap", type=int, default=0, help="Epochs that stay idle between two steps."),
+    click.option(
+        "--max-bytes-per-step",
+        type=click.IntRange(min=1),
+        metavar="BYTES",
+        help="Cut steps that move more bytes of state. Asks the running query.",
+    ),
+    click.option(
+        "--pause-budget-ms",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="MS",
+        help="Cut steps whose bins take longer to adopt, at 50 MB/s and one after the other. Asks the running "
+        "query.",
+    ),
+    click.option(
+        "--answer-timeout",
+        type=float,
+        default=60.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long to wait for what only the running query knows.",
+    ),
+)
+
+
+def is_bounded(options: dict[str, Any]) -> bool:
+    """Whether steps are to be cut by what they cost."""
+    return options["max_bytes_per_step"] is not None or options["pause_budget_ms"] is not None
+
+
+def plan_of(
+    found: Checkpoint,
+    table: RoutingTable,
+    target: RoutingTable,
+    options: dict[str, Any],
+    stats: pa.Table | None = None,
+) -> MigrationPlan:
+    """The plan from the table in force to another one.
+
+    Parameters
+    ----------
+    found : Checkpoint
+        Of the query that is asked what a step may cost.
+    table, target : RoutingTable
+    options : dict
+        Values of `strategy_options`.
+    stats : pyarrow.Table, optional
+        What `measured` answered, if it was asked already.
+
+    Raises
+    ------
+    PlanError
+        If the strategy is impossible, or is bounded and the query does not count bytes.
+    MigrationTimeout
+        If the strategy is bounded and the query does not answer.
+    """
+    name, gap = options["strategy"], options["gap"]
+    strategy = parse_strategy(name, gap) if name else default_strategy(table, gap)
+    if stats is None and is_bounded(options):
+        stats = measured(found, options)
+    sizes = None if stats is None else bin_bytes(stats, table.bins)
+    if is_bounded(options):
+        if sizes is None:
+            raise PlanError(
+                "the query does not know the bytes of its bins, since "
+                "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows is off; leave "
+                "--max-bytes-per-step and --pause-budget-ms out, or restart it with that setting on"
+            )
+        strategy = Bounded(strategy, options["max_bytes_per_step"], options["pause_budget_ms"], sizes)
+    plan = strategy.plan(table, target)
+    return plan if sizes is None else plan.with_bytes(sizes)
+
+
+def measured(found: Checkpoint, options: dict[str, Any]) -> pa.Table:
+    """The statistics of the running query's bins, as far as plans need them.
+
+    Raises
+    ------
+    MigrationTimeout
+        If the query does not answer within the `answer_timeout` of the options.
+    """
+    columns = Mailbox(found).ask("stats", options["answer_timeout"])["columns"]
+    bins = columns["bin"]
+    # What is not known is null, or left out altogether.
+    return pa.table({name: pa.array(columns.get(name) or [None] * len(bins), pa.int64()) for name in _COLUMNS})

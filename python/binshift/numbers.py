@@ -1,0 +1,17 @@
+"""What counts as a number in the arguments of a user: a bool does not."""
+
+from __future__ import annotations
+
+from typing import TypeGuard
+
+__all__ = ["is_number", "is_whole"]
+
+
+def is_whole(value: object, least: int = 0, most: float = float("inf")) -> TypeGuard[int]:
+    """Whether it is an int from `least` to `most`."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether it is an int or a float."""
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,60 @@
+"""Settings that change how state is stored, and the operators under them, for tests of whole checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from binshift.spark import CHANGELOG_KEY, PROVIDER_KEY
+from harness import StreamRun
+from local.queries import QUERIES
+
+STORE = "spark.sql.streaming.stateStore."
+HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+#: An epoch for each input file and no others, which halves the time; other tests have Spark's own way.
+ONE_EPOCH = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
+IDS = {STORE + "checkpointFormatVersion": "2"}
+AVRO = {STORE + "encodingFormat": "avro"}
+CHECKSUMS = {STORE + "rowChecksum.enabled": "true", STORE + "rowChecksum.readVerificationRatio": "1"}
+NO_CHANGELOG = {CHANGELOG_KEY: "false"}
+#: Snapshots often, so that versions are read from a snapshot and from changelogs on top of one.
+SNAPSHOTS = {STORE + "minDeltasForSnapshot": "2"}
+JOIN_3 = {"spark.sql.streaming.join.stateFormatVersion": "3"}
+JOIN_4 = {"spark.sql.streaming.join.stateFormatVersion": "4"}
+
+_DEFAULT = {"count": {}, "tws-jvm": IDS}
+
+
+def _rarer(name: str, conf: dict[str, str]) -> Any:
+    return pytest.param(name, conf, marks=pytest.mark.matrix)
+
+
+#: Queries and settings of checkpoints that go from one provider to another.
+OPERATORS = [
+    *_DEFAULT.items(),
+    _rarer("join-full", JOIN_4 | IDS | CHECKSUMS),
+    _rarer("join-semi", JOIN_3),
+    _rarer("tws-jvm", AVRO),
+    _rarer("count", NO_CHANGELOG),
+    _rarer("session-fixed", CHECKSUMS),
+    *(_rarer(name, {}) for name in QUERIES if name not in _DEFAULT),
+]
+#: More of those, for tests that can do without the rest.
+MORE_JOINS = [_rarer("join-full", JOIN_4), _rarer("join-full", IDS)]
+
+
+def new(
+    stream: Callable[..., StreamRun], name: str, provider: str, conf: dict[str, str], directory: str = "run"
+) -> StreamRun:
+    """A run of a query under a provider and settings, an epoch for each input file."""
+    query = QUERIES[name]
+    return stream(query.build, directory, mode=query.mode, provider=provider, conf=ONE_EPOCH | conf)
+
+
+def start_with(run: StreamRun, provider: str) -> None:
+    """Starts the query anew, in a session that names `provider`."""
+    run.stop()
+    run.spark.conf.set(PROVIDER_KEY, provider)
+    run.start()
