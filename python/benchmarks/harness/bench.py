@@ -1,0 +1,86 @@
+"""The kinds of measurement that experiments are made of."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import stores
+from binshift.spark import PROVIDER
+from harness.results import Record
+from harness.run import STOCK, Action, Runner
+from harness.workload import Workload
+
+__all__ = ["Bench"]
+
+PROVIDERS = {"binshift": PROVIDER, "stock": STOCK}
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Measures, and makes records of it."""
+
+    runner: Runner
+    verify: bool = False
+
+    def paced(
+        self,
+        experiment: str,
+        case: Mapping[str, Any],
+        repeat: int,
+        load: Workload,
+        action: Action,
+        provider: str = "binshift",
+        bins: int = 1024,
+    ) -> Record:
+        """A run at a set rate, with an action in its middle."""
+        result, epochs, latencies = self.runner.run(load, action, PROVIDERS[provider], bins, self.verify)
+        values = {
+            **asdict(result),
+            "ratio": result.ratio,
+            "latency_ratio": result.latency_ratio,
+            "excess": result.excess,
+        }
+        lines = [
+            {
+                "at": e["began"] - result.acted,
+                "took_ms": e["took_ms"],
+                "rows": e["rows"],
+                "adopted": e["adopted"],
+            }
+            for e in epochs.to_pylist()
+        ]
+        waits = [{"at": w["scheduled"] - result.acted, "latency": w["latency"]} for w in latencies.to_pylist()]
+        return Record(experiment, case, repeat, values, lines, waits)
+
+    def throughput(
+        self,
+        experiment: str,
+        case: Mapping[str, Any],
+        repeat: int,
+        load: Workload,
+        provider: str = "binshift",
+        bins: int = 1024,
+    ) -> Record:
+        """Rows per second while the query takes one interval after the other, without pauses."""
+        rows = self.runner.throughput(load, PROVIDERS[provider], bins)
+        return Record(
+            experiment, case, repeat, {"rows_per_second": statistics.median(rows), "epochs": len(rows)}
+        )
+
+    def store(
+        self,
+        experiment: str,
+        case: Mapping[str, Any],
+        repeat: int,
+        operation: str,
+        keys: int,
+        rows: int,
+        provider: str = "binshift",
+        bins: int = 1024,
+    ) -> Record:
+        """Nanoseconds a row of an operation on a store that no query uses."""
+        times = stores.nanoseconds(self.runner.spark, PROVIDERS[provider], bins, operation, keys, rows, 8)
+        return Record(experiment, case, repeat, {"nanoseconds": statistics.median(times[3:])})

@@ -1,0 +1,95 @@
+"""What an experiment is: the runs that it needs, and the figures that come of them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.results import Record
+
+__all__ = ["Case", "Experiment", "Figure", "median_of", "paired", "spread"]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A run to be done: what it is called in the results, and how it is done.
+
+    `do` is given the runner's services and the repetition, and returns what was measured.
+    """
+
+    name: Mapping[str, Any]
+    do: Callable[..., Record]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number of the report: the median of the repetitions, and their spread."""
+
+    what: str
+    value: float
+    low: float
+    high: float
+    unit: str = ""
+
+    def __str__(self) -> str:
+        if self.low == self.high:
+            return f"{_short(self.value)}{self.unit}"
+        return f"{_short(self.value)}{self.unit} ({_short(self.low)} to {_short(self.high)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """A row of the report.
+
+    Parameters
+    ----------
+    id, title : str
+        As in the report.
+    claim : str
+        What the paper, or the design, says.
+    cases : sequence of Case
+        Done one after the other, and all of them again for each repetition.
+    figures : callable
+        From the records of this experiment.
+    """
+
+    id: str
+    title: str
+    claim: str
+    cases: Sequence[Case]
+    figures: Callable[[Sequence[Record]], list[Figure]]
+    group: str = ""
+    repeats: int = field(default=5)
+
+
+def spread(what: str, values: Sequence[float], unit: str = "") -> Figure:
+    """The figure for some repetitions."""
+    return Figure(what, statistics.median(values), min(values), max(values), unit)
+
+
+def median_of(records: Sequence[Record], value: str, **case: Any) -> float:
+    """The median of a value over the repetitions of a case; NaN if it was never run."""
+    found = [r.values[value] for r in records if _is(r, case)]
+    return statistics.median(found) if found else float("nan")
+
+
+def paired(
+    records: Sequence[Record],
+    value: Callable[[Mapping[str, Any]], float],
+    over: dict[str, Any],
+    under: dict[str, Any],
+) -> list[float]:
+    """A value of one case ÷ that of another, of the same repetition."""
+    tops = {r.repeat: value(r.values) for r in records if _is(r, over)}
+    bottoms = {r.repeat: value(r.values) for r in records if _is(r, under)}
+    return [tops[n] / bottoms[n] for n in sorted(tops.keys() & bottoms.keys()) if bottoms[n]]
+
+
+def _is(record: Record, case: Mapping[str, Any]) -> bool:
+    return all(record.case.get(k) == v for k, v in case.items())
+
+
+def _short(x: float) -> str:
+    return f"{x:.0f}" if abs(x) >= 100 else f"{x:.2g}" if abs(x) < 0.1 else f"{x:.2f}"

@@ -1,0 +1,112 @@
+package binshift.benchmarks
+
+import java.nio.file.Files
+import java.util.UUID
+
+import scala.util.Random
+
+import org.apache.commons.io.FileUtils
+import org.apache.hadoop.conf.Configuration
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.catalyst.expressions.{GenericInternalRow, UnsafeProjection, UnsafeRow}
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.types.{IntegerType, LongType, StructType}
+
+/**
+ * What one row costs in a state store, without a query around it. A store is filled with `keys` rows, then an
+ * operation is done on some of them, in random order, and the changes are aborted; as often as is asked for.
+ */
+object StoreOperations {
+  private val keySchema = new StructType().add("id", LongType).add("part", IntegerType)
+  private val valueSchema = new StructType().add("count", LongType).add("sum", LongType)
+  private val Family = StateStore.DEFAULT_COL_FAMILY_NAME
+
+  /** Nanoseconds a row of `operation` on `rows` of `keys` keys, once for each of `times`, in a new store of `provider`. */
+  def run(
+      session: SparkSession, provider: String, operation: String, keys: Int, rows: Int, times: Int
+  ): Array[Double] = {
+    session.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
+    val directory = Files.createTempDirectory("store-operations")
+    val hadoop = new Configuration(session.sessionState.newHadoopConf())
+    hadoop.set("spark.sql.streaming.query.runId", UUID.randomUUID.toString)
+    hadoop.set("sql.streaming.runId", UUID.randomUUID.toString)
+    val id = StateStoreProviderId(StateStoreId(directory.toString, 0, 0), UUID.randomUUID)
+    val severalValues = operation == "merge"
+    val store = StateStoreProvider.createAndInit(
+      id, keySchema, valueSchema, NoPrefixKeyStateEncoderSpec(keySchema), useColumnFamilies = severalValues,
+      StateStoreConf(session.sessionState.conf), hadoop, useMultipleValuesPerKey = severalValues, None)
+    try {
+      val all = rowsOf(keySchema, keys)
+      val values = rowsOf(valueSchema, rows)
+      fill(store, all, values(0))
+      val random = new Random(1)
+      Array.fill(times)(once(store, operation, random.shuffle(all.toSeq).take(rows).toArray, values))
+    } finally {
+      store.close()
+      FileUtils.deleteDirectory(directory.toFile)
+    }
+  }
+
+  private def fill(provider: StateStoreProvider, keys: Array[UnsafeRow], value: UnsafeRow): Unit = {
+    val store = provider.getStore(0, None, false, false)
+    keys.foreach(store.put(_, value, Family))
+    store.commit()
+    provider.doMaintenance()
+  }
+
+  private def once(
+      provider: StateStoreProvider, operation: String, keys: Array[UnsafeRow], values: Array[UnsafeRow]
+  ): Double = {
+    val store = provider.getStore(1, None, false, false)
+    try {
+      val begin = System.nanoTime()
+      val n = work(store, operation, keys, values)
+      (System.nanoTime() - begin).toDouble / n
+    } finally store.abort()
+  }
+
+  /** Does the operation; how many rows it was done on. */
+  private def work(
+      store: StateStore, operation: String, keys: Array[UnsafeRow], values: Array[UnsafeRow]
+  ): Int = operation match {
+    case "put" =>
+      each(keys)(i => store.put(keys(i), values(i), Family))
+    case "get" =>
+      each(keys)(i => require(store.get(keys(i), Family) != null))
+    case "update" => // as an aggregation does
+      each(keys) { i =>
+        require(store.get(keys(i), Family) != null)
+        store.put(keys(i), values(i), Family)
+      }
+    case "merge" =>
+      each(keys)(i => store.merge(keys(i), values(i), Family))
+    case "remove" =>
+      each(keys)(i => store.remove(keys(i), Family))
+    case "evict" => // looks at all rows, and removes one in ten of those looked at
+      val rows = store.iterator(Family)
+      try rows.foldLeft(0) { (n, row) =>
+        if (n % 10 == 0) store.remove(row.key, Family)
+        n + 1
+      } finally rows.close()
+  }
+
+  private def each(keys: Array[UnsafeRow])(f: Int => Unit): Int = {
+    var i = 0
+    while (i < keys.length) {
+      f(i)
+      i += 1
+    }
+    keys.length
+  }
+
+  private def rowsOf(schema: StructType, n: Int): Array[UnsafeRow] = {
+    val projection = UnsafeProjection.create(schema)
+    Array.tabulate(n) { i =>
+      val fields = schema.map(_.dataType match {
+        case LongType => Long.box(i * 0x9E3779B97F4A7C15L)
+        case _ => Int.box(i % 7)
+      })
+      projection(new GenericInternalRow(fields.toArray[Any])).copy()
+    }
+  }
+}
