@@ -78,6 +78,8 @@ def spark(jvm_jar: Path) -> Iterator[SparkSession]:
         f"{prometheus}.path": "/metrics/prometheus",
     }
     s = session("local[2,3]", **options)
+    # Spark's coordinator of state stores has the settings of the first session with streams: of this one.
+    assert not s.streams.active
     yield s
     s.stop()
 

@@ -34,6 +34,7 @@ def main() -> None:
     parser.add_argument("--rescale", action="append", default=[], metavar="EPOCH:PARTITIONS:BINS_PER_STEP")
     parser.add_argument("--fault", choices=["fail-task", "kill-executor"])
     parser.add_argument("--prepare", action="store_true")
+    parser.add_argument("--on-demand", action="store_true")
     parser.add_argument("--shipping-fault", metavar="POINT.ACTION")
     parser.add_argument("--operator", choices=["aggregate", "transform"], default="aggregate")
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
@@ -71,7 +72,7 @@ def main() -> None:
         "executors": sorted(set(stats["executor"].to_pylist())),
         "paths": {
             name: sum(m.get(f"binshiftBins{name}", 0) for m in metrics)
-            for name in ("Prepared", "Shipped", "FromCheckpoint")
+            for name in ("Prepared", "Shipped", "FromCheckpoint", "Recopied")
         },
         "state": [[*key, *value] for key, value in run.state(**variable)],
         "partitions": run.attach().routing().partitions,
@@ -108,7 +109,12 @@ def submit_once(
         return
     if args.shipping_fault is not None:
         Fault(*args.shipping_fault.rsplit(".", 1)).file.touch()
-    controller.rescale(partitions, binshift.Batched(bins_per_step), prepare=args.prepare)
+    if args.on_demand:
+        # Each partition gets bins, whichever of its tasks the fault hits.
+        everywhere = [(b + 1) % partitions for b in range(controller.routing().bins)]
+        controller.submit(controller.plan(assignment=everywhere, strategy=binshift.OnDemand()))
+    else:
+        controller.rescale(partitions, binshift.Batched(bins_per_step), prepare=args.prepare)
     marker.touch()
 
 

@@ -23,7 +23,8 @@ def ship(drive, jvm_jar):
 @pytest.mark.parametrize("operator", [pytest.param("aggregate", marks=pytest.mark.matrix), "transform"])
 def test_every_bin_travels_before_its_step(ship, check, operator):
     report = check(partitions=6, last=ship(f"--operator={operator}"))
-    assert report["paths"] == {"Prepared": sum(report["history"]), "Shipped": 0, "FromCheckpoint": 0}
+    others = {"Shipped": 0, "FromCheckpoint": 0, "Recopied": 0}
+    assert report["paths"] == {"Prepared": sum(report["history"]), **others}
 
 
 @pytest.mark.parametrize(
@@ -59,3 +60,27 @@ def test_speculative_tasks_change_nothing(ship, check):
     )
     report = check(partitions=6, last=ship(*(f"--conf={o}" for o in options)))
     assert report["inexact_bins"] == 0
+
+
+def test_a_task_that_is_retried_on_another_executor_does_not_wait_for_what_the_first_one_got(
+    drive, check, tmp_path
+):
+    elsewhere = (
+        "spark.excludeOnFailure.taskAndStage.enabled=true",
+        "spark.excludeOnFailure.task.maxTaskAttemptsPerExecutor=1",
+        "spark.task.maxFailures=3",
+        "spark.sql.streaming.stateStore.binshift.ship.timeout=10min",
+    )
+    finished = drive(
+        "--master=local-cluster[2,1,1024]",
+        "--rescale=1:2:64",
+        "--epochs=4",
+        "--on-demand",
+        "--fault=fail-task",
+        *(f"--conf={o}" for o in elsewhere),
+    )
+    report = check(partitions=2, last=finished)
+    assert (tmp_path / "run/fault.done").exists()
+    # What is waited for in vain is read by the task that waits, which counts as read from the checkpoint.
+    assert report["paths"]["FromCheckpoint"] == 0
+    assert 0 < report["paths"]["Recopied"] < report["paths"]["Shipped"]

@@ -6,10 +6,9 @@ import scala.util.control.NonFatal
 import scala.xml.Node
 
 import jakarta.servlet.http.HttpServletRequest
-import org.apache.hadoop.fs.Path
 
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
-import org.apache.spark.sql.execution.streaming.state.binshift.{ControlDir, RoutingEntry, RoutingLog}
+import org.apache.spark.sql.execution.streaming.state.binshift.RoutingEntry
 import org.apache.spark.ui.{UIUtils, WebUIPage}
 import org.apache.spark.util.Utils
 
@@ -71,12 +70,7 @@ private[binshift] final class BinsPage(tab: BinsTab) extends WebUIPage("") {
   }
 
   private def history(query: MicroBatchExecution): Seq[Node] = {
-    val dir =
-      ControlDir.of(new Path(query.resolvedCheckpointRoot), query.sparkSession.sessionState.newHadoopConf())
-    val log = new RoutingLog(dir)
-    val committed = SparkInternals.committedEpoch(query)
-    val steps = log.epochs.filter(_ <= committed).takeRight(StepsShown).reverse.flatMap(log.read)
-      .filter(_.step.exists(!_.isOpening))
+    val steps = QueryRouters.of(query).history(StepsShown).reverse.filter(_.step.exists(!_.isOpening))
     def row(e: RoutingEntry): Seq[Node] = e.step.toSeq.flatMap { s =>
       <tr>
         <td>{e.epoch}</td><td>{e.table.partitions}</td><td>{s.moves}</td><td>{s.index + 1} of {s.steps}</td>

@@ -96,7 +96,7 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
   def requireActive(): Unit = if (!query.isActive) throw Gateway.ended(query)
 
   /** The table in force, or null while the query has not planned its first epoch. */
-  def routing(): String = router.snapshot().current.map(e => json(entryJson(e))).orNull
+  def routing(): String = router.snapshot().tables.current.map(e => json(entryJson(e))).orNull
 
   /** Submits a plan with the options of [[MigrationOptions]]. Returns the migration's id. */
   def submit(plan: String, options: String): String = {
@@ -140,12 +140,11 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
     router.finishIfDone()
     val s = router.snapshot()
     val outcome = s.outcomes.find(_.id == id)
-    val mine = (s.scheduled.toSeq ++ s.current).filter(_.step.exists(_.migration == id))
     json(
       ("ended" -> (outcome.isDefined || s.migration.exists(m => m.id == id && router.isOver(m)))) ~
         ("cancelled" -> (outcome.exists(_.cancelled) || s.migration.exists(m => m.id == id && m.cancelled))) ~
-        ("steps_committed" -> outcome.map(_.steps).getOrElse(stepsCommitted(mine, committed))) ~
-        ("scheduled_epoch" -> mine.map(_.epoch).filter(_ > committed).maxOption) ~
+        ("steps_committed" -> outcome.map(_.steps).getOrElse(s.tables.stepsCommitted(id, committed))) ~
+        ("scheduled_epoch" -> s.tables.newestOf(id).filter(_ > committed)) ~
         ("committed_epoch" -> committed) ~
         ("bins_awaited" -> s.migration.filter(_.id == id).flatMap(router.binsAwaited)) ~
         ("active" -> query.isActive) ~
@@ -155,11 +154,6 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
 
   /** The steps that took effect, oldest first. */
   def history(): String = json(router.history().filter(_.step.exists(!_.isOpening)).map(e => entryJson(e)))
-
-  /** Steps are taken one by one, so the one before an uncommitted step is committed. */
-  private def stepsCommitted(entries: Seq[RoutingEntry], committed: Long): Int = entries
-    .flatMap(e => e.step.map(s => if (e.epoch <= committed || s.isOpening) s.index + 1 else s.index))
-    .maxOption.getOrElse(0)
 
   private def entryJson(e: RoutingEntry): JValue =
     ("epoch" -> e.epoch) ~ ("bins" -> e.table.bins) ~ ("partitions" -> e.table.partitions) ~

@@ -8,7 +8,7 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.classic.{SparkSession, StreamingCheckpointManager}
 import org.apache.spark.sql.execution.streaming.checkpointing.{OffsetSeqBase, OffsetSeqLog}
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
-import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, ControlDir, RoutingLog}
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, RoutingLog}
 import org.apache.spark.sql.internal.{SQLConf, SessionState}
 
 /**
@@ -51,8 +51,7 @@ private[binshift] object OfflineRepartition extends Logging {
   }
 
   private def isSwitch(query: StreamExecution, epoch: Long, n: Int): Boolean =
-    new RoutingLog(ControlDir.of(new Path(query.resolvedCheckpointRoot), query.sparkSession.sessionState.newHadoopConf()))
-      .read(epoch).exists(_.table.partitions == n)
+    new RoutingLog(SparkInternals.controlDir(query)).read(epoch).exists(_.table.partitions == n)
 
   private[binshift] def isBinshift(offsets: OffsetSeqBase): Boolean =
     conf(offsets, SQLConf.STATE_STORE_PROVIDER_CLASS.key).exists(SparkInternals.isBinshiftProvider)

@@ -25,13 +25,12 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) {
   import QueryRouter._
 
   private val session: SparkSession = query.sparkSession
-  private val dir =
-    ControlDir.of(new Path(query.resolvedCheckpointRoot), session.sessionState.newHadoopConf())
+  private val dir = SparkInternals.controlDir(query)
   private val entries = new RoutingEntries(dir, session)
   private val requests = new RemoteRequests(query, dir)
   private val desk = new ShippingDesk(query, dir)
   private val retired = new RetiredPartitions(
-    new Path(query.resolvedCheckpointRoot, "state").toString, session.sessionState.newHadoopConf())
+    new Path(query.resolvedCheckpointRoot, "state").toString, dir.hadoopConf)
   private val scheduler = new StepScheduler(query, dir, desk, retired)
 
   private var layout: Option[Layout] = Layout.read(dir)
@@ -46,10 +45,12 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) {
 
   /** What a client may know of the query's routing; see [[Gateway]]. */
   def snapshot(): RouterSnapshot = synchronized {
-    RouterSnapshot(planned, tables.current, tables.scheduled, scheduler.underWay, scheduler.ended)
+    RouterSnapshot(planned, tables, scheduler.underWay, scheduler.ended)
   }
 
-  def history(): Seq[RoutingEntry] = entries.upTo(SparkInternals.committedEpoch(query))
+  /** The newest entries of committed epochs, oldest first. */
+  def history(limit: Int = Int.MaxValue): Seq[RoutingEntry] =
+    entries.upTo(SparkInternals.committedEpoch(query), limit)
 
   /**
    * Enters the epoch that is being planned: returns its table, and prepares the next epoch.
@@ -213,8 +214,7 @@ private[binshift] final case class Epoch(
 
 private[binshift] final case class RouterSnapshot(
     planned: Option[Long],
-    current: Option[RoutingEntry],
-    scheduled: Option[RoutingEntry],
+    tables: TablesInForce,
     migration: Option[Migration],
     outcomes: Seq[MigrationOutcome])
 

@@ -2,13 +2,11 @@ package org.apache.spark.sql.binshift
 
 import java.util.concurrent.atomic.AtomicBoolean
 
-import org.apache.hadoop.fs.Path
-
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
-import org.apache.spark.sql.execution.streaming.state.binshift.{ControlDir, RoutingLog}
+import org.apache.spark.sql.execution.streaming.state.binshift.RoutingLog
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.streaming.StreamingQueryListener
 import org.apache.spark.sql.streaming.StreamingQueryListener._
@@ -36,12 +34,10 @@ private[binshift] final class QueryStarts(session: SparkSession) extends Streami
         TakeOvers.observe(query)
       }
 
-  private def endedInSwitch(query: StreamExecution): Boolean = {
-    val dir = ControlDir.of(new Path(query.resolvedCheckpointRoot), session.sessionState.newHadoopConf())
-    SparkInternals.lastLogged(query).exists { logged =>
-      logged.providerClass.exists(SparkInternals.isBinshiftProvider) &&
-        new RoutingLog(dir).read(logged.epoch).exists(e => logged.partitions.contains(e.table.partitions))
-    }
+  private def endedInSwitch(query: StreamExecution): Boolean = SparkInternals.lastLogged(query).exists { logged =>
+    logged.providerClass.exists(SparkInternals.isBinshiftProvider) &&
+      new RoutingLog(SparkInternals.controlDir(query)).read(logged.epoch)
+        .exists(e => logged.partitions.contains(e.table.partitions))
   }
 
   override def onQueryProgress(event: QueryProgressEvent): Unit = Telemetry.progressed(event.progress)

@@ -7,8 +7,6 @@ import scala.collection.immutable.SortedMap
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
-import org.apache.hadoop.fs.Path
-
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift._
@@ -27,8 +25,7 @@ import org.apache.spark.util.{CollectionAccumulator, ThreadUtils}
 private[binshift] final class QueryStatistics(query: MicroBatchExecution) extends Logging {
   import QueryStatistics._
 
-  private val dir =
-    ControlDir.of(new Path(query.resolvedCheckpointRoot), query.sparkSession.sessionState.newHadoopConf())
+  private val dir = SparkInternals.controlDir(query)
   /** By operator, all of them binned. */
   private var operators = SortedMap.empty[Long, OperatorStatistics]
   private var table: Option[RoutingTable] = None

@@ -1,8 +1,5 @@
 package org.apache.spark.sql.binshift
 
-import org.json4s.{DefaultFormats, Formats}
-import org.json4s.jackson.JsonMethods.parse
-
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.RoutingEntry
 
@@ -38,15 +35,12 @@ private[binshift] object QueryView {
     val router = QueryRouters.of(query)
     router.finishIfDone()
     val s = router.snapshot()
-    QueryView(s.planned, s.current, s.migration.map(viewOf(_, query)),
+    val migration = s.migration.map { m =>
+      MigrationView(m.id, m.plan.strategy, s.tables.stepsCommitted(m.id, SparkInternals.committedEpoch(query)),
+        m.plan.steps.size, router.binsAwaited(m).getOrElse(0))
+    }
+    QueryView(s.planned, s.tables.current, migration,
       QueryStatistics.of(query).snapshot().map(loads).getOrElse(Nil))
-  }
-
-  private def viewOf(m: Migration, query: MicroBatchExecution): MigrationView = {
-    implicit val formats: Formats = DefaultFormats
-    val progress = parse(new QueryHandle(query).progress(m.id))
-    MigrationView(m.id, m.plan.strategy, (progress \ "steps_committed").extract[Int], m.plan.steps.size,
-      (progress \ "bins_awaited").extractOpt[Long].getOrElse(0L))
   }
 
   private def loads(s: StatisticsSnapshot): Seq[PartitionLoad] = {

@@ -121,7 +121,7 @@ private[binshift] final class RemoteRequests(query: MicroBatchExecution, dir: Co
   private def isKnown(id: String, router: QueryRouter): Boolean = {
     val s = router.snapshot()
     s.migration.exists(_.id == id) || s.outcomes.exists(_.id == id) ||
-      (s.current ++ s.scheduled).exists(_.step.exists(_.migration == id)) ||
+      s.tables.newestOf(id).isDefined ||
       router.history().exists(_.step.exists(_.migration == id))
   }
 

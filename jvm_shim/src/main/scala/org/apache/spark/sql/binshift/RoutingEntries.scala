@@ -20,8 +20,9 @@ private[binshift] final class RoutingEntries(dir: ControlDir, session: SparkSess
   /** The epoch of the newest entry before `epoch`. */
   def before(epoch: Long): Option[Long] = epochs.filter(_ < epoch).lastOption
 
-  /** All entries up to `epoch`, oldest first. */
-  def upTo(epoch: Long): Seq[RoutingEntry] = log.epochs.filter(_ <= epoch).flatMap(log.read)
+  /** The newest entries up to `epoch`, oldest first; not more than `limit`. Any thread. */
+  def upTo(epoch: Long, limit: Int): Seq[RoutingEntry] =
+    log.epochs.filter(_ <= epoch).takeRight(limit).flatMap(log.read)
 
   /** Makes `entry` durable, and forgets those that nothing needs any more. */
   def write(entry: RoutingEntry): Unit = {
@@ -61,13 +62,22 @@ private[binshift] final case class TablesInForce(
 
   private def entries: Seq[RoutingEntry] = scheduled.toSeq ++ current
 
+  private def of(migration: String): Seq[(Long, StepRef)] =
+    entries.flatMap(e => e.step.filter(_.migration == migration).map(e.epoch -> _))
+
   /** Steps of `migration` whose tables are in force, or durable for the next epoch. */
-  def stepsTaken(migration: String): Int =
-    entries.flatMap(_.step).filter(_.migration == migration).map(_.index + 1).maxOption.getOrElse(0)
+  def stepsTaken(migration: String): Int = of(migration).map(_._2.index + 1).maxOption.getOrElse(0)
+
+  /**
+   * Steps of `migration` that are committed, if the query has committed up to `epoch`. They are taken one by one, so
+   * the one before an uncommitted step is committed.
+   */
+  def stepsCommitted(migration: String, epoch: Long): Int = of(migration).map { case (at, step) =>
+    if (at <= epoch || step.isOpening) step.index + 1 else step.index
+  }.maxOption.getOrElse(0)
 
   /** The epoch of the newest of these entries that is of `migration`. */
-  def newestOf(migration: String): Option[Long] =
-    entries.filter(_.step.exists(_.migration == migration)).map(_.epoch).maxOption
+  def newestOf(migration: String): Option[Long] = of(migration).map(_._1).maxOption
 
   /** The step that takes effect at `epoch`. */
   def stepAt(epoch: Long): Option[StepRef] =

@@ -12,7 +12,7 @@ import org.apache.spark.sql.execution.streaming.checkpointing.{OffsetMap, Offset
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution}
 import org.apache.spark.sql.execution.streaming.state.{OperatorStateMetadataReader, OperatorStateMetadataUtils, OperatorStateMetadataV1, OperatorStateMetadataV2, OperatorStateMetadataWriter}
-import org.apache.spark.sql.execution.streaming.state.binshift.{BinnedStateStoreProvider, BinshiftException, ReplacedFile}
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinnedStateStoreProvider, BinshiftException, ControlDir, ReplacedFile}
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.Utils
@@ -80,6 +80,10 @@ private[binshift] object SparkInternals {
 
   private def unknownMetadata(found: AnyRef): BinshiftException = BinshiftException.unsupportedVersion(
     s"an offset log with ${found.getClass.getName} is unknown to this binshift; use the binshift for your Spark version")
+
+  /** binshift's directory in the query's checkpoint. */
+  def controlDir(query: StreamExecution): ControlDir =
+    ControlDir.of(new Path(query.resolvedCheckpointRoot), query.sparkSession.sessionState.newHadoopConf())
 
   /** The newest batch of the offset log, with the provider and the state partitions it logged. */
   def lastLogged(query: StreamExecution): Option[LoggedBatch] =

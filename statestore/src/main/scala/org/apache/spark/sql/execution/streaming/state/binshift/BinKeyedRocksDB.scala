@@ -1,11 +1,13 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
 import java.io.File
+import java.util.UUID
 
 import org.apache.hadoop.conf.Configuration
 
+import org.apache.spark.{SparkConf, SparkEnv}
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.util.NextIterator
+import org.apache.spark.util.{NextIterator, Utils}
 
 /**
  * Spark's RocksDB with the bin in each key (see [[BinKeyCodec]]), inside its column family.
@@ -240,7 +242,15 @@ private[binshift] final case class RocksDBArguments(
     enableStateStoreCheckpointIds: Boolean,
     partitionId: Int,
     eventForwarder: Option[RocksDBEventForwarder],
-    uniqueId: Option[String])
+    uniqueId: Option[String]) {
+
+  /** For a private copy in a temporary directory of the executor, which nothing is heard of. */
+  def inPrivate(name: String): RocksDBArguments = {
+    val sparkConf = Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf)
+    copy(localRootDir = Utils.createExecutorLocalTempDir(sparkConf, name), loggingId = name, eventForwarder = None,
+      uniqueId = Some(s"$name-${UUID.randomUUID()}"))
+  }
+}
 
 /** The same rows with keys as Spark encoded them. */
 private final class StrippedIterator(rows: NextIterator[ByteArrayPair], codec: BinKeyCodec)

@@ -44,9 +44,10 @@ private[binshift] final class BinMover(
   }
 
   /** The bins that come on demand. */
-  val residents = new Residents(conf, (bins, taken) => db.inStoredForm {
+  val residents = new Residents(conf, (bins, recopied, taken) => db.inStoredForm {
     takeIn(taken)
-    db.count(SwitchStats(binsShipped = bins, rowsAdopted = taken.rows.rows + taken.rows.internal))
+    db.count(SwitchStats(
+      binsShipped = bins, binsRecopied = recopied, rowsAdopted = taken.rows.rows + taken.rows.internal))
   }, (version, source, bins) => db.inStoredForm(db.count(readCheckpoint(version, source, bins))))
 
   /** Whether rows were dropped that are still counted, until all have been sent. */

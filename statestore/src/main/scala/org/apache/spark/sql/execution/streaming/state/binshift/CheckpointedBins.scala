@@ -1,10 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
-import java.util.UUID
-
-import org.apache.spark.{SparkConf, SparkEnv}
 import org.apache.spark.sql.execution.streaming.state.{RocksDB, StateStoreId}
-import org.apache.spark.util.Utils
 
 /**
  * Reads bins of a partition from its checkpoint, as they were committed at a version.
@@ -62,15 +58,10 @@ private[binshift] final class CheckpointedBins(
     }
   }
 
-  private def open(): BinnedRocksDB = {
-    val sparkConf = Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf)
-    val name = s"binshift-adopt-op${source.operatorId}-part${source.partitionId}"
-    new BinnedRocksDB(source, routing, isRouted = false, ShippingConf(Map.empty[String, String]), None, spark.copy(
-      dfsRootDir = source.storeCheckpointLocation().toString,
-      localRootDir = Utils.createExecutorLocalTempDir(sparkConf, name),
-      loggingId = name, partitionId = source.partitionId, eventForwarder = None,
-      uniqueId = Some(s"$name-${UUID.randomUUID()}")))
-  }
+  private def open(): BinnedRocksDB =
+    new BinnedRocksDB(source, routing, isRouted = false, ShippingConf(Map.empty[String, String]), None,
+      spark.inPrivate(s"binshift-adopt-op${source.operatorId}-part${source.partitionId}")
+        .copy(dfsRootDir = source.storeCheckpointLocation().toString, partitionId = source.partitionId))
 }
 
 private[binshift] object CheckpointedBins {

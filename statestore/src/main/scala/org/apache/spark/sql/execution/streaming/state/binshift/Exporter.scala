@@ -52,14 +52,13 @@ private[binshift] final class Exporter(
   /** Whether nothing more will be sent. */
   def isOver: Boolean = isEnded
 
-  private val marker = ShipmentFormat.markerId(order.broadcast, store)
+  private val marker = new ShipmentMarker(ShipmentFormat.markerId(order.broadcast, store), leaving.keys)
   private val isStarted = new AtomicBoolean(false)
   /** Receivers that have stopped to fetch. */
   private val abandoned = mutable.Set.empty[Int]
 
   private val job = try {
     link()
-    Shipments.put(marker, Array[Byte](1))
     (if (order.isOnDemand) ShippingThreads.onDemand else ShippingThreads.exports).submit((() => run()): Runnable)
   } catch {
     case NonFatal(e) =>
@@ -74,12 +73,22 @@ private[binshift] final class Exporter(
       job.cancel(false)
       end()
     }
+    removeSent()
   }
 
   private def end(): Unit = {
     isEnded = true
-    if (Shipments.isHere(marker)) Shipments.remove(marker)
+    marker.close()
     Utils.deleteRecursively(dir)
+    removeSent()
+  }
+
+  /**
+   * What nobody has fetched goes, once this is over and cancelled: the order's broadcast may have gone before the
+   * last of it came.
+   */
+  private def removeSent(): Unit = inFlight.synchronized {
+    if (isCancelled && isEnded) inFlight.dequeueAll(_ => true).foreach(sent => Shipments.removeHere(sent.id))
   }
 
   private def link(): Unit = {
@@ -162,9 +171,12 @@ private[binshift] final class Exporter(
 
   private def wish(target: Int, index: Int): Option[Int] = {
     val id = ShipmentFormat.wishId(order.broadcast, store, target, index)
-    Shipments.fetch(id).map { bin =>
+    Shipments.fetch(id).map { content =>
       Shipments.remove(id)
-      ByteBuffer.wrap(bin).getInt
+      val wish = ByteBuffer.wrap(content)
+      val bin = wish.getInt
+      marker.wishHeard(target, wish.getLong)
+      bin
     }
   }
 
@@ -180,7 +192,12 @@ private[binshift] final class Exporter(
       if (family.family.isInternal) RowCounts(0, n) else RowCounts(n, 0)
     }.reduce(_ + _)
 
-  private def publish(target: Int, index: Int, chunk: Array[Byte]): Unit = if (!abandoned(target)) {
+  private def publish(target: Int, index: Int, chunk: Array[Byte]): Unit = {
+    if (!abandoned(target)) put(target, index, chunk)
+    marker.chunkSent(target)
+  }
+
+  private def put(target: Int, index: Int, chunk: Array[Byte]): Unit = {
     if (order.isOnDemand) ShippingThreads.charge(chunk.length, conf.maxBytesPerSecond)
     else if (!order.isUrgent) ShippingThreads.pace(chunk.length, conf.maxBytesPerSecond)
     awaitRoom(chunk.length)
@@ -188,11 +205,7 @@ private[binshift] final class Exporter(
     Faults.at("export.chunk", store.partitionId)
     Shipments.put(id, Faults.change("export.chunk", chunk))
     inFlight += Sent(id, target, chunk.length)
-    if (isCancelled) {
-      // The order's broadcast may be gone, and with it what would have removed these.
-      inFlight.foreach(sent => Shipments.remove(sent.id))
-      throw new Cancelled
-    }
+    if (isCancelled) throw new Cancelled
   }
 
   /**

@@ -164,9 +164,12 @@ private final class OrderPart(
   private def stepOf(shipped: Seq[ShippedBin], bins: Seq[Int]): Option[Int] =
     shipped.groupMap(_.step)(_.bin).collectFirst { case (step, all) if all.sorted == bins.sorted => step }
 
-  /** From the commit of the base on, when this store has made its column families. */
+  /**
+   * From the commit of the base on, when this store has made its column families; not after the switch, as on an
+   * executor to which the store came since.
+   */
   private def stageFrom(version: Long): Unit =
-    if (staged.isEmpty && version >= order.base && arriving.nonEmpty) {
+    if (staged.isEmpty && (if (order.isUrgent) version == order.base else version >= order.base) && arriving.nonEmpty) {
       val dir = new File(db.localRootDir.getParentFile, s"binshift-staged-${UUID.randomUUID()}")
       val families = ColumnFamily.numbered(db, spark.useColumnFamilies).map(f => f.family.name -> f).toMap
       staged = Some(new StagedBins(dir, conf, order.isUrgent, arriving.map { case (source, bins) =>

@@ -12,12 +12,12 @@ import org.apache.spark.internal.Logging
  * Logically the partition adopted all of them at the switch: recovery does, and a snapshot is only made
  * when all are here. Used by the store's task.
  *
- * @param adopt     takes in a number of copied bins
+ * @param adopt     takes in a number of copied bins, of which a number was copied from the checkpoint
  * @param readRest  reads bins of a source as of a version from its checkpoint
  */
 private[binshift] final class Residents(
     conf: ShippingConf,
-    adopt: (Int, TakenCopy) => Unit,
+    adopt: (Int, Int, TakenCopy) => Unit,
     readRest: (Long, Int, Seq[Int]) => Unit) extends Logging {
 
   private val absent = mutable.Map.empty[Int, Absent]
@@ -57,12 +57,18 @@ private[binshift] final class Residents(
 
   /** Takes in what is here by now, at once: the database may have to write out what is in memory first. */
   def pull(): Unit = if (absent.nonEmpty) {
-    val here = absent.values.toSeq.distinctBy(_.source).flatMap(_.copy).flatMap(_.takeReady())
+    // Of these there will be no copy, and who touches no other of their bins would wait for ever.
+    absent.values.toSeq.filter(_.copy.isEmpty).distinctBy(from => (from.version, from.source)).foreach(readAllOf)
+    val here = for {
+      from <- absent.values.toSeq.distinctBy(_.source)
+      copy <- from.copy.toSeq
+      (bins, taken) <- copy.takeReady()
+    } yield (bins, taken, if (copy.wasShipped) 0 else bins.size)
     if (here.nonEmpty) {
       val bins = here.flatMap(_._1)
       val files = TakenCopy(here.flatMap(_._2.base), None, here.map(_._2.rows).reduce(_ + _), here.head._2.version)
       try {
-        adopt(bins.size, files)
+        adopt(bins.size, here.map(_._3).sum, files)
         bins.foreach(drop)
       } catch {
         case NonFatal(e) => logWarning(s"bins ${bins.mkString(", ")} could not be taken in; they are read from the checkpoint", e)

@@ -36,11 +36,11 @@ private[binshift] object ShipmentFormat {
   def chunkId(broadcast: Long, source: StateStoreId, target: Int, index: Int): BlockId =
     block(broadcast, source, s"q${target}_c$index")
 
-  /** A block that is there as long as `source` has more to send. */
+  /** A block that is there as long as `source` has more to send; see [[ShipmentMarker]]. */
   def markerId(broadcast: Long, source: StateStoreId): BlockId =
     block(broadcast, source, "sending")
 
-  /** A block by which partition `target` asks `source` for a bin, the content of the block. */
+  /** A block by which partition `target` asks `source` for a bin: the bin, and the number of the receiver. */
   def wishId(broadcast: Long, source: StateStoreId, target: Int, index: Int): BlockId =
     block(broadcast, source, s"q${target}_w$index")
 

@@ -18,9 +18,13 @@ private[binshift] object Shipments {
   def put(id: BlockId, chunk: Array[Byte]): Unit = {
     // A chunk of the same content may be left by an earlier attempt.
     if (isHere(id)) blocks.removeBlock(id, tellMaster = false)
-    val stored = blocks.putBytes(id, new ChunkedByteBuffer(ByteBuffer.wrap(chunk)), StorageLevel.DISK_ONLY,
-      tellMaster = true)(scala.reflect.ClassTag.Byte)
-    if (!stored) throw new java.io.IOException(s"Spark's block store did not take $id")
+    store(id, chunk, tellMaster = true)
+  }
+
+  /** Changes the content, not the size, of a block that this executor holds. */
+  def replaceHere(id: BlockId, content: Array[Byte]): Unit = {
+    blocks.removeBlock(id, tellMaster = false)
+    store(id, content, tellMaster = false)
   }
 
   /** Whether this executor still holds the block, that is, nobody has fetched it. */
@@ -34,6 +38,15 @@ private[binshift] object Shipments {
 
   /** Frees the block wherever it is. */
   def remove(id: BlockId): Unit = blocks.master.removeBlock(id)
+
+  /** Frees the block on this executor. */
+  def removeHere(id: BlockId): Unit = if (isHere(id)) blocks.removeBlock(id)
+
+  private def store(id: BlockId, content: Array[Byte], tellMaster: Boolean): Unit = {
+    val stored = blocks.putBytes(id, new ChunkedByteBuffer(ByteBuffer.wrap(content)), StorageLevel.DISK_ONLY,
+      tellMaster)(scala.reflect.ClassTag.Byte)
+    if (!stored) throw new java.io.IOException(s"Spark's block store did not take $id")
+  }
 
   private def local(id: BlockId): Option[Array[Byte]] = blocks.getLocalBytes(id).map { data =>
     try data.toChunkedByteBuffer(ByteBuffer.allocate).toArray finally {

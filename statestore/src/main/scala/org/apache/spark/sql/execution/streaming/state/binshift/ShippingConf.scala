@@ -10,7 +10,7 @@ import org.apache.spark.network.util.JavaUtils
  * @param maxBytesPerSecond what an executor sends
  * @param maxBytesInFlight  what an executor has sent and nobody has fetched yet; on disk
  * @param maxStagedBytes    copies that wait on an executor for their switch; on disk
- * @param timeoutMs         how long a receiver waits for the next piece before it reads the checkpoint
+ * @param timeoutMs         how long a task waits for bins before it reads the checkpoint
  */
 private[binshift] final case class ShippingConf(
     chunkBytes: Int, maxBytesPerSecond: Long, maxBytesInFlight: Long, maxStagedBytes: Long, timeoutMs: Long)

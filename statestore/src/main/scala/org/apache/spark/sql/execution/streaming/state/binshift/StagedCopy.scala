@@ -1,7 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
 import java.io.File
-import java.nio.ByteBuffer
 
 import scala.collection.mutable
 import scala.util.control.NonFatal
@@ -45,10 +44,8 @@ private[binshift] final class StagedCopy(
   private val handedOver = mutable.Set.empty[Int]
   /** On demand: parts that are here, and their bins. */
   private val ready = mutable.Map.empty[Int, Seq[Int]]
-  private val wishes = mutable.Set.empty[Int]
+  private val shipment = new IncomingShipment(order, source, target)
   private var attempt: Option[String] = None
-  private var nextChunk = 0
-  private var lastProgress = System.nanoTime()
   /** The version of the source that a staged copy is equal to. */
   private var version = order.base
 
@@ -125,11 +122,8 @@ private[binshift] final class StagedCopy(
 
   /** Asks the source to send `bin` before the others; once. If that fails, the bin comes in its turn. */
   def wish(bin: Int): Unit = synchronized {
-    if (state == Fetching && wishes.add(bin)) {
-      val id = ShipmentFormat.wishId(order.broadcast, source, target, wishes.size - 1)
-      try Shipments.put(id, ByteBuffer.allocate(Integer.BYTES).putInt(bin).array) catch {
-        case NonFatal(e) => logWarning(s"$target could not ask $source for bin $bin", e)
-      }
+    if (state == Fetching) try shipment.wish(bin) catch {
+      case NonFatal(e) => logWarning(s"$target could not ask $source for bin $bin", e)
     }
   }
 
@@ -147,30 +141,16 @@ private[binshift] final class StagedCopy(
   }
 
   private def fetch(begun: Long): Boolean = {
-    val id = ShipmentFormat.chunkId(order.broadcast, source, target, nextChunk)
-    Shipments.fetch(id) match {
-      case Some(chunk) =>
-        Faults.at("fetch.chunk", target)
-        val header = try ShipmentFormat.read(chunk, order.base, nextChunk)(endPart)(add) finally Shipments.remove(id)
-        if (attempt.exists(_ != header.attempt)) throw new DamagedShipment("it mixes two attempts of a task")
-        attempt = Some(header.attempt)
-        header.families.foreach(f => sourceFamilies(f.number) = f)
-        nextChunk += 1
-        lastProgress = System.nanoTime()
-        if (header.isLast) state = Fetched
-        true
-      case None =>
-        // Until the base is committed, the source's task may not have ended; then its executor says so
-        // as long as it has more to send.
-        if (begun < order.base) lastProgress = System.nanoTime()
-        if (System.nanoTime() - lastProgress > conf.timeoutMs * 1000000L) {
-          if (!Shipments.isAnywhere(ShipmentFormat.markerId(order.broadcast, source))) {
-            throw new DamagedShipment(s"its piece ${nextChunk + 1} did not come within ${conf.timeoutMs} ms")
-          }
-          lastProgress = System.nanoTime()
-        }
-        false
+    val received = shipment.receive(begun) { (chunk, index) =>
+      ShipmentFormat.read(chunk, order.base, index)(endPart)(add)
     }
+    received.foreach { header =>
+      if (attempt.exists(_ != header.attempt)) throw new DamagedShipment("it mixes two attempts of a task")
+      attempt = Some(header.attempt)
+      header.families.foreach(f => sourceFamilies(f.number) = f)
+      if (header.isLast) state = Fetched
+    }
+    received.isDefined
   }
 
   /** Makes the copy count, if it is of the commit that counts. */

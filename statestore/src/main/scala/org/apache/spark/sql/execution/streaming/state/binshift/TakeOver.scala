@@ -1,10 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
-import java.util.UUID
-
-import org.apache.spark.{SparkConf, SparkEnv}
 import org.apache.spark.sql.execution.streaming.state.{ByteArrayPair, RocksDB, StateStoreId}
-import org.apache.spark.util.{NextIterator, Utils}
+import org.apache.spark.util.NextIterator
 
 /**
  * Brings the state of a partition, as Spark's own RocksDB provider has written it, under its bins.
@@ -52,11 +49,9 @@ private[binshift] final class TakeOver(
 
   /** A private copy of the partition in a temporary directory, in Spark's own form. */
   private def withStock(checkpointId: Option[String], spark: RocksDBArguments)(body: RocksDB => Unit): Unit = {
-    val sparkConf = Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf)
-    val name = s"binshift-takeover-op${store.operatorId}-part${store.partitionId}"
-    val stock = new RocksDB(spark.dfsRootDir, spark.conf, Utils.createExecutorLocalTempDir(sparkConf, name),
-      spark.hadoopConf, name, spark.useColumnFamilies, spark.enableStateStoreCheckpointIds, spark.partitionId,
-      None, Some(s"$name-${UUID.randomUUID()}"))
+    val own = spark.inPrivate(s"binshift-takeover-op${store.operatorId}-part${store.partitionId}")
+    val stock = new RocksDB(own.dfsRootDir, own.conf, own.localRootDir, own.hadoopConf, own.loggingId,
+      own.useColumnFamilies, own.enableStateStoreCheckpointIds, own.partitionId, own.eventForwarder, own.uniqueId)
     try {
       stock.load(epoch, checkpointId, readOnly = true)
       body(stock)
