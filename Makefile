@@ -9,7 +9,7 @@ VERSION := $(shell sed -n 's/^version=//p' gradle.properties)
 JAR := python/binshift/jars/binshift-spark4.3_2.13-$(VERSION).jar
 SCALA := $(shell find statestore jvm_shim -type f) build.gradle settings.gradle gradle.properties
 
-.PHONY: help setup jar demo test test-matrix test-unit lint types format check bench-timers bench-migration spark-suites wheel clean
+.PHONY: help setup jar demo test test-matrix test-unit lint types format check bench-timers bench-migration bench-quick bench bench-report spark-suites wheel clean
 
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -45,7 +45,16 @@ bench-timers: setup  ## Measure timers against Spark's own provider.
 	$(PY) python/benchmarks/timers.py
 
 bench-migration: setup  ## Measure a rescale of 10M keys, live and by Spark's own means.
-	$(PY) python/benchmarks/migration.py --picture docs/migration.png
+	$(PY) python/benchmarks/suite.py --size full --only M1 M12
+
+bench-quick: setup  ## Run one benchmark of each kind; ten minutes.
+	$(PY) python/benchmarks/suite.py --size quick
+
+bench: setup  ## Run all benchmarks; a night. What was done is not done again.
+	$(PY) python/benchmarks/suite.py --size full
+
+bench-report: setup  ## Write BENCHMARKS.md from the runs that were done.
+	$(PY) python/benchmarks/suite.py --size $(or $(SIZE),full) --report --publish
 
 spark-suites: setup  ## Run Spark's own streaming suites on this provider and on the stock one.
 	$(PY) scripts/spark_suites.py

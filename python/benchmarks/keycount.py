@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
-from harness.workload import Workload
+from openloop.workload import Workload
 
 __all__ = ["keycount"]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from harness.workload import Workload
 from nexmark import MINUTE, QUERIES, SCHEMA, Shape, generate
 from nexmark.generator import AUCTIONS, TOTAL
+from openloop.workload import Workload
 
 __all__ = ["nexmark"]
 

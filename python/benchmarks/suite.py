@@ -14,12 +14,17 @@ from tqdm import tqdm
 
 import stores
 from experiments import SIZES, experiments
-from harness.bench import Bench
-from harness.experiment import Case, Experiment
-from harness.report import write_report
-from harness.results import Results
-from harness.run import Runner
-from harness.session import session
+from openloop.bench import Bench
+from openloop.experiment import Case, Experiment
+from openloop.report import Report
+from openloop.results import Results, read_tables
+from openloop.runner import Runner
+from openloop.session import session
+
+ROOT = Path(__file__).parents[2]
+RUNS = ROOT / "build" / "benchmarks" / "runs"
+#: The runs of the published report, as tables.
+PUBLISHED = ROOT / "docs" / "benchmarks"
 
 
 def main() -> None:
@@ -27,10 +32,15 @@ def main() -> None:
     size = SIZES[args.size]
     chosen = [e for e in experiments(size) if not args.only or e.id in args.only or e.group in args.only]
     results = Results(args.results / args.size)
-    todo = [t for t in turns(chosen, args.repeats) if not results.has(t[0].id, t[1].name, t[2])]
-    if todo and not args.report:
-        run(todo, args, results)
-    write_report(results, experiments(size), args.size, args.results.parent, args.markdown)
+    if not args.report:
+        todo = [t for t in turns(chosen, args.repeats) if not results.has(t[0].id, t[1].name, t[2])]
+        if todo:
+            run(todo, args, results)
+    report = Report(chosen, results.all() or read_tables(PUBLISHED), args.size)
+    report.write(args.results.parent / args.size)
+    print(report)
+    if args.publish:
+        report.publish(ROOT / "BENCHMARKS.md", PUBLISHED)
 
 
 def arguments() -> argparse.Namespace:
@@ -40,12 +50,10 @@ def arguments() -> argparse.Namespace:
         "--only", nargs="+", metavar="ID", help="experiments, or groups of them; see the report"
     )
     parser.add_argument("--repeats", type=int, help="instead of what the size says")
-    parser.add_argument("--report", action="store_true", help="run nothing; write the report of what is there")
+    parser.add_argument("--report", action="store_true", help="run nothing; report what is there")
+    parser.add_argument("--publish", action="store_true", help="write BENCHMARKS.md and what belongs to it")
     parser.add_argument(
-        "--markdown", type=Path, help="also write the report as Markdown, with its pictures beside it"
-    )
-    parser.add_argument(
-        "--results", type=Path, default=Path("build/benchmarks/results"), help="where runs are kept"
+        "--results", type=Path, default=ROOT / "build/benchmarks/runs", help="where runs are kept"
     )
     parser.add_argument("--scratch", type=Path, help="parent of the directory for all data")
     parser.add_argument(

@@ -6,26 +6,16 @@ Both providers take turns; a pair of runs gives a ratio of throughputs.
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
-import subprocess
 import tempfile
 from pathlib import Path
 
-import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
 import binshift
-from binshift.spark import PROVIDER, PROVIDER_KEY, jar_path
-
-STOCK = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-SOURCES = sorted((Path(__file__).parent / "jvm").glob("*.scala"))
-PATH = os.pathsep.join([f"{Path(pyspark.__file__).parent}/jars/*", str(jar_path())])
-
-
-def compile_to(jar: Path) -> None:
-    command = ["java", "-Xss8m", "-cp", PATH, "scala.tools.nsc.Main", "-classpath", PATH, "-d", str(jar)]
-    subprocess.run([*command, *map(str, SOURCES)], check=True)
+from binshift.spark import PROVIDER, PROVIDER_KEY
+from openloop.action import STOCK
+from stores import compile_to
 
 
 def epochs(

@@ -14,7 +14,7 @@ from binshift.errors import ConfigurationError
 
 __all__ = ["COMMANDS"]
 
-_BENCHMARKS = {"migration": "benchmarks/migration.py", "timers": "benchmarks/timers.py"}
+_BENCHMARKS = {"suite": "benchmarks/suite.py", "timers": "benchmarks/timers.py"}
 _PASSED_ON = {"ignore_unknown_options": True}
 
 
@@ -28,11 +28,11 @@ def demo(arguments: tuple[str, ...]) -> None:
     _run("examples/flights.py", arguments)
 
 
-@click.command(context_settings=_PASSED_ON, epilog=example("binshift bench migration"))
+@click.command(context_settings=_PASSED_ON, epilog=example("binshift bench suite --size quick"))
 @click.argument("name", type=click.Choice(sorted(_BENCHMARKS)))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def bench(name: str, arguments: tuple[str, ...]) -> None:
-    """Measures a rescale, or timers, beside Spark's own provider.
+    """Measures migrations and what the provider costs, or timers, beside Spark's own provider.
 
     ARGUMENTS are those of the benchmark.
     """

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from harness.feed import Input
+from openloop.feed import Input
 
 __all__ = ["Workload"]
 
@@ -57,6 +57,10 @@ class Workload:
             directory.mkdir(parents=True)
             self.write_fill(directory)
         return directory
+
+    def fill_epochs(self, scratch: Path) -> int:
+        """Epochs that fill the state, one for each file."""
+        return len(list(self.fill_files(scratch).iterdir()))
 
     def stream_files(self, scratch: Path) -> Input:
         """The measured input; written at first use."""

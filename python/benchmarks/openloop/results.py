@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["Record", "Results"]
+__all__ = ["Record", "Results", "read_tables", "write_tables"]
+
+ID = ("experiment", "case", "repeat")
+PARTS = ("epochs", "latencies")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,36 +78,38 @@ class Results:
         files = sorted(self._directory.glob("*.json")) if self._directory.exists() else []
         return [Record(**json.loads(f.read_text())) for f in files]
 
-    def tables(self) -> dict[str, pa.Table]:
-        """Runs, epochs and latencies, a row each, with the experiment, the case as JSON and the repetition."""
-        records = self.all()
-        return {
-            "runs": pa.Table.from_pylist([{**_id(r), **_flat(r.values)} for r in records]),
-            "epochs": _rows(records, "epochs"),
-            "latencies": _rows(records, "latencies"),
-        }
-
-    def save_tables(self, directory: Path) -> None:
-        """Writes `tables` as parquet files."""
-        directory.mkdir(parents=True, exist_ok=True)
-        for name, table in self.tables().items():
-            pq.write_table(table, directory / f"{name}.parquet", compression="zstd")
-
     def _file(self, key: str) -> Path:
         return self._directory / f"{key}.json"
 
 
+def write_tables(records: Sequence[Record], directory: Path) -> None:
+    """Keeps runs as parquet: a table of the runs, and one each of their epochs and latencies."""
+    directory.mkdir(parents=True, exist_ok=True)
+    runs = [{**_id(r), "values": json.dumps(r.values)} for r in records]
+    parts = {what: [{**_id(r), **x} for r in records for x in getattr(r, what)] for what in PARTS}
+    for name, rows in {"runs": runs, **parts}.items():
+        pq.write_table(pa.Table.from_pylist(rows), directory / f"{name}.parquet", compression="zstd")
+
+
+def read_tables(directory: Path) -> list[Record]:
+    """The runs that were kept as tables."""
+    runs, parts = pq.read_table(directory / "runs.parquet").to_pylist(), {}
+    for what in PARTS:
+        for row in pq.read_table(directory / f"{what}.parquet").to_pylist():
+            key = tuple(row.pop(name) for name in ID)
+            parts.setdefault((what, *key), []).append(row)
+    return [
+        Record(
+            r["experiment"],
+            json.loads(r["case"]),
+            r["repeat"],
+            json.loads(r["values"]),
+            *(parts.get((what, *(r[name] for name in ID)), []) for what in PARTS),
+        )
+        for r in runs
+    ]
+
+
 def _id(record: Record) -> dict[str, Any]:
-    return {
-        "experiment": record.experiment,
-        "case": json.dumps(record.case, sort_keys=True),
-        "repeat": record.repeat,
-    }
-
-
-def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: json.dumps(v) if isinstance(v, (list, dict)) else v for k, v in values.items()}
-
-
-def _rows(records: Iterable[Record], what: str) -> pa.Table:
-    return pa.Table.from_pylist([{**_id(r), **row} for r in records for row in getattr(r, what)])
+    case = json.dumps(record.case, sort_keys=True)
+    return dict(zip(ID, (record.experiment, case, record.repeat), strict=True))

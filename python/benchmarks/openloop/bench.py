@@ -9,9 +9,10 @@ from typing import Any
 
 import stores
 from binshift.spark import PROVIDER
-from harness.results import Record
-from harness.run import STOCK, Action, Runner
-from harness.workload import Workload
+from openloop.action import STOCK, Action
+from openloop.results import Record
+from openloop.runner import Runner
+from openloop.workload import Workload
 
 __all__ = ["Bench"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.results import Record
+from openloop.results import Record
 
 __all__ = ["Case", "Experiment", "Figure", "median_of", "paired", "spread"]
 

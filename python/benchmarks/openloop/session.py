@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -14,12 +15,12 @@ __all__ = ["session"]
 
 def session(scratch: Path, master: str = "local[2]", memory: str = "10g", **conf: str) -> SparkSession:
     """Quiet, with all progress reports of a run kept, and all that Spark writes below `scratch`."""
+    # Workers of Python run what this process runs, not whatever python3 is on the PATH.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     options = {
         "spark.driver.memory": memory,
         "spark.local.dir": str(scratch),
         "spark.log.level": "OFF",
-        "spark.pyspark.driver.python": sys.executable,
-        "spark.pyspark.python": sys.executable,
         "spark.sql.streaming.numRecentProgressUpdates": "10000",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.ui.enabled": "false",

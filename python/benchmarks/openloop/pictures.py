@@ -9,7 +9,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 
-from harness.results import Record
+from openloop.results import Record
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

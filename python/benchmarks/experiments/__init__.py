@@ -1,0 +1,42 @@
+"""The experiments: what is run at which size, and the figures that come of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from experiments.common import BATCHED, PREPARED, SIZES, STOCK, UNPREPARED, Size
+from experiments.ondemand import assignments, on_demand
+from experiments.overhead import overhead
+from experiments.queries import noise_floor, queries
+from experiments.strategies import shapes, strategies
+from openloop.experiment import Experiment
+
+__all__ = ["SIZES", "Size", "experiments"]
+
+
+def experiments(size: Size) -> list[Experiment]:
+    """All of them, in the order of the report; where the size says so, one of each kind with few cases."""
+    all_of_them = [
+        *noise_floor(size),
+        strategies(size),
+        *queries(size),
+        *overhead(size),
+        *shapes(size),
+        *on_demand(size),
+        assignments(),
+    ]
+    return [e for e in map(_brief, all_of_them) if e.cases] if size.is_brief else all_of_them
+
+
+def _brief(experiment: Experiment) -> Experiment:
+    """What a look at everything needs of an experiment."""
+    kept = {
+        "M1": [{"run": a.name} for a in (UNPREPARED, PREPARED, BATCHED, STOCK)],
+        "M2": [{"query": "q1"}],
+        "M4": [{}],
+        "M9": [{"load": "key-count", "provider": "stock"}, {"load": "key-count", "bins": 1024}],
+        "M10": [{"operation": "update"}],
+        "C3": [{}],
+    }.get(experiment.id, [])
+    cases = [c for c in experiment.cases if any(k.items() <= c.name.items() for k in kept)]
+    return replace(experiment, cases=cases)

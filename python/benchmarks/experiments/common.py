@@ -1,0 +1,96 @@
+"""The sizes of experiments, and what several of them have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from keycount import keycount
+from openloop.action import Action, Phases
+from openloop.bench import Bench
+from openloop.experiment import Case
+from openloop.results import Record
+from openloop.workload import Workload
+
+__all__ = [
+    "BATCHED",
+    "IDLE",
+    "ON_DEMAND",
+    "PREPARED",
+    "SIZES",
+    "STOCK",
+    "UNPREPARED",
+    "Size",
+    "counting",
+    "excess",
+    "paced",
+]
+
+UNPREPARED = Action("rescale", "all-at-once", prepared=False)
+PREPARED = Action("rescale", "all-at-once")
+BATCHED = Action("rescale", "batched", size=128)
+ON_DEMAND = Action("rescale", "on-demand", prepared=False)
+IDLE, STOCK = Action("idle"), Action("stock")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large experiments are; rates are such that two cores are busy for at most half of the time.
+
+    `keys` and `more_keys` are those of key-count, `rows` its events per interval, `rate` the events per second
+    of NEXMark and `fill` those before the measured time.
+    """
+
+    keys: int
+    more_keys: tuple[int, ...]
+    rows: int
+    interval: float
+    rate: int
+    fill: int
+    phases: Phases
+    repeats: int
+    intervals: int
+    is_brief: bool = False
+
+
+SIZES = {
+    "quick": Size(300_000, (100_000, 300_000), 5_000, 1.0, 1_000, 40_000, Phases(3, 5, 5), 1, 60, True),
+    "medium": Size(2_000_000, (500_000, 2_000_000), 20_000, 2.0, 8_000, 1_000_000, Phases(4, 8, 6), 3, 120),
+    "full": Size(
+        10_000_000, (1_000_000, 4_000_000, 16_000_000), 20_000, 2.0, 8_000, 4_000_000, Phases(4, 8, 8), 5, 400
+    ),
+}
+
+
+def counting(size: Size, **more: Any) -> Workload:
+    return keycount(more.pop("keys", size.keys), size.rows, size.intervals, size.interval, **more)
+
+
+def paced(experiment: str, load: Workload, actions: Sequence[Action], **more: Any) -> list[Case]:
+    """A case for each action, with its name."""
+    cases = []
+    for action in actions:
+        name = {"run": action.name, **{k: v for k, v in more.items() if k != "provider"}}
+        provider = "stock" if action.kind == "stock" else more.get("provider", "binshift")
+        options = {"provider": provider, "bins": more.get("bins", 1024)}
+        cases.append(Case(name, partial(_do_paced, experiment, name, load, action, options)))
+    return cases
+
+
+def _do_paced(
+    experiment: str,
+    name: Mapping[str, Any],
+    load: Workload,
+    action: Action,
+    options: Mapping[str, Any],
+    bench: Bench,
+    repeat: int,
+) -> Record:
+    return bench.paced(experiment, name, repeat, load, action, **options)
+
+
+def excess(values: Mapping[str, Any]) -> float:
+    """Seconds beyond the steady latency, of which less than 10 ms cannot be told from none."""
+    return max(0.01, values["excess"])

@@ -1,0 +1,81 @@
+"""The experiments of Meces: C1 to C3."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from binshift.routing import RoutingTable
+from experiments.common import (
+    ON_DEMAND,
+    STOCK,
+    UNPREPARED,
+    Size,
+    counting,
+    excess,
+    paced,
+)
+from openloop.bench import Bench
+from openloop.experiment import Case, Experiment, Figure, paired, spread
+from openloop.results import Record
+
+__all__ = ["assignments", "on_demand"]
+
+
+def on_demand(size: Size) -> list[Experiment]:
+    three_to_five = {"before": 3, "after": 5}
+    actions = [replace(a, **three_to_five) for a in (STOCK, UNPREPARED, ON_DEMAND)]
+    zipfs = (0.0, 0.8, 1.2)
+    skewed = [
+        c for zipf in zipfs
+        for c in paced("C2", counting(size, zipf=zipf), [ON_DEMAND, UNPREPARED], zipf=zipf)
+    ]  # fmt: skip
+
+    def peaks(records: Sequence[Record]) -> list[Figure]:
+        found = []
+        for name in (STOCK.name, UNPREPARED.name):
+            ratios = paired(records, excess, {"run": name}, {"run": ON_DEMAND.name})
+            if ratios:
+                found.append(spread(f"excess latency, {name} ÷ on-demand", ratios))
+        return found
+
+    def by_skew(records: Sequence[Record]) -> list[Figure]:
+        found = []
+        for zipf in zipfs:
+            over, under = {"run": UNPREPARED.name, "zipf": zipf}, {"run": ON_DEMAND.name, "zipf": zipf}
+            ratios = paired(records, excess, over, under)
+            if ratios:
+                found.append(spread(f"excess latency, all-at-once ÷ on-demand, Zipf {zipf:g}", ratios))
+        return found
+
+    return [
+        Experiment("C1", "scale out 3 to 5: restart, order-unaware, on demand", "about 20", paced(
+            "C1", counting(size), actions), peaks, "on demand", size.repeats),
+        Experiment("C2", "skewed keys", "hot first is lower than random order", skewed, by_skew, "on demand",
+                   size.repeats),
+    ]  # fmt: skip
+
+
+def assignments() -> Experiment:
+    """C3: no query runs; the tables are counted."""
+    name = {"bins": 128, "before": 25, "after": 30}
+
+    def do(bench: Bench, repeat: int) -> Record:
+        table = RoutingTable(25, _ranges(128, 25))
+        moved = {
+            "contiguous": len(table.moves_to(RoutingTable(30, _ranges(128, 30)))),
+            "minimal": len(table.moves_to(table.balanced(30))),
+        }
+        return Record("C3", name, repeat, moved)
+
+    def figures(records: Sequence[Record]) -> list[Figure]:
+        kinds = ("contiguous", "minimal")
+        return [spread(f"bins moved: {kind}", [r.values[kind] for r in records]) for kind in kinds]
+
+    title = "minimal assignment against contiguous ranges, 25 to 30 partitions, 128 bins"
+    return Experiment("C3", title, "115 and 15", [Case(name, do)], figures, "on demand", 1)
+
+
+def _ranges(bins: int, partitions: int) -> tuple[int, ...]:
+    """Each partition owns neighbouring bins, as Flink's operators own key groups."""
+    return tuple(b * partitions // bins for b in range(bins))

@@ -1,0 +1,69 @@
+"""NEXMark while a query migrates: M2 to M8."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from experiments.common import (
+    BATCHED,
+    IDLE,
+    UNPREPARED,
+    Size,
+    excess,
+    paced,
+)
+from openloop.experiment import Experiment, Figure, paired, spread
+from openloop.results import Record
+from streams import nexmark
+
+__all__ = ["noise_floor", "queries"]
+
+
+def noise_floor(size: Size) -> list[Experiment]:
+    def figures(records: Sequence[Record]) -> list[Figure]:
+        return [spread("largest ÷ steady latency", [r.values["latency_ratio"] for r in records])]
+
+    return [
+        Experiment(
+            "M2", f"NEXMark {q.upper()}, no state: the noise floor", "no spike: 1",
+            paced("M2", nexmark(q, size.rate, size.intervals, 4_000, size.interval), [IDLE], query=q),
+            figures, "noise floor", size.repeats,
+        )
+        for q in ("q1", "q2")
+    ]  # fmt: skip
+
+
+CLAIMS = {
+    "q3": ("M3", "Q3, incremental join", "all-at-once ÷ batched 10"),
+    "q4": ("M4", "Q4, average of closed auctions", "all-at-once ÷ batched 20 or more"),
+    "q5": ("M5", "Q5, sliding windows", "all-at-once 10 × the periodic peaks, batched none"),
+    "q6": ("M6", "Q6, last 10 prices of a seller", "all-at-once ÷ batched 20 or more"),
+    "q7": ("M7", "Q7, windowed maximum, tiny state", "no difference: 1"),
+    "q8": ("M8", "Q8, window join", "all-at-once ÷ batched above 1"),
+}
+
+
+def queries(size: Size) -> list[Experiment]:
+    def figures(records: Sequence[Record]) -> list[Figure]:
+        unprepared, batched = {"run": UNPREPARED.name}, {"run": BATCHED.name}
+        found = [
+            (
+                "excess, all-at-once unprepared ÷ batched prepared",
+                paired(records, excess, unprepared, batched),
+            ),
+            *(
+                (
+                    f"largest ÷ steady latency: {n}",
+                    [r.values["latency_ratio"] for r in records if r.case["run"] == n],
+                )
+                for n in (UNPREPARED.name, BATCHED.name, IDLE.name)
+            ),
+        ]
+        return [spread(what, values) for what, values in found if values]
+
+    found = []
+    for q, (id, title, claim) in CLAIMS.items():
+        load = nexmark(q, size.rate, size.intervals, size.fill, size.interval)
+        cases = paced(id, load, [UNPREPARED, BATCHED, IDLE])
+        found.append(Experiment(id, f"NEXMark {title}", claim, cases, figures, "NEXMark", size.repeats))
+    return found

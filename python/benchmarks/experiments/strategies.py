@@ -1,0 +1,123 @@
+"""Key-count while it migrates: M1, by bins, keys and rate (M11 to M14)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from experiments.common import (
+    BATCHED,
+    IDLE,
+    ON_DEMAND,
+    PREPARED,
+    STOCK,
+    UNPREPARED,
+    Size,
+    counting,
+    excess,
+    paced,
+)
+from keycount import keycount
+from openloop.action import Action
+from openloop.experiment import Experiment, Figure, paired, spread
+from openloop.results import Record
+
+__all__ = ["shapes", "strategies"]
+
+
+def strategies(size: Size) -> Experiment:
+    """M1, and M15 and B1 which come of the same runs."""
+    load = counting(size)
+    actions = [
+        UNPREPARED, PREPARED, replace(BATCHED, prepared=False), BATCHED,
+        Action("rescale", "optimized", size=16), ON_DEMAND, IDLE, STOCK,
+    ]  # fmt: skip
+    cases = paced("M1", load, actions)
+    cases += paced("M1", load, [Action("rescale", "fluid")], bins=64)
+
+    def figures(records: Sequence[Record]) -> list[Figure]:
+        found = []
+        for case in cases:
+            same = [r for r in records if r.case == case.name]
+            if same:
+                name = case.name["run"] + (f", {case.name['bins']} bins" if "bins" in case.name else "")
+                found += [
+                    spread(f"longest ÷ median epoch: {name}", [r.values["ratio"] for r in same]),
+                    spread(f"largest ÷ steady latency: {name}", [r.values["latency_ratio"] for r in same]),
+                    spread(f"peak memory ÷ before: {name}", [r.values["memory_growth"] for r in same]),
+                ]
+        for name in ("all-at-once, prepared", "batched, prepared", "on-demand, unprepared"):
+            gains = paired(records, excess, {"run": "stock"}, {"run": name})
+            if gains:
+                found.append(spread(f"excess latency, Spark's offline repartition ÷ {name}", gains))
+        return found
+
+    title = f"key-count, {size.keys:,} keys, 4 to 8 partitions"
+    return Experiment("M1", title, "fluid, batched: orders of magnitude below all-at-once", cases, figures,
+                      "key-count", size.repeats)  # fmt: skip
+
+
+def shapes(size: Size) -> list[Experiment]:
+    """How the longest epoch changes with bins, keys, both, and the rate."""
+    fine = Action("rescale", "optimized", prepared=False, size=1)
+    few_keys = counting(size, keys=size.more_keys[0])
+    bins_cases = [c for bins in (16, 64, 256) for c in paced("M11", few_keys, [UNPREPARED, fine], bins=bins)]
+    by_keys_actions = [UNPREPARED, PREPARED, BATCHED, IDLE, STOCK]
+    keys_cases = [
+        c for keys in size.more_keys
+        for c in paced("M12", counting(size, keys=keys), by_keys_actions, keys=keys)
+    ]  # fmt: skip
+    per_bin = size.more_keys[0] // 16
+    fixed_cases = [
+        c for bins in (16, 64, 256)
+        for c in paced("M13", counting(size, keys=per_bin * bins // 4), [fine], bins=bins)
+    ]  # fmt: skip
+    rates = [size.rows // 4, size.rows, 2 * size.rows]
+    rate_cases = [
+        c for rows in rates
+        for c in paced("M14", keycount(size.keys, rows, size.intervals, size.interval), [UNPREPARED, BATCHED],
+                        rows=rows)
+    ]  # fmt: skip
+
+    def slope(
+        key: str, low: float, high: float, names: Sequence[str], records: Sequence[Record]
+    ) -> list[Figure]:
+        found = []
+        for name in names:
+            ratios = paired(
+                records, lambda v: v["longest_ms"], {"run": name, key: high}, {"run": name, key: low}
+            )
+            if ratios:
+                found.append(spread(f"longest epoch at {high:,} ÷ at {low:,} {key}: {name}", ratios))
+        return found
+
+    small, large = min(size.more_keys), max(size.more_keys)
+    keys_names = [a.name for a in by_keys_actions]
+    by_bins = partial(slope, "bins", 16, 256, [UNPREPARED.name, fine.name])
+    by_keys = partial(slope, "keys", small, large, keys_names)
+    at_fixed = partial(slope, "bins", 16, 256, [fine.name])
+    rows = [
+        ("M11", "number of bins", "the largest latency of batched falls with bins", bins_cases, by_bins),
+        (
+            "M12",
+            "number of keys",
+            "linear; our aim, prepared: at most 1.3 at 16 × the keys",
+            keys_cases,
+            by_keys,
+        ),
+        ("M13", "a fixed number of keys per bin", "constant", fixed_cases, at_fixed),
+        ("M14", "offered load", "a 10 to 100 × lower latency", rate_cases, partial(_by_rate, rates)),
+    ]
+    return [Experiment(*row, "shape", size.repeats) for row in rows]
+
+
+def _by_rate(rates: Sequence[int], records: Sequence[Record]) -> list[Figure]:
+    found = []
+    for rows in rates:
+        over, under = {"run": UNPREPARED.name, "rows": rows}, {"run": BATCHED.name, "rows": rows}
+        ratios = paired(records, lambda v: v["longest_latency"], over, under)
+        if ratios:
+            what = f"largest latency at {rows:,} rows an interval, all-at-once unprepared ÷ batched prepared"
+            found.append(spread(what, ratios))
+    return found

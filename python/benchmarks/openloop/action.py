@@ -1,0 +1,98 @@
+"""What a run does, and what it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import binshift
+
+__all__ = ["STOCK", "STRATEGIES", "Action", "Phases", "Result"]
+
+STOCK = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+STRATEGIES: dict[str, Callable[[int], binshift.Strategy]] = {
+    "all-at-once": lambda _: binshift.AllAtOnce(),
+    "fluid": lambda _: binshift.Fluid(),
+    "batched": binshift.Batched,
+    "optimized": binshift.Optimized,
+    "on-demand": lambda _: binshift.OnDemand(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What happens in the middle of a run.
+
+    Parameters
+    ----------
+    kind : {'idle', 'rescale', 'stock'}
+        Nothing, a live rescale, or Spark's own stop, offline repartition and restart.
+    strategy : str
+        A key of `STRATEGIES`.
+    size : int
+        Bins of a step, for strategies that take it.
+    """
+
+    kind: str = "idle"
+    strategy: str = ""
+    prepared: bool = True
+    size: int = 128
+    before: int = 4
+    after: int = 8
+
+    @property
+    def name(self) -> str:
+        """As a reader of the report sees it."""
+        if self.kind != "rescale":
+            return self.kind
+        return f"{self.strategy}, {'prepared' if self.prepared else 'unprepared'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a run showed. Latencies are those of events, from when they were due to the commit of their epoch.
+
+    `steady_*` are medians of the epochs before the action, `longest_*` the largest values from the action on.
+    `steps_ms` is the longest epoch at which bins changed their owner, `seconds` the time of the whole action.
+    """
+
+    workload: str
+    action: str
+    steady_ms: float
+    longest_ms: float
+    steps_ms: float
+    steady_latency: float
+    p99_latency: float
+    longest_latency: float
+    acted: float
+    epochs: int
+    seconds: float
+    bins: tuple[int, int, int]
+    cpu_seconds: float
+    written_bytes: int
+    memory_growth: float
+    digest: str
+
+    @property
+    def ratio(self) -> float:
+        """Longest epoch ÷ median epoch."""
+        return self.longest_ms / self.steady_ms
+
+    @property
+    def latency_ratio(self) -> float:
+        """Largest latency ÷ steady latency."""
+        return self.longest_latency / self.steady_latency
+
+    @property
+    def excess(self) -> float:
+        """Largest latency beyond the steady one, seconds."""
+        return self.longest_latency - self.steady_latency
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """Intervals of a run that are left out, that make the steady values, and that follow the action."""
+
+    cold: int = 4
+    steady: int = 8
+    tail: int = 10

@@ -1,0 +1,105 @@
+"""The report: figures beside what is claimed, and pictures; as text, HTML, JSON and Markdown."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import os
+import platform
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import psutil
+import pyspark
+
+import binshift
+from openloop.experiment import Experiment, Figure
+from openloop.pictures import pictures
+from openloop.results import Record, write_tables
+
+__all__ = ["Report"]
+
+STYLE = (
+    "body{font:15px sans-serif;max-width:60em;margin:2em auto}td,th{padding:.2em .8em;text-align:left}"
+    "img{max-width:100%}"
+)
+#: In BENCHMARKS.md, what is above is written by hand.
+MARK = "<!-- Below: written by `make bench-report`. -->"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What some runs showed."""
+
+    experiments: Sequence[Experiment]
+    records: Sequence[Record]
+    size: str
+
+    def __str__(self) -> str:
+        lines = [f"{machine()}; size {self.size}; medians (lowest to highest)"]
+        for experiment, figures in self._sections:
+            lines += ["", f"{experiment.id}: {experiment.title}", f"  claimed: {experiment.claim}"]
+            lines += [f"  {f.what:<80} {f}" for f in figures]
+        return "\n".join(lines)
+
+    def write(self, directory: Path) -> None:
+        """Writes `report.html`, `report.json`, the pictures, and the runs as parquet."""
+        write_tables(self.records, directory)
+        (directory / "report.json").write_text(json.dumps(self._summary(), indent=2))
+        (directory / "report.html").write_text("".join(self._html(pictures(self.records, directory))))
+
+    def publish(self, markdown: Path, beside: Path) -> None:
+        """Writes the part of a Markdown file that is below `MARK`, its pictures, and the runs as parquet."""
+        head = markdown.read_text().split(MARK)[0] if markdown.exists() else "# Benchmarks\n\n"
+        write_tables(self.records, beside)
+        lines = [MARK, "", f"{machine()}; size `{self.size}`. Medians (lowest to highest).", ""]
+        for experiment, figures in self._sections:
+            lines += [f"### {experiment.id}: {experiment.title}", "", f"Claimed: {experiment.claim}.", ""]
+            lines += ["| measured | |", "|---|---|", *(f"| {f.what} | {f} |" for f in figures), ""]
+        for title, image in pictures(self.records, beside):
+            lines += [f"![{title}]({image.relative_to(markdown.parent)})", ""]
+        markdown.write_text(head + "\n".join(lines))
+
+    @cached_property
+    def _sections(self) -> list[tuple[Experiment, list[Figure]]]:
+        """Experiments of which there are runs. Those that share an id share their results."""
+        found = []
+        for experiment in {e.id: e for e in reversed(self.experiments)}.values():
+            own = [r for r in self.records if r.experiment == experiment.id]
+            if own:
+                found.append((experiment, experiment.figures(own)))
+        return found[::-1]
+
+    def _summary(self) -> dict[str, object]:
+        return {
+            "machine": machine(),
+            "size": self.size,
+            "experiments": {
+                e.id: {"title": e.title, "claim": e.claim, "figures": {f.what: str(f) for f in figures}}
+                for e, figures in self._sections
+            },
+        }
+
+    def _html(self, images: Sequence[tuple[str, Path]]) -> Iterator[str]:
+        yield f"<!doctype html><meta charset=utf-8><style>{STYLE}</style><h1>binshift benchmarks</h1>"
+        yield f"<p>{html.escape(machine())}; size {self.size}; medians (lowest to highest)</p>"
+        for experiment, figures in self._sections:
+            yield f"<h2>{experiment.id}: {html.escape(experiment.title)}</h2>"
+            yield f"<p>claimed: {html.escape(experiment.claim)}</p><table>"
+            yield from (f"<tr><td>{html.escape(f.what)}</td><td>{f}</td></tr>" for f in figures)
+            yield "</table>"
+        for title, file in images:
+            data = base64.b64encode(file.read_bytes()).decode()
+            yield f"<h3>{html.escape(title)}</h3><img src='data:image/png;base64,{data}'>"
+
+
+def machine() -> str:
+    """What the figures were measured on."""
+    memory = psutil.virtual_memory().total / 2**30
+    return (
+        f"{os.cpu_count()} cores ({platform.machine()}), {memory:.0f} GiB, Python {platform.python_version()}, "
+        f"Spark {pyspark.__version__}, binshift {binshift.__version__}"
+    )

@@ -1,0 +1,125 @@
+"""What the benchmarks make of their runs."""
+
+import itertools
+import json
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from experiments import SIZES, experiments
+from openloop.experiment import Case, Experiment, paired, spread
+from openloop.feed import AHEAD, Feed, Input
+from openloop.report import Report
+from openloop.results import Record, Results, read_tables, write_tables
+from openloop.timeline import Epoch, files_by_offset, latencies
+from suite import turns
+
+
+def record(repeat, value, **case):
+    return Record("M0", case, repeat, {"took": value})
+
+
+def test_an_event_waits_until_the_epoch_that_took_its_file_is_committed():
+    epochs = [Epoch(7, 100.0, 500, 2, 3, 0, 0, 0), Epoch(8, 102.0, 2000, 4, 5, 0, 0, 0)]
+    offsets = {"a": 3, "b": 4, "c": 5, "later": 6}
+    due = {"a": 99.0, "b": 100.2, "c": 101.2, "later": 103.0, "never": 104.0}
+    assert latencies(epochs, offsets, due).to_pylist() == [
+        {"file": "a", "scheduled": 99.0, "latency": 1.5},
+        {"file": "b", "scheduled": 100.2, "latency": pytest.approx(3.8)},
+        {"file": "c", "scheduled": 101.2, "latency": pytest.approx(2.8)},
+    ]
+
+
+def test_files_are_found_in_the_source_log_also_after_it_was_compacted(tmp_path):
+    log = tmp_path / "sources" / "0"
+    log.mkdir(parents=True)
+
+    def entry(name, offset):
+        return json.dumps({"path": f"file:///data/{name}", "timestamp": 1, "batchId": offset})
+
+    (log / "1.compact").write_text("\n".join(["v1", entry("a%20b", 0), entry("c", 1)]))
+    (log / "2").write_text("\n".join(["v1", entry("d", 2)]))
+    (log / ".2.crc").write_bytes(b"\x00\xff")
+    assert files_by_offset(tmp_path) == {"a b": 0, "c": 1, "d": 2}
+
+
+def test_files_appear_in_order_and_not_before_they_are_due(tmp_path):
+    source, watched = tmp_path / "source", tmp_path / "watched"
+    watched.mkdir()
+    for i in range(4):
+        part = source / f"{i:05}"
+        part.mkdir(parents=True)
+        pq.write_table(pa.table({"x": [i]}), part / "0.parquet")
+    feed = Feed(Input(source, 1, 0.05), watched)
+    feed.start()
+    feed.join(10)
+    assert feed.is_exhausted
+    assert sorted(f.name for f in watched.iterdir()) == [f"{i:05}-0.parquet" for i in range(4)]
+    due = list(feed.scheduled.values())
+    assert [b - a for a, b in itertools.pairwise(due)] == pytest.approx([0.05] * 3, abs=1e-4)
+    for name, at in feed.scheduled.items():
+        assert (watched / name).stat().st_ctime >= at - 0.02  # the file system's clock ticks slowly
+    assert (due[0] + AHEAD) % 0.05 == pytest.approx(0, abs=1e-4) or (due[0] + AHEAD) % 0.05 > 0.0499
+
+
+def test_a_run_that_is_there_is_not_due_again(tmp_path):
+    results = Results(tmp_path)
+    results.add(record(0, 1.5, run="idle", rows=10))
+    assert results.has("M0", {"rows": 10, "run": "idle"}, 0)
+    assert not results.has("M0", {"rows": 10, "run": "idle"}, 1)
+    assert not results.has("M0", {"rows": 11, "run": "idle"}, 0)
+    assert [(r.case, r.values) for r in results.all()] == [({"run": "idle", "rows": 10}, {"took": 1.5})]
+
+
+def test_ratios_are_of_the_same_repetition():
+    records = [
+        record(0, 4.0, run="a"),
+        record(1, 9.0, run="a"),
+        record(0, 2.0, run="b"),
+        record(2, 1.0, run="b"),
+    ]
+    assert paired(records, lambda v: v["took"], {"run": "a"}, {"run": "b"}) == [2.0]
+
+
+def test_a_figure_has_the_median_and_the_spread():
+    assert str(spread("x", [3.0, 1.0, 2.0])) == "2.00 (1.00 to 3.00)"
+    assert str(spread("x", [115.0])) == "115"
+
+
+def test_each_repetition_begins_with_another_case():
+    cases = [Case({"n": n}, None) for n in range(4)]
+    one = Experiment("M0", "", "", cases, lambda records: [], repeats=4)
+    order = [[c.name["n"] for e, c, r in turns([one], None) if r == repeat] for repeat in range(4)]
+    assert order == [[0, 1, 2, 3], [1, 2, 3, 0], [2, 3, 0, 1], [3, 0, 1, 2]]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_runs_of_a_size_have_names_of_their_own(size, tmp_path):
+    names = [Record(e.id, c.name, r, {}).key for e, c, r in turns(experiments(SIZES[size]), None)]
+    assert len(set(names)) == len(names)
+
+
+def test_the_fewest_bins_move_from_25_to_30_partitions(tmp_path):
+    (one,) = (e for e in experiments(SIZES["quick"]) if e.id == "C3")
+    moved = one.cases[0].do(bench=SimpleNamespace(), repeat=0)
+    # With ranges 115, as Meces has it; the fewest that five new partitions can have is four each.
+    assert moved.values == {"contiguous": 115, "minimal": 20}
+    results = Results(tmp_path / "results")
+    results.add(moved)
+    Report(experiments(SIZES["quick"]), results.all(), "quick").write(tmp_path / "report")
+    assert json.loads((tmp_path / "report" / "report.json").read_text())["experiments"].keys() == {"C3"}
+    again = Report(experiments(SIZES["quick"]), read_tables(tmp_path / "report"), "quick")
+    again.publish(tmp_path / "BENCHMARKS.md", tmp_path / "docs")
+    text = (tmp_path / "BENCHMARKS.md").read_text()
+    assert "| bins moved: contiguous | 115 |" in text
+    assert "Claimed: 115 and 15." in text
+
+
+def test_runs_are_the_same_after_they_were_kept_as_tables(tmp_path):
+    waits, epochs = [{"at": 0.5, "latency": 1.0}], [{"at": 0.1, "took_ms": 5, "rows": 2, "adopted": 0}]
+    records = [Record("M1", {"run": "idle"}, 0, {"ratio": 1.1, "bins": [1, 2, 3]}, epochs, waits)]
+    records += [Record("M9", {"bins": 16, "load": "q3"}, 1, {"rows_per_second": 7.0})]
+    write_tables(records, tmp_path)
+    assert read_tables(tmp_path) == records
