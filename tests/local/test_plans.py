@@ -216,7 +216,7 @@ def test_a_row_that_is_routed_wrongly_fails_the_batch_and_changes_no_state(strea
     state = run.state()
     # Corrupt the table from which the driver routes; executors have read theirs from the checkpoint.
     router = spark._jvm.org.apache.spark.sql.binshift.QueryRouters.of(run.query._jsq.streamingQuery())
-    owners = router.snapshot().current().get().table().assignment().unsafeArray()
+    owners = router.snapshot().tables().current().get().table().assignment().unsafeArray()
     for b in range(64):
         owners[b] = 1 - owners[b]
     run.feed([{"k": "key1", "v": 1, "t": "2026-01-01 00:00:00"}])
