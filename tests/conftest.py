@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pyspark
 import pytest
@@ -52,13 +53,23 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(scope="session")
 def jvm_jar() -> Path:
-    """What the tests need in the JVM, compiled with the Scala compiler that pyspark carries."""
+    """What the tests need in the JVM, compiled with the Scala compiler that pyspark carries.
+
+    Beside it is `files.jar`, which has to be on the class path: Spark makes file systems before it loads jars.
+    """
     jars = f"{Path(pyspark.__file__).parent}/jars/*{os.pathsep}{binshift.spark.jar_path()}"
-    jar = SCRATCH / "tests.jar"
-    sources = [str(s) for s in sorted((Path(__file__).parent / "jvm").glob("*.scala"))]
+    classes = SCRATCH / "classes"
+    classes.mkdir()
+    here = Path(__file__).parent
+    files = here.parent / "python" / "benchmarks" / "jvm" / "QuickLocalFiles.scala"
+    sources = [str(files), *(str(s) for s in sorted((here / "jvm").glob("*.scala")))]
     command = ["java", "-Xss8m", "-XX:TieredStopAtLevel=1", "-cp", jars, "scala.tools.nsc.Main"]
-    options = ["-classpath", jars, "-d", str(jar)]
+    options = ["-classpath", jars, "-d", str(classes)]
     subprocess.run([*command, *options, *sources], check=True, capture_output=True, text=True)
+    jar = SCRATCH / "tests.jar"
+    with ZipFile(jar, "w") as own, ZipFile(SCRATCH / "files.jar", "w") as first:
+        for file in classes.rglob("*.class"):
+            (first if file.name.startswith("Quick") else own).write(file, file.relative_to(classes))
     return jar
 
 

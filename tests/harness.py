@@ -25,9 +25,14 @@ def session(master: str, **conf: str) -> SparkSession:
     # JVMs that live for seconds start faster without the optimising compiler.
     scratch = os.environ["BINSHIFT_TESTS_TMP"]
     quick = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={scratch}"
+    files = f"{scratch}/files.jar"
     options = {
+        "spark.driver.extraClassPath": files,
         "spark.driver.extraJavaOptions": quick,
+        "spark.executor.extraClassPath": files,
         "spark.executor.extraJavaOptions": quick,
+        "spark.hadoop.fs.file.impl": "binshift.benchmarks.QuickLocalFiles",
+        "spark.hadoop.fs.AbstractFileSystem.file.impl": "binshift.benchmarks.QuickLocalFs",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",

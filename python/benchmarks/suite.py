@@ -80,7 +80,7 @@ def run(todo: list[tuple[Experiment, Case, int]], args: argparse.Namespace, resu
     with tempfile.TemporaryDirectory(dir=args.scratch, ignore_cleanup_errors=True) as scratch:
         jar = Path(scratch) / "benchmarks.jar"
         stores.compile_to(jar)
-        spark = session(Path(scratch), **{"spark.jars": str(jar)})
+        spark = session(Path(scratch), jar)
         runner = Runner(spark, Path(scratch), SIZES[args.size].phases)
         bench = Bench(runner, args.verify)
         with tqdm(todo, unit="run") as bar:

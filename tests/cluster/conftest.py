@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 
 
 @pytest.fixture
-def drive(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+def drive(tmp_path: Path, jvm_jar: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs `driver.py`, or another script, on a directory of the test, to its end or its death."""
 
     def run(

@@ -49,10 +49,9 @@ PREPARE_INSTANTS = ["after:/binshift/shipping.json", "after:/binshift/routing/3"
         pytest.param(i, PREPARE, marks=[pytest.mark.matrix] * (i != PREPARE_INSTANTS[1]))
         for i in PREPARE_INSTANTS
     ]
-    + [("after:/offsets/3", TRANSFORM)]
     + [
         pytest.param(instant, TRANSFORM, marks=pytest.mark.matrix)
-        for instant in ("before:/offsets/3", "before:/commits/3")
+        for instant in ("before:/offsets/3", "after:/offsets/3", "before:/commits/3")
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(v.strip("-") for v in value[:1]),
 )

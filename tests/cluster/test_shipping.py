@@ -20,7 +20,7 @@ def ship(drive, jvm_jar):
     return run
 
 
-@pytest.mark.parametrize("operator", [pytest.param("aggregate", marks=pytest.mark.matrix), "transform"])
+@pytest.mark.parametrize("operator", ["aggregate", pytest.param("transform", marks=pytest.mark.matrix)])
 def test_every_bin_travels_before_its_step(ship, check, operator):
     report = check(partitions=6, last=ship(f"--operator={operator}"))
     others = {"Shipped": 0, "FromCheckpoint": 0, "Recopied": 0}

@@ -28,7 +28,7 @@ MIGRATIONS = {0: (4, Batched(16)), 3: (3, AllAtOnce())}
 ONE_EPOCH = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
 STATEFUL = [name for name, query in nexmark.QUERIES.items() if query.stateful]
 #: Two aggregations; a join, an aggregation and a state function; a join by time. Others are alike.
-DEFAULT = {"q5", "q6", "q8"}
+DEFAULT = {"q5", "q6"}
 
 
 class Replay(StreamRun):

@@ -109,20 +109,19 @@ SETTINGS = {
 #: Operators that differ in how they use the store, by setting. Spark 4.3 itself refuses avro for all
 #: but transformWithState, and cannot write joins of format 1.
 SET_QUERIES = [
-    *(("checkpoint-ids", name) for name in ("join-full", "tws-jvm")),
+    ("checkpoint-ids", "join-full"),
     ("row-checksums", "tws-jvm"),
     ("no-changelog", "tws-jvm"),
     ("avro", "tws-jvm"),
     ("join-3", "join-full"),
-    ("join-4", "join-semi"),
     *(
         pytest.param(setting, name, marks=pytest.mark.matrix)
         for setting, names in {
-            "checkpoint-ids": ("dedup",),
+            "checkpoint-ids": ("dedup", "tws-jvm"),
             "row-checksums": ("dedup", "join-full", "session-fixed"),
             "no-changelog": ("count", "join-full"),
             "join-3": ("join-semi",),
-            "join-4": ("join-full", "join-unbounded", "join-window"),
+            "join-4": ("join-semi", "join-full", "join-unbounded", "join-window"),
         }.items()
         for name in names
     ),
@@ -174,7 +173,7 @@ def test_without_a_migration_the_query_behaves_as_on_the_stock_provider(stream, 
 
 
 @pytest.mark.parametrize(
-    "name", ["session-fixed", pytest.param("join-left", marks=pytest.mark.matrix), "tws-jvm"]
+    "name", [*(pytest.param(n, marks=pytest.mark.matrix) for n in ("session-fixed", "join-left")), "tws-jvm"]
 )
 def test_a_restart_in_the_middle_of_a_migration_changes_nothing(stream, oracles, name):
     query = QUERIES[name]

@@ -112,7 +112,12 @@ def outputs_with_migrations(run, targets):
 
 
 #: Plans that others stand for in the default test run.
-MATRIX = ("two aggregations", "two operators, two exchanges", "transformWithState, then aggregation")
+MATRIX = (
+    "two aggregations",
+    "two operators, two exchanges",
+    "transformWithState, then aggregation",
+    "deduplication, then transformWithState",
+)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def state_of(run):
 
 
 @pytest.mark.parametrize(
-    "epochs_before_stop", [pytest.param(n, marks=[pytest.mark.matrix] * (n % 2)) for n in range(4)]
+    "epochs_before_stop", [pytest.param(n, marks=[pytest.mark.matrix] * (n != 2)) for n in range(4)]
 )
 def test_a_migration_carries_on_after_a_stop_at_any_of_its_epochs(stream, epochs_before_stop):
     build, mode = QUERIES["tumbling-update"].build, QUERIES["tumbling-update"].mode

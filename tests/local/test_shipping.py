@@ -113,7 +113,7 @@ def test_a_prepared_rescale_moves_every_bin_by_its_copy(stream, tmp_path, strate
         ("join-full", {JOIN: "4", IDS: "2", CHECKSUMS: "true"}),
         pytest.param("join-semi", {JOIN: "3"}, marks=pytest.mark.matrix),
         pytest.param("jvm-with-state", {IDS: "2"}, marks=pytest.mark.matrix),
-        ("tws-jvm", {IDS: "2"}),
+        pytest.param("tws-jvm", {IDS: "2"}, marks=pytest.mark.matrix),
         pytest.param("tws-rows", {}, marks=pytest.mark.matrix),
     ],
     ids=str,

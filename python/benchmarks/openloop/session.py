@@ -13,12 +13,21 @@ import binshift
 __all__ = ["session"]
 
 
-def session(scratch: Path, master: str = "local[2]", memory: str = "10g", **conf: str) -> SparkSession:
-    """Quiet, with all progress reports of a run kept, and all that Spark writes below `scratch`."""
+def session(
+    scratch: Path, jar: Path, master: str = "local[2]", memory: str = "10g", **conf: str
+) -> SparkSession:
+    """Quiet, with all progress reports of a run kept, and all that Spark writes below `scratch`.
+
+    `jar` is that of `stores.compile_to`. Its file system starts no processes, which on a local disk take most
+    of a small epoch's time, as on no other file system (jvm/QuickLocalFiles.scala).
+    """
     # Workers of Python run what this process runs, not whatever python3 is on the PATH.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     options = {
+        "spark.driver.extraClassPath": str(jar),
         "spark.driver.memory": memory,
+        "spark.hadoop.fs.AbstractFileSystem.file.impl": "binshift.benchmarks.QuickLocalFs",
+        "spark.hadoop.fs.file.impl": "binshift.benchmarks.QuickLocalFiles",
         "spark.local.dir": str(scratch),
         "spark.log.level": "OFF",
         "spark.sql.streaming.numRecentProgressUpdates": "10000",
