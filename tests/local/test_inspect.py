@@ -9,49 +9,7 @@ import pytest
 
 import binshift.inspect
 from binshift import ConfigurationError
-from local.inspected import CASES, MATRIX, comparable, query_of, spark_reads
-
-
-def pairs(rows):
-    return [(r.get("partition_id", r.get("partition")), r["key"], r["value"]) for r in rows]
-
-
-def values_of_join(rows, drop):
-    """Keys without what the join appends to them, values without the mark of a match: Spark leaves both out."""
-    return [(r["partition"], list(r["key"].values())[:-1], list(r["value"].values())[:drop]) for r in rows]
-
-
-def read(checkpoint, version, option):
-    """What Spark names by an option, put as the `statestore` source puts it."""
-    sources = checkpoint.sources(version=version)
-    side = option.get("joinSide")
-    if side:
-        names = (f"{side}-keyWithIndexToValue", f"{side}-keyWithTsToValues")
-        (source,) = (s for s in sources if s.store.name in names or s.family.name in names)
-        matched = [f.name for f in source.family.value.fields].index("matched")
-        return values_of_join(checkpoint.scan(source).read_all().to_pylist(), matched)
-    if option.get("readRegisteredTimers"):
-        rows = checkpoint.scan(version=version, family="$eventTimers_keyToTimestamp").read_all().to_pylist()
-        return [(r["partition"], r["key"]["key"], r["key"]["expiryTimestampMs"]) for r in rows]
-    rows = checkpoint.scan(version=version, family=option.get("stateVarName")).read_all().to_pylist()
-    if option.get("stateVarName") == "minutes":
-        return [(r["partition"], r["key"]["key"], r["key"]["userKey"], r["value"]) for r in rows]
-    return pairs(rows)
-
-
-def expected(run, version, option):
-    rows = spark_reads(run, version, **option)
-    if "joinSide" in option:
-        # Under format 4, Spark's source shows as event time what happens to lie behind the row.
-        keys = [[v for n, v in r["key"].items() if n != "__event_time"] for r in rows]
-        return [(r["partition_id"], k, list(r["value"].values())) for k, r in zip(keys, rows, strict=True)]
-    if "readRegisteredTimers" in option:
-        return [(r["partition_id"], r["key"], r["expiration_timestamp_ms"]) for r in rows]
-    if option.get("stateVarName") == "values":
-        return [(r["partition_id"], r["key"], r["list_element"]) for r in rows]
-    if option.get("stateVarName") == "minutes":
-        return [(r["partition_id"], r["key"], r["user_map_key"], r["user_map_value"]) for r in rows]
-    return pairs(rows)
+from local.inspected import CASES, MATRIX, comparable, expected, query_of, read
 
 
 @pytest.mark.parametrize("name", [*CASES, *(pytest.param(n, marks=pytest.mark.matrix) for n in MATRIX)])

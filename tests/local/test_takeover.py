@@ -6,9 +6,12 @@ import uuid
 
 import pytest
 
+import binshift.inspect
 from binshift import AllAtOnce, ConfigurationError, RoutingTable
+from binshift.inspect.fsck import Severity, fsck
 from binshift.spark import PROVIDER, PROVIDER_KEY
 from harness import STOCK, Fault, assert_same_results, rows
+from local.inspected import comparable, expected, read
 from local.queries import QUERIES
 from local.settings import IDS, ONE_EPOCH, OPERATORS, new, start_with
 
@@ -79,6 +82,25 @@ def test_a_stock_checkpoint_goes_on_with_bins(stream, name, conf):
     run.run(7)
     assert run.attach().routing().partitions == 5
     assert_same_results(run, oracle_of(stream, name, conf), QUERIES[name].state)
+
+
+@pytest.mark.parametrize("name", ["count", pytest.param("join-full", marks=pytest.mark.matrix)])
+def test_a_checkpoint_can_be_looked_into_before_and_after_its_takeover(stream, name):
+    run = started_by_stock(stream, name)
+    start_with(run, PROVIDER)
+    run.run(3)
+    run.stop()
+    with binshift.inspect.open(run.checkpoint) as checkpoint:
+        for version, bins in ((2, None), (3, None), (4, 64)):
+            for option in QUERIES[name].state:
+                assert comparable(read(checkpoint, version, option)) == comparable(
+                    expected(run, version, option)
+                )
+            table = checkpoint.routing(version)
+            assert (table and table.bins) == bins
+        with pytest.raises(ConfigurationError, match=r"version 3 .* has no bins"):
+            checkpoint.scan(checkpoint.sources(version=3)[0], bins=[1])
+        assert [f for f in fsck(checkpoint) if f.severity is Severity.DAMAGE] == []
 
 
 def test_a_takeover_that_fails_starts_over(stream):

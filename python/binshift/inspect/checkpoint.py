@@ -111,9 +111,8 @@ class Checkpoint:
 
     def routing(self, version: int | None = None) -> RoutingTable | None:
         """The routing table with which a version was committed; none without bins."""
-        if not self.layout.is_binned:
-            return None
-        return self.layout.table(self.layout.require_version(version) - 1)
+        epoch = self.layout.require_version(version) - 1
+        return self.layout.table(epoch) if self.layout.is_binned_at(epoch) else None
 
     def history(self) -> pa.Table:
         """The routing log: a row for each epoch at which the table changed."""
@@ -203,7 +202,7 @@ class Checkpoint:
             If state is damaged; also while the reader is read.
         """
         chosen = source or self.source(operator, store, family, version)
-        wanted = self._require_bins(bins)
+        wanted = self._require_bins(bins, chosen.version)
         places = self.places(chosen, wanted, partitions)
 
         def batches() -> Iterator[pa.RecordBatch]:
@@ -305,12 +304,13 @@ class Checkpoint:
                 for at in range(0, batch.num_rows, batch_rows):
                     yield batch.slice(at, batch_rows)
 
-    def _require_bins(self, bins: Iterable[int] | None) -> list[int] | None:
+    def _require_bins(self, bins: Iterable[int] | None, version: int) -> list[int] | None:
         if bins is None:
             return None
-        if self.layout.bins is None:
+        if self.layout.bins is None or not self.layout.is_binned_at(version - 1):
             raise ConfigurationError(
-                f"{self.layout.files.name} is of Spark's own provider and has no bins; name partitions"
+                f"version {version} of {self.layout.files.name} is of Spark's own provider and has no bins; "
+                "name partitions"
             )
         wanted = sorted(set(bins))
         if wanted and not 0 <= wanted[0] <= wanted[-1] < self.layout.bins:

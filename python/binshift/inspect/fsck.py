@@ -119,7 +119,7 @@ def _logs(checkpoint: Checkpoint) -> Iterator[Finding]:
             yield Finding(Severity.DAMAGE, f"binshift/routing/{epoch}", str(error))
     try:
         # Also of versions that are gone from the commit log: replaying needs the table of the oldest batch.
-        layout.table(min(files.numbers("commits"), default=0))
+        layout.table(max(layout.first_binned_epoch, min(files.numbers("commits"), default=0)))
     except StateFormatError as error:
         yield Finding(Severity.DAMAGE, "binshift/routing", str(error))
 

@@ -102,13 +102,22 @@ class Layout:
 
     @property
     def is_binned(self) -> bool:
-        """Whether binshift wrote the checkpoint."""
+        """Whether binshift wrote the checkpoint, or took it over."""
         return self._control is not None
 
     @property
     def bins(self) -> int | None:
         """Number of bins; none in a checkpoint of Spark's own provider."""
         return int(self._control["bins"]) if self._control else None
+
+    @property
+    def first_binned_epoch(self) -> int:
+        """The epoch from which on the state has bins: the epoch of the takeover, if Spark's provider began."""
+        return int((self._control or {}).get("takenOverAt") or 0)
+
+    def is_binned_at(self, epoch: int) -> bool:
+        """Whether what an epoch committed has bins."""
+        return self.is_binned and epoch >= self.first_binned_epoch
 
     @cached_property
     def versions(self) -> tuple[int, ...]:
@@ -153,7 +162,7 @@ class Layout:
 
     def _operator(self, id: int, batch: int) -> Operator:
         operator = read_operator(self.files, id, batch)
-        for entry in self._control["operators"] if self._control else []:
+        for entry in self._control["operators"] if self._control and self.is_binned_at(batch) else []:
             if entry["id"] == id:
                 return operator.with_storage(str(entry["storage"]))
         # Relies on Spark: what needs all rows in one place has one partition, whatever the setting says.
