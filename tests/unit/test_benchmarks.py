@@ -84,7 +84,7 @@ def test_ratios_are_of_the_same_repetition():
 
 
 def test_a_figure_has_the_median_and_the_spread():
-    assert str(spread("x", [3.0, 1.0, 2.0])) == "2.00 (1.00 to 3.00)"
+    assert str(spread("x", [3.5, 1.0, 2.25])) == "2.25 (1 to 3.50)"
     assert str(spread("x", [115.0])) == "115"
 
 

@@ -92,4 +92,4 @@ def _is(record: Record, case: Mapping[str, Any]) -> bool:
 
 
 def _short(x: float) -> str:
-    return f"{x:.0f}" if abs(x) >= 100 else f"{x:.2g}" if abs(x) < 0.1 else f"{x:.2f}"
+    return f"{x:.0f}" if abs(x) >= 100 or x == int(x) else f"{x:.2g}" if abs(x) < 0.1 else f"{x:.2f}"
