@@ -4,41 +4,30 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from zipfile import ZipFile
 
-import pyspark
 import pytest
 from hypothesis import settings
 from pyspark.sql import DataFrame, SparkSession
 
-import binshift.spark
+from jvms import CONF_DIR, SHARED, SPARK_HOME, TESTS_JAR
+from prepared import link_spark, prepare
 
 # The same examples at every run; --hypothesis-profile=default draws new ones.
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
 
-SCRATCH = Path(tempfile.mkdtemp(prefix="binshift-tests-"))
-
-
-def spark_home() -> Path:
-    """The installed pyspark by another path: a local-cluster writes its executors' directories there."""
-    home = SCRATCH / "spark"
-    home.mkdir()
-    for entry in Path(pyspark.__file__).parent.iterdir():
-        if entry.name != "work":
-            (home / entry.name).symlink_to(entry)
-    return home
-
+# The workers of a run share a directory, and each has one of its own in it.
+WORKER = os.environ.get("PYTEST_XDIST_WORKER")
+SCRATCH = SHARED / (WORKER or "alone")
+SCRATCH.mkdir()
 
 os.environ.update(
-    SPARK_HOME=str(spark_home()),
-    SPARK_CONF_DIR=str(Path(__file__).parent / "conf"),
+    SPARK_HOME=str(SPARK_HOME),
+    SPARK_CONF_DIR=str(CONF_DIR),
     SPARK_LOCAL_DIRS=str(SCRATCH),
     SPARK_LOCAL_IP="127.0.0.1",
     # Executors in JVMs of their own start this interpreter, and not whatever python3 is on the PATH.
@@ -47,30 +36,21 @@ os.environ.update(
 )
 
 
+def pytest_configure() -> None:
+    if WORKER is None:
+        link_spark()
+
+
 def pytest_unconfigure() -> None:
-    shutil.rmtree(SCRATCH, ignore_errors=True)
+    if WORKER is None:
+        shutil.rmtree(SHARED, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
 def jvm_jar() -> Path:
-    """What the tests need in the JVM, compiled with the Scala compiler that pyspark carries.
-
-    Beside it is `files.jar`, which has to be on the class path: Spark makes file systems before it loads jars.
-    """
-    jars = f"{Path(pyspark.__file__).parent}/jars/*{os.pathsep}{binshift.spark.jar_path()}"
-    classes = SCRATCH / "classes"
-    classes.mkdir()
-    here = Path(__file__).parent
-    files = here.parent / "python" / "benchmarks" / "jvm" / "QuickLocalFiles.scala"
-    sources = [str(files), *(str(s) for s in sorted((here / "jvm").glob("*.scala")))]
-    command = ["java", "-Xss8m", "-XX:TieredStopAtLevel=1", "-cp", jars, "scala.tools.nsc.Main"]
-    options = ["-classpath", jars, "-d", str(classes)]
-    subprocess.run([*command, *options, *sources], check=True, capture_output=True, text=True)
-    jar = SCRATCH / "tests.jar"
-    with ZipFile(jar, "w") as own, ZipFile(SCRATCH / "files.jar", "w") as first:
-        for file in classes.rglob("*.class"):
-            (first if file.name.startswith("Quick") else own).write(file, file.relative_to(classes))
-    return jar
+    """What tests add to the JVM."""
+    prepare()
+    return TESTS_JAR
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import binshift
 from binshift.spark import CHANGELOG_KEY, PROVIDER, PROVIDER_KEY
+from jvms import quick
 
 STOCK = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 SCHEMA = "k string, v long, t timestamp"
@@ -22,17 +23,11 @@ Row = tuple[Any, ...]
 def session(master: str, **conf: str) -> SparkSession:
     """A quiet session with binshift, and two state partitions to begin with."""
     builder = SparkSession.builder.master(master).appName("binshift-tests")
-    # JVMs that live for seconds start faster without the optimising compiler.
     scratch = os.environ["BINSHIFT_TESTS_TMP"]
-    quick = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={scratch}"
-    files = f"{scratch}/files.jar"
     options = {
-        "spark.driver.extraClassPath": files,
-        "spark.driver.extraJavaOptions": quick,
-        "spark.executor.extraClassPath": files,
-        "spark.executor.extraJavaOptions": quick,
-        "spark.hadoop.fs.file.impl": "binshift.benchmarks.QuickLocalFiles",
-        "spark.hadoop.fs.AbstractFileSystem.file.impl": "binshift.benchmarks.QuickLocalFs",
+        **quick(),
+        # Executors of all clusters of a test run have their directories side by side.
+        "spark.deploy.appIdPattern": f"app-{os.getpid()}-%s-%04d",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
@@ -188,8 +183,10 @@ class StreamRun:
         return self.spark.read.schema(SCHEMA).json(str(self.input))
 
     def stop(self) -> None:
+        """Ends the query, and waits for what is done once its end was heard of: statistics are saved."""
         if self.query is not None:
             self.query.stop()
+            self.spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
 
 
 def assert_same_results(

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-from pathlib import Path
-
-import pyspark
 from pyspark.sql import SparkSession
 
-from binshift.spark import BINS_KEY, jar_path
+from binshift.spark import BINS_KEY
 
-__all__ = ["OPERATIONS", "compile_to", "nanoseconds"]
+__all__ = ["OPERATIONS", "nanoseconds"]
 
 OPERATIONS = ("get", "put", "update", "merge", "remove", "evict")
-SOURCES = sorted((Path(__file__).parent / "jvm").glob("*.scala"))
-PATH = os.pathsep.join([f"{Path(pyspark.__file__).parent}/jars/*", str(jar_path())])
-
-
-def compile_to(jar: Path) -> None:
-    """Compiles what benchmarks need in the JVM, with the Scala compiler that pyspark carries."""
-    command = ["java", "-Xss8m", "-cp", PATH, "scala.tools.nsc.Main", "-classpath", PATH, "-d", str(jar)]
-    subprocess.run([*command, *map(str, SOURCES)], check=True)
 
 
 def nanoseconds(

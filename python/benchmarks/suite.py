@@ -12,7 +12,6 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-import stores
 from experiments import SIZES, experiments
 from openloop.bench import Bench
 from openloop.experiment import Case, Experiment
@@ -78,9 +77,7 @@ def turns(chosen: list[Experiment], repeats: int | None) -> Iterator[tuple[Exper
 def run(todo: list[tuple[Experiment, Case, int]], args: argparse.Namespace, results: Results) -> None:
     """Does the runs, in one session."""
     with tempfile.TemporaryDirectory(dir=args.scratch, ignore_cleanup_errors=True) as scratch:
-        jar = Path(scratch) / "benchmarks.jar"
-        stores.compile_to(jar)
-        spark = session(Path(scratch), jar)
+        spark = session(Path(scratch))
         runner = Runner(spark, Path(scratch), SIZES[args.size].phases)
         bench = Bench(runner, args.verify)
         with tqdm(todo, unit="run") as bar:

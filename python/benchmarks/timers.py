@@ -12,10 +12,9 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-import binshift
 from binshift.spark import PROVIDER, PROVIDER_KEY
 from openloop.action import STOCK
-from stores import compile_to
+from openloop.session import session
 
 
 def epochs(
@@ -45,18 +44,7 @@ def main() -> None:
     parser.add_argument("--keys", choices=["scattered", "ascending"], default="scattered")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        jar = Path(scratch) / "benchmarks.jar"
-        compile_to(jar)
-        builder = SparkSession.builder.master("local[2]").config("spark.jars", str(jar))
-        builder = (
-            builder.config("spark.sql.shuffle.partitions", "4")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-        )
-        builder = builder.config("spark.driver.memory", "4g").config("spark.local.dir", scratch)
-        builder = builder.config("spark.sql.streaming.numRecentProgressUpdates", "1000")
-        spark = binshift.configure(builder, bins=1024).getOrCreate()
-        spark.sparkContext.setLogLevel("OFF")
+        spark = session(Path(scratch), memory="4g", **{"spark.sql.shuffle.partitions": "4"})
         print("timers   timers_per_epoch  stock_ms  binshift_ms  throughput_ratio (one line a pair)")
         for timers in args.timers:
             rows, seconds = (2_000, 5) if timers <= 10_000 else (timers // 50, 50)

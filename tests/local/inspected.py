@@ -87,7 +87,7 @@ def query_of(case: Case) -> Query:
 
 
 def make(spark: Any, root: Any, case: Case) -> StreamRun:
-    """Runs the case and stops it."""
+    """Runs the case and stops it; its checkpoint does not change any more."""
     query = query_of(case)
     run = StreamRun(spark, root, query.build, query.mode, case.provider, ONE_EPOCH | case.conf)
     if STORE + "binshift.bins" not in case.conf:
@@ -99,6 +99,8 @@ def make(spark: Any, root: Any, case: Case) -> StreamRun:
         if targets and run.attach().migration is None:
             run.attach().rescale(targets.pop(0), case.strategy(), prepare=case.prepare)
     run.stop()
+    # Spark may upload snapshots of a query that has ended.
+    spark._jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()
     assert not targets
     return run
 

@@ -217,8 +217,7 @@ def test_the_change_feed_is_read_on_either_side_of_a_takeover(stream):
 
 
 def files_of(run):
-    """All files, but for the statistics, which are saved a moment after the query has ended."""
-    return sorted(f for f in run.checkpoint.rglob("*") if "statistics.json" not in f.name)
+    return sorted(run.checkpoint.rglob("*"))
 
 
 def test_spark_s_offline_repartition_leaves_a_checkpoint_of_binshift_alone(stream):

@@ -9,18 +9,21 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import binshift
+from scala import compile_to
 
 __all__ = ["session"]
 
+JVM = Path(__file__).parents[1] / "jvm"
 
-def session(
-    scratch: Path, jar: Path, master: str = "local[2]", memory: str = "10g", **conf: str
-) -> SparkSession:
+
+def session(scratch: Path, master: str = "local[2]", memory: str = "10g", **conf: str) -> SparkSession:
     """Quiet, with all progress reports of a run kept, and all that Spark writes below `scratch`.
 
-    `jar` is that of `stores.compile_to`. Its file system starts no processes, which on a local disk take most
-    of a small epoch's time, as on no other file system (jvm/QuickLocalFiles.scala).
+    Its file system starts no processes, which on a local disk take most of a small epoch's time, as on no
+    other file system (jvm/QuickLocalFiles.scala).
     """
+    jar = scratch / "benchmarks.jar"
+    compile_to(jar, sorted(JVM.glob("*.scala")))
     # Workers of Python run what this process runs, not whatever python3 is on the PATH.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     options = {

@@ -1,0 +1,49 @@
+"""Makes what the JVMs of a test run share (see jvms.py)."""
+
+from __future__ import annotations
+
+import fcntl
+import subprocess
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+import pyspark
+
+from jvms import ARCHIVE, CONF_DIR, FILES_JAR, SHARED, SPARK_HOME, TESTS_JAR
+from scala import compile_to
+
+HERE = Path(__file__).parent
+
+
+def link_spark() -> None:
+    CONF_DIR.mkdir()
+    SPARK_HOME.mkdir()
+    for entry in Path(pyspark.__file__).parent.iterdir():
+        if entry.name != "work":
+            (SPARK_HOME / entry.name).symlink_to(entry)
+
+
+def prepare() -> None:
+    """Compiles and archives, once in a test run: whoever comes later waits."""
+    with (SHARED / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not ARCHIVE.exists():
+            _compile()
+            _archive()
+
+
+def _compile() -> None:
+    classes = SHARED / "classes"
+    classes.mkdir()
+    files = HERE.parent / "python" / "benchmarks" / "jvm" / "QuickLocalFiles.scala"
+    compile_to(classes, [files, *sorted((HERE / "jvm").glob("*.scala"))])
+    with ZipFile(TESTS_JAR, "w") as own, ZipFile(FILES_JAR, "w") as first:
+        for file in classes.rglob("*.class"):
+            (first if file.name.startswith("Quick") else own).write(file, file.relative_to(classes))
+
+
+def _archive() -> None:
+    command = [sys.executable, str(HERE / "short_query.py"), str(ARCHIVE)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ARCHIVE.exists(), f"no archive of classes was written:\n{done.stdout}\n{done.stderr}"
