@@ -27,7 +27,7 @@ import pyspark
 import binshift.spark
 
 MAVEN = os.environ.get("MAVEN_REPOSITORY", "https://repo1.maven.org/maven2")
-STOCK = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+STOCK = binshift.spark.STOCK_PROVIDER
 JARS = Path(pyspark.__file__).parent / "jars"
 PACKAGE = "org.apache.spark.sql."
 

@@ -12,10 +12,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 import binshift
-from binshift.spark import CHANGELOG_KEY, PROVIDER, PROVIDER_KEY
+from binshift.spark import CHANGELOG_KEY, PROVIDER, PROVIDER_KEY, STOCK_PROVIDER
 from jvms import quick
 
-STOCK = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+STOCK = STOCK_PROVIDER
 SCHEMA = "k string, v long, t timestamp"
 Row = tuple[Any, ...]
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from binshift.spark import PROVIDER, PROVIDER_KEY
-from openloop.action import STOCK
+from binshift.spark import PROVIDER, PROVIDER_KEY, STOCK_PROVIDER
 from openloop.session import session
 
 
@@ -49,7 +48,7 @@ def main() -> None:
         for timers in args.timers:
             rows, seconds = (2_000, 5) if timers <= 10_000 else (timers // 50, 50)
             for pair in range(args.pairs):
-                order = (STOCK, PROVIDER) if pair % 2 == 0 else (PROVIDER, STOCK)
+                order = (STOCK_PROVIDER, PROVIDER) if pair % 2 == 0 else (PROVIDER, STOCK_PROVIDER)
                 took = {
                     p: epochs(
                         spark,
@@ -62,9 +61,9 @@ def main() -> None:
                     )
                     for p in order
                 }
-                ratio = took[STOCK] / took[PROVIDER]
+                ratio = took[STOCK_PROVIDER] / took[PROVIDER]
                 print(
-                    f"{timers:<8} {rows:<17} {took[STOCK]:<9.0f} {took[PROVIDER]:<12.0f} {ratio:.2f}",
+                    f"{timers:<8} {rows:<17} {took[STOCK_PROVIDER]:<9.0f} {took[PROVIDER]:<12.0f} {ratio:.2f}",
                     flush=True,
                 )
         spark.stop()

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["configure", "jar_path"]
 
 PROVIDER = "binshift.StateStoreProvider"
+#: Spark's own, whose checkpoints can be taken over.
+STOCK_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass"
 CHANGELOG_KEY = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 BINS_KEY = "spark.sql.streaming.stateStore.binshift.bins"

@@ -70,8 +70,8 @@ def paced(experiment: str, load: Workload, actions: Sequence[Action], **more: An
     """A case for each action, with its name."""
     cases = []
     for action in actions:
-        name = {"run": action.name, **{k: v for k, v in more.items() if k != "provider"}}
-        provider = "stock" if action.kind == "stock" else more.get("provider", "binshift")
+        name = {"run": action.name, **more}
+        provider = "stock" if action.kind == "stock" else "binshift"
         options = {"provider": provider, "bins": more.get("bins", 1024)}
         cases.append(Case(name, partial(_do_paced, experiment, name, load, action, options)))
     return cases

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import binshift
 
-__all__ = ["STOCK", "STRATEGIES", "Action", "Phases", "Result"]
+__all__ = ["STRATEGIES", "Action", "Phases", "Result"]
 
-STOCK = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 STRATEGIES: dict[str, Callable[[int], binshift.Strategy]] = {
     "all-at-once": lambda _: binshift.AllAtOnce(),
     "fluid": lambda _: binshift.Fluid(),

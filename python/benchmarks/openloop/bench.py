@@ -8,15 +8,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import stores
-from binshift.spark import PROVIDER
-from openloop.action import STOCK, Action
+from binshift.spark import PROVIDER, STOCK_PROVIDER
+from openloop.action import Action
 from openloop.results import Record
 from openloop.runner import Runner
 from openloop.workload import Workload
 
 __all__ = ["Bench"]
 
-PROVIDERS = {"binshift": PROVIDER, "stock": STOCK}
+PROVIDERS = {"binshift": PROVIDER, "stock": STOCK_PROVIDER}
 
 
 @dataclass(frozen=True, slots=True)

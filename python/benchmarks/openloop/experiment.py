@@ -9,7 +9,7 @@ from typing import Any
 
 from openloop.results import Record
 
-__all__ = ["Case", "Experiment", "Figure", "median_of", "paired", "spread"]
+__all__ = ["Case", "Experiment", "Figure", "paired", "spread"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +67,6 @@ class Experiment:
 def spread(what: str, values: Sequence[float], unit: str = "") -> Figure:
     """The figure for some repetitions."""
     return Figure(what, statistics.median(values), min(values), max(values), unit)
-
-
-def median_of(records: Sequence[Record], value: str, **case: Any) -> float:
-    """The median of a value over the repetitions of a case; NaN if it was never run."""
-    found = [r.values[value] for r in records if _is(r, case)]
-    return statistics.median(found) if found else float("nan")
 
 
 def paired(

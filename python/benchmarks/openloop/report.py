@@ -66,12 +66,11 @@ class Report:
     @cached_property
     def _sections(self) -> list[tuple[Experiment, list[Figure]]]:
         """Experiments of which there are runs. Those that share an id share their results."""
-        found = []
-        for experiment in {e.id: e for e in reversed(self.experiments)}.values():
-            own = [r for r in self.records if r.experiment == experiment.id]
-            if own:
-                found.append((experiment, experiment.figures(own)))
-        return found[::-1]
+        first: dict[str, Experiment] = {}
+        for experiment in self.experiments:
+            first.setdefault(experiment.id, experiment)
+        own = {id: [r for r in self.records if r.experiment == id] for id in first}
+        return [(e, e.figures(own[e.id])) for e in first.values() if own[e.id]]
 
     def _summary(self) -> dict[str, object]:
         return {

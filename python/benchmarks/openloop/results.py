@@ -30,7 +30,7 @@ class Record:
     repeat : int
         0 for the first.
     values : mapping
-        What was measured: the fields of a `run.Result`, or others.
+        What was measured: the fields of a `Result`, or others.
     epochs, latencies : list of mapping
         For the pictures; seconds from the action on.
     """

@@ -48,10 +48,11 @@ class Run:
     def measured(self, verify: bool) -> tuple[Result, pa.Table, pa.Table]:
         """Runs all of it."""
         phases = self._runner.phases
+        actions = {"idle": self._idle, "rescale": self._rescale, "stock": self._stock}
         self._feed.start()
         self._await("steady epochs (the rate is too high)", self._is_steady)
         steady_end = acted = time.time()
-        taken, bins = getattr(self, f"_{self._action.kind}")()
+        taken, bins = actions[self._action.kind]()
         ended = time.time()
         until = self._feed.fed + phases.tail
         self._await("the last intervals", lambda: self._feed.fed >= until or self._feed.is_exhausted)

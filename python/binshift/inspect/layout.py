@@ -14,14 +14,11 @@ from binshift.errors import ConfigurationError, PlanError, StateFormatError
 from binshift.files import Files, parse_json
 from binshift.inspect.schema import Operator, read_operator
 from binshift.routing import RoutingTable
+from binshift.spark import PROVIDER, STOCK_PROVIDER
 
 __all__ = ["Layout", "Settings", "Switch"]
 
 _PREFIX = "spark.sql.streaming.stateStore."
-_PROVIDERS = (
-    "binshift.StateStoreProvider",
-    "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
-)
 _HASH = "murmur3-42"
 #: Joins of the older state formats list the checkpoint ids of their stores in this order.
 _JOIN_STORES = (
@@ -151,11 +148,11 @@ class Layout:
         ConfigurationError
             If another provider than RocksDB's or binshift's wrote the state.
         """
-        provider = self.conf(version - 1).get(_PREFIX + "providerClass", _PROVIDERS[1])
-        if provider not in _PROVIDERS:
+        provider = self.conf(version - 1).get(_PREFIX + "providerClass", (PROVIDER, STOCK_PROVIDER)[1])
+        if provider not in (PROVIDER, STOCK_PROVIDER):
             raise ConfigurationError(
                 f"the state of {self.files.name} is that of {provider}; only that of RocksDB "
-                f"({', '.join(_PROVIDERS)}) can be read"
+                f"({', '.join((PROVIDER, STOCK_PROVIDER))}) can be read"
             )
         ids = [int(n) for n in self.files.directories("state") if n.isdigit()]
         return tuple(self._operator(i, version - 1) for i in sorted(ids))
