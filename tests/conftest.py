@@ -62,6 +62,8 @@ def spark(jvm_jar: Path) -> Iterator[SparkSession]:
     prometheus = "spark.metrics.conf.*.sink.prometheusServlet"
     options = {
         "spark.jars": str(jvm_jar),
+        # As many as there are tasks, whatever the machine has.
+        "spark.executor.cores": "2",
         "spark.binshift.internal.faults": faults,
         "spark.ui.enabled": "true",
         "spark.ui.port": "0",

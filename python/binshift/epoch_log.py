@@ -38,6 +38,7 @@ _METRICS = (
     "bins_from_checkpoint",
     "bins_recopied",
     "bins_awaited",
+    "bytes_copied",
     "rows_adopted",
     "bytes_adopted",
     "adopt_ms",

@@ -7,7 +7,8 @@ import org.apache.spark.SparkEnv
 /**
  * Faults that a test lays in wait as files, `<point>.<action>`, in the directory that
  * `spark.binshift.tests.faults` names. The first to come by takes the file away, so that a fault
- * happens once, in whatever JVM; a file that ends in `.always` stays.
+ * happens once, in whatever JVM; a file that ends in `.always` stays. At a turnstile, one goes on for
+ * each `<point>.pass`.
  */
 final class TestFaults extends Faults {
   private val dir = Paths.get(SparkEnv.get.conf.get("spark.binshift.tests.faults"))
@@ -16,6 +17,7 @@ final class TestFaults extends Faults {
     if (isArmed(point, "kill")) Runtime.getRuntime.halt(9)
     if (isArmed(point, "throw")) throw new java.io.IOException(s"$point fails on purpose")
     while (Files.exists(file(point, "block"))) Thread.sleep(10)
+    while (Files.exists(file(point, "turnstile")) && !Files.deleteIfExists(file(point, "pass"))) Thread.sleep(10)
   }
 
   override def change(point: String, bytes: Array[Byte]): Array[Byte] =

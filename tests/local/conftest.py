@@ -1,11 +1,15 @@
-"""Checkpoints that several tests look into."""
+"""Checkpoints that several tests look into, and what has to be gone after a test."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from harness import until
 
 
 @pytest.fixture(scope="session")
@@ -21,3 +25,20 @@ def made(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str]
         return runs[name]
 
     return run
+
+
+@pytest.fixture
+def nothing_left(spark: Any) -> Iterator[None]:
+    """Whatever becomes of a migration, nothing that was staged outlives its query."""
+    # An executor that another test killed leaves its directories to the cluster that ran it.
+    before = set(staged_dirs())
+    yield
+    assert until(lambda: before.issuperset(staged_dirs())), staged_dirs()
+    blocks = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestBlocks
+    assert until(lambda: blocks.shipments() == 0)
+    assert until(lambda: blocks.stagedBytes() == 0)
+
+
+def staged_dirs() -> list[Path]:
+    scratch = Path(os.environ["BINSHIFT_TESTS_TMP"])
+    return [*scratch.glob("spark-*/binshift-staged-*"), *scratch.glob("spark-*/binshift-export-*")]

@@ -4,6 +4,7 @@ import pytest
 
 from binshift import OnDemand
 from harness import STOCK, StreamRun, assert_same_results
+from local.migrations import shifted
 from local.queries import QUERIES
 
 STORE = "spark.sql.streaming.stateStore."
@@ -39,9 +40,7 @@ def test_a_snapshot_that_is_forced_while_bins_are_on_their_way_has_all_bins(stre
     run = stream(query.build, mode=query.mode, conf=conf).start()
     run.run(0, 1)
     controller = run.attach()
-    table = controller.routing()
-    swapped = [(owner + 1) % table.partitions for owner in table.assignment]
-    controller.submit(controller.plan(assignment=swapped, strategy=OnDemand()))
+    controller.submit(controller.plan(assignment=shifted(controller), strategy=OnDemand()))
     run.run(2)
     lagging()
     run.run(3, 4, n=2)

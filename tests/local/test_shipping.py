@@ -1,70 +1,20 @@
 """Bins are copied to their new owners before a step takes effect; the copies equal what was committed."""
 
-import os
-from pathlib import Path
+import time
 
 import pytest
+from pyspark import InheritableThread
 
-from binshift import AllAtOnce, Batched, Fluid, MigrationState, OnDemand
-from harness import STOCK, Fault, StreamRun, assert_same_results, until
+from binshift import AllAtOnce, Batched, Fluid, MigrationState
+from harness import Fault, until
+from local.migrations import MAX_EPOCHS, NEVER, SHIP, assert_never_migrated, finish, shift, shifted
 from local.queries import QUERIES
 
-MAX_EPOCHS = 60
-SHIP = "spark.sql.streaming.stateStore.binshift.ship."
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
 CHECKSUMS = "spark.sql.streaming.stateStore.rowChecksum.enabled"
 IDS = "spark.sql.streaming.stateStore.checkpointFormatVersion"
-NEVER = "1h"
-"""A timeout at which a test fails that waits for it."""
 JOIN = "spark.sql.streaming.join.stateFormatVersion"
-
-
-def shifted(controller):
-    """A table in which each partition's bins go to the next one."""
-    table = controller.routing()
-    return [(owner + 1) % table.partitions for owner in table.assignment]
-
-
-def finish(run, migration, epoch):
-    """Feeds epochs until the migration is over; returns the epoch after the last."""
-    while not migration.status.is_over:
-        assert epoch < MAX_EPOCHS, str(migration.status)
-        run.run(epoch)
-        epoch += 1
-    return epoch
-
-
-def shift(run, epoch, strategy=None, prepare=True):
-    controller = run.attach()
-    plan = controller.plan(assignment=shifted(controller), strategy=strategy or AllAtOnce())
-    migration = controller.submit(plan, prepare=prepare)
-    return finish(run, migration, epoch), migration.wait(0)
-
-
-def assert_never_migrated(run, query, epochs, tmp_path, **conf):
-    """What came out and what is kept equal those of the stock provider on the same input."""
-    oracle = StreamRun(
-        run.spark, tmp_path / "oracle", query.build, mode=query.mode, provider=STOCK, conf=conf
-    ).start()
-    oracle.run(*range(epochs))
-    oracle.stop()
-    assert_same_results(run, oracle, query.state)
-
-
-@pytest.fixture(autouse=True)
-def nothing_left(spark):
-    """Whatever becomes of a migration, nothing that was staged outlives its query."""
-    # An executor that another test killed leaves its directories to the cluster that ran it.
-    before = set(staged_dirs())
-    yield
-    assert until(lambda: before.issuperset(staged_dirs())), staged_dirs()
-    blocks = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestBlocks
-    assert until(lambda: blocks.shipments() == 0)
-    assert until(lambda: blocks.stagedBytes() == 0)
-
-
-def staged_dirs():
-    scratch = Path(os.environ["BINSHIFT_TESTS_TMP"])
-    return [*scratch.glob("spark-*/binshift-staged-*"), *scratch.glob("spark-*/binshift-export-*")]
 
 
 @pytest.fixture
@@ -145,105 +95,6 @@ def test_without_preparation_the_old_owners_executor_sends_the_bins(tumbling, tm
     assert_never_migrated(run, query, epoch + 1, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "count",
-        pytest.param("session-fixed", marks=pytest.mark.matrix),
-        pytest.param("dedup-within-watermark", marks=pytest.mark.matrix),
-        pytest.param("join-full", marks=pytest.mark.matrix),
-        "tws-jvm",
-    ],
-)
-def test_bins_that_come_on_demand_are_there_when_they_are_touched(stream, tmp_path, name):
-    query = QUERIES[name]
-    run = stream(query.build, mode=query.mode).start()
-    run.run(0, 1)
-    epoch = finish(run, run.attach().rescale(4, OnDemand()), 2)
-    epoch, report = shift(run, epoch, OnDemand())
-    assert report.bins_shipped > 0
-    assert report.bins_from_checkpoint == report.bins_prepared == 0
-    epoch = finish(run, run.attach().rescale(3, OnDemand()), epoch)
-    run.stop()
-    run.start()
-    run.run(epoch)
-    assert_never_migrated(run, query, epoch + 1, tmp_path)
-
-
-def test_an_epoch_on_demand_takes_only_the_bins_that_it_touches(stream, tmp_path):
-    query = QUERIES["count"]
-    run = stream(query.build, mode=query.mode).start()
-    run.run(0, 1)
-    controller = run.attach()
-    migration = controller.submit(controller.plan(assignment=shifted(controller), strategy=OnDemand()))
-    run.run(2)
-    with Fault("fetch.chunk", "block"):
-        run.feed([])
-        run.query.processAllAvailable()
-        at_switch = run.progress(3).stateOperators[0].customMetrics
-        assert at_switch["binshiftBinsAwaited"] == 64
-        assert not migration.status.is_over
-    epoch = finish(run, migration, 3)
-    # The epoch without rows is one of the oracle's, too.
-    assert run.outputs.pop(3) == []
-    run.outputs = {e - (e > 3): rows for e, rows in run.outputs.items()}
-    assert_never_migrated(run, query, epoch, tmp_path)
-
-
-def test_a_bin_that_is_asked_for_comes_before_the_others(stream, tmp_path):
-    query = QUERIES["count"]
-    # At this pace, nothing comes that is not asked for.
-    run = stream(query.build, mode=query.mode, conf={SHIP + "maxBytesPerSecond": "1"}).start()
-    run.run(0, 1)
-    controller = run.attach()
-    controller.submit(controller.plan(assignment=shifted(controller), strategy=OnDemand()))
-    run.run(2)
-    run.run(3, n=2)
-    metrics = run.progress(3).stateOperators[0].customMetrics
-    # The two that were touched, and one from each partition before the pace told.
-    assert 1 <= metrics["binshiftBinsShipped"] <= 4
-    assert metrics["binshiftBinsFromCheckpoint"] == 0
-    assert metrics["binshiftBinsAwaited"] > 50
-    run.stop()
-    run.start()
-    run.run(4)
-    oracle = StreamRun(run.spark, tmp_path / "oracle", query.build, mode=query.mode, provider=STOCK).start()
-    oracle.run(0, 1, 2)
-    oracle.run(3, n=2)
-    oracle.run(4)
-    oracle.stop()
-    assert_same_results(run, oracle, query.state)
-
-
-def test_the_rows_of_a_single_bin_that_leaves_on_demand_are_counted_where_they_are(stream, tmp_path):
-    query = QUERIES["count"]
-    run = stream(query.build, mode=query.mode).start()
-    run.run(0, 1)
-    controller = run.attach()
-    owners = list(controller.routing().assignment)
-    held = controller.stats().to_pylist()
-    owners[next(r["bin"] for r in held if r["bin"] > 0 and r["keys"] > 0 and r["partition"] == 0)] = 1
-    migration = controller.submit(controller.plan(assignment=owners, strategy=OnDemand()))
-    epoch = finish(run, migration, 2)
-    assert migration.wait(0).bins_shipped == 1
-    assert_never_migrated(run, query, epoch, tmp_path)
-
-
-@pytest.mark.parametrize("point", ["export.start", "stage.file"])
-def test_bins_that_never_come_on_demand_are_read_from_the_checkpoint(stream, tmp_path, point):
-    query = QUERIES["count"]
-    run = stream(query.build, mode=query.mode, conf={SHIP + "timeout": NEVER}).start()
-    run.run(0, 1)
-    with Fault(point, "throw", always=True):
-        epoch, report = shift(run, 2, OnDemand())
-    # By the task that needs them, or where they can be kept until it does, in the background.
-    assert report.bins_recopied + report.bins_from_checkpoint == 64
-    run.stop()
-    run.start()
-    run.run(epoch)
-    assert_never_migrated(run, query, epoch + 1, tmp_path)
-
-
 @pytest.mark.parametrize("action", ["damage", pytest.param("cut", marks=pytest.mark.matrix)])
 def test_a_damaged_shipment_is_read_from_the_checkpoint(tumbling, tmp_path, action):
     query, run = tumbling
@@ -302,6 +153,59 @@ def test_a_step_that_waited_long_enough_takes_effect_without_copies(counting, tm
         assert migration.status.next_epoch == 6
     epoch = finish(run, migration, 6)
     assert migration.wait(0).bins_shipped == 64
+    assert_never_migrated(run, query, epoch, tmp_path)
+
+
+def test_a_step_waits_as_long_as_something_of_its_copies_comes(stream, tmp_path):
+    query = QUERIES["count"]
+    conf = {SHIP + "maxEpochsToWait": "4", SHIP + "chunkBytes": "1"}
+    run = stream(query.build, mode=query.mode, conf=conf).start()
+    run.run(0, 1)
+    controller = run.attach()
+    migration = controller.submit(controller.plan(assignment=shifted(controller), strategy=AllAtOnce()))
+    with Fault("fetch.chunk", "turnstile"):
+        run.run(2, 3)
+        for epoch in range(4, 16):
+            with Fault("fetch.chunk", "pass") as one:
+                assert until(lambda one=one: one.happened)
+            run.run(epoch)
+            assert migration.status.next_epoch is None
+    epoch = finish(run, migration, 16)
+    assert migration.wait(0).bins_prepared == 64
+    copied = [p.stateOperators[0].customMetrics["binshiftBytesCopied"] for p in run.query.recentProgress]
+    assert copied[3:16] == sorted(copied[3:16])
+    assert copied[15] > copied[3]
+    assert_never_migrated(run, query, epoch, tmp_path)
+
+
+def test_bins_are_copied_also_while_tasks_take_all_cores(counting, tmp_path, spark):
+    query, run = counting
+    blocks = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestBlocks
+    assert until(blocks.hasFreeCore)
+    controller = run.attach()
+    migration = controller.submit(controller.plan(assignment=shifted(controller), strategy=AllAtOnce()))
+    busy = tmp_path / "busy"
+    busy.mkdir()
+
+    def task(number):
+        # Goes to a process that has no modules of the tests.
+        file, deadline = busy / str(number), time.monotonic() + 60
+        file.touch()
+        while file.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    with Fault("export.start", "block"):
+        run.run(2, 3)
+        tasks = InheritableThread(target=lambda: spark.sparkContext.parallelize(range(2), 2).foreach(task))
+        tasks.start()
+        assert until(lambda: len(list(busy.iterdir())) == 2)
+        assert not blocks.hasFreeCore()
+    assert until(lambda: blocks.stagedBytes() > 0)
+    for file in busy.iterdir():
+        file.unlink()
+    tasks.join()
+    epoch = finish(run, migration, 4)
+    assert migration.wait(0).bins_prepared == 64
     assert_never_migrated(run, query, epoch, tmp_path)
 
 

@@ -72,15 +72,18 @@ private[binshift] final class ShippingDesk(query: MicroBatchExecution, dir: Cont
    * Bins of `step` that had no copy when the tasks of the last epoch ended; `None` if none was asked.
    * A task that ran twice is counted twice, which can only delay the step.
    */
-  def awaited(step: Int): Option[Long] = announced.filter(_.next == step).map(sumOf)
+  def awaited(step: Int): Option[Long] = announced.filter(_.next == step).map(sumOf(BinMetrics.AwaitedName, _))
 
-  private def sumOf(a: Announcement): Long =
+  /** Bytes that had been copied when the tasks of the last epoch ended. */
+  def bytesCopied: Long = announced.map(sumOf(BinMetrics.BytesCopiedName, _)).getOrElse(0L)
+
+  private def sumOf(metric: String, a: Announcement): Long =
     a.plan.executedPlan.collect { case op: SparkPlan with StateStoreWriter => op }
-      .flatMap(_.metrics.get(BinMetrics.AwaitedName)).map(_.value).sum
+      .flatMap(_.metrics.get(metric)).map(_.value).sum
 
   /** Whether bins that come on demand are still on their way, as far as the driver knows. */
   def isFetching: Boolean = open.exists(_.order.isOnDemand) &&
-    announced.forall(a => open.exists(o => o.order.isOnDemand && a.epoch < o.order.base) || sumOf(a) > 0)
+    announced.forall(a => open.exists(o => o.order.isOnDemand && a.epoch < o.order.base) || sumOf(BinMetrics.AwaitedName, a) > 0)
 
   private def close(over: Seq[OpenOrder], kept: Seq[OpenOrder]): Unit = if (over.nonEmpty) {
     open = kept

@@ -24,8 +24,9 @@ private[binshift] final class StepScheduler(
   private var outcomes = Seq.empty[MigrationOutcome]
   /** The executor that partitions without bins leave at the next epoch. */
   private var vacating: Option[String] = None
-  /** Epochs that the next step has been waiting for its copies. */
-  private var waited = 0
+  /** For how many epochs nothing has come of the copies that the next step waits for. */
+  private var idle = 0
+  private var copied = 0L
 
   def underWay: Option[Migration] = migration
 
@@ -104,7 +105,7 @@ private[binshift] final class StepScheduler(
     desk.closeOthers(active.map(m => (m.id, taken)), tables.stepAt(next - 1))
     val entry = active.filter(m => taken < m.plan.steps.size).flatMap(take(_, taken, now, next))
     entry.foreach { e =>
-      waited = 0
+      idle = 0
       e.step.foreach { s =>
         logInfo(s"query ${query.id}: step ${s.index + 1} of ${s.steps} of migration ${s.migration} is " +
           s"scheduled for epoch $next (${s.moves} bins, ${e.table.partitions} partitions)")
@@ -135,17 +136,18 @@ private[binshift] final class StepScheduler(
       case Some(table) if m.isOnDemand => Option.when(next >= earliest)(switch(m, index, next, table))
       case Some(_) if now.epoch == next - 1 && now.step.exists(_.isOpening) => None // One thing after the other.
       case Some(_) if !desk.covers(m.id, index) =>
-        waited = 0
+        idle = 0
         desk.order(m.id, next, index, m.copiedTogether(index, now.table.partitions), isUrgent = false)
         None
       case Some(table) => desk.awaited(index) match {
         case Some(0) => Option.when(next >= earliest)(entry(m, index, next, table))
-        case Some(_) if waited < epochsToWait =>
-          waited += 1
+        case Some(_) if idle < epochsToWait =>
+          idle = if (desk.bytesCopied == copied) idle + 1 else 0
+          copied = desk.bytesCopied
           None
         case Some(_) =>
-          logWarning(s"query ${query.id}: step ${index + 1} of migration ${m.id} has waited $waited epochs for " +
-            "its copies; its bins are sent at the switch")
+          logWarning(s"query ${query.id}: step ${index + 1} of migration ${m.id} waits for its copies, of which " +
+            s"nothing has come for $idle epochs; its bins are sent at the switch")
           desk.abandon()
           Some(switch(m, index, next, table))
         case None => None

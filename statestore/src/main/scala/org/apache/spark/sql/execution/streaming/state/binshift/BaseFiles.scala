@@ -15,27 +15,30 @@ import org.apache.spark.sql.execution.streaming.state.RocksDBConf
 private[binshift] final class BaseFiles(dir: File, conf: RocksDBConf) extends AutoCloseable {
   private val writer = new SstFiles(dir, conf)
   private val files = mutable.Map.empty[Int, Vector[SstFile]].withDefaultValue(Vector.empty)
-  private var open: Option[(Int, ColumnFamily)] = None
+  /** The part and family of the rows that are being added, if any are. */
+  private var openPart = 0
+  private var openFamily: Option[ColumnFamily] = None
 
   /** Adds a row; rows of one part and family come together, in the order of keys. */
   def add(part: Int, family: ColumnFamily, key: Array[Byte], value: Array[Byte]): Unit = {
-    if (!open.contains((part, family))) {
+    if (part != openPart || !openFamily.contains(family)) {
       finishPart()
-      open = Some((part, family))
+      openPart = part
+      openFamily = Some(family)
     }
     writer.put(key, value)
   }
 
   /** Writes down what was added; all rows of the part that was added last are here. */
   def finishPart(): Unit = {
-    open.foreach { case (part, family) =>
-      Faults.at("stage.file", part)
+    openFamily.foreach { family =>
+      Faults.at("stage.file", openPart)
       writer.finish(family.isInternal).foreach { file =>
         ShippingThreads.stagedBytes.addAndGet(file.bytes)
-        files(part) = files(part) :+ file
+        files(openPart) = files(openPart) :+ file
       }
     }
-    open = None
+    openFamily = None
   }
 
   /** All files of the base, once all rows are added. */
@@ -63,7 +66,7 @@ private[binshift] final class BaseFiles(dir: File, conf: RocksDBConf) extends Au
 
   /** Forgets all rows, also when there is no room to write down what was begun. */
   def clear(): Unit = {
-    open = None
+    openFamily = None
     writer.abandon()
     files.keys.toSeq.foreach(take(_).foreach(discard))
   }

@@ -11,6 +11,8 @@ private[sql] object BinMetrics {
   val AwaitedName = "binshiftBinsAwaited"
   val AdoptedName = "binshiftBinsAdopted"
   val BytesAdoptedName = "binshiftBytesAdopted"
+  /** The driver waits for copies as long as the sum changes. */
+  val BytesCopiedName = "binshiftBytesCopied"
 
   private val Owned = StateStoreCustomSumMetric("binshiftBinsOwned", "binshift: bins owned")
   private val Adopted = StateStoreCustomSumMetric(AdoptedName, "binshift: bins adopted")
@@ -21,18 +23,21 @@ private[sql] object BinMetrics {
   private val Recopied = StateStoreCustomSumMetric(
     "binshiftBinsRecopied", "binshift: bins copied from the checkpoint, since their shipment failed")
   private val Awaited = StateStoreCustomSumMetric(AwaitedName, "binshift: bins of the next step not copied yet")
+  private val Copied = StateStoreCustomSizeMetric(BytesCopiedName, "binshift: bytes copied so far for later steps")
   private val Released = StateStoreCustomSumMetric("binshiftBinsReleased", "binshift: bins released")
   private val Rows = StateStoreCustomSumMetric("binshiftRowsAdopted", "binshift: rows adopted")
   private val Bytes = StateStoreCustomSizeMetric(BytesAdoptedName, "binshift: bytes adopted")
   private val Millis = StateStoreCustomTimingMetric("binshiftAdoptMs", "binshift: time to adopt")
 
-  private[binshift] val All: Seq[StateStoreCustomMetric] = 
-    Seq(Owned, Adopted, Prepared, Shipped, FromCheckpoint, Recopied, Awaited, Released, Rows, Bytes, Millis)
+  private[binshift] val All: Seq[StateStoreCustomMetric] =
+    Seq(Owned, Adopted, Prepared, Shipped, FromCheckpoint, Recopied, Awaited, Copied, Released, Rows, Bytes,
+      Millis)
 
   private[binshift] def of(db: BinnedRocksDB): Map[StateStoreCustomMetric, Long] = {
     val s = db.lastSwitch
     Map(Owned -> db.binsOwned, Adopted -> s.binsAdopted, Prepared -> s.binsPrepared,
-      Shipped -> s.binsShipped, FromCheckpoint -> s.binsFromCheckpoint, Recopied -> s.binsRecopied, Awaited -> db.binsAwaited, Released -> s.binsReleased,
+      Shipped -> s.binsShipped, FromCheckpoint -> s.binsFromCheckpoint, Recopied -> s.binsRecopied,
+      Awaited -> db.binsAwaited, Copied -> db.bytesCopied, Released -> s.binsReleased,
       Rows -> s.rowsAdopted, Bytes -> s.bytesAdopted, Millis -> s.adoptMs)
   }
 }

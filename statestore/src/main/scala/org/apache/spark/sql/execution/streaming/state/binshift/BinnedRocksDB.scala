@@ -40,6 +40,8 @@ private[binshift] final class BinnedRocksDB(
   /** Bins of which there is no copy yet, if the next step waits for them; more than 0 while some are on their way. */
   def binsAwaited: Int = shipping.awaited + residents.missing + (if (mover.isOwing) 1 else 0)
 
+  def bytesCopied: Long = shipping.bytesCopied
+
   /** The bins that come on demand. */
   def residents: Residents = mover.residents
 

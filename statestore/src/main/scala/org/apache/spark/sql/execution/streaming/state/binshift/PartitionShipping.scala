@@ -70,6 +70,9 @@ private[binshift] final class PartitionShipping(
   /** Bins that arrive with the steps that are waited for, and of which there is no copy yet. */
   def awaited: Int = parts.map(_.awaited).sum
 
+  /** Bytes of rows that were copied so far, for all steps; they do not shrink while an order is open. */
+  def bytesCopied: Long = parts.map(_.bytesCopied).sum
+
   /** The copy of `bins` that come from `source` with the switch at `version`, and their step. */
   def find(version: Long, source: Int, bins: Seq[Int]): Option[(StagedCopy, Int)] =
     parts.iterator.flatMap(_.find(version, source, bins)).nextOption()
@@ -134,6 +137,8 @@ private final class OrderPart(
     case (source, bins) if !staged.exists(_.isSettled(source)) => bins.count(_.step == next)
   }.sum
 
+  def bytesCopied: Long = staged.map(_.bytesCopied).getOrElse(0L)
+
   def find(version: Long, source: Int, bins: Seq[Int]): Option[(StagedCopy, Int)] = for {
     step <- stepOf(arriving.getOrElse(source, Nil), bins)
     copy <- staged.flatMap(_.copyFrom(source, isUrgent = order.isUrgent))
@@ -194,6 +199,8 @@ private[binshift] final class StagedBins(
     due = dueStep
   }
 
+  def bytesCopied: Long = copies.map(_.bytesCopied).sum
+
   /** Whether there is a copy from `source`, or never will be one. */
   def isSettled(source: Int): Boolean = copies.exists(c => c.sourcePartition == source && (c.isStaged || c.isFailed))
 
@@ -224,6 +231,8 @@ private[binshift] final class StagedBins(
   /** Turns come in quick succession while there is something to do or an epoch waits, and else more rarely. */
   private def schedule(copy: StagedCopy, delayMs: Long): Unit =
     ShippingThreads.staging.schedule((() => if (!isClosed && !copy.isFailed) {
+      // A copy that the next epoch takes cannot wait, nor can one that this epoch waits for.
+      if (!isUrgent && due.isEmpty) ExecutorLoad.awaitFreeCore(StagedBins.MaxBusyNs)
       val isBusy = copy.turn(begun, due)
       val longest = if (isUrgent) StagedBins.MinDelayMs else StagedBins.MaxDelayMs
       schedule(copy, if (isBusy) 0 else math.min(math.max(delayMs, StagedBins.MinDelayMs) * 2, longest))
@@ -233,4 +242,6 @@ private[binshift] final class StagedBins(
 private[binshift] object StagedBins {
   val MinDelayMs = 10L
   private val MaxDelayMs = 320L
+  /** How long a turn waits for a free core: some times what it takes. */
+  private val MaxBusyNs = 150000000L
 }

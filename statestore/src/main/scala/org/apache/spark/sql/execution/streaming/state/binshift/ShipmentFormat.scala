@@ -1,7 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
 import java.io.{ByteArrayInputStream, ByteArrayOutputStream, DataInputStream, DataOutputStream, EOFException}
-import java.nio.ByteBuffer
+import java.nio.{BufferUnderflowException, ByteBuffer}
 import java.util.zip.CRC32C
 
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
@@ -31,6 +31,8 @@ private[binshift] object ShipmentFormat {
   private val End = -1
   private val EndOfPart = -2
   private val IsLastAt = CrcBytes + 5
+  /** Room for the row that ends a chunk, bytes. */
+  private val Slack = 1 << 12
 
   /** Relies on Spark: block ids of broadcasts may end in letters, digits and underscores. */
   def chunkId(broadcast: Long, source: StateStoreId, target: Int, index: Int): BlockId =
@@ -58,19 +60,19 @@ private[binshift] object ShipmentFormat {
   final class Writer(
       base: Long, attempt: String, families: Seq[NumberedFamily], chunkBytes: Int,
       publish: (Int, Array[Byte]) => Unit) {
-    private val bytes = new ByteArrayOutputStream(1 << 16)
-    private val out = new DataOutputStream(bytes)
+    // Rows are written into a buffer, since a stream takes a lock for each byte of a number.
+    private var out = ByteBuffer.allocate(chunkBytes + Slack)
     private var index = 0
-    private var section: Option[(Int, Int)] = None
+    /** The part and the family of the rows that are being written, if any are. */
+    private var sectionPart = End
+    private var sectionFamily = End
     begin()
 
     def write(part: Int, family: Int, key: Array[Byte], value: Array[Byte]): Unit = {
       enter(part, family)
-      out.writeInt(key.length)
-      out.writeInt(value.length)
-      out.write(key)
-      out.write(value)
-      if (bytes.size >= chunkBytes) {
+      reserve(2 * Integer.BYTES + key.length + value.length)
+      out.putInt(key.length).putInt(value.length).put(key).put(value)
+      if (out.position() >= chunkBytes) {
         end(isLast = false)
         begin()
       }
@@ -79,48 +81,61 @@ private[binshift] object ShipmentFormat {
     /** All rows of `part`, which is `bins`, are written; what was written is published. */
     def endPart(part: Int, bins: Seq[Int]): Unit = {
       endSection()
-      out.writeInt(EndOfPart)
-      (Seq(part, bins.size) ++ bins).foreach(out.writeInt)
+      reserve((3 + bins.size) * Integer.BYTES)
+      (Seq(EndOfPart, part, bins.size) ++ bins).foreach(out.putInt)
       end(isLast = false)
       begin()
     }
 
     def close(): Unit = end(isLast = true)
 
-    private def enter(part: Int, family: Int): Unit = if (!section.contains((part, family))) {
+    private def enter(part: Int, family: Int): Unit = if (part != sectionPart || family != sectionFamily) {
       endSection()
-      out.writeInt(part)
-      out.writeShort(family)
-      section = Some((part, family))
+      reserve(Integer.BYTES + java.lang.Short.BYTES)
+      out.putInt(part).putShort(family.toShort)
+      sectionPart = part
+      sectionFamily = family
     }
 
     private def begin(): Unit = {
-      bytes.reset()
-      out.writeLong(0)
-      out.writeInt(Magic)
-      out.writeByte(Format)
-      out.writeBoolean(false)
-      out.writeLong(base)
-      out.writeUTF(attempt)
-      out.writeInt(index)
-      out.writeShort(families.size)
+      val bytes = new ByteArrayOutputStream()
+      val header = new DataOutputStream(bytes)
+      header.writeLong(0)
+      header.writeInt(Magic)
+      header.writeByte(Format)
+      header.writeBoolean(false)
+      header.writeLong(base)
+      header.writeUTF(attempt)
+      header.writeInt(index)
+      header.writeShort(families.size)
       families.foreach { f =>
-        out.writeUTF(f.family.name)
-        out.writeBoolean(f.family.isInternal)
-        out.writeBoolean(f.number.isDefined)
-        out.writeShort(f.number.getOrElse(0: Short).toInt)
+        header.writeUTF(f.family.name)
+        header.writeBoolean(f.family.isInternal)
+        header.writeBoolean(f.number.isDefined)
+        header.writeShort(f.number.getOrElse(0: Short).toInt)
       }
+      out.clear()
+      reserve(bytes.size)
+      out.put(bytes.toByteArray)
     }
 
-    private def endSection(): Unit = {
-      if (section.isDefined) out.writeInt(End)
-      section = None
+    private def endSection(): Unit = if (sectionPart != End) {
+      reserve(Integer.BYTES)
+      out.putInt(End)
+      sectionPart = End
+    }
+
+    /** Makes room for so many bytes. */
+    private def reserve(bytes: Int): Unit = if (out.remaining < bytes) {
+      val larger = ByteBuffer.allocate(math.max(2 * out.capacity, out.position() + bytes))
+      out = larger.put(out.flip())
     }
 
     private def end(isLast: Boolean): Unit = {
       endSection()
-      out.writeInt(End)
-      val chunk = bytes.toByteArray
+      reserve(Integer.BYTES)
+      out.putInt(End)
+      val chunk = java.util.Arrays.copyOf(out.array, out.position())
       chunk(IsLastAt) = if (isLast) 1 else 0
       ByteBuffer.wrap(chunk).putLong(0, crcOf(chunk))
       publish(index, chunk)
@@ -136,43 +151,44 @@ private[binshift] object ShipmentFormat {
    */
   def read(chunk: Array[Byte], base: Long, index: Int)(ended: (Int, Seq[Int]) => Unit)(
       consume: (Int, NumberedFamily, Array[Byte], Array[Byte]) => Unit): ChunkHeader = try {
-    val in = new DataInputStream(new ByteArrayInputStream(chunk))
-    check(in.readLong() == crcOf(chunk), "its checksum is wrong")
-    check(in.readInt() == Magic && in.readByte() == Format, "it is of another binshift version")
-    val isLast = in.readBoolean()
-    check(in.readLong() == base, "it is of another version of the state")
-    val attempt = in.readUTF()
-    check(in.readInt() == index, "it is out of order")
-    val families = IndexedSeq.fill(in.readShort().toInt) {
-      val family = ColumnFamily(in.readUTF(), in.readBoolean())
-      val isNumbered = in.readBoolean()
-      val number = in.readShort()
+    val head = new DataInputStream(new ByteArrayInputStream(chunk))
+    check(head.readLong() == crcOf(chunk), "its checksum is wrong")
+    check(head.readInt() == Magic && head.readByte() == Format, "it is of another binshift version")
+    val isLast = head.readBoolean()
+    check(head.readLong() == base, "it is of another version of the state")
+    val attempt = head.readUTF()
+    check(head.readInt() == index, "it is out of order")
+    val families = IndexedSeq.fill(head.readShort().toInt) {
+      val family = ColumnFamily(head.readUTF(), head.readBoolean())
+      val isNumbered = head.readBoolean()
+      val number = head.readShort()
       NumberedFamily(family, Option.when(isNumbered)(number))
     }
-    var part = in.readInt()
+    // Rows are read from a buffer, since a stream takes a lock for each byte of a number.
+    val in = ByteBuffer.wrap(chunk).position(chunk.length - head.available())
+    var part = in.getInt()
     while (part != End) {
       if (part == EndOfPart) {
-        ended(in.readInt(), Seq.fill(in.readInt())(in.readInt()))
+        ended(in.getInt(), Seq.fill(in.getInt())(in.getInt()))
       } else {
-        val (rowsOf, family) = (part, families(in.readShort().toInt))
+        val (rowsOf, family) = (part, families(in.getShort().toInt))
         readRows(in, (key, value) => consume(rowsOf, family, key, value))
       }
-      part = in.readInt()
+      part = in.getInt()
     }
     ChunkHeader(attempt, isLast, families)
   } catch {
-    case e: EOFException => throw new DamagedShipment(s"it is cut off ($e)")
+    case e @ (_: EOFException | _: BufferUnderflowException) => throw new DamagedShipment(s"it is cut off ($e)")
   }
 
-  private def readRows(in: DataInputStream, consume: (Array[Byte], Array[Byte]) => Unit): Unit = {
-    var length = in.readInt()
+  private def readRows(in: ByteBuffer, consume: (Array[Byte], Array[Byte]) => Unit): Unit = {
+    var length = in.getInt()
     while (length != End) {
       val key = new Array[Byte](length)
-      val value = new Array[Byte](in.readInt())
-      in.readFully(key)
-      in.readFully(value)
+      val value = new Array[Byte](in.getInt())
+      in.get(key).get(value)
       consume(key, value)
-      length = in.readInt()
+      length = in.getInt()
     }
   }
 

@@ -11,6 +11,8 @@ private[binshift] object ShippingThreads {
   private val Threads = 1
   private val MaxOnDemand = 64
   private val MaxWaitNs = 5000000000L
+  /** How much slower an executor sends whose cores are all busy. */
+  private val BusyFactor = 8
 
   /** Long jobs, one per store that gives bins away. */
   lazy val exports: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(Threads, "binshift-export")
@@ -28,19 +30,22 @@ private[binshift] object ShippingThreads {
   /** Wall-clock time, in nanoseconds, before which nothing more may be sent. */
   private val nextSend = new AtomicLong(System.nanoTime())
 
-  /** Blocks until `bytes` more may be sent at `bytesPerSecond`. */
+  /** Blocks until `bytes` more may be sent at `bytesPerSecond`, or an eighth of that while no core is free. */
   def pace(bytes: Long, bytesPerSecond: Long): Unit = {
     val wait = charge(bytes, bytesPerSecond)
     if (wait > 0) Thread.sleep(wait / 1000000, (wait % 1000000).toInt)
+    ExecutorLoad.awaitFreeCore(math.min(costNs(bytes, bytesPerSecond) * (BusyFactor - 1), MaxWaitNs))
   }
 
   /** Counts `bytes` as sent; returns the nanoseconds that they should have waited. */
   def charge(bytes: Long, bytesPerSecond: Long): Long = {
-    val cost = bytes * 1000000000L / bytesPerSecond
+    val cost = costNs(bytes, bytesPerSecond)
     val now = System.nanoTime()
     // Queries share an executor: one with a low rate must not keep the others waiting for long.
     nextSend.getAndUpdate(next => math.min(math.max(next, now) + cost, now + MaxWaitNs)) - now
   }
+
+  private def costNs(bytes: Long, bytesPerSecond: Long): Long = bytes * 1000000000L / bytesPerSecond
 
   /** Whether all that was sent is paid for. */
   def maySend(): Boolean = nextSend.get - System.nanoTime() <= 0

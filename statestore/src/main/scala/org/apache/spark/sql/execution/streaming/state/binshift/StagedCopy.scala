@@ -51,6 +51,7 @@ private[binshift] final class StagedCopy(
 
   @volatile private var state: State = Fetching
   @volatile private var isShipped = true
+  @volatile private var bytes = 0L
 
   /** Whether the copy is whole, and was of what the source committed. */
   def isStaged: Boolean = state == Staged
@@ -60,6 +61,9 @@ private[binshift] final class StagedCopy(
 
   /** Whether the rows came from the source's executor rather than from its checkpoint. */
   def wasShipped: Boolean = isShipped
+
+  /** Bytes of the rows that came so far, whether they were of use or not. */
+  def bytesCopied: Long = bytes
 
   /** The version that was copied first. */
   def base: Long = order.base
@@ -255,6 +259,7 @@ private[binshift] final class StagedCopy(
   private def add(part: Int, theirs: NumberedFamily, key: Array[Byte], value: Array[Byte]): Unit = {
     val family = mine(theirs)
     files.add(part, family.family, family.nativeKey(key), value)
+    bytes += key.length + value.length
     if (ShippingThreads.stagedBytes.get > conf.maxStagedBytes) {
       throw new IllegalStateException(s"more than ${conf.maxStagedBytes} bytes would be staged on this executor")
     }

@@ -1,0 +1,49 @@
+"""Migrations for tests of what ships bins, and what is compared after them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from binshift import AllAtOnce, Controller, Migration, MigrationReport, Strategy
+from harness import STOCK, StreamRun, assert_same_results
+from local.queries import Query
+
+MAX_EPOCHS = 60
+SHIP = "spark.sql.streaming.stateStore.binshift.ship."
+#: A timeout at which a test fails that waits for it.
+NEVER = "1h"
+
+
+def shifted(controller: Controller) -> list[int]:
+    """A table in which each partition's bins go to the next one."""
+    table = controller.routing()
+    return [(owner + 1) % table.partitions for owner in table.assignment]
+
+
+def finish(run: StreamRun, migration: Migration, epoch: int) -> int:
+    """Feeds epochs until the migration is over; returns the epoch after the last."""
+    while not migration.status.is_over:
+        assert epoch < MAX_EPOCHS, str(migration.status)
+        run.run(epoch)
+        epoch += 1
+    return epoch
+
+
+def shift(
+    run: StreamRun, epoch: int, strategy: Strategy | None = None, prepare: bool = True
+) -> tuple[int, MigrationReport]:
+    """Moves every bin to the next partition, in as many epochs as it takes."""
+    controller = run.attach()
+    plan = controller.plan(assignment=shifted(controller), strategy=strategy or AllAtOnce())
+    migration = controller.submit(plan, prepare=prepare)
+    return finish(run, migration, epoch), migration.wait(0)
+
+
+def assert_never_migrated(run: StreamRun, query: Query, epochs: int, tmp_path: Path, **conf: str) -> None:
+    """What came out and what is kept equal those of the stock provider on the same input."""
+    oracle = StreamRun(
+        run.spark, tmp_path / "oracle", query.build, mode=query.mode, provider=STOCK, conf=conf
+    ).start()
+    oracle.run(*range(epochs))
+    oracle.stop()
+    assert_same_results(run, oracle, query.state)

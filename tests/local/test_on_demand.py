@@ -1,0 +1,109 @@
+"""Bins that change their owner at once, and travel when they are touched."""
+
+import pytest
+
+from binshift import OnDemand
+from harness import STOCK, Fault, StreamRun, assert_same_results
+from local.migrations import NEVER, SHIP, assert_never_migrated, finish, shift, shifted
+from local.queries import QUERIES
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "count",
+        pytest.param("session-fixed", marks=pytest.mark.matrix),
+        pytest.param("dedup-within-watermark", marks=pytest.mark.matrix),
+        pytest.param("join-full", marks=pytest.mark.matrix),
+        "tws-jvm",
+    ],
+)
+def test_bins_that_come_on_demand_are_there_when_they_are_touched(stream, tmp_path, name):
+    query = QUERIES[name]
+    run = stream(query.build, mode=query.mode).start()
+    run.run(0, 1)
+    epoch = finish(run, run.attach().rescale(4, OnDemand()), 2)
+    epoch, report = shift(run, epoch, OnDemand())
+    assert report.bins_shipped > 0
+    assert report.bins_from_checkpoint == report.bins_prepared == 0
+    epoch = finish(run, run.attach().rescale(3, OnDemand()), epoch)
+    run.stop()
+    run.start()
+    run.run(epoch)
+    assert_never_migrated(run, query, epoch + 1, tmp_path)
+
+
+def test_an_epoch_on_demand_takes_only_the_bins_that_it_touches(stream, tmp_path):
+    query = QUERIES["count"]
+    run = stream(query.build, mode=query.mode).start()
+    run.run(0, 1)
+    controller = run.attach()
+    migration = controller.submit(controller.plan(assignment=shifted(controller), strategy=OnDemand()))
+    run.run(2)
+    with Fault("fetch.chunk", "block"):
+        run.feed([])
+        run.query.processAllAvailable()
+        at_switch = run.progress(3).stateOperators[0].customMetrics
+        assert at_switch["binshiftBinsAwaited"] == 64
+        assert not migration.status.is_over
+    epoch = finish(run, migration, 3)
+    # The epoch without rows is one of the oracle's, too.
+    assert run.outputs.pop(3) == []
+    run.outputs = {e - (e > 3): rows for e, rows in run.outputs.items()}
+    assert_never_migrated(run, query, epoch, tmp_path)
+
+
+def test_a_bin_that_is_asked_for_comes_before_the_others(stream, tmp_path):
+    query = QUERIES["count"]
+    # At this pace, nothing comes that is not asked for.
+    run = stream(query.build, mode=query.mode, conf={SHIP + "maxBytesPerSecond": "1"}).start()
+    run.run(0, 1)
+    controller = run.attach()
+    controller.submit(controller.plan(assignment=shifted(controller), strategy=OnDemand()))
+    run.run(2)
+    run.run(3, n=2)
+    metrics = run.progress(3).stateOperators[0].customMetrics
+    # The two that were touched, and one from each partition before the pace told.
+    assert 1 <= metrics["binshiftBinsShipped"] <= 4
+    assert metrics["binshiftBinsFromCheckpoint"] == 0
+    assert metrics["binshiftBinsAwaited"] > 50
+    run.stop()
+    run.start()
+    run.run(4)
+    oracle = StreamRun(run.spark, tmp_path / "oracle", query.build, mode=query.mode, provider=STOCK).start()
+    oracle.run(0, 1, 2)
+    oracle.run(3, n=2)
+    oracle.run(4)
+    oracle.stop()
+    assert_same_results(run, oracle, query.state)
+
+
+def test_the_rows_of_a_single_bin_that_leaves_on_demand_are_counted_where_they_are(stream, tmp_path):
+    query = QUERIES["count"]
+    run = stream(query.build, mode=query.mode).start()
+    run.run(0, 1)
+    controller = run.attach()
+    owners = list(controller.routing().assignment)
+    held = controller.stats().to_pylist()
+    owners[next(r["bin"] for r in held if r["bin"] > 0 and r["keys"] > 0 and r["partition"] == 0)] = 1
+    migration = controller.submit(controller.plan(assignment=owners, strategy=OnDemand()))
+    epoch = finish(run, migration, 2)
+    assert migration.wait(0).bins_shipped == 1
+    assert_never_migrated(run, query, epoch, tmp_path)
+
+
+@pytest.mark.parametrize("point", ["export.start", "stage.file"])
+def test_bins_that_never_come_on_demand_are_read_from_the_checkpoint(stream, tmp_path, point):
+    query = QUERIES["count"]
+    run = stream(query.build, mode=query.mode, conf={SHIP + "timeout": NEVER}).start()
+    run.run(0, 1)
+    with Fault(point, "throw", always=True):
+        epoch, report = shift(run, 2, OnDemand())
+    # By the task that needs them, or where they can be kept until it does, in the background.
+    assert report.bins_recopied + report.bins_from_checkpoint == 64
+    run.stop()
+    run.start()
+    run.run(epoch)
+    assert_never_migrated(run, query, epoch + 1, tmp_path)
