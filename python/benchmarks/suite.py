@@ -13,6 +13,9 @@ from pathlib import Path
 from tqdm import tqdm
 
 from experiments import SIZES, experiments
+from experiments.common import BATCHED, PREPARED, UNPREPARED
+from keycount import keycount
+from openloop.action import Phases
 from openloop.bench import Bench
 from openloop.experiment import Case, Experiment
 from openloop.report import Report
@@ -20,6 +23,8 @@ from openloop.results import Results, read_tables
 from openloop.runner import Runner
 from openloop.session import session
 
+WARM_UP = (UNPREPARED, PREPARED, BATCHED)
+SHORT = Phases(3, 3, 3)
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "build" / "benchmarks" / "runs"
 #: The runs of the published report, as tables.
@@ -32,7 +37,7 @@ def main() -> None:
     chosen = [e for e in experiments(size) if not args.only or e.id in args.only or e.group in args.only]
     results = Results(args.results / args.size)
     if not args.report:
-        todo = [t for t in turns(chosen, args.repeats) if not results.has(t[0].id, t[1].name, t[2])]
+        todo = [t for t in turns(chosen, args.repeats, args.runs) if not results.has(t[0].id, t[1].name, t[2])]
         if todo:
             run(todo, args, results)
     report = Report(chosen, results.all() or read_tables(PUBLISHED), args.size)
@@ -48,6 +53,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only", nargs="+", metavar="ID", help="experiments, or groups of them; see the report"
     )
+    parser.add_argument("--runs", nargs="+", metavar="NAME", help="of those, what the report calls so")
     parser.add_argument("--repeats", type=int, help="instead of what the size says")
     parser.add_argument("--report", action="store_true", help="run nothing; report what is there")
     parser.add_argument("--publish", action="store_true", help="write BENCHMARKS.md and what belongs to it")
@@ -61,7 +67,9 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def turns(chosen: list[Experiment], repeats: int | None) -> Iterator[tuple[Experiment, Case, int]]:
+def turns(
+    chosen: list[Experiment], repeats: int | None, runs: list[str] | None = None
+) -> Iterator[tuple[Experiment, Case, int]]:
     """All runs, so that the repetitions of a case are spread over the whole time of its experiment.
 
     Each repetition begins with another case.
@@ -71,15 +79,20 @@ def turns(chosen: list[Experiment], repeats: int | None) -> Iterator[tuple[Exper
         for repeat in range(count):
             shift = repeat * len(experiment.cases) // count
             for case in [*experiment.cases[shift:], *experiment.cases[:shift]]:
-                yield experiment, case, repeat
+                if runs is None or case.name.get("run") in runs:
+                    yield experiment, case, repeat
 
 
 def run(todo: list[tuple[Experiment, Case, int]], args: argparse.Namespace, results: Results) -> None:
     """Does the runs, in one session."""
     with tempfile.TemporaryDirectory(dir=args.scratch, ignore_cleanup_errors=True) as scratch:
         spark = session(Path(scratch))
-        runner = Runner(spark, Path(scratch), SIZES[args.size].phases)
+        runner = Runner(spark, Path(scratch), SHORT)
         bench = Bench(runner, args.verify)
+        # A query runs for weeks; what the JVM does when it meets code for the first time is not measured.
+        for action in WARM_UP:
+            runner.run(keycount(500_000, 20_000, 60, 1.0), action)
+        runner.phases = SIZES[args.size].phases
         with tqdm(todo, unit="run") as bar:
             for experiment, case, repeat in bar:
                 bar.set_description(f"{experiment.id} {' '.join(map(str, case.name.values()))}")

@@ -50,7 +50,8 @@ def test_an_executor_that_dies_while_it_ships_leaves_exact_results(ship, check, 
         armed.file.unlink(missing_ok=True)
 
 
-def test_speculative_tasks_change_nothing(ship, check):
+@pytest.mark.parametrize("how", [(), ("--on-demand",)], ids=["prepared", "on-demand"])
+def test_speculative_tasks_change_nothing(ship, check, how):
     options = (
         "spark.speculation=true",
         "spark.speculation.interval=10ms",
@@ -58,7 +59,7 @@ def test_speculative_tasks_change_nothing(ship, check):
         "spark.speculation.quantile=0.1",
         "spark.speculation.minTaskRuntime=1ms",
     )
-    report = check(partitions=6, last=ship(*(f"--conf={o}" for o in options)))
+    report = check(partitions=6, last=ship(*how, *(f"--conf={o}" for o in options)))
     assert report["inexact_bins"] == 0
 
 

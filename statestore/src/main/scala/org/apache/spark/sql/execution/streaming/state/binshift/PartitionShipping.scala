@@ -231,17 +231,19 @@ private[binshift] final class StagedBins(
   /** Turns come in quick succession while there is something to do or an epoch waits, and else more rarely. */
   private def schedule(copy: StagedCopy, delayMs: Long): Unit =
     ShippingThreads.staging.schedule((() => if (!isClosed && !copy.isFailed) {
-      // A copy that the next epoch takes cannot wait, nor can one that this epoch waits for.
-      if (!isUrgent && due.isEmpty) ExecutorLoad.awaitFreeCore(StagedBins.MaxBusyNs)
       val isBusy = copy.turn(begun, due)
       val longest = if (isUrgent) StagedBins.MinDelayMs else StagedBins.MaxDelayMs
-      schedule(copy, if (isBusy) 0 else math.min(math.max(delayMs, StagedBins.MinDelayMs) * 2, longest))
+      schedule(copy, if (isBusy) pauseMs else math.min(math.max(delayMs, StagedBins.MinDelayMs) * 2, longest))
     }): Runnable, delayMs, TimeUnit.MILLISECONDS)
+
+  /** A copy that the next epoch takes cannot wait, nor can one that this epoch waits for. */
+  private def pauseMs: Long =
+    if (isUrgent || due.nonEmpty || ExecutorLoad.hasFreeCore) 0 else StagedBins.BusyDelayMs
 }
 
 private[binshift] object StagedBins {
   val MinDelayMs = 10L
   private val MaxDelayMs = 320L
-  /** How long a turn waits for a free core: some times what it takes. */
-  private val MaxBusyNs = 150000000L
+  /** Some times what a turn takes. */
+  private val BusyDelayMs = 150L
 }
