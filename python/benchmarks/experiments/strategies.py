@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 
 from experiments.common import (
     BATCHED,
@@ -84,12 +85,12 @@ def shapes(size: Size) -> list[Experiment]:
         key: str, low: float, high: float, names: Sequence[str], records: Sequence[Record]
     ) -> list[Figure]:
         found = []
-        for name in names:
-            ratios = paired(
-                records, lambda v: v["longest_ms"], {"run": name, key: high}, {"run": name, key: low}
-            )
-            if ratios:
-                found.append(spread(f"longest epoch at {high:,} ÷ at {low:,} {key}: {name}", ratios))
+        for what, value in (("longest epoch", "longest_ms"), ("longest ÷ median epoch", "ratio")):
+            for name in names:
+                over, under = {"run": name, key: high}, {"run": name, key: low}
+                ratios = paired(records, itemgetter(value), over, under)
+                if ratios:
+                    found.append(spread(f"{what} at {high:,} ÷ at {low:,} {key}: {name}", ratios))
         return found
 
     small, large = min(size.more_keys), max(size.more_keys)

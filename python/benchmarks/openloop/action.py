@@ -90,8 +90,13 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """Intervals of a run that are left out, that make the steady values, and that follow the action."""
+    """Intervals of a run that are left out, that make the steady values, and that follow the action.
+
+    `idle` is for how many a query is left alone where nothing is done, before those that follow: as many as a
+    prepared migration takes, so that what happens now and then, such as compactions, happens there too.
+    """
 
     cold: int = 4
     steady: int = 8
     tail: int = 10
+    idle: int = 10

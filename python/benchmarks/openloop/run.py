@@ -81,7 +81,7 @@ class Run:
 
     def _idle(self) -> tuple[float, tuple[int, int, int]]:
         begin = self._feed.fed
-        self._await("idle intervals", lambda: self._feed.fed >= begin + self._runner.phases.tail)
+        self._await("idle intervals", lambda: self._feed.fed >= begin + self._runner.phases.idle)
         return 0.0, (0, 0, 0)
 
     def _rescale(self) -> tuple[float, tuple[int, int, int]]:

@@ -16,7 +16,7 @@ __all__ = ["session"]
 JVM = Path(__file__).parents[1] / "jvm"
 
 
-def session(scratch: Path, master: str = "local[2]", memory: str = "10g", **conf: str) -> SparkSession:
+def session(scratch: Path, master: str = "local[2]", memory: str = "6g", **conf: str) -> SparkSession:
     """Quiet, with all progress reports of a run kept, and all that Spark writes below `scratch`.
 
     Its file system starts no processes, which on a local disk take most of a small epoch's time, as on no
@@ -28,6 +28,8 @@ def session(scratch: Path, master: str = "local[2]", memory: str = "10g", **conf
     os.environ["PYSPARK_PYTHON"] = sys.executable
     options = {
         "spark.driver.extraClassPath": str(jar),
+        # All of the heap from the beginning on: pages that it grows by cost time, and hide what else grows.
+        "spark.driver.extraJavaOptions": f"-Xms{memory} -XX:+AlwaysPreTouch",
         "spark.driver.memory": memory,
         "spark.hadoop.fs.AbstractFileSystem.file.impl": "binshift.benchmarks.QuickLocalFs",
         "spark.hadoop.fs.file.impl": "binshift.benchmarks.QuickLocalFiles",
