@@ -34,16 +34,25 @@ def pictures(records: Sequence[Record], directory: Path) -> list[tuple[str, Path
 
 
 def _timeline(experiment: str, records: Sequence[Record], directory: Path) -> tuple[str, Path]:
-    """Latency of events around the action, in the first repetition; epochs that adopted bins are marked."""
+    """Latency of events around the action; epochs that adopted bins are marked."""
     figure, axes = _axes("time since the action, s", "latency, s")
-    for record in (r for r in records if r.repeat == 0):
+    for record in _typical(records):
         waits = [(w["at"], w["latency"]) for w in record.latencies]
         (line,) = axes.plot(*zip(*waits, strict=True), marker=".", linewidth=1, label=_label(record))
         steps = [e["at"] + e["took_ms"] / 1000 for e in record.epochs if e["adopted"]]
         axes.plot(steps, [_at(waits, t) for t in steps], "x", color=line.get_color())
     axes.set_yscale("log")
-    title = f"{experiment}: latency of events; crosses are epochs at which bins moved"
+    title = f"{experiment}: latency of events (the median run of each); crosses are epochs at which bins moved"
     return _saved(figure, axes, title, directory / f"{experiment}-timeline.png")
+
+
+def _typical(records: Sequence[Record]) -> list[Record]:
+    """Of each kind of run, the repetition whose largest latency is the median."""
+    kinds: dict[str, list[Record]] = {}
+    for record in records:
+        kinds.setdefault(_label(record), []).append(record)
+    ordered = [sorted(same, key=lambda r: float(r.values["longest_latency"])) for same in kinds.values()]
+    return [same[(len(same) - 1) // 2] for same in ordered]
 
 
 def _ccdf(experiment: str, records: Sequence[Record], directory: Path) -> tuple[str, Path]:
