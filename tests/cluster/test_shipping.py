@@ -50,7 +50,10 @@ def test_an_executor_that_dies_while_it_ships_leaves_exact_results(ship, check, 
         armed.file.unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("how", [(), ("--on-demand",)], ids=["prepared", "on-demand"])
+@pytest.mark.parametrize(
+    "how",
+    [pytest.param((), id="prepared"), pytest.param(("--on-demand",), id="on-demand", marks=pytest.mark.matrix)],
+)
 def test_speculative_tasks_change_nothing(ship, check, how):
     options = (
         "spark.speculation=true",
