@@ -48,22 +48,25 @@ def _timeline(experiment: str, records: Sequence[Record], directory: Path) -> tu
 
 def _typical(records: Sequence[Record]) -> list[Record]:
     """Of each kind of run, the repetition whose largest latency is the median."""
+    ordered = [
+        sorted(same, key=lambda r: float(r.values["longest_latency"])) for same in _kinds(records).values()
+    ]
+    return [same[(len(same) - 1) // 2] for same in ordered]
+
+
+def _kinds(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """The repetitions of each kind of run, by its label."""
     kinds: dict[str, list[Record]] = {}
     for record in records:
         kinds.setdefault(_label(record), []).append(record)
-    ordered = [sorted(same, key=lambda r: float(r.values["longest_latency"])) for same in kinds.values()]
-    return [same[(len(same) - 1) // 2] for same in ordered]
+    return kinds
 
 
 def _ccdf(experiment: str, records: Sequence[Record], directory: Path) -> tuple[str, Path]:
     """How many of the events from the action on waited longer, over all repetitions."""
     figure, axes = _axes("latency, s", "part of the events that waited longer")
-    kinds: dict[str, list[float]] = {}
-    for record in records:
-        waits = [w["latency"] for w in record.latencies if w["at"] + w["latency"] > 0]
-        kinds.setdefault(_label(record), []).extend(waits)
-    for label, values in kinds.items():
-        ordered = np.sort(values)
+    for label, same in _kinds(records).items():
+        ordered = np.sort([w["latency"] for r in same for w in r.latencies if w["at"] + w["latency"] > 0])
         axes.step(ordered, 1 - np.arange(len(ordered)) / len(ordered), where="post", label=label)
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -73,9 +76,9 @@ def _ccdf(experiment: str, records: Sequence[Record], directory: Path) -> tuple[
 
 def _latency_by_duration(records: Sequence[Record], directory: Path) -> tuple[str, Path]:
     figure, axes = _axes("duration of the migration, s", "largest latency, s")
-    for label in dict.fromkeys(_label(r) for r in records):
-        same = [r.values for r in records if _label(r) == label]
-        axes.plot([v["seconds"] for v in same], [v["longest_latency"] for v in same], "o", label=label)
+    for label, same in _kinds(records).items():
+        values = [r.values for r in same]
+        axes.plot([v["seconds"] for v in values], [v["longest_latency"] for v in values], "o", label=label)
     axes.set_yscale("log")
     return _saved(figure, axes, "M1: largest latency and duration", directory / "M1-duration.png")
 

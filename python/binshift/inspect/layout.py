@@ -19,6 +19,7 @@ from binshift.spark import PROVIDER, STOCK_PROVIDER
 __all__ = ["Layout", "Settings", "Switch"]
 
 _PREFIX = "spark.sql.streaming.stateStore."
+_PROVIDERS = (PROVIDER, STOCK_PROVIDER)
 _HASH = "murmur3-42"
 #: Joins of the older state formats list the checkpoint ids of their stores in this order.
 _JOIN_STORES = (
@@ -148,11 +149,11 @@ class Layout:
         ConfigurationError
             If another provider than RocksDB's or binshift's wrote the state.
         """
-        provider = self.conf(version - 1).get(_PREFIX + "providerClass", (PROVIDER, STOCK_PROVIDER)[1])
-        if provider not in (PROVIDER, STOCK_PROVIDER):
+        provider = self.conf(version - 1).get(_PREFIX + "providerClass", STOCK_PROVIDER)
+        if provider not in _PROVIDERS:
             raise ConfigurationError(
                 f"the state of {self.files.name} is that of {provider}; only that of RocksDB "
-                f"({', '.join((PROVIDER, STOCK_PROVIDER))}) can be read"
+                f"({', '.join(_PROVIDERS)}) can be read"
             )
         ids = [int(n) for n in self.files.directories("state") if n.isdigit()]
         return tuple(self._operator(i, version - 1) for i in sorted(ids))

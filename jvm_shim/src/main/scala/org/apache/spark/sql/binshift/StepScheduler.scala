@@ -142,8 +142,9 @@ private[binshift] final class StepScheduler(
       case Some(table) => desk.awaited(index) match {
         case Some(0) => Option.when(next >= earliest)(entry(m, index, next, table))
         case Some(_) if idle < epochsToWait =>
-          idle = if (desk.bytesCopied == copied) idle + 1 else 0
-          copied = desk.bytesCopied
+          val bytes = desk.bytesCopied
+          idle = if (bytes == copied) idle + 1 else 0
+          copied = bytes
           None
         case Some(_) =>
           logWarning(s"query ${query.id}: step ${index + 1} of migration ${m.id} waits for its copies, of which " +
