@@ -1,16 +1,26 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
 import org.apache.spark.SparkEnv
-import org.apache.spark.storage.BroadcastBlockId
+import org.apache.spark.storage.BlockId
 
 /** What shipping keeps on this executor, and what it knows of it. */
 object TestBlocks {
-  def shipments(): Int = SparkEnv.get.blockManager.getMatchingBlockIds {
-    case BroadcastBlockId(_, field) => field.startsWith("_o")
-    case _ => false
-  }.size
+  def shipments(): Int = ids("").size
+
+  /** Takes away what was sent and not fetched yet, as a disk does that is lost; how many pieces that was. */
+  def loseChunks(): Int = {
+    val chunks = ids("_c\\d+")
+    chunks.foreach(SparkEnv.get.blockManager.removeBlock(_))
+    chunks.size
+  }
 
   def hasFreeCore(): Boolean = ExecutorLoad.hasFreeCore
 
   def stagedBytes(): Long = ShippingThreads.stagedBytes.get
+
+  /** By name, since each kind of block id takes its name apart in its own way. */
+  private def ids(end: String): Seq[BlockId] = {
+    val name = s"broadcast_\\d+_o\\d+_.*$end"
+    SparkEnv.get.blockManager.getMatchingBlockIds(_.name.matches(name)).toSeq
+  }
 }

@@ -120,6 +120,23 @@ def test_a_shipment_that_never_comes_is_read_from_the_checkpoint(stream, tmp_pat
     assert_never_migrated(run, query, epoch, tmp_path)
 
 
+def test_pieces_that_are_lost_on_the_way_are_read_from_the_checkpoint(tumbling, tmp_path, spark):
+    query, run = tumbling
+    blocks = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestBlocks
+    controller = run.attach()
+    with Fault("fetch.chunk", "block"):
+        migration = controller.submit(controller.plan(assignment=shifted(controller), strategy=AllAtOnce()))
+        run.run(2, 3)
+        # One piece is being fetched; the other partition's waits.
+        assert until(lambda: blocks.loseChunks() > 0)
+    epoch = finish(run, migration, 4)
+    report = migration.wait(0)
+    assert report.bins_prepared == 64
+    assert report.bins_recopied >= 32
+    run.run(epoch)
+    assert_never_migrated(run, query, epoch + 1, tmp_path)
+
+
 def test_bins_that_find_no_room_are_read_from_the_checkpoint_at_the_switch(tumbling, tmp_path):
     query, run = tumbling
     with Fault("stage.file", "throw", always=True):
