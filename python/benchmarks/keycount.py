@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from openloop.workload import Workload
 
-__all__ = ["keycount"]
+__all__ = ["FILL", "keycount", "write_keys"]
 
 #: Keys that one epoch brings while the state is filled.
 FILL = 2_000_000
@@ -29,7 +29,7 @@ def keycount(
 
     def write_fill(directory: Path) -> None:
         for i, begin in enumerate(range(0, keys, FILL)):
-            _write(directory / f"{i:05}.parquet", np.arange(begin, min(begin + FILL, keys)))
+            write_keys(directory / f"{i:05}.parquet", np.arange(begin, min(begin + FILL, keys)))
 
     def write_stream(directory: Path) -> int:
         random = np.random.default_rng(seed)
@@ -38,7 +38,7 @@ def keycount(
             part = directory / f"{i:05}"
             part.mkdir()
             for j, chunk in enumerate(np.array_split(draw(random, rows), PARTS)):
-                _write(part / f"{j}.parquet", chunk)
+                write_keys(part / f"{j}.parquet", chunk)
         return rows
 
     return Workload(
@@ -67,5 +67,6 @@ def _drawer(keys: int, zipf: float):  # type: ignore[no-untyped-def]
     return lambda random, n: order[np.searchsorted(cumulated, random.random(n))]
 
 
-def _write(file: Path, keys: np.ndarray) -> None:
+def write_keys(file: Path, keys: np.ndarray) -> None:
+    """Writes events of these keys."""
     pq.write_table(pa.table({"key": keys.astype(np.int64)}), file, compression="none")

@@ -39,11 +39,12 @@ IDLE, STOCK = Action("idle"), Action("stock")
 class Size:
     """How large experiments are; rates are such that two cores are busy for at most half of the time.
 
-    `keys` and `more_keys` are those of key-count, `rows` its events per interval, `rate` the events per second
-    of NEXMark and `fill` those before the measured time.
+    `keys` are those of key-count in M1, `more_keys` in M12 and `few_keys` elsewhere; `rows` are its events per
+    interval. `rate` are the events per second of NEXMark and `fill` those before the measured time.
     """
 
     keys: int
+    few_keys: int
     more_keys: tuple[int, ...]
     rows: int
     interval: float
@@ -56,9 +57,15 @@ class Size:
 
 
 SIZES = {
-    "quick": Size(300_000, (100_000, 300_000), 5_000, 1.0, 1_000, 40_000, Phases(3, 5, 5, 5), 1, 60, True),
-    "medium": Size(2_000_000, (500_000, 2_000_000), 20_000, 1.0, 2_000, 200_000, Phases(4, 8, 6, 15), 3, 200),
-    "full": Size(10_000_000, (1_000_000, 16_000_000), 20_000, 2.0, 2_000, 400_000, Phases(4, 8, 5, 35), 5, 300),
+    "quick": Size(
+        300_000, 100_000, (100_000, 300_000), 5_000, 1.0, 1_000, 40_000, Phases(3, 5, 5, 5), 1, 60, True
+    ),
+    "medium": Size(
+        2_000_000, 1_000_000, (500_000, 2_000_000), 20_000, 1.0, 2_000, 200_000, Phases(4, 8, 6, 15), 3, 200
+    ),
+    "full": Size(
+        10_000_000, 2_000_000, (1_000_000, 16_000_000), 20_000, 2.0, 2_000, 400_000, Phases(4, 8, 5, 35), 5, 300
+    ),
 }
 
 

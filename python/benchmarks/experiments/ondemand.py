@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 from binshift.routing import RoutingTable
 from experiments.common import (
@@ -15,6 +16,7 @@ from experiments.common import (
     excess,
     paced,
 )
+from firstseen import firstseen
 from openloop.bench import Bench
 from openloop.experiment import Case, Experiment, Figure, paired, spread
 from openloop.results import Record
@@ -28,7 +30,7 @@ def on_demand(size: Size) -> list[Experiment]:
     zipfs = (0.0, 0.8, 1.2)
     skewed = [
         c for zipf in zipfs
-        for c in paced("C2", counting(size, zipf=zipf), [ON_DEMAND, UNPREPARED], zipf=zipf)
+        for c in paced("C2", counting(size, keys=size.few_keys, zipf=zipf), [ON_DEMAND, UNPREPARED], zipf=zipf)
     ]  # fmt: skip
 
     def peaks(records: Sequence[Record]) -> list[Figure]:
@@ -37,6 +39,17 @@ def on_demand(size: Size) -> list[Experiment]:
             ratios = paired(records, excess, {"run": name}, {"run": ON_DEMAND.name})
             if ratios:
                 found.append(spread(f"excess latency, {name} ÷ on-demand", ratios))
+        return found
+
+    def by_record(records: Sequence[Record]) -> list[Figure]:
+        found = []
+        for what, value in (
+            ("until half of its records are processed", "half_ms"),
+            ("until its end", "longest_ms"),
+        ):
+            ratios = paired(records, itemgetter(value), {"run": UNPREPARED.name}, {"run": ON_DEMAND.name})
+            if ratios:
+                found.append(spread(f"longest time of an epoch {what}, all-at-once ÷ on-demand", ratios))
         return found
 
     def by_skew(records: Sequence[Record]) -> list[Figure]:
@@ -50,7 +63,10 @@ def on_demand(size: Size) -> list[Experiment]:
 
     return [
         Experiment("C1", "scale out 3 to 5: restart, order-unaware, on demand", "about 20", paced(
-            "C1", counting(size), actions), peaks, "on demand", size.repeats),
+            "C1", counting(size, keys=size.few_keys), actions), peaks, "on demand", size.repeats),
+        Experiment("C1b", "the same, record by record: a query that passes each new key", "about 20", paced(
+            "C1b", firstseen(size.few_keys, size.rows, size.intervals, size.interval), actions[1:]), by_record,
+            "on demand", size.repeats),
         Experiment("C2", "skewed keys", "hot first is lower than random order", skewed, by_skew, "on demand",
                    size.repeats),
     ]  # fmt: skip

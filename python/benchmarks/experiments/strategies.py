@@ -19,7 +19,6 @@ from experiments.common import (
     excess,
     paced,
 )
-from keycount import keycount
 from openloop.action import Action
 from openloop.experiment import Experiment, Figure, paired, spread
 from openloop.results import Record
@@ -77,8 +76,7 @@ def shapes(size: Size) -> list[Experiment]:
     rates = [size.rows // 4, size.rows, 2 * size.rows]
     rate_cases = [
         c for rows in rates
-        for c in paced("M14", keycount(size.keys, rows, size.intervals, size.interval), [UNPREPARED, BATCHED],
-                        rows=rows)
+        for c in paced("M14", counting(replace(size, rows=rows), keys=size.few_keys), [UNPREPARED, BATCHED], rows=rows)
     ]  # fmt: skip
 
     def slope(

@@ -7,6 +7,7 @@ import html
 import json
 import os
 import platform
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -43,7 +44,7 @@ class Report:
         for experiment, figures in self._sections:
             lines += ["", f"{experiment.id}: {experiment.title}", f"  claimed: {experiment.claim}"]
             lines += [f"  {f.what:<80} {f}" for f in figures]
-        return "\n".join(lines)
+        return "\n".join([*lines, "", self._quiet])
 
     def write(self, directory: Path) -> None:
         """Writes `report.html`, `report.json`, the pictures, and the runs as parquet."""
@@ -61,7 +62,16 @@ class Report:
             lines += ["| measured | |", "|---|---|", *(f"| {f.what} | {f} |" for f in figures), ""]
         for title, image in pictures(self.records, beside):
             lines += [f"![{title}]({image.relative_to(markdown.parent)})", ""]
-        markdown.write_text(head + "\n".join(lines))
+        markdown.write_text(head + "\n".join([*lines, self._quiet, ""]))
+
+    @property
+    def _quiet(self) -> str:
+        """How far the runs were disturbed."""
+        others = [r.values["others"] for r in self.records if "others" in r.values]
+        if not others:
+            return ""
+        typical, most = (f"{share:.1%}" for share in (statistics.median(others), max(others)))
+        return f"Other processes took {typical} of the processor time of a run in the median, {most} at most."
 
     @cached_property
     def _sections(self) -> list[tuple[Experiment, list[Figure]]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import psutil
 from pyspark.sql import SparkSession
 
-__all__ = ["Resources", "Usage"]
+__all__ = ["Others", "Resources", "Usage"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,31 @@ class Usage:
     cpu_seconds: float
     written_bytes: int
     memory_growth: float
+
+
+class Others:
+    """What of the machine's processor time other processes took since this was made: what disturbs a run."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._others = _busy() - _own()
+
+    def share(self) -> float:
+        """0 to 1, of the time of all cores."""
+        spent = max(0.0, _busy() - _own() - self._others)
+        return spent / (time.monotonic() - self._began) / psutil.cpu_count()
+
+
+def _busy() -> float:
+    """Processor seconds that the machine was not idle, or not given by its host."""
+    times = psutil.cpu_times()
+    return times.user + times.nice + times.system + times.irq + times.softirq + times.steal
+
+
+def _own() -> float:
+    """Processor seconds of this process and of those that it started, such as Spark's."""
+    me = psutil.Process()
+    return sum(sum(p.cpu_times()[:4]) for p in (me, *me.children(recursive=True)))
 
 
 @dataclass(frozen=True, slots=True)

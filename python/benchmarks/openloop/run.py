@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import binshift
 from openloop.action import STRATEGIES, Action, Result
 from openloop.feed import Feed
+from openloop.resources import Others
 from openloop.timeline import Epoch, files_by_offset, latencies, timeline
 from openloop.workload import Workload
 
@@ -49,6 +50,7 @@ class Run:
         """Runs all of it."""
         phases = self._runner.phases
         actions = {"idle": self._idle, "rescale": self._rescale, "stock": self._stock}
+        others = Others()
         self._feed.start()
         self._await("steady epochs (the rate is too high)", self._is_steady)
         steady_end = acted = time.time()
@@ -60,7 +62,7 @@ class Run:
             self._await("the end of the input", lambda: self._feed.is_exhausted)
         self._feed.stop()
         self._catch_up()
-        return self._result(steady_end, acted, ended, taken, bins, verify)
+        return self._result(steady_end, acted, ended, taken, bins, others.share(), verify)
 
     def close(self) -> None:
         """Stops the query."""
@@ -126,6 +128,7 @@ class Run:
         ended: float,
         taken: float,
         bins: tuple[int, int, int],
+        others: float,
         verify: bool,
     ) -> tuple[Result, pa.Table, pa.Table]:
         waited = latencies(self._epochs, files_by_offset(self._checkpoint), self._feed.scheduled)
@@ -143,6 +146,7 @@ class Run:
             steady_ms=statistics.median(e.took_ms for e in before),
             longest_ms=max(e.took_ms for e in after),
             steps_ms=max((e.took_ms for e in after if e.adopted), default=0),
+            half_ms=max(e.half_ms for e in after),
             steady_latency=statistics.median(calm),
             p99_latency=statistics.quantiles(during, n=100)[-1] if len(during) > 1 else max(during),
             longest_latency=max(during),
@@ -153,6 +157,7 @@ class Run:
             cpu_seconds=usage.cpu_seconds,
             written_bytes=usage.written_bytes,
             memory_growth=usage.memory_growth,
+            others=others,
             digest=digest,
         )
         return result, pa.Table.from_pylist([asdict(e) for e in self._epochs]), waited

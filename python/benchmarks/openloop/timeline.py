@@ -13,12 +13,18 @@ from urllib.parse import unquote, urlparse
 import pyarrow as pa
 from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["Epoch", "files_by_offset", "latencies", "timeline"]
+__all__ = ["RECORDS", "Epoch", "files_by_offset", "latencies", "timeline"]
+
+#: Name under which a query observes when its rows leave their operator.
+RECORDS = "records"
 
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """One micro-batch; times are seconds since 1970, durations milliseconds."""
+    """One micro-batch; times are seconds since 1970, durations milliseconds.
+
+    After `half_ms`, half of its rows have left their operator; 0 if the query does not observe it.
+    """
 
     epoch: int
     began: float
@@ -28,6 +34,7 @@ class Epoch:
     adopted: int
     adopt_ms: int
     processing_ms: int
+    half_ms: float = 0.0
 
     @property
     def committed(self) -> float:
@@ -44,15 +51,18 @@ def _epoch(progress: Any) -> Epoch:
     def metric(name: str) -> int:
         return sum(int(o.customMetrics.get(name, 0)) for o in progress.stateOperators)
 
+    began = datetime.fromisoformat(progress.timestamp).timestamp()
+    records = progress.observedMetrics.get(RECORDS)
     return Epoch(
         epoch=progress.batchId,
-        began=datetime.fromisoformat(progress.timestamp).timestamp(),
+        began=began,
         took_ms=progress.durationMs["triggerExecution"],
         rows=progress.numInputRows,
         offset=json.loads(progress.sources[0].endOffset)["logOffset"],
         adopted=metric("binshiftBinsAdopted"),
         adopt_ms=metric("binshiftAdoptMs"),
         processing_ms=progress.durationMs.get("addBatch", 0),
+        half_ms=records.half - 1000 * began if records and records.half else 0.0,
     )
 
 

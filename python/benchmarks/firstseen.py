@@ -1,0 +1,52 @@
+"""Passes each key when it comes for the first time: an operator that gives a row for each row that it takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from keycount import FILL, write_keys
+from openloop.timeline import RECORDS
+from openloop.workload import Workload
+
+__all__ = ["firstseen"]
+
+
+def firstseen(keys: int, rows: int, intervals: int, interval: float = 1.0) -> Workload:
+    """Keeps `keys` keys, and takes `rows` new ones an interval.
+
+    An aggregation takes all rows of an epoch before it gives the first. This query does not, so that it
+    shows when each row has left its operator, though the epoch ends for all of them at once.
+    """
+
+    def write_fill(directory: Path) -> None:
+        for i, begin in enumerate(range(0, keys, FILL)):
+            write_keys(directory / f"{i:05}.parquet", np.arange(begin, min(begin + FILL, keys)))
+
+    def write_stream(directory: Path) -> int:
+        for i in range(intervals):
+            part = directory / f"{i:05}"
+            part.mkdir()
+            begin = keys + i * rows
+            write_keys(part / "0.parquet", np.arange(begin, begin + rows))
+        return rows
+
+    return Workload(
+        name=f"firstseen-{keys}-{rows}-{intervals}-{interval:g}",
+        build=first_seen,
+        schema="key long",
+        mode="append",
+        write_fill=write_fill,
+        write_stream=write_stream,
+        interval=interval,
+    )
+
+
+def first_seen(events: DataFrame) -> DataFrame:
+    """The query. What is observed is when rows leave the operator, milliseconds since 1970."""
+    left = F.expr("cast(reflect('java.lang.System', 'currentTimeMillis') as long)")
+    rows = events.dropDuplicates(["key"]).select("key", left.alias("left"))
+    return rows.observe(RECORDS, F.percentile_approx("left", 0.5, 10_000).alias("half"))
