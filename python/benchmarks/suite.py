@@ -19,7 +19,7 @@ from openloop.action import Phases
 from openloop.bench import Bench
 from openloop.experiment import Case, Experiment
 from openloop.report import Report
-from openloop.results import Results, read_tables
+from openloop.results import Results, final_states, read_tables
 from openloop.runner import Runner
 from openloop.session import session
 
@@ -45,6 +45,9 @@ def main() -> None:
     print(report)
     if args.publish:
         report.publish(ROOT / "BENCHMARKS.md", PUBLISHED)
+    wrong = [w for w, states in final_states(report.records).items() if len(states) > 1]
+    if wrong:
+        raise SystemExit(f"runs of {', '.join(wrong)} ended with different states; see the report")
 
 
 def arguments() -> argparse.Namespace:
@@ -53,7 +56,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only", nargs="+", metavar="ID", help="experiments, or groups of them; see the report"
     )
-    parser.add_argument("--runs", nargs="+", metavar="NAME", help="of those, what the report calls so")
+    parser.add_argument(
+        "--runs", nargs="+", metavar="NAME", help="of those, what the report calls so, such as idle or q5"
+    )
     parser.add_argument("--repeats", type=int, help="instead of what the size says")
     parser.add_argument("--report", action="store_true", help="run nothing; report what is there")
     parser.add_argument("--publish", action="store_true", help="write BENCHMARKS.md and what belongs to it")
@@ -79,7 +84,7 @@ def turns(
         for repeat in range(count):
             shift = repeat * len(experiment.cases) // count
             for case in [*experiment.cases[shift:], *experiment.cases[:shift]]:
-                if runs is None or case.name.get("run") in runs:
+                if runs is None or not {str(x) for x in case.name.values()}.isdisjoint(runs):
                     yield experiment, case, repeat
 
 

@@ -12,7 +12,7 @@ from experiments import SIZES, experiments
 from openloop.experiment import Case, Experiment, paired, spread
 from openloop.feed import AHEAD, Feed, Input
 from openloop.report import Report
-from openloop.results import Record, Results, read_tables, write_tables
+from openloop.results import Record, Results, final_states, read_tables, write_tables
 from openloop.timeline import Epoch, files_by_offset, latencies
 from suite import turns
 
@@ -115,6 +115,19 @@ def test_the_fewest_bins_move_from_25_to_30_partitions(tmp_path):
     text = (tmp_path / "BENCHMARKS.md").read_text()
     assert "| bins moved: contiguous | 115 |" in text
     assert "Claimed: 115 and 15." in text
+
+
+def test_final_states_are_compared_among_the_runs_of_one_input():
+    def ended(repeat, workload, digest):
+        return Record("M1", {"run": "idle"}, repeat, {"workload": workload, "digest": digest, "others": 0.01})
+
+    records = [ended(0, "a", "1f"), ended(1, "a", "1f"), ended(2, "b", "2e"), ended(3, "a", ""), record(0, 1.0)]
+    assert final_states(records) == {
+        "a": {"1f": ["M1_run=idle_0", "M1_run=idle_1"]},
+        "b": {"2e": ["M1_run=idle_2"]},
+    }
+    assert "The final state of 2 runs of a is the same." in str(Report([], records, "quick"))
+    assert "runs of b is DIFFERENT" in str(Report([], [*records, ended(4, "b", "2f")], "quick"))
 
 
 def test_runs_are_the_same_after_they_were_kept_as_tables(tmp_path):

@@ -61,8 +61,8 @@ def strategies(size: Size) -> Experiment:
 def shapes(size: Size) -> list[Experiment]:
     """How the longest epoch changes with bins, keys, both, and the rate."""
     fine = Action("rescale", "optimized", prepared=False, size=1)
-    few_keys = counting(size, keys=size.more_keys[0])
-    bins_cases = [c for bins in (16, 64, 256) for c in paced("M11", few_keys, [UNPREPARED, fine], bins=bins)]
+    smaller = counting(size, keys=size.more_keys[0])
+    bins_cases = [c for bins in (16, 64, 256) for c in paced("M11", smaller, [UNPREPARED, fine], bins=bins)]
     by_keys_actions = [UNPREPARED, PREPARED, BATCHED, IDLE, STOCK]
     keys_cases = [
         c for keys in size.more_keys
@@ -76,7 +76,8 @@ def shapes(size: Size) -> list[Experiment]:
     rates = [size.rows // 4, size.rows, 2 * size.rows]
     rate_cases = [
         c for rows in rates
-        for c in paced("M14", counting(replace(size, rows=rows), keys=size.few_keys), [UNPREPARED, BATCHED], rows=rows)
+        for c in paced("M14", counting(replace(size, rows=rows), keys=size.few_keys), [UNPREPARED, BATCHED],
+                        rows=rows)
     ]  # fmt: skip
 
     def slope(

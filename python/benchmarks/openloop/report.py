@@ -19,7 +19,7 @@ import pyspark
 import binshift
 from openloop.experiment import Experiment, Figure
 from openloop.pictures import pictures
-from openloop.results import Record, write_tables
+from openloop.results import Record, final_states, write_tables
 
 __all__ = ["Report"]
 
@@ -44,7 +44,7 @@ class Report:
         for experiment, figures in self._sections:
             lines += ["", f"{experiment.id}: {experiment.title}", f"  claimed: {experiment.claim}"]
             lines += [f"  {f.what:<80} {f}" for f in figures]
-        return "\n".join([*lines, "", self._quiet])
+        return "\n".join([*lines, "", *self._notes])
 
     def write(self, directory: Path) -> None:
         """Writes `report.html`, `report.json`, the pictures, and the runs as parquet."""
@@ -62,16 +62,19 @@ class Report:
             lines += ["| measured | |", "|---|---|", *(f"| {f.what} | {f} |" for f in figures), ""]
         for title, image in pictures(self.records, beside):
             lines += [f"![{title}]({image.relative_to(markdown.parent)})", ""]
-        markdown.write_text(head + "\n".join([*lines, self._quiet, ""]))
+        markdown.write_text(head + "\n".join([*lines, *self._notes, ""]))
 
     @property
-    def _quiet(self) -> str:
-        """How far the runs were disturbed."""
+    def _notes(self) -> Iterator[str]:
+        """How far the runs were disturbed, and whether they ended with the state that they should have."""
         others = [r.values["others"] for r in self.records if "others" in r.values]
-        if not others:
-            return ""
-        typical, most = (f"{share:.1%}" for share in (statistics.median(others), max(others)))
-        return f"Other processes took {typical} of the processor time of a run in the median, {most} at most."
+        if others:
+            typical, most = (f"{share:.1%}" for share in (statistics.median(others), max(others)))
+            yield f"Other processes took {typical} of a run's processor time in the median, {most} at most."
+        for workload, states in final_states(self.records).items():
+            runs = sum(map(len, states.values()))
+            same = "the same" if len(states) == 1 else f"DIFFERENT ({states})"
+            yield f"The final state of {runs} runs of {workload} is {same}."
 
     @cached_property
     def _sections(self) -> list[tuple[Experiment, list[Figure]]]:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["Record", "Results", "read_tables", "write_tables"]
+__all__ = ["Record", "Results", "final_states", "read_tables", "write_tables"]
 
 ID = ("experiment", "case", "repeat")
 PARTS = ("epochs", "latencies")
@@ -80,6 +80,18 @@ class Results:
 
     def _file(self, key: str) -> Path:
         return self._directory / f"{key}.json"
+
+
+def final_states(records: Sequence[Record]) -> dict[str, dict[str, list[str]]]:
+    """By workload, the final states that its runs had, and which runs; of those that were asked for it.
+
+    All runs of a workload take the same input, so that more than one state is one too many.
+    """
+    found: dict[str, dict[str, list[str]]] = {}
+    for record in records:
+        if digest := record.values.get("digest"):
+            found.setdefault(record.values["workload"], {}).setdefault(digest, []).append(record.key)
+    return found
 
 
 def write_tables(records: Sequence[Record], directory: Path) -> None:

@@ -26,9 +26,12 @@ private[binshift] final class ShippingDesk(query: MicroBatchExecution, dir: Cont
   def covers(migration: String, step: Int): Boolean = open.exists(_.covers(migration, step))
 
   /** Has bins copied as of version `base`, for `steps`, the first of which has number `firstStep`. */
-  def order(migration: String, base: Long, firstStep: Int, steps: IndexedSeq[Seq[Move]], isUrgent: Boolean, isOnDemand: Boolean = false): Unit = {
+  def order(
+      migration: String, base: Long, firstStep: Int, steps: IndexedSeq[Seq[Move]], isUrgent: Boolean,
+      isOnDemand: Boolean = false): Unit = {
     val broadcast = query.sparkSession.sparkContext.broadcast(Array.emptyByteArray)
-    val order = ShippingOrder(UUID.randomUUID().toString, broadcast.id, base, firstStep, steps, isUrgent, isOnDemand)
+    val order = ShippingOrder(
+      UUID.randomUUID().toString, broadcast.id, base, firstStep, steps, isUrgent, isOnDemand)
     open = open :+ new OpenOrder(migration, order, broadcast)
     ShippingOrder.write(dir, open.map(_.order))
     logInfo(s"query ${query.id}: ${steps.map(_.size).sum} bins are to be copied as of version $base")
@@ -42,7 +45,8 @@ private[binshift] final class ShippingDesk(query: MicroBatchExecution, dir: Cont
    */
   def closeOthers(next: Option[(String, Int)], now: Option[StepRef]): Unit = {
     val (kept, over) = open.partition { o =>
-      now.exists(s => o.covers(s.migration, s.index)) || o.order.isOnDemand && isFetching || next.exists { case (m, step) => o.isFor(m, step) }
+      now.exists(s => o.covers(s.migration, s.index)) || o.order.isOnDemand && isFetching ||
+        next.exists { case (m, step) => o.isFor(m, step) }
     }
     close(over, kept)
   }
@@ -82,8 +86,11 @@ private[binshift] final class ShippingDesk(query: MicroBatchExecution, dir: Cont
       .flatMap(_.metrics.get(metric)).map(_.value).sum
 
   /** Whether bins that come on demand are still on their way, as far as the driver knows. */
-  def isFetching: Boolean = open.exists(_.order.isOnDemand) &&
-    announced.forall(a => open.exists(o => o.order.isOnDemand && a.epoch < o.order.base) || sumOf(BinMetrics.AwaitedName, a) > 0)
+  def isFetching: Boolean = {
+    val onDemand = open.map(_.order).filter(_.isOnDemand)
+    onDemand.nonEmpty &&
+      announced.forall(a => onDemand.exists(a.epoch < _.base) || sumOf(BinMetrics.AwaitedName, a) > 0)
+  }
 
   private def close(over: Seq[OpenOrder], kept: Seq[OpenOrder]): Unit = if (over.nonEmpty) {
     open = kept

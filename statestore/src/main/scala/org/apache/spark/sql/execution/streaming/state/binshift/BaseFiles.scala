@@ -8,7 +8,8 @@ import org.apache.spark.sql.execution.streaming.state.RocksDBConf
 
 /**
  * The files of a copy on local disk, by part, that is, by step or by what came together on demand: the
- * rows of the base, a file per part and family, and the changes since. Their bytes count against the executor's bound until they are taken or discarded.
+ * rows of the base, a file per part and family, and the changes since. Their bytes count against the
+ * executor's bound until they are taken or discarded.
  *
  * Not thread-safe.
  */

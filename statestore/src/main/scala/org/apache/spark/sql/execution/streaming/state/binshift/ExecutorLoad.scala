@@ -10,8 +10,8 @@ import org.apache.spark.internal.config.CPUS_PER_TASK
  * takes the stream's pauses rather than its cores.
  */
 private[binshift] object ExecutorLoad {
-  private lazy val cores: Int =
-    SparkEnv.get.conf.getOption("spark.executor.cores").map(_.toInt).getOrElse(Runtime.getRuntime.availableProcessors)
+  private lazy val cores: Int = SparkEnv.get.conf.getOption("spark.executor.cores").map(_.toInt)
+    .getOrElse(Runtime.getRuntime.availableProcessors)
   private lazy val coresPerTask: Double = SparkEnv.get.conf.get(CPUS_PER_TASK).toDouble
 
   /**

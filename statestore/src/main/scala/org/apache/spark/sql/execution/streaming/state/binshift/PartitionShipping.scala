@@ -174,7 +174,7 @@ private final class OrderPart(
    * executor to which the store came since.
    */
   private def stageFrom(version: Long): Unit =
-    if (staged.isEmpty && (if (order.isUrgent) version == order.base else version >= order.base) && arriving.nonEmpty) {
+    if (staged.isEmpty && arriving.nonEmpty && (version == order.base || version > order.base && !order.isUrgent)) {
       val dir = new File(db.localRootDir.getParentFile, s"binshift-staged-${UUID.randomUUID()}")
       val families = ColumnFamily.numbered(db, spark.useColumnFamilies).map(f => f.family.name -> f).toMap
       staged = Some(new StagedBins(dir, conf, order.isUrgent, arriving.map { case (source, bins) =>
