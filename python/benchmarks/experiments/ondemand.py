@@ -44,7 +44,7 @@ def on_demand(size: Size) -> list[Experiment]:
     def by_record(records: Sequence[Record]) -> list[Figure]:
         found = []
         for what, value in (
-            ("until half of its records are processed", "half_ms"),
+            ("until four in five of its records are processed", "most_ms"),
             ("until its end", "longest_ms"),
         ):
             ratios = paired(records, itemgetter(value), {"run": UNPREPARED.name}, {"run": ON_DEMAND.name})

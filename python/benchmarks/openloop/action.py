@@ -53,7 +53,7 @@ class Result:
 
     `steady_*` are medians of the epochs before the action, `longest_*` the largest values from the action on.
     `steps_ms` is the longest epoch at which bins changed their owner, `seconds` the time of the whole action.
-    `half_ms` is the longest time from the beginning of an epoch until half of its rows had left their
+    `most_ms` is the longest time from the beginning of an epoch until four in five of its rows had left their
     operator, where the query observes it. `others` is the part of the machine's processor time that other
     processes took, over the whole run.
     """
@@ -63,7 +63,7 @@ class Result:
     steady_ms: float
     longest_ms: float
     steps_ms: float
-    half_ms: float
+    most_ms: float
     steady_latency: float
     p99_latency: float
     longest_latency: float

@@ -146,7 +146,7 @@ class Run:
             steady_ms=statistics.median(e.took_ms for e in before),
             longest_ms=max(e.took_ms for e in after),
             steps_ms=max((e.took_ms for e in after if e.adopted), default=0),
-            half_ms=max(e.half_ms for e in after),
+            most_ms=max(e.most_ms for e in after),
             steady_latency=statistics.median(calm),
             p99_latency=statistics.quantiles(during, n=100)[-1] if len(during) > 1 else max(during),
             longest_latency=max(during),

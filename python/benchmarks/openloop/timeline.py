@@ -23,7 +23,7 @@ RECORDS = "records"
 class Epoch:
     """One micro-batch; times are seconds since 1970, durations milliseconds.
 
-    After `half_ms`, half of its rows have left their operator; 0 if the query does not observe it.
+    After `most_ms`, four in five of its rows have left their operator; 0 if the query does not observe it.
     """
 
     epoch: int
@@ -34,7 +34,7 @@ class Epoch:
     adopted: int
     adopt_ms: int
     processing_ms: int
-    half_ms: float = 0.0
+    most_ms: float = 0.0
 
     @property
     def committed(self) -> float:
@@ -62,7 +62,7 @@ def _epoch(progress: Any) -> Epoch:
         adopted=metric("binshiftBinsAdopted"),
         adopt_ms=metric("binshiftAdoptMs"),
         processing_ms=progress.durationMs.get("addBatch", 0),
-        half_ms=records.half - 1000 * began if records and records.half else 0.0,
+        most_ms=records.most - 1000 * began if records and records.most else 0.0,
     )
 
 
