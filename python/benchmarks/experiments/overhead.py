@@ -47,6 +47,9 @@ def overhead(size: Size) -> list[Experiment]:
             if rows:
                 found.append(spread(f"throughput ÷ stock: {what}", rows))
                 found.append(spread(f"p99 of an epoch ÷ stock: {what}", slow))
+            gets = paired(records, lambda v: v.get("get_us", 0), dict(name), stock)
+            if gets:
+                found.append(spread(f"time of a lookup within RocksDB ÷ stock: {what}", gets))
         return found
 
     def costs(records: Sequence[Record]) -> list[Figure]:

@@ -17,7 +17,7 @@ from binshift.spark import BINS_KEY, CHANGELOG_KEY, PROVIDER, PROVIDER_KEY
 from openloop.action import Action, Phases, Result
 from openloop.resources import Resources
 from openloop.run import Run
-from openloop.timeline import timeline
+from openloop.timeline import Epoch, timeline
 from openloop.workload import Workload
 
 __all__ = ["Runner"]
@@ -32,6 +32,7 @@ class Runner:
         self.phases = phases
         self.timeout = timeout
         self.resources = Resources(spark)
+        self._place = scratch / "checkpoint"
 
     def run(
         self, load: Workload, action: Action, provider: str = PROVIDER, bins: int = 1024, verify: bool = False
@@ -45,8 +46,8 @@ class Runner:
             finally:
                 one.close()
 
-    def throughput(self, load: Workload, provider: str, bins: int, partitions: int = 4) -> list[float]:
-        """Rows per second of each epoch, without the cold ones, when all of the input is there at once."""
+    def flat_out(self, load: Workload, provider: str, bins: int, partitions: int = 4) -> list[Epoch]:
+        """The epochs, without the cold ones, when all of the input is there at once; each takes an interval."""
         filled = self._filled(load, provider, bins, partitions)
         with self._copied(filled) as checkpoint:
             source, watched = load.stream_files(self.scratch), self.watched(load)
@@ -60,8 +61,7 @@ class Runner:
             )
             if not query.awaitTermination(self.timeout):
                 raise TimeoutError(f"{load.name} took longer than {self.timeout} s")
-            # Not the rows that Spark reports: those of a query that reads its input twice count twice.
-            return [1000 * source.rows / e.took_ms for e in timeline(query)[self.phases.cold :]]
+            return timeline(query)[self.phases.cold :]
 
     def _filled(self, load: Workload, provider: str, bins: int, partitions: int) -> Path:
         """A checkpoint with the state, as snapshots, as maintenance leaves it in a query that runs long."""
@@ -69,7 +69,8 @@ class Runner:
         checkpoint = self.scratch / f"checkpoint-{name}"
         if checkpoint.exists():
             return checkpoint
-        making = checkpoint.with_name(f"making-{name}")
+        # Where the runs have their copies: state of transformWithState knows its files by absolute paths.
+        making = self._place
         shutil.rmtree(making, ignore_errors=True)
         session = self.session(provider, bins, partitions, load)
         session.conf.set(CHANGELOG_KEY, "false")
@@ -83,7 +84,7 @@ class Runner:
     @contextmanager
     def _copied(self, filled: Path) -> Iterator[Path]:
         """A copy of a checkpoint for one run, and no store left open after it."""
-        checkpoint = self.scratch / "checkpoint"
+        checkpoint = self._place
         shutil.rmtree(checkpoint, ignore_errors=True)
         shutil.copytree(filled, checkpoint)
         os.sync()  # so that the copy is not written to disk during the run

@@ -24,6 +24,7 @@ class Epoch:
     """One micro-batch; times are seconds since 1970, durations milliseconds.
 
     After `most_ms`, four in five of its rows have left their operator; 0 if the query does not observe it.
+    `gets` are RocksDB's lookups, which took `get_ms` on all cores together.
     """
 
     epoch: int
@@ -35,6 +36,8 @@ class Epoch:
     adopt_ms: int
     processing_ms: int
     most_ms: float = 0.0
+    gets: int = 0
+    get_ms: int = 0
 
     @property
     def committed(self) -> float:
@@ -62,6 +65,8 @@ def _epoch(progress: Any) -> Epoch:
         adopted=metric("binshiftBinsAdopted"),
         adopt_ms=metric("binshiftAdoptMs"),
         processing_ms=progress.durationMs.get("addBatch", 0),
+        gets=metric("rocksdbGetCount"),
+        get_ms=metric("rocksdbGetLatency"),
         most_ms=records.most - 1000 * began if records and records.most else 0.0,
     )
 
