@@ -67,8 +67,8 @@ class Bench:
     ) -> Record:
         """Rows per second while the query takes one interval after the other, without pauses.
 
-        `slow_rows_per_second` are those of the slowest hundredth of the epochs, `get_us` the microseconds of one of
-        RocksDB's lookups.
+        `slow_rows_per_second` are those of the slowest hundredth of the epochs, `get_us` the microseconds
+        of one of RocksDB's lookups.
         """
         epochs = self.runner.flat_out(load, PROVIDERS[provider], bins)
         # Not the rows that Spark reports: those of a query that reads its input twice count twice.
