@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
 
 import numpy as np
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from keycount import FILL, write_keys
+from keycount import keyed
 from openloop.timeline import RECORDS
 from openloop.workload import Workload
 
@@ -22,27 +22,12 @@ def firstseen(keys: int, rows: int, intervals: int, interval: float = 1.0) -> Wo
     shows when each row has left its operator, though the epoch ends for all of them at once.
     """
 
-    def write_fill(directory: Path) -> None:
-        for i, begin in enumerate(range(0, keys, FILL)):
-            write_keys(directory / f"{i:05}.parquet", np.arange(begin, min(begin + FILL, keys)))
+    def events() -> Iterator[list[np.ndarray]]:
+        for begin in range(keys, keys + intervals * rows, rows):
+            yield [np.arange(begin, begin + rows)]
 
-    def write_stream(directory: Path) -> int:
-        for i in range(intervals):
-            part = directory / f"{i:05}"
-            part.mkdir()
-            begin = keys + i * rows
-            write_keys(part / "0.parquet", np.arange(begin, begin + rows))
-        return rows
-
-    return Workload(
-        name=f"firstseen-{keys}-{rows}-{intervals}-{interval:g}",
-        build=first_seen,
-        schema="key long",
-        mode="append",
-        write_fill=write_fill,
-        write_stream=write_stream,
-        interval=interval,
-    )
+    name = f"firstseen-{keys}-{rows}-{intervals}-{interval:g}"
+    return keyed(name, first_seen, "append", keys, events, rows, interval)
 
 
 def first_seen(events: DataFrame) -> DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from openloop.workload import Workload
 
-__all__ = ["FILL", "keycount", "write_keys"]
+__all__ = ["keycount", "keyed"]
 
 #: Keys that one epoch brings while the state is filled.
 FILL = 2_000_000
@@ -27,25 +28,44 @@ def keycount(
     Keys are drawn uniformly, or with `zipf` > 0 so that the key of rank r comes in proportion to r ** -zipf.
     """
 
-    def write_fill(directory: Path) -> None:
-        for i, begin in enumerate(range(0, keys, FILL)):
-            write_keys(directory / f"{i:05}.parquet", np.arange(begin, min(begin + FILL, keys)))
-
-    def write_stream(directory: Path) -> int:
+    def events() -> Iterator[list[np.ndarray]]:
         random = np.random.default_rng(seed)
         draw = _drawer(keys, zipf)
-        for i in range(intervals):
+        for _ in range(intervals):
+            yield np.array_split(draw(random, rows), PARTS)
+
+    name = f"keycount-{keys}-{rows}-{intervals}-{interval:g}-{zipf:g}-{seed}"
+    return keyed(name, count_keys, "update", keys, events, rows, interval)
+
+
+def keyed(
+    name: str,
+    build: Callable[[DataFrame], DataFrame],
+    mode: str,
+    keys: int,
+    events: Callable[[], Iterator[list[np.ndarray]]],
+    rows: int,
+    interval: float,
+) -> Workload:
+    """A query of keys alone: 0 to `keys` fill its state, then `events` gives the files of each interval."""
+
+    def write_fill(directory: Path) -> None:
+        for i, begin in enumerate(range(0, keys, FILL)):
+            _write(directory / f"{i:05}.parquet", np.arange(begin, min(begin + FILL, keys)))
+
+    def write_stream(directory: Path) -> int:
+        for i, files in enumerate(events()):
             part = directory / f"{i:05}"
             part.mkdir()
-            for j, chunk in enumerate(np.array_split(draw(random, rows), PARTS)):
-                write_keys(part / f"{j}.parquet", chunk)
+            for j, file in enumerate(files):
+                _write(part / f"{j}.parquet", file)
         return rows
 
     return Workload(
-        name=f"keycount-{keys}-{rows}-{intervals}-{interval:g}-{zipf:g}-{seed}",
-        build=count_keys,
+        name=name,
+        build=build,
         schema="key long",
-        mode="update",
+        mode=mode,
         write_fill=write_fill,
         write_stream=write_stream,
         interval=interval,
@@ -67,6 +87,5 @@ def _drawer(keys: int, zipf: float):  # type: ignore[no-untyped-def]
     return lambda random, n: order[np.searchsorted(cumulated, random.random(n))]
 
 
-def write_keys(file: Path, keys: np.ndarray) -> None:
-    """Writes events of these keys."""
+def _write(file: Path, keys: np.ndarray) -> None:
     pq.write_table(pa.table({"key": keys.astype(np.int64)}), file, compression="none")

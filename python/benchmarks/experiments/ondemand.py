@@ -18,7 +18,7 @@ from experiments.common import (
 )
 from firstseen import firstseen
 from openloop.bench import Bench
-from openloop.experiment import Case, Experiment, Figure, paired, spread
+from openloop.experiment import Case, Experiment, Figure, compared, spread
 from openloop.results import Record
 
 __all__ = ["assignments", "on_demand"]
@@ -34,31 +34,29 @@ def on_demand(size: Size) -> list[Experiment]:
     ]  # fmt: skip
 
     def peaks(records: Sequence[Record]) -> list[Figure]:
-        found = []
+        found: list[Figure] = []
         for name in (STOCK.name, UNPREPARED.name):
-            ratios = paired(records, excess, {"run": name}, {"run": ON_DEMAND.name})
-            if ratios:
-                found.append(spread(f"excess latency, {name} ÷ on-demand", ratios))
+            what = f"excess latency, {name} ÷ on-demand"
+            found += compared(what, records, excess, {"run": name}, {"run": ON_DEMAND.name})
         return found
 
     def by_record(records: Sequence[Record]) -> list[Figure]:
-        found = []
-        for what, value in (
+        found: list[Figure] = []
+        for until, value in (
             ("until four in five of its records are processed", "most_ms"),
             ("until its end", "longest_ms"),
         ):
-            ratios = paired(records, itemgetter(value), {"run": UNPREPARED.name}, {"run": ON_DEMAND.name})
-            if ratios:
-                found.append(spread(f"longest time of an epoch {what}, all-at-once ÷ on-demand", ratios))
+            what = f"longest time of an epoch {until}, all-at-once ÷ on-demand"
+            over, under = {"run": UNPREPARED.name}, {"run": ON_DEMAND.name}
+            found += compared(what, records, itemgetter(value), over, under)
         return found
 
     def by_skew(records: Sequence[Record]) -> list[Figure]:
-        found = []
+        found: list[Figure] = []
         for zipf in zipfs:
             over, under = {"run": UNPREPARED.name, "zipf": zipf}, {"run": ON_DEMAND.name, "zipf": zipf}
-            ratios = paired(records, excess, over, under)
-            if ratios:
-                found.append(spread(f"excess latency, all-at-once ÷ on-demand, Zipf {zipf:g}", ratios))
+            what = f"excess latency, all-at-once ÷ on-demand, Zipf {zipf:g}"
+            found += compared(what, records, excess, over, under)
         return found
 
     return [

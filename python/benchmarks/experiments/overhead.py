@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from operator import itemgetter
 from typing import Any
 
 import stores
@@ -13,7 +12,7 @@ from experiments.common import (
 )
 from keycount import keycount
 from openloop.bench import Bench
-from openloop.experiment import Case, Experiment, Figure, paired, spread
+from openloop.experiment import Case, Experiment, Figure, compared
 from openloop.results import Record
 from openloop.workload import Workload
 from streams import nexmark
@@ -39,28 +38,24 @@ def overhead(size: Size) -> list[Experiment]:
     ]
 
     def throughputs(records: Sequence[Record]) -> list[Figure]:
-        found = []
+        found: list[Figure] = []
         for name in (c.name for c in cases if c.name["provider"] == "binshift"):
             what, stock = f"{name['load']}, {name['bins']} bins", {"load": name["load"], "provider": "stock"}
-            rows = paired(records, itemgetter("rows_per_second"), dict(name), stock)
-            slow = paired(records, itemgetter("slow_rows_per_second"), stock, dict(name))
-            if rows:
-                found.append(spread(f"throughput ÷ stock: {what}", rows))
-                found.append(spread(f"p99 of an epoch ÷ stock: {what}", slow))
-            gets = paired(records, lambda v: v.get("get_us", 0), dict(name), stock)
-            if gets:
-                found.append(spread(f"time of a lookup within RocksDB ÷ stock: {what}", gets))
+            for figure, value, over, under in (
+                ("throughput", lambda v: v["rows_per_second"], name, stock),
+                ("p99 of an epoch", lambda v: v["slow_rows_per_second"], stock, name),
+                ("time of a lookup within RocksDB", lambda v: v.get("get_us", 0), name, stock),
+            ):
+                found += compared(f"{figure} ÷ stock: {what}", records, value, dict(over), dict(under))
         return found
 
     def costs(records: Sequence[Record]) -> list[Figure]:
-        found = []
+        found: list[Figure] = []
         for op in stores.OPERATIONS:
-            ratios = paired(
-                records, lambda v: 1 / v["nanoseconds"],
+            found += compared(
+                f"rows per second ÷ stock: {op}", records, lambda v: 1 / v["nanoseconds"],
                 {"operation": op, "provider": "binshift"}, {"operation": op, "provider": "stock"},
             )  # fmt: skip
-            if ratios:
-                found.append(spread(f"rows per second ÷ stock: {op}", ratios))
         return found
 
     claim = "the paper: p99 1.6 to 2.5 × native at 2^12 bins; our aim: 1.0, never below 0.97"

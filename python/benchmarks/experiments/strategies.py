@@ -20,7 +20,7 @@ from experiments.common import (
     paced,
 )
 from openloop.action import Action
-from openloop.experiment import Experiment, Figure, paired, spread
+from openloop.experiment import Experiment, Figure, compared, spread
 from openloop.results import Record
 
 __all__ = ["shapes", "strategies"]
@@ -37,7 +37,7 @@ def strategies(size: Size) -> Experiment:
     cases += paced("M1", load, [Action("rescale", "fluid")], bins=64)
 
     def figures(records: Sequence[Record]) -> list[Figure]:
-        found = []
+        found: list[Figure] = []
         for case in cases:
             same = [r for r in records if r.case == case.name]
             if same:
@@ -48,9 +48,8 @@ def strategies(size: Size) -> Experiment:
                     spread(f"peak memory ÷ before: {name}", [r.values["memory_growth"] for r in same]),
                 ]
         for name in ("all-at-once, prepared", "batched, prepared", "on-demand, unprepared"):
-            gains = paired(records, excess, {"run": "stock"}, {"run": name})
-            if gains:
-                found.append(spread(f"excess latency, Spark's offline repartition ÷ {name}", gains))
+            what = f"excess latency, Spark's offline repartition ÷ {name}"
+            found += compared(what, records, excess, {"run": "stock"}, {"run": name})
         return found
 
     title = f"key-count, {size.keys:,} keys, 4 to 8 partitions"
@@ -83,13 +82,12 @@ def shapes(size: Size) -> list[Experiment]:
     def slope(
         key: str, low: float, high: float, names: Sequence[str], records: Sequence[Record]
     ) -> list[Figure]:
-        found = []
+        found: list[Figure] = []
         for what, value in (("longest epoch", "longest_ms"), ("longest ÷ median epoch", "ratio")):
             for name in names:
                 over, under = {"run": name, key: high}, {"run": name, key: low}
-                ratios = paired(records, itemgetter(value), over, under)
-                if ratios:
-                    found.append(spread(f"{what} at {high:,} ÷ at {low:,} {key}: {name}", ratios))
+                ratio = f"{what} at {high:,} ÷ at {low:,} {key}: {name}"
+                found += compared(ratio, records, itemgetter(value), over, under)
         return found
 
     small, large = min(size.more_keys), max(size.more_keys)
@@ -113,11 +111,9 @@ def shapes(size: Size) -> list[Experiment]:
 
 
 def _by_rate(rates: Sequence[int], records: Sequence[Record]) -> list[Figure]:
-    found = []
+    found: list[Figure] = []
     for rows in rates:
         over, under = {"run": UNPREPARED.name, "rows": rows}, {"run": BATCHED.name, "rows": rows}
-        ratios = paired(records, lambda v: v["longest_latency"], over, under)
-        if ratios:
-            what = f"largest latency at {rows:,} rows an interval, all-at-once unprepared ÷ batched prepared"
-            found.append(spread(what, ratios))
+        what = f"largest latency at {rows:,} rows an interval, all-at-once unprepared ÷ batched prepared"
+        found += compared(what, records, itemgetter("longest_latency"), over, under)
     return found

@@ -9,7 +9,7 @@ from typing import Any
 
 from openloop.results import Record
 
-__all__ = ["Case", "Experiment", "Figure", "paired", "spread"]
+__all__ = ["Case", "Experiment", "Figure", "compared", "paired", "spread"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,18 @@ def paired(
     tops = {r.repeat: value(r.values) for r in records if _is(r, over)}
     bottoms = {r.repeat: value(r.values) for r in records if _is(r, under)}
     return [tops[n] / bottoms[n] for n in sorted(tops.keys() & bottoms.keys()) if bottoms[n]]
+
+
+def compared(
+    what: str,
+    records: Sequence[Record],
+    value: Callable[[Mapping[str, Any]], float],
+    over: dict[str, Any],
+    under: dict[str, Any],
+) -> list[Figure]:
+    """The figure for a value of one case ÷ that of another; none if no repetition has both."""
+    ratios = paired(records, value, over, under)
+    return [spread(what, ratios)] if ratios else []
 
 
 def _is(record: Record, case: Mapping[str, Any]) -> bool:
