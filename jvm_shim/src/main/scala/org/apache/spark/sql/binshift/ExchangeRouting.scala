@@ -1,6 +1,6 @@
 package org.apache.spark.sql.binshift
 
-import org.apache.spark.sql.catalyst.expressions.{DirectShufflePartitionID, Expression, GetArrayItem, Literal}
+import org.apache.spark.sql.catalyst.expressions.{Ascending, DirectShufflePartitionID, Expression, GetArrayItem, Literal, SortOrder}
 import org.apache.spark.sql.catalyst.plans.physical.{ClusteredDistribution, Distribution, HashPartitioning, Partitioning, ShufflePartitionIdPassThrough, SinglePartition}
 import org.apache.spark.sql.catalyst.util.GenericArrayData
 import org.apache.spark.sql.execution.{SortExec, SparkPlan}
@@ -17,13 +17,13 @@ import org.apache.spark.sql.types.{ArrayType, IntegerType}
  * origin, since an exchange of the user's own `repartition` with fitting keys is reused by Spark, and
  * operators with the same keys share one.
  *
- * @param binned ids of the operators with binned storage
+ * @param arriving bins whose rows come after those of all others
+ * @param binned   ids of the operators with binned storage
  */
-private[binshift] final class ExchangeRouting(table: RoutingTable, binned: Set[Long]) {
+private[binshift] final class ExchangeRouting(table: RoutingTable, arriving: Set[Int], binned: Set[Long]) {
 
-  /** One literal for all exchanges: generated code holds it by reference, so a new table compiles nothing. */
-  private val owners = Literal(
-    new GenericArrayData(table.assignment.toArray), ArrayType(IntegerType, containsNull = false))
+  private val owners = perBin(table.assignment)
+  private val places = perBin((0 until table.bins).map(bin => if (arriving(bin)) table.bins + bin else bin))
 
   def apply(plan: SparkPlan): SparkPlan = plan match {
     case op: StatefulOperator if op.stateInfo.exists(i => binned(i.operatorId)) =>
@@ -34,28 +34,50 @@ private[binshift] final class ExchangeRouting(table: RoutingTable, binned: Set[L
     case other => withChildren(other, other.children.map(apply))
   }
 
-  /** Routes the first exchange on each path down from `op`. */
-  private def routeBelow(plan: SparkPlan, op: StatefulOperator): SparkPlan = plan match {
+  /**
+   * Routes the first exchange on each path down from `op`, and puts the rows that it delivers in the
+   * order of their bins.
+   *
+   * @param inOrder whether a sort lies above, whose order is the one that counts
+   */
+  private def routeBelow(plan: SparkPlan, op: StatefulOperator, inOrder: Boolean = false): SparkPlan = plan match {
     case exchange: ShuffleExchangeExec =>
-      val routed = exchange.outputPartitioning match {
+      exchange.outputPartitioning match {
         case hash: HashPartitioning if hash.numPartitions == table.partitions =>
-          exchange.copy(outputPartitioning = routedPartitioning(hash.expressions), child = apply(exchange.child))
+          val routed = exchange.copy(
+            outputPartitioning = routedPartitioning(hash.expressions), child = apply(exchange.child))
+          routed.copyTagsFrom(exchange)
+          if (inOrder) routed else inOrderOfBins(routed, hash.expressions)
         case SinglePartition if table.partitions == 1 =>
-          exchange.copy(child = apply(exchange.child))
+          withChildren(exchange, Seq(apply(exchange.child)))
         case other => throw cannotRoute(op, s"its exchange is partitioned by $other")
       }
-      routed.copyTagsFrom(exchange)
-      routed
     case leaf if leaf.children.isEmpty =>
       if (table.partitions > 1) throw cannotRoute(op, s"there is no exchange between it and ${leaf.nodeName}")
       leaf
-    case other => withChildren(other, other.children.map(routeBelow(_, op)))
+    case other =>
+      val sorts = inOrder || other.isInstanceOf[SortExec]
+      withChildren(other, other.children.map(routeBelow(_, op, sorts)))
   }
 
+  /**
+   * Neighbours in a binned store are keys of one bin. Rows that come in the order of their bins find
+   * the blocks of their state in the processor's caches, where the arbitrary order of a shuffle reads
+   * all over the store. Bins that come on demand travel while the others' rows are processed.
+   */
+  private def inOrderOfBins(exchange: ShuffleExchangeExec, keys: Seq[Expression]): SparkPlan =
+    SortExec(Seq(SortOrder(valueOf(places, keys), Ascending)), global = false, exchange)
+
   private def routedPartitioning(keys: Seq[Expression]): Partitioning =
-    ShufflePartitionIdPassThrough(
-      DirectShufflePartitionID(GetArrayItem(owners, KeyBins.expression(keys, table.bins), failOnError = false)),
-      table.partitions)
+    ShufflePartitionIdPassThrough(DirectShufflePartitionID(valueOf(owners, keys)), table.partitions)
+
+  /** One literal for all exchanges: generated code holds it by reference, so a new table compiles nothing. */
+  private def perBin(values: Seq[Int]): Literal =
+    Literal(new GenericArrayData(values.toArray), ArrayType(IntegerType, containsNull = false))
+
+  /** The entry of the bin of a row in `perBin`. */
+  private def valueOf(perBin: Literal, keys: Seq[Expression]): Expression =
+    GetArrayItem(perBin, KeyBins.expression(keys, table.bins), failOnError = false)
 
   /**
    * A join (or co-group) of a batch side with the output of a binned operator, for which Spark planned

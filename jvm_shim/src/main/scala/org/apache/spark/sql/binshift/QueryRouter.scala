@@ -40,6 +40,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) {
   private var tables = TablesInForce(restored())
   /** The operators of the epoch planned last. */
   private var operators = Seq.empty[StateStoreWriter]
+  /** The bins that have another owner at the epoch planned last than at the one before. */
+  private var arriving = Set.empty[Int]
   /** What the jobs of the epoch planned last carry of shipping. */
   private var shippingHint = ""
 
@@ -71,6 +73,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) {
       val entry = entryFor(epoch, n, known)
       if (planned.isEmpty || entry.epoch == epoch) changePartitions(n, previous, streamSession)
       if (entry.epoch == epoch && epoch > 0 && info.stateStoreCkptIds.isDefined) CheckpointIds.keep(dir, epoch)
+      arriving = previous.fold(Set.empty[Int])(_.table.movedIn(entry.table))
       tables = TablesInForce(Some(entry))
       planned = Some(epoch)
       requests.serve(this, epoch)
@@ -80,7 +83,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) {
     }
     val entry = tables.current.get
     val before = if (entry.epoch == epoch) entries.before(epoch) else None
-    Epoch(known, entry.table, RoutingHint(query.runId.toString, epoch, entry.epoch, before), shippingHint)
+    val hint = RoutingHint(query.runId.toString, epoch, entry.epoch, before)
+    Epoch(known, entry.table, arriving, hint, shippingHint)
   }
 
   /** Accepts a plan, or throws before anything has changed. */
@@ -208,9 +212,13 @@ private object QueryRouter {
   private val EpochsBetweenCleaning = 20
 }
 
-/** What `enter` hands to the rule: the facts and the table of the epoch that is being planned. */
+/**
+ * What `enter` hands to the rule: the facts and the table of the epoch that is being planned.
+ *
+ * @param arriving bins that have a new owner at this epoch; none, for all it matters, at the first of a run
+ */
 private[binshift] final case class Epoch(
-    layout: Layout, table: RoutingTable, hint: RoutingHint, shippingHint: String)
+    layout: Layout, table: RoutingTable, arriving: Set[Int], hint: RoutingHint, shippingHint: String)
 
 private[binshift] final case class RouterSnapshot(
     planned: Option[Long],

@@ -59,7 +59,7 @@ private[sql] final class EpochRouting(
     epochs.drop(1).map { epoch =>
       epoch -> adoptersAt.computeIfAbsent(epoch, e => {
         val EpochTables(now, before) = at(e)
-        before.toSeq.flatMap(b => (0 until now.bins).filter(i => now.owner(i) != b.owner(i)).map(i => b.owner(i) -> now.owner(i)))
+        before.toSeq.flatMap(b => b.movedIn(now).map(bin => b.owner(bin) -> now.owner(bin)))
           .groupMap(_._1)(_._2).view.mapValues(_.toSet).toMap
       })
     }.toMap

@@ -49,6 +49,9 @@ private[sql] final case class RoutingTable(partitions: Int, assignment: ArraySeq
     out
   }
 
+  /** The bins that have another owner in `next`. */
+  def movedIn(next: RoutingTable): Set[Int] = owners.indices.filter(bin => owner(bin) != next.owner(bin)).toSet
+
   /** The table after `moves`, with `newPartitions` partitions. Each move must start at the owner. */
   def moved(moves: Seq[Move], newPartitions: Int): RoutingTable = {
     val next = assignment.toArray

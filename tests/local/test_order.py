@@ -1,0 +1,51 @@
+"""The order in which an operator takes the rows of an epoch: by bin, those of bins that arrive last."""
+
+import pytest
+from pyspark.sql import functions as F
+
+from binshift import OnDemand
+from harness import StreamRun
+from local.queries import QUERIES
+
+BINS = 64
+
+
+class InOrder(StreamRun):
+    """Keeps, instead of the output, the bin of each row of it, as the tasks gave them out."""
+
+    def _keep(self, batch, epoch):
+        bin = F.expr(f"pmod(hash({batch.columns[0]}), {BINS})")
+        rows = batch.select(F.spark_partition_id(), bin).collect()
+        self.outputs[epoch] = [tuple(r) for r in rows]
+
+
+@pytest.mark.parametrize("name", ["count", "dedup", "join-unbounded"])
+def test_rows_come_in_the_order_of_their_bins(spark, tmp_path, name):
+    query = QUERIES[name]
+    run = InOrder(spark, tmp_path, query.build, mode=query.mode).start()
+    try:
+        run.run(0)
+        assert len(set(run.outputs[0])) > 5
+        assert run.outputs[0] == sorted(run.outputs[0])
+    finally:
+        run.stop()
+
+
+def test_rows_of_bins_that_arrive_come_last_so_that_the_bins_can_travel_meanwhile(spark, tmp_path):
+    query = QUERIES["count"]
+    run = InOrder(spark, tmp_path, query.build, mode=query.mode).start()
+    try:
+        run.run(0, 1)
+        controller = run.attach()
+        # The lower half of the first partition's bins go.
+        owners = [1 if bin < BINS // 2 else owner for bin, owner in enumerate(controller.routing().assignment)]
+        moved = {bin for bin, owner in enumerate(controller.routing().assignment) if owner != owners[bin]}
+        controller.submit(controller.plan(assignment=owners, strategy=OnDemand()))
+        run.run(2, 3, 4)
+        (switch,) = controller.history().column("epoch").to_pylist()
+        rows = run.outputs[switch]
+        assert {bin for _, bin in rows} & moved
+        assert rows == sorted(rows, key=lambda r: (r[0], r[1] in moved, r[1])) != sorted(rows)
+        assert run.outputs[4] == sorted(run.outputs[4])
+    finally:
+        run.stop()
