@@ -1,6 +1,7 @@
 """Runs the benchmarks, keeps what they showed, and writes the report.
 
-A run that is among the results is not run again, so a suite that was stopped goes on where it was.
+A run that is among the results is not run again, so a suite that was stopped goes on where it was. One
+that other processes disturbed is.
 """
 
 from __future__ import annotations

@@ -136,3 +136,20 @@ def test_runs_are_the_same_after_they_were_kept_as_tables(tmp_path):
     records += [Record("M9", {"bins": 16, "load": "q3"}, 1, {"rows_per_second": 7.0})]
     write_tables(records, tmp_path)
     assert read_tables(tmp_path) == records
+
+
+def test_a_run_that_other_processes_disturbed_does_not_count_and_is_done_again(tmp_path):
+    def idle(repeat, others, ratio):
+        values = {"workload": "q1", "latency_ratio": ratio, "others": others}
+        return Record("M2", {"query": "q1", "run": "idle"}, repeat, values)
+
+    calm, disturbed = idle(0, 0.01, 1.5), idle(1, 0.2, 9.0)
+    results = Results(tmp_path)
+    for one in (calm, disturbed):
+        results.add(one)
+    assert [results.has("M2", calm.case, n) for n in (0, 1, 2)] == [True, False, False]
+    text = str(Report(experiments(SIZES["full"]), results.all(), "full"))
+    assert "9.0" not in text
+    assert "1 runs, where it was more than 5%, do not count." in text
+    results.add(idle(1, 0.02, 1.6))
+    assert results.has("M2", calm.case, 1)

@@ -19,7 +19,7 @@ import pyspark
 import binshift
 from openloop.experiment import Experiment, Figure
 from openloop.pictures import pictures
-from openloop.results import Record, final_states, write_tables
+from openloop.results import MAX_OTHERS, Record, final_states, write_tables
 
 __all__ = ["Report"]
 
@@ -50,7 +50,7 @@ class Report:
         """Writes `report.html`, `report.json`, the pictures, and the runs as parquet."""
         write_tables(self.records, directory)
         (directory / "report.json").write_text(json.dumps(self._summary(), indent=2))
-        (directory / "report.html").write_text("".join(self._html(pictures(self.records, directory))))
+        (directory / "report.html").write_text("".join(self._html(pictures(self._sound, directory))))
 
     def publish(self, markdown: Path, beside: Path) -> None:
         """Writes the part of a Markdown file that is below `MARK`, its pictures, and the runs as parquet."""
@@ -60,7 +60,7 @@ class Report:
         for experiment, figures in self._sections:
             lines += [f"### {experiment.id}: {experiment.title}", "", f"Claimed: {experiment.claim}.", ""]
             lines += ["| measured | |", "|---|---|", *(f"| {f.what} | {f} |" for f in figures), ""]
-        for title, image in pictures(self.records, beside):
+        for title, image in pictures(self._sound, beside):
             lines += [f"![{title}]({image.relative_to(markdown.parent)})", ""]
         markdown.write_text(head + "\n".join([*lines, *self._notes, ""]))
 
@@ -71,10 +71,16 @@ class Report:
         if others:
             typical, most = (f"{share:.1%}" for share in (statistics.median(others), max(others)))
             yield f"Other processes took {typical} of a run's processor time in the median, {most} at most."
+        if disturbed := len(self.records) - len(self._sound):
+            yield f"{disturbed} runs, where it was more than {MAX_OTHERS:.0%}, do not count."
         for workload, states in final_states(self.records).items():
             runs = sum(map(len, states.values()))
             same = "the same" if len(states) == 1 else f"DIFFERENT ({states})"
             yield f"The final state of {runs} runs of {workload} is {same}."
+
+    @cached_property
+    def _sound(self) -> list[Record]:
+        return [r for r in self.records if not r.is_disturbed]
 
     @cached_property
     def _sections(self) -> list[tuple[Experiment, list[Figure]]]:
@@ -82,7 +88,7 @@ class Report:
         first: dict[str, Experiment] = {}
         for experiment in self.experiments:
             first.setdefault(experiment.id, experiment)
-        own = {id: [r for r in self.records if r.experiment == id] for id in first}
+        own = {id: [r for r in self._sound if r.experiment == id] for id in first}
         return [(e, e.figures(own[e.id])) for e in first.values() if own[e.id]]
 
     def _summary(self) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What runs showed, as files: a run that is there is not run again."""
+"""What runs showed, as files: a run that is there is not run again, unless it was disturbed."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 
 __all__ = ["Record", "Results", "final_states", "read_tables", "write_tables"]
 
+#: Of the processor time of a run, what other processes may take before it says nothing any more.
+MAX_OTHERS = 0.05
 ID = ("experiment", "case", "repeat")
 PARTS = ("epochs", "latencies")
 
@@ -47,6 +49,11 @@ class Record:
         """Its file's name."""
         return key_of(self.experiment, self.case, self.repeat)
 
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether other processes took so much of the machine that its figures are not those of the run."""
+        return self.values.get("others", 0) > MAX_OTHERS
+
 
 def key_of(experiment: str, case: Mapping[str, Any], repeat: int) -> str:
     """Names a run that was or is to be done."""
@@ -61,8 +68,9 @@ class Results:
         self._directory = directory
 
     def has(self, experiment: str, case: Mapping[str, Any], repeat: int) -> bool:
-        """Whether this run is there."""
-        return self._file(key_of(experiment, case, repeat)).exists()
+        """Whether this run is there, and need not be done again because it was disturbed."""
+        file = self._file(key_of(experiment, case, repeat))
+        return file.exists() and not _record(file).is_disturbed
 
     def add(self, record: Record) -> None:
         """Keeps a run."""
@@ -76,10 +84,14 @@ class Results:
     def all(self) -> list[Record]:
         """All runs, by experiment, case and repetition."""
         files = sorted(self._directory.glob("*.json")) if self._directory.exists() else []
-        return [Record(**json.loads(f.read_text())) for f in files]
+        return [_record(f) for f in files]
 
     def _file(self, key: str) -> Path:
         return self._directory / f"{key}.json"
+
+
+def _record(file: Path) -> Record:
+    return Record(**json.loads(file.read_text()))
 
 
 def final_states(records: Sequence[Record]) -> dict[str, dict[str, list[str]]]:
