@@ -24,7 +24,9 @@ def test_bins_that_come_on_demand_are_there_when_they_are_touched(stream, tmp_pa
     query = QUERIES[name]
     run = stream(query.build, mode=query.mode).start()
     run.run(0, 1)
-    epoch = finish(run, run.attach().rescale(4, OnDemand()), 2)
+    growth = run.attach().rescale(4, OnDemand())
+    epoch = finish(run, growth, 2)
+    assert growth.wait(0).bins_from_checkpoint == 0
     epoch, report = shift(run, epoch, OnDemand())
     assert report.bins_shipped > 0
     assert report.bins_from_checkpoint == report.bins_prepared == 0

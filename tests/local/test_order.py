@@ -1,6 +1,8 @@
 """The order in which an operator takes the rows of an epoch: by bin, those of bins that arrive last."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
 from binshift import OnDemand
@@ -49,3 +51,29 @@ def test_rows_of_bins_that_arrive_come_last_so_that_the_bins_can_travel_meanwhil
         assert run.outputs[4] == sorted(run.outputs[4])
     finally:
         run.stop()
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 300)), max_size=600),
+    run_bytes=st.sampled_from([1, 100, 4_000, 1 << 20]),
+)
+@settings(max_examples=40, deadline=None)
+def test_rows_are_in_order_within_runs_of_a_size_and_nothing_is_lost(spark, rows, run_bytes):
+    places, lengths = ([r[i] for r in rows] for i in (0, 1))
+    expected = [i for run in runs(lengths, run_bytes) for i in sorted(run, key=places.__getitem__)]
+    ordered = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestRuns.ordered
+    came = ordered(" ".join(f"{place}:{length}" for place, length in rows), run_bytes)
+    assert came == " ".join(f"{i}:{lengths[i]}" for i in expected)
+
+
+def runs(lengths, run_bytes):
+    """The rows of each run, by number; Spark's rows have a word of bits, one for each field, and the text."""
+    made, used = [], run_bytes
+    for i, length in enumerate(lengths):
+        size = 8 + 3 * 8 + (length + 7) // 8 * 8
+        if used + size > run_bytes:
+            made.append([])
+            used = 0
+        made[-1].append(i)
+        used += size
+    return made

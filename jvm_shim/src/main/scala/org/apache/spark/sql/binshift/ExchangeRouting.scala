@@ -1,12 +1,12 @@
 package org.apache.spark.sql.binshift
 
-import org.apache.spark.sql.catalyst.expressions.{Ascending, DirectShufflePartitionID, Expression, GetArrayItem, Literal, SortOrder}
+import org.apache.spark.sql.catalyst.expressions.{DirectShufflePartitionID, Expression, GetArrayItem, Literal}
 import org.apache.spark.sql.catalyst.plans.physical.{ClusteredDistribution, Distribution, HashPartitioning, Partitioning, ShufflePartitionIdPassThrough, SinglePartition}
 import org.apache.spark.sql.catalyst.util.GenericArrayData
 import org.apache.spark.sql.execution.{SortExec, SparkPlan}
 import org.apache.spark.sql.execution.exchange.ShuffleExchangeExec
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperator
-import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, KeyBins, RoutingTable}
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, KeyBins, OrderByBinExec, RoutingTable}
 import org.apache.spark.sql.types.{ArrayType, IntegerType}
 
 /**
@@ -22,8 +22,9 @@ import org.apache.spark.sql.types.{ArrayType, IntegerType}
  */
 private[binshift] final class ExchangeRouting(table: RoutingTable, arriving: Set[Int], binned: Set[Long]) {
 
-  private val owners = perBin(table.assignment)
-  private val places = perBin((0 until table.bins).map(bin => if (arriving(bin)) table.bins + bin else bin))
+  /** One literal for all exchanges: generated code holds it by reference, so a new table compiles nothing. */
+  private val owners = Literal(
+    new GenericArrayData(table.assignment.toArray), ArrayType(IntegerType, containsNull = false))
 
   def apply(plan: SparkPlan): SparkPlan = plan match {
     case op: StatefulOperator if op.stateInfo.exists(i => binned(i.operatorId)) =>
@@ -47,7 +48,7 @@ private[binshift] final class ExchangeRouting(table: RoutingTable, arriving: Set
           val routed = exchange.copy(
             outputPartitioning = routedPartitioning(hash.expressions), child = apply(exchange.child))
           routed.copyTagsFrom(exchange)
-          if (inOrder) routed else inOrderOfBins(routed, hash.expressions)
+          if (inOrder) routed else OrderByBinExec(hash.expressions, table.bins, arriving, routed)
         case SinglePartition if table.partitions == 1 =>
           withChildren(exchange, Seq(apply(exchange.child)))
         case other => throw cannotRoute(op, s"its exchange is partitioned by $other")
@@ -60,24 +61,10 @@ private[binshift] final class ExchangeRouting(table: RoutingTable, arriving: Set
       withChildren(other, other.children.map(routeBelow(_, op, sorts)))
   }
 
-  /**
-   * Neighbours in a binned store are keys of one bin. Rows that come in the order of their bins find
-   * the blocks of their state in the processor's caches, where the arbitrary order of a shuffle reads
-   * all over the store. Bins that come on demand travel while the others' rows are processed.
-   */
-  private def inOrderOfBins(exchange: ShuffleExchangeExec, keys: Seq[Expression]): SparkPlan =
-    SortExec(Seq(SortOrder(valueOf(places, keys), Ascending)), global = false, exchange)
-
   private def routedPartitioning(keys: Seq[Expression]): Partitioning =
-    ShufflePartitionIdPassThrough(DirectShufflePartitionID(valueOf(owners, keys)), table.partitions)
-
-  /** One literal for all exchanges: generated code holds it by reference, so a new table compiles nothing. */
-  private def perBin(values: Seq[Int]): Literal =
-    Literal(new GenericArrayData(values.toArray), ArrayType(IntegerType, containsNull = false))
-
-  /** The entry of the bin of a row in `perBin`. */
-  private def valueOf(perBin: Literal, keys: Seq[Expression]): Expression =
-    GetArrayItem(perBin, KeyBins.expression(keys, table.bins), failOnError = false)
+    ShufflePartitionIdPassThrough(
+      DirectShufflePartitionID(GetArrayItem(owners, KeyBins.expression(keys, table.bins), failOnError = false)),
+      table.partitions)
 
   /**
    * A join (or co-group) of a batch side with the output of a binned operator, for which Spark planned
