@@ -2,8 +2,12 @@
 
 import itertools
 import json
+import subprocess
+import sys
+import time
 from types import SimpleNamespace
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,6 +16,7 @@ from experiments import SIZES, experiments
 from openloop.experiment import Case, Experiment, paired, spread
 from openloop.feed import AHEAD, Feed, Input
 from openloop.report import Report
+from openloop.resources import Others, taken
 from openloop.results import Record, Results, final_states, read_tables, write_tables
 from openloop.timeline import Epoch, files_by_offset, latencies
 from suite import turns
@@ -153,3 +158,20 @@ def test_a_run_that_other_processes_disturbed_does_not_count_and_is_done_again(t
     assert "1 runs, where it was more than 5%, do not count." in text
     results.add(idle(1, 0.02, 1.6))
     assert results.has("M2", calm.case, 1)
+
+
+def test_processes_that_end_take_nothing_back_of_what_the_own_ones_took():
+    assert taken({1: 10.0, 2: 60.0}, {1: 10.5, 3: 0.25}) == 0.75
+    assert taken({1: 10.0}, {1: 9.0}) == 0.0
+
+
+def test_what_processes_take_that_the_benchmark_did_not_start_is_others():
+    began, others = time.monotonic(), Others()
+    burn = "import time\nwhile time.process_time() < 0.5: pass"
+    # Its parent ends at once, so that it belongs to nobody here.
+    detached = ["setsid", "--fork", sys.executable, "-c", burn]
+    output = subprocess.run(
+        detached, stdout=subprocess.PIPE, check=True
+    ).stdout  # ends with the last who holds it
+    assert output == b""
+    assert others.share() * (time.monotonic() - began) * psutil.cpu_count() > 0.4

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import psutil
 from pyspark.sql import SparkSession
 
-__all__ = ["Others", "Resources", "Usage"]
+__all__ = ["Others", "Resources", "Usage", "taken"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,17 +24,42 @@ class Usage:
     memory_growth: float
 
 
-class Others:
-    """What of the machine's processor time other processes took since this was made: what disturbs a run."""
+class Others(threading.Thread):
+    """What of the machine's processor time other processes take since this was made: what disturbs a run."""
+
+    PERIOD = 1.0
 
     def __init__(self) -> None:
+        super().__init__(daemon=True, name="others")
         self._began = time.monotonic()
-        self._others = _busy() - _own()
+        self._busy = _busy()
+        self._own = 0.0
+        self._seen = _own()
+        self._ended = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        """Adds up what the own processes take, some of which end on the way, until `share`."""
+        while not self._ended.wait(self.PERIOD):
+            self._look()
 
     def share(self) -> float:
-        """0 to 1, of the time of all cores."""
-        spent = max(0.0, _busy() - _own() - self._others)
+        """0 to 1, of the time of all cores; the end of it."""
+        self._ended.set()
+        self.join()
+        self._look()
+        spent = max(0.0, _busy() - self._busy - self._own)
         return spent / (time.monotonic() - self._began) / psutil.cpu_count()
+
+    def _look(self) -> None:
+        now = _own()
+        self._own += taken(self._seen, now)
+        self._seen = now
+
+
+def taken(before: Mapping[int, float], now: Mapping[int, float]) -> float:
+    """Processor seconds between two looks; those of processes that have ended are not known any more."""
+    return sum(max(0.0, seconds - before.get(pid, 0.0)) for pid, seconds in now.items())
 
 
 def _busy() -> float:
@@ -41,10 +68,15 @@ def _busy() -> float:
     return times.user + times.nice + times.system + times.irq + times.softirq + times.steal
 
 
-def _own() -> float:
-    """Processor seconds of this process and of those that it started, such as Spark's."""
+def _own() -> dict[int, float]:
+    """Processor seconds of this process and of those that it started, such as Spark's, by number."""
     me = psutil.Process()
-    return sum(sum(p.cpu_times()[:4]) for p in (me, *me.children(recursive=True)))
+    found = {}
+    for process in (me, *me.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            found[process.pid] = times.user + times.system
+    return found
 
 
 @dataclass(frozen=True, slots=True)
