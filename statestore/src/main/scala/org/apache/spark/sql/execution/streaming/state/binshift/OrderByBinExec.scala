@@ -16,6 +16,8 @@ import org.apache.spark.unsafe.Platform
  * good for speed and for nothing else, hence no sort of Spark's, which takes a page of up to 64 MB for
  * each task, and holds all rows before it gives the first.
  *
+ * Relies on Spark: an exchange gives `UnsafeRow`s and reuses them, so that whoever keeps one copies it.
+ *
  * @param keys     what the exchange below hashes
  * @param arriving bins whose rows come after those of all others, so that bins that come on demand travel
  *                 while the others' rows are processed
