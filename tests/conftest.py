@@ -84,8 +84,13 @@ def stream(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., Any]]:
 
     runs: list[StreamRun] = []
 
-    def make(build: Callable[[DataFrame], DataFrame], name: str = "run", **kwargs: Any) -> StreamRun:
-        run = StreamRun(spark, tmp_path / name, build, **kwargs)
+    def make(
+        build: Callable[[DataFrame], DataFrame],
+        name: str = "run",
+        kind: type[StreamRun] = StreamRun,
+        **kwargs: Any,
+    ) -> StreamRun:
+        run = kind(spark, tmp_path / name, build, **kwargs)
         runs.append(run)
         return run
 

@@ -22,35 +22,30 @@ class InOrder(StreamRun):
 
 
 @pytest.mark.parametrize("name", ["count", "dedup", "join-unbounded"])
-def test_rows_come_in_the_order_of_their_bins(spark, tmp_path, name):
+def test_rows_come_in_the_order_of_their_bins(stream, name):
     query = QUERIES[name]
-    run = InOrder(spark, tmp_path, query.build, mode=query.mode).start()
-    try:
-        run.run(0)
-        assert len(set(run.outputs[0])) > 5
-        assert run.outputs[0] == sorted(run.outputs[0])
-    finally:
-        run.stop()
+    run = stream(query.build, kind=InOrder, mode=query.mode).start()
+    run.run(0)
+    assert len(set(run.outputs[0])) > 5
+    assert run.outputs[0] == sorted(run.outputs[0])
 
 
-def test_rows_of_bins_that_arrive_come_last_so_that_the_bins_can_travel_meanwhile(spark, tmp_path):
+def test_rows_of_bins_that_arrive_come_last_so_that_the_bins_can_travel_meanwhile(stream):
     query = QUERIES["count"]
-    run = InOrder(spark, tmp_path, query.build, mode=query.mode).start()
-    try:
-        run.run(0, 1)
-        controller = run.attach()
-        # The lower half of the first partition's bins go.
-        owners = [1 if bin < BINS // 2 else owner for bin, owner in enumerate(controller.routing().assignment)]
-        moved = {bin for bin, owner in enumerate(controller.routing().assignment) if owner != owners[bin]}
-        controller.submit(controller.plan(assignment=owners, strategy=OnDemand()))
-        run.run(2, 3, 4)
-        (switch,) = controller.history().column("epoch").to_pylist()
-        rows = run.outputs[switch]
-        assert {bin for _, bin in rows} & moved
-        assert rows == sorted(rows, key=lambda r: (r[0], r[1] in moved, r[1])) != sorted(rows)
-        assert run.outputs[4] == sorted(run.outputs[4])
-    finally:
-        run.stop()
+    run = stream(query.build, kind=InOrder, mode=query.mode).start()
+    run.run(0, 1)
+    controller = run.attach()
+    before = controller.routing().assignment
+    # The lower half of the first partition's bins go.
+    owners = [1 if bin < BINS // 2 else owner for bin, owner in enumerate(before)]
+    moved = {bin for bin, owner in enumerate(before) if owner != owners[bin]}
+    controller.submit(controller.plan(assignment=owners, strategy=OnDemand()))
+    run.run(2, 3, 4)
+    (switch,) = controller.history().column("epoch").to_pylist()
+    rows = run.outputs[switch]
+    assert {bin for _, bin in rows} & moved
+    assert rows == sorted(rows, key=lambda r: (r[0], r[1] in moved, r[1])) != sorted(rows)
+    assert run.outputs[4] == sorted(run.outputs[4])
 
 
 @given(

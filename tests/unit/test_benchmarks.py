@@ -168,10 +168,7 @@ def test_processes_that_end_take_nothing_back_of_what_the_own_ones_took():
 def test_what_processes_take_that_the_benchmark_did_not_start_is_others():
     began, others = time.monotonic(), Others()
     burn = "import time\nwhile time.process_time() < 0.5: pass"
-    # Its parent ends at once, so that it belongs to nobody here.
+    # Its parent ends at once, so that it belongs to nobody here. The output ends with the last who holds it.
     detached = ["setsid", "--fork", sys.executable, "-c", burn]
-    output = subprocess.run(
-        detached, stdout=subprocess.PIPE, check=True
-    ).stdout  # ends with the last who holds it
-    assert output == b""
+    assert subprocess.run(detached, stdout=subprocess.PIPE, check=True).stdout == b""
     assert others.share() * (time.monotonic() - began) * psutil.cpu_count() > 0.4

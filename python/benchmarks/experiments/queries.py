@@ -12,7 +12,7 @@ from experiments.common import (
     excess,
     paced,
 )
-from openloop.experiment import Experiment, Figure, paired, spread
+from openloop.experiment import Experiment, Figure, compared, spread
 from openloop.results import Record
 from streams import nexmark
 
@@ -46,20 +46,14 @@ CLAIMS = {
 def queries(size: Size) -> list[Experiment]:
     def figures(records: Sequence[Record]) -> list[Figure]:
         unprepared, batched = {"run": UNPREPARED.name}, {"run": BATCHED.name}
-        found = [
-            (
-                "excess, all-at-once unprepared ÷ batched prepared",
-                paired(records, excess, unprepared, batched),
-            ),
-            *(
-                (
-                    f"largest ÷ steady latency: {n}",
-                    [r.values["latency_ratio"] for r in records if r.case["run"] == n],
-                )
-                for n in (UNPREPARED.name, BATCHED.name, IDLE.name)
-            ),
-        ]
-        return [spread(what, values) for what, values in found if values]
+        found = compared(
+            "excess, all-at-once unprepared ÷ batched prepared", records, excess, unprepared, batched
+        )
+        for name in (UNPREPARED.name, BATCHED.name, IDLE.name):
+            ratios = [r.values["latency_ratio"] for r in records if r.case["run"] == name]
+            if ratios:
+                found.append(spread(f"largest ÷ steady latency: {name}", ratios))
+        return found
 
     found = []
     for q, (id, title, claim) in CLAIMS.items():

@@ -24,29 +24,45 @@ class Usage:
     memory_growth: float
 
 
-class Others(threading.Thread):
-    """What of the machine's processor time other processes take since this was made: what disturbs a run."""
+class _Sampler(threading.Thread):
+    """Looks every `period` seconds until it is stopped."""
 
-    PERIOD = 1.0
+    def __init__(self, name: str, period: float) -> None:
+        super().__init__(daemon=True, name=name)
+        self._period = period
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        """Looks until `stop`."""
+        while not self._ended.wait(self._period):
+            self._look()
+
+    def stop(self) -> None:
+        """No more looks after this."""
+        self._ended.set()
+        self.join()
+
+    def _look(self) -> None:
+        raise NotImplementedError
+
+
+class Others(_Sampler):
+    """What of the machine's processor time other processes take since this was made: what disturbs a run.
+
+    Adds up what the own processes take, some of which end on the way.
+    """
 
     def __init__(self) -> None:
-        super().__init__(daemon=True, name="others")
+        super().__init__("others", 1.0)
         self._began = time.monotonic()
         self._busy = _busy()
         self._own = 0.0
         self._seen = _own()
-        self._ended = threading.Event()
         self.start()
-
-    def run(self) -> None:
-        """Adds up what the own processes take, some of which end on the way, until `share`."""
-        while not self._ended.wait(self.PERIOD):
-            self._look()
 
     def share(self) -> float:
         """0 to 1, of the time of all cores; the end of it."""
-        self._ended.set()
-        self.join()
+        self.stop()
         self._look()
         spent = max(0.0, _busy() - self._busy - self._own)
         return spent / (time.monotonic() - self._began) / psutil.cpu_count()
@@ -87,36 +103,26 @@ class _Sample:
     written: int
 
 
-class Resources(threading.Thread):
+class Resources(_Sampler):
     """Samples the driver's JVM, which is all of Spark under a local master, as long as it lives."""
 
-    PERIOD = 0.2
-
     def __init__(self, spark: SparkSession) -> None:
-        super().__init__(daemon=True, name="resources")
+        super().__init__("resources", 0.2)
         self._process = psutil.Process(spark._jvm.java.lang.ProcessHandle.current().pid())
         self._samples: list[_Sample] = []
-        self._ended = threading.Event()
         self.start()
 
-    def run(self) -> None:
-        """Samples until `stop`."""
-        while not self._ended.wait(self.PERIOD):
-            with self._process.oneshot():
-                times = self._process.cpu_times()
-                self._samples.append(
-                    _Sample(
-                        time.time(),
-                        self._process.memory_info().rss,
-                        times.user + times.system,
-                        self._process.io_counters().write_bytes,
-                    )
+    def _look(self) -> None:
+        with self._process.oneshot():
+            times = self._process.cpu_times()
+            self._samples.append(
+                _Sample(
+                    time.time(),
+                    self._process.memory_info().rss,
+                    times.user + times.system,
+                    self._process.io_counters().write_bytes,
                 )
-
-    def stop(self) -> None:
-        """No more samples after this."""
-        self._ended.set()
-        self.join()
+            )
 
     def usage(self, begin: float, end: float) -> Usage:
         """Between two moments, seconds since 1970."""

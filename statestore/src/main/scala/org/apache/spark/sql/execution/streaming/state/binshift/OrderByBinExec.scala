@@ -1,8 +1,10 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
+import java.util.function.ToIntFunction
+
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.catalyst.expressions.{Attribute, BindReferences, Expression, SortOrder, UnsafeRow}
+import org.apache.spark.sql.catalyst.expressions.{Attribute, BindReferences, Expression, UnsafeRow}
 import org.apache.spark.sql.catalyst.plans.physical.Partitioning
 import org.apache.spark.sql.execution.{SparkPlan, UnaryExecNode}
 import org.apache.spark.unsafe.Platform
@@ -27,7 +29,6 @@ private[sql] final case class OrderByBinExec(keys: Seq[Expression], bins: Int, a
 
   override def output: Seq[Attribute] = child.output
   override def outputPartitioning: Partitioning = child.outputPartitioning
-  override def outputOrdering: Seq[SortOrder] = Nil
 
   override protected def doExecute(): RDD[InternalRow] = {
     val bound = BindReferences.bindReferences(keys, child.output)
@@ -47,9 +48,13 @@ private[sql] final case class OrderByBinExec(keys: Seq[Expression], bins: Int, a
  * Rows in the order of `placeOf`, within runs that hold as many rows as `runBytes` take, or one.
  *
  * The same row is handed out again, and is good until the next one is asked for, as with a shuffle's rows.
+ *
+ * @param placeOf called per row, hence not a function of Scala's, which would make an object of each place
  */
 private[binshift] final class OrderedRuns(
-    rows: Iterator[UnsafeRow], fields: Int, placeOf: UnsafeRow => Int, runBytes: Int) extends Iterator[InternalRow] {
+    rows: Iterator[UnsafeRow], fields: Int, placeOf: ToIntFunction[UnsafeRow], runBytes: Int)
+  extends Iterator[InternalRow] {
+
   /** The rows of a run, one after the other. */
   private var bytes = new Array[Byte](math.min(runBytes, 64 << 10))
   /** Where each begins; the entry after the last is the end. */
@@ -95,7 +100,7 @@ private[binshift] final class OrderedRuns(
       begins = java.util.Arrays.copyOf(begins, 2 * count + 1)
     }
     next.writeToMemory(bytes, Platform.BYTE_ARRAY_OFFSET + begin)
-    order(count) = placeOf(next).toLong << 32 | count
+    order(count) = placeOf.applyAsInt(next).toLong << 32 | count
     count += 1
     begins(count) = end
   }
