@@ -1,6 +1,6 @@
 package binshift.benchmarks
 
-import java.nio.file.Files
+import java.nio.file.{Files, Path}
 import java.util.UUID
 
 import scala.util.Random
@@ -13,38 +13,47 @@ import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.{IntegerType, LongType, StructType}
 
 /**
- * What one row costs in a state store, without a query around it. A store is filled with `keys` rows, then an
- * operation is done on some of them, in random order, and the changes are aborted; as often as is asked for.
+ * What one row costs in a state store, without a query around it. Stores of several providers are filled with
+ * `keys` rows each, then an operation is done on some of them, in random order, and the changes are aborted; as often
+ * as is asked for, in one store after the other, so that all of them meet what the machine does meanwhile.
  */
 object StoreOperations {
   private val keySchema = new StructType().add("id", LongType).add("part", IntegerType)
   private val valueSchema = new StructType().add("count", LongType).add("sum", LongType)
   private val Family = StateStore.DEFAULT_COL_FAMILY_NAME
 
-  /** Nanoseconds a row of `operation` on `rows` of `keys` keys, once for each of `times`, in a new store of `provider`. */
+  /** Nanoseconds a row of `operation` on `rows` of `keys` keys: for each provider, once for each of `times`. */
   def run(
-      session: SparkSession, provider: String, operation: String, keys: Int, rows: Int, times: Int
-  ): Array[Double] = {
-    session.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
+      session: SparkSession, providers: Array[String], operation: String, keys: Int, rows: Int, times: Int
+  ): Array[Array[Double]] = {
     val directory = Files.createTempDirectory("store-operations")
+    val stores = providers.zipWithIndex.map { case (provider, i) =>
+      session.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
+      open(session, directory.resolve(i.toString), severalValues = operation == "merge")
+    }
+    try {
+      val all = rowsOf(keySchema, keys)
+      val values = rowsOf(valueSchema, rows)
+      stores.foreach(fill(_, all, values(0)))
+      val random = new Random(1)
+      Array.fill(times) {
+        val some = random.shuffle(all.toSeq).take(rows).toArray
+        stores.map(once(_, operation, some, values))
+      }.transpose
+    } finally {
+      stores.foreach(_.close())
+      FileUtils.deleteDirectory(directory.toFile)
+    }
+  }
+
+  private def open(session: SparkSession, directory: Path, severalValues: Boolean): StateStoreProvider = {
     val hadoop = new Configuration(session.sessionState.newHadoopConf())
     hadoop.set("spark.sql.streaming.query.runId", UUID.randomUUID.toString)
     hadoop.set("sql.streaming.runId", UUID.randomUUID.toString)
     val id = StateStoreProviderId(StateStoreId(directory.toString, 0, 0), UUID.randomUUID)
-    val severalValues = operation == "merge"
-    val store = StateStoreProvider.createAndInit(
+    StateStoreProvider.createAndInit(
       id, keySchema, valueSchema, NoPrefixKeyStateEncoderSpec(keySchema), useColumnFamilies = severalValues,
       StateStoreConf(session.sessionState.conf), hadoop, useMultipleValuesPerKey = severalValues, None)
-    try {
-      val all = rowsOf(keySchema, keys)
-      val values = rowsOf(valueSchema, rows)
-      fill(store, all, values(0))
-      val random = new Random(1)
-      Array.fill(times)(once(store, operation, random.shuffle(all.toSeq).take(rows).toArray, values))
-    } finally {
-      store.close()
-      FileUtils.deleteDirectory(directory.toFile)
-    }
   }
 
   private def fill(provider: StateStoreProvider, keys: Array[UnsafeRow], value: UnsafeRow): Unit = {

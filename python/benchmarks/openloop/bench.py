@@ -18,6 +18,9 @@ __all__ = ["Bench"]
 
 PROVIDERS = {"binshift": PROVIDER, "stock": STOCK_PROVIDER}
 
+#: How often an operation is done on a store, and how often it is before that counts.
+STORE_TURNS, STORE_COLD = 20, 4
+
 
 @dataclass(frozen=True, slots=True)
 class Bench:
@@ -83,16 +86,19 @@ class Bench:
         return Record(experiment, case, repeat, values)
 
     def store(
-        self,
-        experiment: str,
-        case: Mapping[str, Any],
-        repeat: int,
-        operation: str,
-        keys: int,
-        rows: int,
-        provider: str = "binshift",
-        bins: int = 1024,
+        self, experiment: str, case: Mapping[str, Any], repeat: int, operation: str, keys: int, rows: int
     ) -> Record:
-        """Nanoseconds a row of an operation on a store that no query uses."""
-        times = stores.nanoseconds(self.runner.spark, PROVIDERS[provider], bins, operation, keys, rows, 8)
-        return Record(experiment, case, repeat, {"nanoseconds": statistics.median(times[3:])})
+        """Nanoseconds a row of an operation on stores that no query uses, of both providers by turns.
+
+        `ratio` is the median of the turns' rows per second ÷ stock.
+        """
+        binshift, stock = stores.nanoseconds(
+            self.runner.spark, [PROVIDER, STOCK_PROVIDER], 1024, operation, keys, rows, STORE_TURNS
+        )
+        pairs = list(zip(binshift, stock, strict=True))[STORE_COLD:]
+        values = {
+            "binshift": statistics.median(b for b, _ in pairs),
+            "stock": statistics.median(s for _, s in pairs),
+            "ratio": statistics.median(s / b for b, s in pairs),
+        }
+        return Record(experiment, case, repeat, values)
