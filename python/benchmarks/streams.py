@@ -5,17 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from nexmark import MINUTE, QUERIES, SCHEMA, Shape, generate
-from nexmark.generator import AUCTIONS, TOTAL
+from nexmark.generator import AUCTION, AUCTIONS, PERSON, TOTAL
 from openloop.workload import Workload
 
-__all__ = ["nexmark"]
+__all__ = ["LOOKS_AT", "nexmark"]
 
 #: Epochs that fill the state.
 FILLS = 4
+#: Events that are generated at once while it is filled.
+CHUNK = 500_000
+#: What queries look at that look at no bids. Those, most of the events, are left out of what fills the state.
+LOOKS_AT = {"q3": (PERSON, AUCTION), "q8": (PERSON, AUCTION)}
 
 
 def nexmark(
@@ -39,9 +44,14 @@ def nexmark(
     rows = round(rate * interval)
 
     def write_fill(directory: Path) -> None:
+        each = fill // FILLS
         for i in range(FILLS):
-            table = generate(seed, rate, i * (fill // FILLS), fill // FILLS, shape)
-            pq.write_table(table, directory / f"{i:05}.parquet", compression="lz4")
+            with pq.ParquetWriter(directory / f"{i:05}.parquet", SCHEMA, compression="lz4") as file:
+                for first in range(i * each, (i + 1) * each, CHUNK):
+                    table = generate(seed, rate, first, min(CHUNK, (i + 1) * each - first), shape)
+                    if query in LOOKS_AT:
+                        table = table.filter(pc.field("event_type").isin(LOOKS_AT[query]))
+                    file.write_table(table)
 
     def write_stream(directory: Path) -> int:
         for i in range(intervals):

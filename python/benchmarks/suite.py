@@ -23,9 +23,12 @@ from openloop.report import Report
 from openloop.results import Results, final_states, read_tables
 from openloop.runner import Runner
 from openloop.session import session
+from streams import nexmark
 
-WARM_UP = (UNPREPARED, PREPARED, BATCHED)
 SHORT = Phases(3, 3, 3)
+#: Short runs, of an operator with one family of rows and of others with several.
+COUNT, JOINS = keycount(500_000, 20_000, 60, 1.0), nexmark("q4", 1_000, 60, 40_000)
+WARM_UP = ((COUNT, UNPREPARED), (COUNT, PREPARED), (COUNT, BATCHED), (JOINS, UNPREPARED), (JOINS, BATCHED))
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "build" / "benchmarks" / "runs"
 #: The runs of the published report, as tables.
@@ -96,8 +99,8 @@ def run(todo: list[tuple[Experiment, Case, int]], args: argparse.Namespace, resu
         runner = Runner(spark, Path(scratch), SHORT)
         bench = Bench(runner, args.verify)
         # A query runs for weeks; what the JVM does when it meets code for the first time is not measured.
-        for action in WARM_UP:
-            runner.run(keycount(500_000, 20_000, 60, 1.0), action)
+        for load, action in WARM_UP:
+            runner.run(load, action)
         runner.phases = SIZES[args.size].phases
         with tqdm(todo, unit="run") as bar:
             for experiment, case, repeat in bar:

@@ -18,7 +18,7 @@ private[binshift] final class BinMover(
     store: StateStoreId,
     routing: EpochRouting,
     shipping: PartitionShipping,
-    conf: ShippingConf,
+    conf: BackgroundConf,
     spark: RocksDBArguments) {
 
   /** Called by the task that runs the epoch `version`. */

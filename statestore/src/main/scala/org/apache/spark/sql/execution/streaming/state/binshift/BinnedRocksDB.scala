@@ -29,7 +29,7 @@ private[binshift] final class BinnedRocksDB(
     storeId: StateStoreId,
     routing: EpochRouting,
     isRouted: Boolean,
-    shippingConf: ShippingConf,
+    background: BackgroundConf,
     takeOver: Option[TakeOver],
     spark: RocksDBArguments)
   extends BinKeyedRocksDB(storeId, spark) with BinnedFileManager.Binding with Logging {
@@ -66,10 +66,14 @@ private[binshift] final class BinnedRocksDB(
   private var switchedAt: Option[Long] = None
 
   private val lent = new LentVersions(storeId, routing, spark.hadoopConf)
-  private val shipping = new PartitionShipping(storeId, this, routing, spark, shippingConf)
-  private val mover = new BinMover(this, storeId, routing, shipping, shippingConf, spark)
+  private val shipping = new PartitionShipping(storeId, this, routing, spark, background)
+  private val mover = new BinMover(this, storeId, routing, shipping, background, spark)
+
+  /** A commit that compacts waits for it. */
+  private val isPaced = isRouted && !conf.compactOnCommit
 
   fileManager.asInstanceOf[BinnedFileManager].bind(this)
+  if (isPaced) CompactionPace.limit(rocksDbOptions, background.compactionPace)
 
   override def load(
       version: Long,
@@ -213,6 +217,7 @@ private[binshift] final class BinnedRocksDB(
     if (residents.missing == 0 && switchStats.binsAdopted > 0) RocksDBFields.requestSnapshot(this)
     val isBinned = !isStock(loadedVersion)
     val result @ (version, info) = super.commit(forceSnapshot)
+    if (isPaced) CompactionPace.committed(this, RocksDBFields.native(this), rocksDbOptions)
     if (isRouted && isBinned) {
       shipping.onCommit(version, info.stateStoreCkptId)
       report(version - 1)
@@ -259,6 +264,7 @@ private[binshift] final class BinnedRocksDB(
 
   override def close(): Unit = {
     shipping.close()
+    CompactionPace.closed(this)
     super.close()
   }
 

@@ -79,7 +79,7 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider {
       partitionId: Int,
       eventForwarder: Option[RocksDBEventForwarder],
       uniqueId: Option[String]): RocksDB = storage match {
-    case Some(s) => new BinnedRocksDB(stateStoreId, s.routing, s.isRouted, s.shipping, s.takeOver, RocksDBArguments(
+    case Some(s) => new BinnedRocksDB(stateStoreId, s.routing, s.isRouted, s.background, s.takeOver, RocksDBArguments(
       dfsRootDir, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies, enableStateStoreCheckpointIds, partitionId,
       eventForwarder, uniqueId))
     case None => super.createRocksDB(dfsRootDir, conf, localRootDir, hadoopConf, loggingId,
@@ -141,5 +141,5 @@ private final class BinnedStorage(
     val takeOver: Option[TakeOver],
     val storeConf: StateStoreConf,
     val hadoopConf: Configuration) {
-  val shipping: ShippingConf = ShippingConf(storeConf.sqlConfs)
+  val background: BackgroundConf = BackgroundConf(storeConf.sqlConfs)
 }

@@ -59,7 +59,7 @@ private[binshift] final class CheckpointedBins(
   }
 
   private def open(): BinnedRocksDB =
-    new BinnedRocksDB(source, routing, isRouted = false, ShippingConf(Map.empty[String, String]), None,
+    new BinnedRocksDB(source, routing, isRouted = false, BackgroundConf(Map.empty[String, String]), None,
       spark.inPrivate(s"binshift-adopt-op${source.operatorId}-part${source.partitionId}")
         .copy(dfsRootDir = source.storeCheckpointLocation().toString, partitionId = source.partitionId))
 }

@@ -27,7 +27,7 @@ private[binshift] final class Exporter(
     store: StateStoreId,
     order: ShippingOrder,
     attempt: String,
-    conf: ShippingConf,
+    conf: BackgroundConf,
     db: BinnedRocksDB,
     useColumnFamilies: Boolean) extends Logging {
   import Exporter._

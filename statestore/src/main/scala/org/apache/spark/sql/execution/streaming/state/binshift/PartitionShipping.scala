@@ -21,7 +21,7 @@ private[binshift] final class PartitionShipping(
     db: BinnedRocksDB,
     routing: EpochRouting,
     spark: RocksDBArguments,
-    conf: ShippingConf) extends Logging {
+    conf: BackgroundConf) extends Logging {
 
   private var parts = Seq.empty[OrderPart]
   private var counts: Option[DepartingRows] = None
@@ -103,7 +103,7 @@ private final class OrderPart(
     db: BinnedRocksDB,
     routing: EpochRouting,
     spark: RocksDBArguments,
-    conf: ShippingConf) {
+    conf: BackgroundConf) {
 
   private val leaving = order.leaving(store.partitionId)
   private val arriving = order.arriving(store.partitionId)
@@ -188,7 +188,7 @@ private final class OrderPart(
 
 /** The copies for one store, each of which is brought on in the background. */
 private[binshift] final class StagedBins(
-    dir: File, conf: ShippingConf, isUrgent: Boolean, copies: Seq[StagedCopy]) extends Logging {
+    dir: File, conf: BackgroundConf, isUrgent: Boolean, copies: Seq[StagedCopy]) extends Logging {
   @volatile private var begun = -1L
   @volatile private var due: Option[Int] = None
   @volatile private var isClosed = false

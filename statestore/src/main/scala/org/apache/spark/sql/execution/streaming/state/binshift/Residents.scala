@@ -16,7 +16,7 @@ import org.apache.spark.internal.Logging
  * @param readRest  reads bins of a source as of a version from its checkpoint
  */
 private[binshift] final class Residents(
-    conf: ShippingConf,
+    conf: BackgroundConf,
     adopt: (Int, Int, TakenCopy) => Unit,
     readRest: (Long, Int, Seq[Int]) => Unit) extends Logging {
 

@@ -31,7 +31,7 @@ private[binshift] final class StagedCopy(
     dir: File,
     routing: EpochRouting,
     spark: RocksDBArguments,
-    conf: ShippingConf) extends Logging {
+    conf: BackgroundConf) extends Logging {
   import StagedCopy._
 
   private val steps = bins.map(b => b.bin -> b.step).toMap

@@ -4,29 +4,32 @@ import org.apache.spark.network.util.ByteUnit
 import org.apache.spark.network.util.JavaUtils
 
 /**
- * Bounds of what shipping may use on one executor; see the README.
+ * Bounds of what work in the background may use on one executor; see the README.
  *
  * @param chunkBytes        size of a piece of a shipment, held in memory once by sender and receiver
  * @param maxBytesPerSecond what an executor sends
  * @param maxBytesInFlight  what an executor has sent and nobody has fetched yet; on disk
  * @param maxStagedBytes    copies that wait on an executor for their switch; on disk
  * @param timeoutMs         how long a task waits for bins before it reads the checkpoint
+ * @param compactionPace    bytes per second that compactions read
  */
-private[binshift] final case class ShippingConf(
-    chunkBytes: Int, maxBytesPerSecond: Long, maxBytesInFlight: Long, maxStagedBytes: Long, timeoutMs: Long)
+private[binshift] final case class BackgroundConf(
+    chunkBytes: Int, maxBytesPerSecond: Long, maxBytesInFlight: Long, maxStagedBytes: Long, timeoutMs: Long,
+    compactionPace: Long)
 
-private[binshift] object ShippingConf {
+private[binshift] object BackgroundConf {
   import BinshiftConf.Prefix
 
-  def apply(conf: Map[String, String]): ShippingConf = {
+  def apply(conf: Map[String, String]): BackgroundConf = {
     def bytes(name: String, default: String): Long =
       positive(name, conf.getOrElse(Prefix + name, default))(JavaUtils.byteStringAs(_, ByteUnit.BYTE))
-    ShippingConf(
+    BackgroundConf(
       chunkBytes = math.min(bytes("ship.chunkBytes", "256k"), 64L << 20).toInt,
       maxBytesPerSecond = bytes("ship.maxBytesPerSecond", "8m"),
       maxBytesInFlight = bytes("ship.maxBytesInFlight", "256m"),
       maxStagedBytes = bytes("ship.maxStagedBytes", "64g"),
-      timeoutMs = positive("ship.timeout", conf.getOrElse(Prefix + "ship.timeout", "30s"))(JavaUtils.timeStringAsMs))
+      timeoutMs = positive("ship.timeout", conf.getOrElse(Prefix + "ship.timeout", "30s"))(JavaUtils.timeStringAsMs),
+      compactionPace = bytes("compaction.bytesPerSecond", "3m"))
   }
 
   private def positive(name: String, text: String)(parse: String => Long): Long = {
