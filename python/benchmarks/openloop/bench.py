@@ -19,7 +19,7 @@ __all__ = ["Bench"]
 PROVIDERS = {"binshift": PROVIDER, "stock": STOCK_PROVIDER}
 
 #: How often an operation is done on a store, and how often it is before that counts.
-STORE_TURNS, STORE_COLD = 20, 4
+STORE_TURNS, STORE_COLD = 14, 4
 
 
 @dataclass(frozen=True, slots=True)

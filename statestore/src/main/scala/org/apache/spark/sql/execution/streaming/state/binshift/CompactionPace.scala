@@ -9,7 +9,7 @@ import org.rocksdb.{Options, RateLimiter, RateLimiterMode, RocksDB => NativeRock
  *
  * The stores of an operator make their snapshots at the same epoch, and after every few of them are merged one after the
  * other: a core's work for several epochs, which take half as long again. At a pace that leaves the merging just
- * enough time, these epochs are a tenth longer. RocksDB asks a limiter before each read of a compaction; flushes, which
+ * enough time, more epochs are a fifth longer. RocksDB asks a limiter before each read of a compaction; flushes, which
  * commits wait for, and lookups are not limited. While a store has piled up too many files, nothing is held back, since
  * lookups have to look into each of them. One thread of RocksDB's compacts all databases of a process, so stores of other
  * providers on this executor wait for those that are held back.
