@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import to_java_array
 
 from binshift.spark import BINS_KEY
 
@@ -18,9 +19,7 @@ def nanoseconds(
     session = spark.newSession()
     session.conf.set(BINS_KEY, str(bins))
     jvm = spark._jvm
-    names = spark.sparkContext._gateway.new_array(jvm.java.lang.String, len(providers))
-    for i, provider in enumerate(providers):
-        names[i] = provider
+    names = to_java_array(spark.sparkContext._gateway, jvm.java.lang.String, providers)
     operations = jvm.binshift.benchmarks.StoreOperations
     found = operations.run(session._jsparkSession, names, operation, keys, rows, times)
     return [list(of_one) for of_one in found]

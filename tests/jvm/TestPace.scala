@@ -13,10 +13,12 @@ object TestPace {
     NativeRocksDB.loadLibrary()
     val options = new Options().setCreateIfMissing(true).setDisableAutoCompactions(true)
     val db = NativeRocksDB.open(options, directory)
+    val flush = new FlushOptions().setWaitForFlush(true)
     for (i <- 1 to files) {
-      db.put(s"key".getBytes, s"value$i".getBytes)
-      db.flush(new FlushOptions().setWaitForFlush(true))
+      db.put("key".getBytes, s"value$i".getBytes)
+      db.flush(flush)
     }
+    flush.close()
     new TestPace(options, db)
   }
 }

@@ -9,7 +9,7 @@ from typing import Any
 
 from openloop.results import Record
 
-__all__ = ["Case", "Experiment", "Figure", "compared", "paired", "spread"]
+__all__ = ["Case", "Experiment", "Figure", "compared", "paired", "spread", "spread_if_any"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,11 @@ def spread(what: str, values: Sequence[float], unit: str = "") -> Figure:
     return Figure(what, statistics.median(values), min(values), max(values), unit)
 
 
+def spread_if_any(what: str, values: Sequence[float]) -> list[Figure]:
+    """The figure for some repetitions; none if there are none."""
+    return [spread(what, values)] if values else []
+
+
 def paired(
     records: Sequence[Record],
     value: Callable[[Mapping[str, Any]], float],
@@ -89,8 +94,7 @@ def compared(
     under: dict[str, Any],
 ) -> list[Figure]:
     """The figure for a value of one case ÷ that of another; none if no repetition has both."""
-    ratios = paired(records, value, over, under)
-    return [spread(what, ratios)] if ratios else []
+    return spread_if_any(what, paired(records, value, over, under))
 
 
 def _is(record: Record, case: Mapping[str, Any]) -> bool:

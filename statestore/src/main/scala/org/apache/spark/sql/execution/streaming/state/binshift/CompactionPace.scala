@@ -49,8 +49,8 @@ private[binshift] object CompactionPace {
   def committed(store: AnyRef, db: NativeRocksDB, options: Options): Unit = {
     val files = db.getProperty("rocksdb.num-files-at-level0").toInt
     val trigger = options.level0FileNumCompactionTrigger
-    if (files >= Behind * trigger) late.add(store) else if (files < trigger) late.remove(store)
-    adjust()
+    val hasChanged = if (files >= Behind * trigger) late.add(store) else files < trigger && late.remove(store)
+    if (hasChanged) adjust()
   }
 
   def closed(store: AnyRef): Unit = if (late.remove(store)) adjust()
