@@ -69,6 +69,8 @@ private[binshift] final class BinnedRocksDB(
   private val shipping = new PartitionShipping(storeId, this, routing, spark, background)
   private val mover = new BinMover(this, storeId, routing, shipping, background, spark)
 
+  private val snapshotTurn = new SnapshotTurn(this)
+
   /** A commit that compacts waits for it. */
   private val isPaced = isRouted && !conf.compactOnCommit
 
@@ -200,23 +202,19 @@ private[binshift] final class BinnedRocksDB(
     lent.oldest(fileManager.getLatestSnapshotVersion() - conf.minVersionsToRetain)
 
   /**
-   * A version that adopted bins gets a snapshot, which maintenance uploads: it ends the dependence on
+   * A version that adopted bins soon gets a snapshot, which maintenance uploads: it ends the dependence on
    * the sources' checkpoints, and with it how far a recovery may have to read along a chain of switches.
    */
   override def commit(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = {
     mover.settleIfSent()
-    if (residents.missing > 0 || mover.isOwing) {
+    if (!isWhole && (forceSnapshot || !conf.enableChangelogCheckpointing || RocksDBFields.mustSnapshot(this))) {
       // A snapshot without these bins would be taken for all of the state.
-      if (conf.enableChangelogCheckpointing && !forceSnapshot && !RocksDBFields.mustSnapshot(this)) {
-        RocksDBFields.postponeSnapshot(this, loadedVersion)
-      } else {
-        residents.requireAll()
-        mover.settle()
-      }
+      residents.requireAll()
+      mover.settle()
     }
-    if (residents.missing == 0 && switchStats.binsAdopted > 0) RocksDBFields.requestSnapshot(this)
     val isBinned = !isStock(loadedVersion)
-    val result @ (version, info) = super.commit(forceSnapshot)
+    val result @ (version, info) =
+      snapshotTurn.commit(loadedVersion + 1, isWhole, switchStats.binsAdopted > 0)(super.commit(forceSnapshot))
     if (isPaced) CompactionPace.committed(this, RocksDBFields.native(this), rocksDbOptions)
     if (isRouted && isBinned) {
       shipping.onCommit(version, info.stateStoreCkptId)
@@ -238,11 +236,14 @@ private[binshift] final class BinnedRocksDB(
     counted = Some(now)
   }
 
+  /** Whether no bins are on their way. */
+  private def isWhole: Boolean = residents.missing == 0 && !mover.isOwing
+
   private def report(epoch: Long): Unit = {
     counted = None
     try routing.reportAddress(epoch).foreach { address =>
       val isSized = conf.trackTotalNumberOfRows
-      val size = Option.when(isSized && residents.missing == 0 && !mover.isOwing)(RocksDBFields.rows(this))
+      val size = Option.when(isSized && isWhole)(RocksDBFields.rows(this))
       val hot = Option(keySample).toSeq.flatMap(_.hottest(routing.keysWanted(epoch)))
       address.add(StoreReport.of(storeId, epoch, counts, isSized, size, hot).toBytes)
     } catch {
@@ -265,6 +266,7 @@ private[binshift] final class BinnedRocksDB(
   override def close(): Unit = {
     shipping.close()
     CompactionPace.closed(this)
+    snapshotTurn.close()
     super.close()
   }
 

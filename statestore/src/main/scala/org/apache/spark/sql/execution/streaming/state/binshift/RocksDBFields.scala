@@ -22,11 +22,10 @@ private[binshift] object RocksDBFields {
   private val Forced = handle("shouldForceSnapshot", classOf[AtomicBoolean])
   private val LastSnapshot = handle(s"${classOf[RocksDB].getName.replace('.', '$')}$$$$lastSnapshotVersion", classOf[Long])
 
-  /** Has the next commit make a snapshot, as if enough versions had passed since the last one. */
-  def requestSnapshot(db: RocksDB): Unit = LastSnapshot.setVolatile(db, Long.MinValue / 2)
+  /** The version of the last snapshot, from which Spark counts to the next one. */
+  def lastSnapshot(db: RocksDB): Long = LastSnapshot.getVolatile(db).asInstanceOf[Long]
 
-  /** Has the next commit make none, unless one is forced, where snapshots are not made every time. */
-  def postponeSnapshot(db: RocksDB, loadedVersion: Long): Unit = LastSnapshot.setVolatile(db, loadedVersion)
+  def setLastSnapshot(db: RocksDB, version: Long): Unit = LastSnapshot.setVolatile(db, version)
 
   /** Whether the next commit makes a snapshot in any case. */
   def mustSnapshot(db: RocksDB): Boolean =

@@ -1,0 +1,35 @@
+package org.apache.spark.sql.execution.streaming.state.binshift
+
+import java.nio.file.Files
+
+import org.apache.hadoop.conf.Configuration
+
+import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBConf}
+
+/** A store of Spark's own, whose snapshots are made by turns. */
+object TestTurn {
+  def open(directory: String, minDeltas: Int): TestTurn = {
+    val conf = RocksDBConf().copy(minDeltasForSnapshot = minDeltas, enableChangelogCheckpointing = true)
+    val local = Files.createTempDirectory(Files.createDirectories(java.nio.file.Path.of(directory)), "local")
+    new TestTurn(new RocksDB(s"$directory/checkpoint", conf, local.toFile, new Configuration))
+  }
+}
+
+final class TestTurn(db: RocksDB) {
+  private val turn = new SnapshotTurn(db)
+  private var version = 0L
+
+  /** Commits another version; whether that made a snapshot. */
+  def commit(isWhole: Boolean, hasAdopted: Boolean): Boolean = {
+    db.load(version, None)
+    db.put(s"$version".getBytes, "value".getBytes)
+    version += 1
+    turn.commit(version, isWhole, hasAdopted)(db.commit())
+    RocksDBFields.lastSnapshot(db) == version
+  }
+
+  def close(): Unit = {
+    turn.close()
+    db.close()
+  }
+}
