@@ -82,6 +82,11 @@ class Fault:
     def happened(self) -> bool:
         return not self.file.exists()
 
+    @property
+    def count(self) -> int:
+        """How often the point was passed, of a fault that only counts."""
+        return self.file.stat().st_size
+
     def __exit__(self, *error: object) -> None:
         self.file.unlink(missing_ok=True)
 

@@ -1,14 +1,16 @@
 """Runs the benchmarks, keeps what they showed, and writes the report.
 
 A run that is among the results is not run again, so a suite that was stopped goes on where it was. One
-that other processes disturbed is.
+that other processes disturbed is: at once if the size has the patience, else by the next call.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from tqdm import tqdm
@@ -20,12 +22,15 @@ from openloop.action import Phases
 from openloop.bench import Bench
 from openloop.experiment import Case, Experiment
 from openloop.report import Report
-from openloop.results import Results, final_states, read_tables
+from openloop.resources import others_share
+from openloop.results import MAX_OTHERS, Record, Results, final_states, read_tables
 from openloop.runner import Runner
 from openloop.session import session
 from streams import nexmark
 
 SHORT = Phases(3, 3, 3)
+#: Seconds in which to see whether the machine is quiet.
+LOOK = 10
 #: Short runs, of an operator with one family of rows and of others with several.
 COUNT, JOINS = keycount(500_000, 20_000, 60, 1.0), nexmark("q4", 1_000, 60, 40_000)
 WARM_UP = ((COUNT, UNPREPARED), (COUNT, PREPARED), (COUNT, BATCHED), (JOINS, BATCHED))
@@ -105,9 +110,22 @@ def run(todo: list[tuple[Experiment, Case, int]], args: argparse.Namespace, resu
         with tqdm(todo, unit="run") as bar:
             for experiment, case, repeat in bar:
                 bar.set_description(f"{experiment.id} {' '.join(map(str, case.name.values()))}")
-                results.add(case.do(bench=bench, repeat=repeat))
+                results.add(
+                    undisturbed(partial(case.do, bench=bench, repeat=repeat), SIZES[args.size].patience)
+                )
         runner.close()
         spark.stop()
+
+
+def undisturbed(do: Callable[[], Record], patience: float) -> Record:
+    """Does a run when the machine is quiet, and again if it was disturbed; `patience` is in seconds, for both."""
+    deadline = time.monotonic() + patience
+    while True:
+        while time.monotonic() < deadline and others_share(LOOK) > MAX_OTHERS:
+            pass
+        record = do()
+        if not record.is_disturbed or time.monotonic() > deadline:
+            return record
 
 
 if __name__ == "__main__":

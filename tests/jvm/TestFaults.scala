@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
-import java.nio.file.{Files, Path, Paths}
+import java.nio.file.{Files, Path, Paths, StandardOpenOption}
 
 import org.apache.spark.SparkEnv
 
@@ -8,12 +8,13 @@ import org.apache.spark.SparkEnv
  * Faults that a test lays in wait as files, `<point>.<action>`, in the directory that
  * `spark.binshift.tests.faults` names. The first to come by takes the file away, so that a fault
  * happens once, in whatever JVM; a file that ends in `.always` stays. At a turnstile, one goes on for
- * each `<point>.pass`.
+ * each `<point>.pass`. A file `<point>.count` has a byte for each that came by.
  */
 final class TestFaults extends Faults {
   private val dir = Paths.get(SparkEnv.get.conf.get("spark.binshift.tests.faults"))
 
   override def at(point: String, partition: Int): Unit = {
+    if (Files.exists(file(point, "count"))) Files.write(file(point, "count"), Array[Byte](0), StandardOpenOption.APPEND)
     if (isArmed(point, "kill")) Runtime.getRuntime.halt(9)
     if (isArmed(point, "throw")) throw new java.io.IOException(s"$point fails on purpose")
     while (Files.exists(file(point, "block"))) Thread.sleep(10)

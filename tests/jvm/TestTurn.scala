@@ -24,7 +24,8 @@ final class TestTurn(db: RocksDB) {
     db.load(version, None)
     db.put(s"$version".getBytes, "value".getBytes)
     version += 1
-    turn.commit(version, isWhole, hasAdopted)(db.commit())
+    if (hasAdopted) turn.owe()
+    turn.commit(version, isWhole)(db.commit())
     RocksDBFields.lastSnapshot(db) == version
   }
 

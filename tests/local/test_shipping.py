@@ -14,6 +14,7 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 
 CHECKSUMS = "spark.sql.streaming.stateStore.rowChecksum.enabled"
 IDS = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+MIN_DELTAS = "spark.sql.streaming.stateStore.minDeltasForSnapshot"
 JOIN = "spark.sql.streaming.join.stateFormatVersion"
 
 
@@ -272,7 +273,7 @@ def test_a_migration_that_is_cancelled_while_bins_are_copied_moves_none(tumbling
 
 def test_bins_that_move_on_before_any_snapshot_are_recovered_along_the_chain(stream, tmp_path):
     query = QUERIES["tumbling-append"]
-    conf = {"spark.sql.streaming.stateStore.minDeltasForSnapshot": "1000"}
+    conf = {MIN_DELTAS: "1000"}
     run = stream(query.build, mode=query.mode, conf=conf).start()
     run.run(0, 1)
     epoch = finish(run, run.attach().rescale(3, AllAtOnce()), 2)
@@ -290,10 +291,34 @@ def test_bins_that_move_on_before_any_snapshot_are_recovered_along_the_chain(str
     assert_never_migrated(run, query, epoch + 1, tmp_path)
 
 
+def test_a_recovery_reads_along_the_way_of_its_bins_alone(stream, tmp_path, spark):
+    """Both partitions give and get bins at each of five steps: the ways to all of them would be 62."""
+    query = QUERIES["count"]
+    run = stream(query.build, mode=query.mode, conf={MIN_DELTAS: "1000"}).start()
+    run.run(0, 1)
+    controller = run.attach()
+    epoch = 2
+    for step in range(5):
+        owners = controller.routing().assignment
+        swapped = [1 - owner if bin % 5 == step else owner for bin, owner in enumerate(owners)]
+        migration = controller.submit(controller.plan(assignment=swapped, strategy=AllAtOnce()), prepare=False)
+        epoch = finish(run, migration, epoch)
+    run.stop()
+    # Spark may upload snapshots of a query that has ended.
+    spark._jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()
+    for snapshot in (run.checkpoint / "state/0").glob("[0-9]*/*.zip"):
+        snapshot.unlink()
+    run.start()
+    with Fault("checkpoint.read", "count") as reads:
+        run.run(epoch)
+        assert reads.count == 10
+    assert_never_migrated(run, query, epoch + 1, tmp_path)
+
+
 def test_what_was_lent_is_kept_until_its_adopters_have_snapshots(stream, tmp_path, spark):
     query = QUERIES["tumbling-append"]
     conf = {
-        "spark.sql.streaming.stateStore.minDeltasForSnapshot": "3",
+        MIN_DELTAS: "3",
         "spark.sql.streaming.minBatchesToRetain": "2",
         "spark.sql.streaming.stateStore.maintenanceInterval": "100ms",
         "spark.sql.streaming.stateStore.maintenanceProcessingTimeout": "30s",
@@ -313,7 +338,7 @@ def test_what_was_lent_is_kept_until_its_adopters_have_snapshots(stream, tmp_pat
 def test_the_state_of_partitions_that_are_gone_is_deleted_and_they_may_come_back(stream, tmp_path):
     query = QUERIES["count"]
     conf = {
-        "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
+        MIN_DELTAS: "2",
         "spark.sql.streaming.minBatchesToRetain": "2",
     }
     run = stream(query.build, mode=query.mode, conf=conf).start()

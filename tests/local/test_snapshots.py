@@ -51,6 +51,10 @@ def test_a_store_that_misses_its_turns_makes_a_snapshot_as_soon_as_it_can(opened
     assert snapshots(store, 8) == [0, 3, 7]
 
 
+def test_a_store_that_never_makes_a_snapshot_of_itself_has_a_turn_too(opened):
+    assert snapshots(opened(2**31 - 1), 5) == []
+
+
 def test_a_store_that_adopted_bins_has_a_snapshot_within_ten_versions(opened):
     store = opened(1000)
     assert snapshots(store, 5) == []

@@ -40,7 +40,8 @@ class Size:
     """How large experiments are; rates are such that two cores are busy for at most half of the time.
 
     `keys` are those of key-count in M1, `more_keys` in M12 and `few_keys` elsewhere; `rows` are its events per
-    interval. `rate` are the events per second of NEXMark and `fill` those before the measured time.
+    interval. `rate` are the events per second of NEXMark and `fill` those before the measured time. `patience` are
+    the seconds that a run may wait for a quiet machine, or be repeated for the want of one.
     """
 
     keys: int
@@ -53,12 +54,13 @@ class Size:
     phases: Phases
     repeats: int
     intervals: int
+    patience: float = 1800
     is_brief: bool = False
 
 
 SIZES = {
     "quick": Size(
-        300_000, 100_000, (100_000, 300_000), 5_000, 1.0, 1_000, 40_000, Phases(3, 5, 5, 5), 1, 60, True
+        300_000, 100_000, (100_000, 300_000), 5_000, 1.0, 1_000, 40_000, Phases(3, 5, 5, 5), 1, 60, 0, True
     ),
     "medium": Size(
         2_000_000, 1_000_000, (500_000, 2_000_000), 20_000, 1.0, 2_000, 200_000, Phases(4, 8, 6, 15), 3, 200

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import psutil
 from pyspark.sql import SparkSession
 
-__all__ = ["Others", "Resources", "Usage", "taken"]
+__all__ = ["Others", "Resources", "Usage", "others_share", "taken"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,13 @@ class Others(_Sampler):
         now = _own()
         self._own += taken(self._seen, now)
         self._seen = now
+
+
+def others_share(seconds: float) -> float:
+    """What other processes take of the machine in the next `seconds`, 0 to 1."""
+    others = Others()
+    time.sleep(seconds)
+    return others.share()
 
 
 def taken(before: Mapping[int, float], now: Mapping[int, float]) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["Record", "Results", "final_states", "read_tables", "write_tables"]
+__all__ = ["MAX_OTHERS", "Record", "Results", "final_states", "read_tables", "write_tables"]
 
 #: Of the processor time of a run, what other processes may take before it says nothing any more.
 MAX_OTHERS = 0.05

@@ -76,6 +76,10 @@ class Run:
     def _is_steady(self) -> bool:
         """Whether enough epochs are over, the last of which each took the input of one interval."""
         phases = self._runner.phases
+        if self._feed.is_exhausted:
+            raise TimeoutError(
+                "the query never kept up with the input (the rate is too high, or the machine too busy)"
+            )
         if _last_epoch(self._query) < self._first + phases.cold + phases.steady:
             return False
         rows = [e.rows for e in timeline(self._query)]

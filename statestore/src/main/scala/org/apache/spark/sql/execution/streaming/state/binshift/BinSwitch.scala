@@ -17,6 +17,11 @@ private[binshift] final case class BinSwitch(
 
   def binsAdopted: Int = arriving.valuesIterator.map(_.size).sum
 
+  /** What the switch does to some bins. */
+  def of(bins: Set[Int]): BinSwitch = copy(
+    arriving = arriving.map { case (source, all) => source -> all.filter(bins) }.filter(_._2.nonEmpty),
+    leaving = leaving.filter(bins))
+
   def isEmpty: Boolean = arriving.isEmpty && leaving.isEmpty && !isNew
 }
 

@@ -24,6 +24,8 @@ import org.apache.spark.sql.execution.streaming.state._
  * @param isRouted whether the store is one of a running, routed query
  * @param takeOver for a checkpoint that Spark's own provider started; its epochs before the takeover stay
  *                 in that provider's form
+ * @param wanted   the bins that are read, of a store that only reads; what was adopted besides is left out, so that
+ *                 a recovery follows the way of its bins rather than each of the ways that led to their owners
  */
 private[binshift] final class BinnedRocksDB(
     storeId: StateStoreId,
@@ -31,7 +33,8 @@ private[binshift] final class BinnedRocksDB(
     isRouted: Boolean,
     background: BackgroundConf,
     takeOver: Option[TakeOver],
-    spark: RocksDBArguments)
+    spark: RocksDBArguments,
+    wanted: Option[Set[Int]] = None)
   extends BinKeyedRocksDB(storeId, spark) with BinnedFileManager.Binding with Logging {
 
   /** What the last load adopted and released. */
@@ -49,7 +52,10 @@ private[binshift] final class BinnedRocksDB(
   def sample: KeySample = keySample
 
   /** Adds to what the loaded version has adopted. */
-  def count(stats: SwitchStats): Unit = switchStats = switchStats + stats
+  def count(stats: SwitchStats): Unit = {
+    switchStats = switchStats + stats
+    if (stats.binsAdopted > 0) snapshotTurn.owe()
+  }
 
   /** The checkpoint id that the driver has for the loaded version, if Spark's `RocksDB` knows none. */
   def unknownBaseId: Option[String] = baseId
@@ -163,9 +169,9 @@ private[binshift] final class BinnedRocksDB(
   private def isSwitched(version: Long): Boolean = switchedAt.contains(version) && loadedVersion == version
 
   private def applySwitch(version: Long, switch: BinSwitch, ckptId: Option[String]): Unit = {
-    switchStats = try {
-      if (isTakeOver(version)) takeOver.get.fill(this, ckptId, spark)
-      else inStoredForm(mover.apply(version, switch))
+    switchStats = SwitchStats.None
+    try {
+      count(if (isTakeOver(version)) takeOver.get.fill(this, ckptId, spark) else inStoredForm(mover.apply(version, switch)))
     } catch {
       case e: Throwable =>
         rollback()
@@ -194,8 +200,15 @@ private[binshift] final class BinnedRocksDB(
   /** Called while Spark replays, with keys in their stored form. Versions of a stock form know no routing. */
   override def switchBefore(version: Long): Option[() => Unit] = if (isStock(version - 1)) None else {
     val tables = routing.at(version - 1)
-    tables.before.map(BinSwitch.between(_, tables.now, partitionId))
-      .filterNot(s => s.isEmpty || s.isNew).map(s => () => mover.replay(version - 1, s))
+    for {
+      before <- tables.before
+      all = BinSwitch.between(before, tables.now, partitionId)
+      switch = wanted.fold(all)(all.of)
+      if !switch.isEmpty && !switch.isNew
+    } yield () => {
+      mover.replay(version - 1, switch)
+      if (switch.arriving.nonEmpty) snapshotTurn.owe()
+    }
   }
 
   override def oldestNeededVersion(): Option[Long] =
@@ -214,7 +227,7 @@ private[binshift] final class BinnedRocksDB(
     }
     val isBinned = !isStock(loadedVersion)
     val result @ (version, info) =
-      snapshotTurn.commit(loadedVersion + 1, isWhole, switchStats.binsAdopted > 0)(super.commit(forceSnapshot))
+      snapshotTurn.commit(loadedVersion + 1, isWhole)(super.commit(forceSnapshot))
     if (isPaced) CompactionPace.committed(this, RocksDBFields.native(this), rocksDbOptions)
     if (isRouted && isBinned) {
       shipping.onCommit(version, info.stateStoreCkptId)

@@ -7,7 +7,8 @@ import org.apache.spark.sql.execution.streaming.state.{RocksDB, StateStoreId}
  *
  * Opens a private copy of the partition in a temporary directory of the executor: the partition's own
  * executor is not involved, may be busy with a later version, and may be gone. Cost: loading the
- * partition's whole state. Called by the task that adopts; not thread-safe.
+ * partition's whole state, without the bins that it adopted since its last snapshot and that nobody asks for.
+ * Called by the task that adopts; not thread-safe.
  *
  * @param source store of the partition to read from
  * @param spark  the arguments of the adopting database
@@ -21,7 +22,7 @@ private[binshift] final class CheckpointedBins(
    * the family's number; with row checksums on, the values of one key come one by one.
    */
   def foreachRow(version: Long, bins: Seq[Int])(
-      consume: (ColumnFamily, Array[Byte], List[Array[Byte]]) => Unit): Unit = at(version) { db =>
+      consume: (ColumnFamily, Array[Byte], List[Array[Byte]]) => Unit): Unit = at(version, bins) { db =>
     ColumnFamily.of(db, spark.useColumnFamilies).foreach { family =>
       ColumnFamily.foreachRow(db, family.name, bins) { row =>
         val key = row.key
@@ -36,7 +37,7 @@ private[binshift] final class CheckpointedBins(
    * families.
    */
   def foreachStoredRow(version: Long, steps: Seq[(Int, Seq[Int])])(begin: Seq[NumberedFamily] => Unit)(
-      consume: (Int, NumberedFamily, Array[Byte], Array[Byte]) => Unit): Unit = at(version) { db =>
+      consume: (Int, NumberedFamily, Array[Byte], Array[Byte]) => Unit): Unit = at(version, steps.flatMap(_._2)) { db =>
     val families = ColumnFamily.numbered(db, spark.useColumnFamilies)
     val native = RocksDBFields.native(db)
     begin(families)
@@ -47,9 +48,10 @@ private[binshift] final class CheckpointedBins(
     }
   }
 
-  private def at(version: Long)(body: BinnedRocksDB => Unit): Unit = {
+  private def at(version: Long, bins: Seq[Int])(body: BinnedRocksDB => Unit): Unit = {
     val id = Option.when(spark.enableStateStoreCheckpointIds)(routing.checkpointIds(version).of(source))
-    val db = open()
+    Faults.at("checkpoint.read", source.partitionId)
+    val db = open(bins.toSet)
     try db.inStoredForm {
       db.load(version, id, readOnly = true, loadEmpty = false)
       body(db)
@@ -58,10 +60,11 @@ private[binshift] final class CheckpointedBins(
     }
   }
 
-  private def open(): BinnedRocksDB =
+  private def open(bins: Set[Int]): BinnedRocksDB =
     new BinnedRocksDB(source, routing, isRouted = false, BackgroundConf(Map.empty[String, String]), None,
       spark.inPrivate(s"binshift-adopt-op${source.operatorId}-part${source.partitionId}")
-        .copy(dfsRootDir = source.storeCheckpointLocation().toString, partitionId = source.partitionId))
+        .copy(dfsRootDir = source.storeCheckpointLocation().toString, partitionId = source.partitionId),
+      wanted = Some(bins))
 }
 
 private[binshift] object CheckpointedBins {

@@ -25,17 +25,18 @@ private[binshift] final class SnapshotTurn(db: RocksDB) {
   private lazy val turn = Turns.take(this, every)
   private var isOwed = false
 
+  /** The store has adopted bins, which until its next snapshot only the checkpoints of other partitions hold. */
+  def owe(): Unit = isOwed = true
+
   /**
    * Runs `commit`, which makes a snapshot if it is the store's turn.
    *
-   * @param version    what is committed
-   * @param isWhole    whether all of the state is there; without, there is no snapshot unless Spark forces one
-   * @param hasAdopted whether the version has bins that other partitions' checkpoints hold: it gets a snapshot soon
+   * @param version what is committed
+   * @param isWhole whether all of the state is there; without, there is no snapshot unless Spark forces one
    */
-  def commit[T](version: Long, isWhole: Boolean, hasAdopted: Boolean)(commit: => T): T = {
+  def commit[T](version: Long, isWhole: Boolean)(commit: => T): T = {
     val last = RocksDBFields.lastSnapshot(db)
-    isOwed ||= hasAdopted
-    val isDue = isWhole && (isTurn(version) || version - last >= 2 * every)
+    val isDue = isWhole && (isTurn(version) || version - last >= 2L * every)
     RocksDBFields.setLastSnapshot(db, if (isDue) version - every else version - 1)
     val result = commit
     if (RocksDBFields.lastSnapshot(db) == version) isOwed = false
@@ -59,9 +60,8 @@ private object SnapshotTurn {
 
     /** That of the turns 0 until `of` which fewest stores have that take as many turns. */
     def take(store: SnapshotTurn, of: Int): Int = synchronized {
-      val stores = new Array[Int](of)
-      taken.valuesIterator.foreach { case (turn, turns) => if (turns == of) stores(turn) += 1 }
-      val turn = stores.indexOf(stores.min)
+      val stores = taken.values.toSeq.collect { case (t, `of`) => t }.groupMapReduce(identity)(_ => 1)(_ + _)
+      val turn = (0 to math.min(of - 1, stores.size)).minBy(stores.getOrElse(_, 0))
       taken(store) = (turn, of)
       turn
     }
