@@ -32,7 +32,7 @@ SHORT = Phases(3, 3, 3)
 #: Seconds in which to see whether the machine is quiet.
 LOOK = 10
 #: Short runs, of an operator with one family of rows and of others with several.
-COUNT, JOINS = keycount(500_000, 20_000, 60, 1.0), nexmark("q4", 1_000, 60, 40_000)
+COUNT, JOINS = keycount(500_000, 20_000, 150, 1.0), nexmark("q4", 1_000, 150, 40_000)
 WARM_UP = ((COUNT, UNPREPARED), (COUNT, PREPARED), (COUNT, BATCHED), (JOINS, BATCHED))
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "build" / "benchmarks" / "runs"
