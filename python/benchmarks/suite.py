@@ -118,7 +118,7 @@ def run(todo: list[tuple[Experiment, Case, int]], args: argparse.Namespace, resu
 
 
 def undisturbed(do: Callable[[], Record], patience: float) -> Record:
-    """Does a run when the machine is quiet, and again if it was disturbed; `patience` is in seconds, for both."""
+    """Does a run when the machine is quiet, and again if it was disturbed, within `patience` seconds."""
     deadline = time.monotonic() + patience
     while True:
         while time.monotonic() < deadline and others_share(LOOK) > MAX_OTHERS:
