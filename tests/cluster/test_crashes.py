@@ -27,6 +27,7 @@ INSTANTS = [
 MATRIX = (
     "after:/binshift/plan.json",
     "before:/binshift/routing/3",
+    "after:/binshift/routing/3",
     "before:/offsets/3",
     "after:/state/0/3/4.zip",
     "before:/state/0/0/4.changelog",

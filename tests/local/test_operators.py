@@ -73,6 +73,7 @@ def travel(run, journey):
 #: Queries that others stand for in the default test run.
 ALIKE = {"count-complete", "tumbling-update", "sliding-append", "session-dynamic", "dedup-watermark"} | {
     "join-inner",
+    "join-left",
     "join-right",
     "join-semi",
     "join-unbounded",
@@ -110,16 +111,16 @@ SETTINGS = {
 #: but transformWithState, and cannot write joins of format 1.
 SET_QUERIES = [
     ("checkpoint-ids", "join-full"),
-    ("row-checksums", "tws-jvm"),
-    ("no-changelog", "tws-jvm"),
+    ("row-checksums", "dedup"),
+    ("no-changelog", "count"),
     ("avro", "tws-jvm"),
     ("join-3", "join-full"),
     *(
         pytest.param(setting, name, marks=pytest.mark.matrix)
         for setting, names in {
             "checkpoint-ids": ("dedup", "tws-jvm"),
-            "row-checksums": ("dedup", "join-full", "session-fixed"),
-            "no-changelog": ("count", "join-full"),
+            "row-checksums": ("tws-jvm", "join-full", "session-fixed"),
+            "no-changelog": ("tws-jvm", "join-full"),
             "join-3": ("join-semi",),
             "join-4": ("join-semi", "join-full", "join-unbounded", "join-window"),
         }.items()
