@@ -33,7 +33,7 @@ def _brief(experiment: Experiment) -> Experiment:
     kept = {
         "M1": [{"run": a.name} for a in (UNPREPARED, PREPARED, BATCHED, STOCK)],
         "M2": [{"query": "q1"}],
-        "M4": [{}],
+        "M4": [{"run": a.name} for a in (UNPREPARED, BATCHED)],
         "M9": [{"load": "key-count", "provider": "stock"}, {"load": "key-count", "bins": 1024}],
         "M10": [{"operation": "update"}],
         "C3": [{}],
