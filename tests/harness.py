@@ -66,6 +66,11 @@ def until(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
     return True
 
 
+def end_maintenance(spark: SparkSession) -> None:
+    """Closes all stores: Spark may upload snapshots of a query that has ended."""
+    spark._jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()
+
+
 class Fault:
     """Something that goes wrong at a point of shipping, once or `always`; see tests/jvm/TestFaults.scala."""
 

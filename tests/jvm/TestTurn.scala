@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
-import java.nio.file.Files
+import java.nio.file.{Files, Path}
 
 import org.apache.hadoop.conf.Configuration
 
@@ -10,7 +10,7 @@ import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBConf}
 object TestTurn {
   def open(directory: String, minDeltas: Int): TestTurn = {
     val conf = RocksDBConf().copy(minDeltasForSnapshot = minDeltas, enableChangelogCheckpointing = true)
-    val local = Files.createTempDirectory(Files.createDirectories(java.nio.file.Path.of(directory)), "local")
+    val local = Files.createTempDirectory(Files.createDirectories(Path.of(directory)), "local")
     new TestTurn(new RocksDB(s"$directory/checkpoint", conf, local.toFile, new Configuration))
   }
 }

@@ -13,7 +13,7 @@ from pyspark.sql.types import DataType, StructField, StructType, YearMonthInterv
 
 from binshift import AllAtOnce, Fluid, OnDemand, Strategy
 from binshift.spark import PROVIDER
-from harness import STOCK, StreamRun
+from harness import STOCK, StreamRun, end_maintenance
 from local.queries import QUERIES, Query
 from local.settings import (
     AVRO,
@@ -99,8 +99,7 @@ def make(spark: Any, root: Any, case: Case) -> StreamRun:
         if targets and run.attach().migration is None:
             run.attach().rescale(targets.pop(0), case.strategy(), prepare=case.prepare)
     run.stop()
-    # Spark may upload snapshots of a query that has ended.
-    spark._jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()
+    end_maintenance(spark)
     assert not targets
     return run
 

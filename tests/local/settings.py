@@ -19,8 +19,9 @@ IDS = {STORE + "checkpointFormatVersion": "2"}
 AVRO = {STORE + "encodingFormat": "avro"}
 CHECKSUMS = {STORE + "rowChecksum.enabled": "true", STORE + "rowChecksum.readVerificationRatio": "1"}
 NO_CHANGELOG = {CHANGELOG_KEY: "false"}
+MIN_DELTAS = STORE + "minDeltasForSnapshot"
 #: Snapshots often, so that versions are read from a snapshot and from changelogs on top of one.
-SNAPSHOTS = {STORE + "minDeltasForSnapshot": "2"}
+SNAPSHOTS = {MIN_DELTAS: "2"}
 JOIN_3 = {"spark.sql.streaming.join.stateFormatVersion": "3"}
 JOIN_4 = {"spark.sql.streaming.join.stateFormatVersion": "4"}
 

@@ -6,8 +6,8 @@ from binshift import OnDemand
 from harness import STOCK, StreamRun, assert_same_results
 from local.migrations import shifted
 from local.queries import QUERIES
+from local.settings import MIN_DELTAS, STORE
 
-STORE = "spark.sql.streaming.stateStore."
 LAGGING = {
     "coordinatorReportSnapshotUploadLag": "true",
     "forceSnapshotUploadOnLag": "true",
@@ -36,7 +36,7 @@ def lagging(spark):
 def test_a_snapshot_that_is_forced_while_bins_are_on_their_way_has_all_bins(stream, tmp_path, lagging):
     query = QUERIES["count"]
     # Nothing comes that is not asked for, and no snapshot is made that is not forced.
-    conf = {STORE + "binshift.ship.maxBytesPerSecond": "1", STORE + "minDeltasForSnapshot": "1000"}
+    conf = {STORE + "binshift.ship.maxBytesPerSecond": "1", MIN_DELTAS: "1000"}
     run = stream(query.build, mode=query.mode, conf=conf).start()
     run.run(0, 1)
     controller = run.attach()

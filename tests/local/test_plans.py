@@ -7,6 +7,7 @@ from binshift import AllAtOnce, MigrationError
 from harness import STOCK, assert_same_results
 from local.processors import OUTPUT, Remembering, Stamping
 from local.queries import count_by_key, interval_join
+from local.settings import NO_CHANGELOG, SNAPSHOTS
 
 EPOCHS = range(8)
 
@@ -181,9 +182,9 @@ def test_a_batch_that_is_used_twice_switches_twice_alike(stream):
     "conf",
     [
         pytest.param({"spark.sql.streaming.stateStore.rowChecksum.enabled": "true"}, marks=pytest.mark.matrix),
-        {"spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "false"},
+        NO_CHANGELOG,
         {"spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false"},
-        {"spark.sql.streaming.stateStore.minDeltasForSnapshot": "2"},
+        SNAPSHOTS,
         {"spark.sql.streaming.minBatchesToRetain": "2"},
     ],
     ids=lambda conf: next(iter(conf)).rsplit(".", 2)[-2] + "." + next(iter(conf)).rsplit(".", 1)[-1],

@@ -6,23 +6,21 @@ import pytest
 from pyspark import InheritableThread
 
 from binshift import AllAtOnce, Batched, Fluid, MigrationState
-from harness import Fault, until
+from harness import Fault, end_maintenance, until
 from local.migrations import MAX_EPOCHS, NEVER, SHIP, assert_never_migrated, finish, shift, shifted
 from local.queries import QUERIES
+from local.settings import IDS, JOIN_3, JOIN_4, MIN_DELTAS, STORE
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-CHECKSUMS = "spark.sql.streaming.stateStore.rowChecksum.enabled"
-IDS = "spark.sql.streaming.stateStore.checkpointFormatVersion"
-MIN_DELTAS = "spark.sql.streaming.stateStore.minDeltasForSnapshot"
-JOIN = "spark.sql.streaming.join.stateFormatVersion"
+ROW_CHECKSUMS = {STORE + "rowChecksum.enabled": "true"}
 
 
 @pytest.fixture
 def counting(stream):
     """A query without a watermark, so that an input file is one epoch."""
     query = QUERIES["count"]
-    run = stream(query.build, mode=query.mode, conf={SHIP + "maxEpochsToWait": "2"}).start()
+    run = stream(query.build, mode=query.mode).start()
     run.run(0, 1)
     return query, run
 
@@ -43,7 +41,7 @@ def tumbling(stream):
 def test_a_prepared_rescale_moves_every_bin_by_its_copy(stream, tmp_path, strategy):
     query = QUERIES["tumbling-append"]
     bins = "8" if isinstance(strategy, Fluid) else "64"
-    conf = {"spark.sql.streaming.stateStore.binshift.bins": bins}
+    conf = {STORE + "binshift.bins": bins}
     run = stream(query.build, mode=query.mode, conf=conf).start()
     run.run(0, 1)
     migration = run.attach().rescale(3, strategy)
@@ -59,12 +57,12 @@ def test_a_prepared_rescale_moves_every_bin_by_its_copy(stream, tmp_path, strate
     ("name", "conf"),
     [
         pytest.param("session-fixed", {}, marks=pytest.mark.matrix),
-        pytest.param("dedup-watermark", {CHECKSUMS: "true"}, marks=pytest.mark.matrix),
+        pytest.param("dedup-watermark", ROW_CHECKSUMS, marks=pytest.mark.matrix),
         pytest.param("join-full", {}, marks=pytest.mark.matrix),
-        ("join-full", {JOIN: "4", IDS: "2", CHECKSUMS: "true"}),
-        pytest.param("join-semi", {JOIN: "3"}, marks=pytest.mark.matrix),
-        pytest.param("jvm-with-state", {IDS: "2"}, marks=pytest.mark.matrix),
-        pytest.param("tws-jvm", {IDS: "2"}, marks=pytest.mark.matrix),
+        ("join-full", JOIN_4 | IDS | ROW_CHECKSUMS),
+        pytest.param("join-semi", JOIN_3, marks=pytest.mark.matrix),
+        pytest.param("jvm-with-state", IDS, marks=pytest.mark.matrix),
+        pytest.param("tws-jvm", IDS, marks=pytest.mark.matrix),
         pytest.param("tws-rows", {}, marks=pytest.mark.matrix),
     ],
     ids=str,
@@ -108,7 +106,9 @@ def test_a_damaged_shipment_is_read_from_the_checkpoint(tumbling, tmp_path, acti
     assert_never_migrated(run, query, epoch + 1, tmp_path)
 
 
-@pytest.mark.parametrize("point", ["export.start", "export.chunk"])
+@pytest.mark.parametrize(
+    "point", ["export.link", pytest.param("export.start", marks=pytest.mark.matrix), "export.chunk"]
+)
 def test_a_shipment_that_never_comes_is_read_from_the_checkpoint(stream, tmp_path, point):
     query = QUERIES["tumbling-append"]
     run = stream(query.build, mode=query.mode, conf={SHIP + "timeout": NEVER}).start()
@@ -119,6 +119,23 @@ def test_a_shipment_that_never_comes_is_read_from_the_checkpoint(stream, tmp_pat
     epoch, report = shift(run, epoch)
     assert report.bins_prepared == 64
     assert_never_migrated(run, query, epoch, tmp_path)
+
+
+def test_an_epoch_waits_until_the_version_that_is_copied_is_kept(counting, tmp_path, spark):
+    query, run = counting
+    threads = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestThreads
+    controller = run.attach()
+    migration = controller.submit(controller.plan(assignment=shifted(controller), strategy=AllAtOnce()))
+    with Fault("export.link", "block"):
+        run.run(2)
+        assert not threads.isIn("awaitLinks")
+        epoch = InheritableThread(target=run.run, args=[3])
+        epoch.start()
+        assert until(lambda: threads.isIn("awaitLinks"))
+    epoch.join()
+    end = finish(run, migration, 4)
+    assert migration.wait(0).bins_prepared == 64
+    assert_never_migrated(run, query, end, tmp_path)
 
 
 def test_pieces_that_are_lost_on_the_way_are_read_from_the_checkpoint(tumbling, tmp_path, spark):
@@ -159,8 +176,10 @@ def test_a_task_that_fails_in_the_middle_of_a_switch_is_retried(tumbling, tmp_pa
     assert_never_migrated(run, query, epoch + 1, tmp_path)
 
 
-def test_a_step_that_waited_long_enough_takes_effect_without_copies(counting, tmp_path):
-    query, run = counting
+def test_a_step_that_waited_long_enough_takes_effect_without_copies(stream, tmp_path):
+    query = QUERIES["count"]
+    run = stream(query.build, mode=query.mode, conf={SHIP + "maxEpochsToWait": "2"}).start()
+    run.run(0, 1)
     controller = run.attach()
     migration = controller.submit(controller.plan(assignment=shifted(controller), strategy=AllAtOnce()))
     with Fault("export.start", "block"):
@@ -176,23 +195,23 @@ def test_a_step_that_waited_long_enough_takes_effect_without_copies(counting, tm
 
 def test_a_step_waits_as_long_as_something_of_its_copies_comes(stream, tmp_path):
     query = QUERIES["count"]
-    conf = {SHIP + "maxEpochsToWait": "4", SHIP + "chunkBytes": "1"}
+    conf = {SHIP + "maxEpochsToWait": "8", SHIP + "chunkBytes": "1"}
     run = stream(query.build, mode=query.mode, conf=conf).start()
     run.run(0, 1)
     controller = run.attach()
     migration = controller.submit(controller.plan(assignment=shifted(controller), strategy=AllAtOnce()))
     with Fault("fetch.chunk", "turnstile"):
         run.run(2, 3)
-        for epoch in range(4, 16):
+        for epoch in range(4, 20):
             with Fault("fetch.chunk", "pass") as one:
                 assert until(lambda one=one: one.happened)
             run.run(epoch)
             assert migration.status.next_epoch is None
-    epoch = finish(run, migration, 16)
+    epoch = finish(run, migration, 20)
     assert migration.wait(0).bins_prepared == 64
     copied = [p.stateOperators[0].customMetrics["binshiftBytesCopied"] for p in run.query.recentProgress]
-    assert copied[3:16] == sorted(copied[3:16])
-    assert copied[15] > copied[3]
+    assert copied[3:20] == sorted(copied[3:20])
+    assert copied[19] > copied[3]
     assert_never_migrated(run, query, epoch, tmp_path)
 
 
@@ -304,8 +323,7 @@ def test_a_recovery_reads_along_the_way_of_its_bins_alone(stream, tmp_path, spar
         migration = controller.submit(controller.plan(assignment=swapped, strategy=AllAtOnce()), prepare=False)
         epoch = finish(run, migration, epoch)
     run.stop()
-    # Spark may upload snapshots of a query that has ended.
-    spark._jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()
+    end_maintenance(spark)
     for snapshot in (run.checkpoint / "state/0").glob("[0-9]*/*.zip"):
         snapshot.unlink()
     run.start()
@@ -320,8 +338,8 @@ def test_what_was_lent_is_kept_until_its_adopters_have_snapshots(stream, tmp_pat
     conf = {
         MIN_DELTAS: "3",
         "spark.sql.streaming.minBatchesToRetain": "2",
-        "spark.sql.streaming.stateStore.maintenanceInterval": "100ms",
-        "spark.sql.streaming.stateStore.maintenanceProcessingTimeout": "30s",
+        STORE + "maintenanceInterval": "100ms",
+        STORE + "maintenanceProcessingTimeout": "30s",
     }
     run = stream(query.build, mode=query.mode, conf=conf).start()
     run.run(0, 1)

@@ -7,8 +7,7 @@ import pytest
 from harness import until
 from local.migrations import shift
 from local.queries import QUERIES
-
-MIN_DELTAS = "spark.sql.streaming.stateStore.minDeltasForSnapshot"
+from local.settings import MIN_DELTAS
 
 
 @pytest.fixture

@@ -88,6 +88,7 @@ private[binshift] final class BinnedRocksDB(
       stateStoreCkptId: Option[String],
       readOnly: Boolean,
       loadEmpty: Boolean): RocksDB = {
+    shipping.awaitLinks()
     if (takeOver.isDefined) keepPlain(isStock(version))
     if (isStock(version)) {
       switchStats = SwitchStats.None
@@ -171,7 +172,9 @@ private[binshift] final class BinnedRocksDB(
   private def applySwitch(version: Long, switch: BinSwitch, ckptId: Option[String]): Unit = {
     switchStats = SwitchStats.None
     try {
-      count(if (isTakeOver(version)) takeOver.get.fill(this, ckptId, spark) else inStoredForm(mover.apply(version, switch)))
+      count(
+        if (isTakeOver(version)) takeOver.get.fill(this, ckptId, spark)
+        else inStoredForm(mover.apply(version, switch)))
     } catch {
       case e: Throwable =>
         rollback()
@@ -220,7 +223,7 @@ private[binshift] final class BinnedRocksDB(
    */
   override def commit(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = {
     mover.settleIfSent()
-    if (!isWhole && (forceSnapshot || !conf.enableChangelogCheckpointing || RocksDBFields.mustSnapshot(this))) {
+    if (!isWhole && (forceSnapshot || RocksDBFields.mustSnapshot(this))) {
       // A snapshot without these bins would be taken for all of the state.
       residents.requireAll()
       mover.settle()

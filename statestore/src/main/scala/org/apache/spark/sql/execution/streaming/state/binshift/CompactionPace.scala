@@ -7,8 +7,8 @@ import org.rocksdb.{Options, RateLimiter, RateLimiterMode, RocksDB => NativeRock
 /**
  * Spreads RocksDB's compactions over time: all stores of an executor together read so many bytes a second for them.
  *
- * The stores of an operator make their snapshots at the same epoch, and after every few of them are merged one after the
- * other: a core's work for several epochs, which take half as long again. At a pace that leaves the merging just
+ * After every few snapshots, the files of a store are merged. Unbounded, and for all stores of an operator one after the
+ * other, that is a core's work for several epochs, which take half as long again. At a pace that leaves the merging just
  * enough time, more epochs are a fifth longer. RocksDB asks a limiter before each read of a compaction; flushes, which
  * commits wait for, and lookups are not limited. While a store has piled up too many files, nothing is held back, since
  * lookups have to look into each of them. One thread of RocksDB's compacts all databases of a process, so stores of other

@@ -2,6 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift
 
 import java.io.File
 import java.nio.ByteBuffer
+import java.util.concurrent.CompletableFuture
 import java.util.concurrent.atomic.AtomicBoolean
 
 import scala.collection.mutable
@@ -17,9 +18,11 @@ import org.apache.spark.util.Utils
 /**
  * Sends the bins that leave a store, as they are at the version that was just committed.
  *
- * Made on the task's thread right after the commit: hard links to the database's files keep the
- * version, whatever the database does then. The rows are read and sent in the background, those of
- * earlier steps first. One per order and store.
+ * Made on the task's thread right after the commit. Everything else is done in the background. First, hard
+ * links to the database's files keep the version, whatever the database does then. What it has in memory is
+ * written down before, and the epoch that commits should not wait for that: the next one does
+ * ([[awaitLinks]]), if it comes so soon. Then the rows are read and sent, those of earlier steps first. One
+ * per order and store.
  *
  * @param attempt which commit the rows are of, see [[CommittedFile]]
  */
@@ -57,24 +60,23 @@ private[binshift] final class Exporter(
   /** Receivers that have stopped to fetch. */
   private val abandoned = mutable.Set.empty[Int]
 
-  private val job = try {
-    link()
-    (if (order.isOnDemand) ShippingThreads.onDemand else ShippingThreads.exports).submit((() => run()): Runnable)
-  } catch {
-    case NonFatal(e) =>
-      end()
-      throw e
+  private val links = {
+    val native = RocksDBFields.native(db)
+    CompletableFuture.runAsync(() => begin(native), ShippingThreads.links)
   }
 
-  /** Stops sending, without waiting; what was sent goes with the order's broadcast. */
+  /** Returns when the database may change or be closed, also on a thread that is interrupted. */
+  def awaitLinks(): Unit = links.handle[Unit]((_, _) => ()).join()
+
+  /** Stops sending, without waiting for more than the links; what was sent goes with the order's broadcast. */
   def cancel(): Unit = {
     isCancelled = true
-    if (isStarted.compareAndSet(false, true)) {
-      job.cancel(false)
-      end()
-    }
+    awaitLinks()
+    endUnstarted()
     removeSent()
   }
+
+  private def endUnstarted(): Unit = if (isStarted.compareAndSet(false, true)) end()
 
   private def end(): Unit = {
     isEnded = true
@@ -91,9 +93,15 @@ private[binshift] final class Exporter(
     if (isCancelled && isEnded) inFlight.dequeueAll(_ => true).foreach(sent => Shipments.removeHere(sent.id))
   }
 
-  private def link(): Unit = {
-    val checkpoint = Checkpoint.create(RocksDBFields.native(db))
+  private def begin(native: NativeRocksDB): Unit = try {
+    Faults.at("export.link", store.partitionId)
+    val checkpoint = Checkpoint.create(native)
     try checkpoint.createCheckpoint(dir.getPath) finally checkpoint.close()
+    (if (order.isOnDemand) ShippingThreads.onDemand else ShippingThreads.exports).execute(() => run())
+  } catch {
+    case NonFatal(e) =>
+      warn(e)
+      endUnstarted()
   }
 
   private def run(): Unit = if (isStarted.compareAndSet(false, true)) {
@@ -107,13 +115,15 @@ private[binshift] final class Exporter(
       }
     } catch {
       case _: InterruptedException | _: Cancelled => logInfo(s"$store: order ${order.id} is cancelled")
-      case NonFatal(e) =>
-        logWarning(s"$store could not send its bins for order ${order.id}; their new owners read them from " +
-          "the checkpoint", e)
+      case NonFatal(e) => warn(e)
     } finally {
       end()
     }
   }
+
+  private def warn(e: Throwable): Unit =
+    logWarning(
+      s"$store could not send its bins for order ${order.id}; their new owners read them from the checkpoint", e)
 
   private def send(snapshot: NativeRocksDB): Map[Int, RowCounts] = {
     val writers = leaving.keys.map { target =>

@@ -7,7 +7,7 @@ import org.apache.spark.util.Utils
  * What happens at the named points of shipping and conversion; by default nothing. Tests of what must be survived
  * name a class of theirs in the Spark configuration.
  *
- * Points: `export.start`, `export.chunk`, `fetch.chunk`, `stage.file`, `stage.done`, `switch.ingest`,
+ * Points: `export.link`, `export.start`, `export.chunk`, `fetch.chunk`, `stage.file`, `stage.done`, `switch.ingest`,
  * `switch.done`, `checkpoint.read`, `takeover.family`, `convert.partition`, `convert.finish`.
  */
 private[sql] trait Faults {

@@ -29,6 +29,9 @@ private[binshift] final class PartitionShipping(
   /** Counts writes to bins that are about to leave; null if none are, for the write path's sake. */
   def departing: DepartingRows = counts.orNull
 
+  /** Before the database changes or is closed. */
+  def awaitLinks(): Unit = parts.foreach(_.awaitLinks())
+
   /** After the version is loaded, and before its switch. */
   def onLoad(epoch: Long): Unit = routing.shippingHints(epoch).filter(_.nonEmpty || parts.nonEmpty).foreach { hints =>
     val (kept, over) = parts.partition(p => hints.exists(_.order == p.order.id))
@@ -113,6 +116,8 @@ private final class OrderPart(
   private var staged: Option[StagedBins] = None
 
   def counts: Option[DepartingRows] = departing
+
+  def awaitLinks(): Unit = exporter.foreach(_.awaitLinks())
 
   def onLoad(epoch: Long, hint: ShippingHint): Unit = {
     next = hint.next

@@ -29,7 +29,8 @@ private[binshift] object RocksDBFields {
 
   /** Whether the next commit makes a snapshot in any case. */
   def mustSnapshot(db: RocksDB): Boolean =
-    db.conf.minDeltasForSnapshot <= 1 || Forced.get(db).asInstanceOf[AtomicBoolean].get
+    !db.conf.enableChangelogCheckpointing || db.conf.minDeltasForSnapshot <= 1 ||
+      Forced.get(db).asInstanceOf[AtomicBoolean].get
 
   def native(db: RocksDB): NativeRocksDB = Db.getVolatile(db).asInstanceOf[NativeRocksDB]
 

@@ -9,16 +9,19 @@ import org.apache.spark.util.ThreadUtils
 private[binshift] object ShippingThreads {
   /** One each: bins are in no hurry, and the cores are the stream's. */
   private val Threads = 1
-  private val MaxOnDemand = 64
+  private val MaxWaiting = 64
   private val MaxWaitNs = 5000000000L
   /** How much slower an executor sends whose cores are all busy. */
   private val BusyFactor = 8
+
+  /** Short jobs, one per store that gives bins away, which its next epoch waits for; they wait for RocksDB. */
+  lazy val links: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-link", MaxWaiting)
 
   /** Long jobs, one per store that gives bins away. */
   lazy val exports: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(Threads, "binshift-export")
 
   /** A thread for each store that gives bins away on demand, since new owners wait for each of them. */
-  lazy val onDemand: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-on-demand", MaxOnDemand)
+  lazy val onDemand: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-on-demand", MaxWaiting)
 
   /** Short turns, some per store that is about to get bins. */
   lazy val staging: ScheduledExecutorService =

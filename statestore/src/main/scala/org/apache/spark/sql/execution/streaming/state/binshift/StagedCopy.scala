@@ -35,7 +35,8 @@ private[binshift] final class StagedCopy(
   import StagedCopy._
 
   private val steps = bins.map(b => b.bin -> b.step).toMap
-  private val staging = new StagingStore(dir)
+  /** What is copied, once all of it is here; none if it is taken at its base, before anything changes. */
+  private var staging: Option[StagingStore] = None
   private val files = new BaseFiles(dir, spark.conf)
   private val changed = mutable.Map.empty[Int, RowCounts].withDefaultValue(RowCounts.Zero)
   private val overlays = mutable.Map.empty[Int, SstFile]
@@ -84,8 +85,9 @@ private[binshift] final class StagedCopy(
       case Fetching => guarded(fetch(begun))
       case Damaged if begun >= order.base => guarded(readCheckpoint())
       case Fetched if begun >= order.base => guarded(settle())
-      case Staged if version < begun && !order.isOnDemand => guarded(advance())
-      case Staged => due.exists(step => guarded(writeOverlay(step)))
+      case Staged => staging.exists { store =>
+        if (version < begun) guarded(advance(store)) else due.exists(step => guarded(writeOverlay(step)))
+      }
       case _ => false
     }
   }
@@ -141,7 +143,7 @@ private[binshift] final class StagedCopy(
   def close(): Unit = synchronized {
     state = Failed
     ready.clear()
-    try files.close() finally staging.close()
+    try files.close() finally staging.foreach(_.close())
   }
 
   private def fetch(begun: Long): Boolean = {
@@ -161,8 +163,9 @@ private[binshift] final class StagedCopy(
   private def settle(): Boolean = {
     isCommitted
     val all = files.finish()
-    // Changes are counted by what was there before; on demand there are none.
-    if (!order.isOnDemand) all.foreach(file => staging.addCopied(file.file))
+    staging = Option.when(!order.isUrgent)(new StagingStore(dir))
+    // Changes are counted by what was there before.
+    for (store <- staging; file <- all) store.addCopied(file.file)
     Faults.at("stage.done", target)
     state = Staged
     true
@@ -176,23 +179,23 @@ private[binshift] final class StagedCopy(
     true
   }
 
-  private def advance(): Boolean = {
-    foreachChange(version + 1)(applyToStaging)
+  private def advance(store: StagingStore): Boolean = {
+    foreachChange(version + 1)(applyTo(store))
     version += 1
     overlays.values.foreach(files.discard)
     overlays.clear()
     true
   }
 
-  private def applyToStaging(
+  private def applyTo(store: StagingStore)(
       kind: RecordType.Value, family: NumberedFamily, bin: Int, key: Array[Byte], value: Array[Byte]): Unit = {
     val native = family.nativeKey(key)
-    val before = staging.get(native)
+    val before = store.get(native)
     kind match {
-      case RecordType.PUT_RECORD => staging.put(native, value)
+      case RecordType.PUT_RECORD => store.put(native, value)
       case RecordType.MERGE_RECORD =>
-        staging.put(native, before.fold(value)(_ ++ RocksDBFields.delimiter(spark.conf).getBytes ++ value))
-      case RecordType.DELETE_RECORD => staging.delete(native)
+        store.put(native, before.fold(value)(_ ++ RocksDBFields.delimiter(spark.conf).getBytes ++ value))
+      case RecordType.DELETE_RECORD => store.delete(native)
       case other => throw new DamagedShipment(s"the source's changelog has a record of kind $other")
     }
     val n = (if (kind == RecordType.DELETE_RECORD) 0 else 1) - before.size
@@ -200,7 +203,7 @@ private[binshift] final class StagedCopy(
   }
 
   private def writeOverlay(step: Int): Boolean = !overlays.contains(step) && {
-    files.write(families.values, binsOf(step), staging).exists { file =>
+    staging.flatMap(files.write(families.values, binsOf(step), _)).exists { file =>
       overlays(step) = file
       true
     }
