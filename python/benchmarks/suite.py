@@ -32,10 +32,11 @@ from streams import nexmark
 SHORT = Phases(3, 3, 3)
 #: Seconds in which to see whether the machine is quiet.
 LOOK = 10
-#: Short runs, of an operator with one family of rows and of others with several. The first and the last meet
-#: most of the code.
+#: Short runs, of an operator with one family of rows and of others with several.
 COUNT, JOINS = keycount(500_000, 20_000, 150, 1.0), nexmark("q4", 1_000, 150, 40_000)
 WARM_UP = ((COUNT, UNPREPARED), (COUNT, PREPARED), (COUNT, BATCHED), (JOINS, BATCHED))
+#: These meet most of the code.
+BRIEF_WARM_UP = (WARM_UP[0], WARM_UP[-1])
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "build" / "benchmarks" / "runs"
 #: The runs of the published report, as tables.
@@ -101,20 +102,21 @@ def turns(
 
 def run(todo: list[tuple[Experiment, Case, int]], args: argparse.Namespace, results: Results) -> None:
     """Does the runs, in one session."""
+    size = SIZES[args.size]
     with tempfile.TemporaryDirectory(dir=args.scratch, ignore_cleanup_errors=True) as scratch:
         spark = session(Path(scratch))
         runner = Runner(spark, Path(scratch), SHORT)
         bench = Bench(runner, args.verify)
         # A query runs for weeks; what the JVM does when it meets code for the first time is not measured.
-        for load, action in WARM_UP[:: 3 if SIZES[args.size].is_brief else 1]:
+        for load, action in BRIEF_WARM_UP if size.is_brief else WARM_UP:
             runner.run(load, action)
-        runner.phases = SIZES[args.size].phases
+        runner.phases = size.phases
         with tqdm(todo, unit="run") as bar:
             for experiment, case, repeat in bar:
                 bar.set_description(f"{experiment.id} {' '.join(map(str, case.name.values()))}")
                 do = partial(case.do, bench=bench, repeat=repeat)
                 try:
-                    results.add(undisturbed(do, SIZES[args.size].patience))
+                    results.add(undisturbed(do, size.patience))
                 except TimeoutError as e:
                     bar.write(f"{bar.desc}{e}; the next call does this run again", sys.stderr)
         runner.close()
