@@ -47,6 +47,10 @@ def strategies(size: Size) -> Experiment:
                     spread(f"largest ÷ steady latency: {name}", [r.values["latency_ratio"] for r in same]),
                     spread(f"peak memory ÷ before: {name}", [r.values["memory_growth"] for r in same]),
                 ]
+        # An idle run has long epochs too, as the machine has.
+        for name in ("all-at-once, prepared", "batched, prepared", "optimized, prepared"):
+            what = f"longest ÷ median epoch: {name} ÷ idle"
+            found += compared(what, records, itemgetter("ratio"), {"run": name}, {"run": "idle"})
         for name in ("all-at-once, prepared", "batched, prepared", "on-demand, unprepared"):
             what = f"excess latency, Spark's offline repartition ÷ {name}"
             found += compared(what, records, excess, {"run": "stock"}, {"run": name})
