@@ -40,7 +40,10 @@ private[binshift] final class BinnedRocksDB(
   /** What the last load adopted and released. */
   def lastSwitch: SwitchStats = switchStats
 
-  /** Bins of which there is no copy yet, if the next step waits for them; more than 0 while some are on their way. */
+  /**
+   * Bins of which there is no copy yet, if the next step waits for them; on demand, those that have not come, and
+   * one more until this store has sent all of its own.
+   */
   def binsAwaited: Int = shipping.awaited + residents.missing + (if (mover.isOwing) 1 else 0)
 
   def bytesCopied: Long = shipping.bytesCopied
