@@ -17,7 +17,8 @@ HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvi
 ONE_EPOCH = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
 IDS = {STORE + "checkpointFormatVersion": "2"}
 AVRO = {STORE + "encodingFormat": "avro"}
-CHECKSUMS = {STORE + "rowChecksum.enabled": "true", STORE + "rowChecksum.readVerificationRatio": "1"}
+ROW_CHECKSUMS = {STORE + "rowChecksum.enabled": "true"}
+CHECKSUMS = ROW_CHECKSUMS | {STORE + "rowChecksum.readVerificationRatio": "1"}
 NO_CHANGELOG = {CHANGELOG_KEY: "false"}
 MIN_DELTAS = STORE + "minDeltasForSnapshot"
 #: Snapshots often, so that versions are read from a snapshot and from changelogs on top of one.

@@ -6,6 +6,7 @@ from binshift import AllAtOnce, Batched
 from binshift.spark import PROVIDER
 from harness import STOCK, until
 from local.queries import QUERIES, count_by_key, deduplicate
+from local.settings import ROW_CHECKSUMS
 
 
 def keys_of(rows):
@@ -79,10 +80,9 @@ def test_the_change_feed_can_be_read(stream):
 )
 def test_the_change_feed_is_that_of_the_stock_provider(stream, name, options):
     query = QUERIES[name]
-    conf = {"spark.sql.streaming.stateStore.rowChecksum.enabled": "true"}
     feeds = []
     for provider in (PROVIDER, STOCK):
-        run = stream(query.build, provider, mode=query.mode, provider=provider, conf=conf).start()
+        run = stream(query.build, provider, mode=query.mode, provider=provider, conf=ROW_CHECKSUMS).start()
         run.run(0, 1, 2, 3)
         feed = run.spark.read.format("statestore").options(
             readChangeFeed="true", changeStartBatchId="0", **options

@@ -7,7 +7,7 @@ from binshift import AllAtOnce, MigrationError
 from harness import STOCK, assert_same_results
 from local.processors import OUTPUT, Remembering, Stamping
 from local.queries import count_by_key, interval_join
-from local.settings import NO_CHANGELOG, SNAPSHOTS
+from local.settings import NO_CHANGELOG, ROW_CHECKSUMS, SNAPSHOTS
 
 EPOCHS = range(8)
 
@@ -181,7 +181,7 @@ def test_a_batch_that_is_used_twice_switches_twice_alike(stream):
 @pytest.mark.parametrize(
     "conf",
     [
-        pytest.param({"spark.sql.streaming.stateStore.rowChecksum.enabled": "true"}, marks=pytest.mark.matrix),
+        pytest.param(ROW_CHECKSUMS, marks=pytest.mark.matrix),
         NO_CHANGELOG,
         {"spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false"},
         SNAPSHOTS,

@@ -9,11 +9,9 @@ from binshift import AllAtOnce, Batched, Fluid, MigrationState
 from harness import Fault, end_maintenance, until
 from local.migrations import MAX_EPOCHS, NEVER, SHIP, assert_never_migrated, finish, shift, shifted
 from local.queries import QUERIES
-from local.settings import IDS, JOIN_3, JOIN_4, MIN_DELTAS, STORE
+from local.settings import IDS, JOIN_3, JOIN_4, MIN_DELTAS, ROW_CHECKSUMS, STORE
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
-
-ROW_CHECKSUMS = {STORE + "rowChecksum.enabled": "true"}
 
 
 @pytest.fixture

@@ -29,9 +29,9 @@ __all__ = ["shapes", "strategies"]
 def strategies(size: Size) -> Experiment:
     """M1, and M15 and B1 which come of the same runs."""
     load = counting(size)
+    optimized = Action("rescale", "optimized", size=16)
     actions = [
-        UNPREPARED, PREPARED, replace(BATCHED, prepared=False), BATCHED,
-        Action("rescale", "optimized", size=16), ON_DEMAND, IDLE, STOCK,
+        UNPREPARED, PREPARED, replace(BATCHED, prepared=False), BATCHED, optimized, ON_DEMAND, IDLE, STOCK,
     ]  # fmt: skip
     cases = paced("M1", load, actions)
     cases += paced("M1", load, [Action("rescale", "fluid")], bins=64)
@@ -48,12 +48,12 @@ def strategies(size: Size) -> Experiment:
                     spread(f"peak memory ÷ before: {name}", [r.values["memory_growth"] for r in same]),
                 ]
         # An idle run has long epochs too, as the machine has.
-        for name in ("all-at-once, prepared", "batched, prepared", "optimized, prepared"):
-            what = f"longest ÷ median epoch: {name} ÷ idle"
-            found += compared(what, records, itemgetter("ratio"), {"run": name}, {"run": "idle"})
-        for name in ("all-at-once, prepared", "batched, prepared", "on-demand, unprepared"):
-            what = f"excess latency, Spark's offline repartition ÷ {name}"
-            found += compared(what, records, excess, {"run": "stock"}, {"run": name})
+        for action in (PREPARED, BATCHED, optimized):
+            what = f"longest ÷ median epoch: {action.name} ÷ idle"
+            found += compared(what, records, itemgetter("ratio"), {"run": action.name}, {"run": IDLE.name})
+        for action in (PREPARED, BATCHED, ON_DEMAND):
+            what = f"excess latency, Spark's offline repartition ÷ {action.name}"
+            found += compared(what, records, excess, {"run": STOCK.name}, {"run": action.name})
         return found
 
     title = f"key-count, {size.keys:,} keys, 4 to 8 partitions"

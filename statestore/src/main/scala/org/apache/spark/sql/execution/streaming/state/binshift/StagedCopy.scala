@@ -86,7 +86,7 @@ private[binshift] final class StagedCopy(
       case Damaged if begun >= order.base => guarded(readCheckpoint())
       case Fetched if begun >= order.base => guarded(settle())
       case Staged => staging.exists { store =>
-        if (version < begun) guarded(advance(store)) else due.exists(step => guarded(writeOverlay(step)))
+        if (version < begun) guarded(advance(store)) else due.exists(step => guarded(writeOverlay(store, step)))
       }
       case _ => false
     }
@@ -100,7 +100,7 @@ private[binshift] final class StagedCopy(
   def take(step: Int): Option[TakenCopy] = synchronized {
     Option.when(state == Staged && !handedOver(step)) {
       handedOver += step
-      writeOverlay(step)
+      staging.foreach(writeOverlay(_, step))
       val taken = files.take(step)
       val rows = taken.foldLeft(changed.remove(step).getOrElse(RowCounts.Zero))(_ + _.rows)
       TakenCopy(taken.map(_.file), overlays.remove(step).map(_.file), rows, version)
@@ -202,8 +202,8 @@ private[binshift] final class StagedCopy(
     changed(steps(bin)) += (if (family.family.isInternal) RowCounts(0, n) else RowCounts(n, 0))
   }
 
-  private def writeOverlay(step: Int): Boolean = !overlays.contains(step) && {
-    staging.flatMap(files.write(families.values, binsOf(step), _)).exists { file =>
+  private def writeOverlay(store: StagingStore, step: Int): Boolean = !overlays.contains(step) && {
+    files.write(families.values, binsOf(step), store).exists { file =>
       overlays(step) = file
       true
     }
