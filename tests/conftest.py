@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from jvms import CONF_DIR, SHARED, SPARK_HOME, TESTS_JAR
 from prepared import link_spark, prepare
 
-# The same examples at every run; --hypothesis-profile=default draws new ones.
-settings.register_profile("repeatable", derandomize=True)
+# The same examples at every run, however long one takes; --hypothesis-profile=default draws new ones.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
 # The workers of a run share a directory, and each has one of its own in it.

@@ -36,6 +36,8 @@ def session(master: str, **conf: str) -> SparkSession:
         "spark.sql.streaming.stateStore.maintenanceInterval": "2s",
         "spark.sql.streaming.minBatchesToRetain": "20",
         "spark.sql.streaming.stopTimeout": "60s",
+        "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        "spark.python.authenticate.socketTimeout": "2m",
         "spark.binshift.tests.faults": f"{scratch}/faults",
         **conf,
     }
@@ -51,7 +53,7 @@ def rows(epoch: int, n: int = 40, keys: int = 60) -> list[dict[str, Any]]:
     out = []
     for i in range(n):
         minute = max(0, epoch - 4) if i % 8 == 3 else epoch
-        t = f"2026-01-01 00:{minute:02}:{i % 60:02}"
+        t = f"2026-01-01 {minute // 60:02}:{minute % 60:02}:{i % 60:02}"
         out.append({"k": f"key{(i * 7 + epoch * 11) % keys}", "v": i, "t": t})
     return out
 
@@ -186,7 +188,8 @@ class StreamRun:
         return self.spark.read.format("state-metadata").load(str(self.checkpoint)).collect()
 
     def progress(self, epoch: int) -> Any:
-        return next(p for p in self.query.recentProgress if p.batchId == epoch and p.stateOperators)
+        """The report of an epoch, and not one of a query that waited for it, which has the same number."""
+        return next(p for p in self.query.recentProgress if p.batchId == epoch and "addBatch" in p.durationMs)
 
     def batch(self) -> DataFrame:
         """All input so far, as a batch: the oracle that shares no code with the query's state."""
@@ -196,7 +199,7 @@ class StreamRun:
         """Ends the query, and waits for what is done once its end was heard of: statistics are saved."""
         if self.query is not None:
             self.query.stop()
-            self.spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+            self.spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(120_000)
 
 
 def assert_same_results(

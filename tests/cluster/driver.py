@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import sys
 from collections import Counter
@@ -18,12 +19,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 import binshift
-from harness import Fault, StreamRun, session
+from harness import Fault, StreamRun, session, until
 
 
 def main() -> None:
@@ -43,6 +44,7 @@ def main() -> None:
     # What an executor that died was to send does not come.
     conf.setdefault("spark.sql.streaming.stateStore.binshift.ship.timeout", "3s")
     spark = session(args.master, **conf)
+    await_executors(spark)
     run = StreamRun(spark, args.root, counter(args.root, args.fault, args.operator))
     run.outputs = Outputs(args.root / "outputs")
     run.start()
@@ -61,7 +63,8 @@ def main() -> None:
         run.query.processAllAvailable()
         migration.status  # noqa: B018 - notices that it is over
     variable = {"stateVarName": "counts"} if args.operator == "transform" else {}
-    metrics = [op.customMetrics for p in run.query.recentProgress for op in p.stateOperators]
+    epochs = [p for p in run.query.recentProgress if "addBatch" in p.durationMs]
+    metrics = [op.customMetrics for p in epochs for op in p.stateOperators]
     stats = run.attach().stats()
     by_bin = Counter(
         r.bin for r in run.batch().select(F.pmod(F.hash("k"), F.lit(64)).alias("bin"), "k").distinct().collect()
@@ -98,6 +101,13 @@ class Outputs(dict[int, Any]):
         temporary = self.folder / "next"
         temporary.write_text(json.dumps(output))
         os.replace(temporary, self.folder / f"{epoch}.json")
+
+
+def await_executors(spark: SparkSession) -> None:
+    """Partitions are placed on the executors that are there."""
+    wanted = re.match(r"local-cluster\[(\d+)", spark.sparkContext.master)
+    status = spark.sparkContext._jsc.sc().getExecutorMemoryStatus
+    assert wanted is None or until(lambda: status().size() == int(wanted[1]) + 1)
 
 
 def submit_once(

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import binshift
-from cluster.driver import Outputs
+from cluster.driver import Outputs, await_executors
 from harness import StreamRun, session
 
 
@@ -22,7 +22,9 @@ def counts(df: DataFrame) -> DataFrame:
 
 def main() -> None:
     root = Path(sys.argv[1])
-    spark = session("local-cluster[3,1,1024]")
+    # By default, a partition leaves an executor that is busy for 3 s.
+    spark = session("local-cluster[3,1,1024]", **{"spark.locality.wait": "1min"})
+    await_executors(spark)
     run = StreamRun(spark, root, counts)
     run.outputs = Outputs(root / "outputs")
     run.start()

@@ -88,4 +88,5 @@ def test_a_driver_killed_from_outside_while_it_migrates_goes_on_exactly_once(dri
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    check(partitions=5, last=drive(*arguments))
+    # More epochs, as the first driver may have come to the end of its own before it was killed.
+    check(partitions=5, last=drive(*arguments[:-1], "--epochs=12"))

@@ -22,7 +22,8 @@ def ship(drive, jvm_jar):
 
 @pytest.mark.parametrize("operator", ["aggregate", pytest.param("transform", marks=pytest.mark.matrix)])
 def test_every_bin_travels_before_its_step(ship, check, operator):
-    report = check(partitions=6, last=ship(f"--operator={operator}"))
+    # A copy is made anew where its partition has to move to, as after 3 s of waiting for a busy executor.
+    report = check(partitions=6, last=ship(f"--operator={operator}", "--conf=spark.locality.wait=1min"))
     others = {"Shipped": 0, "FromCheckpoint": 0, "Recopied": 0}
     assert report["paths"] == {"Prepared": sum(report["history"]), **others}
 

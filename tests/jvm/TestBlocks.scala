@@ -7,9 +7,12 @@ import org.apache.spark.storage.BlockId
 object TestBlocks {
   def shipments(): Int = ids("").size
 
+  /** Pieces that were sent and not freed yet. */
+  def chunks(): Int = ids(Chunk).size
+
   /** Takes away what was sent and not fetched yet, as a disk does that is lost; how many pieces that was. */
   def loseChunks(): Int = {
-    val chunks = ids("_c\\d+")
+    val chunks = ids(Chunk)
     chunks.foreach(SparkEnv.get.blockManager.removeBlock(_))
     chunks.size
   }
@@ -17,6 +20,8 @@ object TestBlocks {
   def hasFreeCore(): Boolean = ExecutorLoad.hasFreeCore
 
   def stagedBytes(): Long = ShippingThreads.stagedBytes.get
+
+  private val Chunk = "_c\\d+"
 
   /** By name, since each kind of block id takes its name apart in its own way. */
   private def ids(end: String): Seq[BlockId] = {

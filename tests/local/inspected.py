@@ -13,7 +13,7 @@ from pyspark.sql.types import DataType, StructField, StructType, YearMonthInterv
 
 from binshift import AllAtOnce, Fluid, OnDemand, Strategy
 from binshift.spark import PROVIDER
-from harness import STOCK, StreamRun, end_maintenance
+from harness import STOCK, StreamRun, end_maintenance, until
 from local.queries import QUERIES, Query
 from local.settings import (
     AVRO,
@@ -92,10 +92,14 @@ def make(spark: Any, root: Any, case: Case) -> StreamRun:
     run = StreamRun(spark, root, query.build, query.mode, case.provider, ONE_EPOCH | case.conf)
     if STORE + "binshift.bins" not in case.conf:
         run.spark.conf.set(STORE + "binshift.bins", "12")
+    # As the first stores there are, which make their snapshots at the same versions each time.
+    end_maintenance(spark)
     run.start()
     targets = list(case.journey) if case.provider == PROVIDER else []
     for epoch in range(case.epochs):
         run.run(epoch)
+        if case.prepare:
+            until(lambda: run.attach().migration is None, seconds=1)
         if targets and run.attach().migration is None:
             run.attach().rescale(targets.pop(0), case.strategy(), prepare=case.prepare)
     run.stop()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from binshift import AllAtOnce, Controller, Migration, MigrationReport, Strategy
-from harness import STOCK, StreamRun, assert_same_results
+from harness import STOCK, StreamRun, assert_same_results, until
 from local.queries import Query
 
-MAX_EPOCHS = 60
+MAX_EPOCHS = 120
+#: After these, an epoch comes a second: background threads may get no processor for some time.
+AT_FULL_SPEED = 15
 SHIP = "spark.sql.streaming.stateStore.binshift.ship."
 #: A timeout at which a test fails that waits for it.
 NEVER = "1h"
@@ -22,11 +25,16 @@ def shifted(controller: Controller) -> list[int]:
 
 def finish(run: StreamRun, migration: Migration, epoch: int) -> int:
     """Feeds epochs until the migration is over; returns the epoch after the last."""
-    while not migration.status.is_over:
-        assert epoch < MAX_EPOCHS, str(migration.status)
-        run.run(epoch)
-        epoch += 1
-    return epoch
+    return feed_until(run, epoch, lambda: migration.status.is_over)
+
+
+def feed_until(run: StreamRun, epoch: int, condition: Callable[[], bool]) -> int:
+    """Feeds epochs until `condition` holds, for what needs both; returns the epoch after the last."""
+    for number in range(MAX_EPOCHS):
+        if until(condition, seconds=0 if number < AT_FULL_SPEED else 1):
+            return epoch + number
+        run.run(epoch + number)
+    raise AssertionError(f"not so after {MAX_EPOCHS} epochs: {run.query.lastProgress}")
 
 
 def shift(

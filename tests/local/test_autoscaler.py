@@ -4,7 +4,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from binshift import Action, AllAtOnce, Autoscaler, ConfigurationError
-from harness import until
+from harness import rows, until
+from local.migrations import feed_until
 from local.queries import count_by_key
 
 
@@ -14,7 +15,10 @@ def test_an_autoscaler_advises_and_acts_on_a_running_query(stream):
     run.run(0)
     # Its epochs take longer than their trigger's interval, but there are no cores for more partitions.
     busy = Autoscaler(controller, 1, 8, window=2)
-    run.run(1, 2)
+    # Both at once, so that the second epoch begins where the first one ends.
+    for epoch in (1, 2):
+        run.feed(rows(epoch))
+    run.query.processAllAvailable()
     held = busy.step()
     assert held.action is Action.HOLD
     assert held.utilization == pytest.approx(1, abs=0.3)
@@ -25,10 +29,7 @@ def test_an_autoscaler_advises_and_acts_on_a_running_query(stream):
     assert (adviser.step().action, adviser.decisions[-1].desired) == (Action.RESCALE, 1)
     assert controller.migration is None
     with Autoscaler(controller, 1, 8, interval=0.05, mode="act", **idle) as autoscaler:
-        for epoch in range(3, 20):
-            if controller.routing().partitions == 1:
-                break
-            run.run(epoch)
+        feed_until(run, 3, lambda: controller.routing().partitions == 1)
         assert until(lambda: autoscaler.decisions[-1].reason != "a migration is under way")
     assert not autoscaler.is_running
     assert autoscaler.failure is None

@@ -58,7 +58,7 @@ def test_a_migration_that_has_no_data_waits_for_the_next_epoch_and_says_so(run):
     run.run(1)
     assert migration.status.next_epoch == 2
     run.run(2)
-    report = migration.wait(timeout=30)
+    report = migration.wait(timeout=60)
     assert (report.first_epoch, report.last_epoch, report.steps, report.bins_moved) == (2, 2, 1, 32)
     assert report.rows_adopted > 0
     assert report.bytes_adopted > 0
@@ -75,7 +75,7 @@ def test_a_bounded_migration_reports_its_steps_as_spark_does_its_epochs(run, cap
     migration = controller.submit(plan, prepare=False)
     assert migration.id in migration._repr_html_()
     run.run(1, 2, 3, 4, 5)
-    report = migration.wait(timeout=30, progress=True)
+    report = migration.wait(timeout=60, progress=True)
     assert capsys.readouterr().err == ""
     assert [(t.step, t.epoch, t.bins) for t in report.timings] == [(1, 2, 10), (2, 3, 6), (3, 4, 10), (4, 5, 6)]
     assert [t.duration_ms for t in report.timings] == [
@@ -86,10 +86,12 @@ def test_a_bounded_migration_reports_its_steps_as_spark_does_its_epochs(run, cap
     assert table.column("epoch").to_pylist() == [0, 1, 2, 3, 4, 5]
     assert table.column("partitions").to_pylist() == [2, 2, 4, 4, 4, 4]
     assert table.column("bins_adopted").to_pylist() == [0, 0, 10, 6, 10, 6]
-    # A listener of Spark's hears the same, a moment later.
-    assert until(lambda: len(log.epochs) == 5)
+    # A listener of Spark's hears the same, a moment later; perhaps of the epoch before it came, too.
+    assert until(lambda: 5 in log.table().column("epoch").to_pylist())
     run.spark.streams.removeListener(log)
-    assert log.table() == table.slice(1)
+    heard = log.table()
+    assert heard.num_rows >= 5
+    assert heard == table.slice(6 - heard.num_rows)
     assert sum(len(axes.lines) for axes in controller.plot("bins").axes) >= 7
 
 
@@ -97,7 +99,7 @@ def test_a_rebalance_of_a_balanced_query_moves_nothing(run):
     controller = run.attach()
     assert controller.skew("bins").ratio == 1
     assert controller.target(by="bins").moves == 0
-    assert controller.rebalance(by="bins", prepare=False).wait(timeout=5).steps == 0
+    assert controller.rebalance(by="bins", prepare=False).wait(timeout=60).steps == 0
     with pytest.raises(PlanError, match="by='heat'"):
         controller.rebalance(by="heat")
 
@@ -107,7 +109,7 @@ def test_a_start_epoch_and_a_gap_are_kept(run):
     plan = controller.plan(partitions=4, strategy=Batched(16, gap=1))
     migration = controller.submit(plan, start_epoch=3, prepare=False)
     run.run(1, 2, 3, 4, 5)
-    migration.wait(timeout=30)
+    migration.wait(timeout=60)
     assert controller.history().column("epoch").to_pylist() == [3, 5]
 
 
@@ -115,7 +117,7 @@ def test_history_has_a_row_for_each_step(run):
     controller = run.attach()
     migration = controller.rescale(3, Batched(8), prepare=False)
     run.run(1, 2, 3, 4, 5)
-    migration.wait(timeout=30)
+    migration.wait(timeout=60)
     history = controller.history().to_pylist()
     assert [r["step"] for r in history] == list(range(1, len(migration.plan.steps) + 1))
     assert [r["bins_moved"] for r in history] == [len(s.moves) for s in migration.plan.steps]
@@ -126,7 +128,7 @@ def test_history_has_a_row_for_each_step(run):
 def test_a_plan_to_the_table_in_force_is_over_at_once(run):
     controller = run.attach()
     migration = controller.submit(controller.plan(partitions=2), prepare=False)
-    assert migration.wait(timeout=5).steps == 0
+    assert migration.wait(timeout=60).steps == 0
     assert migration.status.state is MigrationState.FINISHED
     assert controller.migration is None
 
@@ -136,7 +138,7 @@ def test_a_plan_made_for_another_table_is_refused(run):
     stale = controller.plan(partitions=4)
     migration = controller.rescale(3, AllAtOnce(), prepare=False)
     run.run(1, 2)
-    migration.wait(timeout=30)
+    migration.wait(timeout=60)
     with pytest.raises(PlanError, match="not the one in force since epoch 2"):
         controller.submit(stale, prepare=False)
     foreign = RoutingTable(2, tuple(b % 2 for b in range(128)))

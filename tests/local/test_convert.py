@@ -6,7 +6,7 @@ from pyspark.sql import functions as F
 import binshift
 from binshift import AllAtOnce, Batched, BinshiftError, ConfigurationError
 from binshift.spark import PROVIDER
-from harness import STOCK, Fault, assert_same_results
+from harness import STOCK, Fault, assert_same_results, end_maintenance
 from local.queries import QUERIES
 from local.settings import HDFS, IDS, MORE_JOINS, OPERATORS, new, start_with
 
@@ -114,6 +114,7 @@ def test_an_epoch_that_was_begun_is_run_again_from_the_copy(stream, tmp_path):
     run.attach().rescale(4, Batched(16), prepare=False)
     run.run(1, 2)
     run.stop()
+    end_maintenance(run.spark)
     before = run.outputs[2]
     run.forget(2)
     files = files_of(run)

@@ -1,5 +1,7 @@
 """Bins that change their owner at once, and travel when they are touched."""
 
+import time
+
 import pytest
 
 from binshift import OnDemand
@@ -66,11 +68,13 @@ def test_a_bin_that_is_asked_for_comes_before_the_others(stream, tmp_path):
     run.run(0, 1)
     controller = run.attach()
     controller.submit(controller.plan(assignment=shifted(controller), strategy=OnDemand()))
+    started = time.monotonic()
     run.run(2)
     run.run(3, n=2)
     metrics = run.progress(3).stateOperators[0].customMetrics
-    # The two that were touched, and one from each partition before the pace told.
-    assert 1 <= metrics["binshiftBinsShipped"] <= 4
+    # The two that were touched, and one from each partition before the pace told: one in 5 s at least.
+    unasked = 2 * (1 + int((time.monotonic() - started) / 5))
+    assert 1 <= metrics["binshiftBinsShipped"] <= 2 + unasked
     assert metrics["binshiftBinsFromCheckpoint"] == 0
     assert metrics["binshiftBinsAwaited"] > 50
     run.stop()

@@ -49,7 +49,7 @@ def test_waiting_on_a_stopped_query_says_that_the_migration_carries_on(stream):
     run.stop()
     assert "carries on when it is started again" in migration.status.message
     with pytest.raises(MigrationError, match="has ended"):
-        migration.wait(timeout=5)
+        migration.wait(timeout=60)
 
 
 def test_an_entry_whose_epoch_was_logged_with_another_n_is_deleted_and_its_step_taken_later(stream):
@@ -166,7 +166,7 @@ def test_a_migration_that_is_over_is_so_after_its_query_has_ended_too(stream):
     migration = run.attach().rescale(4, AllAtOnce(), prepare=False)
     run.run(1, 2)
     run.stop()
-    assert migration.wait(timeout=5).steps == 1
+    assert migration.wait(timeout=60).steps == 1
     assert migration.status.state is MigrationState.FINISHED
 
 
@@ -193,7 +193,7 @@ def test_a_cancelled_migration_stays_cancelled_after_a_restart(stream):
     run.run(1, 2)
     migration.cancel()
     run.run(3)
-    report = migration.wait(timeout=30)
+    report = migration.wait(timeout=60)
     assert report.cancelled
     # The step in flight at the cancellation was finished, and no other began.
     assert (report.steps, report.bins_moved) == (2, 8)

@@ -54,7 +54,7 @@ def test_statistics_count_what_each_bin_holds_and_did_across_a_migration_and_a_r
     migration = controller.rescale(4, Batched(24), prepare=False)
     for epoch in range(2, 5):
         check(controller, epoch)
-    assert migration.wait(timeout=30).steps == 2
+    assert migration.wait(timeout=60).steps == 2
     run.stop()
     run.start()
     check(run.attach(), 5)

@@ -10,7 +10,7 @@ import binshift.inspect
 from binshift import AllAtOnce, ConfigurationError, RoutingTable
 from binshift.inspect.fsck import Severity, fsck
 from binshift.spark import PROVIDER, PROVIDER_KEY
-from harness import STOCK, Fault, assert_same_results, rows
+from harness import STOCK, Fault, assert_same_results, end_maintenance, rows
 from local.inspected import comparable, expected, read
 from local.queries import QUERIES
 from local.settings import IDS, ONE_EPOCH, OPERATORS, new, start_with
@@ -224,6 +224,7 @@ def test_spark_s_offline_repartition_leaves_a_checkpoint_of_binshift_alone(strea
     run = stream(QUERIES["count"].build, conf=ONE_EPOCH).start()
     run.run(0, 1)
     run.stop()
+    end_maintenance(run.spark)
     files = files_of(run)
     repartition = run.spark._streamingCheckpointManager.repartition
     with pytest.raises(Exception, match=r"binshift convert .* --to rocksdb --partitions 4"):

@@ -61,7 +61,7 @@ def test_an_entry_whose_epoch_was_not_logged_is_not_in_force(run, checkpoint):
 
 def test_status_asks_the_running_query_if_that_is_wanted(run, checkpoint):
     with Answering(checkpoint, lambda r: {"result": {"progress": None, "routing": {"epoch": 0}}}) as driver:
-        facts = json.loads(run("status", "--json", "--live", 10).stdout)
+        facts = json.loads(run("status", "--json", "--live", 60).stdout)
     assert facts["live"] == {"progress": None, "routing": {"epoch": 0}}
     assert [r["kind"] for r in driver.seen] == ["status"]
 
@@ -159,7 +159,7 @@ def test_a_migration_that_takes_too_long_goes_on(run, checkpoint):
         return {"result": {"migration": request["id"]}}
 
     with Answering(checkpoint, accept):
-        result = run("rescale", 4, "--wait", 1, code=EXIT_CODES[binshift.MigrationTimeout])
+        result = run("rescale", 4, "--wait", 5, code=EXIT_CODES[binshift.MigrationTimeout])
     assert "it goes on" in result.stderr
 
 
