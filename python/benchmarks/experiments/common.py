@@ -37,11 +37,11 @@ IDLE, STOCK = Action("idle"), Action("stock")
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large experiments are; rates are such that two cores are busy for at most half of the time.
+    """How large experiments are; but for M14, rates are such that two cores are busy for half of the time.
 
-    `keys` are those of key-count in M1, `more_keys` in M12 and `few_keys` elsewhere; `rows` are its events per
-    interval. `rate` are the events per second of NEXMark and `fill` those before the measured time. `patience`
-    is how many seconds a run may wait for a quiet machine, or be repeated for want of one.
+    `keys` are those of key-count in M1 and M14, `more_keys` in M12 and `few_keys` elsewhere; `rows` are its
+    events per interval. `rate` are the events per second of NEXMark and `fill` those before the measured time.
+    `patience` is how many seconds a run may wait for a quiet machine, or be repeated for want of one.
     """
 
     keys: int

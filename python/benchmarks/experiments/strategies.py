@@ -76,11 +76,10 @@ def shapes(size: Size) -> list[Experiment]:
         c for bins in (16, 64, 256)
         for c in paced("M13", counting(size, keys=per_bin * bins // 4), [fine], bins=bins)
     ]  # fmt: skip
-    rates = [size.rows // 4, size.rows, 2 * size.rows]
+    rates = [size.rows // 4, size.rows, 2 * size.rows, 3 * size.rows]
     rate_cases = [
         c for rows in rates
-        for c in paced("M14", counting(replace(size, rows=rows), keys=size.few_keys), [UNPREPARED, BATCHED],
-                        rows=rows)
+        for c in paced("M14", counting(replace(size, rows=rows)), [UNPREPARED, BATCHED], rows=rows)
     ]  # fmt: skip
 
     def slope(
@@ -109,15 +108,26 @@ def shapes(size: Size) -> list[Experiment]:
             by_keys,
         ),
         ("M13", "a fixed number of keys per bin", "constant", fixed_cases, at_fixed),
-        ("M14", "offered load", "a 10 to 100 × lower latency", rate_cases, partial(_by_rate, rates)),
+        ("M14", "offered load", "a 10 to 100 × lower latency", rate_cases, partial(_by_rate, size, rates)),
     ]
     return [Experiment(*row, "shape", size.repeats) for row in rows]
 
 
-def _by_rate(rates: Sequence[int], records: Sequence[Record]) -> list[Figure]:
+def _by_rate(size: Size, rates: Sequence[int], records: Sequence[Record]) -> list[Figure]:
     found: list[Figure] = []
+    names = (UNPREPARED.name, BATCHED.name)
     for rows in rates:
-        over, under = {"run": UNPREPARED.name, "rows": rows}, {"run": BATCHED.name, "rows": rows}
-        what = f"largest latency at {rows:,} rows an interval, all-at-once unprepared ÷ batched prepared"
+        over, under = ({"run": name, "rows": rows} for name in names)
+        what = f"largest latency at {rows / size.interval:,.0f} events a second, {names[0]} ÷ {names[1]}"
         found += compared(what, records, itemgetter("longest_latency"), over, under)
+    for target in (size.interval / 2, size.interval, 5 * size.interval):
+        for name in names:
+            mine = [r for r in records if r.case["run"] == name]
+            kept = [
+                max((r.case["rows"] / size.interval for r in mine
+                     if r.repeat == n and r.values["longest_latency"] <= target), default=0)
+                for n in sorted({r.repeat for r in mine})
+            ]  # fmt: skip
+            what = f"highest of these rates at which no event takes longer than {target:g} s: {name}"
+            found += [spread(what, kept, " a second")] if kept else []
     return found
