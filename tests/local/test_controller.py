@@ -1,6 +1,7 @@
 """The control API on a running query, and everything that it refuses."""
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 import binshift
 from binshift import (
@@ -21,6 +22,7 @@ from binshift.spark import PROVIDER
 from harness import STOCK, assert_same_results, until
 from local.processors import remembering_by_time
 from local.queries import count_by_key, in_jvm
+from local.settings import STORE
 
 
 @pytest.fixture
@@ -209,6 +211,19 @@ def test_a_checkpoint_of_another_provider_is_refused_by_name(stream):
     with pytest.raises(ConfigurationError, match=r"HDFSBacked.* binshift convert CHECKPOINT --to binshift"):
         run.attach()
     assert run.query.isActive
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("requests.enabled", "off"), ("ship.maxEpochsToWait", "-1"), ("routing.minEntriesToRetain", "many")],
+)
+def test_a_setting_that_the_driver_cannot_read_is_refused(stream, name, value):
+    run = stream(count_by_key, conf={STORE + "binshift." + name: value}).start()
+    reason = f"binshift.{name} is '{value}'; it must be"
+    with pytest.raises(ConfigurationError, match=reason):
+        run.attach()
+    with pytest.raises(StreamingQueryException, match=reason):
+        run.run(0)
 
 
 @pytest.mark.parametrize(

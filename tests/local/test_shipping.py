@@ -249,6 +249,23 @@ def test_bins_are_copied_also_while_tasks_take_all_cores(counting, tmp_path, spa
     assert_never_migrated(run, query, epoch, tmp_path)
 
 
+def test_copies_for_which_there_is_no_room_are_not_made(stream, tmp_path, spark):
+    query = QUERIES["count"]
+    blocks = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestBlocks
+    # One partition gets all its bins of one step from one other, as one file.
+    conf = {SHIP + "maxStagedBytes": "200", "spark.sql.shuffle.partitions": "1"}
+    run = stream(query.build, mode=query.mode, conf=conf).start()
+    run.run(0, 1)
+    migration = run.attach().rescale(2, AllAtOnce())
+    epoch = finish(run, migration, 2)
+    report = migration.wait(0)
+    assert report.bins_prepared == 0
+    assert report.bins_from_checkpoint == report.bins_moved == 32
+    assert until(lambda: blocks.stagedBytes() == 0)
+    run.run(epoch)
+    assert_never_migrated(run, query, epoch + 1, tmp_path)
+
+
 def test_nothing_that_was_staged_is_left_behind(tumbling, spark):
     _, run = tumbling
     epoch, _ = shift(run, 2, Batched(16))

@@ -90,9 +90,6 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
   private val router = QueryRouters.of(query)
   private val statisticsOfRun = QueryStatistics.of(query)
 
-  def queryId: String = query.id.toString
-  def runId: String = query.runId.toString
-  def isActive: Boolean = query.isActive
   def requireActive(): Unit = if (!query.isActive) throw Gateway.ended(query)
 
   /** The table in force, or null while the query has not planned its first epoch. */

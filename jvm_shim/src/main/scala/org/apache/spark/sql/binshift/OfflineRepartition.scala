@@ -38,8 +38,8 @@ private[binshift] object OfflineRepartition extends Logging {
     val committed = SparkInternals.committedEpoch(query)
     val abandoned = for {
       (last, offsets) <- log.getLatest() if last > committed && last > 0 && isBinshift(offsets)
-      n <- conf(offsets, SQLConf.SHUFFLE_PARTITIONS.key)
-      before <- log.get(last - 1).flatMap(conf(_, SQLConf.SHUFFLE_PARTITIONS.key)) if n != before
+      n <- SparkInternals.loggedConf(offsets, SQLConf.SHUFFLE_PARTITIONS.key)
+      before <- log.get(last - 1).flatMap(SparkInternals.loggedConf(_, SQLConf.SHUFFLE_PARTITIONS.key)) if n != before
       if !isSwitch(query, last, n.toInt)
     } yield last
     abandoned.foreach { epoch =>
@@ -54,9 +54,7 @@ private[binshift] object OfflineRepartition extends Logging {
     new RoutingLog(SparkInternals.controlDir(query)).read(epoch).exists(_.table.partitions == n)
 
   private[binshift] def isBinshift(offsets: OffsetSeqBase): Boolean =
-    conf(offsets, SQLConf.STATE_STORE_PROVIDER_CLASS.key).exists(SparkInternals.isBinshiftProvider)
-
-  private def conf(offsets: OffsetSeqBase, key: String): Option[String] = offsets.metadataOpt.flatMap(_.conf.get(key))
+    SparkInternals.loggedConf(offsets, SQLConf.STATE_STORE_PROVIDER_CLASS.key).exists(SparkInternals.isBinshiftProvider)
 
   private lazy val Manager = MethodHandles.privateLookupIn(classOf[SessionState], MethodHandles.lookup())
     .findVarHandle(classOf[SessionState], "streamingCheckpointManager", classOf[StreamingCheckpointManager])

@@ -26,12 +26,13 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) {
 
   private val session: SparkSession = query.sparkSession
   private val dir = SparkInternals.controlDir(query)
-  private val entries = new RoutingEntries(dir, session)
+  private val conf = DriverConf.of(session)
+  private val entries = new RoutingEntries(dir, session, conf.entriesToRetain)
   private val requests = new RemoteRequests(query, dir)
   private val desk = new ShippingDesk(query, dir)
   private val retired = new RetiredPartitions(
     new Path(query.resolvedCheckpointRoot, "state").toString, dir.hadoopConf)
-  private val scheduler = new StepScheduler(query, dir, desk, retired)
+  private val scheduler = new StepScheduler(query, dir, desk, retired, conf.maxEpochsToWait)
 
   private var layout: Option[Layout] = Layout.read(dir)
   /** The epoch planned last in this run. */
@@ -76,7 +77,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) {
       arriving = previous.fold(Set.empty[Int])(_.table.movedIn(entry.table))
       tables = TablesInForce(Some(entry))
       planned = Some(epoch)
-      requests.serve(this, epoch)
+      if (conf.areRequestsServed) requests.serve(this, epoch)
       prepare(entry, epoch + 1)
       if (tables.scheduled.isEmpty) retired.claim(n)
       if (epoch % EpochsBetweenCleaning == 0) cleanUp(epoch)

@@ -7,7 +7,7 @@ import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.RoutingLog
-import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.sql.internal.{SharedState, SQLConf}
 import org.apache.spark.sql.streaming.StreamingQueryListener
 import org.apache.spark.sql.streaming.StreamingQueryListener._
 
@@ -23,11 +23,12 @@ import org.apache.spark.sql.streaming.StreamingQueryListener._
  * migration, and running it again is exactly right. The check is turned off for that one query only.
  *
  * Relies on Spark: `onQueryStarted` is called on the stream's thread before the offset log is looked
- * at, when the query is among the active ones already.
+ * at, when the query is among the active ones already. The context keeps the listeners of each session, also of
+ * one that is cloned for a run of a query, as long as it lives: so this must not hold a session.
  */
-private[binshift] final class QueryStarts(session: SparkSession) extends StreamingQueryListener {
+private[binshift] final class QueryStarts(shared: SharedState) extends StreamingQueryListener {
   override def onQueryStarted(event: QueryStartedEvent): Unit =
-    Option(session.sharedState.activeStreamingQueries.get(event.id)).filter(_.runId == event.runId)
+    Option(shared.activeStreamingQueries.get(event.id)).filter(_.runId == event.runId)
       .foreach { query =>
         if (OfflineRepartition.undo(query) || endedInSwitch(query)) query.sparkSessionForStream.conf.set(
           SQLConf.STREAMING_CHECK_UNFINISHED_REPARTITION_ON_RESTART.key, "false")
@@ -58,7 +59,7 @@ private[binshift] final case class RegisterQueryStarts(session: SparkSession) ex
 
   override def apply(plan: LogicalPlan): LogicalPlan = {
     if (registered.compareAndSet(false, true)) {
-      session.streams.addListener(new QueryStarts(session))
+      session.streams.addListener(new QueryStarts(session.sharedState))
       OfflineRepartition.guard(session)
     }
     plan

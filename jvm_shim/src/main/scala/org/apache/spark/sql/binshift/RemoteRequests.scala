@@ -8,7 +8,7 @@ import org.json4s.jackson.JsonMethods.{compact, parse, render}
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
-import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, BinshiftException, ControlDir}
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, ControlDir}
 
 /**
  * Serves the requests that other processes leave in the checkpoint, while an epoch is planned.
@@ -28,20 +28,18 @@ private[binshift] final class RemoteRequests(query: MicroBatchExecution, dir: Co
   import RemoteRequests._
 
   /** Serves what is there, oldest first. `epoch` is the one that is being planned. */
-  def serve(router: QueryRouter, epoch: Long): Unit = if (isEnabled) {
-    try {
-      val waiting = dir.jsonFiles(Requests)
-      waiting.take(MaxPerEpoch).foreach { id =>
-        try answer(id, router, epoch) catch {
-          case NonFatal(e) => logWarning(s"query ${query.id}: request $id waits for the next epoch", e)
-        }
+  def serve(router: QueryRouter, epoch: Long): Unit = try {
+    val waiting = dir.jsonFiles(Requests)
+    waiting.take(MaxPerEpoch).foreach { id =>
+      try answer(id, router, epoch) catch {
+        case NonFatal(e) => logWarning(s"query ${query.id}: request $id waits for the next epoch", e)
       }
-      if (waiting.nonEmpty) {
-        dir.jsonFiles(Answers).dropRight(AnswersKept).foreach(id => dir.delete(fileOf(Answers, id)))
-      }
-    } catch {
-      case NonFatal(e) => logWarning(s"query ${query.id}: requests in ${dir.path} wait for the next epoch", e)
     }
+    if (waiting.nonEmpty) {
+      dir.jsonFiles(Answers).dropRight(AnswersKept).foreach(id => dir.delete(fileOf(Answers, id)))
+    }
+  } catch {
+    case NonFatal(e) => logWarning(s"query ${query.id}: requests in ${dir.path} wait for the next epoch", e)
   }
 
   private def answer(id: String, router: QueryRouter, epoch: Long): Unit = {
@@ -143,9 +141,6 @@ private[binshift] final class RemoteRequests(query: MicroBatchExecution, dir: Co
   private def bad(id: String, reason: String): BinshiftException =
     BinshiftException.configuration(
       s"request $id is not one that this binshift understands: $reason; write it anew")
-
-  private def isEnabled: Boolean =
-    query.sparkSession.conf.getOption(BinshiftConf.RequestsEnabled).forall(_.toBooleanOption.getOrElse(true))
 }
 
 private object RemoteRequests {

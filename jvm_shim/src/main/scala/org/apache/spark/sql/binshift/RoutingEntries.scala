@@ -7,8 +7,10 @@ import org.apache.spark.sql.execution.streaming.state.binshift._
  * The routing log as the driver of a running query keeps it: listed once, and no longer than needed.
  *
  * Called on the stream's thread, under the router's lock.
+ *
+ * @param entriesToRetain how many are kept, beyond those that recovery needs
  */
-private[binshift] final class RoutingEntries(dir: ControlDir, session: SparkSession) {
+private[binshift] final class RoutingEntries(dir: ControlDir, session: SparkSession, entriesToRetain: Int) {
   private val log = new RoutingLog(dir)
 
   /** The epochs that have an entry, ascending; read once and then kept up with what is written here. */
@@ -46,9 +48,6 @@ private[binshift] final class RoutingEntries(dir: ControlDir, session: SparkSess
   }
 
   def deleteAll(): Unit = log.epochs.foreach(log.delete)
-
-  private def entriesToRetain: Int = session.conf.getOption(BinshiftConf.RoutingEntriesToRetain)
-    .flatMap(_.toIntOption).getOrElse(BinshiftConf.DefaultRoutingEntriesToRetain)
 }
 
 /**

@@ -88,14 +88,14 @@ private[binshift] object SparkInternals {
   /** The newest batch of the offset log, with the provider and the state partitions it logged. */
   def lastLogged(query: StreamExecution): Option[LoggedBatch] =
     query.offsetLog.getLatest().flatMap { case (epoch, offsets) =>
-      offsets.metadataOpt.map { m =>
-        LoggedBatch(epoch, read(m, SQLConf.STATE_STORE_PROVIDER_CLASS.key),
-          read(m, SQLConf.SHUFFLE_PARTITIONS.key).map(_.toInt))
+      offsets.metadataOpt.map { _ =>
+        LoggedBatch(epoch, loggedConf(offsets, SQLConf.STATE_STORE_PROVIDER_CLASS.key),
+          loggedConf(offsets, SQLConf.SHUFFLE_PARTITIONS.key).map(_.toInt))
       }
     }
 
-  private def read(metadata: OffsetSeqMetadataBase, key: String): Option[String] =
-    metadata.conf.get(key)
+  /** A setting that Spark logged with a batch. */
+  def loggedConf(offsets: OffsetSeqBase, key: String): Option[String] = offsets.metadataOpt.flatMap(_.conf.get(key))
 
   def committedEpoch(query: StreamExecution): Long =
     query.commitLog.getLatestBatchId().getOrElse(-1L)

@@ -12,9 +12,12 @@ import org.apache.spark.sql.execution.streaming.state.binshift._
  * is kept here is lost with the driver and made anew.
  *
  * Called under the router's lock.
+ *
+ * @param maxEpochsToWait in which nothing comes of the copies that a step waits for
  */
 private[binshift] final class StepScheduler(
-    query: MicroBatchExecution, dir: ControlDir, desk: ShippingDesk, retired: RetiredPartitions) extends Logging {
+    query: MicroBatchExecution, dir: ControlDir, desk: ShippingDesk, retired: RetiredPartitions, maxEpochsToWait: Int)
+  extends Logging {
   import StepScheduler._
 
   private val session = query.sparkSession
@@ -141,7 +144,7 @@ private[binshift] final class StepScheduler(
         None
       case Some(table) => desk.awaited(index) match {
         case Some(0) => Option.when(next >= earliest)(entry(m, index, next, table))
-        case Some(_) if idle < epochsToWait =>
+        case Some(_) if idle < maxEpochsToWait =>
           val bytes = desk.bytesCopied
           idle = if (bytes == copied) idle + 1 else 0
           copied = bytes
@@ -193,9 +196,6 @@ private[binshift] final class StepScheduler(
   /** Copies follow the changelogs of their sources. */
   private def isShippable: Boolean =
     session.sessionState.conf.getConfString(SparkInternals.ChangelogKey, "false").toBoolean
-
-  private def epochsToWait: Int = session.conf.getOption(BinshiftConf.MaxEpochsToWait)
-    .flatMap(_.toIntOption).getOrElse(BinshiftConf.DefaultMaxEpochsToWait)
 }
 
 private object StepScheduler {

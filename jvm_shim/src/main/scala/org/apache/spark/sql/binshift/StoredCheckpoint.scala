@@ -70,7 +70,7 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
     new StateStoreConf(conf)
   }
 
-  private def loggedConf(key: String): String = logged.metadataOpt.flatMap(_.conf.get(key)).getOrElse(
+  private def loggedConf(key: String): String = SparkInternals.loggedConf(logged, key).getOrElse(
     throw BinshiftException.configuration(
       s"$root/offsets/$epoch does not tell $key; a checkpoint of this age cannot be converted; let the query " +
         "run an epoch with Spark 4.3 first"))

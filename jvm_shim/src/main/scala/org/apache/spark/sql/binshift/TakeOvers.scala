@@ -81,8 +81,8 @@ private[binshift] object TakeOvers extends Logging {
    * Whether keys are in the partition of the hash of all of their columns. In checkpoints that older
    * versions of Spark started, rows may have been distributed by some of the columns only.
    */
-  private def isPlacedByKey(offsets: OffsetSeqBase): Boolean = offsets.metadataOpt
-    .flatMap(_.conf.get(SQLConf.STATEFUL_OPERATOR_USE_STRICT_DISTRIBUTION.key)).contains("true")
+  private def isPlacedByKey(offsets: OffsetSeqBase): Boolean =
+    SparkInternals.loggedConf(offsets, SQLConf.STATEFUL_OPERATOR_USE_STRICT_DISTRIBUTION.key).contains("true")
 
   private val reasonNotPlacedByKey = "the checkpoint may have keys that were placed by some of their columns only " +
     s"(it has no ${SQLConf.STATEFUL_OPERATOR_USE_STRICT_DISTRIBUTION.key}=true), or the query is in real-time mode"
@@ -91,7 +91,7 @@ private[binshift] object TakeOvers extends Logging {
     query.sparkSession.sessionState.conf.getConf(SQLConf.STREAMING_METADATA_CACHE_ENABLED)
 
   private def providerOf(offsets: OffsetSeqBase): Option[String] =
-    offsets.metadataOpt.flatMap(_.conf.get(SQLConf.STATE_STORE_PROVIDER_CLASS.key))
+    SparkInternals.loggedConf(offsets, SQLConf.STATE_STORE_PROVIDER_CLASS.key)
 }
 
 /**

@@ -8,8 +8,8 @@ import org.apache.spark.network.util.JavaUtils
  *
  * @param chunkBytes        size of a piece of a shipment, held in memory once by sender and receiver
  * @param maxBytesPerSecond what an executor sends
- * @param maxBytesInFlight  what an executor has sent and nobody has fetched yet; on disk
- * @param maxStagedBytes    copies that wait on an executor for their switch; on disk
+ * @param maxBytesInFlight  what a store has sent and nobody has fetched yet; on disk
+ * @param maxStagedBytes    rows of copies that wait on an executor for their switch; on disk
  * @param timeoutMs         how long a task waits for bins before it reads the checkpoint
  * @param compactionPace    bytes per second that compactions read
  */
@@ -20,11 +20,14 @@ private[binshift] final case class BackgroundConf(
 private[binshift] object BackgroundConf {
   import BinshiftConf.Prefix
 
+  /** A piece is an array, sent and received as a whole. */
+  private val MaxChunkBytes = 64L << 20
+
   def apply(conf: Map[String, String]): BackgroundConf = {
     def bytes(name: String, default: String): Long =
       positive(name, conf.getOrElse(Prefix + name, default))(JavaUtils.byteStringAs(_, ByteUnit.BYTE))
     BackgroundConf(
-      chunkBytes = math.min(bytes("ship.chunkBytes", "256k"), 64L << 20).toInt,
+      chunkBytes = math.min(bytes("ship.chunkBytes", "256k"), MaxChunkBytes).toInt,
       maxBytesPerSecond = bytes("ship.maxBytesPerSecond", "8m"),
       maxBytesInFlight = bytes("ship.maxBytesInFlight", "256m"),
       maxStagedBytes = bytes("ship.maxStagedBytes", "64g"),

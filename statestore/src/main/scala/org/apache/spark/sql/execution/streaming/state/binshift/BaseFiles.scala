@@ -8,8 +8,8 @@ import org.apache.spark.sql.execution.streaming.state.RocksDBConf
 
 /**
  * The files of a copy on local disk, by part, that is, by step or by what came together on demand: the
- * rows of the base, a file per part and family, and the changes since. Their bytes count against the
- * executor's bound until they are taken or discarded.
+ * rows of the base, a file per part and family, and the changes since. The bytes of the base count against the
+ * executor's bound, from when rows are added until their file is taken or discarded.
  *
  * Not thread-safe.
  */
@@ -19,6 +19,8 @@ private[binshift] final class BaseFiles(dir: File, conf: RocksDBConf) extends Au
   /** The part and family of the rows that are being added, if any are. */
   private var openPart = 0
   private var openFamily: Option[ColumnFamily] = None
+  /** Bytes of these rows, as they are before the file is compressed. */
+  private var openBytes = 0L
 
   /** Adds a row; rows of one part and family come together, in the order of keys. */
   def add(part: Int, family: ColumnFamily, key: Array[Byte], value: Array[Byte]): Unit = {
@@ -28,6 +30,7 @@ private[binshift] final class BaseFiles(dir: File, conf: RocksDBConf) extends Au
       openFamily = Some(family)
     }
     writer.put(key, value)
+    countOpen(openBytes + key.length + value.length)
   }
 
   /** Writes down what was added; all rows of the part that was added last are here. */
@@ -39,6 +42,7 @@ private[binshift] final class BaseFiles(dir: File, conf: RocksDBConf) extends Au
         files(openPart) = files(openPart) :+ file
       }
     }
+    countOpen(0)
     openFamily = None
   }
 
@@ -68,6 +72,7 @@ private[binshift] final class BaseFiles(dir: File, conf: RocksDBConf) extends Au
   /** Forgets all rows, also when there is no room to write down what was begun. */
   def clear(): Unit = {
     openFamily = None
+    countOpen(0)
     writer.abandon()
     files.keys.toSeq.foreach(take(_).foreach(discard))
   }
@@ -75,5 +80,10 @@ private[binshift] final class BaseFiles(dir: File, conf: RocksDBConf) extends Au
   override def close(): Unit = {
     clear()
     writer.close()
+  }
+
+  private def countOpen(bytes: Long): Unit = {
+    ShippingThreads.stagedBytes.addAndGet(bytes - openBytes)
+    openBytes = bytes
   }
 }

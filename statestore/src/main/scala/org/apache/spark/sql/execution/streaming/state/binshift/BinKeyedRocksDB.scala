@@ -5,7 +5,6 @@ import java.util.UUID
 
 import org.apache.hadoop.conf.Configuration
 
-import org.apache.spark.{SparkConf, SparkEnv}
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.util.{NextIterator, Utils}
 
@@ -246,8 +245,7 @@ private[binshift] final case class RocksDBArguments(
 
   /** For a private copy in a temporary directory of the executor, which nothing is heard of. */
   def inPrivate(name: String): RocksDBArguments = {
-    val sparkConf = Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf)
-    copy(localRootDir = Utils.createExecutorLocalTempDir(sparkConf, name), loggingId = name, eventForwarder = None,
+    copy(localRootDir = Utils.createExecutorLocalTempDir(ProcessConf(), name), loggingId = name, eventForwarder = None,
       uniqueId = Some(s"$name-${UUID.randomUUID()}"))
   }
 }

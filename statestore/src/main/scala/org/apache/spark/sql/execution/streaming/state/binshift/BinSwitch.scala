@@ -15,8 +15,6 @@ private[binshift] final case class BinSwitch(
     staying: Int => Boolean,
     isNew: Boolean) {
 
-  def binsAdopted: Int = arriving.valuesIterator.map(_.size).sum
-
   /** What the switch does to some bins. */
   def of(bins: Set[Int]): BinSwitch = copy(
     arriving = arriving.map { case (source, all) => source -> all.filter(bins) }.filter(_._2.nonEmpty),

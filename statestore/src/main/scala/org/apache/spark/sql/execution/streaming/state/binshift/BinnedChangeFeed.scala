@@ -6,7 +6,6 @@ import scala.jdk.CollectionConverters._
 
 import org.apache.hadoop.conf.Configuration
 
-import org.apache.spark.{SparkConf, SparkEnv}
 import org.apache.spark.io.CompressionCodec
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
@@ -34,10 +33,9 @@ private[binshift] object BinnedChangeFeed {
       hadoopConf: Configuration): StateStoreChangeDataReader = {
     val storeId = provider.stateStoreId
     val location = storeId.storeCheckpointLocation()
-    val sparkConf = Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf)
     new RocksDBStateStoreChangeDataReader(
       storeId, CheckpointFileManager.create(location, hadoopConf), db, location, startVersion,
-      endVersion, endCheckpointId, CompressionCodec.createCodec(sparkConf, storeConf.compressionCodec),
+      endVersion, endCheckpointId, CompressionCodec.createCodec(ProcessConf(), storeConf.compressionCodec),
       strippingBins(encodersOf(provider)), storeConf, family)
   }
 

@@ -5,7 +5,6 @@ import java.io.File
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
-import org.apache.spark.{SparkConf, SparkEnv}
 import org.apache.spark.io.CompressionCodec
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.state._
@@ -60,8 +59,7 @@ private[binshift] final class BinnedFileManager(
     super.deleteOldVersions(retained, maxVersionsToDeletePerMaintenance, minVersionsToDelete)
   }
 
-  private def codec: CompressionCodec = CompressionCodec.createCodec(
-    Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf), codecName)
+  private def codec: CompressionCodec = CompressionCodec.createCodec(ProcessConf(), codecName)
 }
 
 private[binshift] object BinnedFileManager {

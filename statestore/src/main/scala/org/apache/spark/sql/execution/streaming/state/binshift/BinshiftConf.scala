@@ -10,11 +10,9 @@ private[sql] object BinshiftConf {
 
   /** Routing-log entries that are kept, beyond those that recovery needs, for the history. */
   val RoutingEntriesToRetain: String = Prefix + "routing.minEntriesToRetain"
-  val DefaultRoutingEntriesToRetain = 256
 
-  /** Epochs that a step waits for its copies before its bins are sent at the switch. */
+  /** Epochs in which nothing of its copies comes that a step waits before its bins are sent at the switch. */
   val MaxEpochsToWait: String = Prefix + "ship.maxEpochsToWait"
-  val DefaultMaxEpochsToWait = 120
 
   /** Whether the driver looks for requests of other processes in the checkpoint, with each epoch. */
   val RequestsEnabled: String = Prefix + "requests.enabled"

@@ -43,7 +43,8 @@ private[binshift] object ColumnFamily {
     }
   }
 
-  private def each(rows: NextIterator[ByteArrayPair])(consume: ByteArrayPair => Unit): Unit =
+  /** Calls `consume` for each row, and closes the iterator. */
+  def each(rows: NextIterator[ByteArrayPair])(consume: ByteArrayPair => Unit): Unit =
     try rows.foreach(consume) finally rows.closeIfNeeded()
 
   /** Runs of bins with nothing but empty ones between them, as (first, last), so that neighbours cost one scan. */
@@ -128,6 +129,7 @@ private[binshift] final case class NumberedFamily(family: ColumnFamily, number: 
       } finally {
         rows.close()
         options.close()
+        upper.close()
         upper.close()
       }
     }

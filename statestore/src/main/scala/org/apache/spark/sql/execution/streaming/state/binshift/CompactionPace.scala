@@ -21,7 +21,7 @@ private[binshift] object CompactionPace {
   /** The limiter gives out, at once, what is due in so long a time. */
   private val RefillMicros = 20000L
   private val Fairness = 10
-  /** For stores that are behind: more than a compaction can merge. */
+  /** At least, for stores that are behind: more than a compaction can merge on most disks. */
   private val Unlimited = 128L << 20
   /** What a compaction reads at once, so that one that is held back is soon ready to end with its store. */
   private val ReadAhead = 256L << 10
@@ -62,7 +62,7 @@ private[binshift] object CompactionPace {
   def bytesRead: Long = limiter.getTotalBytesThrough
 
   private def adjust(): Unit = synchronized {
-    val rate = if (late.isEmpty) pace else Unlimited
+    val rate = if (late.isEmpty) pace else math.max(pace, Unlimited)
     if (rate != current) limiter.setBytesPerSecond(rate)
   }
 }

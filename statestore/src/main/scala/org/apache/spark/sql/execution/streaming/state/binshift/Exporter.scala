@@ -107,11 +107,14 @@ private[binshift] final class Exporter(
   private def run(): Unit = if (isStarted.compareAndSet(false, true)) {
     try {
       Faults.at("export.start", store.partitionId)
-      val options = new Options().setMergeOperator(RocksDBFields.mergeOperator(db.conf))
-      val snapshot = NativeRocksDB.openReadOnly(options, dir.getPath)
-      try counts = Some(send(snapshot)) finally {
-        snapshot.close()
+      val merging = RocksDBFields.mergeOperator(db.conf)
+      val options = new Options().setMergeOperator(merging)
+      try {
+        val snapshot = NativeRocksDB.openReadOnly(options, dir.getPath)
+        try counts = Some(send(snapshot)) finally snapshot.close()
+      } finally {
         options.close()
+        merging.close()
       }
     } catch {
       case _: InterruptedException | _: Cancelled => logInfo(s"$store: order ${order.id} is cancelled")

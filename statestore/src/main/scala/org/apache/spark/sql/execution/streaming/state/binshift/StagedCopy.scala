@@ -143,7 +143,12 @@ private[binshift] final class StagedCopy(
   def close(): Unit = synchronized {
     state = Failed
     ready.clear()
-    try files.close() finally staging.foreach(_.close())
+    try files.close() finally closeStaging()
+  }
+
+  private def closeStaging(): Unit = {
+    staging.foreach(_.close())
+    staging = None
   }
 
   private def fetch(begun: Long): Boolean = {
@@ -280,6 +285,7 @@ private[binshift] final class StagedCopy(
       state = Failed
       ready.clear()
       files.clear()
+      closeStaging()
       false
   }
 

@@ -28,11 +28,11 @@ private[sql] final class StateRows(form: StoreForm, stateRoot: String, conf: Sta
    */
   def read(partition: Int, version: Long, checkpointId: Option[String], placed: Placed): Iterator[(Int, Array[Byte])] = {
     val provider = open(partition)
+    val task = Option(TaskContext.get())
+    // Listeners are called last one first.
+    task.foreach(_.addTaskCompletionListener[Unit](_ => provider.close()))
     val store = provider.getReadStore(version, checkpointId)
-    Option(TaskContext.get()).foreach(_.addTaskCompletionListener[Unit] { _ =>
-      store.release()
-      provider.close()
-    })
+    task.foreach(_.addTaskCompletionListener[Unit](_ => store.release()))
     val there = store.allColumnFamilyNames
     val targets = placing(placed.partitions)
     val origins = placed.before.map(placing)

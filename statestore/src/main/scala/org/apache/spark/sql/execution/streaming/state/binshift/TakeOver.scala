@@ -33,7 +33,7 @@ private[binshift] final class TakeOver(
     withStock(checkpointId, spark) { stock =>
       ColumnFamily.of(stock, spark.useColumnFamilies).foreach { family =>
         if (spark.useColumnFamilies) target.createColFamilyIfAbsent(family.name, family.isInternal)
-        foreach(rowsOf(stock, family, spark.useColumnFamilies)) { row =>
+        ColumnFamily.each(rowsOf(stock, family, spark.useColumnFamilies)) { row =>
           val key = row.key
           val values = CheckpointedBins.valuesOf(stock, family, key, row.value)
           target.bin = binsOf.of(family.name)(keys.row(family.name, key))
@@ -61,7 +61,4 @@ private[binshift] final class TakeOver(
   private def rowsOf(
       stock: RocksDB, family: ColumnFamily, useColumnFamilies: Boolean): NextIterator[ByteArrayPair] =
     if (useColumnFamilies) stock.iterator(family.name) else stock.iterator()
-
-  private def foreach(rows: NextIterator[ByteArrayPair])(consume: ByteArrayPair => Unit): Unit =
-    try rows.foreach(consume) finally rows.closeIfNeeded()
 }
