@@ -12,6 +12,7 @@ from enum import StrEnum
 from math import ceil
 
 from binshift.errors import ConfigurationError
+from binshift.numbers import is_whole
 
 __all__ = ["Action", "Change", "Cluster", "Decision", "Observation", "ScalingSettings", "decide"]
 
@@ -77,12 +78,12 @@ class ScalingSettings:
 
     def __post_init__(self) -> None:
         checks = (
-            ("min_partitions", self.min_partitions, self.min_partitions >= 1, "an int from 1 on"),
+            ("min_partitions", self.min_partitions, is_whole(self.min_partitions, 1), "an int from 1 on"),
             (
                 "max_partitions",
                 self.max_partitions,
-                self.max_partitions >= self.min_partitions,
-                "at least the least",
+                is_whole(self.max_partitions, self.min_partitions),
+                "an int from min_partitions on",
             ),
             (
                 "target_utilization",
@@ -92,7 +93,7 @@ class ScalingSettings:
             ),
             ("epoch_s", self.epoch_s, self.epoch_s > 0, "seconds above 0"),
             ("cooldown_s", self.cooldown_s, self.cooldown_s >= 0, "seconds from 0 on"),
-            ("window", self.window, self.window >= 2, "epochs from 2 on"),
+            ("window", self.window, is_whole(self.window, 2), "an int from 2 on"),
             ("dead_band", self.dead_band, 0 <= self.dead_band < 1, "from 0 on, below 1"),
         )
         for name, value, is_possible, wanted in checks:

@@ -18,6 +18,7 @@ from binshift.plan import MigrationPlan, Step
 from binshift.routing import Move, RoutingTable
 
 __all__ = [
+    "ON_DEMAND",
     "AllAtOnce",
     "Batched",
     "Fluid",
@@ -28,6 +29,9 @@ __all__ = [
     "in_steps",
     "parse_strategy",
 ]
+
+#: The name of the strategy whose bins travel after its last step, too.
+ON_DEMAND = "on-demand"
 
 
 class Strategy(Protocol):
@@ -90,7 +94,7 @@ class OnDemand:
 
     def plan(self, source: RoutingTable, target: RoutingTable) -> MigrationPlan:
         """See `Strategy.plan`."""
-        return _cut(source, target, max(1, source.bins), "on-demand", self.gap)
+        return _cut(source, target, max(1, source.bins), ON_DEMAND, self.gap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +190,7 @@ _BY_NAME: dict[str, Callable[..., Strategy]] = {
     "fluid": Fluid,
     "batched": Batched,
     "optimized": Optimized,
-    "on-demand": OnDemand,
+    ON_DEMAND: OnDemand,
 }
 _SIZED = ("batched", "optimized")
 

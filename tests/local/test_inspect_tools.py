@@ -100,14 +100,17 @@ def test_two_checkpoints_of_the_same_input_do_not_differ_though_one_has_bins(mad
 
 def test_exported_files_hold_what_was_read(made, tmp_path):
     checkpoint = made("types").checkpoint
-    assert run("export", checkpoint, "--to", "parquet", "--output", tmp_path / "out").exit_code == 0
+    done = run("export", checkpoint, "--to", "parquet", "--output", tmp_path / "out", "--json")
     (file,) = (tmp_path / "out").iterdir()
     with binshift.inspect.open(checkpoint) as opened:
         rows = opened.scan().read_all()
+    assert json.loads(done.stdout) == {"path": str(file), "rows": rows.num_rows}
     stored = pyarrow.parquet.read_table(file)
     assert comparable([tuple(r.values()) for r in stored.to_pylist()]) == comparable(
         [tuple(r.values()) for r in rows.to_pylist()]
     )
+    both = run("inspect", checkpoint, "--bin", 1, "--to", "json", "--output", tmp_path / "no", "--json")
+    assert (both.exit_code, (tmp_path / "no").exists()) == (2, False)
     for format in ("json", "csv"):
         path = tmp_path / f"rows.{format}"
         assert run("inspect", checkpoint, "--bin", 1, "--to", format, "--output", path).exit_code == 0

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 import binshift
-from binshift import AllAtOnce, Fluid, MigrationPlan, RoutingTable
+from binshift import AllAtOnce, Fluid, MigrationPlan, OnDemand, RoutingTable
 from binshift.cli import running
 from binshift.cli.exits import EXIT_CODES
 from binshift.cli.main import cli
@@ -186,6 +186,33 @@ def test_another_migration_is_refused_while_one_is_under_way(run, checkpoint):
     checkpoint.under_way(AllAtOnce().plan(TWO, TWO.balanced(4)))
     assert "migration m-1 is under way" in run("rescale", 3, code=5).stderr
     assert checkpoint.requests() == []
+
+
+def test_a_migration_whose_last_step_is_committed_is_in_nobodys_way(run, checkpoint):
+    plan = AllAtOnce().plan(TWO, TWO.balanced(4))
+    checkpoint.under_way(plan)
+    checkpoint.take(plan, 6)
+    run("rescale", 3)
+    (request,) = checkpoint.requests()
+    assert request["plan"]["steps"][-1]["partitions"] == 3
+
+
+def test_a_migration_on_demand_is_not_over_as_long_as_the_driver_awaits_its_bins(run, checkpoint):
+    plan = OnDemand().plan(TWO, TWO.balanced(4))
+    checkpoint.under_way(plan)
+    checkpoint.take(plan, 6)
+    assert "migration m-1 is under way" in run("rescale", 3, code=5).stderr
+    (checkpoint.root / "binshift/plan.json").unlink()
+
+    def take(request):
+        checkpoint.under_way(MigrationPlan.from_json(json.dumps(request["plan"])), id=request["id"])
+        checkpoint.take(MigrationPlan.from_json(json.dumps(request["plan"])), 7, id=request["id"])
+        return {"result": {"migration": request["id"]}}
+
+    with Answering(checkpoint, take):
+        code = EXIT_CODES[binshift.MigrationTimeout]
+        late = run("rescale", 3, "--strategy", "on-demand", "--wait", 2, code=code)
+    assert "running: 1 of 1 steps done" in late.stderr
 
 
 def test_a_migration_under_way_is_cancelled_by_its_id(run, checkpoint):

@@ -201,12 +201,15 @@ def test_an_idle_query_gets_the_fewest_partitions():
     ("name", "value"),
     [
         ("min_partitions", 0),
+        ("min_partitions", 1.5),
         ("max_partitions", 1),
+        ("max_partitions", 3.5),
         ("target_utilization", 0),
         ("target_utilization", 1.5),
         ("epoch_s", 0),
         ("cooldown_s", -1),
         ("window", 1),
+        ("window", 2.5),
         ("dead_band", 1),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from binshift.checkpoint import Checkpoint
+from binshift.checkpoint import Checkpoint, PlannedMigration
 from binshift.cli.output import print_json, summary_of
 from binshift.errors import MigrationError, MigrationTimeout
 from binshift.mailbox import Mailbox
@@ -16,6 +16,7 @@ from binshift.migration import MigrationState, MigrationStatus
 from binshift.options import MigrationOptions
 from binshift.plan import MigrationPlan
 from binshift.progress import ProgressBar
+from binshift.strategies import ON_DEMAND
 
 __all__ = ["Follower", "send"]
 
@@ -35,12 +36,13 @@ class Follower:
         committed = self.checkpoint.committed_epoch()
         done, next_epoch = self.checkpoint.steps_of(migration)
         total = len(self.plan.steps)
-        if done == total:
+        is_known = under_way is not None and under_way.id == migration
+        if done == total and not (is_known and _fetches(self.plan)):
             state = MigrationState.FINISHED
-        elif under_way is None or under_way.id != migration:
-            state = MigrationState.CANCELLED
-        else:
+        elif is_known:
             state = MigrationState.RUNNING
+        else:
+            state = MigrationState.CANCELLED
         message = f"{state}: {done} of {total} steps done"
         return MigrationStatus(state, done, total, next_epoch, committed, message)
 
@@ -79,7 +81,7 @@ def send(follower: Follower, is_json: bool, wait: float | None, options: Migrati
         If another migration is under way, or this one was cancelled while it was followed.
     """
     other = follower.checkpoint.migration()
-    if other is not None and not other.cancelled:
+    if other is not None and not other.cancelled and not _is_done(follower.checkpoint, other):
         raise MigrationError(
             f"migration {other.id} is under way; wait for it, or cancel it with 'binshift cancel', before you "
             "start another one"
@@ -98,3 +100,14 @@ def send(follower: Follower, is_json: bool, wait: float | None, options: Migrati
         print_json(facts)
     else:
         click.echo(text)
+
+
+def _is_done(checkpoint: Checkpoint, migration: PlannedMigration) -> bool:
+    """Whether the last step is committed. The driver forgets the migration when it plans its next epoch."""
+    done, _ = checkpoint.steps_of(migration.id)
+    return done == len(migration.plan.steps) and not _fetches(migration.plan)
+
+
+def _fetches(plan: MigrationPlan) -> bool:
+    """Whether bins travel after the last step, too; the driver knows when they are there."""
+    return plan.strategy == ON_DEMAND

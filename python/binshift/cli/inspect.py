@@ -13,7 +13,7 @@ import pyarrow as pa
 
 import binshift.inspect as reading
 from binshift.cli.exits import described
-from binshift.cli.output import checkpoint, combined, example, print_table
+from binshift.cli.output import checkpoint, combined, example, print_json, print_table
 from binshift.errors import ConfigurationError, StateFormatError
 from binshift.inspect import Checkpoint, Source
 from binshift.inspect.diff import Side, diff
@@ -78,6 +78,8 @@ def inspect_(
     Without options: its versions, operators and families. With --operator, --store, --family, --bin,
     --partition, --key or --head: rows.
     """
+    if options["as_json"] and options["to"] is not None:
+        raise click.UsageError("--json prints and --to writes a file; give one of them.")
     if sides is not None:
         _show_diff(checkpoint, sides, head, options)
         return
@@ -105,7 +107,8 @@ def inspect_(
 )
 @checkpoint
 @_choice
-def export_(checkpoint: str, **options: Any) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per file.")
+def export_(checkpoint: str, as_json: bool, **options: Any) -> None:
     """Write all state, or what the options name of it, to a directory: a file for each family.
 
     Memory stays flat, whatever the size of the state.
@@ -124,7 +127,10 @@ def export_(checkpoint: str, **options: Any) -> None:
             name = "-".join(n for n in names if n != "default").replace("/", "_")
             path = f"{options['output'].rstrip('/')}/{name}.{format}"
             rows = export(_scan(opened, source, options), path, format)
-            click.echo(f"{path}: {rows} rows")
+            if as_json:
+                print_json({"path": path, "rows": rows})
+            else:
+                click.echo(f"{path}: {rows} rows")
 
 
 COMMANDS = (inspect_, export_)

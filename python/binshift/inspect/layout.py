@@ -84,6 +84,10 @@ class Layout:
 
     def __init__(self, files: Files) -> None:
         self.files = files
+        # Caches of this layout's own, so that they go with it.
+        self.conf = lru_cache(maxsize=64)(self._read_conf)
+        self._table = lru_cache(maxsize=64)(self._read_table)
+        self._checkpoint_ids = lru_cache(maxsize=64)(self._read_checkpoint_ids)
         if not files.exists("offsets"):
             raise ConfigurationError(
                 f"{files.name} is no checkpoint of a streaming query: it has no directory offsets; give the "
@@ -168,8 +172,7 @@ class Layout:
         is_single = operator.name == "globalLimit" or (operator.name == "stateStoreSave" and not keys)
         return operator.with_storage("single") if is_single else operator
 
-    @lru_cache(maxsize=64)  # noqa: B019 - a layout lives as long as its checkpoint is open
-    def conf(self, batch: int) -> dict[str, str]:
+    def _read_conf(self, batch: int) -> dict[str, str]:
         """The settings that Spark logged with a batch's offsets."""
         path = f"offsets/{batch}"
         lines = self.files.read(path).split(b"\n", 2)
@@ -219,8 +222,7 @@ class Layout:
             )
         return self._table(self.routing_epochs[at - 1])
 
-    @lru_cache(maxsize=64)  # noqa: B019 - as above
-    def _table(self, epoch: int) -> RoutingTable:
+    def _read_table(self, epoch: int) -> RoutingTable:
         entry = self.routing_entry(epoch)
         try:
             table = RoutingTable(entry["partitions"], tuple(entry["assignment"]), epoch)
@@ -267,8 +269,7 @@ class Layout:
                 f"store {store}; restore it from a copy of the checkpoint"
             ) from None
 
-    @lru_cache(maxsize=64)  # noqa: B019 - as above
-    def _checkpoint_ids(self, version: int) -> dict[str, list[list[str]]] | None:
+    def _read_checkpoint_ids(self, version: int) -> dict[str, list[list[str]]] | None:
         path, kept = f"commits/{version - 1}", f"binshift/ids/{version}"
         if self.files.exists(path):
             lines = self.files.read(path).split(b"\n")
