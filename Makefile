@@ -45,7 +45,7 @@ bench-timers: setup  ## Measure timers against Spark's own provider.
 	$(PY) python/benchmarks/timers.py
 
 bench-migration: setup  ## Measure a rescale of 10M keys, live and by Spark's own means.
-	$(PY) python/benchmarks/suite.py --size full --only M1 M12
+	$(PY) python/benchmarks/suite.py --size full --only M1 M15 B1 M12
 
 bench-quick: setup  ## Run one benchmark of each kind; ten minutes.
 	$(PY) python/benchmarks/suite.py --size quick

@@ -29,7 +29,7 @@ from openloop.runner import Runner
 from openloop.session import session
 from streams import nexmark
 
-SHORT = Phases(3, 3, 3)
+SHORT = Phases(3, 3, 3, 6)
 #: Seconds in which to see whether the machine is quiet.
 LOOK = 10
 #: Short runs, of an operator with one family of rows and of others with several.
@@ -52,9 +52,14 @@ def main() -> None:
         todo = [t for t in turns(chosen, args.repeats, args.runs) if not results.has(t[0].id, t[1].name, t[2])]
         if todo:
             run(todo, args, results)
-    report = Report(chosen, results.all() or read_tables(PUBLISHED), args.size)
+    records = results.all()
+    if not records and args.size == "full":
+        records = read_tables(PUBLISHED)
+    report = Report(chosen, records, args.size)
     report.write(args.results.parent / args.size)
     print(report)
+    if args.publish and not records:
+        raise SystemExit(f"there are no runs of size {args.size} to publish; 'make bench' does them")
     if args.publish:
         report.publish(ROOT / "BENCHMARKS.md", PUBLISHED)
     wrong = [w for w, states in final_states(report.records).items() if len(states) > 1]
@@ -74,9 +79,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, help="instead of what the size says")
     parser.add_argument("--report", action="store_true", help="run nothing; report what is there")
     parser.add_argument("--publish", action="store_true", help="write BENCHMARKS.md and what belongs to it")
-    parser.add_argument(
-        "--results", type=Path, default=ROOT / "build/benchmarks/runs", help="where runs are kept"
-    )
+    parser.add_argument("--results", type=Path, default=RUNS, help="where runs are kept")
     parser.add_argument("--scratch", type=Path, help="parent of the directory for all data")
     parser.add_argument(
         "--verify", action="store_true", help="compare the final state of runs of the same input"

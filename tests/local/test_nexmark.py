@@ -6,9 +6,12 @@ import pytest
 
 import nexmark
 from binshift import AllAtOnce, Batched
-from harness import STOCK, StreamRun
+from harness import STOCK, StreamRun, until
+from local.migrations import AT_FULL_SPEED
 
 RATE, EPOCH_SECONDS, EPOCHS = 250, 2.0, 7
+#: Enough for a migration that waits for copies, also where background threads hardly get to run.
+MORE_EPOCHS = 60
 #: Few people and auctions at a time, so that small windows have something of each.
 SHAPE = nexmark.Shape(in_flight_auctions=20, active_people=20)
 WINDOWS = nexmark.Windows(
@@ -27,8 +30,9 @@ MIGRATIONS = {0: (4, Batched(16)), 3: (3, AllAtOnce())}
 #: An epoch for each file and no others: the watermark of the last epoch is that of the files before.
 ONE_EPOCH = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
 STATEFUL = [name for name, query in nexmark.QUERIES.items() if query.stateful]
-#: Two aggregations; a join, an aggregation and a state function; a join by time. Others are alike.
+#: Two aggregations; a join, an aggregation and a state function. Others are alike.
 DEFAULT = {"q5", "q6"}
+EACH = [pytest.param(name, marks=[pytest.mark.matrix] * (name not in DEFAULT)) for name in STATEFUL]
 
 
 class Replay(StreamRun):
@@ -76,9 +80,7 @@ def assert_expected(run, name, files):
     assert nexmark.settled(query, run.outputs) == expected
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.matrix] * (n not in DEFAULT)) for n in STATEFUL]
-)
+@pytest.mark.parametrize("name", EACH)
 def test_a_query_gives_what_its_oracle_says_while_its_state_migrates(replay, files, name):
     run = replay(name)
     for epoch, file in enumerate(files):
@@ -89,6 +91,27 @@ def test_a_query_gives_what_its_oracle_says_while_its_state_migrates(replay, fil
     steps = run.attach().history()
     assert steps["partitions"].to_pylist() == [4, 4, 3]
     assert_expected(run, name, files)
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_a_query_gives_what_its_oracle_says_while_bins_are_copied_before_they_move(replay, tmp_path, name):
+    directory = tmp_path / "events"
+    files = nexmark.write(directory, RATE, MORE_EPOCHS * EPOCH_SECONDS, 7, EPOCH_SECONDS, SHAPE)
+    run = replay(name)
+    run.feed(files[0])
+    run.query.processAllAvailable()
+    controller = run.attach()
+    migration = controller.rescale(4, Batched(16))
+    for fed, file in enumerate(files[1:], 2):
+        run.feed(file)
+        run.query.processAllAvailable()
+        if fed >= EPOCHS and until(lambda: migration.status.is_over, seconds=0 if fed < AT_FULL_SPEED else 1):
+            break
+    report = migration.wait(0)
+    assert report.bins_prepared > 0
+    assert report.bins_shipped == report.bins_from_checkpoint == 0
+    assert controller.history()["partitions"].to_pylist() == [4, 4]
+    assert_expected(run, name, files[:fed])
 
 
 @pytest.mark.matrix

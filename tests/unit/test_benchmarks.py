@@ -89,8 +89,25 @@ def test_ratios_are_of_the_same_repetition():
 
 
 def test_a_figure_has_the_median_and_the_spread():
-    assert str(spread("x", [3.5, 1.0, 2.25])) == "2.25 (1 to 3.50)"
+    assert str(spread("x", [3.5, 1.0, 2.25])) == "2.25 (1 to 3.50; 3 runs)"
     assert str(spread("x", [115.0])) == "115"
+
+
+def test_experiments_that_look_at_the_runs_of_another_one_have_figures_and_a_headline(tmp_path):
+    def figures(records):
+        return [spread("took", [r.values["took"] for r in records]), spread("runs", [len(records)])]
+
+    own = Experiment("M0", "own runs", "1", [], figures)
+    looking = Experiment("B0", "runs of M0", "2", [], figures, headline="runs", runs_of="M0")
+    silent = Experiment("M9", "no runs", "3", [], figures)
+    file = tmp_path / "BENCHMARKS.md"
+    Report([own, looking, silent], [record(0, 4.0, run="a"), record(1, 9.0, run="a")], "quick").publish(
+        file, tmp_path / "docs"
+    )
+    text = file.read_text()
+    assert "| M0: own runs | 1 | took: **6.50 (4 to 9; 2 runs)** |" in text
+    assert "| B0: runs of M0 | 2 | runs: **2** |" in text
+    assert "no runs" not in text
 
 
 def test_each_repetition_begins_with_another_case():

@@ -17,15 +17,15 @@ __all__ = ["SIZES", "Size", "experiments"]
 def experiments(size: Size) -> list[Experiment]:
     """All of them, in the order of the report; where the size says so, one of each kind with few cases."""
     all_of_them = [
-        *noise_floor(size),
-        strategies(size),
+        noise_floor(size),
+        *strategies(size),
         *queries(size),
         *overhead(size),
         *shapes(size),
         *on_demand(size),
         assignments(),
     ]
-    return [e for e in map(_brief, all_of_them) if e.cases] if size.is_brief else all_of_them
+    return [e for e in map(_brief, all_of_them) if e.cases or e.runs_of] if size.is_brief else all_of_them
 
 
 def _brief(experiment: Experiment) -> Experiment:
@@ -36,6 +36,8 @@ def _brief(experiment: Experiment) -> Experiment:
         "M4": [{"run": a.name} for a in (UNPREPARED, BATCHED)],
         "M9": [{"load": "key-count", "provider": "stock"}, {"load": "key-count", "bins": 1024}],
         "M10": [{"operation": "update"}],
+        "M12": [{"run": BATCHED.name}],
+        "C1": [{}],
         "C3": [{}],
     }.get(experiment.id, [])
     cases = [c for c in experiment.cases if any(k.items() <= c.name.items() for k in kept)]

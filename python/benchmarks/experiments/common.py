@@ -16,6 +16,7 @@ from openloop.workload import Workload
 
 __all__ = [
     "BATCHED",
+    "BINS",
     "IDLE",
     "ON_DEMAND",
     "PREPARED",
@@ -33,6 +34,8 @@ PREPARED = Action("rescale", "all-at-once")
 BATCHED = Action("rescale", "batched", size=128)
 ON_DEMAND = Action("rescale", "on-demand", prepared=False)
 IDLE, STOCK = Action("idle"), Action("stock")
+#: Unless an experiment is about their number.
+BINS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +63,13 @@ class Size:
 
 SIZES = {
     "quick": Size(
-        300_000, 100_000, (100_000, 300_000), 5_000, 1.0, 1_000, 40_000, Phases(3, 5, 5, 5), 1, 60, 0, True
+        300_000, 100_000, (100_000, 300_000), 5_000, 1.0, 1_000, 40_000, Phases(3, 5, 5, 10), 1, 60, 0, True
     ),
     "medium": Size(
-        2_000_000, 1_000_000, (500_000, 2_000_000), 20_000, 1.0, 2_000, 200_000, Phases(4, 8, 6, 15), 3, 200
+        2_000_000, 1_000_000, (500_000, 2_000_000), 20_000, 1.0, 2_000, 200_000, Phases(4, 8, 6, 21), 3, 200
     ),
     "full": Size(
-        10_000_000, 2_000_000, (1_000_000, 16_000_000), 20_000, 2.0, 2_000, 400_000, Phases(4, 8, 5, 35), 5, 300
+        10_000_000, 2_000_000, (1_000_000, 16_000_000), 20_000, 2.0, 2_000, 400_000, Phases(4, 8, 5, 40), 5, 300
     ),
 }
 
@@ -81,7 +84,7 @@ def paced(experiment: str, load: Workload, actions: Sequence[Action], **more: An
     for action in actions:
         name = {"run": action.name, **more}
         provider = "stock" if action.kind == "stock" else "binshift"
-        options = {"provider": provider, "bins": more.get("bins", 1024)}
+        options = {"provider": provider, "bins": more.get("bins", BINS)}
         cases.append(Case(name, partial(_do_paced, experiment, name, load, action, options)))
     return cases
 

@@ -61,12 +61,12 @@ def on_demand(size: Size) -> list[Experiment]:
 
     return [
         Experiment("C1", "scale out 3 to 5: restart, order-unaware, on demand", "about 20", paced(
-            "C1", counting(size, keys=size.few_keys), actions), peaks, "on demand", size.repeats),
+            "C1", counting(size, keys=size.few_keys), actions), peaks, "on demand", size.repeats, "excess"),
         Experiment("C1b", "the same, record by record: a query that passes each new key", "about 20", paced(
             "C1b", firstseen(size.few_keys, size.rows, size.intervals, size.interval), actions[1:]), by_record,
-            "on demand", size.repeats),
+            "on demand", size.repeats, "longest"),
         Experiment("C2", "skewed keys", "hot first is lower than random order", skewed, by_skew, "on demand",
-                   size.repeats),
+                   size.repeats, "excess"),
     ]  # fmt: skip
 
 
@@ -87,7 +87,7 @@ def assignments() -> Experiment:
         return [spread(f"bins moved: {kind}", [r.values[kind] for r in records]) for kind in kinds]
 
     title = "minimal assignment against contiguous ranges, 25 to 30 partitions, 128 bins"
-    return Experiment("C3", title, "115 and 15", [Case(name, do)], figures, "on demand", 1)
+    return Experiment("C3", title, "115 and 15", [Case(name, do)], figures, "on demand", 1, "bins")
 
 
 def _ranges(bins: int, partitions: int) -> tuple[int, ...]:

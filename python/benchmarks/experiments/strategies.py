@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
+from typing import Any
 
 from experiments.common import (
     BATCHED,
+    BINS,
     IDLE,
     ON_DEMAND,
     PREPARED,
@@ -20,45 +22,86 @@ from experiments.common import (
     paced,
 )
 from openloop.action import Action
-from openloop.experiment import Experiment, Figure, compared, spread
+from openloop.experiment import Experiment, Figure, compared, spread, spread_if_any
 from openloop.results import Record
 
 __all__ = ["shapes", "strategies"]
 
+Value = Callable[[Mapping[str, Any]], float]
+#: What the overview has of some of them.
+HEADLINES = {"M11": "longest epoch", "M12": "longest", "M14": "largest latency"}
 
-def strategies(size: Size) -> Experiment:
-    """M1, and M15 and B1 which come of the same runs."""
+
+def strategies(size: Size) -> list[Experiment]:
+    """M1, and M15 and B1, which look at the same runs."""
     load = counting(size)
-    optimized = Action("rescale", "optimized", size=16)
-    actions = [
-        UNPREPARED, PREPARED, replace(BATCHED, prepared=False), BATCHED, optimized, ON_DEMAND, IDLE, STOCK,
-    ]  # fmt: skip
-    cases = paced("M1", load, actions)
-    cases += paced("M1", load, [Action("rescale", "fluid")], bins=64)
+    optimized, fluid = Action("rescale", "optimized", size=16), Action("rescale", "fluid")
+    moving = [UNPREPARED, PREPARED, _unprepared(BATCHED), BATCHED, _unprepared(optimized), optimized, ON_DEMAND]
+    cases = paced("M1", load, [*moving, IDLE, STOCK])
+    # A bin an epoch: with 1024 bins, half an hour.
+    cases += paced("M1", load, [fluid, _unprepared(fluid)], bins=64)
 
-    def figures(records: Sequence[Record]) -> list[Figure]:
-        found: list[Figure] = []
+    def latencies(records: Sequence[Record]) -> list[Figure]:
+        found = _against("excess latency, ", records, excess, UNPREPARED, BATCHED)
         for case in cases:
-            same = [r for r in records if r.case == case.name]
-            if same:
-                name = case.name["run"] + (f", {case.name['bins']} bins" if "bins" in case.name else "")
-                found += [
-                    spread(f"longest ÷ median epoch: {name}", [r.values["ratio"] for r in same]),
-                    spread(f"largest ÷ steady latency: {name}", [r.values["latency_ratio"] for r in same]),
-                    spread(f"peak memory ÷ before: {name}", [r.values["memory_growth"] for r in same]),
-                ]
+            same = [r.values for r in records if r.case == case.name]
+            name = case.name["run"] + (f", {case.name['bins']} bins" if "bins" in case.name else "")
+            # That a stopped query takes no input is to be seen in no epoch.
+            if case.name["run"] != STOCK.name:
+                found += spread_if_any(f"longest ÷ median epoch: {name}", [v["ratio"] for v in same])
+            found += spread_if_any(f"largest ÷ steady latency: {name}", [v["latency_ratio"] for v in same])
         # An idle run has long epochs too, as the machine has.
         for action in (PREPARED, BATCHED, optimized):
-            what = f"longest ÷ median epoch: {action.name} ÷ idle"
-            found += compared(what, records, itemgetter("ratio"), {"run": action.name}, {"run": IDLE.name})
-        for action in (PREPARED, BATCHED, ON_DEMAND):
-            what = f"excess latency, Spark's offline repartition ÷ {action.name}"
-            found += compared(what, records, excess, {"run": STOCK.name}, {"run": action.name})
+            found += _against("longest ÷ median epoch: ", records, itemgetter("ratio"), action, IDLE)
+        speeds = [_speed(r.values) for r in records if r.case["run"] == UNPREPARED.name]
+        return found + spread_if_any(f"bytes moved a second ÷ cp of the same files: {UNPREPARED.name}", speeds)
+
+    def resources(records: Sequence[Record]) -> list[Figure]:
+        found: list[Figure] = []
+        for what, key in (("outside the heap", "native_growth"), ("of the old generation", "heap_growth")):
+            for action in (*moving, IDLE, STOCK):
+                growths = [r.values[key] for r in records if r.case == {"run": action.name}]
+                found += spread_if_any(f"peak memory {what} ÷ before: {action.name}", growths)
+        for what, key in (("processor time", "cpu_seconds"), ("bytes written", "written_bytes")):
+            for action in (PREPARED, BATCHED, optimized):
+                found += _against(f"{what} a second: ", records, partial(_per_second, key), action, IDLE)
+        return found
+
+    def restarts(records: Sequence[Record]) -> list[Figure]:
+        found: list[Figure] = []
+        for action in (PREPARED, BATCHED, ON_DEMAND, IDLE):
+            found += _against("excess latency, ", records, excess, STOCK, action)
         return found
 
     title = f"key-count, {size.keys:,} keys, 4 to 8 partitions"
-    return Experiment("M1", title, "fluid, batched: orders of magnitude below all-at-once", cases, figures,
-                      "key-count", size.repeats)  # fmt: skip
+    claim = "fluid, batched: orders of magnitude below all-at-once"
+    group = "key-count"
+    return [
+        Experiment("M1", title, claim, cases, latencies, group, size.repeats),
+        Experiment("M15", "resources in M1", "memory: all-at-once 1.9, others 1; our aim: at most 1.1", [],
+                   resources, group, headline="peak memory outside the heap", runs_of="M1"),
+        Experiment("B1", "Spark's own stop, offline repartition and restart, in M1", "our aim: 100 at least",
+                   [], restarts, group, headline="excess", runs_of="M1"),
+    ]  # fmt: skip
+
+
+def _against(what: str, records: Sequence[Record], value: Value, over: Action, under: Action) -> list[Figure]:
+    name = f"{what}{over.name} ÷ {under.name}"
+    return compared(name, records, value, {"run": over.name}, {"run": under.name})
+
+
+def _unprepared(action: Action) -> Action:
+    return replace(action, prepared=False)
+
+
+def _speed(values: Mapping[str, Any]) -> float:
+    """Of a move without copies, in one epoch: bytes a second ÷ those of copying the same files."""
+    share = sum(values["bins"]) / BINS
+    return share * float(values["copy_seconds"]) / ((values["longest_ms"] - values["steady_ms"]) / 1000)
+
+
+def _per_second(key: str, values: Mapping[str, Any]) -> float:
+    return float(values[key] / values["window_seconds"])
 
 
 def shapes(size: Size) -> list[Experiment]:
@@ -86,8 +129,13 @@ def shapes(size: Size) -> list[Experiment]:
         key: str, low: float, high: float, names: Sequence[str], records: Sequence[Record]
     ) -> list[Figure]:
         found: list[Figure] = []
-        for what, value in (("longest epoch", "longest_ms"), ("longest ÷ median epoch", "ratio")):
-            for name in names:
+        for what, value in (
+            ("longest epoch", "longest_ms"),
+            ("longest ÷ median epoch", "ratio"),
+            ("largest latency", "longest_latency"),
+        ):
+            # Of a query that is stopped, no epoch shows it.
+            for name in (n for n in names if (n == STOCK.name) == (what == "largest latency")):
                 over, under = {"run": name, key: high}, {"run": name, key: low}
                 ratio = f"{what} at {high:,} ÷ at {low:,} {key}: {name}"
                 found += compared(ratio, records, itemgetter(value), over, under)
@@ -99,7 +147,13 @@ def shapes(size: Size) -> list[Experiment]:
     by_keys = partial(slope, "keys", small, large, keys_names)
     at_fixed = partial(slope, "bins", 16, 256, [fine.name])
     rows = [
-        ("M11", "number of bins", "the largest latency of batched falls with bins", bins_cases, by_bins),
+        (
+            "M11",
+            "number of bins",
+            "the largest latency of fluid and batched falls with bins",
+            bins_cases,
+            by_bins,
+        ),
         (
             "M12",
             "number of keys",
@@ -110,7 +164,7 @@ def shapes(size: Size) -> list[Experiment]:
         ("M13", "a fixed number of keys per bin", "constant", fixed_cases, at_fixed),
         ("M14", "offered load", "a 10 to 100 × lower latency", rate_cases, partial(_by_rate, size, rates)),
     ]
-    return [Experiment(*row, "shape", size.repeats) for row in rows]
+    return [Experiment(*row, "shape", size.repeats, HEADLINES.get(row[0], "")) for row in rows]
 
 
 def _by_rate(size: Size, rates: Sequence[int], records: Sequence[Record]) -> list[Figure]:

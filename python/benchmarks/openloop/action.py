@@ -54,8 +54,12 @@ class Result:
     `steady_*` are medians of the epochs before the action, `longest_*` the largest values from the action on.
     `steps_ms` is the longest epoch at which bins changed their owner, `seconds` the time of the whole action.
     `most_ms` is the longest time from the beginning of an epoch until four in five of its rows had left their
-    operator, where the query observes it. `others` is the part of the machine's processor time that other
-    processes took, over the whole run.
+    operator, where the query observes it.
+
+    What is used is that of `window_seconds` from the action on; the two growths are the peak ÷ what there was
+    before. `copy_seconds` is how long it takes to copy RocksDB's files of the state with which the run began,
+    within the page cache. `others` is the part of the machine's processor time that other processes took, over
+    the whole run.
     """
 
     workload: str
@@ -71,9 +75,12 @@ class Result:
     epochs: int
     seconds: float
     bins: tuple[int, int, int]
+    window_seconds: float
     cpu_seconds: float
     written_bytes: int
-    memory_growth: float
+    native_growth: float
+    heap_growth: float
+    copy_seconds: float
     others: float
     digest: str
 
@@ -95,13 +102,14 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """Intervals of a run that are left out, that make the steady values, and that follow the action.
+    """Intervals of a run that are left out, and that make the steady values.
 
-    `idle` is for how many a query is left alone where nothing is done, before those that follow: as many as a
-    prepared migration takes, so that what happens now and then, such as compactions, happens there too.
+    It is watched for `window` intervals from the action on, whatever the action is, as many as a prepared
+    migration takes: so that what happens now and then, such as compactions, is seen in each run. At least
+    `tail` of them follow the action's end.
     """
 
     cold: int = 4
     steady: int = 8
     tail: int = 10
-    idle: int = 10
+    window: int = 20

@@ -10,6 +10,7 @@ from typing import Any
 import stores
 from binshift.spark import PROVIDER, STOCK_PROVIDER
 from openloop.action import Action
+from openloop.resources import Others
 from openloop.results import Record
 from openloop.runner import Runner
 from openloop.workload import Workload
@@ -71,10 +72,10 @@ class Bench:
         """Rows per second while the query takes one interval after the other, without pauses.
 
         Those of the whole time, and not of a median epoch: Spark's own stores make their snapshots all at
-        the same epoch, every tenth. `slow_rows_per_second` are those of the slowest hundredth of the epochs,
-        `get_us` the microseconds of one of RocksDB's lookups.
+        the same epoch, every tenth. `slow_rows_per_second` are those of the slowest epochs (of 20, the 99th
+        percentile), `get_us` the microseconds of one of RocksDB's lookups.
         """
-        epochs = self.runner.flat_out(load, PROVIDERS[provider], bins)
+        epochs, others = self.runner.flat_out(load, PROVIDERS[provider], bins)
         # Not the rows that Spark reports: those of a query that reads its input twice count twice.
         per_interval = load.stream_files(self.runner.scratch).rows
         rows = [1000 * per_interval / e.took_ms for e in epochs]
@@ -83,6 +84,7 @@ class Bench:
             "rows_per_second": statistics.harmonic_mean(rows),
             "slow_rows_per_second": statistics.quantiles(rows, n=100, method="inclusive")[0],
             "epochs": len(rows),
+            "others": others,
         }
         return Record(experiment, case, repeat, values)
 
@@ -93,6 +95,7 @@ class Bench:
 
         `ratio` is the median of the turns' rows per second ÷ stock.
         """
+        others = Others()
         binshift, stock = stores.nanoseconds(
             self.runner.spark, [PROVIDER, STOCK_PROVIDER], 1024, operation, keys, rows, STORE_TURNS
         )
@@ -101,5 +104,6 @@ class Bench:
             "binshift": statistics.median(b for b, _ in pairs),
             "stock": statistics.median(s for _, s in pairs),
             "ratio": statistics.median(s / b for b, s in pairs),
+            "others": others.share(),
         }
         return Record(experiment, case, repeat, values)

@@ -25,18 +25,19 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number of the report: the median of the repetitions, and their spread."""
+    """A number of the report: the median of the repetitions, their spread, and how many there are."""
 
     what: str
     value: float
     low: float
     high: float
     unit: str = ""
+    count: int = 1
 
     def __str__(self) -> str:
-        if self.low == self.high:
+        if self.count == 1:
             return f"{_short(self.value)}{self.unit}"
-        return f"{_short(self.value)}{self.unit} ({_short(self.low)} to {_short(self.high)})"
+        return f"{_short(self.value)}{self.unit} ({_short(self.low)} to {_short(self.high)}; {self.count} runs)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,10 @@ class Experiment:
         Done one after the other, and all of them again for each repetition.
     figures : callable
         From the records of this experiment.
+    headline : str
+        How the figures begin that the overview has beside the claim; only the first one if empty.
+    runs_of : str
+        The id of the experiment whose runs it looks at, if it has none of its own.
     """
 
     id: str
@@ -62,11 +67,19 @@ class Experiment:
     figures: Callable[[Sequence[Record]], list[Figure]]
     group: str = ""
     repeats: int = field(default=5)
+    headline: str = ""
+    runs_of: str = ""
+
+    def summary(self, figures: Sequence[Figure]) -> list[Figure]:
+        """Those of its figures that the overview has."""
+        if not self.headline:
+            return list(figures[:1])
+        return [f for f in figures if f.what.startswith(self.headline)]
 
 
 def spread(what: str, values: Sequence[float], unit: str = "") -> Figure:
     """The figure for some repetitions."""
-    return Figure(what, statistics.median(values), min(values), max(values), unit)
+    return Figure(what, statistics.median(values), min(values), max(values), unit, len(values))
 
 
 def spread_if_any(what: str, values: Sequence[float]) -> list[Figure]:

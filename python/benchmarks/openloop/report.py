@@ -40,7 +40,7 @@ class Report:
     size: str
 
     def __str__(self) -> str:
-        lines = [f"{machine()}; size {self.size}; medians (lowest to highest)"]
+        lines = [f"{machine()}; size {self.size}; medians (lowest to highest; runs)"]
         for experiment, figures in self._sections:
             lines += ["", f"{experiment.id}: {experiment.title}", f"  claimed: {experiment.claim}"]
             lines += [f"  {f.what:<80} {f}" for f in figures]
@@ -56,7 +56,12 @@ class Report:
         """Writes the part of a Markdown file that is below `MARK`, its pictures, and the runs as parquet."""
         head = markdown.read_text().split(MARK)[0] if markdown.exists() else "# Benchmarks\n\n"
         write_tables(self.records, beside)
-        lines = [MARK, "", f"{machine()}; size `{self.size}`. Medians (lowest to highest).", ""]
+        lines = [MARK, "", f"{machine()}; size `{self.size}`. Medians (lowest to highest; runs).", ""]
+        lines += ["| | claimed | measured |", "|---|---|---|"]
+        for experiment, figures in self._sections:
+            ours = "; ".join(f"{f.what}: **{f}**" for f in experiment.summary(figures))
+            lines += [f"| {experiment.id}: {experiment.title} | {experiment.claim} | {ours} |"]
+        lines += [""]
         for experiment, figures in self._sections:
             lines += [f"### {experiment.id}: {experiment.title}", "", f"Claimed: {experiment.claim}.", ""]
             lines += ["| measured | |", "|---|---|", *(f"| {f.what} | {f} |" for f in figures), ""]
@@ -84,12 +89,12 @@ class Report:
 
     @cached_property
     def _sections(self) -> list[tuple[Experiment, list[Figure]]]:
-        """Experiments of which there are runs. Those that share an id share their results."""
-        first: dict[str, Experiment] = {}
-        for experiment in self.experiments:
-            first.setdefault(experiment.id, experiment)
-        own = {id: [r for r in self._sound if r.experiment == id] for id in first}
-        return [(e, e.figures(own[e.id])) for e in first.values() if own[e.id]]
+        """Experiments of which there are runs."""
+        runs: dict[str, list[Record]] = {}
+        for record in self._sound:
+            runs.setdefault(record.experiment, []).append(record)
+        looked_at = [(e, runs.get(e.runs_of or e.id)) for e in self.experiments]
+        return [(e, e.figures(own)) for e, own in looked_at if own]
 
     def _summary(self) -> dict[str, object]:
         return {
@@ -103,7 +108,7 @@ class Report:
 
     def _html(self, images: Sequence[tuple[str, Path]]) -> Iterator[str]:
         yield f"<!doctype html><meta charset=utf-8><style>{STYLE}</style><h1>binshift benchmarks</h1>"
-        yield f"<p>{html.escape(machine())}; size {self.size}; medians (lowest to highest)</p>"
+        yield f"<p>{html.escape(machine())}; size {self.size}; medians (lowest to highest; runs)</p>"
         for experiment, figures in self._sections:
             yield f"<h2>{experiment.id}: {html.escape(experiment.title)}</h2>"
             yield f"<p>claimed: {html.escape(experiment.claim)}</p><table>"

@@ -17,11 +17,16 @@ __all__ = ["Others", "Resources", "Usage", "others_share", "taken"]
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Over a span of time: processor time, bytes written to disk, peak memory ÷ memory before."""
+    """Over a span of time: processor time, bytes written to disk, peak memory ÷ memory before.
+
+    `native_growth` is of what is resident outside Java's heap, where state and its copies are; `heap_growth`
+    of the heap's old generation, which has what is kept for longer, and large blocks.
+    """
 
     cpu_seconds: float
     written_bytes: int
-    memory_growth: float
+    native_growth: float
+    heap_growth: float
 
 
 class _Sampler(threading.Thread):
@@ -105,17 +110,25 @@ def _own() -> dict[int, float]:
 @dataclass(frozen=True, slots=True)
 class _Sample:
     at: float
-    rss: int
+    native: int
+    old: int
     cpu: float
     written: int
 
 
 class Resources(_Sampler):
-    """Samples the driver's JVM, which is all of Spark under a local master, as long as it lives."""
+    """Samples the driver's JVM, which is all of Spark under a local master, as long as it lives.
+
+    All of its heap has to be resident (see `session`): what is resident beyond that is outside the heap.
+    """
 
     def __init__(self, spark: SparkSession) -> None:
         super().__init__("resources", 0.2)
-        self._process = psutil.Process(spark._jvm.java.lang.ProcessHandle.current().pid())
+        jvm = spark._jvm
+        self._process = psutil.Process(jvm.java.lang.ProcessHandle.current().pid())
+        self._heap = jvm.java.lang.Runtime.getRuntime().totalMemory()
+        pools = jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()
+        (self._old,) = (pool for pool in pools if pool.getName() == "G1 Old Gen")
         self._samples: list[_Sample] = []
         self.start()
 
@@ -125,7 +138,8 @@ class Resources(_Sampler):
             self._samples.append(
                 _Sample(
                     time.time(),
-                    self._process.memory_info().rss,
+                    self._process.memory_info().rss - self._heap,
+                    self._old.getUsage().getUsed(),
                     times.user + times.system,
                     self._process.io_counters().write_bytes,
                 )
@@ -136,10 +150,11 @@ class Resources(_Sampler):
         before = [s for s in self._samples if s.at < begin]
         during = [s for s in self._samples if begin <= s.at <= end]
         if not during:
-            return Usage(math.nan, 0, math.nan)
+            return Usage(math.nan, 0, math.nan, math.nan)
         first = before[-1] if before else during[0]
         return Usage(
             during[-1].cpu - first.cpu,
             during[-1].written - first.written,
-            max(s.rss for s in during) / first.rss,
+            max(s.native for s in during) / first.native,
+            max(s.old for s in during) / max(1, first.old),
         )

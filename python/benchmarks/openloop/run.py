@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,15 @@ __all__ = ["Run"]
 
 #: Before the action, so many epochs have to be without a backlog.
 STEADY = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """When a run began to act, when that was over, and when the last interval came; seconds since 1970."""
+
+    acted: float
+    over: float
+    ended: float
 
 
 class Run:
@@ -53,16 +62,17 @@ class Run:
         others = Others()
         self._feed.start()
         self._await("steady epochs (the rate is too high)", self._is_steady)
-        steady_end = acted = time.time()
+        acted, fed = time.time(), self._feed.fed
         taken, bins = actions[self._action.kind]()
-        ended = time.time()
-        until = self._feed.fed + phases.tail
+        over = time.time()
+        until = max(self._feed.fed + phases.tail, fed + phases.window)
         self._await("the last intervals", lambda: self._feed.fed >= until or self._feed.is_exhausted)
+        ended = time.time()
         if verify:
             self._await("the end of the input", lambda: self._feed.is_exhausted)
         self._feed.stop()
         self._catch_up()
-        return self._result(steady_end, acted, ended, taken, bins, others.share(), verify)
+        return self._result(Moments(acted, over, ended), taken, bins, others.share(), verify)
 
     def close(self) -> None:
         """Stops the query."""
@@ -86,8 +96,6 @@ class Run:
         return len(rows) >= phases.cold + phases.steady and set(rows[-STEADY:]) == {min(rows)}
 
     def _idle(self) -> tuple[float, tuple[int, int, int]]:
-        begin = self._feed.fed
-        self._await("idle intervals", lambda: self._feed.fed >= begin + self._runner.phases.idle)
         return 0.0, (0, 0, 0)
 
     def _rescale(self) -> tuple[float, tuple[int, int, int]]:
@@ -127,9 +135,7 @@ class Run:
 
     def _result(
         self,
-        steady_end: float,
-        acted: float,
-        ended: float,
+        moments: Moments,
         taken: float,
         bins: tuple[int, int, int],
         others: float,
@@ -137,12 +143,13 @@ class Run:
     ) -> tuple[Result, pa.Table, pa.Table]:
         waited = latencies(self._epochs, files_by_offset(self._checkpoint), self._feed.scheduled)
         cold = self._runner.phases.cold
-        before = [e for e in self._epochs[cold:] if e.committed <= steady_end]
+        acted = moments.acted
+        before = [e for e in self._epochs[cold:] if e.committed <= acted]
         after = [e for e in self._epochs if e.committed > acted]
         warm = self._epochs[cold - 1].committed
-        calm = [r["latency"] for r in waited.to_pylist() if warm < r["scheduled"] + r["latency"] <= steady_end]
+        calm = [r["latency"] for r in waited.to_pylist() if warm < r["scheduled"] + r["latency"] <= acted]
         during = [r["latency"] for r in waited.to_pylist() if r["scheduled"] + r["latency"] > acted]
-        usage = self._runner.resources.usage(acted, ended)
+        usage = self._runner.resources.usage(acted, moments.ended)
         digest = self._load.digest(self._session, self._checkpoint) if verify else ""
         result = Result(
             workload=self._load.name,
@@ -155,12 +162,15 @@ class Run:
             p99_latency=statistics.quantiles(during, n=100)[-1] if len(during) > 1 else max(during),
             longest_latency=max(during),
             acted=acted,
-            epochs=sum(1 for e in after if e.began < ended),
+            epochs=sum(1 for e in after if e.began < moments.over),
             seconds=taken,
             bins=bins,
+            window_seconds=moments.ended - acted,
             cpu_seconds=usage.cpu_seconds,
             written_bytes=usage.written_bytes,
-            memory_growth=usage.memory_growth,
+            native_growth=usage.native_growth,
+            heap_growth=usage.heap_growth,
+            copy_seconds=self._runner.copy_seconds,
             others=others,
             digest=digest,
         )

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import statistics
+import time
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,12 +19,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from binshift.spark import BINS_KEY, CHANGELOG_KEY, PROVIDER, PROVIDER_KEY
 from openloop.action import Action, Phases, Result
-from openloop.resources import Resources
+from openloop.resources import Others, Resources
 from openloop.run import Run
 from openloop.timeline import Epoch, timeline
 from openloop.workload import Workload
 
 __all__ = ["Runner"]
+
+#: How often files are copied to see how long that takes.
+COPIES = 5
 
 
 class Runner:
@@ -33,6 +40,8 @@ class Runner:
         self.timeout = timeout
         self.resources = Resources(spark)
         self._place = scratch / "checkpoint"
+        #: What it takes to copy the files of the state with which the run begins.
+        self.copy_seconds = 0.0
 
     def run(
         self, load: Workload, action: Action, provider: str = PROVIDER, bins: int = 1024, verify: bool = False
@@ -46,8 +55,13 @@ class Runner:
             finally:
                 one.close()
 
-    def flat_out(self, load: Workload, provider: str, bins: int, partitions: int = 4) -> list[Epoch]:
-        """The epochs, without the cold ones, when all of the input is there at once; each takes an interval."""
+    def flat_out(
+        self, load: Workload, provider: str, bins: int, partitions: int = 4
+    ) -> tuple[list[Epoch], float]:
+        """The epochs, without the cold ones, when all of the input is there at once; each takes an interval.
+
+        And the part of the machine's processor time that other processes took.
+        """
         filled = self._filled(load, provider, bins, partitions)
         with self._copied(filled) as checkpoint:
             source, watched = load.stream_files(self.scratch), self.watched(load)
@@ -59,9 +73,13 @@ class Runner:
             query = self.start(
                 session, load, watched, checkpoint, {"availableNow": True}, maxFilesPerTrigger=str(per_epoch)
             )
-            if not query.awaitTermination(self.timeout):
-                raise TimeoutError(f"{load.name} took longer than {self.timeout} s")
-            return timeline(query)[self.phases.cold :]
+            others = Others()
+            try:
+                if not query.awaitTermination(self.timeout):
+                    raise TimeoutError(f"{load.name} took longer than {self.timeout} s")
+            finally:
+                share = others.share()
+            return timeline(query)[self.phases.cold :], share
 
     def _filled(self, load: Workload, provider: str, bins: int, partitions: int) -> Path:
         """A checkpoint with the state, as snapshots, as maintenance leaves it in a query that runs long."""
@@ -87,6 +105,7 @@ class Runner:
         checkpoint = self._place
         shutil.rmtree(checkpoint, ignore_errors=True)
         shutil.copytree(filled, checkpoint)
+        self.copy_seconds = _copy_seconds(checkpoint, self.scratch)
         os.sync()  # so that the copy is not written to disk during the run
         try:
             yield checkpoint
@@ -139,3 +158,31 @@ class Runner:
     def close(self) -> None:
         """Ends the sampling; the session stays."""
         self.resources.stop()
+
+
+def _copy_seconds(checkpoint: Path, scratch: Path) -> float:
+    """Seconds to copy RocksDB's files of the newest snapshot of each store, within the page cache."""
+    stores: dict[Path, list[Path]] = {}
+    for snapshot in checkpoint.glob("state/**/*.zip"):
+        stores.setdefault(snapshot.parent, []).append(snapshot)
+    files = [file for snapshots in stores.values() for file in _files_of(max(snapshots, key=_version))]
+    copies, taken = scratch / "copies", []
+    for _ in range(COPIES):
+        copies.mkdir()
+        begin = time.monotonic()
+        for i, file in enumerate(files):
+            shutil.copy(file, copies / str(i))
+        taken.append(time.monotonic() - begin)
+        shutil.rmtree(copies)
+    return statistics.median(taken)
+
+
+def _files_of(snapshot: Path) -> list[Path]:
+    """The table files that a snapshot of Spark's format names."""
+    with zipfile.ZipFile(snapshot) as archive:
+        named = json.loads(archive.read("metadata").split(b"\n", 1)[1])
+    return [snapshot.parent / "SSTs" / file["dfsSstFileName"] for file in named["sstFiles"]]
+
+
+def _version(snapshot: Path) -> int:
+    return int(snapshot.stem.split("_")[0])

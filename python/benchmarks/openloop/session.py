@@ -29,7 +29,7 @@ def session(scratch: Path, master: str = "local[2]", memory: str = "6g", **conf:
     options = {
         "spark.driver.extraClassPath": str(jar),
         # All of the heap from the beginning on: pages that it grows by cost time, and hide what else grows.
-        "spark.driver.extraJavaOptions": f"-Xms{memory} -XX:+AlwaysPreTouch",
+        "spark.driver.extraJavaOptions": f"-Xms{memory} -XX:+AlwaysPreTouch -XX:+UseG1GC",
         "spark.driver.memory": memory,
         "spark.hadoop.fs.AbstractFileSystem.file.impl": "binshift.benchmarks.QuickLocalFs",
         "spark.hadoop.fs.file.impl": "binshift.benchmarks.QuickLocalFiles",

@@ -38,11 +38,12 @@ private[binshift] final class BaseFiles(dir: File, conf: RocksDBConf) extends Au
     openFamily.foreach { family =>
       Faults.at("stage.file", openPart)
       writer.finish(family.isInternal).foreach { file =>
+        // Not both at once: other copies look at the sum.
+        countOpen(0)
         ShippingThreads.stagedBytes.addAndGet(file.bytes)
         files(openPart) = files(openPart) :+ file
       }
     }
-    countOpen(0)
     openFamily = None
   }
 

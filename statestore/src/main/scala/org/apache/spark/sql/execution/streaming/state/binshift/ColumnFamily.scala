@@ -130,7 +130,6 @@ private[binshift] final case class NumberedFamily(family: ColumnFamily, number: 
         rows.close()
         options.close()
         upper.close()
-        upper.close()
       }
     }
   }
