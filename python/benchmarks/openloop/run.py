@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import binshift
 from openloop.action import STRATEGIES, Action, Result
+from openloop.copying import copy_seconds
 from openloop.feed import Feed
 from openloop.resources import Others
 from openloop.timeline import Epoch, files_by_offset, latencies, timeline
@@ -53,6 +54,7 @@ class Run:
         self._feed = Feed(self._input, self._watched)
         self._epochs: list[Epoch] = []
         self._first = load.fill_epochs(runner.scratch)
+        self._copy_seconds = copy_seconds(checkpoint, runner.scratch)
         self._query = self._start()
 
     def measured(self, verify: bool) -> tuple[Result, pa.Table, pa.Table]:
@@ -170,7 +172,7 @@ class Run:
             written_bytes=usage.written_bytes,
             native_growth=usage.native_growth,
             heap_growth=usage.heap_growth,
-            copy_seconds=self._runner.copy_seconds,
+            copy_seconds=self._copy_seconds,
             others=others,
             digest=digest,
         )

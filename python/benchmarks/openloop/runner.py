@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import statistics
-import time
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,9 +22,6 @@ from openloop.workload import Workload
 
 __all__ = ["Runner"]
 
-#: How often files are copied to see how long that takes.
-COPIES = 5
-
 
 class Runner:
     """Runs workloads in one session, each from a copy of a checkpoint whose state was filled once."""
@@ -40,8 +33,6 @@ class Runner:
         self.timeout = timeout
         self.resources = Resources(spark)
         self._place = scratch / "checkpoint"
-        #: What it takes to copy the files of the state with which the run begins.
-        self.copy_seconds = 0.0
 
     def run(
         self, load: Workload, action: Action, provider: str = PROVIDER, bins: int = 1024, verify: bool = False
@@ -105,7 +96,6 @@ class Runner:
         checkpoint = self._place
         shutil.rmtree(checkpoint, ignore_errors=True)
         shutil.copytree(filled, checkpoint)
-        self.copy_seconds = _copy_seconds(checkpoint, self.scratch)
         os.sync()  # so that the copy is not written to disk during the run
         try:
             yield checkpoint
@@ -158,31 +148,3 @@ class Runner:
     def close(self) -> None:
         """Ends the sampling; the session stays."""
         self.resources.stop()
-
-
-def _copy_seconds(checkpoint: Path, scratch: Path) -> float:
-    """Seconds to copy RocksDB's files of the newest snapshot of each store, within the page cache."""
-    stores: dict[Path, list[Path]] = {}
-    for snapshot in checkpoint.glob("state/**/*.zip"):
-        stores.setdefault(snapshot.parent, []).append(snapshot)
-    files = [file for snapshots in stores.values() for file in _files_of(max(snapshots, key=_version))]
-    copies, taken = scratch / "copies", []
-    for _ in range(COPIES):
-        copies.mkdir()
-        begin = time.monotonic()
-        for i, file in enumerate(files):
-            shutil.copy(file, copies / str(i))
-        taken.append(time.monotonic() - begin)
-        shutil.rmtree(copies)
-    return statistics.median(taken)
-
-
-def _files_of(snapshot: Path) -> list[Path]:
-    """The table files that a snapshot of Spark's format names."""
-    with zipfile.ZipFile(snapshot) as archive:
-        named = json.loads(archive.read("metadata").split(b"\n", 1)[1])
-    return [snapshot.parent / "SSTs" / file["dfsSstFileName"] for file in named["sstFiles"]]
-
-
-def _version(snapshot: Path) -> int:
-    return int(snapshot.stem.split("_")[0])
