@@ -130,36 +130,6 @@ def test_a_query_that_fails_at_the_switch_epoch_goes_on_after_a_restart(stream):
     assert state_of(run) == batch_result(run)
 
 
-def test_a_checkpoint_that_was_wound_back_forgets_the_routing_of_lost_epochs(stream):
-    run = stream(count_by_key).start()
-    run.run(0)
-    run.attach().rescale(4, AllAtOnce(), prepare=False)
-    run.run(1, 2, 3)
-    run.stop()
-    run.forget(2, 3, logs=("commits", "offsets"))
-    run.start()
-    run.run(4)
-    assert run.query.lastProgress.stateOperators[0].numShufflePartitions == 2
-    assert state_of(run) == batch_result(run)
-
-
-def test_a_plan_whose_start_was_wound_back_is_abandoned_and_the_query_runs_on(stream):
-    run = stream(count_by_key).start()
-    run.run(0)
-    run.attach().rescale(4, AllAtOnce(), prepare=False)
-    run.run(1, 2)
-    run.attach().rescale(6, Batched(4), prepare=False)
-    run.run(3)
-    run.stop()
-    run.forget(1, 2, 3, logs=("commits", "offsets"))
-    run.start()
-    run.run(4, 5)
-    assert run.attach().migration is None
-    assert not (run.checkpoint / "binshift/plan.json").exists()
-    assert run.attach().routing().partitions == 2
-    assert state_of(run) == batch_result(run)
-
-
 def test_a_migration_that_is_over_is_so_after_its_query_has_ended_too(stream):
     run = stream(count_by_key).start()
     run.run(0)

@@ -30,8 +30,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) {
   private val entries = new RoutingEntries(dir, session, conf.entriesToRetain)
   private val requests = new RemoteRequests(query, dir)
   private val desk = new ShippingDesk(query, dir)
-  private val retired = new RetiredPartitions(
-    new Path(query.resolvedCheckpointRoot, "state").toString, dir.hadoopConf)
+  private val stateRoot = new Path(query.resolvedCheckpointRoot, "state")
+  private val retired = new RetiredPartitions(stateRoot.toString, dir.hadoopConf)
   private val scheduler = new StepScheduler(query, dir, desk, retired, conf.maxEpochsToWait)
 
   private var layout: Option[Layout] = Layout.read(dir)
@@ -70,7 +70,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) {
     val known = layoutFor(epoch, n, streamSession)
     if (!planned.contains(epoch)) {
       val previous = tables.current.filter(_ => planned.isDefined)
-      if (planned.isEmpty) entries.dropAfter(epoch)
+      if (planned.isEmpty) begin(epoch)
       val entry = entryFor(epoch, n, known)
       if (planned.isEmpty || entry.epoch == epoch) changePartitions(n, previous, streamSession)
       if (entry.epoch == epoch && epoch > 0 && info.stateStoreCkptIds.isDefined) CheckpointIds.keep(dir, epoch)
@@ -130,10 +130,10 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) {
     val setting = new BinsSetting(conf)
     val takeOver = TakeOvers.of(query.runId).filter(_ => planned.isEmpty)
     takeOver.foreach { at =>
-      begin(epoch, n, setting.layoutOf(operators, n).copy(takenOverAt = Some(at.epoch)))
+      start(epoch, n, setting.layoutOf(operators, n).copy(takenOverAt = Some(at.epoch)))
       TakeOvers.switchProvider(at, query, conf)
     }
-    if (epoch == 0 && planned.isEmpty && takeOver.isEmpty) begin(epoch, n, setting.layoutOf(operators, n))
+    if (epoch == 0 && planned.isEmpty && takeOver.isEmpty) start(epoch, n, setting.layoutOf(operators, n))
     val known = layout.getOrElse(throw BinshiftException.configuration(
       s"${dir.path} has no ${Layout.File}, though the checkpoint is at epoch $epoch: its state was " +
         "not written by binshift, or the directory was removed; start with a new checkpoint or restore it"))
@@ -141,8 +141,16 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) {
     known
   }
 
+  /** At the first epoch of the run. What earlier runs made of later epochs is not of the query any more. */
+  private def begin(epoch: Long): Unit = {
+    entries.dropAfter(epoch)
+    // Before the files go: a store that is still open would make them again.
+    CurrentRun.write(dir, CurrentRun(query.runId.toString, epoch))
+    new LostVersions(stateRoot, dir.hadoopConf).deleteAfter(epoch)
+  }
+
   /** Nothing binned is committed: whatever a run that was cut short has left is replaced. */
-  private def begin(epoch: Long, n: Int, fresh: Layout): Unit = {
+  private def start(epoch: Long, n: Int, fresh: Layout): Unit = {
     entries.deleteAll()
     Layout.write(dir, fresh)
     entries.write(RoutingEntry(epoch, RoutingTable.initial(fresh.bins, n), None, System.currentTimeMillis()))

@@ -2,22 +2,27 @@ package org.apache.spark.sql.execution.streaming.state.binshift
 
 import java.io.File
 
+import scala.collection.Map
+
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
+import org.apache.spark.TaskContext
 import org.apache.spark.io.CompressionCodec
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.state._
 
 /**
- * The checkpoint files of one partition, with two differences from Spark's.
+ * The checkpoint files of one partition, with three differences from Spark's.
  *
  * A changelog does not hold what the switch at its epoch adopted and released; the routing log says
- * that, and so replaying the changelog begins with the switch. And what other partitions adopted from
- * this one is kept until they hold it in a snapshot of their own.
+ * that, and so replaying the changelog begins with the switch. What other partitions adopted from
+ * this one is kept until they hold it in a snapshot of their own. And snapshots that were still to be uploaded when
+ * their run ended are not, if the next run makes their version anew.
  *
  * Relies on Spark: replay opens the changelogs one by one, in order, through `getChangelogReader`, and
- * iterates each before it opens the next; whoever only wants the lineage does not iterate.
+ * iterates each before it opens the next; whoever only wants the lineage does not iterate. Maintenance uploads
+ * snapshots through `saveCheckpointToDfs`, outside of any task.
  *
  * Made inside the constructor of `RocksDB`, hence the `binding` that comes later.
  */
@@ -59,6 +64,24 @@ private[binshift] final class BinnedFileManager(
     super.deleteOldVersions(retained, maxVersionsToDeletePerMaintenance, minVersionsToDelete)
   }
 
+  override def saveCheckpointToDfs(
+      checkpointDir: File,
+      version: Long,
+      numKeys: Long,
+      numInternalKeys: Long,
+      fileMapping: Map[String, RocksDBSnapshotFile],
+      columnFamilyMapping: Option[Map[String, ColumnFamilyInfo]],
+      maxColumnFamilyId: Option[Short],
+      checkpointUniqueId: Option[String],
+      verifyNonEmptyFilesInZip: Boolean): Unit =
+    if (TaskContext.get() == null && binding.exists(_.isDisowned(version))) {
+      logWarning(s"the snapshot of version $version in $dfsRootDir is not uploaded: its run has ended, and the query " +
+        "has gone on from an earlier version")
+    } else {
+      super.saveCheckpointToDfs(checkpointDir, version, numKeys, numInternalKeys, fileMapping, columnFamilyMapping,
+        maxColumnFamilyId, checkpointUniqueId, verifyNonEmptyFilesInZip)
+    }
+
   private def codec: CompressionCodec = CompressionCodec.createCodec(ProcessConf(), codecName)
 }
 
@@ -70,6 +93,9 @@ private[binshift] object BinnedFileManager {
 
     /** The oldest version that another partition's recovery still reads; called by maintenance threads. */
     def oldestNeededVersion(): Option[Long]
+
+    /** Whether a later run of the query makes `version` anew; called by maintenance threads. */
+    def isDisowned(version: Long): Boolean
   }
 }
 

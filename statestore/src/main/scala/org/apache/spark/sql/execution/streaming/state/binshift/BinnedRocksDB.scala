@@ -220,6 +220,11 @@ private[binshift] final class BinnedRocksDB(
   override def oldestNeededVersion(): Option[Long] =
     lent.oldest(fileManager.getLatestSnapshotVersion() - conf.minVersionsToRetain)
 
+  override def isDisowned(version: Long): Boolean = isRouted && {
+    Faults.at("snapshot.upload", partitionId)
+    routing.isDisowned(version)
+  }
+
   /**
    * A version that adopted bins soon gets a snapshot, which maintenance uploads: it ends the dependence on
    * the sources' checkpoints, and with it how far a recovery may have to read along a chain of switches.

@@ -16,7 +16,11 @@ import org.apache.spark.util.CollectionAccumulator
  * and not once per store. Keeps the last [[EpochRouting.MaxEntries]] tables.
  */
 private[sql] final class EpochRouting(
-    runId: String, log: RoutingLog, readIds: Long => CheckpointIds, readOrders: () => Seq[ShippingOrder]) {
+    runId: String,
+    log: RoutingLog,
+    readIds: Long => CheckpointIds,
+    readOrders: () => Seq[ShippingOrder],
+    readCurrentRun: () => Option[CurrentRun]) {
   private val entries = new ConcurrentHashMap[Long, RoutingEntry]()
   private val ids = new ConcurrentHashMap[Long, CheckpointIds]()
   private val adoptersAt = new ConcurrentHashMap[Long, Map[Int, Set[Int]]]()
@@ -70,6 +74,9 @@ private[sql] final class EpochRouting(
     val (before, after) = log.epochs.partition(_ <= epoch)
     (before.lastOption ++ after).flatMap(log.read).map(_.table.partitions).max
   }
+
+  /** Whether a later run of the query has begun that makes `version` anew; reads it from the checkpoint. */
+  def isDisowned(version: Long): Boolean = readCurrentRun().exists(_.disowns(version, runId))
 
   /** What the jobs of `epoch` say about shipping; `None` for jobs from threads of a foreign pool. */
   def shippingHints(epoch: Long): Option[Seq[ShippingHint]] =
@@ -160,6 +167,6 @@ private[sql] object EpochRouting {
     val dir = ControlDir.ofStateRoot(stateRoot, hadoopConf)
     new EpochRouting(
       runId, new RoutingLog(dir), CheckpointIds.read(dir, _),
-      () => ShippingOrder.read(dir))
+      () => ShippingOrder.read(dir), () => CurrentRun.read(dir))
   }
 }
