@@ -28,6 +28,10 @@ def snapshots_are_newer(run, version):
     return stores_with(run, "*.zip", version) >= stores_with(run, "*.changelog")
 
 
+def files_below(folder):
+    return {f: f.stat().st_mtime_ns for f in folder.rglob("*") if f.is_file()}
+
+
 def wind_back(run):
     """Takes the last two of four epochs out of the logs; what is left to read then comes as one epoch."""
     run.stop()
@@ -96,18 +100,56 @@ def test_snapshots_of_lost_epochs_are_gone(stream, name, conf):
         assert sorted(emitted) == sorted(tuple(r) for r in query.build(run.batch()).collect())
 
 
-def test_a_run_that_has_ended_makes_no_snapshots_of_lost_epochs(stream):
+@pytest.mark.parametrize("point", ["snapshot.check", "snapshot.upload"])
+def test_a_run_that_has_ended_leaves_no_snapshots_of_lost_epochs(stream, point):
     run = stream(count_by_key, conf={MIN_DELTAS: "1"}).start()
     run.run(0, 1)
     assert until(lambda: snapshots_are_newer(run, 1))
-    with Fault("snapshot.upload", "block"), Fault("snapshot.upload", "count") as uploads:
+    with Fault(point, "block"), Fault(point, "count") as uploads:
         run.run(2)
         assert until(lambda: uploads.count == 1)
         run.run(3)
         wind_back(run)
+        # A third run begins after the version that the first one has still to upload.
+        run.run(5)
+        run.stop()
+        run.start()
+        run.run(6)
     end_maintenance(run.spark)
     assert not stores_with(run, "*.zip", 2)
     run.stop()
     run.start()
-    run.run(5)
+    run.run(7)
     assert counted(run) == counted_at_once(run)
+
+
+def test_epochs_are_taken_out_of_both_logs_or_the_query_does_not_start(stream):
+    run = stream(count_by_key).start()
+    run.run(0, 1, 2)
+    run.stop()
+    end_maintenance(run.spark)
+    run.forget(2, logs=["offsets"])
+    state = files_below(run.checkpoint / "state")
+    run.start()
+    with pytest.raises(Exception, match=r"has commits/2: another run .* delete from commits"):
+        run.run(3)
+    run.stop()
+    assert files_below(run.checkpoint / "state") == state
+    run.forget(2)
+    run.start()
+    run.run(4)
+    assert counted(run) == counted_at_once(run)
+
+
+@pytest.mark.parametrize("switch", [2, 3])
+def test_metadata_of_lost_epochs_is_gone(stream, switch):
+    query = QUERIES["tws-rows"]
+    run = stream(query.build, mode=query.mode, conf=ONE_EPOCH).start()
+    run.run(*range(switch - 1))
+    migration = run.attach().rescale(4, AllAtOnce(), prepare=False)
+    run.run(*range(switch - 1, 4))
+    migration.wait(timeout=60)
+    assert {row.numPartitions for row in run.metadata()} == {4}
+    wind_back(run)
+    run.run(5)
+    assert {row.numPartitions for row in run.metadata()} == {2}

@@ -1,57 +1,70 @@
 package org.apache.spark.sql.binshift
 
+import java.io.FileNotFoundException
+import java.util.concurrent.atomic.AtomicBoolean
+
 import scala.util.matching.Regex
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileStatus, FileSystem, Path}
 
-import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.util.ThreadUtils
 
 /**
- * State of epochs that the logs of offsets and commits do not have, or not any more.
+ * State of epochs that the logs of offsets and commits do not have any more, as somebody has wound the query back.
  *
- * When a run begins with epoch e, a version after e is either of an epoch that did not get to its commit, and is about
- * to be made again; or of one that somebody took out of the logs, to wind the query back. A snapshot of the latter
- * would be read as soon as the query has got to its version again, instead of what the query made then: Spark takes
- * the newest snapshot there is, and stores make theirs at other versions in each run.
+ * A snapshot of such an epoch would be read as soon as the query has got to its version again, instead of what the
+ * query made then: Spark takes the newest snapshot there is, and stores make theirs at other versions in each run.
  *
  * Relies on Spark: files of a version are named `<version>.zip` and `<version>.changelog`, with `_<id>` behind the
  * version under checkpoint format 2, and lie in `<operator>/<partition>`, or in a directory of each store below;
- * the checksum of a file has its name and `.crc`.
+ * the checksum of a file has its name and `.crc`; metadata of an operator, in format 2, is in
+ * `<operator>/_metadata/v2/<epoch>`.
+ *
+ * Costs a listing of each of these directories; called on the stream's thread.
  *
  * @param stateRoot the checkpoint's directory of state
  */
-private[binshift] final class LostVersions(stateRoot: Path, hadoopConf: Configuration) extends Logging {
+private[binshift] final class LostVersions(stateRoot: Path, hadoopConf: Configuration) {
   import LostVersions._
 
-  /** Deletes what is of versions after `version`. No task of the run may have begun. */
-  def deleteAfter(version: Long): Unit = {
-    val fs = stateRoot.getFileSystem(hadoopConf)
-    val partitions = for {
-      operator <- list(fs, stateRoot) if operator.isDirectory
-      partition <- list(fs, operator.getPath) if partition.isDirectory && isNumber(partition)
-    } yield partition.getPath
-    val deleted = ThreadUtils.parmap(partitions, "binshift-lost-versions", MaxThreads)(deleteAfter(fs, _, version)).sum
-    if (deleted > 0) logInfo(
-      s"deleted $deleted state files in $stateRoot of versions after $version, with which the query now goes on")
+  private val fs: FileSystem = stateRoot.getFileSystem(hadoopConf)
+
+  /** The files of versions after `version`, and of the metadata of epochs after `epoch`. */
+  def after(version: Long, epoch: Long): Seq[Path] = {
+    val operators = list(stateRoot).filter(isDir)
+    val partitions = operators.flatMap(o => list(o.getPath)).filter(f => isDir(f) && numberOf(f).isDefined)
+    val metadata = operators.flatMap(o => list(new Path(o.getPath, Metadata))).filter(numberOf(_).exists(_ > epoch))
+    inParallel(partitions.map(_.getPath))(ofVersionsAfter(version, _)).flatten ++ metadata.map(_.getPath)
   }
 
-  private def deleteAfter(fs: FileSystem, dir: Path, version: Long): Int = {
-    val (dirs, files) = list(fs, dir).partition(_.isDirectory)
-    // The checksum goes first: a file without one is read, one with another's is refused.
-    val lost = files.map(_.getPath).filter(f => versionOf(f).exists(_ > version)).sortBy(!_.getName.endsWith(".crc"))
-    lost.foreach(fs.delete(_, false))
+  /** Deletes the files, none any more once it has thrown. */
+  def delete(files: Seq[Path]): Unit = {
+    val isOver = new AtomicBoolean(false)
+    try inParallel(files) { file =>
+      if (!isOver.get && !fs.delete(file, false) && fs.exists(file)) throw BinshiftException.configuration(
+        s"$file could not be deleted; it is of an epoch that the query has forgotten, and must not be read again; " +
+          "delete it, and start the query again")
+    } finally isOver.set(true)
+  }
+
+  private def ofVersionsAfter(version: Long, dir: Path): Seq[Path] = {
+    val (dirs, files) = list(dir).partition(isDir)
     val stores = dirs.map(_.getPath).filterNot(d => NoStores(d.getName) || "._".contains(d.getName.head))
-    lost.size + stores.map(deleteAfter(fs, _, version)).sum
+    files.map(_.getPath).filter(versionOf(_).exists(_ > version)) ++ stores.flatMap(ofVersionsAfter(version, _))
   }
 
-  private def list(fs: FileSystem, dir: Path): Seq[FileStatus] =
-    try fs.listStatus(dir).toSeq catch { case _: java.io.FileNotFoundException => Nil }
+  private def list(dir: Path): Seq[FileStatus] =
+    try fs.listStatus(dir).toSeq catch { case _: FileNotFoundException => Nil }
+
+  private def inParallel[T](paths: Seq[Path])(body: Path => T): Seq[T] =
+    if (paths.isEmpty) Nil else ThreadUtils.parmap(paths, "binshift-lost-versions", MaxThreads)(body)
 }
 
 private object LostVersions {
   private val MaxThreads = 16
+  private val Metadata = "_metadata/v2"
   private val VersionFile: Regex = raw"(\d+)(?:_[^.]+)?\.(?:zip|changelog)(?:\.crc)?".r
   /** Directories next to the files of versions that hold what those files refer to. */
   private val NoStores = Set("SSTs", "logs")
@@ -61,5 +74,7 @@ private object LostVersions {
     case _ => None
   }
 
-  private def isNumber(dir: FileStatus): Boolean = dir.getPath.getName.toIntOption.isDefined
+  private def numberOf(file: FileStatus): Option[Long] = file.getPath.getName.toLongOption
+
+  private def isDir(file: FileStatus): Boolean = file.isDirectory
 }

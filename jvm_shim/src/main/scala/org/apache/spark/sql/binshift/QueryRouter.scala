@@ -141,12 +141,21 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) {
     known
   }
 
-  /** At the first epoch of the run. What earlier runs made of later epochs is not of the query any more. */
+  /**
+   * At the first epoch of the run: what earlier runs made of later epochs is not of the query any more. Nor is what they
+   * made of this one, if it has been logged anew.
+   */
   private def begin(epoch: Long): Unit = {
+    val isAgain = QueryStarts.lastLogged(query.runId).contains(epoch)
+    val goesOnFrom = if (isAgain) epoch + 1 else epoch
+    val versions = new LostVersions(stateRoot, dir.hadoopConf)
+    val lost = versions.after(goesOnFrom, epoch)
+    // In this order: state of another run that is still alive would be there only after its epoch was logged.
+    SparkInternals.requireNewest(query, epoch)
     entries.dropAfter(epoch)
     // Before the files go: a store that is still open would make them again.
-    CurrentRun.write(dir, CurrentRun(query.runId.toString, epoch))
-    new LostVersions(stateRoot, dir.hadoopConf).deleteAfter(epoch)
+    RunHistory.write(dir, RunHistory.read(dir).add(RunStart(query.runId.toString, goesOnFrom)))
+    versions.delete(lost)
   }
 
   /** Nothing binned is committed: whatever a run that was cut short has left is replaced. */

@@ -1,5 +1,7 @@
 package org.apache.spark.sql.binshift
 
+import java.util.UUID
+import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.atomic.AtomicBoolean
 
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
@@ -13,7 +15,7 @@ import org.apache.spark.sql.streaming.StreamingQueryListener._
 
 /**
  * What has to be known before a query begins: whether it takes over state of Spark's own provider (see
- * [[TakeOvers]]), and whether it ended in the middle of a switch.
+ * [[TakeOvers]]), whether it ended in the middle of a switch, and how far it had got.
  *
  * Lets a query start again whose last run ended in the middle of an epoch at which the number of
  * partitions changes.
@@ -30,16 +32,18 @@ private[binshift] final class QueryStarts(shared: SharedState) extends Streaming
   override def onQueryStarted(event: QueryStartedEvent): Unit =
     Option(shared.activeStreamingQueries.get(event.id)).filter(_.runId == event.runId)
       .foreach { query =>
-        if (OfflineRepartition.undo(query) || endedInSwitch(query)) query.sparkSessionForStream.conf.set(
+        val isUndone = OfflineRepartition.undo(query)
+        val last = SparkInternals.lastLogged(query)
+        last.foreach(QueryStarts.note(event.runId, _))
+        if (isUndone || last.exists(endedInSwitch(query, _))) query.sparkSessionForStream.conf.set(
           SQLConf.STREAMING_CHECK_UNFINISHED_REPARTITION_ON_RESTART.key, "false")
         TakeOvers.observe(query)
       }
 
-  private def endedInSwitch(query: StreamExecution): Boolean = SparkInternals.lastLogged(query).exists { logged =>
+  private def endedInSwitch(query: StreamExecution, logged: LoggedBatch): Boolean =
     logged.providerClass.exists(SparkInternals.isBinshiftProvider) &&
       new RoutingLog(SparkInternals.controlDir(query)).read(logged.epoch)
         .exists(e => logged.partitions.contains(e.table.partitions))
-  }
 
   override def onQueryProgress(event: QueryProgressEvent): Unit = Telemetry.progressed(event.progress)
   override def onQueryTerminated(event: QueryTerminatedEvent): Unit = {
@@ -47,7 +51,19 @@ private[binshift] final class QueryStarts(shared: SharedState) extends Streaming
     QueryRouters.close(event.runId)
     QueryStatistics.close(event.runId)
     TakeOvers.forget(event.runId)
+    QueryStarts.forget(event.runId)
   }
+}
+
+private[binshift] object QueryStarts {
+  private val logged = new ConcurrentHashMap[UUID, Long]()
+
+  /** The newest epoch in the log of offsets when the run started; the run itself may have logged more since. */
+  def lastLogged(runId: UUID): Option[Long] = Option(logged.get(runId))
+
+  private def note(runId: UUID, last: LoggedBatch): Unit = logged.put(runId, last.epoch)
+
+  private def forget(runId: UUID): Unit = logged.remove(runId)
 }
 
 /**

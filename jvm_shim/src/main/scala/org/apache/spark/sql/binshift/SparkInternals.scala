@@ -11,7 +11,7 @@ import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.checkpointing.{OffsetMap, OffsetSeq, OffsetSeqBase, OffsetSeqMetadata, OffsetSeqMetadataBase, OffsetSeqMetadataV2}
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution}
-import org.apache.spark.sql.execution.streaming.state.{OperatorStateMetadataReader, OperatorStateMetadataUtils, OperatorStateMetadataV1, OperatorStateMetadataV2, OperatorStateMetadataWriter}
+import org.apache.spark.sql.execution.streaming.state.{OperatorStateMetadata, OperatorStateMetadataReader, OperatorStateMetadataUtils, OperatorStateMetadataV1, OperatorStateMetadataV2}
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinnedStateStoreProvider, BinshiftException, ControlDir, ReplacedFile}
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.internal.SQLConf
@@ -97,6 +97,20 @@ private[binshift] object SparkInternals {
   /** A setting that Spark logged with a batch. */
   def loggedConf(offsets: OffsetSeqBase, key: String): Option[String] = offsets.metadataOpt.flatMap(_.conf.get(key))
 
+  /**
+   * Refuses to run `epoch` if the logs have later ones, or have it committed: Spark notices when it logs the end of the
+   * epoch, after other files of it were written. The logs are listed on disk for this.
+   */
+  def requireNewest(query: StreamExecution, epoch: Long): Unit = {
+    val logged = query.offsetLog.getLatestBatchId().filter(_ > epoch).map(e => s"offsets/$e")
+    val committed = query.commitLog.getLatestBatchId().filter(_ >= epoch).map(e => s"commits/$e")
+    val later = logged.toSeq ++ committed
+    if (later.nonEmpty) throw BinshiftException.configuration(
+      s"query ${query.id} begins with epoch $epoch, but ${query.resolvedCheckpointRoot} has ${later.mkString(" and ")}: " +
+        "another run of the query is under way, or epochs were taken out of offsets only; stop the other run, or delete " +
+        "from commits what is later than the newest of offsets")
+  }
+
   def committedEpoch(query: StreamExecution): Long =
     query.commitLog.getLatestBatchId().getOrElse(-1L)
 
@@ -110,16 +124,19 @@ private[binshift] object SparkInternals {
     val n = info.numPartitions
     val dir = new Path(info.checkpointLocation, info.operatorId.toString)
     val conf = session.sessionState.newHadoopConf()
-    val version = op.operatorStateMetadataVersion
-    OperatorStateMetadataReader.createReader(dir, conf, version, info.storeVersion).read().foreach {
+    // Spark's writer of version 2 leaves a file alone that is there, maybe of an epoch that was wound back.
+    def write(metadata: OperatorStateMetadata, file: Path): Unit = {
+      val fm = CheckpointFileManager.create(dir, conf)
+      fm.mkdirs(file.getParent)
+      OperatorStateMetadataUtils.writeMetadata(ReplacedFile.create(fm, file), metadata, file)
+    }
+    OperatorStateMetadataReader.createReader(dir, conf, op.operatorStateMetadataVersion, info.storeVersion).read().foreach {
       case m: OperatorStateMetadataV1 if m.stateStoreInfo.exists(_.numPartitions != n) =>
-        val corrected = m.copy(stateStoreInfo = m.stateStoreInfo.map(_.copy(numPartitions = n)))
-        val file = OperatorStateMetadataV1.metadataFilePath(dir)
-        val out = ReplacedFile.create(CheckpointFileManager.create(dir, conf), file)
-        OperatorStateMetadataUtils.writeMetadata(out, corrected, file)
+        write(m.copy(stateStoreInfo = m.stateStoreInfo.map(_.copy(numPartitions = n))),
+          OperatorStateMetadataV1.metadataFilePath(dir))
       case m: OperatorStateMetadataV2 if m.stateStoreInfo.exists(_.numPartitions != n) =>
-        val corrected = m.copy(stateStoreInfo = m.stateStoreInfo.map(_.copy(numPartitions = n)))
-        OperatorStateMetadataWriter.createWriter(dir, conf, version, Some(info.storeVersion)).write(corrected)
+        write(m.copy(stateStoreInfo = m.stateStoreInfo.map(_.copy(numPartitions = n))),
+          OperatorStateMetadataV2.metadataFilePath(dir, info.storeVersion))
       case _ =>
     }
   }

@@ -7,7 +7,6 @@ import scala.collection.Map
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
-import org.apache.spark.TaskContext
 import org.apache.spark.io.CompressionCodec
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.state._
@@ -21,8 +20,8 @@ import org.apache.spark.sql.execution.streaming.state._
  * their run ended are not, if the next run makes their version anew.
  *
  * Relies on Spark: replay opens the changelogs one by one, in order, through `getChangelogReader`, and
- * iterates each before it opens the next; whoever only wants the lineage does not iterate. Maintenance uploads
- * snapshots through `saveCheckpointToDfs`, outside of any task.
+ * iterates each before it opens the next; whoever only wants the lineage does not iterate. All snapshots are uploaded by
+ * `saveCheckpointToDfs`; one for which it throws does not count as uploaded, and maintenance goes on.
  *
  * Made inside the constructor of `RocksDB`, hence the `binding` that comes later.
  */
@@ -73,14 +72,25 @@ private[binshift] final class BinnedFileManager(
       columnFamilyMapping: Option[Map[String, ColumnFamilyInfo]],
       maxColumnFamilyId: Option[Short],
       checkpointUniqueId: Option[String],
-      verifyNonEmptyFilesInZip: Boolean): Unit =
-    if (TaskContext.get() == null && binding.exists(_.isDisowned(version))) {
-      logWarning(s"the snapshot of version $version in $dfsRootDir is not uploaded: its run has ended, and the query " +
-        "has gone on from an earlier version")
-    } else {
-      super.saveCheckpointToDfs(checkpointDir, version, numKeys, numInternalKeys, fileMapping, columnFamilyMapping,
-        maxColumnFamilyId, checkpointUniqueId, verifyNonEmptyFilesInZip)
+      verifyNonEmptyFilesInZip: Boolean): Unit = {
+    requireOwned(version)
+    Faults.at("snapshot.upload", binding.fold(-1)(_.partition))
+    super.saveCheckpointToDfs(checkpointDir, version, numKeys, numInternalKeys, fileMapping, columnFamilyMapping,
+      maxColumnFamilyId, checkpointUniqueId, verifyNonEmptyFilesInZip)
+    // An upload takes its time, and the next run deletes what is there when it begins.
+    try requireOwned(version) catch {
+      case e: BinshiftException =>
+        val name = checkpointUniqueId.map(id => s"${version}_$id").getOrElse(version.toString)
+        CheckpointFileManager.create(new Path(dfsRootDir), hadoopConf).delete(new Path(dfsRootDir, s"$name.zip"))
+        throw e
     }
+  }
+
+  private def requireOwned(version: Long): Unit = if (binding.exists(_.isDisowned(version))) {
+    throw BinshiftException.migration(
+      s"the snapshot of version $version in $dfsRootDir is of a run that has ended, and the query has gone on from an " +
+        "earlier version since; it is not kept")
+  }
 
   private def codec: CompressionCodec = CompressionCodec.createCodec(ProcessConf(), codecName)
 }
@@ -94,7 +104,9 @@ private[binshift] object BinnedFileManager {
     /** The oldest version that another partition's recovery still reads; called by maintenance threads. */
     def oldestNeededVersion(): Option[Long]
 
-    /** Whether a later run of the query makes `version` anew; called by maintenance threads. */
+    def partition: Int
+
+    /** Whether a later run of the query makes `version` anew; called by tasks and maintenance threads. */
     def isDisowned(version: Long): Boolean
   }
 }

@@ -220,8 +220,10 @@ private[binshift] final class BinnedRocksDB(
   override def oldestNeededVersion(): Option[Long] =
     lent.oldest(fileManager.getLatestSnapshotVersion() - conf.minVersionsToRetain)
 
+  override def partition: Int = partitionId
+
   override def isDisowned(version: Long): Boolean = isRouted && {
-    Faults.at("snapshot.upload", partitionId)
+    Faults.at("snapshot.check", partitionId)
     routing.isDisowned(version)
   }
 

@@ -17,7 +17,7 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
  *
  * {{{
  *   <checkpoint>/binshift/layout.json       fixed facts of the checkpoint      (Layout)
- *                         run.json          the run that has the checkpoint   (CurrentRun)
+ *                         runs.json         the latest runs of the query       (RunHistory)
  *                         plan.json         the migration in progress, if any
  *                         routing/<epoch>   routing table from that epoch on   (RoutingLog)
  *                         ids/<epoch>       checkpoint ids from which bins moved (CheckpointIds)

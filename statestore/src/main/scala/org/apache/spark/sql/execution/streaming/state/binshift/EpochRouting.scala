@@ -20,7 +20,7 @@ private[sql] final class EpochRouting(
     log: RoutingLog,
     readIds: Long => CheckpointIds,
     readOrders: () => Seq[ShippingOrder],
-    readCurrentRun: () => Option[CurrentRun]) {
+    readRuns: () => RunHistory) {
   private val entries = new ConcurrentHashMap[Long, RoutingEntry]()
   private val ids = new ConcurrentHashMap[Long, CheckpointIds]()
   private val adoptersAt = new ConcurrentHashMap[Long, Map[Int, Set[Int]]]()
@@ -75,8 +75,8 @@ private[sql] final class EpochRouting(
     (before.lastOption ++ after).flatMap(log.read).map(_.table.partitions).max
   }
 
-  /** Whether a later run of the query has begun that makes `version` anew; reads it from the checkpoint. */
-  def isDisowned(version: Long): Boolean = readCurrentRun().exists(_.disowns(version, runId))
+  /** Whether a later run of the query makes `version` anew; reads it from the checkpoint. */
+  def isDisowned(version: Long): Boolean = readRuns().disowns(version, runId)
 
   /** What the jobs of `epoch` say about shipping; `None` for jobs from threads of a foreign pool. */
   def shippingHints(epoch: Long): Option[Seq[ShippingHint]] =
@@ -167,6 +167,6 @@ private[sql] object EpochRouting {
     val dir = ControlDir.ofStateRoot(stateRoot, hadoopConf)
     new EpochRouting(
       runId, new RoutingLog(dir), CheckpointIds.read(dir, _),
-      () => ShippingOrder.read(dir), () => CurrentRun.read(dir))
+      () => ShippingOrder.read(dir), () => RunHistory.read(dir))
   }
 }

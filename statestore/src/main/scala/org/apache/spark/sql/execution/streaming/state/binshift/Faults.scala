@@ -8,7 +8,7 @@ import org.apache.spark.util.Utils
  * name a class of theirs in the Spark configuration.
  *
  * Points: `export.link`, `export.start`, `export.chunk`, `fetch.chunk`, `stage.file`, `stage.done`, `switch.ingest`,
- * `switch.done`, `checkpoint.read`, `takeover.family`, `snapshot.upload`, `convert.partition`, `convert.finish`.
+ * `switch.done`, `checkpoint.read`, `takeover.family`, `snapshot.check`, `snapshot.upload`, `convert.partition`, `convert.finish`.
  */
 private[sql] trait Faults {
   /** May throw, block or end the JVM. */
