@@ -9,7 +9,7 @@ VERSION := $(shell sed -n 's/^version=//p' gradle.properties)
 JAR := python/binshift/jars/binshift-spark4.3_2.13-$(VERSION).jar
 SCALA := $(shell find statestore jvm_shim -type f) build.gradle settings.gradle gradle.properties
 
-.PHONY: help setup jar demo test test-matrix test-unit lint types format check bench-timers bench-migration bench-quick bench bench-report spark-suites wheel clean
+.PHONY: help setup jar demo test test-matrix test-unit lint types format check bench-timers bench-migration bench-requests bench-quick bench bench-report chaos spark-suites docs recordings wheel clean
 
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -18,14 +18,14 @@ setup: .venv/.ready $(JAR)  ## Prepare .venv with the package installed in it.
 
 jar: .venv/.ready $(JAR)  ## Build the jar into the package.
 
-demo: setup  ## Rescale a running query over 336,776 real flights; writes demo.png.
-	$(PY) python/examples/flights.py --picture demo.png
+demo: setup  ## Rescale a running query over real flights, live and by Spark itself; writes demo.png.
+	$(PY) python/examples/flights --picture demo.png
 
-test: setup  ## Run all tests.
-	$(PY) -m pytest
+test: setup  ## Run all tests but the matrix; MATRIX=3/40 adds the third of 40 parts of it.
+	$(PY) -m pytest $(if $(MATRIX),--matrix-part=$(MATRIX))
 
-test-matrix: setup  ## Run the rest of the matrix of operators and settings.
-	$(PY) -m pytest -m matrix
+test-matrix: setup  ## Run the matrix of operators and settings; MATRIX=3/40 runs a part.
+	$(PY) -m pytest -m matrix $(if $(MATRIX),--matrix-part=$(MATRIX))
 
 test-unit: setup  ## Run the tests that need no JVM.
 	$(PY) -m pytest -n 0 tests/unit
@@ -47,6 +47,9 @@ bench-timers: setup  ## Measure timers against Spark's own provider.
 bench-migration: setup  ## Measure a rescale of 10M keys, live and by Spark's own means.
 	$(PY) python/benchmarks/suite.py --size full --only M1 M15 B1 M12
 
+bench-requests: setup  ## Count requests to the checkpoint, at 60 ms each; a quarter of an hour.
+	PYTHONPATH=python/benchmarks $(PY) python/benchmarks/requests
+
 bench-quick: setup  ## Run one benchmark of each kind; ten minutes.
 	$(PY) python/benchmarks/suite.py --size quick
 
@@ -56,8 +59,17 @@ bench: setup  ## Run all benchmarks; a night. What was done is not done again.
 bench-report: setup  ## Write BENCHMARKS.md from the runs that were done.
 	$(PY) python/benchmarks/suite.py --size $(or $(SIZE),full) --report --publish
 
+chaos: setup  ## Kill 300 drivers and 300 executors at random instants; hours. SEED=n; goes on where it stopped.
+	$(PY) tests/chaos/run.py $(if $(SEED),--seed $(SEED))
+
 spark-suites: setup  ## Run Spark's own streaming suites on this provider and on the stock one.
 	$(PY) scripts/spark_suites.py
+
+recordings: setup .venv/.docs  ## Run the notebook anew, with its outputs.
+	$(PY) scripts/recordings.py
+
+docs: setup .venv/.docs  ## Build the site of the documentation into build/site; a warning is an error.
+	$(PY) scripts/build_docs.py
 
 wheel: setup  ## Build the wheel into dist/.
 	$(PY) -m pip wheel --quiet --no-deps --wheel-dir dist .
@@ -69,6 +81,10 @@ clean:  ## Remove what the build made, and .venv.
 # by the rule for the jar.
 .venv/.ready: pyproject.toml hatch_build.py gradle.properties scripts/setup
 	@scripts/setup
+	@touch $@
+
+.venv/.docs: .venv/.ready pyproject.toml
+	@.venv/bin/pip install --quiet --disable-pip-version-check -e '.[docs]'
 	@touch $@
 
 $(JAR): .venv/.ready $(SCALA)

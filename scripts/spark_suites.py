@@ -1,9 +1,9 @@
 """Runs Spark's own streaming suites with binshift's provider, and tells what differs from the stock one.
 
-The suites come from Maven Central, as the test jars of a Spark release. Their sessions get the provider
-from a system property; where a suite names Spark's RocksDB provider itself, the name is replaced in its
-compiled classes. A suite runs once on each provider, and its tests are compared one by one: what passes
-on the stock provider has to pass on binshift's, or to be explained below.
+The suites are the test jars of a Spark release, which Maven fetches from wherever its settings say. Their
+sessions get the provider from a system property; where a suite names Spark's RocksDB provider itself, the name
+is replaced in its compiled classes. A suite runs once on each provider, and its tests are compared one by one:
+what passes on the stock provider has to pass on binshift's, or to be explained below.
 
     scripts/spark_suites.py                        the selection below
     scripts/spark_suites.py --suite streaming.StreamingInnerJoinV4Suite
@@ -17,17 +17,15 @@ import shutil
 import struct
 import subprocess
 import sys
-import urllib.request
 import xml.etree.ElementTree as ET
 import zipfile
 from pathlib import Path
 
 import pyspark
 
-import binshift.spark
+import binshift.session
 
-MAVEN = os.environ.get("MAVEN_REPOSITORY", "https://repo1.maven.org/maven2")
-STOCK = binshift.spark.STOCK_PROVIDER
+STOCK = binshift.session.STOCK_PROVIDER
 JARS = Path(pyspark.__file__).parent / "jars"
 PACKAGE = "org.apache.spark.sql."
 
@@ -70,6 +68,12 @@ SCALATEST = [
     "scalatest-diagrams", "scalatest-matchers-core", "scalatest-shouldmatchers", "scalatest-mustmatchers",
 ]  # fmt: skip
 
+#: Asks Maven for jars; nothing is built.
+POM = """<project><modelVersion>4.0.0</modelVersion>
+<groupId>binshift</groupId><artifactId>spark-suites</artifactId><version>1</version>
+<dependencies>{dependencies}</dependencies></project>
+"""
+
 OPENED = [
     "java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util",
     "java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref", "sun.nio.ch", "sun.nio.cs",
@@ -77,34 +81,43 @@ OPENED = [
 ]  # fmt: skip
 
 
-def artifacts(spark: str) -> list[str]:
-    """Paths of the jars within a Maven repository."""
+def artifacts(spark: str) -> list[tuple[str, str, str, str]]:
+    """Group, artifact, version and classifier of the jars that are needed beside Spark's own."""
     tests = [f"spark-{m}_2.13" for m in ("sql", "catalyst", "core", "sql-api", "tags", "common-utils")]
-    paths = [f"org/apache/spark/{m}/{spark}/{m}-{spark}-tests.jar" for m in tests]
-    paths += [f"org/scalatest/{m}_2.13/3.2.19/{m}_2.13-3.2.19.jar" for m in SCALATEST]
     return [
-        *paths,
-        "org/scalatest/scalatest-compatible/3.2.19/scalatest-compatible-3.2.19.jar",
-        "org/scalactic/scalactic_2.13/3.2.19/scalactic_2.13-3.2.19.jar",
-        "org/scalatestplus/scalacheck-1-18_2.13/3.2.19.0/scalacheck-1-18_2.13-3.2.19.0.jar",
-        "org/scalacheck/scalacheck_2.13/1.18.0/scalacheck_2.13-1.18.0.jar",
-        "org/scalatestplus/mockito-5-12_2.13/3.2.19.0/mockito-5-12_2.13-3.2.19.0.jar",
-        "org/mockito/mockito-core/5.12.0/mockito-core-5.12.0.jar",
-        "net/bytebuddy/byte-buddy/1.14.17/byte-buddy-1.14.17.jar",
+        *(("org.apache.spark", m, spark, "tests") for m in tests),
+        *(("org.scalatest", f"{m}_2.13", "3.2.19", "") for m in SCALATEST),
+        ("org.scalatest", "scalatest-compatible", "3.2.19", ""),
+        ("org.scalactic", "scalactic_2.13", "3.2.19", ""),
+        ("org.scalatestplus", "scalacheck-1-18_2.13", "3.2.19.0", ""),
+        ("org.scalacheck", "scalacheck_2.13", "1.18.0", ""),
+        ("org.scalatestplus", "mockito-5-12_2.13", "3.2.19.0", ""),
+        ("org.mockito", "mockito-core", "5.12.0", ""),
+        ("net.bytebuddy", "byte-buddy", "1.14.17", ""),
     ]
 
 
-def download(work: Path, spark: str) -> list[Path]:
-    lib = work / "lib"
-    lib.mkdir(parents=True, exist_ok=True)
-    for path in artifacts(spark):
-        target = lib / Path(path).name
-        if not target.exists():
-            part = target.with_suffix(".part")
-            with urllib.request.urlopen(f"{MAVEN}/{path}") as source, part.open("wb") as out:
-                shutil.copyfileobj(source, out)
-            part.rename(target)
+def fetch(work: Path, spark: str) -> list[Path]:
+    """The jars of `artifacts`, each without what it depends on, by Maven."""
+    lib = work / f"lib-{spark}"
+    if not lib.exists():
+        staging = lib.with_suffix(".part")
+        staging.mkdir(parents=True, exist_ok=True)
+        pom = staging / "pom.xml"
+        pom.write_text(POM.format(dependencies="".join(map(_dependency, artifacts(spark)))))
+        goal = ["dependency:copy-dependencies", "-DexcludeTransitive=true", f"-DoutputDirectory={staging}"]
+        done = subprocess.run(["mvn", "-q", "-B", "-f", str(pom), *goal], check=False)
+        if done.returncode != 0:
+            raise SystemExit(f"Maven serves no test jars of Spark {spark}; name another release with --spark")
+        staging.rename(lib)
     return sorted(lib.glob("*.jar"))
+
+
+def _dependency(artifact: tuple[str, str, str, str]) -> str:
+    group, name, version, classifier = artifact
+    kind = f"<classifier>{classifier}</classifier>" if classifier else ""
+    ids = f"<groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
+    return f"<dependency>{ids}{kind}</dependency>"
 
 
 def unpack(tests: Path, target: Path, provider: str) -> Path:
@@ -173,7 +186,7 @@ def run(suite: str, provider: str, classes: Path, libs: list[Path], work: Path) 
     path = [str(classes), *(str(j) for j in libs if not j.name.startswith("spark-sql_")), f"{JARS}/*"]
     extension = []
     if provider != STOCK:
-        path.insert(0, str(binshift.spark.jar_path()))
+        path.insert(0, str(binshift.session.jar_path()))
         # The suites' sessions do not look for extensions on the class path.
         extension = ["-Dspark.sql.extensions=org.apache.spark.sql.binshift.BinshiftExtensions"]
     command = [
@@ -203,9 +216,9 @@ def main() -> int:
     parser.add_argument("--work", type=Path, default=Path("build/spark-suites"))
     args = parser.parse_args()
     work = args.work.resolve()
-    libs = download(work, args.spark)
+    libs = fetch(work, args.spark)
     tests = next(j for j in libs if j.name.startswith("spark-sql_"))
-    providers = {STOCK: work / "classes-stock", binshift.spark.PROVIDER: work / "classes-binshift"}
+    providers = {STOCK: work / "classes-stock", binshift.session.PROVIDER: work / "classes-binshift"}
     unexplained = 0
     print(f"{'suite':70} tests  both pass  both fail  only binshift fails")
     for suite in args.suite or SELECTION:

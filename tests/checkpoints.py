@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 from rocksdict import Options, Rdict
 
-from binshift.inspect import types
+from binshift.inspect.decoding import types
 from unsafe_rows import row
 
 STORE = "spark.sql.streaming.stateStore."

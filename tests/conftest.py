@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -36,9 +37,40 @@ os.environ.update(
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--matrix-part", metavar="K/N", help="run the K-th of N parts of the matrix, beside what -m selects"
+    )
+
+
 def pytest_configure() -> None:
     if WORKER is None:
         link_spark()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without -m, leaves the matrix out, but for the part of it that is asked for."""
+    if config.option.markexpr and config.option.markexpr != "matrix":
+        return
+    part = config.option.matrix_part
+    k, n = map(int, part.split("/")) if part else (0, 1)
+    kept, left_out = [], []
+    for item in items:
+        is_matrix = item.get_closest_marker("matrix") is not None
+        # By its name, because that stays the same when others come and go.
+        is_of_part = zlib.crc32(item.nodeid.encode()) % n == k % n
+        wanted = is_of_part if is_matrix and (part or config.option.markexpr) else not is_matrix
+        (kept if wanted else left_out).append(item)
+    items[:] = kept
+    config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Says what a run without -m leaves out."""
+    if not config.option.markexpr:
+        part = config.option.matrix_part
+        ran = f"part {part} of the matrix of operators and settings" if part else "none of the matrix"
+        terminalreporter.write_line(f"ran {ran}; 'make test-matrix' runs all of it")
 
 
 def pytest_unconfigure() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 import binshift
-from binshift.spark import CHANGELOG_KEY, PROVIDER, PROVIDER_KEY, STOCK_PROVIDER
+from binshift.session import CHANGELOG_KEY, PROVIDER, PROVIDER_KEY, STOCK_PROVIDER
 from jvms import quick
 
 STOCK = STOCK_PROVIDER
@@ -34,6 +34,8 @@ def session(master: str, **conf: str) -> SparkSession:
         "spark.sql.warehouse.dir": f"{scratch}/warehouse",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.stateStore.maintenanceInterval": "2s",
+        # A command of the tests waits no longer than it would for an epoch.
+        "spark.sql.streaming.stateStore.binshift.requests.interval": "100ms",
         "spark.sql.streaming.minBatchesToRetain": "20",
         "spark.sql.streaming.stopTimeout": "60s",
         "spark.sql.streaming.numRecentProgressUpdates": "1000",

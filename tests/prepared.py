@@ -36,11 +36,13 @@ def prepare() -> None:
 def _compile() -> None:
     classes = SHARED / "classes"
     classes.mkdir()
-    files = HERE.parent / "python" / "benchmarks" / "jvm" / "QuickLocalFiles.scala"
-    compile_to(classes, [files, *sorted((HERE / "jvm").glob("*.scala"))])
+    files = HERE.parent / "python" / "benchmarks" / "jvm"
+    sources = [files / "QuickLocalFiles.scala", files / "CountedFiles.scala"]
+    compile_to(classes, [*sources, *sorted((HERE / "jvm").glob("*.scala"))])
     with ZipFile(TESTS_JAR, "w") as own, ZipFile(FILES_JAR, "w") as first:
         for file in classes.rglob("*.class"):
-            (first if file.name.startswith("Quick") else own).write(file, file.relative_to(classes))
+            name = file.relative_to(classes)
+            (first if name.parts[:2] == ("binshift", "benchmarks") else own).write(file, name)
 
 
 def _archive() -> None:

@@ -6,7 +6,7 @@ import struct
 from decimal import Context
 from typing import Any
 
-from binshift.inspect.types import Field, SparkType
+from binshift.inspect.decoding.types import Field, SparkType
 
 FIXED = {
     "boolean": "<?", "byte": "<b", "short": "<h", "integer": "<i", "long": "<q", "float": "<f", "double": "<d",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyspark
 
-from binshift.spark import jar_path
+from binshift.session import jar_path
 
 __all__ = ["compile_to"]
 

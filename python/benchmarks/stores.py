@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import to_java_array
 
-from binshift.spark import BINS_KEY
+from binshift.session import BINS_KEY
 
 __all__ = ["OPERATIONS", "nanoseconds"]
 

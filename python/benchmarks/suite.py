@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from experiments import SIZES, experiments
 from experiments.common import BATCHED, PREPARED, UNPREPARED
+from experiments.sections import SECTIONS
 from keycount import keycount
 from openloop.action import Phases
 from openloop.bench import Bench
@@ -55,7 +56,7 @@ def main() -> None:
     records = results.all()
     if not records and args.size == "full":
         records = read_tables(PUBLISHED)
-    report = Report(chosen, records, args.size)
+    report = Report(chosen, records, args.size, SECTIONS)
     report.write(args.results.parent / args.size)
     print(report)
     if args.publish:

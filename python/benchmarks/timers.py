@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from binshift.spark import PROVIDER, PROVIDER_KEY, STOCK_PROVIDER
+from binshift.session import PROVIDER, PROVIDER_KEY, STOCK_PROVIDER
 from openloop.session import session
 
 

@@ -1,18 +1,18 @@
 """Live rescaling of stateful Structured Streaming queries.
 
->>> import binshift
->>> spark = binshift.configure(SparkSession.builder).getOrCreate()  # doctest: +SKIP
->>> controller = binshift.attach(query)  # doctest: +SKIP
->>> controller.rescale(8).wait()  # doctest: +SKIP
+`configure` prepares a session, `attach` finds a running query, and its `Controller` rescales it.
+All durations are seconds; their names end in `_s`, but for `timeout`.
 """
 
+import importlib
 import logging
+from typing import TYPE_CHECKING, Any
 
+from binshift import autoscaling
 from binshift._version import version as __version__
-from binshift.autoscaler import Autoscaler
-from binshift.bounded import Bounded
+from binshift.autoscaling import Autoscaler
 from binshift.controller import Controller, attach
-from binshift.convert import ConversionReport, convert
+from binshift.conversion import ConversionReport, convert
 from binshift.epoch_log import EpochLog, EpochProgress, epoch_table, epochs
 from binshift.errors import (
     BinshiftError,
@@ -24,29 +24,29 @@ from binshift.errors import (
     UnsupportedOperatorError,
     UnsupportedVersionError,
 )
-from binshift.load import Skew
-from binshift.migration import Migration, MigrationState, MigrationStatus
-from binshift.plan import MigrationPlan, Step
+from binshift.migration import Migration
+from binshift.planning.bounded import Bounded
+from binshift.planning.load import Skew
+from binshift.planning.plan import MigrationPlan, Step
+from binshift.planning.routing import Move, RoutingTable
+from binshift.planning.strategies import AllAtOnce, Batched, Fluid, OnDemand, Optimized, Strategy
+from binshift.planning.targets import HotBin, LoadTarget
 from binshift.report import MigrationReport, StepTiming
-from binshift.routing import Move, RoutingTable
-from binshift.scaling import Action, Change, Cluster, Decision, Observation, ScalingSettings, decide
-from binshift.spark import configure, jar_path
-from binshift.strategies import AllAtOnce, Batched, Fluid, OnDemand, Optimized, Strategy
-from binshift.targets import HotBin, LoadTarget
+from binshift.session import configure, jar_path
+from binshift.status import MigrationState, MigrationStatus
+
+if TYPE_CHECKING:
+    from binshift import inspect
 
 __all__ = [
-    "Action",
     "AllAtOnce",
     "Autoscaler",
     "Batched",
     "BinshiftError",
     "Bounded",
-    "Change",
-    "Cluster",
     "ConfigurationError",
     "Controller",
     "ConversionReport",
-    "Decision",
     "EpochLog",
     "EpochProgress",
     "Fluid",
@@ -60,12 +60,10 @@ __all__ = [
     "MigrationStatus",
     "MigrationTimeout",
     "Move",
-    "Observation",
     "OnDemand",
     "Optimized",
     "PlanError",
     "RoutingTable",
-    "ScalingSettings",
     "Skew",
     "StateFormatError",
     "Step",
@@ -75,12 +73,20 @@ __all__ = [
     "UnsupportedVersionError",
     "__version__",
     "attach",
+    "autoscaling",
     "configure",
     "convert",
-    "decide",
     "epoch_table",
     "epochs",
+    "inspect",
     "jar_path",
 ]
 
 logging.getLogger("binshift").addHandler(logging.NullHandler())
+
+
+def __getattr__(name: str) -> Any:
+    # On first use, because it loads RocksDB, which a driver does not need.
+    if name == "inspect":
+        return importlib.import_module("binshift.inspect")
+    raise AttributeError(f"module 'binshift' has no attribute {name!r}")

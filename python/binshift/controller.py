@@ -10,27 +10,26 @@ from uuid import UUID
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from binshift.bounded import Bounded
 from binshift.epoch_log import epochs
-from binshift.errors import ConfigurationError, PlanError
+from binshift.errors import ConfigurationError
 from binshift.jvm import call, handle_of, task_slots
-from binshift.load import By
-from binshift.migration import Migration
-from binshift.observed import ObservedQuery
-from binshift.options import MigrationOptions
-from binshift.plan import MigrationPlan
+from binshift.migration import Migration, forecast_message
+from binshift.observation import ObservedQuery
+from binshift.planning.bounded import Bounded
+from binshift.planning.load import By
+from binshift.planning.options import MigrationOptions
+from binshift.planning.plan import MigrationPlan
+from binshift.planning.strategies import Strategy, default_strategy
+from binshift.planning.targets import LoadTarget, Target, balanced, table_of
 from binshift.report import adopt_rate
-from binshift.routing import RoutingTable
-from binshift.spark import require_classic
-from binshift.strategies import Strategy, default_strategy
-from binshift.targets import LoadTarget, balanced
+from binshift.session import require_classic
 
 __all__ = ["Controller", "attach"]
 
 _log = logging.getLogger("binshift")
 
 
-def attach(query: StreamingQuery | str | UUID, spark: SparkSession | None = None) -> Controller:
+def attach(query: StreamingQuery | str | UUID, *, spark: SparkSession | None = None) -> Controller:
     """The controller of a running query.
 
     Parameters
@@ -48,11 +47,6 @@ def attach(query: StreamingQuery | str | UUID, spark: SparkSession | None = None
         If the query has ended.
     UnsupportedVersionError
         If Spark is not 4.3.
-
-    Examples
-    --------
-    >>> controller = binshift.attach(query)  # doctest: +SKIP
-    >>> controller.rescale(8).wait()  # doctest: +SKIP
     """
     if isinstance(query, str | UUID):
         query = _find(str(query), spark)
@@ -60,9 +54,12 @@ def attach(query: StreamingQuery | str | UUID, spark: SparkSession | None = None
 
 
 class Controller(ObservedQuery):
-    """Rescales one run of a query. Thread-safe; made by `attach`."""
+    """Rescales one run of a query. Thread-safe; made by `attach`.
 
-    @property
+    Every method asks the JVM of the driver; the property `query` does not. What a method returns is a
+    value and does not change any more, but for `Migration`, whose `status` asks the JVM each time.
+    """
+
     def migration(self) -> Migration | None:
         """The migration under way, also one that an earlier run of the query left; None if there is none."""
         text = call(self._handle.currentMigration)
@@ -71,21 +68,15 @@ class Controller(ObservedQuery):
         data = json.loads(text)
         return Migration(self, data["id"], MigrationPlan.from_json(json.dumps(data["plan"])))
 
-    def plan(
-        self,
-        partitions: int | None = None,
-        assignment: Sequence[int] | None = None,
-        strategy: Strategy | None = None,
-    ) -> MigrationPlan:
+    def plan(self, to: Target, *, strategy: Strategy | None = None) -> MigrationPlan:
         """A plan from the table in force to another one. Nothing happens yet.
 
         Parameters
         ----------
-        partitions : int, optional
-            Number of state partitions, 1 to bins. Alone, bins are spread evenly with the fewest moves;
-            with `assignment`, the partitions beyond its highest owner are left empty.
-        assignment : sequence of int, optional
-            Owner of each bin.
+        to : int, RoutingTable, LoadTarget or sequence of int
+            Where the plan leads: a number of state partitions, 1 to bins, over which bins are spread
+            evenly with the fewest moves; a table; what `target` returned; or the owner of each bin, of
+            which the highest is the last partition.
         strategy : Strategy, optional
             How to cut the moves into steps; by default a quarter of the bins per step. `Bounded` ones
             get the bytes of the bins, the rate of the query's earlier steps, and the number of cores.
@@ -98,22 +89,22 @@ class Controller(ObservedQuery):
             If the query has not planned its first epoch.
         """
         source = self.routing()
-        if assignment is not None:
-            owners = tuple(assignment)
-            n = partitions if partitions is not None else max(owners, default=0) + 1
-            target = RoutingTable(n, owners)
-        elif partitions is not None:
-            target = source.balanced(partitions)
-        else:
-            raise PlanError("there is no target; give partitions=... or assignment=...")
+        target = table_of(to, source)
         cut = strategy if strategy is not None else default_strategy(source)
         sizes = self._sizes(source.bins)
         if isinstance(cut, Bounded):
-            cut = cut.with_costs(sizes, adopt_rate(epochs(self._query)), task_slots() or 1)
+            cut = cut.with_costs(sizes, bytes_per_s=adopt_rate(epochs(self._query)), cores=task_slots() or 1)
         plan = cut.plan(source, target)
         return plan if sizes is None else plan.with_bytes(sizes)
 
-    def submit(self, plan: MigrationPlan, start_epoch: int | None = None, prepare: bool = True) -> Migration:
+    def submit(
+        self,
+        plan: MigrationPlan,
+        *,
+        start_epoch: int | None = None,
+        place_on: Sequence[str] = (),
+        prepare: bool = True,
+    ) -> Migration:
         """Starts a plan.
 
         New partitions are opened first, empty, at the epoch after the next one that is planned. The
@@ -125,6 +116,9 @@ class Controller(ObservedQuery):
             Made from the table in force.
         start_epoch : int, optional
             No step takes effect before this epoch.
+        place_on : sequence of str, optional
+            Ids of the executors on which new partitions are to be placed, those with the fewest
+            partitions first; by default all. Placement is a preference of Spark's scheduler.
         prepare : bool
             Whether bins are copied to their new owners in the background before their step takes
             effect, which waits for the copies; an epoch with a step then takes about as long as any
@@ -133,13 +127,15 @@ class Controller(ObservedQuery):
         Raises
         ------
         PlanError
-            If the plan starts from another table than the one in force, or `start_epoch` has passed.
+            If the plan starts from another table than the one in force, `start_epoch` has passed, or
+            `place_on` names an executor that is not alive.
         MigrationError
             If another migration is under way, or the query has ended.
         UnsupportedOperatorError
             If an operator or a setting of the query does not allow it.
         """
-        return self._submit(plan, MigrationOptions(start_epoch, prepare))
+        self._require_live(place_on)
+        return self._submit(plan, MigrationOptions(start_epoch, prepare, tuple(place_on)))
 
     def _submit(self, plan: MigrationPlan, options: MigrationOptions) -> Migration:
         id_ = call(self._handle.submit, plan.to_json(), json.dumps(options.as_dict()))
@@ -152,55 +148,55 @@ class Controller(ObservedQuery):
             len(plan.moves),
             len(plan.steps),
         )
+        expected = forecast_message(json.loads(call(self._handle.progress, id_)).get("forecast"))
+        if expected:
+            _log.warning("migration %s: %s", id_, expected)
         return Migration(self, id_, plan)
 
     def rescale(
         self,
-        partitions: int,
+        to: Target,
+        *,
         strategy: Strategy | None = None,
-        prepare: bool = True,
+        start_epoch: int | None = None,
         place_on: Sequence[str] = (),
+        prepare: bool = True,
     ) -> Migration:
-        """Plans and submits: the query goes to `partitions` state partitions. See `plan` and `submit`.
+        """Plans and submits.
 
         Parameters
         ----------
-        partitions : int
-            Number of state partitions, 1 to bins.
-        strategy : Strategy, optional
-            How to cut the moves into steps.
-        prepare : bool
-            Whether bins are copied before their step takes effect.
-        place_on : sequence of str, optional
-            Ids of the executors on which new partitions are to be placed, those with the fewest
-            partitions first; by default all. Placement is a preference of Spark's scheduler.
+        to : int, RoutingTable, LoadTarget or sequence of int
+            Number of state partitions, 1 to bins, or what else `plan` takes.
+        strategy
+            See `plan`.
+        start_epoch, place_on, prepare
+            See `submit`.
 
         Raises
         ------
         PlanError
-            If `partitions` is impossible, or `place_on` names an executor that is not alive.
+            If `to` is impossible, or `place_on` names an executor that is not alive.
+        MigrationError
+            If another migration is under way, or the query has ended.
         """
-        if place_on:
-            self._placement().require_live(place_on)
-        options = MigrationOptions(prepare=prepare, place_on=tuple(place_on))
-        return self._submit(self.plan(partitions, strategy=strategy), options)
+        self._require_live(place_on)
+        plan = self.plan(to, strategy=strategy)
+        return self._submit(plan, MigrationOptions(start_epoch, prepare, tuple(place_on)))
 
     def target(
-        self,
-        partitions: int | None = None,
-        by: By = "rows",
-        max_moves: int | None = None,
+        self, by: By = "rows", *, partitions: int | None = None, max_moves: int | None = None
     ) -> LoadTarget:
         """The table that `rebalance` would lead to, and what it does to the load. Nothing happens yet.
 
         Parameters
         ----------
-        partitions : int, optional
-            Number of state partitions; as many as now by default.
         by : {"rows", "bytes", "both", "bins"}
             What load is: rows read and written in the last epoch, bytes of state, both with equal weight,
             or nothing but the number of bins. Where the last epoch had no rows, it is bytes; where
             there is no state, bins.
+        partitions : int, optional
+            Number of state partitions; as many as now by default.
         max_moves : int, optional
             No more bins than this move.
 
@@ -211,14 +207,18 @@ class Controller(ObservedQuery):
         MigrationError
             If the query has not planned its first epoch.
         """
-        return balanced(self.routing(), self._statistics(by), by, partitions, max_moves)
+        stats = self._statistics(by)
+        return balanced(self.routing(), stats, by, partitions=partitions, max_moves=max_moves)
 
     def rebalance(
         self,
-        strategy: Strategy | None = None,
-        prepare: bool = True,
         by: By = "rows",
+        *,
         max_moves: int | None = None,
+        strategy: Strategy | None = None,
+        start_epoch: int | None = None,
+        place_on: Sequence[str] = (),
+        prepare: bool = True,
     ) -> Migration:
         """Spreads the load evenly over all partitions, and the partitions over all live executors.
 
@@ -228,42 +228,72 @@ class Controller(ObservedQuery):
 
         Parameters
         ----------
-        strategy : Strategy, optional
-            How to cut the moves into steps.
-        prepare : bool
-            Whether bins are copied before their step takes effect.
         by, max_moves
             See `target`.
+        strategy
+            See `plan`.
+        start_epoch, prepare
+            See `submit`.
+        place_on : sequence of str, optional
+            Ids of the executors for new partitions; by default those that run no partition yet.
 
         Raises
         ------
         PlanError
-            As `target`.
+            As `target`; or if `place_on` names an executor that is not alive.
         MigrationError
             If another migration is under way, or the query has ended.
         """
         placement = self._placement()
-        target = self.target(placement.partitions_with_idle(self.routing().bins), by, max_moves)
+        placement.require_live(place_on)
+        n = placement.partitions_with_idle(self.routing().bins)
+        target = self.target(by, partitions=n, max_moves=max_moves)
         for hot in target.hot:
             _log.warning("query %s: %s", self._query.id, hot)
-        plan = self.plan(target.table.partitions, target.table.assignment, strategy)
-        return self._submit(plan, MigrationOptions(prepare=prepare, place_on=placement.idle))
+        plan = self.plan(target, strategy=strategy)
+        return self._submit(plan, MigrationOptions(start_epoch, prepare, tuple(place_on) or placement.idle))
 
-    def drain(self, executor_id: str, strategy: Strategy | None = None, prepare: bool = True) -> Migration:
+    def drain(
+        self,
+        executor_id: str,
+        *,
+        strategy: Strategy | None = None,
+        start_epoch: int | None = None,
+        place_on: Sequence[str] = (),
+        prepare: bool = True,
+    ) -> Migration:
         """Empties an executor before it is removed.
 
         The bins of its partitions go to the partitions of other executors; when they are there, the
         partitions, which by then hold nothing, are run elsewhere. They get bins again with the next
         `rebalance`.
 
+        Parameters
+        ----------
+        executor_id : str
+            The executor.
+        strategy
+            See `plan`.
+        start_epoch, prepare
+            See `submit`.
+        place_on : sequence of str, optional
+            Ids of the executors on which the emptied partitions are to be run; by default all others.
+
         Raises
         ------
         PlanError
-            If the executor is not alive, or no partition is on another one.
+            If the executor, or one of `place_on`, is not alive, or no partition is on another one.
+        MigrationError
+            If another migration is under way, or the query has ended.
         """
-        table = self.routing().without(self._placement().leaving(executor_id))
-        plan = self.plan(table.partitions, table.assignment, strategy)
-        return self._submit(plan, MigrationOptions(prepare=prepare, vacate=executor_id))
+        placement = self._placement()
+        placement.require_live(place_on)
+        plan = self.plan(self.routing().without(placement.leaving(executor_id)), strategy=strategy)
+        return self._submit(plan, MigrationOptions(start_epoch, prepare, tuple(place_on), executor_id))
+
+    def _require_live(self, executors: Sequence[str]) -> None:
+        if executors:
+            self._placement().require_live(executors)
 
 
 def _find(name_or_id: str, spark: SparkSession | None) -> StreamingQuery:
@@ -276,4 +306,6 @@ def _find(name_or_id: str, spark: SparkSession | None) -> StreamingQuery:
         if name_or_id in (str(query.id), query.name):
             return query
     names = ", ".join(str(q.name or q.id) for q in active) or "none"
-    raise ConfigurationError(f"no active query has the name or id {name_or_id!r}; active are: {names}")
+    raise ConfigurationError(
+        f"no active query has the name or id {name_or_id!r}; active are: {names}", condition="QUERY_NOT_FOUND"
+    )

@@ -17,12 +17,12 @@ def in_bytes(n: float) -> str:
     return f"{n:,.1f} TB"
 
 
-def in_seconds(ms: float) -> str:
-    """A time given in milliseconds: `340 ms`, `2.31 s`."""
-    return f"{ms:.0f} ms" if ms < 1000 else f"{ms / 1000:,.2f} s"
+def in_seconds(seconds: float) -> str:
+    """A time given in seconds: `340 ms`, `2.31 s`."""
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:,.2f} s"
 
 
-def text_table(head: Sequence[str], rows: Iterable[Sequence[object]], is_text: bool = False) -> str:
+def text_table(head: Sequence[str], rows: Iterable[Sequence[object]], *, is_text: bool = False) -> str:
     """Columns of equal width, set to the right but for the first one, or to the left if it `is_text`."""
     cells = [list(head), *(["" if c is None else str(c) for c in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]

@@ -41,14 +41,14 @@ _METRICS = (
     "bytes_copied",
     "rows_adopted",
     "bytes_adopted",
-    "adopt_ms",
+    "adopt_s",
 )
 _FIELDS: list[tuple[str, pa.DataType]] = [
     ("query_id", pa.string()),
     ("run_id", pa.string()),
     ("epoch", pa.int64()),
     ("started_at", pa.timestamp("ms", tz="UTC")),
-    ("duration_ms", pa.int64()),
+    ("duration_s", pa.float64()),
     ("input_rows", pa.int64()),
     ("partitions", pa.int32()),
     ("state_rows", pa.int64()),
@@ -70,29 +70,29 @@ class EpochProgress:
         Batch id.
     started_at : datetime
         When the epoch was triggered.
-    duration_ms : int
-        From its trigger to its commit.
+    duration_s : float
+        Seconds from its trigger to its commit.
     input_rows : int
         Rows read from all sources.
     partitions : int
         State partitions; the most of all stateful operators, 0 without any.
     state_rows, state_rows_updated, state_memory_bytes : int
         Rows of state, those updated in the epoch, and memory used by the stores.
-    metrics : mapping of str to int
-        binshift's custom metrics, such as `bins_adopted`.
+    metrics : mapping of str to float
+        binshift's custom metrics, such as `bins_adopted`; times in seconds, such as `adopt_s`.
     """
 
     query_id: str
     run_id: str
     epoch: int
     started_at: datetime
-    duration_ms: int
+    duration_s: float
     input_rows: int
     partitions: int
     state_rows: int
     state_rows_updated: int
     state_memory_bytes: int
-    metrics: Mapping[str, int]
+    metrics: Mapping[str, float]
 
     @classmethod
     def of(cls, progress: Mapping[str, Any]) -> EpochProgress | None:
@@ -101,18 +101,23 @@ class EpochProgress:
         if "addBatch" not in durations:
             return None
         operators = progress["stateOperators"]
-        metrics: dict[str, int] = {}
+        times: dict[str, int] = {}
+        metrics: dict[str, float] = {}
         for operator in operators:
             for name, value in operator["customMetrics"].items():
                 if name.startswith(_PREFIX):
                     snake = re.sub(r"(?<!^)(?=[A-Z])", "_", name.removeprefix(_PREFIX)).lower()
-                    metrics[snake] = metrics.get(snake, 0) + int(value)
+                    if snake.endswith("_ms"):
+                        times[snake] = times.get(snake, 0) + int(value)
+                    else:
+                        metrics[snake] = metrics.get(snake, 0) + int(value)
+        metrics |= {name.removesuffix("ms") + "s": ms / 1000 for name, ms in times.items()}
         return cls(
             str(progress["id"]),
             str(progress["runId"]),
             int(progress["batchId"]),
             datetime.fromisoformat(progress["timestamp"]).astimezone(UTC),
-            int(durations.get("triggerExecution", 0)),
+            int(durations.get("triggerExecution", 0)) / 1000,
             int(progress["numInputRows"] or 0),
             max((int(op["numShufflePartitions"]) for op in operators), default=0),
             sum(int(op["numRowsTotal"]) for op in operators),
@@ -124,7 +129,7 @@ class EpochProgress:
     @property
     def bins_adopted(self) -> int:
         """Bins that changed their partition at this epoch, per operator and store."""
-        return self.metrics.get("bins_adopted", 0)
+        return int(self.metrics.get("bins_adopted", 0))
 
 
 def epochs(query: StreamingQuery) -> list[EpochProgress]:
@@ -150,20 +155,20 @@ def distinct(progress: Iterable[Mapping[str, Any]]) -> list[EpochProgress]:
 def epoch_table(rows: Iterable[EpochProgress]) -> pa.Table:
     """A row for each epoch.
 
-    Columns: query_id, run_id, epoch, started_at (UTC), duration_ms, input_rows, partitions, state_rows,
+    Columns: query_id, run_id, epoch, started_at (UTC), duration_s, input_rows, partitions, state_rows,
     state_rows_updated, state_memory_bytes, and one for each metric of binshift (`bins_adopted`,
-    `bytes_adopted`, `adopt_ms`, ...), 0 where it was not reported.
-
-    Examples
-    --------
-    >>> binshift.epoch_table(binshift.epochs(query)).to_pandas()  # doctest: +SKIP
+    `bytes_adopted`, `adopt_s`, ...), 0 where it was not reported.
     """
     rows = list(rows)
     more = sorted({name for row in rows for name in row.metrics} - set(_METRICS))
     names = [*_METRICS, *more]
     columns = [pa.array([getattr(r, name) for r in rows], type) for name, type in _FIELDS]
-    columns += [pa.array([r.metrics.get(name, 0) for r in rows], pa.int64()) for name in names]
+    columns += [pa.array([r.metrics.get(name, 0) for r in rows], _type_of(name)) for name in names]
     return pa.table(columns, names=[*(name for name, _ in _FIELDS), *names])
+
+
+def _type_of(metric: str) -> pa.DataType:
+    return pa.float64() if metric.endswith("_s") else pa.int64()
 
 
 class EpochLog(StreamingQueryListener):
@@ -175,15 +180,9 @@ class EpochLog(StreamingQueryListener):
         Remembers this query only; by default all of the session.
     limit : int
         Epochs that are remembered; the oldest go first.
-
-    Examples
-    --------
-    >>> log = binshift.EpochLog(query)  # doctest: +SKIP
-    >>> spark.streams.addListener(log)  # doctest: +SKIP
-    >>> log.to_pandas().plot(x="epoch", y="duration_ms")  # doctest: +SKIP
     """
 
-    def __init__(self, query: StreamingQuery | None = None, limit: int = _DEFAULT_LIMIT) -> None:
+    def __init__(self, query: StreamingQuery | None = None, *, limit: int = _DEFAULT_LIMIT) -> None:
         if not is_whole(limit, 1):
             raise ConfigurationError(f"limit={limit!r} is not a number of epochs; give an int from 1 on")
         self._query_id = None if query is None else str(query.id)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "BinshiftError",
     "ConfigurationError",
@@ -15,32 +17,84 @@ __all__ = [
 
 
 class BinshiftError(Exception):
-    """Base of all errors of binshift; its message names the value, the reason and the next step."""
+    """Base of all errors of binshift; its message names the value, the reason and the next step.
+
+    Parameters
+    ----------
+    message : str
+        For people. It may be worded otherwise in the next version.
+    condition : str, optional
+        For programs, like the conditions of Spark's errors: what is wrong, by an id that does not change. By
+        default that of the class.
+    parameters
+        The values that the message names; they are attributes of the same names, too.
+
+    Attributes
+    ----------
+    condition : str
+    parameters : dict
+    """
+
+    condition: str = "FAILURE"
+
+    def __init__(self, message: str = "", *, condition: str | None = None, **parameters: Any) -> None:
+        super().__init__(message)
+        if condition is not None:
+            self.condition = condition
+        self.parameters = parameters
+        for name, value in parameters.items():
+            setattr(self, name, value)
 
 
 class ConfigurationError(BinshiftError):
     """The session, the query or the checkpoint is not set up for binshift. Correct it and start again."""
 
+    condition = "CONFIGURATION"
+    #: The checkpoint that the error is about, as it was given; None if it is about none.
+    checkpoint: str | None = None
+    #: Class name of the provider that the query or the checkpoint has instead.
+    provider: str | None = None
+
 
 class PlanError(BinshiftError):
     """A plan is refused, and nothing has changed. Make another plan."""
+
+    condition = "PLAN_REFUSED"
+    #: The executor that the error is about, if it is about one.
+    executor: str | None = None
 
 
 class MigrationError(BinshiftError):
     """A migration cannot start or go on; the query keeps its last consistent routing table."""
 
+    condition = "MIGRATION_REFUSED"
+    #: The migration that the error is about, if it is known.
+    migration_id: str | None = None
+
 
 class MigrationTimeout(MigrationError, TimeoutError):  # noqa: N818 - reads better, like TimeoutError
     """A migration did not finish in the time given. It goes on; wait again or cancel it."""
+
+    condition = "TIMEOUT"
+    #: Seconds that were waited.
+    timeout: float | None = None
 
 
 class StateFormatError(BinshiftError):
     """State in a checkpoint is damaged, incomplete or of an unknown form. Nothing wrong is returned for it."""
 
+    condition = "STATE_DAMAGED"
+
 
 class UnsupportedOperatorError(BinshiftError):
     """The query has an operator or a setting with which state cannot move. The query itself runs."""
 
+    condition = "UNSUPPORTED_OPERATOR"
+
 
 class UnsupportedVersionError(BinshiftError):
     """The installed version of Spark is not supported. Install the one that the message names."""
+
+    condition = "UNSUPPORTED_VERSION"
+    #: The version of pyspark that is installed, if it is known.
+    installed: str | None = None

@@ -1,19 +1,17 @@
-"""The one place where Python meets the JVM: finds the gateway and translates its errors."""
+"""What Python asks the JVM about queries and sessions that are there."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from py4j.java_gateway import JavaClass
-from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from binshift import errors
-from binshift._version import version
-from binshift.spark import require_classic, require_spark
+from binshift import driver, errors
+from binshift.driver import call
+from binshift.session import jar_path, require_classic, require_spark
 
 __all__ = [
     "call",
@@ -24,8 +22,6 @@ __all__ = [
     "task_slots",
     "trigger_interval_ms",
 ]
-
-_EXCEPTION = "org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException"
 
 
 def handle_of(query: StreamingQuery) -> Any:
@@ -49,18 +45,6 @@ def gateway_of(session: SparkSession) -> Any:
     return _gateway(session, "the session")
 
 
-def call(method: Any, *args: object) -> Any:
-    """Calls the JVM; a failure that binshift raised there is raised here as the error it names."""
-    try:
-        return method(*args)
-    except Py4JJavaError as error:
-        java = error.java_exception
-        if java.getClass().getName() != _EXCEPTION:
-            raise
-        kind = getattr(errors, java.kind(), errors.BinshiftError)
-        raise kind(java.detail()) from None
-
-
 def _gateway(thing: object, name: str) -> Any:
     """The JVM's end, which `thing` needs, a query or a session; `name` is what messages call it."""
     require_classic(thing)
@@ -68,18 +52,7 @@ def _gateway(thing: object, name: str) -> Any:
     context = SparkContext._active_spark_context
     if context is None or context._jvm is None:
         raise errors.ConfigurationError(f"{name} belongs to a SparkContext that was stopped; start it again")
-    gateway = context._jvm.org.apache.spark.sql.binshift.Gateway
-    if not isinstance(gateway, JavaClass):
-        raise errors.ConfigurationError(
-            "the binshift jar is not on the class path of this session; make the session with "
-            "binshift.configure(builder) before anything else starts Spark"
-        )
-    if (jar := call(gateway.version)) != version:
-        raise errors.ConfigurationError(
-            f"the session has the binshift jar {jar} and the Python package is {version}; make the session "
-            "with binshift.configure(builder), which adds the jar of this package"
-        )
-    return gateway
+    return driver.gateway("the binshift jar is not on the class path of this session", jar_path())
 
 
 def recent_progress(query: StreamingQuery) -> list[dict[str, Any]]:

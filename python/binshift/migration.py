@@ -2,92 +2,47 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import threading
 import time
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from typing import Any
 
-from binshift.display import html_table
+from binshift.display import html_table, in_bytes
 from binshift.epoch_log import EpochProgress, epochs
 from binshift.errors import MigrationError, MigrationTimeout
 from binshift.jvm import call, last_progress
-from binshift.plan import MigrationPlan
+from binshift.observation import ObservedQuery
+from binshift.planning.plan import MigrationPlan
 from binshift.progress import ProgressBar, has_viewer
 from binshift.report import MigrationReport, report_of
+from binshift.status import MigrationState, MigrationStatus
 
-if TYPE_CHECKING:
-    from binshift.controller import Controller
-
-__all__ = ["Migration", "MigrationState", "MigrationStatus"]
+__all__ = ["Migration"]
 
 _log = logging.getLogger("binshift")
 _POLL_SECONDS = 0.1
 _PROGRESS_SECONDS = 5.0
-
-
-class MigrationState(StrEnum):
-    """Where a migration stands."""
-
-    #: The next step takes effect at an epoch that has not begun, and the query has no data for one.
-    WAITING = "waiting"
-    #: Bins are being copied to their new owners; the next step takes effect when the copies are there.
-    PREPARING = "preparing"
-    #: Epochs are running, and steps with them.
-    RUNNING = "running"
-    #: The last step has been committed.
-    FINISHED = "finished"
-    #: It was cancelled and no step is in flight.
-    CANCELLED = "cancelled"
-    #: The query has ended. The migration carries on when the query is started again.
-    STOPPED = "stopped"
-
-
-@dataclass(frozen=True, slots=True)
-class MigrationStatus:
-    """A migration at one moment.
-
-    Parameters
-    ----------
-    state : MigrationState
-        Where it stands.
-    steps_done, steps_total : int
-        Steps whose epochs have been committed, and steps of the plan.
-    next_epoch : int or None
-        Epoch at which a step is scheduled that has not been committed yet.
-    committed_epoch : int
-        Newest committed epoch of the query; -1 if there is none.
-    message : str
-        The same for people.
-    """
-
-    state: MigrationState
-    steps_done: int
-    steps_total: int
-    next_epoch: int | None
-    committed_epoch: int
-    message: str
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing more will happen."""
-        return self.state in (MigrationState.FINISHED, MigrationState.CANCELLED)
-
-    def __str__(self) -> str:
-        return self.message
+#: Copies that take longer are worth a word.
+_LONG_SECONDS = 60
 
 
 class Migration:
     """A submitted plan. Made by `Controller.submit`, `Controller.rescale` or `Controller.migration`.
 
-    The plan is in the checkpoint: it goes on when this object, or the driver, is gone.
+    The plan is in the checkpoint: it goes on when this object, or the driver, is gone. `status`, `wait`,
+    `cancel`, and awaiting it, ask the JVM of the driver; `id` and `plan` do not.
     """
 
-    def __init__(self, controller: Controller, id: str, plan: MigrationPlan) -> None:
-        self._controller = controller
+    def __init__(self, query: ObservedQuery, id: str, plan: MigrationPlan) -> None:
+        self._query = query
         self._id = id
         self._plan = plan
+        self._lock = threading.Lock()
+        self._end: Future[MigrationReport] | None = None
 
     @property
     def id(self) -> str:
@@ -101,8 +56,8 @@ class Migration:
 
     @property
     def status(self) -> MigrationStatus:
-        """Where the migration stands now."""
-        data: dict[str, Any] = json.loads(call(self._controller._handle.progress, self._id))
+        """Where the migration stands now; a property as in PySpark, though it asks the JVM each time."""
+        data: dict[str, Any] = json.loads(call(self._query._handle.progress, self._id))
         state = _state(data)
         done, total = data["steps_committed"], len(self._plan.steps)
         next_epoch = data.get("scheduled_epoch")
@@ -112,10 +67,10 @@ class Migration:
             total,
             next_epoch,
             data["committed_epoch"],
-            _message(state, done, total, next_epoch, data.get("bins_awaited")),
+            _message(state, done, total, next_epoch, data),
         )
 
-    def wait(self, timeout: float | None = None, progress: bool = False) -> MigrationReport:
+    def wait(self, timeout: float | None = None, *, progress: bool = False) -> MigrationReport:
         """Blocks until the migration is over.
 
         Parameters
@@ -135,7 +90,7 @@ class Migration:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         is_shown = progress and has_viewer()
-        with ProgressBar(self._plan, is_shown) as bar:
+        with ProgressBar(self._plan, is_shown=is_shown) as bar:
             seen = None
             while True:
                 status = self.status
@@ -147,14 +102,33 @@ class Migration:
                     bar.finish(report)
                     return report
                 if status.state is MigrationState.STOPPED:
-                    call(self._controller._handle.requireActive)
-                    raise MigrationError(f"migration {self._id}: {status}")
+                    call(self._query._handle.requireActive)
+                    raise MigrationError(
+                        f"migration {self._id}: {status}", condition="QUERY_ENDED", migration_id=self._id
+                    )
                 if deadline is not None and time.monotonic() >= deadline:
                     raise MigrationTimeout(
                         f"migration {self._id} is not over after {timeout} s: {status}; it goes on; wait "
-                        "again, feed the query data, or cancel it"
+                        "again, feed the query data, or cancel it",
+                        migration_id=self._id,
+                        timeout=timeout,
                     )
                 time.sleep(_POLL_SECONDS)
+
+    def __await__(self) -> Generator[Any, None, MigrationReport]:
+        """Waits as `wait` does, without holding up the event loop; raises what `wait` raises.
+
+        Cancelling the task that waits does not cancel the migration.
+        """
+        return asyncio.wrap_future(self._ended()).__await__()
+
+    def add_done_callback(self, callback: Callable[[Migration], object]) -> None:
+        """Has `callback(migration)` called once the migration is over, or the query has ended before it.
+
+        It is called from a thread of this library, or at once if that has happened already. `wait(0)` then
+        returns the report, or raises. An error that it raises is logged.
+        """
+        self._ended().add_done_callback(lambda _: self._call(callback))
 
     def cancel(self) -> None:
         """Schedules no further step.
@@ -164,20 +138,45 @@ class Migration:
         Raises
         ------
         MigrationError
-            If the query has ended. Start it again, attach, and cancel `Controller.migration`.
+            If the query has ended. Start it again, attach, and cancel `Controller.migration()`.
         """
-        call(self._controller._handle.cancel, self._id)
+        call(self._query._handle.cancel, self._id)
         _log.info("migration %s is cancelled", self._id)
 
+    def _ended(self) -> Future[MigrationReport]:
+        """What `wait` returns or raises, from a thread that is started when somebody first asks."""
+        with self._lock:
+            if self._end is None:
+                self._end = Future()
+                # From now on, nobody can cancel it: what waits for it goes, and it stays.
+                self._end.set_running_or_notify_cancel()
+                name = f"binshift-migration-{self._id}"
+                threading.Thread(target=self._follow, args=(self._end,), name=name, daemon=True).start()
+            return self._end
+
+    def _follow(self, end: Future[MigrationReport]) -> None:
+        try:
+            report = self.wait()
+        except BaseException as error:
+            end.set_exception(error)
+        else:
+            end.set_result(report)
+
+    def _call(self, callback: Callable[[Migration], object]) -> None:
+        try:
+            callback(self)
+        except Exception:
+            _log.exception("migration %s: the callback %r has failed", self._id, callback)
+
     def _report(self, status: MigrationStatus) -> MigrationReport:
-        rows = [r for r in self._controller.history().to_pylist() if r["migration_id"] == self._id]
+        rows = [r for r in self._query.history().to_pylist() if r["migration_id"] == self._id]
         last = max((r["epoch"] for r in rows), default=None)
         cancelled = status.state is MigrationState.CANCELLED
-        return report_of(self._id, self._plan.strategy, rows, self._epochs(last), cancelled)
+        return report_of(self._id, self._plan.strategy, rows, self._epochs(last), cancelled=cancelled)
 
     def _epochs(self, last: int | None) -> list[EpochProgress]:
         """What Spark remembers; of the epoch `last`, it publishes the progress a moment after the commit."""
-        query = self._controller.query
+        query = self._query.query
         deadline = time.monotonic() + _PROGRESS_SECONDS
         while True:
             found = epochs(query)
@@ -187,7 +186,7 @@ class Migration:
             time.sleep(_POLL_SECONDS)
 
     def _last_epoch(self) -> EpochProgress | None:
-        progress = last_progress(self._controller.query)
+        progress = last_progress(self._query.query)
         return None if progress is None else EpochProgress.of(progress)
 
     def _repr_html_(self) -> str:
@@ -203,7 +202,7 @@ class Migration:
         return html_table(f"Migration {self._id}", head, [row], str(status))
 
     def __repr__(self) -> str:
-        return f"Migration({self._id}, {self.status})"
+        return f"<Migration {self._id}: {self._plan.summary}>"
 
 
 def _state(data: dict[str, Any]) -> MigrationState:
@@ -216,10 +215,15 @@ def _state(data: dict[str, Any]) -> MigrationState:
     return MigrationState.PREPARING if data.get("bins_awaited") else MigrationState.RUNNING
 
 
-def _message(state: MigrationState, done: int, total: int, next_epoch: int | None, awaited: int | None) -> str:
+def _message(state: MigrationState, done: int, total: int, next_epoch: int | None, data: dict[str, Any]) -> str:
+    awaited, given_up = data.get("bins_awaited"), data.get("bins_given_up")
     steps = f"{done} of {total} steps done"
+    if given_up:
+        steps += f"; {given_up} bins could not be copied ahead, so their epochs read them from the checkpoint"
     then = "after the next epoch" if next_epoch is None else f"at epoch {next_epoch}"
     after = f"{awaited} copies of bins are awaited" if awaited else f"the next step takes effect {then}"
+    if awaited and (expected := forecast_message(data.get("forecast"))):
+        after += f"; {expected}"
     return {
         MigrationState.FINISHED: f"finished: {steps}",
         MigrationState.CANCELLED: f"cancelled: {steps}",
@@ -229,3 +233,18 @@ def _message(state: MigrationState, done: int, total: int, next_epoch: int | Non
         MigrationState.WAITING: f"waiting: {steps}; {after}, and the query has no data for an epoch",
         MigrationState.RUNNING: f"running: {steps}; {after}",
     }[state]
+
+
+def forecast_message(forecast: dict[str, Any] | None) -> str:
+    """What copying takes, if that is worth saying: a while, or more room than there is."""
+    if forecast is None:
+        return ""
+    parts = []
+    if forecast["seconds"] >= _LONG_SECONDS:
+        minutes = -(-forecast["seconds"] // 60)
+        parts.append(
+            f"copying {in_bytes(forecast['bytes'])} takes about {minutes} min, at ship.maxBytesPerSecond"
+        )
+    if forecast.get("too_much"):
+        parts.append(forecast["too_much"])
+    return "; ".join(parts)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from binshift.epoch_log import EpochProgress
 from binshift.errors import ConfigurationError
-from binshift.routing import RoutingTable
+from binshift.planning.routing import RoutingTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -96,7 +96,7 @@ def _draw_bins(
 
 def _draw_timeline(above: Any, below: Any, epochs: Sequence[EpochProgress], steps: Mapping[int, int]) -> None:
     numbers = [e.epoch for e in epochs]
-    seconds = [e.duration_ms / 1000 for e in epochs]
+    seconds = [e.duration_s for e in epochs]
     above.plot(numbers, seconds, color=_LINE, marker=".", label="an epoch, trigger to commit")
     if seconds:
         median = sorted(seconds)[len(seconds) // 2]

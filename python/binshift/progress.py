@@ -10,9 +10,9 @@ from binshift.display import in_bytes
 from binshift.epoch_log import EpochProgress
 
 if TYPE_CHECKING:
-    from binshift.migration import MigrationStatus
-    from binshift.plan import MigrationPlan
+    from binshift.planning.plan import MigrationPlan
     from binshift.report import MigrationReport
+    from binshift.status import MigrationStatus
 
 __all__ = ["ProgressBar", "has_viewer"]
 
@@ -38,12 +38,12 @@ class ProgressBar:
         Where to write; stderr by default.
     """
 
-    def __init__(self, plan: MigrationPlan, is_shown: bool = True, file: Any = None) -> None:
+    def __init__(self, plan: MigrationPlan, *, is_shown: bool = True, file: Any = None) -> None:
         done, self._after = 0, [0]
         for step in plan.steps:
             done += len(step.moves)
             self._after.append(done)
-        self._bytes: dict[int, int] = {}
+        self._bytes: dict[int, float] = {}
         self._bar: Any = None
         if is_shown:
             # Not before a bar is wanted: it warns in notebooks that have no widgets for it.

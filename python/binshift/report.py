@@ -31,8 +31,8 @@ class StepTiming:
         Epoch at which it took effect.
     bins, partitions : int
         Bins that moved, and partitions from then on.
-    duration_ms, bytes, adopt_ms : int or None
-        Duration of the epoch from its trigger to its commit, bytes of state that were adopted, and
+    duration_s, bytes, adopt_s : float, int, float, or None
+        Seconds of the epoch from its trigger to its commit, bytes of state that were adopted, and
         the time that took, summed over all operators and partitions; None if Spark no longer
         remembers the epoch (`spark.sql.streaming.numRecentProgressUpdates`).
     """
@@ -41,12 +41,12 @@ class StepTiming:
     epoch: int
     bins: int
     partitions: int
-    duration_ms: int | None
+    duration_s: float | None
     bytes: int | None
-    adopt_ms: int | None
+    adopt_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class MigrationReport:
     """What a migration did.
 
@@ -63,11 +63,11 @@ class MigrationReport:
         their old owner's executor at the step; read from their old owner's checkpoint at the step.
     bins_recopied : int
         Of the first two, copied from the checkpoint, since the shipment was damaged or did not come.
-    rows_adopted, bytes_adopted, adopt_ms : int
+    rows_adopted, bytes_adopted, adopt_s : int, int, float
         Totals over all operators and partitions, from the query's progress, which Spark keeps for the
         last epochs only (`spark.sql.streaming.numRecentProgressUpdates`).
-    longest_epoch_ms : int
-        Longest duration of an epoch at which a step took effect.
+    longest_epoch_s : float
+        Longest duration, in seconds, of an epoch at which a step took effect.
     cancelled : bool
         Whether the migration was cancelled before its last step.
     timings : tuple of StepTiming
@@ -88,30 +88,31 @@ class MigrationReport:
     bins_recopied: int
     rows_adopted: int
     bytes_adopted: int
-    adopt_ms: int
-    longest_epoch_ms: int
+    adopt_s: float
+    longest_epoch_s: float
     cancelled: bool
     timings: tuple[StepTiming, ...] = ()
     epochs: tuple[EpochProgress, ...] = field(default=(), repr=False, compare=False)
 
     @property
-    def bytes_per_ms(self) -> float | None:
-        """Bytes that a partition adopted in a millisecond; None if nothing was measured."""
-        return self.bytes_adopted / self.adopt_ms if self.bytes_adopted and self.adopt_ms else None
+    def bytes_per_s(self) -> float | None:
+        """Bytes that a partition adopted in a second; None if nothing was measured."""
+        return self.bytes_adopted / self.adopt_s if self.bytes_adopted and self.adopt_s else None
 
     def __str__(self) -> str:
-        end = "cancelled" if self.cancelled else "finished"
         if not self.timings:
-            return f"MigrationReport: {self.strategy}, {end} without a step"
+            return f"MigrationReport: {self.strategy}, {self._end} without a step"
         rows = self._rows()
         if len(rows) > _PRINTED_STEPS:
             half = _PRINTED_STEPS // 2
             rows = [*rows[:half], ("...",) * len(_HEAD), *rows[-half:]]
-        return f"MigrationReport: {self._summary(end)}\n{text_table(_HEAD, rows)}"
+        return f"MigrationReport: {self._summary()}\n{text_table(_HEAD, rows)}"
+
+    def __repr__(self) -> str:
+        return f"<MigrationReport: {self._summary()}>"
 
     def _repr_html_(self) -> str:
-        end = "cancelled" if self.cancelled else "finished"
-        return html_table(f"Migration {self.id}", _HEAD, self._rows(), self._summary(end))
+        return html_table(f"Migration {self.id}", _HEAD, self._rows(), self._summary())
 
     def plot(self) -> Figure:
         """The duration of the epochs around the migration, with its steps marked.
@@ -125,11 +126,15 @@ class MigrationReport:
 
         return timeline(self.epochs, {t.epoch: t.bins for t in self.timings}, f"Migration, {self.strategy}")
 
-    def _summary(self, end: str) -> str:
+    @property
+    def _end(self) -> str:
+        return "cancelled" if self.cancelled else "finished"
+
+    def _summary(self) -> str:
         return (
-            f"{self.strategy}, {end}: {self.bins_moved} bins ({in_bytes(self.bytes_adopted)}) in {self.steps} "
-            f"steps, epochs {self.first_epoch} to {self.last_epoch}; longest epoch "
-            f"{in_seconds(self.longest_epoch_ms)}"
+            f"{self.strategy}, {self._end}: {self.bins_moved} bins ({in_bytes(self.bytes_adopted)}) in "
+            f"{self.steps} steps, epochs {self.first_epoch} to {self.last_epoch}; longest epoch "
+            f"{in_seconds(self.longest_epoch_s)}"
         )
 
     def _rows(self) -> list[tuple[str, ...]]:
@@ -140,8 +145,8 @@ class MigrationReport:
                 str(t.partitions),
                 str(t.bins),
                 _UNKNOWN if t.bytes is None else in_bytes(t.bytes),
-                _UNKNOWN if t.duration_ms is None else in_seconds(t.duration_ms),
-                _UNKNOWN if t.adopt_ms is None else in_seconds(t.adopt_ms),
+                _UNKNOWN if t.duration_s is None else in_seconds(t.duration_s),
+                _UNKNOWN if t.adopt_s is None else in_seconds(t.adopt_s),
             )
             for t in self.timings
         ]
@@ -151,7 +156,12 @@ _HEAD = ("step", "epoch", "partitions", "bins", "bytes", "epoch took", "adopting
 
 
 def report_of(
-    id: str, strategy: str, history: Sequence[dict[str, Any]], epochs: Sequence[EpochProgress], cancelled: bool
+    id: str,
+    strategy: str,
+    history: Sequence[dict[str, Any]],
+    epochs: Sequence[EpochProgress],
+    *,
+    cancelled: bool,
 ) -> MigrationReport:
     """The report of a migration.
 
@@ -172,14 +182,14 @@ def report_of(
     taken = [by_epoch[r["epoch"]] for r in history if r["epoch"] in by_epoch]
 
     def total(name: str) -> int:
-        return sum(e.metrics.get(name, 0) for e in taken)
+        return sum(int(e.metrics.get(name, 0)) for e in taken)
 
     def timing(row: dict[str, Any]) -> StepTiming:
         epoch = by_epoch.get(row["epoch"])
         known = (
             (None, None, None)
             if epoch is None
-            else (epoch.duration_ms, epoch.metrics.get("bytes_adopted", 0), epoch.metrics.get("adopt_ms", 0))
+            else (epoch.duration_s, int(epoch.metrics.get("bytes_adopted", 0)), epoch.metrics.get("adopt_s", 0))
         )
         return StepTiming(row["step"], row["epoch"], row["bins_moved"], row["partitions"], *known)
 
@@ -196,8 +206,8 @@ def report_of(
         bins_recopied=total("bins_recopied"),
         rows_adopted=total("rows_adopted"),
         bytes_adopted=total("bytes_adopted"),
-        adopt_ms=total("adopt_ms"),
-        longest_epoch_ms=max((e.duration_ms for e in taken), default=0),
+        adopt_s=sum(e.metrics.get("adopt_s", 0.0) for e in taken),
+        longest_epoch_s=max((e.duration_s for e in taken), default=0),
         cancelled=cancelled,
         timings=tuple(timing(r) for r in history),
         epochs=tuple(epochs),
@@ -205,8 +215,8 @@ def report_of(
 
 
 def adopt_rate(epochs: Iterable[EpochProgress]) -> float | None:
-    """Bytes that a partition adopted in a millisecond, over all steps in `epochs`; None if there was none."""
+    """Bytes that a partition adopted in a second, over all steps in `epochs`; None if there was none."""
     taken = [e for e in epochs if e.bins_adopted]
-    ms = sum(e.metrics.get("adopt_ms", 0) for e in taken)
+    seconds = sum(e.metrics.get("adopt_s", 0) for e in taken)
     moved = sum(e.metrics.get("bytes_adopted", 0) for e in taken)
-    return moved / ms if ms and moved else None
+    return moved / seconds if seconds and moved else None

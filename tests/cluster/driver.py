@@ -58,7 +58,7 @@ def main() -> None:
             submit_once(run, args, epoch, *wanted[epoch])
             arm(run, args.root, args.fault)
         partitions_seen.append(run.attach().routing().partitions)
-    while (migration := run.attach().migration) is not None:
+    while (migration := run.attach().migration()) is not None:
         run.feed([])
         run.query.processAllAvailable()
         migration.status  # noqa: B018 - notices that it is over
@@ -115,16 +115,16 @@ def submit_once(
 ) -> None:
     controller = run.attach()
     marker = args.root / f"submitted-{epoch}"
-    if marker.exists() or controller.migration is not None or controller.history().num_rows > 0:
+    if marker.exists() or controller.migration() is not None or controller.history().num_rows > 0:
         return
     if args.shipping_fault is not None:
         Fault(*args.shipping_fault.rsplit(".", 1)).file.touch()
     if args.on_demand:
         # Each partition gets bins, whichever of its tasks the fault hits.
         everywhere = [(b + 1) % partitions for b in range(controller.routing().bins)]
-        controller.submit(controller.plan(assignment=everywhere, strategy=binshift.OnDemand()))
+        controller.submit(controller.plan(everywhere, strategy=binshift.OnDemand()))
     else:
-        controller.rescale(partitions, binshift.Batched(bins_per_step), prepare=args.prepare)
+        controller.rescale(partitions, strategy=binshift.Batched(bins_per_step), prepare=args.prepare)
     marker.touch()
 
 

@@ -45,11 +45,11 @@ def main() -> None:
     go_on(2)
     controller = run.attach()
     executors = controller._placement().executors
-    finish(controller.rescale(4, binshift.AllAtOnce(), place_on=[executors[0]]))
+    finish(controller.rescale(4, strategy=binshift.AllAtOnce(), place_on=[executors[0]]))
     placed = controller._placement().partitions
-    finish(controller.drain(executors[0], binshift.AllAtOnce()))
+    finish(controller.drain(executors[0], strategy=binshift.AllAtOnce()))
     drained, sizes_drained = controller._placement().partitions, controller.routing().sizes()
-    finish(controller.rebalance(binshift.AllAtOnce(), by="bins"))
+    finish(controller.rebalance("bins", strategy=binshift.AllAtOnce()))
     report = {
         "executors": executors,
         "placed": placed,

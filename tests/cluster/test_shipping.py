@@ -1,5 +1,7 @@
 """Bins travel between executors that are JVMs of their own, and any of them may die on the way."""
 
+import json
+
 import pytest
 
 from harness import Fault
@@ -89,3 +91,12 @@ def test_a_task_that_is_retried_on_another_executor_does_not_wait_for_what_the_f
     # What is waited for in vain is read by the task that waits, which counts as read from the checkpoint.
     assert report["paths"]["FromCheckpoint"] == 0
     assert 0 < report["paths"]["Recopied"] < report["paths"]["Shipped"]
+
+
+def test_who_looks_at_a_shipment_under_way_sees_all_of_what_it_says(drive, tmp_path, jvm_jar):
+    finished = drive(str(jvm_jar), script="markers.py")
+    assert finished.returncode == 0, finished.stderr[-4000:]
+    seen = json.loads((tmp_path / "run/markers.json").read_text())
+    assert seen["reads"] > 10
+    assert seen["bad"] == 0
+    assert not seen["known"]

@@ -1,11 +1,32 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
-import org.apache.spark.SparkEnv
+import java.util.ConcurrentModificationException
+
+import scala.annotation.tailrec
+
+import org.apache.spark.{SparkEnv, SparkException}
+import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{ExecutorLoad, ShippingThreads}
 import org.apache.spark.storage.BlockId
 
 /** What shipping keeps on this executor, and what it knows of it. */
 object TestBlocks {
   def shipments(): Int = ids("").size
+
+  /**
+   * Blocks of shipments that the driver believes to be somewhere. The driver goes through its books on a thread of
+   * its own, so a block that is told of meanwhile fails the question; it is asked again.
+   */
+  @tailrec
+  def known(): Int = {
+    val master = SparkEnv.get.blockManager.master
+    val count =
+      try Some(master.getMatchingBlockIds(_.name.matches(named("")), askStorageEndpoints = false).size)
+      catch { case e: SparkException if causes(e).exists(_.isInstanceOf[ConcurrentModificationException]) => None }
+    count match {
+      case Some(n) => n
+      case None => known()
+    }
+  }
 
   /** Pieces that were sent and not freed yet. */
   def chunks(): Int = ids(Chunk).size
@@ -23,9 +44,12 @@ object TestBlocks {
 
   private val Chunk = "_c\\d+"
 
+  private def causes(e: Throwable): Iterator[Throwable] = Iterator.iterate(e)(_.getCause).takeWhile(_ != null)
+
   /** By name, since each kind of block id takes its name apart in its own way. */
   private def ids(end: String): Seq[BlockId] = {
-    val name = s"broadcast_\\d+_o\\d+_.*$end"
-    SparkEnv.get.blockManager.getMatchingBlockIds(_.name.matches(name)).toSeq
+    SparkEnv.get.blockManager.getMatchingBlockIds(_.name.matches(named(end))).toSeq
   }
+
+  private def named(end: String): String = s"broadcast_\\d+_o\\d+_.*$end"
 }

@@ -2,6 +2,8 @@ package org.apache.spark.sql.execution.streaming.state.binshift
 
 import org.rocksdb.{FlushOptions, Options, RocksDB => NativeRocksDB}
 
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.CompactionPace
+
 /** What compactions may read, and a database that has fallen behind with its own. */
 object TestPace {
   def bytesPerSecond(): Long = CompactionPace.current

@@ -4,6 +4,7 @@ import java.nio.file.{Files, Path}
 
 import org.apache.hadoop.conf.Configuration
 
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{RocksDBFields, SnapshotTurn}
 import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBConf}
 
 /** A store of Spark's own, whose snapshots are made by turns. */
@@ -24,7 +25,7 @@ final class TestTurn(db: RocksDB) {
     db.load(version, None)
     db.put(s"$version".getBytes, "value".getBytes)
     version += 1
-    if (hasAdopted) turn.owe()
+    if (hasAdopted) turn.request()
     turn.commit(version, isWhole)(db.commit())
     RocksDBFields.lastSnapshot(db) == version
   }

@@ -1,4 +1,4 @@
-"""Checkpoints that several tests look into, and what has to be gone after a test."""
+"""Checkpoints and runs that several tests look into, and what has to be gone after a test."""
 
 from __future__ import annotations
 
@@ -37,8 +37,21 @@ def nothing_left(spark: Any) -> Iterator[None]:
     blocks = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestBlocks
     assert until(lambda: blocks.shipments() == 0)
     assert until(lambda: blocks.stagedBytes() == 0)
+    # Also in the books of the driver, which outlive the order.
+    assert until(lambda: blocks.known() == 0)
 
 
 def staged_dirs() -> list[Path]:
     scratch = Path(os.environ["BINSHIFT_TESTS_TMP"])
     return [*scratch.glob("spark-*/binshift-staged-*"), *scratch.glob("spark-*/binshift-export-*")]
+
+
+@pytest.fixture
+def counting(stream: Callable[..., Any]) -> tuple[Any, Any]:
+    """A query without a watermark, so that an input file is one epoch, and its run."""
+    from local.queries import QUERIES
+
+    query = QUERIES["count"]
+    run = stream(query.build, mode=query.mode).start()
+    run.run(0, 1)
+    return query, run

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType, YearMonthIntervalType
 
 from binshift import AllAtOnce, Fluid, OnDemand, Strategy
-from binshift.spark import PROVIDER
+from binshift.session import PROVIDER
 from harness import STOCK, StreamRun, end_maintenance, until
 from local.queries import QUERIES, Query
 from local.settings import (
@@ -99,9 +99,9 @@ def make(spark: Any, root: Any, case: Case) -> StreamRun:
     for epoch in range(case.epochs):
         run.run(epoch)
         if case.prepare:
-            until(lambda: run.attach().migration is None, seconds=1)
-        if targets and run.attach().migration is None:
-            run.attach().rescale(targets.pop(0), case.strategy(), prepare=case.prepare)
+            until(lambda: run.attach().migration() is None, seconds=1)
+        if targets and run.attach().migration() is None:
+            run.attach().rescale(targets.pop(0), strategy=case.strategy(), prepare=case.prepare)
     run.stop()
     end_maintenance(spark)
     assert not targets

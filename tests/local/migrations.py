@@ -42,7 +42,7 @@ def shift(
 ) -> tuple[int, MigrationReport]:
     """Moves every bin to the next partition, in as many epochs as it takes."""
     controller = run.attach()
-    plan = controller.plan(assignment=shifted(controller), strategy=strategy or AllAtOnce())
+    plan = controller.plan(shifted(controller), strategy=strategy or AllAtOnce())
     migration = controller.submit(plan, prepare=prepare)
     return finish(run, migration, epoch), migration.wait(0)
 

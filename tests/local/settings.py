@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from binshift.spark import CHANGELOG_KEY, PROVIDER_KEY
+from binshift.session import CHANGELOG_KEY, PROVIDER_KEY
 from harness import StreamRun
 from local.queries import QUERIES
 

@@ -3,7 +3,8 @@
 import pytest
 from pyspark.sql import functions as F
 
-from binshift import Action, AllAtOnce, Autoscaler, ConfigurationError
+from binshift import AllAtOnce, Autoscaler, ConfigurationError
+from binshift.autoscaling import Action
 from harness import rows, until
 from local.migrations import feed_until
 from local.queries import count_by_key
@@ -14,7 +15,7 @@ def test_an_autoscaler_advises_and_acts_on_a_running_query(stream):
     controller = run.attach()
     run.run(0)
     # Its epochs take longer than their trigger's interval, but there are no cores for more partitions.
-    busy = Autoscaler(controller, 1, 8, window=2)
+    busy = Autoscaler(controller, min_partitions=1, max_partitions=8, window=2)
     # Both at once, so that the second epoch begins where the first one ends.
     for epoch in (1, 2):
         run.feed(rows(epoch))
@@ -24,11 +25,13 @@ def test_an_autoscaler_advises_and_acts_on_a_running_query(stream):
     assert held.utilization == pytest.approx(1, abs=0.3)
     assert "the limit is 2 cores" in held.reason
     # With a thousand seconds for an epoch it is nearly idle.
-    idle = {"window": 2, "cooldown": 0.0, "epoch_seconds": 1000.0, "strategy": AllAtOnce()}
-    adviser = Autoscaler(controller, 1, 8, **idle)
+    idle = {"window": 2, "cooldown_s": 0.0, "epoch_s": 1000.0, "strategy": AllAtOnce()}
+    adviser = Autoscaler(controller, min_partitions=1, max_partitions=8, **idle)
     assert (adviser.step().action, adviser.decisions[-1].desired) == (Action.RESCALE, 1)
-    assert controller.migration is None
-    with Autoscaler(controller, 1, 8, interval=0.05, mode="act", **idle) as autoscaler:
+    assert controller.migration() is None
+    with Autoscaler(
+        controller, min_partitions=1, max_partitions=8, interval_s=0.05, mode="act", **idle
+    ) as autoscaler:
         feed_until(run, 3, lambda: controller.routing().partitions == 1)
         assert until(lambda: autoscaler.decisions[-1].reason != "a migration is under way")
     assert not autoscaler.is_running
@@ -43,9 +46,9 @@ def test_an_autoscaler_advises_and_acts_on_a_running_query(stream):
 
 def test_a_query_whose_trigger_has_no_interval_cannot_be_judged_by_it(stream):
     run = stream(count_by_key).start()
-    with pytest.raises(ConfigurationError, match="epoch_seconds"):
-        Autoscaler(run.attach(), 1, 8)
+    with pytest.raises(ConfigurationError, match="epoch_s"):
+        Autoscaler(run.attach(), min_partitions=1, max_partitions=8)
     with pytest.raises(ConfigurationError, match="mode='try'"):
-        Autoscaler(run.attach(), 1, 8, mode="try", epoch_seconds=1)
-    with pytest.raises(ConfigurationError, match="interval=0"):
-        Autoscaler(run.attach(), 1, 8, interval=0, epoch_seconds=1)
+        Autoscaler(run.attach(), min_partitions=1, max_partitions=8, mode="try", epoch_s=1)
+    with pytest.raises(ConfigurationError, match="interval_s=0"):
+        Autoscaler(run.attach(), min_partitions=1, max_partitions=8, interval_s=0, epoch_s=1)

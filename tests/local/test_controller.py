@@ -1,5 +1,9 @@
 """The control API on a running query, and everything that it refuses."""
 
+import asyncio
+import queue
+import threading
+
 import pytest
 from pyspark.errors import StreamingQueryException
 
@@ -18,7 +22,7 @@ from binshift import (
     RoutingTable,
     UnsupportedOperatorError,
 )
-from binshift.spark import PROVIDER
+from binshift.session import PROVIDER
 from harness import STOCK, assert_same_results, until
 from local.processors import remembering_by_time
 from local.queries import count_by_key, in_jvm
@@ -45,14 +49,14 @@ def test_bins_are_rounded_up_to_a_multiple_of_the_first_partitions(stream, spark
 
 
 def test_a_query_is_found_by_its_name_and_its_id(run, stream):
-    by_id = binshift.attach(str(run.query.id), run.spark)
+    by_id = binshift.attach(str(run.query.id), spark=run.spark)
     assert by_id.query.runId == run.query.runId
     with pytest.raises(ConfigurationError, match="'nobody'"):
-        binshift.attach("nobody", run.spark)
+        binshift.attach("nobody", spark=run.spark)
 
 
 def test_a_migration_that_has_no_data_waits_for_the_next_epoch_and_says_so(run):
-    migration = run.attach().rescale(4, AllAtOnce(), prepare=False)
+    migration = run.attach().rescale(4, strategy=AllAtOnce(), prepare=False)
     assert until(lambda: migration.status.state is MigrationState.WAITING)
     assert "no data" in str(migration.status)
     with pytest.raises(MigrationTimeout, match="no data"):
@@ -65,6 +69,38 @@ def test_a_migration_that_has_no_data_waits_for_the_next_epoch_and_says_so(run):
     assert report.rows_adopted > 0
     assert report.bytes_adopted > 0
     assert migration.status.is_over
+
+
+def test_a_migration_is_awaited_and_calls_back(run):
+    controller = run.attach()
+    migration = controller.rescale(4, strategy=AllAtOnce(), prepare=False)
+    ended = queue.SimpleQueue()
+    migration.add_done_callback(ended.put)
+    migration.add_done_callback(lambda m: m.nonsense)
+
+    async def wait():
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(migration, timeout=0.2)
+        report, _ = await asyncio.gather(migration, asyncio.to_thread(run.run, 1, 2))
+        return report
+
+    assert asyncio.run(wait()) == migration.wait(0)
+    assert ended.get(timeout=60) is migration
+    migration.add_done_callback(ended.put)
+    assert ended.get_nowait() is migration
+    assert (repr(controller), repr(migration)) == (
+        f"<Controller of query without a name ({run.query.id})>",
+        f"<Migration {migration.id}: 2 -> 4 partitions, all-at-once, 32 bins in 1 steps>",
+    )
+
+    async def wait_in_vain():
+        await controller.rescale(3, prepare=False)
+
+    feeding = threading.Timer(0.5, run.stop)
+    feeding.start()
+    with pytest.raises(MigrationError, match="has ended"):
+        asyncio.run(wait_in_vain())
+    feeding.join()
 
 
 def test_a_bounded_migration_reports_its_steps_as_spark_does_its_epochs(run, capsys):
@@ -80,8 +116,8 @@ def test_a_bounded_migration_reports_its_steps_as_spark_does_its_epochs(run, cap
     report = migration.wait(timeout=60, progress=True)
     assert capsys.readouterr().err == ""
     assert [(t.step, t.epoch, t.bins) for t in report.timings] == [(1, 2, 10), (2, 3, 6), (3, 4, 10), (4, 5, 6)]
-    assert [t.duration_ms for t in report.timings] == [
-        run.progress(t.epoch).durationMs["triggerExecution"] for t in report.timings
+    assert [t.duration_s for t in report.timings] == [
+        run.progress(t.epoch).durationMs["triggerExecution"] / 1000 for t in report.timings
     ]
     assert sum(t.bytes for t in report.timings) == report.bytes_adopted > 0
     table = binshift.epoch_table(binshift.epochs(run.query))
@@ -108,7 +144,7 @@ def test_a_rebalance_of_a_balanced_query_moves_nothing(run):
 
 def test_a_start_epoch_and_a_gap_are_kept(run):
     controller = run.attach()
-    plan = controller.plan(partitions=4, strategy=Batched(16, gap=1))
+    plan = controller.plan(4, strategy=Batched(16, gap=1))
     migration = controller.submit(plan, start_epoch=3, prepare=False)
     run.run(1, 2, 3, 4, 5)
     migration.wait(timeout=60)
@@ -117,7 +153,7 @@ def test_a_start_epoch_and_a_gap_are_kept(run):
 
 def test_history_has_a_row_for_each_step(run):
     controller = run.attach()
-    migration = controller.rescale(3, Batched(8), prepare=False)
+    migration = controller.rescale(3, strategy=Batched(8), prepare=False)
     run.run(1, 2, 3, 4, 5)
     migration.wait(timeout=60)
     history = controller.history().to_pylist()
@@ -129,16 +165,16 @@ def test_history_has_a_row_for_each_step(run):
 
 def test_a_plan_to_the_table_in_force_is_over_at_once(run):
     controller = run.attach()
-    migration = controller.submit(controller.plan(partitions=2), prepare=False)
+    migration = controller.submit(controller.plan(2), prepare=False)
     assert migration.wait(timeout=60).steps == 0
     assert migration.status.state is MigrationState.FINISHED
-    assert controller.migration is None
+    assert controller.migration() is None
 
 
 def test_a_plan_made_for_another_table_is_refused(run):
     controller = run.attach()
-    stale = controller.plan(partitions=4)
-    migration = controller.rescale(3, AllAtOnce(), prepare=False)
+    stale = controller.plan(4)
+    migration = controller.rescale(3, strategy=AllAtOnce(), prepare=False)
     run.run(1, 2)
     migration.wait(timeout=60)
     with pytest.raises(PlanError, match="not the one in force since epoch 2"):
@@ -151,10 +187,10 @@ def test_a_plan_made_for_another_table_is_refused(run):
 
 def test_a_plan_while_another_one_runs_is_refused(run):
     controller = run.attach()
-    first = controller.rescale(4, Fluid(), prepare=False)
+    first = controller.rescale(4, strategy=Fluid(), prepare=False)
     with pytest.raises(MigrationError, match=first.id):
         controller.rescale(3, prepare=False)
-    assert controller.migration.id == first.id
+    assert controller.migration().id == first.id
 
 
 @pytest.mark.parametrize("n", [0, -2, 65, 2.5, "3", None])
@@ -168,14 +204,14 @@ def test_an_impossible_number_of_partitions_is_refused_and_the_query_runs_on(run
 @pytest.mark.parametrize("epoch", [0, -1, 1.5, True])
 def test_a_start_epoch_that_has_passed_or_is_none_is_refused(run, epoch):
     controller = run.attach()
-    with pytest.raises(PlanError, match="start_epoch"):
-        controller.submit(controller.plan(partitions=4), start_epoch=epoch, prepare=False)
-    assert controller.migration is None
+    with pytest.raises(PlanError, match=r"start.epoch"):
+        controller.submit(controller.plan(4), start_epoch=epoch, prepare=False)
+    assert controller.migration() is None
 
 
 def test_an_assignment_of_the_wrong_length_is_refused(run):
     with pytest.raises(PlanError, match="3 bins"):
-        run.attach().plan(assignment=[0, 1, 1])
+        run.attach().plan([0, 1, 1])
 
 
 def test_a_query_that_has_planned_nothing_yet_has_no_table(stream):
@@ -258,12 +294,6 @@ def test_another_version_of_spark_is_refused_in_the_jvm_too(spark):
 
 
 def test_a_jar_of_another_version_is_refused(run, monkeypatch):
-    monkeypatch.setattr("binshift.jvm.version", "9.9.9")
+    monkeypatch.setattr("binshift.driver.version", "9.9.9")
     with pytest.raises(ConfigurationError, match=r"jar 0\..* Python package is 9\.9\.9"):
         run.attach()
-
-
-def test_a_running_spark_without_the_jar_is_refused(spark, monkeypatch):
-    monkeypatch.setattr("binshift.spark.jar_path", lambda: "/elsewhere/binshift.jar")
-    with pytest.raises(ConfigurationError, match="runs already"):
-        binshift.configure(spark.builder)

@@ -5,7 +5,7 @@ from pyspark.sql import functions as F
 
 import binshift
 from binshift import AllAtOnce, Batched, BinshiftError, ConfigurationError
-from binshift.spark import PROVIDER
+from binshift.session import PROVIDER
 from harness import STOCK, Fault, assert_same_results, end_maintenance
 from local.queries import QUERIES
 from local.settings import HDFS, IDS, MORE_JOINS, OPERATORS, new, start_with
@@ -31,16 +31,18 @@ def test_a_checkpoint_that_was_taken_over_and_rescaled_is_given_back(stream, tmp
     run.run(0, 1)
     go_on(run, run.checkpoint, PROVIDER)
     run.run(2)
-    run.attach().rescale(5, AllAtOnce(), prepare=False)
+    run.attach().rescale(5, strategy=AllAtOnce(), prepare=False)
     run.run(3, 4)
     controller = run.attach()
     turned = [(owner + 2) % 5 for owner in controller.routing().assignment]
-    controller.submit(controller.plan(assignment=turned, strategy=AllAtOnce()), prepare=False)
+    controller.submit(controller.plan(turned, strategy=AllAtOnce()), prepare=False)
     run.run(5, 6)
     assert controller.routing().assignment == tuple(turned)
     run.stop()
     state = run.states(QUERIES[name].state)
-    report = binshift.convert(str(run.checkpoint), "rocksdb", str(tmp_path / "stock"), spark=run.spark)
+    report = binshift.convert(
+        str(run.checkpoint), to="rocksdb", output=str(tmp_path / "stock"), spark=run.spark
+    )
     assert (report.converted, report.epoch, report.partitions) == (True, 6, 5)
     go_on(run, tmp_path / "stock", STOCK)
     assert run.states(QUERIES[name].state) == state
@@ -71,7 +73,7 @@ def test_a_checkpoint_of_the_hdfs_backed_provider_goes_on_with_bins(stream, tmp_
     run.run(0, 1, 2)
     run.stop()
     report = binshift.convert(
-        str(run.checkpoint), "binshift", str(tmp_path / "to"), partitions=3, spark=run.spark
+        str(run.checkpoint), to="binshift", output=str(tmp_path / "to"), partitions=3, spark=run.spark
     )
     assert (report.provider, report.partitions_before, report.partitions) == (HDFS, 2, 3)
     go_on(run, tmp_path / "to", PROVIDER)
@@ -96,7 +98,9 @@ def test_state_without_grouping_columns_stays_where_it_is(stream, tmp_path):
     run.run(3)
     run.run(4, 5)
     run.stop()
-    binshift.convert(str(run.checkpoint), "rocksdb", str(tmp_path / "to"), 4, spark=run.spark)
+    binshift.convert(
+        str(run.checkpoint), to="rocksdb", output=str(tmp_path / "to"), partitions=4, spark=run.spark
+    )
     go_on(run, tmp_path / "to", STOCK)
     run.run(6, 7)
     oracle = make(STOCK, "oracle").start()
@@ -111,7 +115,7 @@ def files_of(run):
 def test_an_epoch_that_was_begun_is_run_again_from_the_copy(stream, tmp_path):
     run = new(stream, "count", PROVIDER, IDS).start()
     run.run(0)
-    run.attach().rescale(4, Batched(16), prepare=False)
+    run.attach().rescale(4, strategy=Batched(16), prepare=False)
     run.run(1, 2)
     run.stop()
     end_maintenance(run.spark)
@@ -119,16 +123,25 @@ def test_an_epoch_that_was_begun_is_run_again_from_the_copy(stream, tmp_path):
     run.forget(2)
     files = files_of(run)
     plan = binshift.convert(
-        str(run.checkpoint), "rocksdb", str(tmp_path / "to"), 3, dry_run=True, spark=run.spark
+        str(run.checkpoint),
+        to="rocksdb",
+        output=str(tmp_path / "to"),
+        partitions=3,
+        dry_run=True,
+        spark=run.spark,
     )
     assert (plan.converted, plan.epoch, plan.uncommitted_epochs, plan.partitions) == (False, 1, 1, 3)
     assert not (tmp_path / "to").exists()
     for fault in (Fault("convert.partition", "throw", always=True), Fault("convert.finish", "throw")):
         with fault, pytest.raises(BinshiftError, match="it is unchanged"):
-            binshift.convert(str(run.checkpoint), "rocksdb", str(tmp_path / "to"), 3, spark=run.spark)
+            binshift.convert(
+                str(run.checkpoint), to="rocksdb", output=str(tmp_path / "to"), partitions=3, spark=run.spark
+            )
         assert not (tmp_path / "to/metadata").exists()
     with Fault("convert.partition", "throw") as fault:
-        binshift.convert(str(run.checkpoint), "rocksdb", str(tmp_path / "to"), 3, spark=run.spark)
+        binshift.convert(
+            str(run.checkpoint), to="rocksdb", output=str(tmp_path / "to"), partitions=3, spark=run.spark
+        )
     assert fault.happened
     assert files_of(run) == files
     go_on(run, tmp_path / "to", STOCK)
@@ -143,7 +156,9 @@ def test_what_cannot_be_converted_is_refused(stream, tmp_path):
     run.run(0)
 
     def convert(to="rocksdb", checkpoint=run.checkpoint, output="to", **options):
-        return binshift.convert(str(checkpoint), to, str(tmp_path / output), spark=run.spark, **options)
+        return binshift.convert(
+            str(checkpoint), to=to, output=str(tmp_path / output), spark=run.spark, **options
+        )
 
     with pytest.raises(ConfigurationError, match="stop it first"):
         convert()

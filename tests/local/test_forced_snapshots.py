@@ -40,7 +40,7 @@ def test_a_snapshot_that_is_forced_while_bins_are_on_their_way_has_all_bins(stre
     run = stream(query.build, mode=query.mode, conf=conf).start()
     run.run(0, 1)
     controller = run.attach()
-    controller.submit(controller.plan(assignment=shifted(controller), strategy=OnDemand()))
+    controller.submit(controller.plan(shifted(controller), strategy=OnDemand()))
     run.run(2)
     lagging()
     run.run(3, 4, n=2)

@@ -14,10 +14,10 @@ import binshift.inspect
 from binshift import ConfigurationError
 from binshift.cli.main import cli
 from binshift.errors import StateFormatError
-from binshift.inspect.compression import decompressed
-from binshift.inspect.diff import Side, diff
-from binshift.inspect.fsck import Severity, fsck
 from binshift.inspect.lookup import bin_of_key
+from binshift.inspect.storage.compression import decompressed
+from binshift.inspect.tools.diff import Side, diff
+from binshift.inspect.tools.fsck import Severity, fsck
 from local.inspected import CASES, MATRIX, comparable
 
 
@@ -86,7 +86,7 @@ def test_two_checkpoints_of_the_same_input_do_not_differ_though_one_has_bins(mad
         binshift.inspect.open(made("tws").checkpoint) as mine,
         binshift.inspect.open(stock.checkpoint) as other,
     ):
-        assert mine.layout.settings(8).has_row_checksums
+        assert mine.facts.settings(8).has_row_checksums
         for family in ("count", "values", "minutes", "$eventTimers_keyToTimestamp"):
             sides = [Side(c, c.source(family=family)) for c in (mine, other)]
             assert diff(*sides).read_all().num_rows == 0
@@ -94,13 +94,13 @@ def test_two_checkpoints_of_the_same_input_do_not_differ_though_one_has_bins(mad
             assert diff(sides[0], older).read_all().num_rows > 0
         with pytest.raises(ConfigurationError, match="other columns"):
             diff(Side(mine, mine.source(family="count")), Side(other, other.source(family="minutes")))
-    done = run("inspect", "--diff", made("tws").checkpoint, stock.checkpoint, "--family", "count", "--json")
+    done = run("state", "diff", made("tws").checkpoint, stock.checkpoint, "--family", "count", "--json")
     assert (done.exit_code, done.stdout) == (0, "")
 
 
 def test_exported_files_hold_what_was_read(made, tmp_path):
     checkpoint = made("types").checkpoint
-    done = run("export", checkpoint, "--to", "parquet", "--output", tmp_path / "out", "--json")
+    done = run("state", "export", checkpoint, "--output", tmp_path / "out", "--json")
     (file,) = (tmp_path / "out").iterdir()
     with binshift.inspect.open(checkpoint) as opened:
         rows = opened.scan().read_all()
@@ -109,11 +109,13 @@ def test_exported_files_hold_what_was_read(made, tmp_path):
     assert comparable([tuple(r.values()) for r in stored.to_pylist()]) == comparable(
         [tuple(r.values()) for r in rows.to_pylist()]
     )
-    both = run("inspect", checkpoint, "--bin", 1, "--to", "json", "--output", tmp_path / "no", "--json")
+    both = run("state", "diff", checkpoint, checkpoint, "--output", tmp_path / "no", "--json")
     assert (both.exit_code, (tmp_path / "no").exists()) == (2, False)
     for format in ("json", "csv"):
-        path = tmp_path / f"rows.{format}"
-        assert run("inspect", checkpoint, "--bin", 1, "--to", format, "--output", path).exit_code == 0
+        out = tmp_path / format
+        done = run("state", "export", checkpoint, "--bin", 1, "--format", format, "--output", out)
+        assert done.exit_code == 0
+        (path,) = out.iterdir()
         some = [r for r in rows.to_pylist() if r["bin"] == 1]
         if format == "json":
             read = [json.loads(line) for line in path.read_text().splitlines()]
@@ -132,27 +134,25 @@ def test_exported_files_hold_what_was_read(made, tmp_path):
 
 def test_the_command_shows_keys_bins_and_counts(made):
     checkpoint = made("tws").checkpoint
-    overview = run("inspect", checkpoint)
+    overview = run("state", "show", checkpoint)
     assert overview.exit_code == 0
     assert "12 bins in 3 partitions" in overview.stdout
     assert "$eventTimers_keyToTimestamp" in overview.stdout
-    found = run("inspect", checkpoint, "--family", "count", "--key", "key7", "--json")
+    found = run("state", "get", checkpoint, "key7", "--family", "count", "--json")
     (row,) = [json.loads(line) for line in found.stdout.splitlines()]
     assert row["key"] == {"value": "key7"}
-    head = run("inspect", checkpoint, "--family", "values", "--bin", row["bin"], "--head", "2", "--json")
+    head = run("state", "get", checkpoint, "--family", "values", "--bin", row["bin"], "--head", "2", "--json")
     assert [json.loads(line)["bin"] for line in head.stdout.splitlines()] == [row["bin"]] * 2
-    counted = run("inspect", checkpoint, "--stats", "--json")
+    counted = run("state", "stats", checkpoint, "--json")
     counts = [json.loads(line) for line in counted.stdout.splitlines()]
     with binshift.inspect.open(checkpoint) as opened:
         assert (
             sum(c["keys"] for c in counts if c["family"] == "minutes")
             == opened.scan(family="minutes").read_all().num_rows
         )
-    history = [
-        json.loads(line) for line in run("inspect", checkpoint, "--history", "--json").stdout.splitlines()
-    ]
-    assert [h["partitions"] for h in history] == [2, 4, 1, 3]
-    changed = run("inspect", checkpoint, "--family", "count", "--diff", 7, 8, "--json")
+    history = json.loads(run("history", checkpoint, "--json").stdout)
+    assert [h["partitions"] for h in history] == [4, 1, 3]
+    changed = run("state", "diff", f"{checkpoint}@7", f"{checkpoint}@8", "--family", "count", "--json")
     assert {json.loads(line)["change"] for line in changed.stdout.splitlines()} <= {
         "added",
         "changed",
@@ -163,14 +163,14 @@ def test_the_command_shows_keys_bins_and_counts(made):
 def test_wrong_arguments_have_messages_and_exit_codes(made, tmp_path):
     checkpoint = made("tws").checkpoint
     for arguments, code, message in [
-        (["inspect", tmp_path], 3, "is no checkpoint"),
-        (["inspect", checkpoint, "--head", 3], 3, "name operator, store and family"),
-        (["inspect", checkpoint, "--version", 99], 3, "it has 1 to 8"),
-        (["inspect", checkpoint, "--family", "count", "--bin", 99], 3, "bins are 0 to 11"),
-        (["inspect", checkpoint, "--family", "count", "--key", '{"nothing": 1}'], 3, "have no nothing"),
-        (["inspect"], 2, "CHECKPOINT"),
-        (["inspect", checkpoint, "--diff", "a", "b"], 2, "two versions"),
-        (["export", checkpoint, "--family", "none", "--output", tmp_path], 3, "nothing of"),
+        (["state", "show", tmp_path], 3, "is no checkpoint"),
+        (["state", "get", checkpoint, "--head", 3], 3, "name operator, store and family"),
+        (["state", "show", checkpoint, "--version", 99], 3, "it has 1 to 8"),
+        (["state", "get", checkpoint, "--family", "count", "--bin", 99], 3, "bins are 0 to 11"),
+        (["state", "get", checkpoint, '{"nothing": 1}', "--family", "count"], 3, "have no nothing"),
+        (["state", "get"], 2, "CHECKPOINT"),
+        (["state", "diff", checkpoint], 2, "AFTER"),
+        (["state", "export", checkpoint, "--family", "none", "--output", tmp_path], 3, "nothing of"),
         (["fsck", tmp_path], 3, "is no checkpoint"),
     ]:
         done = run(*arguments)
@@ -245,6 +245,7 @@ DAMAGES = {
     "partition-gone": (lambda c: shutil.rmtree(c / "state/0/1"), "cannot be read"),
     "partition-twice": (lambda c: duplicate(c / "state/0/1"), "which belongs to partition 2"),
     "routing-gone": (lambda c: (c / "binshift/routing/0").unlink(), "no entry"),
+    "routing-lost": (lambda c: newest(c / "binshift/routing", "[0-9]*").unlink(), "though epoch"),
     "routing-changed": (lambda c: reroute(newest(c / "binshift/routing", "[0-9]*")), "belongs to partition"),
     "routing-impossible": (lambda c: spoil(newest(c / "binshift/routing", "[0-9]*")), "damaged"),
     "commit-gone": (lambda c: (c / "commits/3").unlink(), "is missing"),
@@ -307,7 +308,7 @@ def test_damaged_state_is_refused_when_it_is_read(copy):
     DAMAGES["sst-flipped"][0](checkpoint)
     with binshift.inspect.open(checkpoint) as opened, pytest.raises(StateFormatError, match="damaged"):
         opened.scan(family="values", partitions=[2]).read_all()
-    assert run("inspect", checkpoint, "--family", "values", "--partition", 2).exit_code == 9
+    assert run("state", "get", checkpoint, "--family", "values", "--partition", 2).exit_code == 9
 
 
 def test_orphans_are_listed_and_do_no_harm(copy):
@@ -323,9 +324,9 @@ def test_orphans_are_listed_and_do_no_harm(copy):
 
 
 def test_bins_are_those_of_spark_s_own_hash(spark):
-    from binshift.inspect import types
-    from binshift.inspect.binning import bins_of_keys
-    from binshift.inspect.schema import Family, Store
+    from binshift.inspect.decoding import types
+    from binshift.inspect.decoding.binning import bins_of_keys
+    from binshift.inspect.decoding.schema import Family, Store
     from local.inspected import KEYS
 
     columns = [n for n in KEYS if n not in ("st", "sarr", "d38", "ym", "dts")]

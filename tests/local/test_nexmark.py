@@ -87,7 +87,7 @@ def test_a_query_gives_what_its_oracle_says_while_its_state_migrates(replay, fil
         run.feed(file)
         run.query.processAllAvailable()
         if epoch in MIGRATIONS:
-            run.attach().rescale(*MIGRATIONS[epoch], prepare=False)
+            run.attach().rescale(MIGRATIONS[epoch][0], strategy=MIGRATIONS[epoch][1], prepare=False)
     steps = run.attach().history()
     assert steps["partitions"].to_pylist() == [4, 4, 3]
     assert_expected(run, name, files)
@@ -101,7 +101,7 @@ def test_a_query_gives_what_its_oracle_says_while_bins_are_copied_before_they_mo
     run.feed(files[0])
     run.query.processAllAvailable()
     controller = run.attach()
-    migration = controller.rescale(4, Batched(16))
+    migration = controller.rescale(4, strategy=Batched(16))
     for fed, file in enumerate(files[1:], 2):
         run.feed(file)
         run.query.processAllAvailable()

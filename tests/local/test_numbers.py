@@ -3,7 +3,7 @@
 import pytest
 
 from binshift import AllAtOnce, Batched
-from binshift.spark import PROVIDER
+from binshift.session import PROVIDER
 from harness import STOCK, until
 from local.queries import QUERIES, count_by_key, deduplicate
 from local.settings import ROW_CHECKSUMS
@@ -31,7 +31,7 @@ def test_progress_and_sources_tell_the_truth_at_every_epoch(stream):
         assert run.state() == oracle.state()
         assert [m.numPartitions for m in run.metadata()] == [n]
         if epoch in targets:
-            run.attach().rescale(targets[epoch], Batched(24), prepare=False)
+            run.attach().rescale(targets[epoch], strategy=Batched(24), prepare=False)
     assert set(partitions_by_epoch.values()) == {1, 2, 5}
     for epoch, n in partitions_by_epoch.items():
         # Also as of earlier batches, whose number of partitions was another one.
@@ -44,7 +44,7 @@ def test_metrics_say_what_moved(stream):
     total = run.progress(0).stateOperators[0].numRowsTotal
     turned = [1 - owner for owner in run.attach().routing().assignment]
     controller = run.attach()
-    controller.submit(controller.plan(assignment=turned, strategy=AllAtOnce()), prepare=False)
+    controller.submit(controller.plan(turned, strategy=AllAtOnce()), prepare=False)
     run.run(1, 2, 3)
     at_switch = run.progress(2).stateOperators[0].customMetrics
     rows_before = run.progress(1).stateOperators[0].numRowsTotal
@@ -97,7 +97,7 @@ def test_a_partition_rebuilt_from_a_snapshot_and_changelogs_holds_what_it_adopte
     run.run(0)
     turned = [1 - owner for owner in run.attach().routing().assignment]
     controller = run.attach()
-    controller.submit(controller.plan(assignment=turned, strategy=AllAtOnce()), prepare=False)
+    controller.submit(controller.plan(turned, strategy=AllAtOnce()), prepare=False)
     run.run(1, 2, 3)
     committed = run.state()
     # A new run loads every partition from its checkpoint, through the changelog of the switch.
@@ -113,9 +113,9 @@ def test_a_partition_rebuilt_from_a_snapshot_and_changelogs_holds_what_it_adopte
 def test_stores_of_retired_partitions_are_closed(stream, spark):
     run = stream(count_by_key).start()
     run.run(0)
-    run.attach().rescale(6, AllAtOnce(), prepare=False)
+    run.attach().rescale(6, strategy=AllAtOnce(), prepare=False)
     run.run(1, 2)
-    run.attach().rescale(2, AllAtOnce(), prepare=False)
+    run.attach().rescale(2, strategy=AllAtOnce(), prepare=False)
     run.run(3, 4, 5)
     state = spark._jvm.org.apache.spark.sql.execution.streaming.state
     run_id = spark._jvm.java.util.UUID.fromString(str(run.query.runId))

@@ -1,6 +1,7 @@
 """Bins that change their owner at once, and travel when they are touched."""
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -26,13 +27,13 @@ def test_bins_that_come_on_demand_are_there_when_they_are_touched(stream, tmp_pa
     query = QUERIES[name]
     run = stream(query.build, mode=query.mode).start()
     run.run(0, 1)
-    growth = run.attach().rescale(4, OnDemand())
+    growth = run.attach().rescale(4, strategy=OnDemand())
     epoch = finish(run, growth, 2)
     assert growth.wait(0).bins_from_checkpoint == 0
     epoch, report = shift(run, epoch, OnDemand())
     assert report.bins_shipped > 0
     assert report.bins_from_checkpoint == report.bins_prepared == 0
-    epoch = finish(run, run.attach().rescale(3, OnDemand()), epoch)
+    epoch = finish(run, run.attach().rescale(3, strategy=OnDemand()), epoch)
     run.stop()
     run.start()
     run.run(epoch)
@@ -44,7 +45,7 @@ def test_an_epoch_on_demand_takes_only_the_bins_that_it_touches(stream, tmp_path
     run = stream(query.build, mode=query.mode).start()
     run.run(0, 1)
     controller = run.attach()
-    migration = controller.submit(controller.plan(assignment=shifted(controller), strategy=OnDemand()))
+    migration = controller.submit(controller.plan(shifted(controller), strategy=OnDemand()))
     run.run(2)
     with Fault("fetch.chunk", "block"):
         run.feed([])
@@ -67,7 +68,7 @@ def test_a_bin_that_is_asked_for_comes_before_the_others(stream, tmp_path):
     run = stream(query.build, mode=query.mode, conf={SHIP + "maxBytesPerSecond": "1"}).start()
     run.run(0, 1)
     controller = run.attach()
-    controller.submit(controller.plan(assignment=shifted(controller), strategy=OnDemand()))
+    controller.submit(controller.plan(shifted(controller), strategy=OnDemand()))
     started = time.monotonic()
     run.run(2)
     run.run(3, n=2)
@@ -96,9 +97,11 @@ def test_the_rows_of_a_single_bin_that_leaves_on_demand_are_counted_where_they_a
     owners = list(controller.routing().assignment)
     held = controller.stats().to_pylist()
     owners[next(r["bin"] for r in held if r["bin"] > 0 and r["keys"] > 0 and r["partition"] == 0)] = 1
-    migration = controller.submit(controller.plan(assignment=owners, strategy=OnDemand()))
+    # What the strategy is called changes nothing.
+    plan = replace(controller.plan(owners, strategy=OnDemand()), strategy="my own")
+    migration = controller.submit(plan)
     epoch = finish(run, migration, 2)
-    assert migration.wait(0).bins_shipped == 1
+    assert (migration.wait(0).strategy, migration.wait(0).bins_shipped) == ("my own", 1)
     assert_never_migrated(run, query, epoch, tmp_path)
 
 

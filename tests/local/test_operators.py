@@ -25,7 +25,7 @@ def migrate(run, target, strategy):
     """Starts a migration; a shuffle turns all owners round, or swaps those of two bins if bins are few."""
     controller = run.attach()
     if target != "shuffle":
-        return controller.rescale(target, strategy, prepare=False)
+        return controller.rescale(target, strategy=strategy, prepare=False)
     table = controller.routing()
     owners = list(table.assignment)
     if table.bins > 8:
@@ -33,7 +33,7 @@ def migrate(run, target, strategy):
     else:
         other = next(b for b, owner in enumerate(owners) if owner != owners[0])
         owners[0], owners[other] = owners[other], owners[0]
-    return controller.submit(controller.plan(assignment=owners, strategy=strategy), prepare=False)
+    return controller.submit(controller.plan(owners, strategy=strategy), prepare=False)
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +152,7 @@ def test_partitions_that_leave_and_come_back_hold_what_they_should(stream):
     for epoch in range(11):
         run.run(epoch)
         if epoch < 8:
-            run.attach().rescale([4, 1, 4, 2, 6, 1, 3, 2][epoch], AllAtOnce(), prepare=False)
+            run.attach().rescale([4, 1, 4, 2, 6, 1, 3, 2][epoch], strategy=AllAtOnce(), prepare=False)
             # A migration that is still on its way refuses the next; an epoch finishes it.
             run.feed([])
             run.feed([])
@@ -180,7 +180,7 @@ def test_a_restart_in_the_middle_of_a_migration_changes_nothing(stream, oracles,
     query = QUERIES[name]
     run = stream(query.build, mode=query.mode, conf=ONE_EPOCH).start()
     run.run(0, 1)
-    run.attach().rescale(5, Batched(16), prepare=False)
+    run.attach().rescale(5, strategy=Batched(16), prepare=False)
     run.run(2, 3)
     run.stop()
     run.start()

@@ -39,7 +39,7 @@ def test_rows_of_bins_that_arrive_come_last_so_that_the_bins_can_travel_meanwhil
     # The lower half of the first partition's bins go.
     owners = [1 if bin < BINS // 2 else owner for bin, owner in enumerate(before)]
     moved = {bin for bin, owner in enumerate(before) if owner != owners[bin]}
-    controller.submit(controller.plan(assignment=owners, strategy=OnDemand()))
+    controller.submit(controller.plan(owners, strategy=OnDemand()))
     run.run(2, 3, 4)
     (switch,) = controller.history().column("epoch").to_pylist()
     rows = run.outputs[switch]

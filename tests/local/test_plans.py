@@ -107,7 +107,7 @@ def outputs_with_migrations(run, targets):
     for epoch in EPOCHS:
         run.run(epoch)
         if epoch in targets:
-            run.attach().rescale(targets[epoch], AllAtOnce(), prepare=False)
+            run.attach().rescale(targets[epoch], strategy=AllAtOnce(), prepare=False)
     assert run.attach().history().num_rows == len(targets)
     return run.outputs
 
@@ -208,7 +208,7 @@ def test_a_new_table_compiles_nothing(stream, spark):
     run.run(0, 1, 2)
     controller = run.attach()
     turned = [1 - owner for owner in controller.routing().assignment]
-    controller.submit(controller.plan(assignment=turned, strategy=AllAtOnce()), prepare=False)
+    controller.submit(controller.plan(turned, strategy=AllAtOnce()), prepare=False)
     run.run(3)
     before = compilations.getCount()
     run.run(4)
@@ -216,12 +216,43 @@ def test_a_new_table_compiles_nothing(stream, spark):
     assert compilations.getCount() == before
 
 
+def operators(plan):
+    children = plan.children()
+    return [plan, *(o for i in range(children.size()) for o in operators(children.apply(i)))]
+
+
+def task_bytes(run):
+    """What Spark broadcasts for the tasks of a batch's stages: the shuffle, and what writes state."""
+    jvm = run.spark._jvm
+    conf = run.spark.sparkContext._jsc.sc().conf()
+    serializer = jvm.org.apache.spark.serializer.JavaSerializer(conf).newInstance()
+    anything = jvm.scala.reflect.ClassTag.AnyRef()
+    plan = run.query._jsq.streamingQuery().lastExecution().executedPlan()
+    (exchange,) = (o for o in operators(plan) if o.getClass().getSimpleName() == "ShuffleExchangeExec")
+    shuffle = exchange.shuffleDependency()
+    binaries = jvm.scala.Tuple2(shuffle.rdd(), shuffle), plan.execute()
+    return [serializer.serialize(b, anything).limit() for b in binaries]
+
+
+def test_a_table_takes_four_bytes_a_bin_in_the_binary_of_a_task(stream):
+    sizes = {}
+    for bins in (64, 32768):
+        conf = {"spark.sql.streaming.stateStore.binshift.bins": str(bins)}
+        run = stream(count_by_key, f"run-{bins}", conf=conf).start()
+        run.run(0, 1)
+        sizes[bins] = task_bytes(run)
+        run.stop()
+    growth = [(large - small) / (32768 - 64) for small, large in zip(*sizes.values(), strict=True)]
+    # And a bit for whether an owner is null.
+    assert max(growth) < 4.2
+
+
 def test_a_row_that_is_routed_wrongly_fails_the_batch_and_changes_no_state(stream, spark):
     run = stream(count_by_key).start()
     run.run(0, 1)
     state = run.state()
     # Corrupt the table from which the driver routes; executors have read theirs from the checkpoint.
-    router = spark._jvm.org.apache.spark.sql.binshift.QueryRouters.of(run.query._jsq.streamingQuery())
+    router = spark._jvm.org.apache.spark.sql.binshift.routing.QueryRouters.of(run.query._jsq.streamingQuery())
     owners = router.snapshot().tables().current().get().table().assignment().unsafeArray()
     for b in range(64):
         owners[b] = 1 - owners[b]

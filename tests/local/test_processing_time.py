@@ -38,7 +38,8 @@ def run_files(run, what, per_row, targets=None):
     for file in FILES:
         process(run, file, what, per_row)
         if targets and file in targets:
-            run.attach().rescale(*targets[file], prepare=False).wait(timeout=60)
+            n, strategy = targets[file]
+            run.attach().rescale(n, strategy=strategy, prepare=False).wait(timeout=60)
     # A few more epochs, in which nothing may happen again.
     last = run.query.lastProgress.batchId
     assert until(lambda: run.query.lastProgress.batchId >= last + 3)

@@ -88,11 +88,11 @@ def machine(spark, model_class, roots):
         @rule(n=st.integers(1, 6), strategy=STRATEGIES)
         def rescale(self, n, strategy):
             controller = self.run.attach()
-            if controller.migration is not None:
+            if controller.migration() is not None:
                 with pytest.raises(MigrationError, match="is under way"):
-                    controller.rescale(n, strategy, prepare=False)
+                    controller.rescale(n, strategy=strategy, prepare=False)
             else:
-                controller.rescale(n, strategy, prepare=False)
+                controller.rescale(n, strategy=strategy, prepare=False)
 
         @rule()
         def restart(self):

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from binshift import AllAtOnce, Fluid
+from harness import until
 from local.queries import count_by_key
 
 
@@ -38,6 +39,10 @@ class Mailbox:
         options = {"startEpoch": None, "prepare": False, "placeOn": [], "vacate": None}
         return self.ask("submit", plan=json.loads(plan.to_json()), options=options, **fields)
 
+    def wait(self):
+        """Until all has been answered, while the query waits for data."""
+        assert until(lambda: not [f for f in self.requests.glob("*.json") if not f.name.startswith("_")])
+
     def answer(self, id):
         answer = json.loads((self.answers / f"{id}.json").read_text())
         assert answer["format"] == 1
@@ -59,7 +64,7 @@ def run(stream):
 
 def test_a_plan_left_while_the_query_is_stopped_takes_effect_when_it_is_started_again(run):
     run.run(0)
-    plan = run.attach().plan(partitions=4, strategy=AllAtOnce())
+    plan = run.attach().plan(4, strategy=AllAtOnce())
     run.stop()
     box = Mailbox(run)
     id = box.submit(plan)
@@ -75,7 +80,7 @@ def test_a_plan_left_while_the_query_is_stopped_takes_effect_when_it_is_started_
     run.run(4)
     assert box.result(id) == {"migration": id}
     controller = run.attach()
-    assert controller.migration is None
+    assert controller.migration() is None
     assert {(r["migration_id"], r["partitions"]) for r in controller.history().to_pylist()} == {(id, 4)}
     counts = Counter({r.k: r["count"] for r in run.batch().groupBy("k").count().collect()})
     assert {key[0]: value[0] for key, value in run.state()} == counts
@@ -85,7 +90,13 @@ def test_a_running_query_answers_requests_and_goes_on_whatever_they_are(run):
     run.run(0)
     controller = run.attach()
     box = Mailbox(run)
-    fluid = controller.plan(partitions=3, strategy=Fluid())
+    # Before anything is asked: answers go when others are given, which may be at once.
+    old = [box.answers / f"old{i}.json" for i in range(70)]
+    box.answers.mkdir(exist_ok=True)
+    for i, file in enumerate(old):
+        file.write_text("{}")
+        os.utime(file, (i, i))
+    fluid = controller.plan(3, strategy=Fluid())
     foreign = json.loads(fluid.to_json())
     foreign["source"]["assignment"] = foreign["source"]["assignment"][::-1]
     refused = box.ask("submit", plan=foreign)
@@ -104,34 +115,32 @@ def test_a_running_query_answers_requests_and_goes_on_whatever_they_are(run):
     ignored = [box.requests / name for name in ("_later.json", "notes.txt")]
     for file in ignored:
         file.write_text("{}")
-    old = [box.answers / f"old{i}.json" for i in range(70)]
-    box.answers.mkdir(exist_ok=True)
-    for i, file in enumerate(old):
-        file.write_text("{}")
-        os.utime(file, (i, i))
-    run.run(1)
+    box.wait()
+    assert until(lambda: len(list(box.answers.glob("*.json"))) == 64)
 
     assert box.result(submitted) == {"migration": submitted}
-    assert controller.migration.id == submitted
+    assert controller.migration().id == submitted
     for id, (kind, part) in wrong.items():
         assert box.error(id)["kind"] == kind
         assert part in box.error(id)["message"]
     assert box.result(placement) == {"executors": ["driver"], "partitions": [["driver"]] * 2}
     table = box.result(status)["routing"]
-    assert (table["epoch"], tuple(table["assignment"])) == (0, controller.plan(partitions=2).source.assignment)
+    assert (table["epoch"], tuple(table["assignment"])) == (0, controller.plan(2).source.assignment)
     assert box.result(status)["progress"]["steps_committed"] == 0
     answered = box.result(stats)
     assert answered["epoch"] == 0
     assert sum(answered["columns"]["keys"]) == len(run.outputs[0])
     assert set(answered["columns"]) == set(controller.stats().column_names)
     assert all(file.exists() for file in ignored)
-    assert len(list(box.answers.glob("*.json"))) == 64
     assert not old[0].exists()
+    run.run(1, 2)
+    assert controller.routing().epoch > 0
 
     cancelled = box.ask("cancel", migration=submitted)
-    run.run(2, 3)
+    box.wait()
+    run.run(3)
     assert box.result(cancelled) == {}
-    assert controller.migration is None
+    assert controller.migration() is None
 
     run.spark.conf.set("spark.sql.streaming.stateStore.binshift.requests.enabled", "false")
     run.stop()

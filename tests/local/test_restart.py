@@ -26,7 +26,7 @@ def test_a_migration_carries_on_after_a_stop_at_any_of_its_epochs(stream, epochs
     run, oracle = stream(build, mode=mode), stream(build, "oracle", mode=mode, provider=STOCK)
     run.start()
     run.run(0, 1)
-    migration = run.attach().rescale(5, Batched(20), prepare=False)
+    migration = run.attach().rescale(5, strategy=Batched(20), prepare=False)
     epochs = list(range(2, 2 + epochs_before_stop))
     run.run(*epochs)
     run.stop()
@@ -34,7 +34,7 @@ def test_a_migration_carries_on_after_a_stop_at_any_of_its_epochs(stream, epochs
     run.start()
     run.run(*range(2 + epochs_before_stop, 10))
     again = run.attach()
-    assert again.migration is None
+    assert again.migration() is None
     assert again.routing().partitions == 5
     assert again.history().column("migration_id").unique().to_pylist() == [migration.id]
     oracle.start()
@@ -55,7 +55,7 @@ def test_waiting_on_a_stopped_query_says_that_the_migration_carries_on(stream):
 def test_an_entry_whose_epoch_was_logged_with_another_n_is_deleted_and_its_step_taken_later(stream):
     run = stream(count_by_key).start()
     run.run(0)
-    run.attach().rescale(4, AllAtOnce(), prepare=False)
+    run.attach().rescale(4, strategy=AllAtOnce(), prepare=False)
     run.run(1)
     run.stop()
     # Epoch 1 is committed and made the entry for epoch 2 durable; the next run logs epoch 2 with the
@@ -76,7 +76,7 @@ def test_an_entry_whose_epoch_is_logged_with_its_n_is_taken_over(stream):
     run.run(0)
     controller = run.attach()
     turned = [1 - owner for owner in controller.routing().assignment]
-    controller.submit(controller.plan(assignment=turned, strategy=AllAtOnce()), prepare=False)
+    controller.submit(controller.plan(turned, strategy=AllAtOnce()), prepare=False)
     run.run(1)
     run.stop()
     run.start()
@@ -89,7 +89,7 @@ def test_an_entry_whose_epoch_is_logged_with_its_n_is_taken_over(stream):
 def test_an_uncommitted_switch_epoch_is_run_again_with_the_same_routing(stream):
     run = stream(count_by_key).start()
     run.run(0)
-    run.attach().rescale(4, AllAtOnce(), prepare=False)
+    run.attach().rescale(4, strategy=AllAtOnce(), prepare=False)
     run.run(1, 2)
     run.stop()
     before = run.outputs[2]
@@ -114,7 +114,7 @@ def test_a_query_that_fails_at_the_switch_epoch_goes_on_after_a_restart(stream):
     run._keep = fail_once
     run.start()
     run.run(0)
-    run.attach().rescale(4, AllAtOnce(), prepare=False)
+    run.attach().rescale(4, strategy=AllAtOnce(), prepare=False)
     run.run(1)
     run.feed(rows(2))
     with pytest.raises(Exception, match="fails on purpose"):
@@ -133,7 +133,7 @@ def test_a_query_that_fails_at_the_switch_epoch_goes_on_after_a_restart(stream):
 def test_a_migration_that_is_over_is_so_after_its_query_has_ended_too(stream):
     run = stream(count_by_key).start()
     run.run(0)
-    migration = run.attach().rescale(4, AllAtOnce(), prepare=False)
+    migration = run.attach().rescale(4, strategy=AllAtOnce(), prepare=False)
     run.run(1, 2)
     run.stop()
     assert migration.wait(timeout=60).steps == 1
@@ -143,7 +143,7 @@ def test_a_migration_that_is_over_is_so_after_its_query_has_ended_too(stream):
 def test_an_ended_run_can_no_longer_cancel_what_its_successor_carries_on(stream):
     run = stream(count_by_key).start()
     run.run(0)
-    stale = run.attach().rescale(4, Batched(8), prepare=False)
+    stale = run.attach().rescale(4, strategy=Batched(8), prepare=False)
     run.run(1)
     run.stop()
     run.start()
@@ -152,14 +152,14 @@ def test_an_ended_run_can_no_longer_cancel_what_its_successor_carries_on(stream)
         stale.cancel()
     run.run(3, 4, 5, 6)
     assert run.attach().routing().partitions == 4
-    assert run.attach().migration is None
+    assert run.attach().migration() is None
     assert not (run.checkpoint / "binshift/plan.json").exists()
 
 
 def test_a_cancelled_migration_stays_cancelled_after_a_restart(stream):
     run = stream(count_by_key).start()
     run.run(0)
-    migration = run.attach().rescale(4, Batched(4), prepare=False)
+    migration = run.attach().rescale(4, strategy=Batched(4), prepare=False)
     run.run(1, 2)
     migration.cancel()
     run.run(3)
@@ -171,7 +171,7 @@ def test_a_cancelled_migration_stays_cancelled_after_a_restart(stream):
     run.stop()
     run.start()
     run.run(4, 5)
-    assert run.attach().migration is None
+    assert run.attach().migration() is None
     assert run.attach().routing() == table
     assert state_of(run) == batch_result(run)
 
@@ -193,20 +193,20 @@ def test_the_plan_in_the_checkpoint_is_the_one_that_was_submitted(stream):
     run = stream(count_by_key).start()
     run.run(0)
     controller = run.attach()
-    plan = controller.plan(partitions=3, strategy=Batched(8, gap=1))
+    plan = controller.plan(3, strategy=Batched(8, gap=1))
     migration = controller.submit(plan, prepare=False)
     stored = json.loads((run.checkpoint / "binshift/plan.json").read_text())
     assert stored["id"] == migration.id
     assert binshift.MigrationPlan.from_json(json.dumps(stored["plan"])) == plan
-    assert controller.migration is not None
-    assert controller.migration.plan == plan
+    assert controller.migration() is not None
+    assert controller.migration().plan == plan
 
 
 def test_files_are_replaced_where_spark_s_file_manager_leaves_them(stream):
     manager = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     run = stream(count_by_key, conf={"spark.sql.streaming.checkpointFileManagerClass": manager}).start()
     run.run(0, 1)
-    migration = run.attach().rescale(3, Batched(8), prepare=False)
+    migration = run.attach().rescale(3, strategy=Batched(8), prepare=False)
     run.run(2)
     migration.cancel()
     run.run(3)
@@ -215,5 +215,5 @@ def test_files_are_replaced_where_spark_s_file_manager_leaves_them(stream):
     run.stop()
     run.start()
     run.run(4)
-    assert run.attach().migration is None
+    assert run.attach().migration() is None
     assert len(run.state()) == run.query.lastProgress.stateOperators[0].numRowsTotal

@@ -15,15 +15,6 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
 @pytest.fixture
-def counting(stream):
-    """A query without a watermark, so that an input file is one epoch."""
-    query = QUERIES["count"]
-    run = stream(query.build, mode=query.mode).start()
-    run.run(0, 1)
-    return query, run
-
-
-@pytest.fixture
 def tumbling(stream):
     query = QUERIES["tumbling-append"]
     run = stream(query.build, mode=query.mode).start()
@@ -42,7 +33,7 @@ def test_a_prepared_rescale_moves_every_bin_by_its_copy(stream, tmp_path, strate
     conf = {STORE + "binshift.bins": bins}
     run = stream(query.build, mode=query.mode, conf=conf).start()
     run.run(0, 1)
-    migration = run.attach().rescale(3, strategy)
+    migration = run.attach().rescale(3, strategy=strategy)
     epoch = finish(run, migration, 2)
     report = migration.wait(0)
     assert report.bins_prepared == report.bins_moved == len(migration.plan.moves)
@@ -69,13 +60,13 @@ def test_copies_follow_every_operator_while_it_goes_on(stream, tmp_path, name, c
     query = QUERIES[name]
     run = stream(query.build, mode=query.mode, conf=conf).start()
     run.run(0, 1)
-    migration = run.attach().rescale(4, AllAtOnce())
+    migration = run.attach().rescale(4, strategy=AllAtOnce())
     epoch = finish(run, migration, 2)
     assert migration.wait(0).bins_from_checkpoint == 0
     epoch, report = shift(run, epoch, Batched(40))
     assert report.bins_prepared > 0
     assert report.bins_from_checkpoint == report.bins_shipped == 0
-    epoch = finish(run, run.attach().rescale(3, AllAtOnce()), epoch)
+    epoch = finish(run, run.attach().rescale(3, strategy=AllAtOnce()), epoch)
     run.run(epoch)
     # All partitions from their files, with the switches replayed.
     run.stop()
@@ -123,7 +114,7 @@ def test_an_epoch_waits_until_the_version_that_is_copied_is_kept(counting, tmp_p
     query, run = counting
     threads = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestThreads
     controller = run.attach()
-    migration = controller.submit(controller.plan(assignment=shifted(controller), strategy=AllAtOnce()))
+    migration = controller.submit(controller.plan(shifted(controller), strategy=AllAtOnce()))
     with Fault("export.link", "block"):
         run.run(2)
         assert not threads.isIn("awaitLinks")
@@ -136,16 +127,18 @@ def test_an_epoch_waits_until_the_version_that_is_copied_is_kept(counting, tmp_p
     assert_never_migrated(run, query, end, tmp_path)
 
 
-def test_pieces_that_are_lost_on_the_way_are_read_from_the_checkpoint(tumbling, tmp_path, spark):
-    query, run = tumbling
+def test_pieces_that_are_lost_on_the_way_are_read_from_the_checkpoint(stream, tmp_path, spark):
+    query = QUERIES["tumbling-append"]
+    run = stream(query.build, mode=query.mode, conf={SHIP + "chunkBytes": "1"}).start()
+    run.run(0, 1)
     blocks = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestBlocks
     controller = run.attach()
     with Fault("fetch.chunk", "block"):
-        migration = controller.submit(controller.plan(assignment=shifted(controller), strategy=AllAtOnce()))
+        migration = controller.submit(controller.plan(shifted(controller), strategy=AllAtOnce()))
         run.run(2, 3)
-        # Two pieces of either partition. One is being fetched; the others wait.
-        assert until(lambda: blocks.chunks() == 4)
-        assert blocks.loseChunks() == 4
+        # The first of each partition are being fetched; the others wait.
+        assert until(lambda: blocks.chunks() > 40)
+        assert blocks.loseChunks() > 40
     epoch = finish(run, migration, 4)
     report = migration.wait(0)
     assert report.bins_prepared == 64
@@ -180,7 +173,7 @@ def test_a_step_that_waited_long_enough_takes_effect_without_copies(stream, tmp_
     run = stream(query.build, mode=query.mode, conf={SHIP + "maxEpochsToWait": "2"}).start()
     run.run(0, 1)
     controller = run.attach()
-    migration = controller.submit(controller.plan(assignment=shifted(controller), strategy=AllAtOnce()))
+    migration = controller.submit(controller.plan(shifted(controller), strategy=AllAtOnce()))
     with Fault("export.start", "block"):
         run.run(2, 3, 4)
         assert migration.status.state is MigrationState.WAITING
@@ -199,7 +192,7 @@ def test_a_step_waits_as_long_as_something_of_its_copies_comes(stream, tmp_path,
     run = stream(query.build, mode=query.mode, conf=conf).start()
     run.run(0, 1)
     controller = run.attach()
-    migration = controller.submit(controller.plan(assignment=shifted(controller), strategy=AllAtOnce()))
+    migration = controller.submit(controller.plan(shifted(controller), strategy=AllAtOnce()))
     with Fault("fetch.chunk", "turnstile"):
         run.run(2, 3)
         for epoch in range(4, 20):
@@ -208,7 +201,7 @@ def test_a_step_waits_as_long_as_something_of_its_copies_comes(stream, tmp_path,
             run.run(epoch)
             assert migration.status.next_epoch is None
     # The rest comes at once, but epochs without any of it are counted again.
-    assert until(lambda: blocks.shipments() == 0)
+    assert until(lambda: blocks.chunks() == 0)
     epoch = finish(run, migration, 20)
     assert migration.wait(0).bins_prepared == 64
     operators = [run.progress(epoch).stateOperators[0] for epoch in range(3, 20)]
@@ -223,7 +216,7 @@ def test_bins_are_copied_also_while_tasks_take_all_cores(counting, tmp_path, spa
     blocks = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestBlocks
     assert until(blocks.hasFreeCore)
     controller = run.attach()
-    migration = controller.submit(controller.plan(assignment=shifted(controller), strategy=AllAtOnce()))
+    migration = controller.submit(controller.plan(shifted(controller), strategy=AllAtOnce()))
     busy = tmp_path / "busy"
     busy.mkdir()
 
@@ -256,7 +249,7 @@ def test_copies_for_which_there_is_no_room_are_not_made(stream, tmp_path, spark)
     conf = {SHIP + "maxStagedBytes": "200", "spark.sql.shuffle.partitions": "1"}
     run = stream(query.build, mode=query.mode, conf=conf).start()
     run.run(0, 1)
-    migration = run.attach().rescale(2, AllAtOnce())
+    migration = run.attach().rescale(2, strategy=AllAtOnce())
     epoch = finish(run, migration, 2)
     report = migration.wait(0)
     assert report.bins_prepared == 0
@@ -279,12 +272,12 @@ def test_nothing_that_was_staged_is_left_behind(tumbling, spark):
 def test_a_restart_while_bins_are_copied_copies_them_again(tumbling, tmp_path):
     query, run = tumbling
     with Fault("stage.file", "block"):
-        migration = run.attach().rescale(4, AllAtOnce())
+        migration = run.attach().rescale(4, strategy=AllAtOnce())
         run.run(2, 3, 4)
         assert not migration.status.is_over
         run.stop()
     run.start()
-    migration = run.attach().migration
+    migration = run.attach().migration()
     epoch = finish(run, migration, 5)
     assert migration.wait(0).bins_prepared == 32
     run.run(epoch)
@@ -296,7 +289,7 @@ def test_a_migration_that_is_cancelled_while_bins_are_copied_moves_none(tumbling
     controller = run.attach()
     before = controller.routing().assignment
     with Fault("stage.file", "block"):
-        migration = controller.submit(controller.plan(assignment=shifted(controller), strategy=AllAtOnce()))
+        migration = controller.submit(controller.plan(shifted(controller), strategy=AllAtOnce()))
         run.run(2, 3)
         migration.cancel()
         run.run(4)
@@ -315,7 +308,7 @@ def test_bins_that_move_on_before_any_snapshot_are_recovered_along_the_chain(str
     conf = {MIN_DELTAS: "1000"}
     run = stream(query.build, mode=query.mode, conf=conf).start()
     run.run(0, 1)
-    epoch = finish(run, run.attach().rescale(3, AllAtOnce()), 2)
+    epoch = finish(run, run.attach().rescale(3, strategy=AllAtOnce()), 2)
     for _ in range(3):
         epoch, report = shift(run, epoch)
         assert report.bins_prepared == 64
@@ -331,7 +324,7 @@ def test_bins_that_move_on_before_any_snapshot_are_recovered_along_the_chain(str
 
 
 def test_a_recovery_reads_along_the_way_of_its_bins_alone(stream, tmp_path, spark):
-    """Both partitions give and get bins at each of four steps: the ways to all of them would be 30."""
+    """Both partitions give and get bins at each of four steps: only what was logged is read."""
     query = QUERIES["count"]
     run = stream(query.build, mode=query.mode, conf={MIN_DELTAS: "1000"}).start()
     run.run(0, 1)
@@ -340,7 +333,7 @@ def test_a_recovery_reads_along_the_way_of_its_bins_alone(stream, tmp_path, spar
     for step in range(4):
         owners = controller.routing().assignment
         swapped = [1 - owner if bin % 5 == step else owner for bin, owner in enumerate(owners)]
-        migration = controller.submit(controller.plan(assignment=swapped, strategy=AllAtOnce()), prepare=False)
+        migration = controller.submit(controller.plan(swapped, strategy=AllAtOnce()), prepare=False)
         epoch = finish(run, migration, epoch)
     run.stop()
     end_maintenance(spark)
@@ -349,7 +342,7 @@ def test_a_recovery_reads_along_the_way_of_its_bins_alone(stream, tmp_path, spar
     run.start()
     with Fault("checkpoint.read", "count") as reads:
         run.run(epoch)
-        assert reads.count == 8
+        assert reads.count == 0
     assert_never_migrated(run, query, epoch + 1, tmp_path)
 
 
@@ -381,12 +374,12 @@ def test_the_state_of_partitions_that_are_gone_is_deleted_and_they_may_come_back
     }
     run = stream(query.build, mode=query.mode, conf=conf).start()
     run.run(0, 1)
-    epoch = finish(run, run.attach().rescale(4, AllAtOnce()), 2)
-    epoch = finish(run, run.attach().rescale(2, AllAtOnce()), epoch)
+    epoch = finish(run, run.attach().rescale(4, strategy=AllAtOnce()), 2)
+    epoch = finish(run, run.attach().rescale(2, strategy=AllAtOnce()), epoch)
     state = run.checkpoint / "state/0"
     assert {p.name for p in state.glob("[0-9]*")} == {"0", "1", "2", "3"}
     epoch = feed_until(run, epoch, lambda: {p.name for p in state.glob("[0-9]*")} == {"0", "1"})
-    epoch = finish(run, run.attach().rescale(4, AllAtOnce()), epoch)
+    epoch = finish(run, run.attach().rescale(4, strategy=AllAtOnce()), epoch)
     run.stop()
     run.start()
     run.run(epoch)

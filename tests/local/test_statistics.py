@@ -51,7 +51,7 @@ def test_statistics_count_what_each_bin_holds_and_did_across_a_migration_and_a_r
     assert set(first["executor"].to_pylist()) == {"driver"}
     assert set(first["name"].to_pylist()) == {"stateStoreSave"}
     check(controller, 1, n=7)
-    migration = controller.rescale(4, Batched(24), prepare=False)
+    migration = controller.rescale(4, strategy=Batched(24), prepare=False)
     for epoch in range(2, 5):
         check(controller, epoch)
     assert migration.wait(timeout=60).steps == 2
@@ -145,7 +145,7 @@ def test_the_keys_of_all_bins_are_the_rows_that_spark_counts(stream, name):
     run = stream(query.build, mode=query.mode).start()
     controller = run.attach()
     run.run(*range(6))
-    controller.rescale(3, AllAtOnce(), prepare=False)
+    controller.rescale(3, strategy=AllAtOnce(), prepare=False)
     run.run(*range(6, 10))
     stats = controller.stats()
     for i, operator in enumerate(run.query.lastProgress.stateOperators):

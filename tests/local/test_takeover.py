@@ -8,8 +8,8 @@ import pytest
 
 import binshift.inspect
 from binshift import AllAtOnce, ConfigurationError, RoutingTable
-from binshift.inspect.fsck import Severity, fsck
-from binshift.spark import PROVIDER, PROVIDER_KEY
+from binshift.inspect.tools.fsck import Severity, fsck
+from binshift.session import PROVIDER, PROVIDER_KEY
 from harness import STOCK, Fault, assert_same_results, end_maintenance, rows
 from local.inspected import comparable, expected, read
 from local.queries import QUERIES
@@ -73,7 +73,7 @@ def test_a_stock_checkpoint_goes_on_with_bins(stream, name, conf):
     run.run(3, 4)
     assert taken_over_at(run) == 3
     assert [epoch_logged_with(run, e) for e in (2, 3)] == [STOCK, PROVIDER]
-    run.attach().rescale(5, AllAtOnce(), prepare=False)
+    run.attach().rescale(5, strategy=AllAtOnce(), prepare=False)
     run.run(5, 6)
     assert run.attach().routing().partitions == 5
     # What was before is as it was.

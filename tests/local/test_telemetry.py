@@ -24,7 +24,7 @@ def test_metrics_and_the_tab_show_a_query_as_long_as_it_runs(stream):
     run = stream(count_by_key).start(name="counts <b>&amp;")
     run.run(0)
     controller = run.attach()
-    migration = controller.rescale(4, Fluid(), prepare=False)
+    migration = controller.rescale(4, strategy=Fluid(), prepare=False)
     run.run(1, 2, 3)
     metrics = metrics_of(run.spark, "counts__b__amp_")
     assert (metrics["bins"], metrics["partitions"]) == (64, 4)

@@ -1,5 +1,7 @@
 """A checkpoint whose last epochs were taken out of its logs by hand goes on as if they had never been."""
 
+import shutil
+
 import pytest
 
 from binshift import AllAtOnce, Batched
@@ -47,7 +49,7 @@ def wind_back(run):
 def test_the_routing_of_lost_epochs_is_forgotten(stream):
     run = stream(count_by_key).start()
     run.run(0)
-    run.attach().rescale(4, AllAtOnce(), prepare=False)
+    run.attach().rescale(4, strategy=AllAtOnce(), prepare=False)
     run.run(1, 2, 3)
     wind_back(run)
     assert run.query.lastProgress.stateOperators[0].numShufflePartitions == 2
@@ -57,15 +59,15 @@ def test_the_routing_of_lost_epochs_is_forgotten(stream):
 def test_a_plan_whose_start_is_lost_is_abandoned_and_the_query_runs_on(stream):
     run = stream(count_by_key).start()
     run.run(0)
-    run.attach().rescale(4, AllAtOnce(), prepare=False)
+    run.attach().rescale(4, strategy=AllAtOnce(), prepare=False)
     run.run(1, 2)
-    run.attach().rescale(6, Batched(4), prepare=False)
+    run.attach().rescale(6, strategy=Batched(4), prepare=False)
     run.run(3)
     run.stop()
     run.forget(1, 2, 3, logs=LOGS)
     run.start()
     run.run(4, 5)
-    assert run.attach().migration is None
+    assert run.attach().migration() is None
     assert not (run.checkpoint / "binshift/plan.json").exists()
     assert run.attach().routing().partitions == 2
     assert counted(run) == counted_at_once(run)
@@ -83,7 +85,7 @@ def test_snapshots_of_lost_epochs_are_gone(stream, name, conf):
     query = QUERIES[name]
     run = stream(query.build, mode=query.mode, conf=ONE_EPOCH | conf | {MIN_DELTAS: "1"}).start()
     run.run(0)
-    run.attach().rescale(4, AllAtOnce(), prepare=False)
+    run.attach().rescale(4, strategy=AllAtOnce(), prepare=False)
     run.run(1)
     for epoch in (2, 3):
         run.run(epoch)
@@ -98,6 +100,37 @@ def test_snapshots_of_lost_epochs_are_gone(stream, name, conf):
     else:
         emitted = [row for output in run.outputs.values() for row in output]
         assert sorted(emitted) == sorted(tuple(r) for r in query.build(run.batch()).collect())
+
+
+@pytest.mark.parametrize("stale", ["binshift/ended.json", "binshift", "damaged"])
+def test_lost_epochs_are_found_though_the_word_of_a_runs_end_is_of_an_earlier_run(stream, tmp_path, stale):
+    """As if the last run had been killed, or as if binshift's directory had been put back from a copy."""
+    is_damaged = stale == "damaged"
+    stale = "binshift/ended.json" if is_damaged else stale
+    run = stream(count_by_key, conf=ONE_EPOCH | {MIN_DELTAS: "1"}).start()
+    run.run(0, 1)
+    run.stop()
+    kept, current = tmp_path / "kept", run.checkpoint / stale
+    copy = shutil.copytree if current.is_dir() else shutil.copy
+    copy(current, kept)
+    run.start()
+    for epoch in (2, 3):
+        run.run(epoch)
+        assert until(lambda at=epoch: snapshots_are_newer(run, at))
+    run.stop()
+    if current.is_dir():
+        shutil.rmtree(current)
+    copy(kept, current)
+    if is_damaged:
+        current.write_text("{")
+    for crc in run.checkpoint.glob("binshift/.*.crc"):
+        crc.unlink()
+    wind_back(run)
+    assert not stores_with(run, "*.zip", 2)
+    run.stop()
+    run.start()
+    run.run(5)
+    assert counted(run) == counted_at_once(run)
 
 
 @pytest.mark.parametrize("point", ["snapshot.check", "snapshot.upload"])
@@ -146,10 +179,70 @@ def test_metadata_of_lost_epochs_is_gone(stream, switch):
     query = QUERIES["tws-rows"]
     run = stream(query.build, mode=query.mode, conf=ONE_EPOCH).start()
     run.run(*range(switch - 1))
-    migration = run.attach().rescale(4, AllAtOnce(), prepare=False)
+    migration = run.attach().rescale(4, strategy=AllAtOnce(), prepare=False)
     run.run(*range(switch - 1, 4))
     migration.wait(timeout=60)
     assert {row.numPartitions for row in run.metadata()} == {4}
     wind_back(run)
     run.run(5)
     assert {row.numPartitions for row in run.metadata()} == {2}
+
+
+def wind_back_and_die(run, tmp_path, *epochs):
+    """Forgets the epochs; the next run dies when it has logged the first one, with other data."""
+    run.stop()
+    end_maintenance(run.spark)
+    run.forget(*epochs, logs=LOGS)
+    shutil.copytree(run.checkpoint, tmp_path / "before")
+    run.feed(rows(4))
+    run.spark.conf.set(MIN_DELTAS, "1000")
+    run.start()
+    run.query.processAllAvailable()
+    run.stop()
+    end_maintenance(run.spark)
+    for file in (run.checkpoint / "offsets").glob(f"*{epochs[0]}*"):
+        shutil.copy(file, tmp_path / "before/offsets")
+    for file in (run.checkpoint / "sources").rglob("*"):
+        if file.is_file():
+            shutil.copy(file, tmp_path / "before" / file.relative_to(run.checkpoint))
+    shutil.rmtree(run.checkpoint)
+    shutil.copytree(tmp_path / "before", run.checkpoint)
+
+
+@pytest.mark.parametrize("begins", [0, 2])
+def test_a_run_that_dies_before_it_has_deleted_anything_leaves_that_to_the_next(stream, tmp_path, begins):
+    """The lost run may have begun with the very epoch that is logged again."""
+    run = stream(count_by_key, conf=ONE_EPOCH | {MIN_DELTAS: "1"}).start()
+    for epoch in range(4):
+        if epoch == begins > 0:
+            run.stop()
+            run.start()
+        run.run(epoch)
+        assert until(lambda at=epoch: snapshots_are_newer(run, at))
+    wind_back_and_die(run, tmp_path, 2, 3)
+    assert stores_with(run, "*.zip", 2)
+    run.start()
+    run.query.processAllAvailable()
+    assert not stores_with(run, "*.zip", 2)
+    run.stop()
+    end_maintenance(run.spark)
+    run.start()
+    run.run(5)
+    assert counted(run) == counted_at_once(run)
+
+
+def test_routing_entries_of_lost_epochs_do_not_stop_the_replay(stream, tmp_path):
+    run = stream(count_by_key, conf=ONE_EPOCH | {MIN_DELTAS: "1000"}).start()
+    for epoch, partitions in ((0, 4), (2, 6)):
+        run.run(epoch)
+        run.attach().rescale(partitions, strategy=AllAtOnce(), prepare=False)
+        run.run(epoch + 1)
+    run.run(4)
+    wind_back_and_die(run, tmp_path, 2, 3, 4)
+    entries = run.checkpoint / "binshift/routing"
+    assert {f.name for f in entries.glob("[0-9]*")} == {"0", "2", "4"}
+    run.start()
+    run.query.processAllAvailable()
+    run.run(5)
+    assert {f.name for f in entries.glob("[0-9]*")} == {"0"}
+    assert counted(run) == counted_at_once(run)

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
@@ -13,13 +14,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from experiments import SIZES, experiments
+from experiments.sections import SECTIONS
 from openloop.experiment import Case, Experiment, paired, spread
 from openloop.feed import AHEAD, Feed, Input
+from openloop.pictures import _label, _styles
 from openloop.report import Report
 from openloop.resources import Others, taken
 from openloop.results import Record, Results, final_states, read_tables, write_tables
+from openloop.sections import Section, answered
 from openloop.timeline import Epoch, files_by_offset, latencies
 from suite import turns
+
+ROOT = Path(__file__).parents[2]
 
 
 def record(repeat, value, **case):
@@ -105,9 +111,46 @@ def test_experiments_that_look_at_the_runs_of_another_one_have_figures_and_a_hea
         file, tmp_path / "docs"
     )
     text = file.read_text()
-    assert "| M0: own runs | 1 | took: **6.50 (4 to 9; 2 runs)** |" in text
-    assert "| B0: runs of M0 | 2 | runs: **2** |" in text
+    assert "| [M0: own runs](#m0-own-runs) | took: **6.50 (4 to 9; 2 runs)** |" in text
+    assert "| [B0: runs of M0](#b0-runs-of-m0) | runs: **2** |" in text
+    assert "Claimed: 2." in text
     assert "no runs" not in text
+
+
+def test_what_is_written_by_hand_around_the_report_is_kept(tmp_path):
+    one = Experiment("M0", "own runs", "1", [], lambda records: [spread("took: all", [len(records)])])
+    asked = Section("How long?", ("M0",), ("It took {took: all}.", "Not {known}."), "{took: all} s", "bars")
+    file = tmp_path / "BENCHMARKS.md"
+    file.write_text("# By hand\n")
+    for value in (1.0, 2.0):
+        report = Report([one], [record(0, value, run="a")], "quick", [asked])
+        report.publish(file, tmp_path / "docs")
+        file.write_text(file.read_text().removesuffix("\n## More\n") + "\n## More\n")
+    text = file.read_text()
+    assert text.startswith("# By hand\n")
+    assert text.endswith("\n## More\n")
+    assert text.count("## How long?") == 1
+    assert "| [How long?](#how-long) | 1 s |" in text
+    assert "It took 1.\n\n![How long?](docs/M0-bars.png)" in text
+    assert "Not" not in text
+
+
+def test_each_sentence_of_the_published_report_has_its_figures():
+    report = Report(experiments(SIZES["full"]), read_tables(ROOT / "docs/benchmarks"), "full", SECTIONS)
+    found = {e.id: figures for e, figures in report._sections}
+    assert sorted(id for s in SECTIONS for id in s.experiments) == sorted(found)
+    for section in SECTIONS:
+        figures = {n: f for id in section.experiments for f in found[id] for n in (f.what, f"{id}: {f.what}")}
+        said = [answered([sentence], figures) for sentence in (*section.answer, section.short)]
+        assert all(said), section.title
+
+
+def test_no_two_runs_of_a_picture_look_alike():
+    runs = [r for r in read_tables(ROOT / "docs/benchmarks") if r.experiment == "M1"]
+    labels = sorted({_label(r) for r in runs})
+    styles = _styles(labels)
+    assert len(labels) == 11
+    assert len({tuple(s.values()) for s in styles.values()}) == len(labels)
 
 
 def test_each_repetition_begins_with_another_case():
@@ -135,7 +178,8 @@ def test_the_fewest_bins_move_from_25_to_30_partitions(tmp_path):
     again = Report(experiments(SIZES["quick"]), read_tables(tmp_path / "report"), "quick")
     again.publish(tmp_path / "BENCHMARKS.md", tmp_path / "docs")
     text = (tmp_path / "BENCHMARKS.md").read_text()
-    assert "| bins moved: contiguous | 115 |" in text
+    assert "|  | bins moved |" in text
+    assert "| contiguous | 115 |" in text
     assert "Claimed: 115 and 15." in text
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from binshift import AllAtOnce, Batched, Bounded, Fluid, OnDemand, Optimized, PlanError, RoutingTable
-from binshift.bounded import DEFAULT_BYTES_PER_MS
+from binshift.planning.bounded import DEFAULT_BYTES_PER_S
 from unit.test_strategies import table_pairs
 
 INNER = st.one_of(
@@ -27,14 +27,14 @@ def bounded_plans(draw):
             {},
             optional={
                 "max_bytes_per_step": st.integers(1, 3000),
-                "pause_budget_ms": st.floats(0.5, 300, allow_nan=False),
+                "pause_budget_s": st.floats(0.5, 300, allow_nan=False),
             },
         ).filter(bool)
     )
     strategy = Bounded(
         draw(INNER),
         bin_bytes=sizes,
-        bytes_per_ms=draw(st.integers(1, 50)),
+        bytes_per_s=draw(st.integers(1, 50)),
         cores=draw(st.integers(1, 8)),
         **bounds,
     )
@@ -44,7 +44,7 @@ def bounded_plans(draw):
 def fits(strategy, moves):
     moved = sum(strategy.bin_bytes[m.bin] for m in moves)
     return (strategy.max_bytes_per_step is None or moved <= strategy.max_bytes_per_step) and (
-        strategy.pause_budget_ms is None or strategy.pause_ms(moves) <= strategy.pause_budget_ms
+        strategy.pause_budget_s is None or strategy.pause_s(moves) <= strategy.pause_budget_s
     )
 
 
@@ -80,7 +80,7 @@ def test_partitions_that_adopt_at_the_same_time_share_the_pause():
     source = RoutingTable(4, tuple(b % 4 for b in range(16)))
     target = source.balanced(8)
     plans = [
-        Bounded(AllAtOnce(), pause_budget_ms=20, bin_bytes=[100] * 16, bytes_per_ms=10, cores=cores).plan(
+        Bounded(AllAtOnce(), pause_budget_s=20, bin_bytes=[100] * 16, bytes_per_s=10, cores=cores).plan(
             source, target
         )
         for cores in (1, 4)
@@ -90,14 +90,14 @@ def test_partitions_that_adopt_at_the_same_time_share_the_pause():
 
 def test_a_rate_that_nobody_measured_is_the_stated_default():
     source = RoutingTable(1, (0,) * 10)
-    size = int(DEFAULT_BYTES_PER_MS * 10)
-    plan = Bounded(AllAtOnce(), pause_budget_ms=20, bin_bytes=[size] * 10).plan(source, source.balanced(10))
+    size = int(DEFAULT_BYTES_PER_S * 10)
+    plan = Bounded(AllAtOnce(), pause_budget_s=20, bin_bytes=[size] * 10).plan(source, source.balanced(10))
     assert [len(s.moves) for s in plan.steps] == [2, 2, 2, 2, 1]
 
 
 def test_what_was_measured_does_not_replace_what_the_user_said():
-    said = Bounded(Fluid(), pause_budget_ms=1, bytes_per_ms=7).with_costs([1, 2], 99, cores=4)
-    assert (said.bin_bytes, said.bytes_per_ms, said.cores) == ((1, 2), 7, 4)
+    said = Bounded(Fluid(), pause_budget_s=1, bytes_per_s=7).with_costs([1, 2], bytes_per_s=99, cores=4)
+    assert (said.bin_bytes, said.bytes_per_s, said.cores) == ((1, 2), 7, 4)
 
 
 def test_a_bin_beyond_the_bound_moves_alone_and_is_logged(caplog):
@@ -124,10 +124,10 @@ def test_a_plan_of_known_bytes_prints_them():
         ({}, "no bound"),
         ({"max_bytes_per_step": 0}, "max_bytes_per_step=0"),
         ({"max_bytes_per_step": True}, "max_bytes_per_step=True"),
-        ({"pause_budget_ms": -1}, "pause_budget_ms=-1"),
-        ({"pause_budget_ms": 1, "bytes_per_ms": 0}, "bytes_per_ms=0"),
-        ({"pause_budget_ms": 1, "cores": 0}, "cores=0"),
-        ({"pause_budget_ms": 1, "bin_bytes": [1, -4]}, "bin_bytes has -4"),
+        ({"pause_budget_s": -1}, "pause_budget_s=-1"),
+        ({"pause_budget_s": 1, "bytes_per_s": 0}, "bytes_per_s=0"),
+        ({"pause_budget_s": 1, "cores": 0}, "cores=0"),
+        ({"pause_budget_s": 1, "bin_bytes": [1, -4]}, "bin_bytes has -4"),
     ],
 )
 def test_bounds_that_make_no_sense_are_refused(arguments, message):

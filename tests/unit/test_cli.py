@@ -1,17 +1,19 @@
 """The command line on checkpoints written by hand."""
 
 import json
+import re
 
 import pytest
 from click.testing import CliRunner
 
 import binshift
 from binshift import AllAtOnce, Fluid, MigrationPlan, MigrationState, OnDemand, RoutingTable
-from binshift.checkpoint import open_checkpoint
 from binshift.cli import running
 from binshift.cli.exits import EXIT_CODES
 from binshift.cli.following import Follower
 from binshift.cli.main import cli
+from binshift.control.directory import open_directory
+from binshift.session import PROVIDER, PROVIDER_KEY, STOCK_PROVIDER
 from unit.checkpoints import Answering, HandWritten
 
 TWO = RoutingTable(2, (0, 1) * 4)
@@ -43,6 +45,11 @@ def test_status_tells_the_table_and_that_nothing_is_under_way(run):
     facts = json.loads(run("status", "--json").stdout)
     assert facts["routing"] == {"epoch": 0, "partitions": 2, "fewest_bins": 4, "most_bins": 4}
     assert (facts["migration"], facts["requests"], facts["spark_version"]) == (None, 0, "4.3.0")
+
+
+def test_jar_prints_the_path_that_spark_submit_takes():
+    result = CliRunner().invoke(cli, ["jar"])
+    assert (result.exit_code, result.stdout) == (0, f"{binshift.jar_path()}\n")
 
 
 def test_status_follows_a_migration_that_is_under_way(run, checkpoint):
@@ -128,7 +135,7 @@ def test_rescale_leaves_a_request_and_says_when_it_takes_effect(run, checkpoint)
     (request,) = checkpoint.requests()
     assert request["options"]["placeOn"] == ["1", "2"]
     assert MigrationPlan.from_json(json.dumps(request["plan"])).target == TWO.balanced(4)
-    assert f"request {request['id']} takes effect when the query plans its next epoch" in result.stdout
+    assert f"request {request['id']} takes effect soon if the query runs" in result.stdout
     assert "2 -> 4 partitions" in result.stderr
 
 
@@ -204,7 +211,7 @@ def test_a_migration_on_demand_is_not_over_as_long_as_the_driver_awaits_its_bins
     checkpoint.under_way(plan)
     checkpoint.take(plan, 6)
     assert "migration m-1 is under way" in run("rescale", 3, code=5).stderr
-    following = Follower(open_checkpoint(str(checkpoint.root)), plan)
+    following = Follower(open_directory(str(checkpoint.root)), plan)
     assert str(following.status("m-1")) == "running: 1 of 1 steps done"
     (checkpoint.root / "binshift/plan.json").unlink()
     assert following.status("m-1").state is MigrationState.FINISHED
@@ -266,7 +273,7 @@ def test_steps_are_bounded_by_the_bytes_that_the_running_query_knows(run, checkp
 def test_a_rebalance_is_bounded_without_asking_twice(run, checkpoint):
     with Answering(checkpoint, cluster) as driver:
         for by in ("rows", "bins"):
-            bounds = ("--pause-budget-ms", 0.002, "--strategy", "all-at-once")
+            bounds = ("--pause-budget", 0.000002, "--strategy", "all-at-once")
             plan = MigrationPlan.from_json(run("rebalance", "--by", by, *bounds, "--dry-run", "--json").stdout)
             assert {len(s.moves) for s in plan.steps} == {1}
             assert [r["kind"] for r in driver.seen] == ["placement", "stats"]
@@ -283,8 +290,8 @@ def test_bounds_that_cannot_be_kept_are_refused(run, checkpoint, tmp_path):
     run("rescale", 4, "--max-bytes-per-step", 0, code=2)
     file = tmp_path / "plan.json"
     run("plan", "--partitions", 4, "--output", file)
-    assert "taken as it is" in run("plan", "--from", file, "--pause-budget-ms", 9, code=2).stderr
-    result = run("rescale", 4, "--pause-budget-ms", 9, "--answer-timeout", 0.05, code=6)
+    assert "taken as it is" in run("plan", "--from", file, "--pause-budget", 9, code=2).stderr
+    result = run("rescale", 4, "--pause-budget", 9, "--answer-timeout", 0.05, code=6)
     assert "did not answer" in result.stderr
     assert checkpoint.requests() == []
 
@@ -303,11 +310,33 @@ def test_a_drain_moves_all_bins_off_an_executor_and_has_it_vacated(run, checkpoi
         assert "all 2 partitions are on executor 1" in run("drain", "1", code=4).stderr
 
 
-def test_a_directory_that_is_no_checkpoint_is_refused(tmp_path):
-    for place in (tmp_path, "nosuchscheme://host/path"):
-        result = CliRunner().invoke(cli, ["status", str(place)])
-        assert result.exit_code == EXIT_CODES[binshift.ConfigurationError]
-        assert str(place) in result.stderr
+def refused(*arguments):
+    result = CliRunner().invoke(cli, [str(a) for a in arguments])
+    assert result.exit_code == EXIT_CODES[binshift.ConfigurationError], result.output
+    return result.stderr
+
+
+@pytest.mark.parametrize("command", [("status",), ("state", "show")])
+def test_a_directory_that_is_no_checkpoint_is_refused_and_one_that_is_missing_otherwise(tmp_path, command):
+    assert f"{tmp_path}/none does not exist" in refused(*command, tmp_path / "none")
+    assert f"{tmp_path} is no checkpoint of a streaming query" in refused(*command, tmp_path)
+    assert "nosuchscheme://host/path" in refused(*command, "nosuchscheme://host/path")
+
+
+def test_a_checkpoint_of_another_provider_is_refused_with_the_way_from_there(tmp_path):
+    def logged(provider):
+        (tmp_path / "offsets").mkdir(exist_ok=True)
+        (tmp_path / "offsets/3").write_text(f'v1\n{{"conf": {{"{PROVIDER_KEY}": "{provider}"}}}}\n{{}}')
+        return refused("status", tmp_path)
+
+    stock = logged(STOCK_PROVIDER)
+    assert "Spark's RocksDB provider" in stock
+    assert "take it over" in stock
+    assert "binshift.configure()" in stock
+    assert f"'binshift convert {tmp_path} --to binshift'" in logged("org.example.HDFSBackedStateStoreProvider")
+    assert "has not planned its first epoch" in logged(PROVIDER)
+    (tmp_path / "offsets/3").write_text("v1")
+    assert "has not planned its first epoch" in refused("status", tmp_path)
 
 
 def test_a_checkpoint_is_found_by_its_uri(checkpoint):
@@ -333,17 +362,38 @@ def test_a_checkpoint_without_its_first_entry_says_so(run, checkpoint):
         (("plan", "--partitions", 9), 4),
         (("rescale", 0), 4),
         (("rescale", 4, "--strategy", "slow"), 4),
+        (("rescale", 4, "--strategy", "batched:0"), 4),
+        (("plan", "--partitions", 4, "--gap", -1), 4),
         (("plan", "--partitions", 4, "--submit", "--start-epoch", -1), 4),
+        (("rebalance", "--max-moves", -1), 4),
+        (("drain", "9"), 4),
     ],
 )
-def test_wrong_arguments_have_their_exit_codes(run, arguments, code):
-    run(*arguments, code=code)
+def test_wrong_arguments_have_their_exit_codes_and_no_message_names_an_argument_of_python(
+    run, checkpoint, arguments, code
+):
+    with Answering(checkpoint, lambda r: cluster(r) if r["kind"] != "placement" else alone(1)):
+        result = run(*arguments, code=code)
+    assert not re.search(r"[a-z_]=", result.stderr), result.stderr
 
 
-@pytest.mark.parametrize("command", sorted(cli.commands))
-def test_every_command_has_help_with_an_example(command):
-    result = CliRunner().invoke(cli, [command, "--help"])
-    assert f"binshift {command} " in result.output.partition("Example")[2]
+def alone(*executors):
+    return {"result": {"executors": [str(e) for e in executors], "partitions": [["1"], ["1"]]}}
+
+
+COMMANDS = [(name,) for name in cli.commands] + [("state", name) for name in cli.commands["state"].commands]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_has_help_with_a_summary_an_example_and_exit_codes(command):
+    summary, _, rest = CliRunner().invoke(cli, [*command, "--help"]).output.partition("Options:")
+    example = rest.partition("Example:")[2]
+    assert re.search(f"binshift {' '.join(command)}\\b", example)
+    assert "Exit codes: 0 done" in example
+    group = CliRunner().invoke(cli, [*command[:-1], "--help"]).output
+    (line,) = [x for x in group.splitlines() if x.split()[:1] == [command[-1]]]
+    assert not line.endswith("...")
+    assert line.split(None, 1)[1] in " ".join(summary.split())
 
 
 def test_the_help_names_the_exit_code_of_each_family():
@@ -354,10 +404,10 @@ def test_the_help_names_the_exit_code_of_each_family():
 
 def test_the_demo_is_that_of_the_source_tree_and_its_exit_code_is_kept(monkeypatch, tmp_path):
     (tmp_path / "examples").mkdir()
-    script = tmp_path / "examples/flights.py"
-    script.write_text("import sys; sys.exit(3 + (sys.argv[1:] == ['--files', '2']))")
+    script = tmp_path / "examples/flights"
+    script.write_text("import sys; sys.exit(3 + (sys.argv[1:] == ['--cluster']))")
     monkeypatch.setattr(running.binshift, "__file__", str(tmp_path / "binshift/__init__.py"))
-    assert CliRunner().invoke(cli, ["demo", "--files", "2"]).exit_code == 4
+    assert CliRunner().invoke(cli, ["demo", "--cluster"]).exit_code == 4
     script.unlink()
     result = CliRunner().invoke(cli, ["demo"])
     assert result.exit_code == 3

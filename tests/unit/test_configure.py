@@ -5,7 +5,7 @@ from pyspark.sql import SparkSession
 
 import binshift
 from binshift import ConfigurationError, UnsupportedVersionError
-from binshift.spark import BINS_KEY, CHANGELOG_KEY, JARS_KEY, PROVIDER_KEY, require_spark
+from binshift.session import BINS_KEY, CHANGELOG_KEY, JARS_KEY, PROVIDER_KEY, require_spark, with_jars
 
 
 def builder(**options: str) -> SparkSession.Builder:
@@ -17,7 +17,7 @@ def builder(**options: str) -> SparkSession.Builder:
 @pytest.fixture(autouse=True)
 def no_running_spark(monkeypatch):
     # The session of other tests may be running in this process; these tests are about the builder.
-    monkeypatch.setattr("binshift.spark._require_jar_in_running_spark", lambda jar: None)
+    monkeypatch.setattr("binshift.driver.is_running", lambda: False)
 
 
 def test_provider_changelog_and_jar_are_set():
@@ -44,6 +44,10 @@ def test_jars_of_spark_defaults_are_kept(tmp_path, monkeypatch):
     assert binshift.configure(builder())._options[JARS_KEY] == f"/c.jar,/d.jar,{binshift.jar_path()}"
 
 
+def test_a_jar_is_listed_once_however_its_path_is_written():
+    assert with_jars("/a.jar,file:///b.jar", " /b.jar, file:/a.jar ,/c.jar") == "/a.jar,file:///b.jar,/c.jar"
+
+
 def test_a_user_who_turned_changelog_checkpointing_off_keeps_it_off():
     assert binshift.configure(builder(**{CHANGELOG_KEY: "false"}))._options[CHANGELOG_KEY] == "false"
 
@@ -57,6 +61,8 @@ def test_an_impossible_number_of_bins_is_refused(bins):
 def test_a_connect_builder_is_refused(monkeypatch):
     with pytest.raises(ConfigurationError, match="Connect"):
         binshift.configure(builder(**{"spark.remote": "sc://localhost"}))
+    with pytest.raises(ConfigurationError, match="Connect"):
+        binshift.configure(builder(**{"spark.api.mode": "connect"}))
     monkeypatch.setenv("SPARK_REMOTE", "sc://localhost")
     with pytest.raises(ConfigurationError, match="Connect"):
         binshift.configure(builder())
@@ -75,6 +81,13 @@ def test_another_pyspark_is_refused_with_the_version_to_install(installed):
 
 
 def test_a_missing_jar_is_named(monkeypatch):
-    monkeypatch.setattr("binshift.spark.version", "9.9.9")
+    monkeypatch.setattr("binshift.session.version", "9.9.9")
     with pytest.raises(ConfigurationError, match=r"9\.9\.9\.jar is missing"):
         binshift.jar_path()
+
+
+def test_the_packages_beside_the_api_are_there_when_they_are_asked_for() -> None:
+    assert binshift.inspect.open.__module__ == "binshift.inspect.checkpoint"
+    assert binshift.autoscaling.ScalingSettings.__name__ == "ScalingSettings"
+    with pytest.raises(AttributeError, match="no attribute 'absent'"):
+        binshift.absent  # noqa: B018

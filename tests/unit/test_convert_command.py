@@ -3,7 +3,7 @@
 from click.testing import CliRunner
 
 from binshift.cli.main import cli
-from binshift.convert import ConversionReport
+from binshift.conversion import ConversionReport
 
 REPORT = ConversionReport(
     checkpoint="in",
@@ -43,7 +43,8 @@ def test_the_command_hands_its_arguments_on_and_prints_the_report(monkeypatch):
 
     monkeypatch.setattr("binshift.cli.convert.convert_checkpoint", record)
     result = run("in", "--to", "rocksdb", "--partitions", "8", "--dry-run")
-    assert calls == [(("in", "rocksdb", None, 8), {"dry_run": True, "progress": True})]
+    options = {"to": "rocksdb", "output": None, "partitions": 8, "dry_run": True, "progress": True}
+    assert calls == [(("in",), options)]
     assert "in (StateStoreProvider, epoch 7)" in result.output
     assert "would be converted to in-rocksdb" in result.output
     assert "5 -> 8 partitions" in result.output

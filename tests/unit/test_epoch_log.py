@@ -22,11 +22,11 @@ def test_an_epoch_is_summed_over_operators():
     made = EpochProgress.of(progress(7, duration_ms=900, operators=operators))
     assert made.partitions == 6
     assert (made.state_rows, made.state_rows_updated, made.state_memory_bytes) == (180, 120, 3 * 4096)
-    assert made.metrics == {"bins_adopted": 7, "adopt_ms": 20, "bins_from_checkpoint": 1}
+    assert made.metrics == {"bins_adopted": 7, "adopt_s": 0.02, "bins_from_checkpoint": 1}
     assert made.started_at == datetime(2026, 1, 1, 0, 0, 7, 250_000, UTC)
-    assert (made.epoch, made.duration_ms, made.input_rows, made.query_id, made.run_id) == (
+    assert (made.epoch, made.duration_s, made.input_rows, made.query_id, made.run_id) == (
         7,
-        900,
+        0.9,
         40,
         QUERY,
         RUN,

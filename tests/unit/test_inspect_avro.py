@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from binshift.errors import StateFormatError
-from binshift.inspect import types
-from binshift.inspect.rows import RowDecoder
-from binshift.inspect.schema import Encoder, Family
+from binshift.inspect.decoding import types
+from binshift.inspect.decoding.rows import RowDecoder
+from binshift.inspect.decoding.schema import Encoder, Family
 
 
 def long(n):

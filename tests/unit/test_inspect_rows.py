@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import unsafe_rows
 from binshift.errors import StateFormatError
-from binshift.inspect import types, unsafe_row
-from binshift.inspect.rows import RowDecoder
-from binshift.inspect.schema import Encoder, Family
+from binshift.inspect.decoding import types, unsafe_row
+from binshift.inspect.decoding.rows import RowDecoder
+from binshift.inspect.decoding.schema import Encoder, Family
 
 
 def ints(bits):

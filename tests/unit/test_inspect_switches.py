@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import binshift.inspect
 from binshift.errors import StateFormatError
-from binshift.inspect.fsck import fsck
+from binshift.inspect.tools.fsck import fsck
 from checkpoints import FAMILIES, Writer, home
 
 BINS = 5

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from binshift import PlanError, RoutingTable
-from binshift.load import bin_bytes, bin_loads, measured_loads, skew_of
+from binshift.planning.load import bin_bytes, bin_loads, measured_loads, skew_of
 from binshift.stats import SCHEMA
 
 

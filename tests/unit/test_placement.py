@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from binshift import PlanError
-from binshift.placement import Placement
+from binshift.planning.placement import Placement
 
 
 def test_an_executor_that_has_just_joined_gets_as_many_partitions_as_the_others_have():

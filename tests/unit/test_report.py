@@ -39,22 +39,22 @@ REPORT = report_of("an-id", "batched(16)", [row(1, 2), row(2, 4)], EPOCHS, cance
 
 
 def test_a_report_has_the_timing_of_each_step_and_their_totals():
-    assert [(t.step, t.epoch, t.bytes, t.duration_ms, t.adopt_ms) for t in REPORT.timings] == [
-        (1, 2, 3_000_000, 700, 30),
-        (2, 4, 1_000_000, 650, 10),
+    assert [(t.step, t.epoch, t.bytes, t.duration_s, t.adopt_s) for t in REPORT.timings] == [
+        (1, 2, 3_000_000, 0.7, 0.03),
+        (2, 4, 1_000_000, 0.65, 0.01),
     ]
-    assert (REPORT.bins_moved, REPORT.bytes_adopted, REPORT.adopt_ms, REPORT.rows_adopted) == (
+    assert (REPORT.bins_moved, REPORT.bytes_adopted, REPORT.adopt_s, REPORT.rows_adopted) == (
         32,
         4_000_000,
-        40,
+        0.04,
         200,
     )
-    assert (REPORT.first_epoch, REPORT.last_epoch, REPORT.longest_epoch_ms) == (2, 4, 700)
+    assert (REPORT.first_epoch, REPORT.last_epoch, REPORT.longest_epoch_s) == (2, 4, 0.7)
     assert (REPORT.bins_prepared, REPORT.bins_shipped) == (32, 0)
 
 
 def test_the_measured_rate_is_bytes_by_time_of_all_steps():
-    assert REPORT.bytes_per_ms == adopt_rate(EPOCHS) == 100_000
+    assert REPORT.bytes_per_s == adopt_rate(EPOCHS) == 100e6
     assert adopt_rate([epoch(1)]) is None
 
 
@@ -71,7 +71,7 @@ def test_a_report_prints_a_line_for_each_step():
 
 def test_what_spark_no_longer_remembers_is_unknown_and_not_zero():
     report = report_of("an-id", "fluid", [row(1, 2), row(2, 90)], [epoch(90)], cancelled=True)
-    assert (report.timings[0].duration_ms, report.timings[0].bytes) == (None, None)
+    assert (report.timings[0].duration_s, report.timings[0].bytes) == (None, None)
     assert "cancelled" in str(report)
     assert str(report).splitlines()[2].split()[-3:] == ["?", "?", "?"]
 

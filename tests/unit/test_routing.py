@@ -83,7 +83,7 @@ def test_an_owner_that_is_no_partition_is_refused(owner):
 
 def test_a_move_from_another_partition_than_the_owner_is_refused():
     with pytest.raises(PlanError, match="bin 1 belongs to partition 1, not to 0"):
-        RoutingTable(2, (0, 1)).moved((Move(1, 0, 1),), 2)
+        RoutingTable(2, (0, 1)).moved((Move(1, 0, 1),), partitions=2)
 
 
 def test_a_move_to_itself_cannot_be_built():

@@ -1,6 +1,8 @@
 """Plans: any plan between any tables ends at its target, keeps one owner per bin, moves none twice."""
 
+import json
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -18,7 +20,9 @@ from binshift import (
     RoutingTable,
     Step,
 )
-from binshift.strategies import parse_strategy
+from binshift.planning.load import skew_of
+from binshift.planning.strategies import parse_strategy
+from binshift.planning.targets import balanced
 from unit.test_routing import tables
 
 STRATEGIES = st.one_of(
@@ -109,13 +113,13 @@ def test_partitions_that_go_stay_until_the_last_step():
 
 @pytest.mark.parametrize("size", [0, -3, 1.5, True, "2"])
 def test_a_batch_size_that_is_no_number_of_bins_is_refused(size):
-    with pytest.raises(PlanError, match="bins_per_step"):
+    with pytest.raises(PlanError, match="bins per step"):
         Batched(size)
 
 
 @pytest.mark.parametrize("share", [0, -3, 1.5, True, "2"])
 def test_a_share_that_is_no_number_of_bins_is_refused(share):
-    with pytest.raises(PlanError, match="bins_per_pair"):
+    with pytest.raises(PlanError, match="bins per pair"):
         Optimized(share)
 
 
@@ -160,6 +164,29 @@ def test_the_largest_optimized_plan_is_made_in_seconds():
 def test_text_that_is_no_plan_is_refused(text):
     with pytest.raises(PlanError):
         MigrationPlan.from_json(text)
+
+
+@pytest.mark.parametrize("strategy", [OnDemand(), Fluid()])
+def test_a_plan_of_before_says_by_its_strategy_whether_bins_are_fetched_on_demand(strategy):
+    source = RoutingTable(2, tuple(b % 2 for b in range(8)))
+    plan = strategy.plan(source, source.balanced(4))
+    assert plan.on_demand is (strategy == OnDemand())
+    data = json.loads(plan.to_json())
+    del data["on_demand"]
+    assert MigrationPlan.from_json(json.dumps(data)) == plan
+    renamed = replace(plan, strategy="on-demand or not")
+    assert MigrationPlan.from_json(renamed.to_json()) == renamed
+
+
+def test_what_is_large_has_one_line_and_prints_more():
+    source = RoutingTable(2, tuple(b % 2 for b in range(1024)))
+    plan = Batched(128).plan(source, source.balanced(4))
+    assert repr(source) == "<RoutingTable: 1024 bins in 2 partitions of 512 to 512 bins, from epoch 0 on>"
+    assert repr(plan) == "<MigrationPlan: 2 -> 4 partitions, batched(128), 512 bins in 4 steps>"
+    target = balanced(source, None, partitions=4)
+    for value in (plan.steps[0], target, skew_of(source, None, "bins")):
+        assert len(repr(value)) < 112
+        assert "\n" not in repr(value)
 
 
 def test_a_plan_prints_what_it_moves():

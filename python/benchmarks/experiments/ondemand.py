@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from operator import itemgetter
 
-from binshift.routing import RoutingTable
+from binshift.planning.routing import RoutingTable
 from experiments.common import (
     ON_DEMAND,
     STOCK,

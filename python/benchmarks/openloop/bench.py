@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import stores
-from binshift.spark import PROVIDER, STOCK_PROVIDER
+from binshift.session import PROVIDER, STOCK_PROVIDER
 from openloop.action import Action
 from openloop.resources import Others
 from openloop.results import Record

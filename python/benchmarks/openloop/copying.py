@@ -8,8 +8,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from binshift.files import Files
-from binshift.inspect.database import Snapshot
+from binshift.control.files import Files
+from binshift.inspect.storage.database import Snapshot
 
 __all__ = ["copy_seconds"]
 

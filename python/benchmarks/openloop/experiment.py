@@ -34,9 +34,14 @@ class Figure:
     unit: str = ""
     count: int = 1
 
+    @property
+    def median(self) -> str:
+        """Without the spread."""
+        return f"{_short(self.value)}{self.unit}"
+
     def __str__(self) -> str:
         if self.count == 1:
-            return f"{_short(self.value)}{self.unit}"
+            return self.median
         return f"{_short(self.value)}{self.unit} ({_short(self.low)} to {_short(self.high)}; {self.count} runs)"
 
 

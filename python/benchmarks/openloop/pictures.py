@@ -9,12 +9,37 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 
+from openloop.experiment import Experiment, Figure
 from openloop.results import Record
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
-__all__ = ["pictures"]
+__all__ = ["draw", "pictures"]
+
+#: Colours by what a run does, so that no two of a picture look alike; dashed where nothing is prepared.
+COLOURS = {
+    "idle": "#999999",
+    "stock": "#000000",
+    "all-at-once": "#cc3311",
+    "batched": "#0077bb",
+    "optimized": "#009988",
+    "fluid": "#aa3377",
+    "on-demand": "#ee7733",
+}
+#: For runs that differ in something else too.
+OTHERS = (
+    "#4477aa",
+    "#ee6677",
+    "#228833",
+    "#ccbb44",
+    "#66ccee",
+    "#aa3377",
+    "#bbbbbb",
+    "#222255",
+    "#994455",
+    "#117733",
+)
 
 
 def pictures(records: Sequence[Record], directory: Path) -> list[tuple[str, Path]]:
@@ -33,16 +58,70 @@ def pictures(records: Sequence[Record], directory: Path) -> list[tuple[str, Path
     return drawn
 
 
+def draw(
+    chart: str,
+    title: str,
+    records: Sequence[Record],
+    found: Sequence[tuple[Experiment, Sequence[Figure]]],
+    directory: Path,
+) -> Path | None:
+    """The picture of a section of the published report; None where there is nothing to draw."""
+    directory.mkdir(parents=True, exist_ok=True)
+    id = found[0][0].id
+    own = [r for r in records if r.experiment == id]
+    if chart == "timeline" and any(r.latencies for r in own):
+        return _timeline(id, own, directory)[1]
+    if chart == "bins" and own:
+        return _overhead(own, directory)[1]
+    return _bars(title, found, directory / f"{id}-bars.png") if chart == "bars" else None
+
+
+def _bars(title: str, found: Sequence[tuple[Experiment, Sequence[Figure]]], file: Path) -> Path | None:
+    """The first measure of a section, by what it is of; lines are from the lowest to the highest repetition."""
+    if len(found) > 1:
+        shown = [(e.title.removeprefix("NEXMark ").split(",")[0], figures[0]) for e, figures in found]
+        measure = found[0][1][0].what
+    else:
+        figures = found[0][1]
+        measure = figures[0].what.partition(": ")[0]
+        shown = [
+            (f.what.removeprefix(measure).removeprefix(": ") or measure, f)
+            for f in figures
+            if f.what.startswith(measure)
+        ]
+        if len(shown) == 1:
+            measure = _common([f.what for f in figures])
+            shown = [(f.what.removeprefix(measure), f) for f in figures]
+    figure, axes = plt.subplots(figsize=(8, 1 + 0.4 * len(shown)), layout="constrained")
+    names, values = [name for name, _ in shown], [f.value for _, f in shown]
+    errors = [[f.value - f.low for _, f in shown], [f.high - f.value for _, f in shown]]
+    axes.barh(names, values, xerr=errors, color=COLOURS["batched"], ecolor="#333333", height=0.6)
+    axes.bar_label(axes.containers[-1], labels=[f.median for _, f in shown], padding=6, fontsize="small")
+    axes.margins(x=0.12)
+    axes.invert_yaxis()
+    axes.set_xlabel(measure.strip(" ,"))
+    return _saved(figure, axes, title, file)[1]
+
+
+def _common(names: Sequence[str]) -> str:
+    """What all names begin with."""
+    ends = (i for i, letters in enumerate(zip(*names, strict=False)) if len(set(letters)) > 1)
+    return names[0][: next(ends, min(map(len, names)))]
+
+
 def _timeline(experiment: str, records: Sequence[Record], directory: Path) -> tuple[str, Path]:
     """Latency of events around the action; epochs that adopted bins are marked."""
     figure, axes = _axes("time since the action, s", "latency, s")
-    for record in _typical(records):
+    typical = _typical(records)
+    styles = _styles([_label(r) for r in typical])
+    for record in typical:
         waits = [(w["at"], w["latency"]) for w in record.latencies]
-        (line,) = axes.plot(*zip(*waits, strict=True), marker=".", linewidth=1, label=_label(record))
+        label = _label(record)
+        (line,) = axes.plot(*zip(*waits, strict=True), linewidth=1.2, label=label, **styles[label])
         steps = [e["at"] + e["took_ms"] / 1000 for e in record.epochs if e["adopted"]]
         axes.plot(steps, [_at(waits, t) for t in steps], "x", color=line.get_color())
     axes.set_yscale("log")
-    title = f"{experiment}: latency of events (the median run of each); crosses are epochs at which bins moved"
+    title = "latency of events; crosses are epochs at which bins moved"
     return _saved(figure, axes, title, directory / f"{experiment}-timeline.png")
 
 
@@ -52,6 +131,23 @@ def _typical(records: Sequence[Record]) -> list[Record]:
         sorted(same, key=lambda r: float(r.values["longest_latency"])) for same in _kinds(records).values()
     ]
     return [same[(len(same) - 1) // 2] for same in ordered]
+
+
+def _styles(labels: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Colour and line of each label; no two are the same."""
+    actions = [_action(label) for label in labels]
+    dashes = ["--" if "unprepared" in label else "-" for label in labels]
+    if len(set(zip(actions, dashes, strict=True))) == len(labels) and set(actions) <= COLOURS.keys():
+        colours = [COLOURS[action] for action in actions]
+    else:
+        colours = [OTHERS[i % len(OTHERS)] for i in range(len(labels))]
+    pairs = zip(labels, colours, dashes, strict=True)
+    return {label: {"color": colour, "linestyle": dash} for label, colour, dash in pairs}
+
+
+def _action(label: str) -> str:
+    """What a run does, of its label."""
+    return next((part for part in label.split(", ") if part in COLOURS), "")
 
 
 def _kinds(records: Sequence[Record]) -> dict[str, list[Record]]:
@@ -96,7 +192,7 @@ def _overhead(records: Sequence[Record], directory: Path) -> tuple[str, Path]:
         axes.plot(*zip(*points, strict=True), "o", label="key-count")
     axes.axhline(1, color="#888888", linewidth=1)
     axes.set_xscale("log", base=2)
-    return _saved(figure, axes, "M9: throughput by number of bins", directory / "M9-bins.png")
+    return _saved(figure, axes, "throughput by number of bins", directory / "M9-bins.png")
 
 
 def _axes(x: str, y: str) -> tuple[Any, Any]:
@@ -116,7 +212,7 @@ def _saved(figure: Any, axes: Any, title: str, file: Path) -> tuple[str, Path]:
 
 
 def _label(record: Record) -> str:
-    return ", ".join(f"{v:g} {k}" if isinstance(v, (int, float)) else str(v) for k, v in record.case.items())
+    return ", ".join(f"{v:,} {k}" if isinstance(v, int | float) else str(v) for k, v in record.case.items())
 
 
 def _at(waits: Sequence[tuple[float, float]], at: float) -> float:

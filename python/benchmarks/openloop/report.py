@@ -19,7 +19,9 @@ import pyspark
 import binshift
 from openloop.experiment import Experiment, Figure
 from openloop.pictures import pictures
+from openloop.published import markdown
 from openloop.results import MAX_OTHERS, Record, final_states, write_tables
+from openloop.sections import Section
 
 __all__ = ["Report"]
 
@@ -27,8 +29,6 @@ STYLE = (
     "body{font:15px sans-serif;max-width:60em;margin:2em auto}td,th{padding:.2em .8em;text-align:left}"
     "img{max-width:100%}"
 )
-#: In BENCHMARKS.md, what is above is written by hand.
-MARK = "<!-- Below: written by `make bench-report`. -->"
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class Report:
     experiments: Sequence[Experiment]
     records: Sequence[Record]
     size: str
+    #: The questions of the published report.
+    sections: Sequence[Section] = ()
 
     def __str__(self) -> str:
         lines = [f"{machine()}; size {self.size}; medians (lowest to highest; runs)"]
@@ -52,22 +54,12 @@ class Report:
         (directory / "report.json").write_text(json.dumps(self._summary(), indent=2))
         (directory / "report.html").write_text("".join(self._html(pictures(self._sound, directory))))
 
-    def publish(self, markdown: Path, beside: Path) -> None:
-        """Writes the part of a Markdown file that is below `MARK`, its pictures, and the runs as parquet."""
-        head = markdown.read_text().split(MARK)[0] if markdown.exists() else "# Benchmarks\n\n"
+    def publish(self, file: Path, beside: Path) -> None:
+        """Writes the part of a Markdown file that is generated, its pictures, and the runs as parquet."""
         write_tables(self.records, beside)
-        lines = [MARK, "", f"{machine()}; size `{self.size}`. Medians (lowest to highest; runs).", ""]
-        lines += ["| | claimed | measured |", "|---|---|---|"]
-        for experiment, figures in self._sections:
-            ours = "; ".join(f"{f.what}: **{f}**" for f in experiment.summary(figures))
-            lines += [f"| {experiment.id}: {experiment.title} | {experiment.claim} | {ours} |"]
-        lines += [""]
-        for experiment, figures in self._sections:
-            lines += [f"### {experiment.id}: {experiment.title}", "", f"Claimed: {experiment.claim}.", ""]
-            lines += ["| measured | |", "|---|---|", *(f"| {f.what} | {f} |" for f in figures), ""]
-        for title, image in pictures(self._sound, beside):
-            lines += [f"![{title}]({image.relative_to(markdown.parent)})", ""]
-        markdown.write_text(head + "\n".join([*lines, *self._notes, ""]))
+        runs = f"{machine()}; size `{self.size}`. Medians (lowest to highest; runs)."
+        text = markdown(self._sections, self.sections, self._sound, file, beside, runs, "", *self._notes)
+        file.write_text(text)
 
     @property
     def _notes(self) -> Iterator[str]:

@@ -103,7 +103,7 @@ class Run:
     def _rescale(self) -> tuple[float, tuple[int, int, int]]:
         action, begin = self._action, time.time()
         controller = binshift.attach(self._query)
-        plan = controller.plan(partitions=action.after, strategy=STRATEGIES[action.strategy](action.size))
+        plan = controller.plan(action.after, strategy=STRATEGIES[action.strategy](action.size))
         report = controller.submit(plan, prepare=action.prepared).wait(self._runner.timeout)
         bins = (report.bins_prepared, report.bins_shipped, report.bins_from_checkpoint)
         return time.time() - begin, bins

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from binshift.spark import BINS_KEY, CHANGELOG_KEY, PROVIDER, PROVIDER_KEY
+from binshift.session import BINS_KEY, CHANGELOG_KEY, PROVIDER, PROVIDER_KEY
 from openloop.action import Action, Phases, Result
 from openloop.resources import Others, Resources
 from openloop.run import Run

@@ -41,4 +41,4 @@ def session(scratch: Path, master: str = "local[2]", memory: str = "6g", **conf:
         "spark.ui.showConsoleProgress": "false",
         **conf,
     }
-    return binshift.configure(SparkSession.builder.master(master).config(map=options), 1024).getOrCreate()
+    return binshift.configure(SparkSession.builder.master(master).config(map=options), bins=1024).getOrCreate()

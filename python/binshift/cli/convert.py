@@ -7,15 +7,19 @@ from dataclasses import asdict
 import click
 
 from binshift.cli.output import as_json, checkpoint, example, print_json
-from binshift.convert import convert as convert_checkpoint
+from binshift.conversion import convert as convert_checkpoint
+from binshift.errors import ConfigurationError, UnsupportedOperatorError, UnsupportedVersionError
 
 __all__ = ["COMMANDS"]
+
+_FAILS = (ConfigurationError, UnsupportedOperatorError, UnsupportedVersionError)
 
 
 @click.command(
     epilog=example(
         "binshift convert /data/checkpoint --to rocksdb --partitions 8",
         "binshift convert /data/checkpoint --to binshift --output /data/checkpoint2 --dry-run",
+        errors=_FAILS,
     )
 )
 @checkpoint
@@ -37,14 +41,18 @@ __all__ = ["COMMANDS"]
 def convert(
     checkpoint: str, to: str, output: str | None, partitions: int | None, dry_run: bool, as_json: bool
 ) -> None:
-    """Write the checkpoint of a stopped query anew, for another state-store provider.
+    """Rewrite a checkpoint for another state-store provider.
+
+    Its query has to be stopped.
 
     Runs Spark on all cores of this machine. CHECKPOINT is only read; the output is complete when the
     command ends with exit code 0, and until then no query starts from it. A conversion that was
     interrupted is simply started again. A checkpoint of Spark's RocksDB provider needs no conversion to
     binshift: start the query on it in a session of binshift.
     """
-    report = convert_checkpoint(checkpoint, to, output, partitions, dry_run=dry_run, progress=True)
+    report = convert_checkpoint(
+        checkpoint, to=to, output=output, partitions=partitions, dry_run=dry_run, progress=True
+    )
     if as_json:
         print_json(asdict(report))
     else:

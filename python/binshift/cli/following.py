@@ -8,15 +8,14 @@ from typing import Any
 
 import click
 
-from binshift.checkpoint import Checkpoint, PlannedMigration
 from binshift.cli.output import print_json, summary_of
+from binshift.control.directory import ControlDirectory, PlannedMigration
+from binshift.control.mailbox import Mailbox
 from binshift.errors import MigrationError, MigrationTimeout
-from binshift.mailbox import Mailbox
-from binshift.migration import MigrationState, MigrationStatus
-from binshift.options import MigrationOptions
-from binshift.plan import MigrationPlan
+from binshift.planning.options import MigrationOptions
+from binshift.planning.plan import MigrationPlan
 from binshift.progress import ProgressBar
-from binshift.strategies import ON_DEMAND
+from binshift.status import MigrationState, MigrationStatus
 
 __all__ = ["Follower", "send"]
 
@@ -26,7 +25,7 @@ _POLL_SECONDS = 0.5
 class Follower:
     """A plan on its way into a query that runs elsewhere."""
 
-    def __init__(self, checkpoint: Checkpoint, plan: MigrationPlan) -> None:
+    def __init__(self, checkpoint: ControlDirectory, plan: MigrationPlan) -> None:
         self.checkpoint, self.plan = checkpoint, plan
 
     def status(self, migration: str) -> MigrationStatus:
@@ -58,7 +57,7 @@ class Follower:
         """
         deadline = time.monotonic() + seconds
         migration: str = Mailbox(self.checkpoint).answer(request, seconds)["migration"]
-        with ProgressBar(self.plan, sys.stderr.isatty()) as bar:
+        with ProgressBar(self.plan, is_shown=sys.stderr.isatty()) as bar:
             while True:
                 status = self.status(migration)
                 bar.update(status, None)
@@ -67,12 +66,14 @@ class Follower:
                 if time.monotonic() >= deadline:
                     raise MigrationTimeout(
                         f"migration {migration} is not over after {seconds:g} s: {status}; it goes on; see "
-                        "'binshift status'"
+                        "'binshift status'",
+                        migration_id=migration,
+                        timeout=seconds,
                     )
                 time.sleep(_POLL_SECONDS)
 
 
-def send(follower: Follower, is_json: bool, wait: float | None, options: MigrationOptions) -> None:
+def send(follower: Follower, options: MigrationOptions, *, as_json: bool, wait: float | None) -> None:
     """Leaves the plan for the query, and follows it if that is wanted.
 
     Raises
@@ -84,25 +85,27 @@ def send(follower: Follower, is_json: bool, wait: float | None, options: Migrati
     if other is not None and not other.cancelled and not _is_done(follower.checkpoint, other):
         raise MigrationError(
             f"migration {other.id} is under way; wait for it, or cancel it with 'binshift cancel', before you "
-            "start another one"
+            "start another one",
+            condition="MIGRATION_UNDER_WAY",
+            migration_id=other.id,
         )
     request = Mailbox(follower.checkpoint).submit(follower.plan, options)
     facts: dict[str, Any] = {"request": request, **summary_of(follower.plan)}
     if wait is None:
-        text = f"request {request} takes effect when the query plans its next epoch, or is started"
+        text = f"request {request} takes effect soon if the query runs, or else when it is started"
     else:
         migration, status = follower.wait(request, wait)
         facts |= {"migration": migration, "state": str(status.state), "steps_done": status.steps_done}
         text = f"migration {migration} {status}"
         if status.state is MigrationState.CANCELLED:
             raise MigrationError(f"{text}; it was cancelled, or did not fit any more; see 'binshift history'")
-    if is_json:
+    if as_json:
         print_json(facts)
     else:
         click.echo(text)
 
 
-def _is_done(checkpoint: Checkpoint, migration: PlannedMigration) -> bool:
+def _is_done(checkpoint: ControlDirectory, migration: PlannedMigration) -> bool:
     """Whether the last step is committed. The driver forgets the migration when it plans its next epoch."""
     done, _ = checkpoint.steps_of(migration.id)
     return done == len(migration.plan.steps) and not _fetches(migration.plan)
@@ -110,4 +113,4 @@ def _is_done(checkpoint: Checkpoint, migration: PlannedMigration) -> bool:
 
 def _fetches(plan: MigrationPlan) -> bool:
     """Whether bins travel after the last step, too; the driver knows when they are there."""
-    return plan.strategy == ON_DEMAND
+    return plan.on_demand

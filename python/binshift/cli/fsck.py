@@ -9,17 +9,19 @@ import click
 import binshift.inspect as reading
 from binshift.cli.exits import EXIT_CODES
 from binshift.cli.output import checkpoint, example
-from binshift.errors import StateFormatError
-from binshift.inspect.fsck import Severity, fsck
+from binshift.errors import ConfigurationError, StateFormatError
+from binshift.inspect.tools.fsck import Severity, fsck
 
 __all__ = ["COMMANDS"]
 
 
 @click.command(
     "fsck",
-    epilog=example("binshift fsck checkpoint") + "\n\n"
-    "Exit codes: 0 sound, 2 wrong argument, 3 ConfigurationError (no checkpoint), 9 damaged. Orphans do no "
-    "harm and change no exit code.",
+    epilog=example(
+        "binshift fsck checkpoint",
+        errors=(ConfigurationError, StateFormatError),
+        note="9 also if it is damaged. Orphans do no harm and change no exit code.",
+    ),
 )
 @checkpoint
 @click.option("--version", type=int, metavar="V", help="Whose rows to look at; else the newest.")
@@ -27,7 +29,9 @@ __all__ = ["COMMANDS"]
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per finding.")
 @click.pass_context
 def fsck_(ctx: click.Context, checkpoint: str, version: int | None, scratch: str | None, as_json: bool) -> None:
-    """Check the files of a checkpoint, their checksums, and that each bin is at its owner and nowhere else.
+    """Check files, checksums, and where each bin is.
+
+    Each bin has to be at its owner and nowhere else.
 
     Files of all versions are looked at, and the rows of one: also that each is in the bin of its key, except
     for keys with arrays, maps, variants, or decimals of more than 18 digits. Nothing is changed.

@@ -8,12 +8,12 @@ from typing import Any
 import click
 
 from binshift import __version__, errors
-from binshift.cli import convert, fsck, inspect, reading, requesting, running
+from binshift.cli import convert, fsck, reading, requesting, running, state
 from binshift.cli.exits import EXIT_CODES, described, exit_code_of
 
 __all__ = ["cli", "main"]
 
-_FAMILIES = (reading, requesting, inspect, fsck, convert, running)
+_FAMILIES = (reading, requesting, state, fsck, convert, running)
 
 
 class _Group(click.Group):
@@ -28,7 +28,7 @@ class _Group(click.Group):
 @click.group(cls=_Group, epilog=described(*EXIT_CODES))
 @click.version_option(__version__, prog_name="binshift")
 def cli() -> None:
-    """Live rescaling of stateful Structured Streaming queries.
+    """Rescale stateful Structured Streaming queries while they run.
 
     CHECKPOINT is the checkpoint location of a query: a path, or a URI that pyarrow knows. A query that runs is
     reached through it; one that is stopped finds what was left for it when it starts.

@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 
 import click
 
+from binshift.cli.exits import described
 from binshift.display import text_table
-from binshift.plan import MigrationPlan
+from binshift.errors import BinshiftError
+from binshift.planning.plan import MigrationPlan
 
 __all__ = [
     "F",
@@ -41,9 +43,20 @@ def combined(*them: Callable[[F], F]) -> Callable[[F], F]:
     return decorated
 
 
-def example(*lines: str) -> str:
-    r"""The end of a command's help, with an example; \b keeps click from filling the lines."""
-    return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
+def example(*lines: str, errors: Iterable[type[BinshiftError]], note: str = "") -> str:
+    r"""The end of a command's help: an example, and exit codes; \b keeps click from filling the lines.
+
+    Parameters
+    ----------
+    lines : str
+        Of the example.
+    errors : iterable of type
+        The errors with which the command can fail.
+    note : str
+        Behind the exit codes.
+    """
+    shown = "\n".join(f"  {line}" for line in lines)
+    return f"\b\nExample:\n{shown}\n\n{described(*errors)} {note}".rstrip()
 
 
 def print_json(value: Any) -> None:
@@ -51,14 +64,14 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, default=_encoded))
 
 
-def print_table(head: Sequence[str], rows: Iterable[Sequence[object]], is_text: bool = False) -> None:
+def print_table(head: Sequence[str], rows: Iterable[Sequence[object]], *, is_text: bool = False) -> None:
     """Columns of equal width; see `text_table`."""
-    click.echo(text_table(head, rows, is_text))
+    click.echo(text_table(head, rows, is_text=is_text))
 
 
-def print_plan(plan: MigrationPlan, json_too: bool) -> None:
+def print_plan(plan: MigrationPlan, *, as_json: bool) -> None:
     """What a plan will do; as JSON, the whole plan."""
-    click.echo(plan.to_json() if json_too else str(plan))
+    click.echo(plan.to_json() if as_json else str(plan))
 
 
 def summary_of(plan: MigrationPlan) -> dict[str, Any]:

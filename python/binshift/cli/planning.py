@@ -7,15 +7,15 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from binshift.bounded import Bounded
-from binshift.checkpoint import Checkpoint
 from binshift.cli.output import combined
+from binshift.control.directory import ControlDirectory
+from binshift.control.mailbox import Mailbox
 from binshift.errors import PlanError
-from binshift.load import bin_bytes
-from binshift.mailbox import Mailbox
-from binshift.plan import MigrationPlan
-from binshift.routing import RoutingTable
-from binshift.strategies import default_strategy, parse_strategy
+from binshift.planning.bounded import Bounded
+from binshift.planning.load import bin_bytes
+from binshift.planning.plan import MigrationPlan
+from binshift.planning.routing import RoutingTable
+from binshift.planning.strategies import default_strategy, parse_strategy
 
 __all__ = ["is_bounded", "measured", "plan_of", "strategy_options"]
 
@@ -32,9 +32,10 @@ strategy_options = combined(
         help="Cut steps that move more bytes of state. Asks the running query.",
     ),
     click.option(
-        "--pause-budget-ms",
+        "--pause-budget",
+        "pause_budget_s",
         type=click.FloatRange(min=0, min_open=True),
-        metavar="MS",
+        metavar="SECONDS",
         help="Cut steps whose bins take longer to adopt, at 50 MB/s and one after the other. Asks the running "
         "query.",
     ),
@@ -51,11 +52,11 @@ strategy_options = combined(
 
 def is_bounded(options: dict[str, Any]) -> bool:
     """Whether steps are to be cut by what they cost."""
-    return options["max_bytes_per_step"] is not None or options["pause_budget_ms"] is not None
+    return options["max_bytes_per_step"] is not None or options["pause_budget_s"] is not None
 
 
 def plan_of(
-    found: Checkpoint,
+    found: ControlDirectory,
     table: RoutingTable,
     target: RoutingTable,
     options: dict[str, Any],
@@ -65,7 +66,7 @@ def plan_of(
 
     Parameters
     ----------
-    found : Checkpoint
+    found : ControlDirectory
         Of the query that is asked what a step may cost.
     table, target : RoutingTable
     options : dict
@@ -81,7 +82,7 @@ def plan_of(
         If the strategy is bounded and the query does not answer.
     """
     name, gap = options["strategy"], options["gap"]
-    strategy = parse_strategy(name, gap) if name else default_strategy(table, gap)
+    strategy = parse_strategy(name, gap=gap) if name else default_strategy(table, gap=gap)
     if stats is None and is_bounded(options):
         stats = measured(found, options)
     sizes = None if stats is None else bin_bytes(stats, table.bins)
@@ -90,14 +91,19 @@ def plan_of(
             raise PlanError(
                 "the query does not know the bytes of its bins, since "
                 "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows is off; leave "
-                "--max-bytes-per-step and --pause-budget-ms out, or restart it with that setting on"
+                "--max-bytes-per-step and --pause-budget out, or restart it with that setting on"
             )
-        strategy = Bounded(strategy, options["max_bytes_per_step"], options["pause_budget_ms"], sizes)
+        strategy = Bounded(
+            strategy,
+            max_bytes_per_step=options["max_bytes_per_step"],
+            pause_budget_s=options["pause_budget_s"],
+            bin_bytes=sizes,
+        )
     plan = strategy.plan(table, target)
     return plan if sizes is None else plan.with_bytes(sizes)
 
 
-def measured(found: Checkpoint, options: dict[str, Any]) -> pa.Table:
+def measured(found: ControlDirectory, options: dict[str, Any]) -> pa.Table:
     """The statistics of the running query's bins, as far as plans need them.
 
     Raises

@@ -9,22 +9,32 @@ from typing import Any
 
 import click
 
-from binshift.checkpoint import Checkpoint, PlannedMigration, open_checkpoint
 from binshift.cli.following import Follower, send
 from binshift.cli.output import as_json, checkpoint, example, print_json, print_plan, print_table
 from binshift.cli.planning import is_bounded, plan_of, strategy_options
-from binshift.errors import PlanError
-from binshift.history import history_table
-from binshift.mailbox import Mailbox
-from binshift.options import MigrationOptions
-from binshift.plan import MigrationPlan
-from binshift.routing import RoutingTable
+from binshift.control.directory import ControlDirectory, PlannedMigration, open_directory
+from binshift.control.history import history_table
+from binshift.control.mailbox import Mailbox
+from binshift.errors import (
+    ConfigurationError,
+    MigrationError,
+    MigrationTimeout,
+    PlanError,
+    UnsupportedOperatorError,
+)
+from binshift.planning.options import MigrationOptions
+from binshift.planning.plan import MigrationPlan
+from binshift.planning.routing import RoutingTable
 
 __all__ = ["COMMANDS"]
 
+_FAILS = (ConfigurationError, PlanError, MigrationError, MigrationTimeout, UnsupportedOperatorError)
+
 
 @click.command(
-    epilog=example("binshift status /data/checkpoint", "binshift status s3://bucket/checkpoint --json")
+    epilog=example(
+        "binshift status /data/checkpoint", "binshift status s3://bucket/checkpoint --json", errors=_FAILS
+    )
 )
 @checkpoint
 @as_json
@@ -32,8 +42,8 @@ __all__ = ["COMMANDS"]
     "--live", type=float, metavar="SECONDS", help="Ask the running query too, and wait so long for it."
 )
 def status(checkpoint: str, as_json: bool, live: float | None) -> None:
-    """Where a query and its migration stand, from its checkpoint."""
-    found = open_checkpoint(checkpoint)
+    """Show where a query and its migration stand."""
+    found = open_directory(checkpoint)
     facts = _facts(found)
     if live is not None:
         facts["live"] = Mailbox(found).ask("status", live)
@@ -41,7 +51,7 @@ def status(checkpoint: str, as_json: bool, live: float | None) -> None:
         print_json(facts)
         return
     table, migration = facts["routing"], facts["migration"]
-    click.echo(f"checkpoint   {checkpoint}")
+    click.echo(f"checkpoint   {facts['checkpoint']}")
     operators = (f"{o['name']} ({o['storage']})" for o in facts["operators"])
     click.echo(f"operators    {', '.join(operators)}")
     click.echo(f"epochs       {facts['committed_epoch']} committed, {facts['logged_epoch']} logged")
@@ -68,6 +78,7 @@ def status(checkpoint: str, as_json: bool, live: float | None) -> None:
         "binshift plan /data/checkpoint --partitions 8 --strategy optimized:4",
         "binshift plan /data/checkpoint --partitions 8 --output plan.json",
         "binshift plan /data/checkpoint --from plan.json --submit",
+        errors=_FAILS,
     )
 )
 @checkpoint
@@ -96,8 +107,8 @@ def plan(
     wait: float | None,
     **options: Any,
 ) -> None:
-    """A plan from the table in force to another one. Nothing happens without --submit."""
-    found = open_checkpoint(checkpoint)
+    """Make a plan; nothing happens without --submit."""
+    found = open_directory(checkpoint)
     if source is None:
         table = found.routing()
         made = plan_of(found, table, _target(table, partitions, assignment), options)
@@ -108,19 +119,27 @@ def plan(
     if output:
         Path(output).write_text(made.to_json() + "\n")
     if not is_submitted:
-        print_plan(made, as_json)
+        print_plan(made, as_json=as_json)
         return
     if not as_json:
         click.echo(str(made), err=True)
-    send(Follower(found, made), as_json, wait, MigrationOptions(start_epoch, not no_prepare))
+    how = MigrationOptions(start_epoch, not no_prepare)
+    send(Follower(found, made), how, as_json=as_json, wait=wait)
 
 
-@click.command(epilog=example("binshift history /data/checkpoint", "binshift history /data/checkpoint --json"))
+@click.command(
+    epilog=example(
+        "binshift history /data/checkpoint", "binshift history /data/checkpoint --json", errors=_FAILS
+    )
+)
 @checkpoint
 @as_json
 def history(checkpoint: str, as_json: bool) -> None:
-    """The steps that took effect, oldest first, as far back as the routing log goes."""
-    rows = history_table(s for s in open_checkpoint(checkpoint).steps() if s["committed"]).to_pylist()
+    """List the steps that took effect.
+
+    Oldest first, as far back as the routing log goes.
+    """
+    rows = history_table(s for s in open_directory(checkpoint).steps() if s["committed"]).to_pylist()
     if as_json:
         print_json(rows)
     elif rows:
@@ -135,7 +154,7 @@ def history(checkpoint: str, as_json: bool) -> None:
 COMMANDS = (status, plan, history)
 
 
-def _facts(found: Checkpoint) -> dict[str, Any]:
+def _facts(found: ControlDirectory) -> dict[str, Any]:
     layout = found.layout() or {}
     table = found.routing()
     sizes = table.sizes()
@@ -157,7 +176,7 @@ def _facts(found: Checkpoint) -> dict[str, Any]:
     }
 
 
-def _migration(found: Checkpoint, migration: PlannedMigration | None) -> dict[str, Any] | None:
+def _migration(found: ControlDirectory, migration: PlannedMigration | None) -> dict[str, Any] | None:
     if migration is None:
         return None
     return {

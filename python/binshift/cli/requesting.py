@@ -6,19 +6,27 @@ from typing import Any, get_args
 
 import click
 
-from binshift.checkpoint import Checkpoint, open_checkpoint
 from binshift.cli.following import Follower, send
 from binshift.cli.output import as_json, checkpoint, combined, example, print_json, print_plan
 from binshift.cli.planning import measured, plan_of, strategy_options
-from binshift.errors import MigrationError
-from binshift.load import By
-from binshift.mailbox import Mailbox
-from binshift.options import MigrationOptions
-from binshift.placement import Placement
-from binshift.plan import MigrationPlan
-from binshift.targets import balanced
+from binshift.control.directory import ControlDirectory, open_directory
+from binshift.control.mailbox import Mailbox
+from binshift.errors import (
+    ConfigurationError,
+    MigrationError,
+    MigrationTimeout,
+    PlanError,
+    UnsupportedOperatorError,
+)
+from binshift.planning.load import By
+from binshift.planning.options import MigrationOptions
+from binshift.planning.placement import Placement
+from binshift.planning.plan import MigrationPlan
+from binshift.planning.targets import balanced
 
 __all__ = ["COMMANDS"]
+
+_FAILS = (ConfigurationError, PlanError, MigrationError, MigrationTimeout, UnsupportedOperatorError)
 
 #: The options of all commands that start a migration.
 _migrating = combined(
@@ -35,6 +43,7 @@ _migrating = combined(
         "binshift rescale /data/checkpoint 8 --wait 300",
         "binshift rescale /data/checkpoint 8 --dry-run --json",
         "binshift rescale /data/checkpoint 8 --max-bytes-per-step 64000000",
+        errors=_FAILS,
     )
 )
 @checkpoint
@@ -42,8 +51,11 @@ _migrating = combined(
 @click.option("--place-on", multiple=True, metavar="EXECUTOR", help="Executor for new partitions; repeatable.")
 @_migrating
 def rescale(checkpoint: str, partitions: int, place_on: tuple[str, ...], **options: Any) -> None:
-    """The query goes to PARTITIONS state partitions; with even bins and few moves."""
-    found = open_checkpoint(checkpoint)
+    """Rescale the query to PARTITIONS state partitions.
+
+    Bins are spread evenly, with few moves.
+    """
+    found = open_directory(checkpoint)
     table = found.routing()
     _start(found, plan_of(found, table, table.balanced(partitions), options), options, place_on=place_on)
 
@@ -52,6 +64,7 @@ def rescale(checkpoint: str, partitions: int, place_on: tuple[str, ...], **optio
     epilog=example(
         "binshift rebalance /data/checkpoint --by bytes --wait 300",
         "binshift rebalance /data/checkpoint --max-moves 10 --dry-run",
+        errors=_FAILS,
     )
 )
 @checkpoint
@@ -65,39 +78,50 @@ def rescale(checkpoint: str, partitions: int, place_on: tuple[str, ...], **optio
 @click.option("--max-moves", type=int, help="No more bins than this move.")
 @_migrating
 def rebalance(checkpoint: str, by: By, max_moves: int | None, **options: Any) -> None:
-    """Spreads the load evenly over all partitions, and these over all executors. Asks the running query."""
-    found = open_checkpoint(checkpoint)
+    """Spread the load evenly over all partitions.
+
+    Partitions are spread over all executors, too. Asks the running query.
+    """
+    found = open_directory(checkpoint)
     placement = _placement(found, options)
     stats = None if by == "bins" else measured(found, options)
     table = found.routing()
-    target = balanced(table, stats, by, placement.partitions_with_idle(table.bins), max_moves)
+    target = balanced(
+        table, stats, by, partitions=placement.partitions_with_idle(table.bins), max_moves=max_moves
+    )
     click.echo(str(target), err=True)
     plan = plan_of(found, table, target.table, options, stats)
     _start(found, plan, options, place_on=placement.idle)
 
 
-@click.command(epilog=example("binshift drain /data/checkpoint 3 --wait 600"))
+@click.command(epilog=example("binshift drain /data/checkpoint 3 --wait 600", errors=_FAILS))
 @checkpoint
 @click.argument("executor")
 @_migrating
 def drain(checkpoint: str, executor: str, **options: Any) -> None:
-    """Empties EXECUTOR before it is removed. Asks the running query where its partitions are."""
-    found = open_checkpoint(checkpoint)
+    """Empty EXECUTOR before it is removed.
+
+    Asks the running query where its partitions are.
+    """
+    found = open_directory(checkpoint)
     leaving = _placement(found, options).leaving(executor)
     table = found.routing()
     _start(found, plan_of(found, table, table.without(leaving), options), options, vacate=executor)
 
 
-@click.command(epilog=example("binshift cancel /data/checkpoint --wait 60"))
+@click.command(epilog=example("binshift cancel /data/checkpoint --wait 60", errors=_FAILS))
 @checkpoint
 @click.option("--wait", type=float, metavar="SECONDS", help="Wait so long for the query's answer.")
 @as_json
 def cancel(checkpoint: str, wait: float | None, as_json: bool) -> None:
-    """The migration under way takes no further step; a table that is consistent stays."""
-    found = open_checkpoint(checkpoint)
+    """Take no further step of the migration under way.
+
+    A table that is consistent stays.
+    """
+    found = open_directory(checkpoint)
     migration = found.migration()
     if migration is None:
-        raise MigrationError(f"{checkpoint} has no migration under way; there is nothing to cancel")
+        raise MigrationError(f"{found.uri} has no migration under way; there is nothing to cancel")
     mailbox = Mailbox(found)
     request = mailbox.cancel(migration.id)
     if wait is not None:
@@ -112,15 +136,15 @@ def cancel(checkpoint: str, wait: float | None, as_json: bool) -> None:
 COMMANDS = (rescale, rebalance, drain, cancel)
 
 
-def _start(found: Checkpoint, plan: MigrationPlan, options: dict[str, Any], **more: Any) -> None:
+def _start(found: ControlDirectory, plan: MigrationPlan, options: dict[str, Any], **more: Any) -> None:
     if options["dry_run"]:
-        print_plan(plan, options["as_json"])
+        print_plan(plan, as_json=options["as_json"])
         return
     if not options["as_json"]:
         click.echo(str(plan), err=True)
     how = MigrationOptions(prepare=not options["no_prepare"], **more)
-    send(Follower(found, plan), options["as_json"], options["wait"], how)
+    send(Follower(found, plan), how, as_json=options["as_json"], wait=options["wait"])
 
 
-def _placement(found: Checkpoint, options: dict[str, Any]) -> Placement:
+def _placement(found: ControlDirectory, options: dict[str, Any]) -> Placement:
     return Placement.of(Mailbox(found).ask("placement", options["answer_timeout"]))

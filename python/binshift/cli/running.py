@@ -1,4 +1,4 @@
-"""Commands that run what only a source tree has: demo and bench."""
+"""Commands that touch no checkpoint: where the jar is; and demo and bench, which only a source tree has."""
 
 from __future__ import annotations
 
@@ -18,34 +18,49 @@ _BENCHMARKS = {"suite": "benchmarks/suite.py", "timers": "benchmarks/timers.py"}
 _PASSED_ON = {"ignore_unknown_options": True}
 
 
-@click.command(context_settings=_PASSED_ON, epilog=example("binshift demo --picture demo.png"))
+@click.command(epilog=example('spark-submit --jars "$(binshift jar)" app.py', errors=(ConfigurationError,)))
+def jar() -> None:
+    """Print the path of the jar, for --jars and spark.jars.
+
+    It is needed where binshift.configure() is not called, or finds no class loader that takes the jar.
+    """
+    click.echo(str(binshift.jar_path()))
+
+
+@click.command(
+    context_settings=_PASSED_ON,
+    epilog=example("binshift demo --picture demo.png", errors=(ConfigurationError,)),
+)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def demo(arguments: tuple[str, ...]) -> None:
-    """Rescales a query over 336,776 real flights while it runs, and checks its result.
+    """Rescale a query over real flights, and check its result.
 
-    ARGUMENTS are those of python/examples/flights.py.
+    ARGUMENTS are those of python/examples/flights.
     """
-    _run("examples/flights.py", arguments)
+    _run("examples/flights", arguments)
 
 
-@click.command(context_settings=_PASSED_ON, epilog=example("binshift bench suite --size quick"))
+@click.command(
+    context_settings=_PASSED_ON,
+    epilog=example("binshift bench suite --size quick", errors=(ConfigurationError,)),
+)
 @click.argument("name", type=click.Choice(sorted(_BENCHMARKS)))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def bench(name: str, arguments: tuple[str, ...]) -> None:
-    """Measures migrations and what the provider costs, or timers, beside Spark's own provider.
+    """Measure migrations, timers, and what the provider costs.
 
     ARGUMENTS are those of the benchmark.
     """
     _run(_BENCHMARKS[name], arguments)
 
 
-COMMANDS = (demo, bench)
+COMMANDS = (jar, demo, bench)
 
 
 def _run(script: str, arguments: tuple[str, ...]) -> None:
     """Runs a script of the source tree that this package is installed from; ends with its exit code."""
     file = Path(binshift.__file__).parents[1] / script
-    if not file.is_file():
+    if not file.exists():
         raise ConfigurationError(
             f"{file} is not there: demo and benchmarks are in the source tree, not in the wheel; get the "
             f"source of binshift {binshift.__version__}, run 'make setup' in it, and use its .venv/bin/binshift"

@@ -4,7 +4,7 @@ Reads what Spark's RocksDB provider and binshift's have written, with rocksdict 
 """
 
 from binshift.inspect.checkpoint import Checkpoint, open  # noqa: A004 - read with its module, as gzip.open
-from binshift.inspect.schema import Family, Operator, Store
+from binshift.inspect.decoding.schema import Family, Operator, Store
 from binshift.inspect.source import Source
 
 __all__ = ["Checkpoint", "Family", "Operator", "Source", "Store", "open"]

@@ -15,16 +15,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
+from binshift.control.directory import ControlDirectory
+from binshift.control.files import Files
+from binshift.control.history import history_table
 from binshift.errors import ConfigurationError
-from binshift.files import Files
-from binshift.inspect.database import Database
-from binshift.inspect.history import routing_history
-from binshift.inspect.layout import Layout, Settings
+from binshift.inspect.decoding.schema import Operator
+from binshift.inspect.facts import Facts, Settings
 from binshift.inspect.lookup import bin_of_key, encoded_key, equal_to
-from binshift.inspect.partition import Partitions, Place
-from binshift.inspect.schema import Operator
 from binshift.inspect.source import BATCH_ROWS, Source, decoded, stored_row, stored_rows
-from binshift.routing import RoutingTable
+from binshift.inspect.storage.database import Database
+from binshift.inspect.storage.partition import Partitions, Place
+from binshift.planning.routing import RoutingTable
 
 __all__ = ["Checkpoint", "open"]
 
@@ -58,13 +59,6 @@ def open(
     ------
     ConfigurationError
         If it is no checkpoint, or one of another provider.
-
-    Examples
-    --------
-    >>> import binshift.inspect
-    >>> with binshift.inspect.open("checkpoint") as c:
-    ...     for batch in c.scan(bins=[3]):
-    ...         print(batch.to_pylist())
     """
     return Checkpoint(Files(checkpoint, filesystem), scratch)
 
@@ -74,7 +68,7 @@ class Checkpoint:
 
     Attributes
     ----------
-    layout : Layout
+    facts : Facts
         What the checkpoint says about itself.
     scratch : path
         A directory that is deleted when the checkpoint is closed.
@@ -83,9 +77,9 @@ class Checkpoint:
     """
 
     def __init__(self, files: Files, scratch: str | os.PathLike[str] | None = None) -> None:
-        self.layout = Layout(files)
+        self.facts = Facts(files)
         self.scratch = Path(tempfile.mkdtemp(prefix="binshift-inspect-", dir=scratch))
-        self.partitions = Partitions(self.layout, self.scratch)
+        self.partitions = Partitions(self.facts, self.scratch)
 
     def __enter__(self) -> Checkpoint:
         return self
@@ -103,33 +97,35 @@ class Checkpoint:
     @property
     def versions(self) -> tuple[int, ...]:
         """The versions that the checkpoint names, ascending; version V is what batch V - 1 committed."""
-        return self.layout.versions
+        return self.facts.versions
 
     def operators(self, version: int | None = None) -> tuple[Operator, ...]:
         """The stateful operators with their stores and families."""
-        return self.layout.operators(self.layout.require_version(version))
+        return self.facts.operators(self.facts.require_version(version))
 
     def routing(self, version: int | None = None) -> RoutingTable | None:
         """The routing table with which a version was committed; none without bins."""
-        epoch = self.layout.require_version(version) - 1
-        return self.layout.table(epoch) if self.layout.is_binned_at(epoch) else None
+        epoch = self.facts.require_version(version) - 1
+        return self.facts.table(epoch) if self.facts.is_binned_at(epoch) else None
 
     def history(self) -> pa.Table:
-        """The routing log: a row for each epoch at which the table changed."""
-        return routing_history(self.layout)
+        """A row for each step that took effect; the columns are those of `Controller.history`."""
+        steps = ControlDirectory(self.facts.files).steps()
+        return history_table(s for s in steps if s["committed"])
 
     def sources(
         self,
+        *,
         operator: int | None = None,
         store: str | None = None,
         family: str | None = None,
         version: int | None = None,
     ) -> list[Source]:
         """All that can be read, or what of it the arguments name."""
-        at = self.layout.require_version(version)
+        at = self.facts.require_version(version)
         return [
             Source(o, s, f, at)
-            for o in self.layout.operators(at)
+            for o in self.facts.operators(at)
             if operator in (None, o.id)
             for s in o.stores
             if store in (None, s.name)
@@ -139,6 +135,7 @@ class Checkpoint:
 
     def source(
         self,
+        *,
         operator: int | None = None,
         store: str | None = None,
         family: str | None = None,
@@ -151,7 +148,7 @@ class Checkpoint:
         ConfigurationError
             If they name none, or several.
         """
-        found = self.sources(operator, store, family, version)
+        found = self.sources(operator=operator, store=store, family=family, version=version)
         # Every store with families has one called default, of which operators with others make no use.
         named = found if family or len(found) == 1 else [s for s in found if not s.is_unused]
         if len(named) == 1:
@@ -201,7 +198,7 @@ class Checkpoint:
         StateFormatError
             If state is damaged; also while the reader is read.
         """
-        chosen = source or self.source(operator, store, family, version)
+        chosen = source or self.source(operator=operator, store=store, family=family, version=version)
         wanted = self._require_bins(bins, chosen.version)
         places = self.places(chosen, wanted, partitions)
 
@@ -224,7 +221,7 @@ class Checkpoint:
             left -= taken[-1].num_rows
         return pa.Table.from_batches(taken, reader.schema)
 
-    def lookup(self, key: Mapping[str, Any], source: Source | None = None, **kwargs: Any) -> pa.Table:
+    def lookup(self, key: Mapping[str, Any], *, source: Source | None = None, **kwargs: Any) -> pa.Table:
         """The rows of a key.
 
         A whole key costs one look into the partition that owns it, or a scan of its bin where the key has
@@ -238,7 +235,7 @@ class Checkpoint:
             Or else name it as for `scan`.
         """
         chosen = source or self.source(**kwargs)
-        stored = encoded_key(key, chosen.family, self.layout.settings(chosen.version).encoding)
+        stored = encoded_key(key, chosen.family, self.facts.settings(chosen.version).encoding)
         if stored is None:
             bin = self._bin_of(key, chosen) if chosen.operator.is_binned else None
             where = equal_to(key, chosen.family)
@@ -253,7 +250,7 @@ class Checkpoint:
     def _homes(self, key: Mapping[str, Any], source: Source) -> Iterator[tuple[Place, int | None]]:
         """Where a key can be, the likeliest place first."""
         if source.operator.is_binned:
-            table = self.layout.table(source.version - 1)
+            table = self.facts.table(source.version - 1)
             bin = self._bin_of(key, source)
             bins = range(table.bins) if bin is None else [bin]
             yield from ((Place(source.operator, source.store, table.assignment[b]), b) for b in bins)
@@ -264,7 +261,7 @@ class Checkpoint:
         yield from ((p, None) for p in sorted(places, key=lambda p: p.partition != likely))
 
     def _bin_of(self, key: Mapping[str, Any], source: Source) -> int | None:
-        return bin_of_key(key, source.store, source.family, self.layout.bins or 1)
+        return bin_of_key(key, source.store, source.family, self.facts.bins or 1)
 
     def places(
         self, source: Source, bins: Iterable[int] | None = None, partitions: Iterable[int] | None = None
@@ -276,7 +273,7 @@ class Checkpoint:
         ConfigurationError
             If a partition does not exist.
         """
-        there = self.layout.partitions(source.operator, source.version)
+        there = self.facts.partitions(source.operator, source.version)
         wanted = set(there) if partitions is None else set(partitions)
         if not wanted <= set(there):
             raise ConfigurationError(
@@ -284,14 +281,14 @@ class Checkpoint:
                 f"partitions 0 to {len(there) - 1}"
             )
         if bins is not None and source.operator.is_binned:
-            assignment = self.layout.table(source.version - 1).assignment
+            assignment = self.facts.table(source.version - 1).assignment
             wanted &= {assignment[b] for b in bins}
         return [Place(source.operator, source.store, p) for p in sorted(wanted)]
 
     @contextlib.contextmanager
     def database(self, source: Source, place: Place) -> Iterator[tuple[Database, Settings]]:
         """The rows of a partition as they are stored, as long as the context lasts."""
-        settings = self.layout.settings(source.version)
+        settings = self.facts.settings(source.version)
         with self.partitions.at(place, source.version, settings) as database:
             yield database, settings
 
@@ -307,14 +304,14 @@ class Checkpoint:
     def _require_bins(self, bins: Iterable[int] | None, version: int) -> list[int] | None:
         if bins is None:
             return None
-        if self.layout.bins is None or not self.layout.is_binned_at(version - 1):
+        if self.facts.bins is None or not self.facts.is_binned_at(version - 1):
             raise ConfigurationError(
-                f"version {version} of {self.layout.files.name} is of Spark's own provider and has no bins; "
+                f"version {version} of {self.facts.files.name} is of Spark's own provider and has no bins; "
                 "name partitions"
             )
         wanted = sorted(set(bins))
-        if wanted and not 0 <= wanted[0] <= wanted[-1] < self.layout.bins:
-            raise ConfigurationError(f"bins {wanted} do not all exist; bins are 0 to {self.layout.bins - 1}")
+        if wanted and not 0 <= wanted[0] <= wanted[-1] < self.facts.bins:
+            raise ConfigurationError(f"bins {wanted} do not all exist; bins are 0 to {self.facts.bins - 1}")
         return wanted
 
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from binshift.errors import ConfigurationError
-from binshift.inspect.binning import bins_of, flat, partitioning
-from binshift.inspect.schema import Family, Store
-from binshift.inspect.types import Field, Kind
+from binshift.inspect.decoding.binning import bins_of, flat, partitioning
+from binshift.inspect.decoding.schema import Family, Store
+from binshift.inspect.decoding.types import Field, TypeKind
 
 __all__ = ["bin_of_key", "encoded_key", "equal_to"]
 
@@ -30,7 +30,7 @@ def encoded_key(key: Mapping[str, Any], family: Family, encoding: str) -> bytes 
     if encoding != "unsaferow" or family.encoder.name != "NoPrefix" or values is None:
         return None
     if not all(f.type.kind in _SIMPLE for f in fields) or any(
-        f.type.kind is Kind.STRUCT for f in family.key.fields
+        f.type.kind is TypeKind.STRUCT for f in family.key.fields
     ):
         return None
     bitset = bytearray((len(fields) + 63) // 64 * 8)
@@ -41,7 +41,7 @@ def encoded_key(key: Mapping[str, Any], family: Family, encoding: str) -> bytes 
         if stored is None:
             bitset[i >> 3] |= 1 << (i & 7)
             slots += bytes(8)
-        elif field.type.kind in (Kind.STRING, Kind.BINARY):
+        elif field.type.kind in (TypeKind.STRING, TypeKind.BINARY):
             offset = len(bitset) + 8 * len(fields) + len(variable)
             slots += struct.pack("<Q", offset << 32 | len(stored))
             variable += stored + bytes(-len(stored) % 8)
@@ -107,7 +107,7 @@ def equal_to(key: Mapping[str, Any], family: Family) -> pc.Expression:
     return out
 
 
-_SIMPLE = (Kind.FIXED, Kind.BOOLEAN, Kind.DECIMAL, Kind.STRING, Kind.BINARY, Kind.NULL)
+_SIMPLE = (TypeKind.FIXED, TypeKind.BOOLEAN, TypeKind.DECIMAL, TypeKind.STRING, TypeKind.BINARY, TypeKind.NULL)
 
 
 def _scalar(field: Field, value: Any) -> pa.Scalar:
@@ -120,11 +120,11 @@ def _scalar(field: Field, value: Any) -> pa.Scalar:
 def _bytes_of(field: Field, value: Any) -> bytes:
     """A value as it lies in its slot, or in the variable part."""
     kind, scalar = field.type, _scalar(field, value)
-    if kind.kind is Kind.STRING:
+    if kind.kind is TypeKind.STRING:
         return str(scalar.as_py()).encode()
-    if kind.kind is Kind.BINARY:
+    if kind.kind is TypeKind.BINARY:
         return bytes(scalar.as_py())
-    if kind.kind is Kind.BOOLEAN:
+    if kind.kind is TypeKind.BOOLEAN:
         return bytes([scalar.as_py()])
     data: bytes = pa.array([scalar], kind.arrow).buffers()[1].to_pybytes()
     return data[: kind.width]
@@ -136,7 +136,7 @@ def _flat_values(key: Mapping[str, Any], fields: tuple[Field, ...]) -> list[Any]
         if field.name not in key:
             return None
         value = key[field.name]
-        if field.type.kind is Kind.STRUCT:
+        if field.type.kind is TypeKind.STRUCT:
             if not isinstance(value, Mapping):
                 return None
             inner = _flat_values(value, field.type.fields)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from binshift.inspect.database import Database, successor
-from binshift.inspect.layout import Settings
-from binshift.inspect.partition import BIN_BYTES, bin_of, rows_of_bins
-from binshift.inspect.rows import RowDecoder
-from binshift.inspect.schema import DEFAULT, Family, Operator, Store, is_read_in_order
-from binshift.inspect.values import split_list, verified
+from binshift.inspect.decoding.rows import RowDecoder
+from binshift.inspect.decoding.schema import DEFAULT, Family, Operator, Store, is_read_in_order
+from binshift.inspect.decoding.values import split_list, verified
+from binshift.inspect.facts import Settings
+from binshift.inspect.storage.database import Database, successor
+from binshift.inspect.storage.partition import BIN_BYTES, bin_of, rows_of_bins
 
 __all__ = ["BATCH_ROWS", "Source", "StoredRow", "decoded", "stored_row", "stored_rows"]
 
@@ -46,10 +46,10 @@ class Source:
         """Columns of what is read: partition, bin (null if there are none), key and value (structs)."""
         return pa.schema(
             [
-                pa.field("partition", pa.int32(), False),
+                pa.field("partition", pa.int32(), nullable=False),
                 pa.field("bin", pa.int32()),
-                pa.field("key", self.family.key.arrow, False),
-                pa.field("value", self.family.value.arrow, False),
+                pa.field("key", self.family.key.arrow, nullable=False),
+                pa.field("value", self.family.value.arrow, nullable=False),
             ]
         )
 
@@ -91,9 +91,9 @@ def stored_rows(
         if not source.operator.is_binned:
             yield [(k, v, None) for k, v in zip(cut, plain, strict=True)]
         elif is_read_in_order(name):
-            yield [(k[:-BIN_BYTES], v, bin_of(k, True)) for k, v in zip(cut, plain, strict=True)]
+            yield [(k[:-BIN_BYTES], v, bin_of(k, is_behind=True)) for k, v in zip(cut, plain, strict=True)]
         else:
-            yield [(k[BIN_BYTES:], v, bin_of(k, False)) for k, v in zip(cut, plain, strict=True)]
+            yield [(k[BIN_BYTES:], v, bin_of(k, is_behind=False)) for k, v in zip(cut, plain, strict=True)]
 
 
 def stored_row(

@@ -1,6 +1,6 @@
 package binshift
 
-import org.apache.spark.sql.execution.streaming.state.binshift.BinnedStateStoreProvider
+import org.apache.spark.sql.execution.streaming.state.binshift.provider.BinnedStateStoreProvider
 
 /**
  * The class a user names in `spark.sql.streaming.stateStore.providerClass`.

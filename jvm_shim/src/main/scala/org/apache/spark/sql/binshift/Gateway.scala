@@ -1,14 +1,20 @@
 package org.apache.spark.sql.binshift
 
+import java.io.File
+
 import scala.util.matching.Regex
 
 import org.json4s.JValue
 import org.json4s.JsonDSL._
 import org.json4s.jackson.JsonMethods.{compact, render}
 
+import org.apache.spark.sql.binshift.routing.{CommittedEpoch, QueryRouters, QueryStarts}
+import org.apache.spark.sql.binshift.statistics.QueryStatistics
+import org.apache.spark.sql.binshift.stock.{Conversion, ConversionOptions, TakeoverEpochs}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution, StreamingQueryWrapper}
-import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, RoutingEntry}
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingEntry
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.streaming.StreamingQuery
 
@@ -23,6 +29,18 @@ object Gateway {
 
   def requireSupportedVersion(sparkVersion: String): Unit =
     SparkInternals.requireSupportedVersion(sparkVersion)
+
+  /**
+   * Makes binshift active in a session, whether its jar was there before the session or came later.
+   *
+   * @param jar the jar's path, as the driver sees it; given to the executors unless they get one of its name anyway
+   */
+  def activate(session: SparkSession, jar: String): Unit = {
+    SparkInternals.requireSupportedVersion()
+    val name = new File(jar).getName
+    if (!session.sparkContext.listJars().exists(_.endsWith(s"/$name"))) session.sparkContext.addJar(jar)
+    BinshiftExtensions.activate(session)
+  }
 
   def attach(query: StreamingQuery): QueryHandle = {
     SparkInternals.requireSupportedVersion()
@@ -53,15 +71,17 @@ object Gateway {
     val wanted = query.sparkSession.sessionState.conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS)
     val logged = SparkInternals.lastLogged(query).flatMap(_.providerClass)
     val used = logged.getOrElse(wanted)
-    if (!SparkInternals.isBinshiftProvider(used) && TakeOvers.of(query.runId).isEmpty) {
+    if (!SparkInternals.isBinshiftProvider(used) && TakeoverEpochs.of(query.runId).isEmpty) {
       val reason = if (SparkInternals.isBinshiftProvider(wanted)) {
         s"the checkpoint ${query.resolvedCheckpointRoot} was started with provider $used, and Spark keeps a " +
-          s"checkpoint's provider whatever the session says; ${TakeOvers.reasonAgainst(used)}"
+          s"checkpoint's provider whatever the session says; ${TakeoverEpochs.reasonAgainst(used)}"
       } else {
         s"query ${query.id} uses provider $used; start it in a session made with binshift.configure(builder)"
       }
       throw BinshiftException.configuration(reason)
     }
+    // Relies on Spark: `start` returns once the listeners have heard of the query.
+    if (!QueryStarts.isSeen(query.runId)) throw QueryStarts.unseen(query)
   }
 
   /** The binshift failure that ended the query, or else the plain fact that it has ended. */
@@ -133,7 +153,7 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
 
   /** Everything from which Python derives the state of migration `id`. */
   def progress(id: String): String = {
-    val committed = SparkInternals.committedEpoch(query)
+    val committed = CommittedEpoch.of(query)
     router.finishIfDone()
     val s = router.snapshot()
     val outcome = s.outcomes.find(_.id == id)
@@ -144,6 +164,8 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
         ("scheduled_epoch" -> s.tables.newestOf(id).filter(_ > committed)) ~
         ("committed_epoch" -> committed) ~
         ("bins_awaited" -> s.migration.filter(_.id == id).flatMap(router.binsAwaited)) ~
+        ("forecast" -> router.forecast(id).map(_.toJson)) ~
+        ("bins_given_up" -> s.migration.filter(_.id == id).map(router.binsGivenUp)) ~
         ("active" -> query.isActive) ~
         // Not isTriggerActive, which is also true while Spark looks for data in vain.
         ("idle" -> (s.planned.forall(_ <= committed) && !query.status.isDataAvailable)))

@@ -9,11 +9,14 @@ import org.apache.hadoop.fs.Path
 import org.apache.spark.SPARK_VERSION
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.checkpointing.{OffsetMap, OffsetSeq, OffsetSeqBase, OffsetSeqMetadata, OffsetSeqMetadataBase, OffsetSeqMetadataV2}
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ControlDir, ReplacedFile}
+import org.apache.spark.sql.execution.streaming.state.binshift.provider.BinnedStateStoreProvider
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution}
 import org.apache.spark.sql.execution.streaming.state.{OperatorStateMetadata, OperatorStateMetadataReader, OperatorStateMetadataUtils, OperatorStateMetadataV1, OperatorStateMetadataV2}
-import org.apache.spark.sql.execution.streaming.state.binshift.{BinnedStateStoreProvider, BinshiftException, ControlDir, ReplacedFile}
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.EntryName
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.Utils
 
@@ -86,16 +89,34 @@ private[binshift] object SparkInternals {
     ControlDir.of(new Path(query.resolvedCheckpointRoot), query.sparkSession.sessionState.newHadoopConf())
 
   /** The newest batch of the offset log, with the provider and the state partitions it logged. */
-  def lastLogged(query: StreamExecution): Option[LoggedBatch] =
-    query.offsetLog.getLatest().flatMap { case (epoch, offsets) =>
-      offsets.metadataOpt.map { _ =>
-        LoggedBatch(epoch, loggedConf(offsets, SQLConf.STATE_STORE_PROVIDER_CLASS.key),
-          loggedConf(offsets, SQLConf.SHUFFLE_PARTITIONS.key).map(_.toInt))
-      }
+  def lastLogged(query: StreamExecution): Option[LoggedBatch] = query.offsetLog.getLatest().flatMap(loggedBatch)
+
+  def loggedBatch(entry: (Long, OffsetSeqBase)): Option[LoggedBatch] = {
+    val (epoch, offsets) = entry
+    offsets.metadataOpt.map { _ =>
+      LoggedBatch(epoch, loggedConf(offsets, SQLConf.STATE_STORE_PROVIDER_CLASS.key),
+        loggedConf(offsets, SQLConf.SHUFFLE_PARTITIONS.key).map(_.toInt), entryName(offsets))
     }
+  }
 
   /** A setting that Spark logged with a batch. */
   def loggedConf(offsets: OffsetSeqBase, key: String): Option[String] = offsets.metadataOpt.flatMap(_.conf.get(key))
+
+  /**
+   * Whether another driver has logged `epoch`, one of the two newest, maybe between the start of this run and its first
+   * look at the log.
+   *
+   * Relies on Spark: a log keeps in memory what its own `add` has written, if its cache is on; false if it is off.
+   */
+  def isOfAnother(query: StreamExecution, epoch: Long): Boolean = !query.offsetLog.batchCache.containsKey(epoch) &&
+    query.sparkSession.sessionState.conf.getConf(SQLConf.STREAMING_METADATA_CACHE_ENABLED) &&
+    query.offsetLog.get(epoch).isDefined
+
+  /** When Spark planned to log an epoch: it tells it from another one that was logged in its place. */
+  def loggedAtMs(offsets: OffsetSeqBase): Option[Long] = offsets.metadataOpt.map(_.batchTimestampMs)
+
+  /** The routing entry in force at an epoch; not logged with the first epoch of a run. */
+  def entryName(offsets: OffsetSeqBase): Option[EntryName] = loggedConf(offsets, EntryName.Key).flatMap(EntryName.parse)
 
   /**
    * Refuses to run `epoch` if the logs have later ones, or have it committed: Spark notices when it logs the end of the
@@ -110,9 +131,6 @@ private[binshift] object SparkInternals {
         "another run of the query is under way, or epochs were taken out of offsets only; stop the other run, or delete " +
         "from commits what is later than the newest of offsets")
   }
-
-  def committedEpoch(query: StreamExecution): Long =
-    query.commitLog.getLatestBatchId().getOrElse(-1L)
 
   /**
    * Corrects the number of partitions in the operator's metadata, which Spark writes in the first
@@ -143,4 +161,4 @@ private[binshift] object SparkInternals {
 }
 
 private[binshift] final case class LoggedBatch(
-    epoch: Long, providerClass: Option[String], partitions: Option[Int])
+    epoch: Long, providerClass: Option[String], partitions: Option[Int], routing: Option[EntryName])

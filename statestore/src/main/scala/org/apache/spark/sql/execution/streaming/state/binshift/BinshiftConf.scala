@@ -14,8 +14,11 @@ private[sql] object BinshiftConf {
   /** Epochs in which nothing of its copies comes that a step waits before its bins are sent at the switch. */
   val MaxEpochsToWait: String = Prefix + "ship.maxEpochsToWait"
 
-  /** Whether the driver looks for requests of other processes in the checkpoint, with each epoch. */
+  /** Whether the driver looks for requests of other processes in the checkpoint. */
   val RequestsEnabled: String = Prefix + "requests.enabled"
+
+  /** Time between two looks, while nobody asks. */
+  val RequestsInterval: String = Prefix + "requests.interval"
 
   /**
    * Set by the routing rule in the session of the running query, to the query's run id. A store that

@@ -7,8 +7,9 @@ import org.apache.spark.util.Utils
  * What happens at the named points of shipping and conversion; by default nothing. Tests of what must be survived
  * name a class of theirs in the Spark configuration.
  *
- * Points: `export.link`, `export.start`, `export.chunk`, `fetch.chunk`, `stage.file`, `stage.done`, `switch.ingest`,
- * `switch.done`, `checkpoint.read`, `takeover.family`, `snapshot.check`, `snapshot.upload`, `convert.partition`, `convert.finish`.
+ * Points: `export.link`, `export.start`, `export.chunk`, `fetch.chunk`, `stage.file`, `stage.done`, `changelog.read`,
+ * `changelog.change`, `switch.ingest`, `switch.changes`, `switch.done`, `checkpoint.read`, `checkpoint.changes`,
+ * `checkpoint.file`, `takeover.family`, `snapshot.check`, `snapshot.upload`, `convert.partition`, `convert.finish`.
  */
 private[sql] trait Faults {
   /** May throw, block or end the JVM. */

@@ -1,0 +1,161 @@
+package org.apache.spark.sql.binshift.migration
+
+import scala.collection.immutable.ArraySeq
+
+import org.json4s.{DefaultFormats, Formats, JValue}
+import org.json4s.JsonDSL._
+import org.json4s.jackson.JsonMethods.parse
+
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Move, RoutingTable}
+
+/**
+ * An ordered list of steps that leads from one routing table to another. Made and cut into steps by
+ * the Python planner; here it is only checked and applied.
+ *
+ * @param source     table that the plan starts from
+ * @param strategy   name of what cut the plan, for people: nothing depends on it
+ * @param gap        epochs that stay idle between two steps
+ * @param isOnDemand whether each bin is fetched when it is first touched, after its step
+ */
+private[binshift] final case class MigrationPlan(
+    source: RoutingTable, steps: IndexedSeq[PlanStep], strategy: String, gap: Int, isOnDemand: Boolean) {
+
+  /** Throws `IllegalArgumentException` if a step does not fit what the steps before it lead to. */
+  def requireFitting(): Unit = {
+    val owners = source.assignment.toArray
+    val sizes = new Array[Int]((source.partitions +: steps.map(_.partitions)).max)
+    owners.foreach(sizes(_) += 1)
+    steps.zipWithIndex.foreach { case (step, i) =>
+      step.moves.foreach { m =>
+        require(m.bin >= 0 && m.bin < owners.length, s"step ${i + 1}: bin ${m.bin} does not exist")
+        require(owners(m.bin) == m.source,
+          s"step ${i + 1}: bin ${m.bin} belongs to partition ${owners(m.bin)}, not to ${m.source}")
+        require(m.target >= 0 && m.target < step.partitions,
+          s"step ${i + 1}: partition ${m.target} is not one of ${step.partitions}")
+        sizes(m.source) -= 1
+        sizes(m.target) += 1
+        owners(m.bin) = m.target
+      }
+      require(step.partitions >= 1 && (step.partitions until sizes.length).forall(sizes(_) == 0),
+        s"step ${i + 1} leaves bins in partitions beyond its ${step.partitions}")
+    }
+  }
+}
+
+/** @param partitions number of state partitions from the step's epoch on */
+private[binshift] final case class PlanStep(partitions: Int, moves: Seq[Move])
+
+private[binshift] object MigrationPlan {
+  private val FormatVersion = 1
+
+  def fromJson(json: JValue): MigrationPlan = {
+    implicit val formats: Formats = DefaultFormats
+    val format = (json \ "format").extract[Int]
+    if (format != FormatVersion) {
+      throw BinshiftException.plan(
+        s"the plan has format $format; this binshift reads format $FormatVersion; plan again")
+    }
+    val strategy = (json \ "strategy").extract[String]
+    MigrationPlan(
+      RoutingTable(
+        (json \ "source" \ "partitions").extract[Int],
+        ArraySeq.unsafeWrapArray((json \ "source" \ "assignment").extract[Array[Int]])),
+      (json \ "steps").children.map { s =>
+        PlanStep((s \ "partitions").extract[Int], (s \ "moves").children.map { m =>
+          val numbers = m.extract[Array[Int]]
+          Move(numbers(0), numbers(1), numbers(2))
+        })
+      }.toIndexedSeq,
+      strategy,
+      (json \ "gap").extract[Int],
+      // Plans of before this field was there say it by their strategy.
+      (json \ "on_demand").extractOpt[Boolean].getOrElse(strategy == "on-demand"))
+  }
+}
+
+/**
+ * A submitted plan on its way through a query; the content of `plan.json`.
+ *
+ * Which of its steps have been taken is not stored here: the routing log tells, and is the only truth.
+ *
+ * @param json       the plan as it was submitted
+ * @param options    how it is carried out
+ * @param cancelled  no further step is scheduled
+ */
+private[binshift] final case class Migration(
+    id: String, plan: MigrationPlan, json: JValue, options: MigrationOptions, cancelled: Boolean) {
+
+  /**
+   * The table after step `index` of the plan is taken from `now`; `None` if it does not fit, as when the
+   * checkpoint was wound back behind the plan's start. Partitions may have been opened before the step.
+   */
+  def tableAfter(index: Int, now: RoutingTable): Option[RoutingTable] = {
+    val step = plan.steps(index)
+    val isPlanned = index > 0 ||
+      now.assignment == plan.source.assignment && now.partitions >= plan.source.partitions
+    if (!isPlanned) None
+    else try Some(now.moved(step.moves, step.partitions)) catch { case _: IllegalArgumentException => None }
+  }
+
+  /**
+   * The moves of step `index` and of those after it that can be copied at the same time: up to the first
+   * that moves a bin again, which by then is elsewhere, or that needs partitions that are not open.
+   */
+  def copiedTogether(index: Int, partitions: Int): IndexedSeq[Seq[Move]] = {
+    val moved = scala.collection.mutable.Set.empty[Int]
+    plan.steps.drop(index)
+      .takeWhile(s => s.moves.forall(m => m.target < partitions && moved.add(m.bin))).map(_.moves)
+  }
+}
+
+/**
+ * @param startEpoch no step takes effect before this epoch
+ * @param isPrepared whether bins are copied before their step takes effect
+ * @param placeOn    executors on which new partitions are placed, and those that leave `vacate`; none means all
+ * @param vacate     executor that partitions without bins leave when the last step is taken
+ */
+private[binshift] final case class MigrationOptions(
+    startEpoch: Option[Long], isPrepared: Boolean, placeOn: Seq[String], vacate: Option[String]) {
+
+  def toJson: JValue = ("startEpoch" -> startEpoch) ~ ("prepare" -> isPrepared) ~
+    ("placeOn" -> placeOn) ~ ("vacate" -> vacate)
+}
+
+private[binshift] object MigrationOptions {
+  def fromJson(json: JValue): MigrationOptions = {
+    implicit val formats: Formats = DefaultFormats
+    MigrationOptions((json \ "startEpoch").extractOpt[Long], (json \ "prepare").extract[Boolean],
+      (json \ "placeOn").extract[Seq[String]], (json \ "vacate").extractOpt[String])
+  }
+}
+
+private[binshift] object Migration {
+  private val File = "plan.json"
+  private val FormatVersion = 1
+
+  def create(id: String, planJson: String, optionsJson: String): Migration = {
+    val json = parse(planJson)
+    Migration(id, MigrationPlan.fromJson(json), json, MigrationOptions.fromJson(parse(optionsJson)),
+      cancelled = false)
+  }
+
+  def read(dir: ControlDir): Option[Migration] = dir.read(File).map { json =>
+    implicit val formats: Formats = DefaultFormats
+    val format = (json \ "format").extract[Int]
+    if (format != FormatVersion) {
+      throw BinshiftException.configuration(
+        s"plan.json has format $format; this binshift reads format $FormatVersion; use the binshift " +
+          "version that wrote the checkpoint, or delete plan.json to abandon the migration")
+    }
+    Migration((json \ "id").extract[String], MigrationPlan.fromJson(json \ "plan"), json \ "plan",
+      MigrationOptions.fromJson(json \ "options"), (json \ "cancelled").extract[Boolean])
+  }
+
+  def write(dir: ControlDir, m: Migration): Unit = dir.write(File,
+    ("format" -> FormatVersion) ~ ("id" -> m.id) ~ ("options" -> m.options.toJson) ~
+      ("cancelled" -> m.cancelled) ~ ("plan" -> m.json))
+
+  def delete(dir: ControlDir): Unit = dir.delete(File)
+}

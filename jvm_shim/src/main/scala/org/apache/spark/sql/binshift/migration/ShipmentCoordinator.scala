@@ -1,0 +1,117 @@
+package org.apache.spark.sql.binshift.migration
+
+import java.util.UUID
+
+import org.apache.spark.broadcast.Broadcast
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.{QueryExecution, SparkPlan}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
+import org.apache.spark.sql.execution.streaming.state.binshift.provider.BinMetrics
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Move, StepRef}
+import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{ShippingHint, ShippingOrder}
+import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+
+/**
+ * The driver's side of shipping: writes orders, announces them with each epoch, and learns from the
+ * metrics of the last epoch whether the copies for the next step are there.
+ *
+ * An order is announced from the epoch whose commits it copies to the epoch of its last step. Orders
+ * live no longer than a run: executors of another run have nothing of them.
+ *
+ * Called on the stream's thread, under the router's lock.
+ */
+private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, dir: ControlDir) extends Logging {
+  private var open = Seq.empty[OpenOrder]
+  private var announced: Option[Announcement] = None
+
+  /** Whether the moves of a step are ordered. */
+  def covers(migration: String, step: Int): Boolean = open.exists(_.covers(migration, step))
+
+  /** Has bins copied as of version `base`, for `steps`, the first of which has number `firstStep`. */
+  def order(
+      migration: String, base: Long, firstStep: Int, steps: IndexedSeq[Seq[Move]], isUrgent: Boolean,
+      isOnDemand: Boolean = false): Unit = {
+    val broadcast = query.sparkSession.sparkContext.broadcast(Array.emptyByteArray)
+    val order = ShippingOrder(
+      UUID.randomUUID().toString, broadcast.id, base, firstStep, steps, isUrgent, isOnDemand)
+    open = open :+ new OpenOrder(migration, order, broadcast)
+    ShippingOrder.write(dir, open.map(_.order))
+    logInfo(s"query ${query.id}: ${steps.map(_.size).sum} bins are to be copied as of version $base")
+  }
+
+  /**
+   * Forgets all orders but those for steps that are to come, and for the one that takes effect at the
+   * epoch that is planned.
+   *
+   * @param next the first step to come and its migration, if one is under way
+   */
+  def closeOthers(next: Option[(String, Int)], now: Option[StepRef]): Unit = {
+    val (kept, over) = open.partition { o =>
+      now.exists(s => o.covers(s.migration, s.index)) || o.order.isOnDemand && isFetching ||
+        next.exists { case (m, step) => o.isFor(m, step) }
+    }
+    close(over, kept)
+  }
+
+  /** Gives up copies that were ordered. */
+  def abandon(): Unit = close(open, Nil)
+
+  /**
+   * What the jobs of `epoch` are to carry.
+   *
+   * @param next  the step that is waited for
+   * @param isDue whether it takes effect at the epoch after
+   */
+  def hint(epoch: Long, next: Int, isDue: Boolean): String = {
+    announced = Option.when(open.nonEmpty)(
+      Announcement(epoch, next, query.getLatestExecutionContext().executionPlan))
+    ShippingHint.render(query.runId.toString, epoch, open.map(o => ShippingHint(o.order.id, next, isDue)))
+  }
+
+  /** Gives up everything, when the query has ended; the next run writes its own orders. */
+  def close(): Unit = {
+    open.foreach(_.broadcast.destroy())
+    open = Nil
+  }
+
+  /**
+   * Bins of `step` that had no copy when the tasks of the last epoch ended; `None` if none was asked.
+   * A task that ran twice is counted twice, which can only delay the step.
+   */
+  def awaited(step: Int): Option[Long] = announced.filter(_.next == step).map(sumOf(BinMetrics.AwaitedName, _))
+
+  /** Bins of `step` of which there will be no copy, as of the same tasks. */
+  def givenUp(step: Int): Long = announced.filter(_.next == step).map(sumOf(BinMetrics.GivenUpName, _)).getOrElse(0L)
+
+  /** Bytes that had been copied when the tasks of the last epoch ended. */
+  def bytesCopied: Long = announced.map(sumOf(BinMetrics.BytesCopiedName, _)).getOrElse(0L)
+
+  private def sumOf(metric: String, a: Announcement): Long =
+    a.plan.executedPlan.collect { case op: SparkPlan with StateStoreWriter => op }
+      .flatMap(_.metrics.get(metric)).map(_.value).sum
+
+  /** Whether bins that come on demand are still on their way, as far as the driver knows. */
+  def isFetching: Boolean = {
+    val onDemand = open.map(_.order).filter(_.isOnDemand)
+    onDemand.nonEmpty &&
+      announced.forall(a => onDemand.exists(a.epoch < _.base) || sumOf(BinMetrics.AwaitedName, a) > 0)
+  }
+
+  private def close(over: Seq[OpenOrder], kept: Seq[OpenOrder]): Unit = if (over.nonEmpty) {
+    open = kept
+    ShippingOrder.write(dir, open.map(_.order))
+    over.foreach(_.broadcast.destroy())
+  }
+}
+
+private final class OpenOrder(migration: String, val order: ShippingOrder, val broadcast: Broadcast[_]) {
+  def covers(ofMigration: String, step: Int): Boolean = ofMigration == migration && order.covers(step)
+
+  /** Whether it has a step from `step` on. */
+  def isFor(ofMigration: String, step: Int): Boolean =
+    ofMigration == migration && order.firstStep + order.steps.size > step
+}
+
+/** @param plan of the epoch with which it was announced that step `next` is waited for */
+private final case class Announcement(epoch: Long, next: Int, plan: QueryExecution)

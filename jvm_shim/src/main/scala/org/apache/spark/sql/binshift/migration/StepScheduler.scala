@@ -1,0 +1,264 @@
+package org.apache.spark.sql.binshift.migration
+
+import scala.util.control.NonFatal
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.binshift.retention.RetiredPartitions
+import org.apache.spark.sql.binshift.routing.{CommittedEpoch, TablesInForce}
+import org.apache.spark.sql.binshift.SparkInternals
+import org.apache.spark.sql.binshift.statistics.QueryStatistics
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ControlDir, Layout}
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingEntry, RoutingTable, StepRef}
+import org.apache.spark.sql.execution.streaming.state.binshift.shipping.BackgroundConf
+
+/**
+ * Takes a migration through its steps: says, while an epoch is planned, which table the next one gets.
+ *
+ * A prepared migration first opens its new partitions, then has bins copied, and takes a step when the
+ * copies for it are there. Which steps were taken is told by the routing log ([[TablesInForce]]); what
+ * is kept here is lost with the driver and made anew.
+ *
+ * Called under the router's lock.
+ *
+ * @param maxEpochsToWait in which nothing comes of the copies that a step waits for
+ */
+private[binshift] final class StepScheduler(
+    query: MicroBatchExecution, dir: ControlDir, desk: ShipmentCoordinator, retired: RetiredPartitions, maxEpochsToWait: Int)
+  extends Logging {
+  import StepScheduler._
+
+  private val session = query.sparkSession
+
+  private var migration: Option[Migration] = Migration.read(dir)
+  /** How the latest migrations of this run ended, for clients that still ask for them. */
+  private var outcomes = Seq.empty[MigrationOutcome]
+  /** The executor that partitions without bins leave at the next epoch, and those that they go to. */
+  private var vacating: Option[(String, Seq[String])] = None
+  /** For how many epochs nothing has come of the copies that the next step waits for. */
+  private var idle = 0
+  private var copied = 0L
+  /** Bins of steps that were taken though they could not be copied, of the migration under way. */
+  private var uncopied = 0L
+  private var forecasts: Option[(String, CopyForecast)] = None
+
+  def underWay: Option[Migration] = migration
+
+  def ended: Seq[MigrationOutcome] = outcomes
+
+  /** Executors on which new partitions are to be placed, if the migration names any. */
+  def placeOn: Seq[String] = migration.map(_.options.placeOn).getOrElse(Nil)
+
+  /** Takes the executor that partitions without bins are to leave, once, and where they go, if that is named. */
+  def takeVacating(): Option[(String, Seq[String])] = {
+    val taken = vacating
+    vacating = None
+    taken
+  }
+
+  /**
+   * Accepts a plan, or throws before anything has changed.
+   *
+   * @param planned the epoch planned last in this run, if one was
+   */
+  def submit(
+      id: String, planJson: String, optionsJson: String, facts: Layout, now: RoutingEntry, planned: Option[Long]): Migration = {
+    migration.foreach { m =>
+      throw BinshiftException.migration(
+        s"migration ${m.id} is under way (${m.plan.steps.size} steps); wait for it or cancel it before you " +
+          "submit another plan")
+    }
+    val m = Migration.create(id, planJson, optionsJson)
+    requireFitting(m, now)
+    m.options.startEpoch.foreach { e =>
+      val earliest = planned.getOrElse(now.epoch) + 1
+      if (e < earliest) {
+        throw BinshiftException.plan(
+          s"the start epoch $e has passed; the earliest epoch that can change is $earliest")
+      }
+    }
+    facts.unsupported.headOption.foreach { o =>
+      throw BinshiftException.unsupportedOperator(
+        s"operator ${o.name} cannot migrate, since the keys of its state may differ from the columns by " +
+          "which Spark distributes its rows: a typed key of another type than its column, or a timestamp " +
+          "that goes through Python; the query runs on as it is")
+    }
+    if (m.plan.steps.isEmpty) remember(m, 0) else {
+      Migration.write(dir, m)
+      uncopied = 0
+      migration = Some(m)
+      foresee(m)
+    }
+    m
+  }
+
+  /** What copying for the migration under way was expected to take when it was submitted, in this run. */
+  def forecast(id: String): Option[CopyForecast] = forecasts.filter(_._1 == id).map(_._2)
+
+  /** A plan is as good without it. */
+  private def foresee(m: Migration): Unit = try {
+    forecasts = for {
+      statistics <- QueryStatistics.of(query).snapshot() if m.options.isPrepared && !m.plan.isOnDemand && isShippable
+      foreseen <- CopyForecast.of(m.plan, statistics, BackgroundConf(session.sessionState.conf.getAllConfs))
+    } yield (m.id, foreseen)
+    forecasts.flatMap(_._2.tooMuch).foreach(why => logWarning(s"query ${query.id}: migration ${m.id}: $why"))
+  } catch {
+    case NonFatal(e) => logWarning(s"query ${query.id}: what copying for migration ${m.id} takes is not known", e)
+  }
+
+  /** Takes no further step of migration `id`; one that is durable already still takes effect. */
+  def cancel(id: String): Unit = migration.filter(m => m.id == id && !m.cancelled).foreach { m =>
+    val cancelled = m.copy(cancelled = true)
+    Migration.write(dir, cancelled)
+    migration = Some(cancelled)
+  }
+
+  /** Whether the last step of `m` has been committed, or it is cancelled and no step is in flight. */
+  def isOver(m: Migration, tables: TablesInForce): Boolean =
+    (m.cancelled || tables.stepsTaken(m.id) == m.plan.steps.size) && !desk.isFetching &&
+      tables.newestOf(m.id).forall(_ <= CommittedEpoch.of(query))
+
+  /** Forgets the migration once it is over. Once the query has ended, plan.json is its next run's. */
+  def finishIfDone(tables: TablesInForce): Unit =
+    migration.filter(m => query.isActive && isOver(m, tables)).foreach(forget(_, tables.stepsTaken))
+
+  /** Bins that the next step waits for, if it waits for copies. */
+  def binsAwaited(m: Migration, tables: TablesInForce): Option[Long] =
+    Option.when(tables.scheduled.isEmpty)(tables.stepsTaken(m.id))
+      .filter(desk.covers(m.id, _)).flatMap(desk.awaited).filter(_ > 0)
+
+  /** Bins of `m` that could not be copied ahead of their step: of steps taken so far, and of the next one. */
+  def binsGivenUp(m: Migration, tables: TablesInForce): Long =
+    uncopied + Option.when(tables.scheduled.isEmpty)(tables.stepsTaken(m.id)).map(desk.givenUp).getOrElse(0L)
+
+  /** The table of epoch `next`, if it differs from `now`; orders the copies that later steps need. */
+  def advance(now: RoutingEntry, next: Long): Option[RoutingEntry] = {
+    val tables = TablesInForce(Some(now))
+    val active = migration.filterNot(_.cancelled)
+    val taken = active.map(m => tables.stepsTaken(m.id)).getOrElse(0)
+    desk.closeOthers(active.map(m => (m.id, taken)), tables.stepAt(next - 1))
+    val entry = active.filter(m => taken < m.plan.steps.size).flatMap(take(_, taken, now, next))
+    entry.foreach { e =>
+      idle = 0
+      e.step.foreach { s =>
+        logInfo(s"query ${query.id}: step ${s.index + 1} of ${s.steps} of migration ${s.migration} is " +
+          s"scheduled for epoch $next (${s.moves} bins, ${e.table.partitions} partitions)")
+      }
+    }
+    entry
+  }
+
+  /** The step that epoch `next` takes, or else the one that is waited for. */
+  def awaitedStep(tables: TablesInForce, next: Long): Int = tables.stepAt(next).map(_.index)
+    .getOrElse(migration.filterNot(_.cancelled).map(m => tables.stepsTaken(m.id)).getOrElse(0))
+
+  private def take(m: Migration, index: Int, now: RoutingEntry, next: Long): Option[RoutingEntry] = {
+    val step = m.plan.steps(index)
+    val earliest = if (index == 0) m.options.startEpoch.getOrElse(0L) else now.epoch + 1 + m.plan.gap
+    m.tableAfter(index, now.table) match {
+      case _ if !retired.claim(math.max(now.table.partitions, step.partitions)) =>
+        None // The old state of a partition is being deleted.
+      case None =>
+        logWarning(s"query ${query.id}: migration ${m.id} is abandoned, since its step ${index + 1} does " +
+          "not fit the table in force; the checkpoint was wound back or started anew; plan again")
+        forget(m.copy(cancelled = true), _ => index)
+        None
+      case _ if desk.isFetching => None // Bins of the step before are still on their way.
+      case Some(table) if !isShippable || !m.plan.isOnDemand && !m.options.isPrepared =>
+        Option.when(next >= earliest)(switch(m, index, next, table))
+      case Some(table) if table.partitions > now.table.partitions => Some(open(m, index, now, next, table.partitions))
+      case Some(table) if m.plan.isOnDemand => Option.when(next >= earliest)(switch(m, index, next, table))
+      case Some(_) if now.epoch == next - 1 && now.step.exists(_.isOpening) => None // One thing after the other.
+      case Some(_) if !desk.covers(m.id, index) =>
+        idle = 0
+        desk.order(m.id, next, index, m.copiedTogether(index, now.table.partitions), isUrgent = false)
+        None
+      case Some(table) => desk.awaited(index) match {
+        case Some(0) => Option.when(next >= earliest)(entryWithCopies(m, index, next, table))
+        case Some(_) if idle < maxEpochsToWait =>
+          val bytes = desk.bytesCopied
+          idle = if (bytes == copied) idle + 1 else 0
+          copied = bytes
+          None
+        case Some(_) =>
+          logWarning(s"query ${query.id}: step ${index + 1} of migration ${m.id} waits for its copies, of which " +
+            s"nothing has come for $idle epochs; its bins are sent at the switch")
+          desk.abandon()
+          Some(switch(m, index, next, table))
+        case None => None
+      }
+    }
+  }
+
+  /**
+   * Opens new partitions, empty: copies are made for stores that are there. Opening takes an epoch some
+   * time, hence not all at once.
+   */
+  private def open(m: Migration, index: Int, now: RoutingEntry, next: Long, wanted: Int): RoutingEntry = {
+    val each = (wanted - m.plan.source.partitions + OpeningEpochs - 1) / OpeningEpochs
+    val partitions = math.min(now.table.partitions + math.max(each, 1), wanted)
+    entry(m, index - 1, next, now.table.copy(partitions = partitions), isOpening = true)
+  }
+
+  /** The step takes effect with the copies that there are. */
+  private def entryWithCopies(m: Migration, index: Int, next: Long, table: RoutingTable): RoutingEntry = {
+    val missing = desk.givenUp(index)
+    if (missing > 0) {
+      uncopied += missing
+      logWarning(s"query ${query.id}: $missing of the bins of step ${index + 1} of migration ${m.id} could not be copied " +
+        s"ahead, after several attempts; epoch $next reads them from the checkpoint and takes the longer for it; the " +
+        "executors' logs have the reasons")
+    }
+    entry(m, index, next, table)
+  }
+
+  /** The step takes effect without copies: its bins are sent as of the switch. */
+  private def switch(m: Migration, index: Int, next: Long, table: RoutingTable): RoutingEntry = {
+    val moves = IndexedSeq(m.plan.steps(index).moves)
+    desk.order(m.id, next, index, moves, isUrgent = true, isOnDemand = m.plan.isOnDemand && isShippable)
+    entry(m, index, next, table)
+  }
+
+  private def entry(
+      m: Migration, index: Int, next: Long, table: RoutingTable, isOpening: Boolean = false): RoutingEntry = {
+    val moves = if (isOpening) 0 else m.plan.steps(index).moves.size
+    RoutingEntry(next, table,
+      Some(StepRef(m.id, index, m.plan.steps.size, m.plan.strategy, moves, isOpening)), System.currentTimeMillis())
+  }
+
+  private def forget(m: Migration, stepsTaken: String => Int): Unit = {
+    remember(m, stepsTaken(m.id))
+    vacating = m.options.vacate.filterNot(_ => m.cancelled).map(_ -> m.options.placeOn)
+    Migration.delete(dir)
+    migration = None
+  }
+
+  private def remember(m: Migration, steps: Int): Unit =
+    outcomes = (outcomes :+ MigrationOutcome(m.id, steps, m.cancelled)).takeRight(MaxOutcomes)
+
+  /** Copies follow the changelogs of their sources. */
+  private def isShippable: Boolean =
+    session.sessionState.conf.getConfString(SparkInternals.ChangelogKey, "false").toBoolean
+}
+
+private object StepScheduler {
+  private val MaxOutcomes = 64
+  private val OpeningEpochs = 4
+
+  private def requireFitting(m: Migration, now: RoutingEntry): Unit = {
+    if (m.plan.source != now.table) {
+      throw BinshiftException.plan(
+        s"the plan starts from a table with ${m.plan.source.partitions} partitions and " +
+          s"${m.plan.source.bins} bins that is not the one in force since epoch ${now.epoch} " +
+          s"(${now.table.partitions} partitions, ${now.table.bins} bins); plan again")
+    }
+    try m.plan.requireFitting() catch {
+      case e: IllegalArgumentException => throw BinshiftException.plan(
+        s"the plan does not fit: ${e.getMessage.stripPrefix("requirement failed: ")}; plan again")
+    }
+  }
+}
+
+/** @param steps steps that took effect */
+private[binshift] final case class MigrationOutcome(id: String, steps: Int, cancelled: Boolean)

@@ -1,0 +1,99 @@
+package org.apache.spark.sql.binshift.retention
+
+import java.io.FileNotFoundException
+import java.util.concurrent.atomic.AtomicBoolean
+
+import scala.util.matching.Regex
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.{FileStatus, FileSystem, Path}
+
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.util.ThreadUtils
+
+/**
+ * State of epochs that the logs of offsets and commits do not have any more, as somebody has wound the query back.
+ *
+ * A snapshot of such an epoch would be read as soon as the query has got to its version again, instead of what the
+ * query made then: Spark takes the newest snapshot there is, and stores make theirs at other versions in each run.
+ *
+ * Relies on Spark: files of a version are named `<version>.zip` and `<version>.changelog`, with `_<id>` behind the
+ * version under checkpoint format 2, and lie in `<operator>/<partition>`, or in a directory of each store below;
+ * the checksum of a file has its name and `.crc`; metadata of an operator, in format 2, is in
+ * `<operator>/_metadata/v2/<epoch>`.
+ *
+ * Costs a listing of each of these directories; called on the stream's thread, unless the run before has left word of how
+ * far it had got ([[RunEnd]]).
+ *
+ * @param stateRoot the checkpoint's directory of state
+ */
+private[binshift] final class LostVersions(stateRoot: Path, hadoopConf: Configuration) {
+  import LostVersions._
+
+  private val fs: FileSystem = stateRoot.getFileSystem(hadoopConf)
+
+  /**
+   * The same, if the run before has left word that there are none: only the first partition of each operator is looked at
+   * then, which has a file of each epoch that was committed. So a directory of binshift's that was put back without the
+   * state that belongs to it is noticed.
+   */
+  def unexpectedAfter(version: Long, epoch: Long): Seq[LaterFile] = {
+    val first = list(stateRoot).filter(isDir).map(o => new Path(o.getPath, "0"))
+    if (inParallel(first)(ofVersionsAfter(version, _)).forall(_.isEmpty)) Nil else after(version, epoch)
+  }
+
+  /** The files of versions after `version`, and of the metadata of epochs after `epoch`. */
+  def after(version: Long, epoch: Long): Seq[LaterFile] = {
+    val operators = list(stateRoot).filter(isDir)
+    val partitions = operators.flatMap(o => list(o.getPath)).filter(f => isDir(f) && numberOf(f).isDefined)
+    val metadata = operators.flatMap(o => list(new Path(o.getPath, Metadata))).filter(numberOf(_).exists(_ > epoch))
+    inParallel(partitions.map(_.getPath))(ofVersionsAfter(version, _)).flatten ++
+      metadata.map(f => LaterFile(f.getPath, None))
+  }
+
+  /** Deletes the files, none any more once it has thrown. */
+  def delete(files: Seq[Path]): Unit = {
+    val isOver = new AtomicBoolean(false)
+    try inParallel(files) { file =>
+      if (!isOver.get && !fs.delete(file, false) && fs.exists(file)) throw BinshiftException.configuration(
+        s"$file could not be deleted; it is of an epoch that the query has forgotten, and must not be read again; " +
+          "delete it, and start the query again")
+    } finally isOver.set(true)
+  }
+
+  private def ofVersionsAfter(version: Long, dir: Path): Seq[LaterFile] = {
+    val (dirs, files) = list(dir).partition(isDir)
+    val stores = dirs.map(_.getPath).filter(isStore)
+    val later = for (file <- files.map(_.getPath); v <- versionOf(file) if v > version) yield LaterFile(file, Some(v))
+    later ++ stores.flatMap(ofVersionsAfter(version, _))
+  }
+
+  private def list(dir: Path): Seq[FileStatus] =
+    try fs.listStatus(dir).toSeq catch { case _: FileNotFoundException => Nil }
+
+  private def inParallel[T](paths: Seq[Path])(body: Path => T): Seq[T] =
+    if (paths.isEmpty) Nil else ThreadUtils.parmap(paths, "binshift-lost-versions", MaxThreads)(body)
+}
+
+/** @param version of state; `None` for metadata of an operator */
+private[binshift] final case class LaterFile(path: Path, version: Option[Long])
+
+private[retention] object LostVersions {
+  private val MaxThreads = 64
+  private val Metadata = "_metadata/v2"
+  private val VersionFile: Regex = raw"(\d+)(?:_[^.]+)?\.(?:zip|changelog)(?:\.crc)?".r
+  /** Directories next to the files of versions that hold what those files refer to. */
+  private val NoStores = Set("SSTs", "logs")
+
+  /** Whether a directory next to the files of versions is that of a store of its own. */
+  def isStore(dir: Path): Boolean = !NoStores(dir.getName) && !"._".contains(dir.getName.head)
+
+  def versionOf(file: Path): Option[Long] = file.getName match {
+    case VersionFile(version) => version.toLongOption
+    case _ => None
+  }
+
+  private def numberOf(file: FileStatus): Option[Long] = file.getPath.getName.toLongOption
+
+  private def isDir(file: FileStatus): Boolean = file.isDirectory
+}

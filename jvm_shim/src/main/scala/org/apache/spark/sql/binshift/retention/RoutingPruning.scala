@@ -1,0 +1,97 @@
+package org.apache.spark.sql.binshift.retention
+
+import java.io.FileNotFoundException
+import java.util.concurrent.atomic.AtomicBoolean
+
+import scala.util.control.NonFatal
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.{FileStatus, FileSystem, Path}
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.binshift.routing.RoutingEntries
+import org.apache.spark.util.ThreadUtils
+
+/**
+ * Deletes routing entries, and the checkpoint ids that were kept with them, once no recovery can need them any more.
+ *
+ * A recovery replays the switches of all epochs after the snapshot that it begins from, and may begin from any that is in the
+ * checkpoint: so the entry that was in force at the oldest version of any store stays, and all after it, however many. Where
+ * other partitions need an old version of a store, that store's files of it are still there (`RetainedVersions`). More
+ * entries stay for the history, by their number.
+ *
+ * The stream's thread only compares two numbers. The rest is done in the background, and only if there are clearly more
+ * entries than the history wants: each store's directory is listed, up to the first one that keeps the entries, which is
+ * asked first the next time.
+ *
+ * Relies on Spark: a store's files are those of [[LostVersions]]; the files of a version go once Spark retains a
+ * newer snapshot in their place.
+ */
+private[binshift] final class RoutingPruning(
+    stateRoot: Path, hadoopConf: Configuration, entries: RoutingEntries, entriesToRetain: Int) extends Logging {
+  import RoutingPruning._
+
+  private val kept = math.max(entriesToRetain, MinKept)
+  private val excess = math.max(1, kept / 8)
+  private val isRunning = new AtomicBoolean(false)
+  private lazy val fs: FileSystem = stateRoot.getFileSystem(hadoopConf)
+  @volatile private var lastLookNs = Option.empty[Long]
+  @volatile private var blocking = Option.empty[Path]
+
+  /**
+   * Called with each epoch, on the stream's thread.
+   *
+   * @param operators  the binned ones
+   * @param oldest     the oldest epoch that Spark retains
+   * @param intervalMs how often stores' directories change, as maintenance deletes files
+   */
+  def prune(operators: Seq[Long], oldest: Long, intervalMs: Long): Unit = {
+    val isDue = entries.epochs.size >= kept + excess &&
+      lastLookNs.forall(System.nanoTime() - _ >= intervalMs * 1000000L)
+    if (isDue && isRunning.compareAndSet(false, true)) {
+      lastLookNs = Some(System.nanoTime())
+      Pruner.execute { () =>
+        try prune(operators, oldest) catch {
+          case NonFatal(e) => logWarning(s"old routing entries of $stateRoot were not deleted; they stay for now", e)
+        } finally isRunning.set(false)
+      }
+    }
+  }
+
+  private def prune(operators: Seq[Long], oldest: Long): Unit = {
+    val epochs = entries.epochs
+    // The entry up to which it is worth to delete, which then has to be the one in force at the oldest version.
+    val wanted = epochs(excess)
+    val dirs = blocking.toSeq ++ operators.flatMap(op => list(new Path(stateRoot, op.toString)))
+      .filter(f => f.isDirectory && f.getPath.getName.toIntOption.isDefined).map(_.getPath)
+    var needed = oldest
+    blocking = dirs.find { dir =>
+      oldestBase(dir).foreach(base => needed = math.min(needed, base))
+      needed <= wanted
+    }
+    if (dirs.nonEmpty && blocking.isEmpty) {
+      val inForce = epochs.lastIndexWhere(_ < needed)
+      val gone = epochs.take(math.min(inForce, epochs.size - kept))
+      gone.foreach(entries.forget)
+      if (gone.nonEmpty) logInfo(s"deleted ${gone.size} routing entries of $stateRoot, up to epoch ${gone.last}")
+    }
+  }
+
+  /** A version that no recovery of a partition's stores begins before; `None` if they have no files. */
+  private def oldestBase(partition: Path): Option[Long] = {
+    val (dirs, files) = list(partition).partition(_.isDirectory)
+    // The changelog of a version begins with the switch of the version before it.
+    val own = files.flatMap(f => LostVersions.versionOf(f.getPath)).minOption.map(_ - 1)
+    (own ++ dirs.map(_.getPath).filter(LostVersions.isStore).flatMap(oldestBase)).minOption
+  }
+
+  private def list(dir: Path): Seq[FileStatus] =
+    try fs.listStatus(dir).toSeq catch { case _: FileNotFoundException => Nil }
+}
+
+private object RoutingPruning {
+  /** Entries that are kept whatever else: the one in force and the next one, with those before them. */
+  private val MinKept = 4
+
+  private lazy val Pruner = ThreadUtils.newDaemonSingleThreadExecutor("binshift-pruner")
+}

@@ -1,0 +1,85 @@
+package org.apache.spark.sql.binshift.routing
+
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{CheckpointIds, ControlDir}
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingEntry, RoutingLog, StepRef}
+
+/**
+ * The routing log as the driver of a running query keeps it: listed once, and no longer than needed.
+ *
+ * Called under the router's lock, but for `forget`, which the thread that prunes calls for entries that are older than all
+ * that the router asks for.
+ */
+private[binshift] final class RoutingEntries(dir: ControlDir) {
+  private val log = new RoutingLog(dir)
+
+  /** The epochs that have an entry, ascending; kept up with what is written here. */
+  @volatile private var known: Seq[Long] = Nil
+
+  def epochs: Seq[Long] = known
+
+  /** Lists the log. */
+  def listed(): Seq[Long] = {
+    known = log.epochs
+    known
+  }
+
+  def read(epoch: Long): Option[RoutingEntry] = log.read(epoch)
+
+  /** The entry in force at `epoch`, as the checkpoint has it. */
+  def at(epoch: Long): Option[RoutingEntry] = log.at(epoch)
+
+  /** The epoch of the newest entry before `epoch`. */
+  def before(epoch: Long): Option[Long] = known.filter(_ < epoch).lastOption
+
+  /** The newest entries up to `epoch`, oldest first; not more than `limit`. Any thread. */
+  def upTo(epoch: Long, limit: Int): Seq[RoutingEntry] =
+    log.epochs.filter(_ <= epoch).takeRight(limit).flatMap(log.read)
+
+  /** Makes `entry` durable. */
+  def write(entry: RoutingEntry): Unit = {
+    log.write(entry)
+    change(_.filter(_ < entry.epoch) :+ entry.epoch)
+  }
+
+  def forget(epoch: Long): Unit = {
+    // The entry last: without it, nothing would look for the other file.
+    CheckpointIds.forget(dir, epoch)
+    log.delete(epoch)
+    change(_.filter(_ != epoch))
+  }
+
+  private def change(to: Seq[Long] => Seq[Long]): Unit = synchronized { known = to(known) }
+}
+
+/**
+ * The tables that matter while an epoch is planned.
+ *
+ * @param current   the entry in force at the epoch planned last, or at the next one if there is none yet
+ * @param scheduled the entry that is durable for the epoch after it
+ */
+private[binshift] final case class TablesInForce(
+    current: Option[RoutingEntry] = None, scheduled: Option[RoutingEntry] = None) {
+
+  private def entries: Seq[RoutingEntry] = scheduled.toSeq ++ current
+
+  private def of(migration: String): Seq[(Long, StepRef)] =
+    entries.flatMap(e => e.step.filter(_.migration == migration).map(e.epoch -> _))
+
+  /** Steps of `migration` whose tables are in force, or durable for the next epoch. */
+  def stepsTaken(migration: String): Int = of(migration).map(_._2.index + 1).maxOption.getOrElse(0)
+
+  /**
+   * Steps of `migration` that are committed, if the query has committed up to `epoch`. They are taken one by one, so
+   * the one before an uncommitted step is committed.
+   */
+  def stepsCommitted(migration: String, epoch: Long): Int = of(migration).map { case (at, step) =>
+    if (at <= epoch || step.isOpening) step.index + 1 else step.index
+  }.maxOption.getOrElse(0)
+
+  /** The epoch of the newest of these entries that is of `migration`. */
+  def newestOf(migration: String): Option[Long] = of(migration).map(_._1).maxOption
+
+  /** The step that takes effect at `epoch`. */
+  def stepAt(epoch: Long): Option[StepRef] =
+    entries.filter(_.epoch == epoch).flatMap(_.step).find(!_.isOpening)
+}

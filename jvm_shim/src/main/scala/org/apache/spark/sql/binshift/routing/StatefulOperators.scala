@@ -1,0 +1,67 @@
+package org.apache.spark.sql.binshift.routing
+
+import org.apache.spark.sql.catalyst.expressions.Attribute
+import org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkExec
+import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.execution.streaming.operators.stateful._
+import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.{FlatMapGroupsWithStateExec, FlatMapGroupsWithStateExecBase}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{OperatorLayout, Storage}
+import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec
+import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.{TransformWithStateExec, TransformWithStateExecBase}
+import org.apache.spark.sql.types.{StructType, TimestampType}
+
+/** Which stateful operators a plan has, and how each stores its state. */
+private[binshift] object StatefulOperators {
+
+  /** The operators that write state; those that only read it share the writer's id. */
+  def writers(plan: SparkPlan): Seq[StateStoreWriter] = plan.collect {
+    case op: StateStoreWriter if op.stateInfo.isDefined => op
+  }
+
+  def idOf(op: StatefulOperator): Long = op.getStateInfo.operatorId
+
+  def layoutOf(op: StateStoreWriter): OperatorLayout = OperatorLayout(op.shortName, storageOf(op))
+
+  /**
+   * The inputs whose rows have to follow the routing table. An initial state is read in the first
+   * batch only; in later ones Spark leaves its plan in place without running it.
+   */
+  def routedInputs(op: StatefulOperator): Seq[SparkPlan] = op match {
+    case tws: TransformWithStateExecBase if !hasInitialState(tws) => op.children.take(1)
+    case fmgws: FlatMapGroupsWithStateExec if !fmgws.hasInitialState => op.children.take(1)
+    case _ => op.children
+  }
+
+  private def hasInitialState(op: TransformWithStateExecBase): Boolean = op match {
+    case jvm: TransformWithStateExec => jvm.hasInitialState
+    case python: TransformWithStateInPySparkExec => python.hasInitialState
+    case _ => true
+  }
+
+  /**
+   * Binned are the operators whose state key consists of the columns that their exchange hashes, and
+   * of what they append. Without grouping columns there is one partition, whatever the number of
+   * state partitions.
+   */
+  private def storageOf(op: StateStoreWriter): Storage = op match {
+    case save: StateStoreSaveExec => unlessGlobal(save.keyExpressions)
+    case session: SessionWindowStateStoreSaveExec => unlessGlobal(session.keyWithoutSessionExpressions)
+    case _: StreamingGlobalLimitExec => Storage.Single
+    case _: StreamingDeduplicateExec | _: StreamingDeduplicateWithinWatermarkExec => Storage.Binned
+    case _: StreamingSymmetricHashJoinExec => Storage.Binned
+    case _: FlatMapGroupsWithStateExecBase => Storage.Binned
+    case tws: TransformWithStateExec =>
+      // A typed key of another type than its column (groupBy(int).as[Long, V]) hashes otherwise.
+      if (sameTypes(tws.keyEncoder.schema, tws.groupingAttributes)) Storage.Binned else Storage.Plain
+    case python: TransformWithStateInPySparkExec =>
+      // Python takes a timestamp for one of its own time zone, so that it may come back as another.
+      if (python.groupingAttributes.exists(_.dataType.existsRecursively(_ == TimestampType))) Storage.Plain
+      else Storage.Binned
+    case _ => Storage.Plain
+  }
+
+  private def unlessGlobal(keys: Seq[Any]): Storage = if (keys.isEmpty) Storage.Single else Storage.Binned
+
+  private def sameTypes(key: StructType, columns: Seq[Attribute]): Boolean =
+    key.map(_.dataType) == columns.map(_.dataType)
+}

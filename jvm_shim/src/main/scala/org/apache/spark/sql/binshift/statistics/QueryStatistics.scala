@@ -1,0 +1,161 @@
+package org.apache.spark.sql.binshift.statistics
+
+import java.util.UUID
+import java.util.concurrent.ConcurrentHashMap
+
+import scala.collection.immutable.SortedMap
+import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.binshift.routing.{CommittedEpoch, Epoch}
+import org.apache.spark.sql.binshift.SparkInternals
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Storage
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingTable
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{ReportAddress, StoreReport}
+import org.apache.spark.util.{CollectionAccumulator, ThreadUtils}
+
+/**
+ * The statistics of one run of a query, per operator and bin, as of the last committed epoch.
+ *
+ * Stores report with the results of their tasks (see [[ReportAddress]]). Reports of an epoch are complete
+ * when it is committed; then they are taken in, in the background, or when somebody asks. Of two reports
+ * of one store the later counts: both attempts did the same. What the bins hold is saved in the checkpoint
+ * now and then, and at the end.
+ *
+ * Thread-safe.
+ */
+private[binshift] final class QueryStatistics(query: MicroBatchExecution) extends Logging {
+  import QueryStatistics._
+
+  private val dir = SparkInternals.controlDir(query)
+  /** By operator, all of them binned. */
+  private var operators = SortedMap.empty[Long, OperatorStatistics]
+  private var table: Option[RoutingTable] = None
+  /** The last epoch that was taken in, in this run or an earlier one. */
+  private var epoch = -1L
+  /** Epochs that have not been taken in, ascending. */
+  private var awaited = Vector.empty[AwaitedEpoch]
+  /** What clients wait for, and what they have got last. */
+  private var keysWanted = 0
+  private var hotKeys: Option[HotKeys] = None
+  private var isClosed = false
+  private var savedAtMs = System.currentTimeMillis()
+
+  private[binshift] def isActive: Boolean = query.isActive
+
+  /** Begins an epoch; what its jobs are to carry. Called on the stream's thread, before any task runs. */
+  def announce(e: Epoch): String = synchronized {
+    if (!awaited.exists(_.epoch == e.hint.epoch)) {
+      // An epoch is planned when the one before it is committed. There may be many bins, so the stream does
+      // not wait for it.
+      if (awaited.nonEmpty) Background.execute(() => takeUpTo(e.hint.epoch - 1))
+      if (operators.isEmpty) begin(e)
+      val reports = new CollectionAccumulator[Array[Byte]]
+      query.sparkSession.sparkContext.register(reports)
+      val address = ReportAddress(e.hint.runId, e.hint.epoch, keysWanted, reports)
+      keysWanted = 0
+      awaited :+= AwaitedEpoch(e.hint.epoch, e.table, address, address.render)
+    }
+    awaited.last.rendered
+  }
+
+  /** As of the last committed epoch; `None` before the first one. */
+  def snapshot(): Option[StatisticsSnapshot] = synchronized {
+    takeUpTo(CommittedEpoch.of(query))
+    table.map(t => StatisticsSnapshot(epoch, t, operators.values.map(_.snapshot(t)).toSeq))
+  }
+
+  /** Has the stores count the keys of the next epoch that is planned. Returns the last one that is. */
+  def sampleKeys(n: Int): Long = synchronized {
+    keysWanted = math.max(keysWanted, n)
+    awaited.lastOption.map(_.epoch).getOrElse(epoch)
+  }
+
+  /** What was sampled at an epoch after `after`, once it is committed; of all operators, hottest first. */
+  def sampledKeys(after: Long): Option[HotKeys] = synchronized {
+    snapshot()
+    hotKeys.filter(_.epoch > after)
+  }
+
+  /** Called when the query has ended; waits until all is saved. */
+  def close(): Unit = end().foreach(_.get())
+
+  /** The same in the background, for a query of which nobody heard that it has ended. */
+  def closeLater(): Unit = Background.execute { () =>
+    try end() catch {
+      case NonFatal(e) => logWarning(s"query ${query.id}: statistics were not saved", e)
+    }
+  }
+
+  /** Whoever comes first has the statistics saved. */
+  private def end(): Option[java.util.concurrent.Future[_]] = {
+    val isFirst = synchronized {
+      snapshot()
+      awaited = Vector.empty
+      val first = !isClosed
+      isClosed = true
+      first
+    }
+    if (isFirst) saveLater() else None
+  }
+
+  private def begin(e: Epoch): Unit = {
+    operators = SortedMap.from(e.layout.operators.collect { case (id, o) if o.storage == Storage.Binned =>
+      id -> new OperatorStatistics(id, o.name, e.layout.bins)
+    })
+    if (e.hint.epoch > 0) try SavedStatistics.read(dir).filter(_.bins == e.layout.bins).foreach { saved =>
+      saved.stores.foreach(s => operators.get(s.operator).foreach(_.restore(s)))
+    } catch {
+      case NonFatal(error) => logWarning(s"query ${query.id}: the saved statistics cannot be used", error)
+    }
+  }
+
+  private def takeUpTo(committed: Long): Unit = synchronized {
+    val (done, open) = awaited.span(_.epoch <= committed)
+    awaited = open
+    done.foreach(take)
+  }
+
+  private def take(a: AwaitedEpoch): Unit = {
+    val latest = a.address.accumulator.value.asScala.map(StoreReport.parse).filter(_.epoch == a.epoch)
+      .map(r => (r.operator, r.store, r.partition) -> r).toMap.values
+    operators.foreach { case (id, o) => o.commit(latest.filter(_.operator == id), a.table) }
+    if (a.address.keysWanted > 0) hotKeys = Some(HotKeys.of(a.epoch, a.table, operators.values, latest))
+    table = Some(a.table)
+    epoch = a.epoch
+    if (System.currentTimeMillis() - savedAtMs > SaveIntervalMs) saveLater()
+  }
+
+  private def saveLater(): Option[java.util.concurrent.Future[_]] = synchronized {
+    savedAtMs = System.currentTimeMillis()
+    table.map { t =>
+      val saved = SavedStatistics(epoch, t.bins, operators.values.flatMap(_.saved).toSeq)
+      Background.submit((() => try saved.write(dir) catch {
+        case NonFatal(e) => logWarning(s"query ${query.id}: statistics were not saved", e)
+      }): Runnable)
+    }
+  }
+}
+
+/** @param rendered what the jobs carry */
+private final case class AwaitedEpoch(
+    epoch: Long, table: RoutingTable, address: ReportAddress, rendered: String)
+
+/** The statistics of the runs of this driver; those of runs that ended go when the next one is made. */
+private[binshift] object QueryStatistics {
+  private val SaveIntervalMs = 60000L
+  private lazy val Background = ThreadUtils.newDaemonSingleThreadExecutor("binshift-statistics")
+  private val all = new ConcurrentHashMap[UUID, QueryStatistics]()
+
+  def of(query: MicroBatchExecution): QueryStatistics =
+    Option(all.get(query.runId)).getOrElse {
+      val ended = all.values.asScala.filterNot(_.isActive).toSeq
+      all.values.removeAll(ended.asJava)
+      ended.foreach(_.closeLater())
+      all.computeIfAbsent(query.runId, _ => new QueryStatistics(query))
+    }
+
+  def close(runId: UUID): Unit = Option(all.get(runId)).foreach(_.close())
+}

@@ -1,0 +1,104 @@
+package org.apache.spark.sql.binshift.stock
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.{FileStatus, FileSystem, FileUtil, Path}
+import org.json4s.JsonDSL._
+
+import org.apache.spark.sql.binshift.SparkInternals
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.streaming.checkpointing.{CheckpointFileManager, CommitLog, OffsetSeqLog}
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
+import org.apache.spark.sql.execution.streaming.state.binshift.conversion.StoreForm
+import org.apache.spark.sql.execution.streaming.runtime.StreamMetadata
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.internal.SQLConf
+
+/**
+ * The checkpoint that a conversion writes: all but the state itself, which [[StateRewrite]] writes.
+ *
+ * It is complete when its file `metadata` is there, which is written last and in one atomic step: Spark
+ * refuses to start a query from a directory that has logs and no `metadata`. What a conversion that did
+ * not end has left is told by a marker and replaced by the next one.
+ */
+private[binshift] final class CheckpointCopy(
+    source: StoredCheckpoint, root: Path, provider: String, partitions: Int, session: SparkSession) {
+  private val hadoopConf: Configuration = source.hadoopConf
+  private val fs: FileSystem = root.getFileSystem(hadoopConf)
+  private val sourceFs: FileSystem = source.root.getFileSystem(hadoopConf)
+  private val marker = new ControlDir(root, hadoopConf)
+  val stateRoot: String = new Path(root, "state").toString
+
+  /** Refuses a directory that holds something else; changes nothing. */
+  def requireFree(): Unit = if (fs.exists(root)) {
+    val isUnfinished = marker.read(CheckpointCopy.Marker).isDefined && !fs.exists(new Path(root, "metadata"))
+    if (!isUnfinished && fs.listStatus(root).nonEmpty) throw BinshiftException.configuration(
+      s"the output $root exists and is not empty; name a directory that does not exist")
+  }
+
+  def begin(): Unit = {
+    fs.delete(root, true)
+    marker.write(CheckpointCopy.Marker, ("source" -> source.root.toString) ~ ("epoch" -> source.epoch))
+    copyOthers()
+    source.operators.foreach(copyOperator)
+  }
+
+  /** @param ids under checkpoint format 2, by operator, partition and store */
+  def finish(ids: Option[Map[Long, Array[Array[String]]]]): Unit = {
+    val offsetLog = new OffsetSeqLog(session, new Path(root, "offsets").toString, false)
+    source.offsets.foreach { case (epoch, entry) =>
+      offsetLog.add(epoch, SparkInternals.withConf(SparkInternals.withConf(entry,
+        SQLConf.STATE_STORE_PROVIDER_CLASS.key -> provider), SQLConf.SHUFFLE_PARTITIONS.key -> partitions.toString))
+    }
+    val commit = if (ids.isDefined) source.commit.withStateUniqueIds(ids) else source.commit
+    new CommitLog(session, new Path(root, "commits").toString, false).add(source.epoch, commit)
+    StreamMetadata.write(StreamMetadata(source.id), new Path(root, "metadata"), hadoopConf)
+    marker.delete(CheckpointCopy.Marker)
+  }
+
+  /** The sources' own files, and whatever else there is. */
+  private def copyOthers(): Unit = sourceFs.listStatus(source.root).toSeq
+    .filterNot(f => CheckpointCopy.Rewritten(f.getPath.getName) || f.getPath.getName.startsWith("."))
+    .foreach(copy(_, root))
+
+  private def copyOperator(metadata: OperatorStateMetadata): Unit = {
+    val id = metadata.operatorInfo.operatorId
+    val from = new Path(source.stateRoot, id.toString)
+    val to = new Path(stateRoot, id.toString)
+    metadata match {
+      case m: OperatorStateMetadataV1 =>
+        // The schema of an operator without families is below its partition 0.
+        m.stateStoreInfo.foreach { s =>
+          def schema(state: String) = StateSchemaCompatibilityChecker.schemaFile(
+            StateStoreId(state, id, StateStore.PARTITION_ID_TO_CHECK_SCHEMA, s.storeName).storeCheckpointLocation())
+          copy(sourceFs.getFileStatus(schema(source.stateRoot)), schema(stateRoot).getParent)
+        }
+        val file = OperatorStateMetadataV1.metadataFilePath(to)
+        val fm = CheckpointFileManager.create(file.getParent, hadoopConf)
+        fm.mkdirs(file.getParent)
+        OperatorStateMetadataUtils.writeMetadata(fm.createAtomic(file, overwriteIfPossible = true),
+          m.copy(stateStoreInfo = m.stateStoreInfo.map(_.copy(numPartitions = partitions))), file)
+      case m: OperatorStateMetadataV2 =>
+        copy(sourceFs.getFileStatus(new Path(from, StoreForm.SchemaDir)), to)
+        // The first epoch that can be asked for is the first in the log of offsets.
+        OperatorStateMetadataWriter.createWriter(to, hadoopConf, m.version, Some(source.offsets.head._1)).write(
+          m.copy(stateStoreInfo = m.stateStoreInfo.map(s => s.copy(numPartitions = partitions,
+            stateSchemaFilePaths = s.stateSchemaFilePaths.map(StoreForm.relocated(stateRoot, id, _))))))
+      case other => throw BinshiftException.unsupportedVersion(
+        s"operator $id has metadata of version ${other.version}, which is unknown to this binshift; use the " +
+          "binshift for your Spark version")
+    }
+  }
+
+  private def copy(what: FileStatus, into: Path): Unit = {
+    fs.mkdirs(into)
+    FileUtil.copy(sourceFs, what.getPath, fs, new Path(into, what.getPath.getName), false, hadoopConf)
+  }
+}
+
+private object CheckpointCopy {
+  private val Marker = "binshift-conversion.json"
+
+  /** What is written anew, or is binshift's. */
+  private val Rewritten = Set("offsets", "commits", "state", "metadata", "binshift", Marker)
+}

@@ -1,0 +1,147 @@
+package org.apache.spark.sql.binshift.stock
+
+import java.util.UUID
+import java.util.concurrent.atomic.AtomicReference
+
+import scala.util.control.NonFatal
+
+import org.apache.hadoop.fs.Path
+import org.json4s.JValue
+import org.json4s.JsonDSL._
+import org.json4s.jackson.JsonMethods.{compact, render}
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.binshift.{Gateway, SparkInternals}
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{CheckpointIds, Storage}
+import org.apache.spark.sql.execution.streaming.state.binshift.conversion.StoreForm
+import org.apache.spark.sql.execution.streaming.state.{HDFSBackedStateStoreProvider, RocksDBStateStoreProvider}
+import org.apache.spark.util.LongAccumulator
+
+/**
+ * Writes the checkpoint of a stopped query anew, in another directory, in the form of Spark's RocksDB
+ * provider: with the state of its last committed epoch, from which the query goes on exactly. The original
+ * is only read.
+ *
+ * From that form, Spark's provider goes on; and so does binshift's, which takes the state over at its
+ * first epoch. It is so for both since how an operator's state is to be stored only its plan tells.
+ *
+ * For Python, which runs `run` in one thread and asks `progress` in another.
+ */
+final class Conversion private[binshift] (session: SparkSession, options: ConversionOptions) extends Logging {
+  import Conversion._
+
+  private val source = new StoredCheckpoint(qualified(options.checkpoint), session)
+  private val output = qualified(options.output)
+  private val partitions = options.partitions.getOrElse(source.partitions)
+  private val target = new CheckpointCopy(source, output, Stock, partitions, session)
+  private val done = new AtomicReference[Option[LongAccumulator]](None)
+
+  /** Whether a query with binshift's provider can go on with the checkpoint as it is. */
+  private val isNeeded = options.to == "rocksdb" || source.provider != Stock || partitions != source.partitions
+
+  private val group = s"binshift-conversion-${UUID.randomUUID()}"
+
+  check()
+
+  /** What is converted, as JSON. */
+  def plan(): String = json(
+    ("checkpoint" -> source.root.toString) ~ ("output" -> output.toString) ~ ("to" -> options.to) ~
+      ("needed" -> isNeeded) ~ ("provider" -> source.provider) ~ ("epoch" -> source.epoch) ~
+      ("uncommitted_epochs" -> source.offsets.count(_._1 > source.epoch)) ~
+      ("partitions_before" -> source.partitions) ~ ("partitions" -> partitions) ~
+      ("stores" -> source.stores.map { s =>
+        ("operator_id" -> s.operatorId) ~ ("operator" -> s.operator) ~ ("store" -> s.storeName) ~
+          ("moved" -> isMoved(s))
+      }))
+
+  /** Partitions written, and to be written, of all stores. */
+  def progress(): String =
+    json(("done" -> done.get.map(_.sum).getOrElse(0L)) ~ ("total" -> source.stores.map(s => if (s.isSingle) 1L else partitions.toLong).sum))
+
+  /** Blocks until the conversion is done. */
+  def run(): Unit = {
+    val context = session.sparkContext
+    context.setJobGroup(group, s"binshift: converting ${source.root}", interruptOnCancel = true)
+    try convert() catch {
+      case NonFatal(e) => throw Gateway.failure(e).getOrElse(BinshiftException.failure(
+        s"${source.root} could not be converted (${e.getMessage}); it is unchanged, and what is in $output " +
+          "is of no use; convert again", e))
+    } finally context.clearJobGroup()
+  }
+
+  /** Has `run` fail soon. */
+  def cancel(): Unit = session.sparkContext.cancelJobGroup(group)
+
+  private def convert(): Unit = {
+    val written = session.sparkContext.longAccumulator("binshift: partitions converted")
+    done.set(Some(written))
+    target.begin()
+    val rewrite = new StateRewrite(
+      session, source, target, source.conf(source.provider), source.conf(Stock), partitions, written)
+    val ids = source.stores.sortBy(s => CheckpointIds.position(s.storeName)).map(s => s -> rewrite.run(s, isMoved(s)))
+    Faults.at("convert.finish", 0)
+    target.finish(Option.when(source.commit.stateUniqueIds.isDefined)(byOperator(ids)))
+    logInfo(s"${source.root} as of epoch ${source.epoch} was written to $output")
+  }
+
+  private def byOperator(ids: Seq[(StoreForm, Array[Option[String]])]): Map[Long, Array[Array[String]]] =
+    ids.groupMap(_._1.operatorId)(_._2).view.mapValues { stores =>
+      Array.tabulate(stores.head.length)(p => stores.map(_(p).get).toArray)
+    }.toMap
+
+  /** Whether keys may change their partition. */
+  private def isMoved(store: StoreForm): Boolean =
+    !store.isSingle && (partitions != source.partitions || storageOf(store).contains(Storage.Binned))
+
+  private def storageOf(store: StoreForm): Option[Storage] =
+    source.layout.flatMap(_.operators.get(store.operatorId)).map(_.storage)
+
+  private def check(): Unit = {
+    if (!Targets(options.to)) throw BinshiftException.configuration(
+      s"'${options.to}' is no form of a checkpoint; give one of ${Targets.toSeq.sorted.mkString(", ")}")
+    if (partitions < 1) throw BinshiftException.configuration(s"$partitions partitions are impossible; give 1 or more")
+    val isBinshift = SparkInternals.isBinshiftProvider(source.provider)
+    if (!isBinshift && source.provider != Stock && source.provider != HdfsBacked) {
+      throw BinshiftException.configuration(
+        s"${source.root} was written by provider ${source.provider}; the providers that can be converted are " +
+          s"binshift's, $Stock and $HdfsBacked")
+    }
+    if (isBinshift && options.to == "binshift") throw BinshiftException.configuration(
+      s"${source.root} is a checkpoint of binshift already; to change its partitions, rescale the query while it runs")
+    if (source.stores.isEmpty) throw BinshiftException.configuration(
+      s"${source.root} has no stateful operators that are described in its metadata; start the query on it as it is")
+    source.stores.find(s => storageOf(s).contains(Storage.Plain) && partitions != source.partitions).foreach { s =>
+      throw BinshiftException.unsupportedOperator(
+        s"operator ${s.operator} cannot change its ${source.partitions} partitions, since the keys of its state may " +
+          "differ from the columns by which Spark distributes its rows; leave out --partitions")
+    }
+    Option(session.sharedState.activeStreamingQueries.get(UUID.fromString(source.id))).foreach { q =>
+      throw BinshiftException.configuration(s"query ${q.id} runs on ${source.root}; stop it first")
+    }
+    if (s"$output/".startsWith(s"${source.root}/")) throw BinshiftException.configuration(
+      s"the output $output is in the checkpoint itself; name a directory elsewhere")
+    target.requireFree()
+  }
+
+  private def qualified(location: String): Path = {
+    val path = new Path(location)
+    path.getFileSystem(session.sessionState.newHadoopConf()).makeQualified(path)
+  }
+
+  private def json(value: JValue): String = compact(render(value))
+}
+
+private[binshift] object Conversion {
+  private val Targets = Set("binshift", "rocksdb")
+  private val Stock = classOf[RocksDBStateStoreProvider].getName
+  private val HdfsBacked = classOf[HDFSBackedStateStoreProvider].getName
+}
+
+/**
+ * @param to         `rocksdb` or `binshift`
+ * @param partitions of the result; as many as the checkpoint has, if not given
+ */
+private[binshift] final case class ConversionOptions(
+    checkpoint: String, output: String, to: String, partitions: Option[Int])

@@ -1,0 +1,60 @@
+package org.apache.spark.sql.binshift.stock
+
+import org.apache.spark.{Partitioner, TaskContext}
+import org.apache.spark.sql.execution.streaming.state.binshift.conversion.{Placed, StateRows, StoreForm}
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.streaming.state.StateStoreConf
+import org.apache.spark.util.{LongAccumulator, SerializableConfiguration}
+
+/**
+ * Writes the state of a store anew, each key to the partition that Spark's own hash partitioning gives
+ * it, as Spark jobs: a task for each partition that is written and, where keys change their partition,
+ * one for each that is read, with a shuffle in between, so that no task holds more than its share.
+ *
+ * A task that fails is tried again; what it has written is written over.
+ */
+private[binshift] final class StateRewrite(session: SparkSession, source: StoredCheckpoint, target: CheckpointCopy,
+    from: StateStoreConf, to: StateStoreConf, partitions: Int, done: LongAccumulator) {
+
+  /** @return the checkpoint id of each partition, under checkpoint format 2 */
+  def run(store: StoreForm, isMoved: Boolean): Array[Option[String]] = {
+    val version = source.epoch + 1
+    val hadoopConf = SerializableConfiguration.broadcast(session.sparkContext, source.hadoopConf)
+    val placement = Placed(partitions, Option.when(isMoved && source.layout.isEmpty)(source.partitions))
+    val read = StateRewrite.reader(store, source.stateRoot, from, hadoopConf, version, placement,
+      IndexedSeq.tabulate(if (store.isSingle) 1 else source.partitions)(source.checkpointId(store, _)))
+    val write = StateRewrite.writer(store, target.stateRoot, to, hadoopConf, version, done)
+    val context = session.sparkContext
+    if (isMoved) {
+      val rows = context.parallelize(0 until source.partitions, source.partitions).mapPartitions(_.flatMap(read))
+      rows.partitionBy(new StateRewrite.AsGiven(partitions)).mapPartitions(rows => write(rows.map(_._2))).collect()
+    } else {
+      // State without grouping columns is in partition 0, and the others do not exist.
+      val written = if (store.isSingle) 1 else partitions
+      context.parallelize(0 until written, written)
+        .mapPartitions(ids => write(ids.flatMap(read).map(_._2))).collect()
+    }
+  }
+}
+
+/** What travels with the tasks, and nothing else. */
+private object StateRewrite {
+  type Conf = org.apache.spark.broadcast.Broadcast[SerializableConfiguration]
+
+  def reader(store: StoreForm, stateRoot: String, conf: StateStoreConf, hadoopConf: Conf, version: Long,
+      placed: Placed, ids: IndexedSeq[Option[String]]): Int => Iterator[(Int, Array[Byte])] =
+    p => new StateRows(store, stateRoot, conf, hadoopConf.value.value).read(p, version, ids(p), placed)
+
+  def writer(store: StoreForm, stateRoot: String, conf: StateStoreConf, hadoopConf: Conf, version: Long,
+      done: LongAccumulator): Iterator[Array[Byte]] => Iterator[Option[String]] = rows => {
+    val id = new StateRows(store, stateRoot, conf, hadoopConf.value.value)
+      .write(TaskContext.getPartitionId(), version, rows)
+    done.add(1)
+    Iterator(id)
+  }
+
+  /** The partition is the first of a pair. */
+  final class AsGiven(override val numPartitions: Int) extends Partitioner {
+    override def getPartition(key: Any): Int = key.asInstanceOf[Int]
+  }
+}

@@ -1,0 +1,80 @@
+package org.apache.spark.sql.binshift.stock
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.sql.binshift.SparkInternals
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.datasources.v2.state.metadata.StateMetadataPartitionReader
+import org.apache.spark.sql.execution.streaming.checkpointing.{CommitLog, CommitMetadataBase, OffsetSeqBase, OffsetSeqLog, OffsetSeqMetadata}
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{CheckpointIds, ControlDir, Layout}
+import org.apache.spark.sql.execution.streaming.state.binshift.conversion.StoreForm
+import org.apache.spark.sql.execution.streaming.runtime.StreamMetadata
+import org.apache.spark.sql.execution.streaming.state.{OperatorStateMetadata, StateStoreConf}
+import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.util.SerializableConfiguration
+
+/**
+ * A checkpoint of a query that is stopped, as an offline conversion reads it: as of the last epoch that
+ * is committed. Reads on creation and changes nothing.
+ *
+ * Relies on Spark: the logs and the metadata of operators can be read without the query.
+ */
+private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSession) {
+  val hadoopConf: Configuration = session.sessionState.newHadoopConf()
+  val stateRoot: String = new Path(root, "state").toString
+  private val offsetLog = new OffsetSeqLog(session, new Path(root, "offsets").toString, true)
+  private val commitLog = new CommitLog(session, new Path(root, "commits").toString, true)
+
+  /** The identity of the query. */
+  val id: String = StreamMetadata.read(new Path(root, "metadata"), hadoopConf).map(_.id).getOrElse(
+    throw BinshiftException.configuration(
+      s"$root is no checkpoint of a streaming query: it has no file 'metadata'; name the directory that the " +
+        "query has as its checkpointLocation"))
+
+  /** The last committed epoch. */
+  val epoch: Long = commitLog.getLatestBatchId().getOrElse(throw BinshiftException.configuration(
+    s"$root has no committed epoch, so there is no state to convert; start the query with a new checkpoint"))
+
+  val commit: CommitMetadataBase = commitLog.get(epoch).get
+
+  /** What a restart reads: the last committed epoch, the one before it, and those that are not committed. */
+  val offsets: Seq[(Long, OffsetSeqBase)] =
+    (math.max(0, epoch - 1) to math.max(epoch, offsetLog.getLatestBatchId().getOrElse(epoch)))
+      .flatMap(e => offsetLog.get(e).map(e -> _))
+
+  private val logged: OffsetSeqBase = offsets.toMap.getOrElse(epoch, throw BinshiftException.configuration(
+    s"$root/offsets has no entry of the committed epoch $epoch; restore it from a copy of the checkpoint"))
+
+  val partitions: Int = loggedConf(SQLConf.SHUFFLE_PARTITIONS.key).toInt
+
+  val provider: String = loggedConf(SQLConf.STATE_STORE_PROVIDER_CLASS.key)
+
+  /** Of a checkpoint whose state is binned at the last committed epoch. */
+  val layout: Option[Layout] =
+    if (SparkInternals.isBinshiftProvider(provider)) Layout.read(ControlDir.of(root, hadoopConf)) else None
+
+  val operators: Seq[OperatorStateMetadata] = new StateMetadataPartitionReader(
+    root.toString, new SerializableConfiguration(hadoopConf), epoch).allOperatorStateMetadata.toSeq
+
+  val stores: Seq[StoreForm] = operators.flatMap(StoreForm.of(stateRoot, _, hadoopConf))
+
+  /** Under checkpoint format 2, the id of each partition of a store. */
+  def checkpointId(store: StoreForm, partition: Int): Option[String] =
+    commit.stateUniqueIds.flatMap(_.get(store.operatorId)).map(_(partition)(CheckpointIds.position(store.storeName)))
+
+  /** The settings with which the query keeps its state, but for the provider. */
+  def conf(provider: String): StateStoreConf = {
+    val conf = session.sessionState.conf.clone()
+    OffsetSeqMetadata.setSessionConf(logged.metadataOpt.get, conf)
+    conf.setConf(SQLConf.STATE_STORE_PROVIDER_CLASS, provider)
+    conf.setConf(SQLConf.STATE_STORE_CHECKPOINT_FORMAT_VERSION, if (commit.stateUniqueIds.isDefined) 2 else 1)
+    new StateStoreConf(conf)
+  }
+
+  private def loggedConf(key: String): String = SparkInternals.loggedConf(logged, key).getOrElse(
+    throw BinshiftException.configuration(
+      s"$root/offsets/$epoch does not tell $key; a checkpoint of this age cannot be converted; let the query " +
+        "run an epoch with Spark 4.3 first"))
+}

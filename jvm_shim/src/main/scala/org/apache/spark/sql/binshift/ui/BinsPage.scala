@@ -1,0 +1,92 @@
+package org.apache.spark.sql.binshift.ui
+
+import java.util.Date
+
+import scala.util.control.NonFatal
+import scala.xml.Node
+
+import jakarta.servlet.http.HttpServletRequest
+
+import org.apache.spark.sql.binshift.routing.QueryRouters
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingEntry
+import org.apache.spark.ui.{UIUtils, WebUIPage}
+import org.apache.spark.util.Utils
+
+/** The one page of [[BinsTab]]. Text is escaped by Scala's XML. */
+private[binshift] final class BinsPage(tab: BinsTab) extends WebUIPage("") {
+  import BinsPage._
+
+  override def render(request: HttpServletRequest): Seq[Node] = {
+    val queries = Telemetry.queries.filter(_.sparkSession.sparkContext.ui.exists(_ eq tab.parentUi))
+    val content =
+      if (queries.isEmpty) <p>No query with binshift's provider is running.</p> else queries.flatMap(section)
+    UIUtils.headerSparkPage(request, "Bins", content, tab)
+  }
+
+  private def section(query: MicroBatchExecution): Seq[Node] = try {
+    val view = QueryView.of(query)
+    <h4>{Option(query.name).getOrElse(query.id.toString)}</h4> ++ routing(query, view) ++ migration(view) ++
+      <h5>Partitions</h5> ++ partitions(view) ++ history(query)
+  } catch {
+    // The query may be ending.
+    case NonFatal(e) => <h4>{query.id}</h4><p>{s"cannot be shown: ${e.getMessage}"}</p>
+  }
+
+  private def routing(query: MicroBatchExecution, view: QueryView): Seq[Node] =
+    <ul class="list-unstyled">
+      <li><strong>Query: </strong>{query.id}</li>
+      <li><strong>Epoch: </strong>{view.epoch.fold("none")(_.toString)}</li>
+      <li><strong>Routing table: </strong>{view.entry.fold("none") { e =>
+        s"${e.table.bins} bins in ${e.table.partitions} partitions, in force since epoch ${e.epoch}"
+      }}</li>
+      <li><strong>Skew: </strong>{f"${view.skew}%.2f"}
+        (the most reads and writes of a partition in the last epoch, by their mean)</li>
+    </ul>
+
+  private def migration(view: QueryView): Seq[Node] = view.migration.toSeq.flatMap { m =>
+    <h5>Migration</h5> ++
+      <p>{s"${m.id} (${m.strategy}): ${m.done} of ${m.total} steps done" +
+        (if (m.awaited > 0) s"; copies of ${m.awaited} bins are awaited" else "")}</p> ++
+      <div class="progress" style="max-width: 40em">
+        <div class="progress-bar" style={s"width: ${100 * m.done / math.max(m.total, 1)}%"}></div>
+      </div>
+  }
+
+  private def partitions(view: QueryView): Seq[Node] = {
+    val busiest = math.max(1L, view.loads.map(l => l.reads + l.writes).maxOption.getOrElse(1L))
+    def row(l: PartitionLoad): Seq[Node] =
+      <tr>
+        <td>{l.partition}</td><td>{l.executors.mkString(", ")}</td><td>{l.bins}</td>
+        <td>{l.keys.fold("")(_.toString)}</td>
+        <td sorttable_customkey={l.bytes.fold("")(_.toString)}>{l.bytes.fold("")(Utils.bytesToString)}</td>
+        <td>{l.reads}</td><td>{l.writes}</td>
+        <td sorttable_customkey={(l.reads + l.writes).toString}>
+          <div class="progress">
+            <div class="progress-bar" style={s"width: ${100 * (l.reads + l.writes) / busiest}%"}></div>
+          </div>
+        </td>
+      </tr>
+    UIUtils.listingTable(PartitionColumns, row, view.loads, fixedWidth = true)
+  }
+
+  private def history(query: MicroBatchExecution): Seq[Node] = {
+    val steps = QueryRouters.of(query).history(StepsShown).reverse.filter(_.step.exists(!_.isOpening))
+    def row(e: RoutingEntry): Seq[Node] = e.step.toSeq.flatMap { s =>
+      <tr>
+        <td>{e.epoch}</td><td>{e.table.partitions}</td><td>{s.moves}</td><td>{s.index + 1} of {s.steps}</td>
+        <td>{s.strategy}</td><td>{s.migration}</td><td>{UIUtils.formatDate(new Date(e.writtenAtMs))}</td>
+      </tr>
+    }
+    if (steps.isEmpty) Nil
+    else <h5>{s"History (the last $StepsShown steps)"}</h5> ++ UIUtils.listingTable(HistoryColumns, row, steps)
+  }
+}
+
+private object BinsPage {
+  private val StepsShown = 20
+  private val PartitionColumns =
+    Seq("Partition", "Executor", "Bins", "Keys", "Bytes", "Reads", "Writes", "Load in the last epoch")
+  private val HistoryColumns =
+    Seq("Epoch", "Partitions", "Bins moved", "Step", "Strategy", "Migration", "Written at")
+}

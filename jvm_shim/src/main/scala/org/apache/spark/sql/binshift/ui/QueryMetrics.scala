@@ -1,0 +1,42 @@
+package org.apache.spark.sql.binshift.ui
+
+import java.util.concurrent.TimeUnit
+import java.util.concurrent.atomic.AtomicLong
+
+import com.codahale.metrics.{CachedGauge, Gauge, MetricRegistry}
+
+import org.apache.spark.metrics.source.Source
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+
+/**
+ * The metrics of one run of a query in Spark's metrics system, under `binshift.<query's name or id>`. Any
+ * thread may read them; they look at the query once a second at most.
+ */
+private[binshift] final class QueryMetrics(query: MicroBatchExecution, val sourceName: String) extends Source {
+  override val metricRegistry = new MetricRegistry
+
+  private val binsAdopted = new AtomicLong
+  private val bytesAdopted = new AtomicLong
+  private val view = new CachedGauge[QueryView](1, TimeUnit.SECONDS) {
+    override protected def loadValue(): QueryView = QueryView.of(query)
+  }
+
+  gauge("bins")(_.entry.map(_.table.bins).getOrElse(0))
+  gauge("partitions")(_.entry.map(_.table.partitions).getOrElse(0))
+  gauge("skew")(_.skew)
+  gauge("migration.running")(_.migration.size)
+  gauge("migration.stepsDone")(_.migration.map(_.done).getOrElse(0))
+  gauge("migration.stepsTotal")(_.migration.map(_.total).getOrElse(0))
+  gauge("migration.binsAwaited")(_.migration.map(_.awaited).getOrElse(0L))
+  gauge("binsAdopted")(_ => binsAdopted.get)
+  gauge("bytesAdopted")(_ => bytesAdopted.get)
+
+  /** Adds what an epoch's switch moved, over all operators. */
+  def adopted(bins: Long, bytes: Long): Unit = {
+    binsAdopted.addAndGet(bins)
+    bytesAdopted.addAndGet(bytes)
+  }
+
+  private def gauge[T](name: String)(read: QueryView => T): Unit =
+    metricRegistry.register(name, (() => read(view.getValue)): Gauge[T])
+}

@@ -1,0 +1,63 @@
+package org.apache.spark.sql.binshift.ui
+
+import org.apache.spark.sql.binshift.routing.{CommittedEpoch, QueryRouters}
+import org.apache.spark.sql.binshift.statistics.{OperatorSnapshot, QueryStatistics, StatisticsSnapshot}
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingEntry
+
+/** A query at one moment, for people and their monitoring. */
+private[binshift] final case class QueryView(
+    epoch: Option[Long],
+    entry: Option[RoutingEntry],
+    migration: Option[MigrationView],
+    loads: Seq[PartitionLoad]) {
+
+  /** Reads and writes of the partition that had most in the last epoch, divided by their mean; 1 is even. */
+  def skew: Double = {
+    val touches = loads.map(l => (l.reads + l.writes).toDouble)
+    if (touches.sum > 0) touches.max * touches.size / touches.sum else 1
+  }
+}
+
+/** @param awaited bins whose copies the next step waits for */
+private[binshift] final case class MigrationView(
+    id: String, strategy: String, done: Int, total: Int, awaited: Long)
+
+/**
+ * What the operators of a query have in one partition, in all.
+ *
+ * @param keys  `None`, as `bytes`, if Spark keeps no count of rows
+ */
+private[binshift] final case class PartitionLoad(
+    partition: Int, executors: Seq[String], bins: Int, keys: Option[Long], bytes: Option[Long],
+    reads: Long, writes: Long)
+
+private[binshift] object QueryView {
+  def of(query: MicroBatchExecution): QueryView = {
+    val router = QueryRouters.of(query)
+    router.finishIfDone()
+    val s = router.snapshot()
+    val migration = s.migration.map { m =>
+      MigrationView(m.id, m.plan.strategy, s.tables.stepsCommitted(m.id, CommittedEpoch.of(query)),
+        m.plan.steps.size, router.binsAwaited(m).getOrElse(0))
+    }
+    QueryView(s.planned, s.tables.current, migration,
+      QueryStatistics.of(query).snapshot().map(loads).getOrElse(Nil))
+  }
+
+  private def loads(s: StatisticsSnapshot): Seq[PartitionLoad] = {
+    def sums(of: OperatorSnapshot => Array[Long]): Array[Long] = {
+      val out = new Array[Long](s.table.partitions)
+      s.operators.map(of).foreach { column =>
+        column.indices.foreach(bin => out(s.table.owners(bin)) += column(bin))
+      }
+      out
+    }
+    val (keys, bytes, reads, writes) = (sums(_.keys), sums(_.bytes), sums(_.reads), sums(_.writes))
+    val isSized = s.operators.forall(_.isSized)
+    (0 until s.table.partitions).map { p =>
+      PartitionLoad(p, s.operators.flatMap(_.executors(p)).distinct, s.table.sizes(p),
+        Option.when(isSized)(keys(p)), Option.when(isSized)(bytes(p)), reads(p), writes(p))
+    }
+  }
+}

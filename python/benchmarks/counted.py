@@ -1,0 +1,119 @@
+"""Requests to the checkpoint's file system, counted by epoch, thread and caller (jvm/CountedFiles.scala)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from binshift.session import CHANGELOG_KEY, PROVIDER_KEY
+
+__all__ = ["CountedQuery", "Request", "by_caller"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call of Hadoop's file system.
+
+    Attributes
+    ----------
+    epoch : int
+        The one after the newest that had been committed.
+    thread : str
+        stream, task, maintenance, background (a thread of binshift's) or other.
+    ours : bool
+        Whether binshift asked, rather than Spark.
+    """
+
+    epoch: int
+    at_ms: int
+    kind: str
+    path: str
+    thread: str
+    ours: bool
+    caller: str
+
+    @classmethod
+    def parse(cls, line: str) -> Request:
+        """Of a line of CountedRequests."""
+        epoch, at_ms, kind, path, thread, ours, caller = line.split("\t")
+        return cls(int(epoch), int(at_ms), kind, path, thread, ours == "true", caller)
+
+
+def by_caller(requests: Iterable[Request]) -> list[tuple[str, int]]:
+    """How often who asked for what, most first."""
+    return Counter(f"{r.thread} {r.kind} {r.caller}" for r in requests).most_common()
+
+
+class CountedQuery:
+    """A count of keys that arrive as fast as they can, over a checkpoint whose requests are counted."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        root: Path,
+        provider: str,
+        partitions: int,
+        rows: int = 200,
+        conf: dict[str, str] | None = None,
+    ) -> None:
+        spark._jsc.hadoopConfiguration().set("fs.counted.impl", "binshift.benchmarks.CountedFiles")
+        self.spark = spark.newSession()
+        self.root = root
+        self.rows = rows
+        self.requests = self.spark._jvm.binshift.benchmarks.CountedRequests
+        self.query: StreamingQuery | None = None
+        settings = {
+            PROVIDER_KEY: provider,
+            CHANGELOG_KEY: "true",
+            "spark.sql.shuffle.partitions": str(partitions),
+        }
+        for key, value in (settings | (conf or {})).items():
+            self.spark.conf.set(key, value)
+
+    def start(self) -> StreamingQuery:
+        """Starts the query, or starts it again from its checkpoint."""
+        self.query = (
+            self._frame()
+            .writeStream.format("noop")
+            .outputMode("update")
+            .option("checkpointLocation", f"counted://{self.root}")
+            .start()
+        )
+        return self.query
+
+    def reach(self, epoch: int) -> None:
+        """Waits until the epoch is committed."""
+        assert self.query is not None
+        while not (self.root / "commits" / str(epoch)).exists():
+            if self.query.awaitTermination(0.05):
+                raise AssertionError(f"the query ended before epoch {epoch}: {self.query.exception()}")
+
+    @property
+    def epoch(self) -> int:
+        """The newest that is committed; -1 before the first."""
+        folder = self.root / "commits"
+        return max((int(f.name) for f in folder.glob("[0-9]*")), default=-1)
+
+    def count(self, delay_ms: int = 0, bytes_per_second: int = 0) -> None:
+        """Begins to count anew."""
+        self.requests.begin(delay_ms, bytes_per_second)
+
+    def counted(self) -> list[Request]:
+        """What has been counted since `count`."""
+        return [Request.parse(line) for line in self.requests.lines().splitlines()]
+
+    def stop(self) -> None:
+        """Ends the query, and waits until its end has been heard of."""
+        if self.query is not None:
+            self.query.stop()
+            self.spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(120_000)
+
+    def _frame(self) -> DataFrame:
+        source = self.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", self.rows)
+        rows = source.option("numPartitions", 2).load()
+        return rows.groupBy((rows.value % 997).alias("k")).count()

@@ -1,0 +1,9 @@
+"""When a query should be rescaled, and to how many partitions.
+
+`decide` is the policy, a pure function of what was observed; `Autoscaler` observes a query and acts.
+"""
+
+from binshift.autoscaling.autoscaler import Autoscaler
+from binshift.autoscaling.policy import Action, Change, Cluster, Decision, Observation, ScalingSettings, decide
+
+__all__ = ["Action", "Autoscaler", "Change", "Cluster", "Decision", "Observation", "ScalingSettings", "decide"]

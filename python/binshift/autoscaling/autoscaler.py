@@ -1,0 +1,218 @@
+"""A thread that watches a query, and says or does what `decide` finds."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal
+
+from binshift.autoscaling.policy import Action, Change, Cluster, Decision, Observation, ScalingSettings, decide
+from binshift.epoch_log import epochs
+from binshift.errors import BinshiftError, ConfigurationError
+from binshift.jvm import task_slots, trigger_interval_ms
+
+if TYPE_CHECKING:
+    from binshift.controller import Controller
+    from binshift.planning.strategies import Strategy
+
+__all__ = ["Autoscaler", "Mode"]
+
+_log = logging.getLogger("binshift")
+
+Mode = Literal["advise", "act"]
+_MODES = ("advise", "act")
+_REMEMBERED = 256
+
+
+class Autoscaler:
+    """Keeps the number of partitions right for the input, or says what it would do.
+
+    Every `interval_s` seconds it looks at the query's latest epochs and decides (see
+    `binshift.autoscaling.decide`). Decisions are logged with their reasons under "binshift" (those that change
+    something, and those that differ from the one before, as INFO, the others as DEBUG), and the latest are
+    kept in `decisions`.
+
+    Nothing is decided while a migration is under way, whoever started it. When the query ends, the
+    thread does.
+
+    Parameters
+    ----------
+    controller : Controller
+        Of the query.
+    min_partitions, max_partitions : int
+        Bounds of every decision. There are never more partitions than bins.
+    target_utilization : float
+        Share of the time that the query is to be busy, above 0 and at most 1.
+    interval_s : float
+        Seconds between two decisions.
+    cooldown_s : float
+        Seconds in which nothing changes after a change.
+    mode : {"advise", "act"}
+        Whether a decision is only said, or done.
+    window, dead_band
+        See `ScalingSettings`.
+    epoch_s : float, optional
+        Seconds that an epoch may take. By default the interval of the query's trigger. A query without one
+        starts its next epoch at once, is busy whenever it has input, and so cannot be judged without this.
+    strategy : Strategy, optional
+        How to cut the moves into steps.
+
+    Raises
+    ------
+    ConfigurationError
+        If a number is impossible, or the query's trigger has no interval and `epoch_s` is not given.
+    """
+
+    def __init__(
+        self,
+        controller: Controller,
+        *,
+        min_partitions: int,
+        max_partitions: int,
+        target_utilization: float = 0.7,
+        interval_s: float = 30.0,
+        cooldown_s: float = 120.0,
+        mode: Mode = "advise",
+        window: int = 6,
+        dead_band: float = 0.15,
+        epoch_s: float | None = None,
+        strategy: Strategy | None = None,
+    ) -> None:
+        if mode not in _MODES:
+            raise ConfigurationError(f"mode={mode!r} is unknown; give 'advise' or 'act'")
+        if not interval_s > 0:
+            raise ConfigurationError(f"interval_s={interval_s!r} is impossible; give seconds above 0")
+        if epoch_s is None:
+            epoch_s = trigger_interval_ms(controller.query) / 1000
+            if not epoch_s:
+                raise ConfigurationError(
+                    f"query {controller.query.id} has a trigger without an interval, so it is busy whenever it "
+                    "has input; give epoch_s=, what an epoch may take, or start the query with "
+                    "trigger(processingTime=...)"
+                )
+        self._controller = controller
+        self._interval = interval_s
+        self._mode: Mode = mode
+        self._strategy = strategy
+        self._settings = ScalingSettings(
+            min_partitions=min_partitions,
+            max_partitions=max_partitions,
+            target_utilization=target_utilization,
+            epoch_s=epoch_s,
+            cooldown_s=cooldown_s,
+            window=window,
+            dead_band=dead_band,
+        )
+        self._decisions: deque[Decision] = deque(maxlen=_REMEMBERED)
+        self._last: Change | None = None
+        #: Epochs up to this one were of a migration, or before it.
+        self._disturbed_until = -1
+        self._failure: Exception | None = None
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """The latest decisions, oldest first; 256 at most."""
+        return tuple(self._decisions)
+
+    @property
+    def failure(self) -> Exception | None:
+        """What ended the thread, if it was not `stop` or the end of the query. It is logged, too."""
+        return self._failure
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self) -> Autoscaler:
+        """Starts the thread; without effect while it runs."""
+        if not self.is_running:
+            self._stopping.clear()
+            self._thread = threading.Thread(target=self._run, name="binshift-autoscaler", daemon=True)
+            self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Ends the thread, and waits for it. A migration that it started goes on."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def __enter__(self) -> Autoscaler:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def step(self) -> Decision:
+        """Decides once, and acts if that is the mode; what the thread does every `interval_s` seconds.
+
+        Raises
+        ------
+        MigrationError
+            If the query has ended, or does not take the migration.
+        ConfigurationError
+            If there are fewer bins than `min_partitions`.
+        """
+        now = time.time()
+        found = epochs(self._controller.query)
+        newest = found[-1].epoch if found else -1
+        if self._controller.migration() is not None:
+            self._disturbed_until = newest
+            if self._last is not None:
+                self._last = replace(self._last, at_s=now)
+            partitions = found[-1].partitions if found else 0
+            reason = "a migration is under way"
+            return self._keep(Decision(now, Action.HOLD, partitions, partitions, reason))
+        observations = [
+            Observation(e.started_at.timestamp(), e.duration_s, e.input_rows, e.partitions)
+            for e in found
+            if e.epoch > self._disturbed_until and not e.bins_adopted
+        ]
+        settings = self._settings
+        if observations:
+            most = min(settings.max_partitions, self._controller.routing().bins)
+            settings = replace(settings, max_partitions=most)
+        placement = self._controller._placement()
+        with_idle = placement.partitions_with_idle(settings.max_partitions) if placement.idle else 0
+        cluster = Cluster(task_slots(), placement.idle, with_idle)
+        decision = self._keep(
+            decide(observations, settings=settings, now_s=now, cluster=cluster, last=self._last)
+        )
+        if decision.action is Action.RESCALE and self._mode == "act":
+            self._controller.rescale(decision.desired, strategy=self._strategy, place_on=decision.place_on)
+            self._last = Change.of(decision)
+            self._disturbed_until = newest
+        return decision
+
+    def _keep(self, decision: Decision) -> Decision:
+        previous = self._decisions[-1] if self._decisions else None
+        is_news = previous is None or (previous.action, previous.desired) != (decision.action, decision.desired)
+        level = logging.INFO if is_news or decision.action is not Action.HOLD else logging.DEBUG
+        said = "would " * (self._mode == "advise" and decision.action is not Action.HOLD)
+        _log.log(level, "autoscaler of query %s: %s%s", self._controller.query.id, said, decision)
+        self._decisions.append(decision)
+        return decision
+
+    def _run(self) -> None:
+        query = self._controller.query
+        while not self._stopping.wait(self._interval):
+            try:
+                if not query.isActive:
+                    return
+                self.step()
+            except BinshiftError as error:
+                # Another migration came first, or the query ended meanwhile: the next look tells.
+                _log.warning("autoscaler of query %s: %s", query.id, error)
+            except Exception as error:
+                self._failure = error
+                _log.exception("the autoscaler of query %s has ended", query.id)
+                return

@@ -1,0 +1,315 @@
+"""How many partitions a query should have, from what its epochs took. Pure functions.
+
+The idea is that of DS2 (Kalavri et al., OSDI 2018, section 3): what a query could process if it were never
+idle, its true rate, is measured while it runs, and tells how many partitions the input needs, in one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import ceil
+
+from binshift.errors import ConfigurationError
+from binshift.numbers import is_whole
+
+__all__ = ["Action", "Change", "Cluster", "Decision", "Observation", "ScalingSettings", "decide"]
+
+#: An epoch that takes this share of its time may well be behind its input.
+_SATURATED = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One epoch as it was.
+
+    Parameters
+    ----------
+    started_s : float
+        When it was triggered, in seconds of any clock.
+    busy_s : float
+        Seconds from its trigger to its commit.
+    rows : int
+        Input rows.
+    partitions : int
+        State partitions.
+    """
+
+    started_s: float
+    busy_s: float
+    rows: int
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingSettings:
+    """What is wanted of the scaling.
+
+    Parameters
+    ----------
+    min_partitions, max_partitions : int
+        Bounds of every decision.
+    target_utilization : float
+        Share of the time that the query is to be busy, above 0 and at most 1.
+    epoch_s : float
+        Seconds that an epoch may take: the interval of the query's trigger.
+    cooldown_s : float
+        Seconds in which nothing changes after a change.
+    window : int
+        Epochs that a decision looks at. Both its older and its newer half have to ask for a change.
+    dead_band : float
+        A utilization within this share of the target changes nothing, and a change is not taken back
+        while the input is within this share of what it was then.
+
+    Raises
+    ------
+    ConfigurationError
+        If a number is impossible.
+    """
+
+    min_partitions: int
+    max_partitions: int
+    target_utilization: float = 0.7
+    epoch_s: float = 10.0
+    cooldown_s: float = 120.0
+    window: int = 6
+    dead_band: float = 0.15
+
+    def __post_init__(self) -> None:
+        checks = (
+            ("min_partitions", self.min_partitions, is_whole(self.min_partitions, 1), "an int from 1 on"),
+            (
+                "max_partitions",
+                self.max_partitions,
+                is_whole(self.max_partitions, self.min_partitions),
+                "an int from min_partitions on",
+            ),
+            (
+                "target_utilization",
+                self.target_utilization,
+                0 < self.target_utilization <= 1,
+                "above 0, at most 1",
+            ),
+            ("epoch_s", self.epoch_s, self.epoch_s > 0, "seconds above 0"),
+            ("cooldown_s", self.cooldown_s, self.cooldown_s >= 0, "seconds from 0 on"),
+            ("window", self.window, is_whole(self.window, 2), "an int from 2 on"),
+            ("dead_band", self.dead_band, 0 <= self.dead_band < 1, "from 0 on, below 1"),
+        )
+        for name, value, is_possible, wanted in checks:
+            if not is_possible:
+                raise ConfigurationError(f"{name}={value!r} is impossible; give {wanted}")
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What the query runs on.
+
+    Parameters
+    ----------
+    slots : int or None
+        Tasks that run at the same time; None if it is not known. More partitions than that wait for
+        each other, so no more are asked for.
+    idle : tuple of str
+        Executors that run no partition.
+    partitions_with_idle : int
+        Partitions if the idle executors got as many as the others; 0 if there are none.
+    """
+
+    slots: int | None = None
+    idle: tuple[str, ...] = ()
+    partitions_with_idle: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The latest change that a decision led to.
+
+    Parameters
+    ----------
+    at_s : float
+        When it was over.
+    source, target : int
+        Partitions before and after.
+    input_rate : float or None
+        Rows a second that came in then; None if the query could not keep up, so that nobody knows.
+    """
+
+    at_s: float
+    source: int
+    target: int
+    input_rate: float | None
+
+    @classmethod
+    def of(cls, decision: Decision) -> Change:
+        """The change that a decision leads to."""
+        rate = decision.input_rate if decision.keeps_up else None
+        return cls(decision.at_s, decision.current, decision.desired, rate)
+
+
+class Action(StrEnum):
+    """What a decision asks for."""
+
+    HOLD = "hold"
+    RESCALE = "rescale"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What should be done, and why.
+
+    Parameters
+    ----------
+    at_s : float
+        When it was made.
+    action : Action
+        What to do.
+    current, desired : int
+        Partitions now, and those that are wanted.
+    reason : str
+        For people.
+    input_rate, true_rate : float or None
+        Rows a second that came in, and that the query could process if it were never idle; None if
+        there were too few epochs to tell.
+    utilization : float or None
+        Share of the time that the query was busy.
+    place_on : tuple of str
+        Executors on which new partitions are to be placed.
+    keeps_up : bool
+        Whether all epochs that were looked at were done in time; if not, more rows may come in than
+        are read.
+    """
+
+    at_s: float
+    action: Action
+    current: int
+    desired: int
+    reason: str
+    input_rate: float | None = None
+    true_rate: float | None = None
+    utilization: float | None = None
+    place_on: tuple[str, ...] = ()
+    keeps_up: bool = False
+
+    def __str__(self) -> str:
+        if self.action is Action.HOLD:
+            return f"hold {self.current} partitions: {self.reason}"
+        return f"rescale from {self.current} to {self.desired} partitions: {self.reason}"
+
+
+def decide(
+    observations: Sequence[Observation],
+    *,
+    settings: ScalingSettings,
+    now_s: float,
+    cluster: Cluster | None = None,
+    last: Change | None = None,
+) -> Decision:
+    """How many partitions the query should have.
+
+    With p partitions, busy for a share u of its time, and a target of t, it needs p * u / t of them, rounded
+    up; that is DS2's rule, since u is the input rate divided by the true rate. A query that cannot keep up
+    is busy all the time, so it gets 1 / t as many, and more the next time.
+
+    Nothing changes within the dead band and the cooldown, and no change is taken back while the input
+    is what it was then; so under a constant input the number of partitions only ever goes one way, and
+    settles. A query that is behind its input first gets more partitions than it needs later, and gives
+    them back once.
+
+    Parameters
+    ----------
+    observations : sequence of Observation
+        Epochs with the current number of partitions and no moving bins, oldest first.
+    settings : ScalingSettings
+        What is wanted.
+    now_s : float
+        The time, of the clock of the observations.
+    cluster : Cluster, optional
+        What the query runs on.
+    last : Change, optional
+        The latest change.
+    """
+    cluster = cluster or Cluster()
+    if not observations:
+        return Decision(now_s, Action.HOLD, 0, 0, "no epoch was observed since the last change")
+    current = observations[-1].partitions
+    recent = [o for o in observations if o.partitions == current][-settings.window :]
+    if not (settings.min_partitions <= current <= settings.max_partitions):
+        desired = min(max(current, settings.min_partitions), settings.max_partitions)
+        return Decision(now_s, Action.RESCALE, current, desired, f"the bounds are {_bounds(settings)}")
+    if last is not None and (left := last.at_s + settings.cooldown_s - now_s) > 0:
+        return Decision(now_s, Action.HOLD, current, current, f"cooling down for {left:.0f} s more")
+    if len(recent) < settings.window:
+        seen = f"{len(recent)} of {settings.window} epochs were observed since the last change"
+        return Decision(now_s, Action.HOLD, current, current, seen)
+    return _decided(recent, settings, now_s, cluster, last)
+
+
+def _decided(
+    recent: Sequence[Observation], s: ScalingSettings, now_s: float, cluster: Cluster, last: Change | None
+) -> Decision:
+    current = recent[-1].partitions
+    half = len(recent) // 2
+    older = _utilization(recent[:half], s.epoch_s, recent[half].started_s)
+    newer = _utilization(recent[half:], s.epoch_s, None)
+    rows, busy = sum(o.rows for o in recent), sum(o.busy_s for o in recent)
+    input_rate = rows / _span(recent, s.epoch_s, None)
+    keeps_up = all(o.busy_s < _SATURATED * s.epoch_s for o in recent)
+    facts = (input_rate, rows / busy if busy else None, _utilization(recent, s.epoch_s, None))
+
+    def hold(reason: str) -> Decision:
+        return Decision(now_s, Action.HOLD, current, current, reason, *facts, keeps_up=keeps_up)
+
+    low, high, target = min(older, newer), max(older, newer), s.target_utilization
+    seen = f"busy {facts[2]:.0%} of the time, {target:.0%} wanted"
+    joined = min(cluster.partitions_with_idle, s.max_partitions, _slots(cluster, s))
+    if cluster.idle and joined > current:
+        why = f"executors {', '.join(cluster.idle)} run no partition"
+        return Decision(now_s, Action.RESCALE, current, joined, why, *facts, cluster.idle, keeps_up)
+    if low > target * (1 + s.dead_band):
+        wanted = ceil(current * low / target)
+        desired = min(wanted, s.max_partitions, max(_slots(cluster, s), current))
+        if desired <= current:
+            limit = (
+                f"max_partitions={s.max_partitions}"
+                if current >= s.max_partitions
+                else f"{cluster.slots} cores"
+            )
+            return hold(f"{seen}; {wanted} partitions would do, but the limit is {limit}")
+    elif high < target * (1 - s.dead_band):
+        desired = max(ceil(current * high / target), s.min_partitions)
+        if desired >= current:
+            return hold(f"{seen}; no fewer partitions would do")
+    else:
+        return hold(f"{seen}; that is within the dead band, or changes within the window")
+    if last is not None and _is_taken_back(last, current, desired, input_rate, s.dead_band):
+        return hold(
+            f"{seen}; {desired} partitions would take back the last change, but the input is about the "
+            f"{last.input_rate or 0:,.0f} rows/s that it was then"
+        )
+    return Decision(now_s, Action.RESCALE, current, desired, seen, *facts, cluster.idle, keeps_up)
+
+
+def _span(epochs: Sequence[Observation], epoch_s: float, end_s: float | None) -> float:
+    last = epochs[-1]
+    return max(end_s or 0.0, last.started_s + max(epoch_s, last.busy_s)) - epochs[0].started_s
+
+
+def _utilization(epochs: Sequence[Observation], epoch_s: float, end_s: float | None) -> float:
+    return sum(o.busy_s for o in epochs) / _span(epochs, epoch_s, end_s)
+
+
+def _is_taken_back(last: Change, current: int, desired: int, input_rate: float, dead_band: float) -> bool:
+    if last.input_rate is None:
+        return False
+    if last.target > last.source:
+        return desired < current and input_rate >= last.input_rate * (1 - dead_band)
+    return desired > current and input_rate <= last.input_rate * (1 + dead_band)
+
+
+def _slots(cluster: Cluster, s: ScalingSettings) -> int:
+    return s.max_partitions if cluster.slots is None else max(cluster.slots, s.min_partitions)
+
+
+def _bounds(s: ScalingSettings) -> str:
+    return f"{s.min_partitions} to {s.max_partitions} partitions"

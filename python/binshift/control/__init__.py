@@ -1,0 +1,1 @@
+"""The `binshift/` directory of a checkpoint, read and written without a JVM."""

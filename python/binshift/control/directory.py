@@ -1,0 +1,207 @@
+"""A checkpoint as any process can read it: its control files, by any URI that pyarrow knows.
+
+What is read here is what the driver writes (ARCHITECTURE.md, "In the checkpoint"). Nothing of Spark is needed.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from binshift.control.files import Files
+from binshift.errors import ConfigurationError
+from binshift.planning.plan import MigrationPlan
+from binshift.planning.routing import RoutingTable
+from binshift.session import PROVIDER, PROVIDER_KEY, STOCK_PROVIDER
+
+__all__ = ["ControlDirectory", "PlannedMigration", "open_directory", "require_checkpoint"]
+
+_FORMAT = 1
+
+
+class PlannedMigration:
+    """The migration of `plan.json`, which is under way or waits for the query to start."""
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        self.id: str = data["id"]
+        self.cancelled: bool = data["cancelled"]
+        self.plan = MigrationPlan.from_json(json.dumps(data["plan"]))
+
+
+def open_directory(uri: str) -> ControlDirectory:
+    """The checkpoint at a path or URI.
+
+    Raises
+    ------
+    ConfigurationError
+        If pyarrow cannot open it, or it is no checkpoint of a query with binshift's provider.
+    """
+    directory = ControlDirectory(Files(uri))
+    if directory.layout() is None:
+        require_checkpoint(directory.files)
+        raise ConfigurationError(
+            _without_layout(directory),
+            condition="CHECKPOINT_WITHOUT_BINS",
+            checkpoint=directory.uri,
+            provider=directory.provider(),
+        )
+    return directory
+
+
+def require_checkpoint(files: Files) -> None:
+    """Refuses a directory that is not there, or is no checkpoint.
+
+    Raises
+    ------
+    ConfigurationError
+        Which says which of them it is.
+    """
+    if not files.exists(""):
+        raise ConfigurationError(
+            f"{files.name} does not exist; give the checkpointLocation of the query",
+            condition="CHECKPOINT_NOT_FOUND",
+            checkpoint=files.name,
+        )
+    if not files.exists("offsets"):
+        raise ConfigurationError(
+            f"{files.name} is no checkpoint of a streaming query: it has no directory offsets; give the "
+            "checkpointLocation of the query",
+            condition="NOT_A_CHECKPOINT",
+            checkpoint=files.name,
+        )
+
+
+class ControlDirectory:
+    """Reads the control files of a checkpoint, each as it is now. Made by `open_directory`."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+
+    @property
+    def uri(self) -> str:
+        """The path or URI that it was opened with, without credentials."""
+        return self.files.name
+
+    def layout(self) -> dict[str, Any] | None:
+        """`layout.json`: format, bins, Spark version, and the storage of each operator."""
+        return self._read("binshift/layout.json")
+
+    def committed_epoch(self) -> int:
+        """The newest epoch that was committed; -1 if there is none."""
+        return max(self.files.numbers("commits"), default=-1)
+
+    def logged_epoch(self) -> int:
+        """The newest epoch whose offsets were logged; -1 if there is none."""
+        return max(self.files.numbers("offsets"), default=-1)
+
+    def provider(self) -> str | None:
+        """Class name of the provider that the newest epoch was logged with; None before there is one.
+
+        Relies on Spark: the second line of an offset log's file has the settings of its epoch.
+        """
+        logged = self.logged_epoch()
+        text = self.files.find(f"offsets/{logged}")
+        if text is None:
+            return None
+        lines = text.split(b"\n", 2)
+        try:
+            conf = json.loads(lines[1])["conf"]
+        except (ValueError, KeyError, TypeError, IndexError):
+            return None
+        return str(conf[PROVIDER_KEY]) if PROVIDER_KEY in conf else None
+
+    def routing(self) -> RoutingTable:
+        """The table in force at the newest epoch that was logged.
+
+        Raises
+        ------
+        ConfigurationError
+            If the routing log has no such entry.
+        """
+        logged = max(self.logged_epoch(), 0)
+        epoch = max((e for e in self.files.numbers("binshift/routing") if e <= logged), default=None)
+        entry = None if epoch is None else self._read(f"binshift/routing/{epoch}")
+        if entry is None:
+            raise ConfigurationError(
+                f"{self.uri} has no routing entry at or before epoch {logged}; restore it from a copy"
+            )
+        return RoutingTable(entry["partitions"], tuple(entry["assignment"]), entry["epoch"])
+
+    def migration(self) -> PlannedMigration | None:
+        """The migration under way, also one that waits for the query to be started again."""
+        data = self._read("binshift/plan.json")
+        return None if data is None else PlannedMigration(data)
+
+    def steps(self) -> list[dict[str, Any]]:
+        """The entries of the routing log that a step led to, oldest first, also those not committed yet.
+
+        Each has epoch, partitions, written_at_ms and step, and whether its epoch was committed.
+        """
+        committed = self.committed_epoch()
+        return [
+            s for e in self.files.numbers("binshift/routing") if (s := self._step(e, committed)) is not None
+        ]
+
+    def steps_of(self, migration: str) -> tuple[int, int | None]:
+        """Committed steps of a migration, and the epoch of its step that is not committed, if there is one."""
+        committed = self.committed_epoch()
+        next_epoch = None
+        # The newest entries tell all, and the oldest may be gone.
+        for epoch in reversed(self.files.numbers("binshift/routing")):
+            step = self._step(epoch, committed)
+            if step is None or step["step"]["migration"] != migration:
+                if epoch <= committed:
+                    break
+            elif step["committed"]:
+                return step["step"]["index"] + 1, next_epoch
+            else:
+                next_epoch = epoch
+        return 0, next_epoch
+
+    def _step(self, epoch: int, committed: int) -> dict[str, Any] | None:
+        """The entry of an epoch, if a step led to it and not the opening of partitions."""
+        entry = self._read(f"binshift/routing/{epoch}")
+        if entry is None or not entry.get("step") or entry["step"]["opening"]:
+            return None
+        return {
+            "epoch": epoch,
+            "partitions": entry["partitions"],
+            "written_at_ms": entry["writtenAtMs"],
+            "step": entry["step"],
+            "committed": epoch <= committed,
+        }
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        text = self.files.find(name)
+        if text is None:
+            return None
+        try:
+            data: dict[str, Any] = json.loads(text)
+            found = data["format"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigurationError(
+                f"{self.uri}/{name} is damaged ({error!r}); restore it from a copy of the checkpoint"
+            ) from error
+        if found != _FORMAT:
+            raise ConfigurationError(
+                f"{self.uri}/{name} has format {found}; this binshift reads format {_FORMAT}; use the binshift "
+                "version that wrote the checkpoint"
+            )
+        return data
+
+
+def _without_layout(directory: ControlDirectory) -> str:
+    """Why a checkpoint has nothing of binshift in it, and the way from there."""
+    provider = directory.provider()
+    if provider == STOCK_PROVIDER:
+        return (
+            f"{directory.uri} is of Spark's RocksDB provider; to take it over, stop its query and start it on "
+            "this checkpoint in a session made with binshift.configure(): its next epoch brings the state "
+            "under bins"
+        )
+    if provider not in (None, PROVIDER):
+        return (
+            f"{directory.uri} is of {provider}; with its query stopped, rewrite it with "
+            f"'binshift convert {directory.uri} --to binshift'"
+        )
+    return f"the query of {directory.uri} has not planned its first epoch; feed it data, and ask again"

@@ -1,0 +1,155 @@
+"""A checkpoint's files on any file system that pyarrow reaches. Only reads; what writes has `filesystem`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import IO, Any, cast
+
+from pyarrow import fs
+
+from binshift.control.damage import damaged
+from binshift.control.uris import shown, without_secrets
+from binshift.errors import ConfigurationError, StateFormatError
+
+__all__ = ["Files"]
+
+
+#: What begins so is a URI; a colon alone may be in a path.
+_URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")
+
+
+class Files:
+    """The files below one directory, named by paths relative to it.
+
+    Parameters
+    ----------
+    root : str or path
+        A local directory, or a URI that `pyarrow.fs.FileSystem.from_uri` knows (`s3://`, `gs://`, …).
+    filesystem : pyarrow.fs.FileSystem, optional
+        The file system that `root` is a path of, for one that a URI cannot describe.
+
+    Raises
+    ------
+    ConfigurationError
+        If no file system is known for the URI.
+
+    Attributes
+    ----------
+    name : str
+        What `root` was given as, without credentials: what messages show.
+    filesystem : pyarrow.fs.FileSystem
+    """
+
+    def __init__(self, root: str | os.PathLike[str], filesystem: fs.FileSystem | None = None) -> None:
+        given = self.name = os.fspath(root)
+        if filesystem is not None:
+            self.filesystem, self._root = filesystem, given
+        elif _URI.match(given):
+            self.name = shown(given)
+            try:
+                self.filesystem, self._root = fs.FileSystem.from_uri(given)
+            except (OSError, ValueError) as error:
+                # Not `from error`, whose text may have the credentials.
+                reason = without_secrets(str(error), given)
+                raise ConfigurationError(
+                    f"pyarrow cannot open {self.name} ({reason}); give a path, or a URI of a file system that "
+                    "pyarrow supports"
+                ) from None
+        else:
+            self.filesystem, self._root = fs.LocalFileSystem(), os.path.abspath(given)
+        self._root = self._root.rstrip("/")
+
+    def path(self, path: str) -> str:
+        """A file's path in the file system."""
+        return f"{self._root}/{path}" if path else self._root
+
+    def sizes(self, directory: str) -> dict[str, int]:
+        """Size in bytes of each file of a directory, by name; empty if there is no such directory."""
+        return {i.base_name: i.size for i in self._list(directory) if i.type == fs.FileType.File}
+
+    def directories(self, directory: str) -> list[str]:
+        """Names of the directories in a directory, sorted."""
+        return sorted(i.base_name for i in self._list(directory) if i.type == fs.FileType.Directory)
+
+    def numbers(self, directory: str) -> list[int]:
+        """The files of a directory whose names are numbers, ascending."""
+        return sorted(int(n) for n in self.sizes(directory) if n.isascii() and n.isdigit())
+
+    def _list(self, directory: str) -> list[fs.FileInfo]:
+        selector = fs.FileSelector(self.path(directory), allow_not_found=True)
+        return cast(list[fs.FileInfo], self.filesystem.get_file_info(selector))
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or directory."""
+        return bool(self.filesystem.get_file_info(self.path(path)).type != fs.FileType.NotFound)
+
+    def open(self, path: str) -> IO[bytes]:
+        """A stream of a file's bytes.
+
+        Raises
+        ------
+        StateFormatError
+            If the file does not exist.
+        """
+        try:
+            return cast(IO[bytes], self.filesystem.open_input_stream(self.path(path), compression=None))
+        except FileNotFoundError as error:
+            raise StateFormatError(
+                f"{path} is missing from {self.name}; if the query runs, it may have been purged since: look "
+                "again at a newer version; otherwise restore the file from a copy of the checkpoint"
+            ) from error
+
+    def read(self, path: str) -> bytes:
+        """All bytes of a small file."""
+        with self.open(path) as stream:
+            return stream.read()
+
+    def find(self, path: str) -> bytes | None:
+        """All bytes of a small file; None if it is not there."""
+        try:
+            with self.filesystem.open_input_stream(self.path(path), compression=None) as stream:
+                return cast(bytes, stream.read())
+        except FileNotFoundError:
+            return None
+
+    def read_json(self, path: str) -> Any:
+        """A JSON file.
+
+        Raises
+        ------
+        StateFormatError
+            If the file is not there or no JSON.
+        """
+        return parse_json(self.read(path), f"{self.name}/{path}")
+
+    def fetch(self, path: str, target: Path) -> None:
+        """Makes a file available at a local path: a hard link where that can be, a copy elsewhere."""
+        if isinstance(self.filesystem, fs.LocalFileSystem):
+            try:
+                os.link(self.path(path), target)
+            except FileNotFoundError:
+                pass  # open() says what is missing
+            except OSError:
+                pass  # another device, or no permission to link: a copy does as well
+            else:
+                return
+        with self.open(path) as source, target.open("wb") as out:
+            shutil.copyfileobj(source, out, 1 << 20)
+
+
+def parse_json(data: bytes, what: str) -> Any:
+    """The value of JSON text.
+
+    Raises
+    ------
+    StateFormatError
+        If it is no JSON.
+    """
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        raise damaged(what, error) from error

@@ -1,0 +1,186 @@
+"""Converting the checkpoint of a stopped query: from Spark's providers to binshift's, and back."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import SparkSession
+
+from binshift.control.uris import shown
+from binshift.errors import ConfigurationError
+from binshift.jvm import call, gateway_of
+from binshift.session import configure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["ConversionReport", "convert"]
+
+_POLL_SECONDS = 0.2
+_log = logging.getLogger("binshift")
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionReport:
+    """What a conversion did, or would do.
+
+    Parameters
+    ----------
+    checkpoint, output : str
+        The checkpoint that was read, and the one that was written.
+    to : str
+        The provider that goes on: `"rocksdb"` or `"binshift"`.
+    provider : str
+        Class name of the provider that wrote the checkpoint.
+    epoch : int
+        The last committed epoch, whose state is converted.
+    uncommitted_epochs : int
+        Epochs that were begun and not committed; the query runs them again from the output.
+    partitions_before, partitions : int
+        State partitions of the checkpoint and of the output.
+    stores : tuple of str
+        The state stores, by operator.
+    needed : bool
+        Whether anything has to be converted; if not, the query goes on with the checkpoint as it is.
+    converted : bool
+        Whether the output was written.
+    duration_s : float
+        How many seconds that took.
+    """
+
+    checkpoint: str
+    output: str
+    to: str
+    provider: str
+    epoch: int
+    uncommitted_epochs: int
+    partitions_before: int
+    partitions: int
+    stores: tuple[str, ...]
+    needed: bool
+    converted: bool = False
+    duration_s: float = 0.0
+
+    def __str__(self) -> str:
+        what = f"{shown(self.checkpoint)} ({self.provider.rpartition('.')[2]}, epoch {self.epoch})"
+        if not self.needed:
+            return f"{what} needs no conversion: start the query on it in a session of binshift"
+        did = f"converted in {self.duration_s:.1f} s" if self.converted else "would be converted"
+        return (
+            f"{what}\n  {did} to {self.output}:\n"
+            f"  {self.partitions_before} -> {self.partitions} partitions of {', '.join(self.stores)}"
+        )
+
+
+def convert(
+    checkpoint: str,
+    *,
+    to: str,
+    output: str | None = None,
+    partitions: int | None = None,
+    dry_run: bool = False,
+    progress: bool = False,
+    spark: SparkSession | None = None,
+) -> ConversionReport:
+    """Writes the checkpoint of a stopped query anew, for another provider, into another directory.
+
+    The original is only read. The output is complete when its file `metadata` is there, which is written
+    last; Spark starts no query from one that is not. A conversion that is interrupted is simply done
+    again. The query then goes on from the output, as its new `checkpointLocation`.
+
+    Parameters
+    ----------
+    checkpoint : str
+        The query's checkpoint directory, at a path or URL that Spark can read.
+    to : {"rocksdb", "binshift"}
+        `"rocksdb"` gives a checkpoint of Spark's own RocksDB provider. `"binshift"` gives one with which a
+        session of binshift goes on; of Spark's RocksDB provider that is any checkpoint as it is, so that
+        only those of its HDFS-backed provider are converted.
+    output : str, optional
+        The directory to write, which must not exist. The default is the checkpoint's with `-rocksdb` or
+        `-binshift` added.
+    partitions : int, optional
+        Number of state partitions of the output; by default as many as there are.
+    dry_run : bool
+        Only look; change nothing.
+    progress : bool
+        Show a progress bar on stderr, if that is a terminal.
+    spark : SparkSession, optional
+        The session whose executors do the work. The default is the active one, or else one on all cores
+        of this machine that ends with the conversion.
+
+    Returns
+    -------
+    ConversionReport
+        What was, or would be, done.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no such checkpoint, its query runs, its provider is unknown, or the output exists.
+    UnsupportedOperatorError
+        If `partitions` is another number than there are and an operator's state cannot change its
+        partition.
+    BinshiftError
+        If the work itself fails, for want of space for example; the checkpoint is unchanged.
+    """
+    output = output if output is not None else f"{checkpoint.rstrip('/')}-{to}"
+    if partitions is not None and partitions < 1:
+        raise ConfigurationError(f"{partitions} partitions are impossible; give 1 or more")
+    with _session(spark) as session:
+        conversion = call(
+            gateway_of(session).conversion, session._jsparkSession, checkpoint, output, to, partitions or 0
+        )
+        plan = json.loads(call(conversion.plan))
+        stores = plan.pop("stores")
+        names = tuple(f"{s['operator_id']} {s['operator']} {s['store']}" for s in stores)
+        report = ConversionReport(stores=names, **plan)
+        if dry_run or not report.needed:
+            return report
+        started = time.monotonic()
+        _run(conversion, is_shown=progress)
+        seconds = time.monotonic() - started
+        _log.info("%s was converted to %s in %.1f s", checkpoint, output, seconds)
+        return ConversionReport(stores=names, **plan, converted=True, duration_s=seconds)
+
+
+@contextmanager
+def _session(spark: SparkSession | None) -> Iterator[SparkSession]:
+    active = spark or SparkSession.getActiveSession()
+    if active is not None:
+        yield active
+        return
+    own = configure(SparkSession.builder.master("local[*]").appName("binshift convert"))
+    own = own.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
+    session = own.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _run(conversion: Any, *, is_shown: bool) -> None:
+    # tqdm is needed here only, and not by those who import the package for something else.
+    from tqdm import tqdm  # noqa: PLC0415
+
+    with ThreadPoolExecutor(1) as pool:
+        future: Future[Any] = pool.submit(call, conversion.run)
+        try:
+            total = json.loads(conversion.progress())["total"]
+            hidden = not (is_shown and sys.stderr.isatty())
+            with tqdm(total=total, unit=" partitions", file=sys.stderr, disable=hidden) as bar:
+                while not future.done():
+                    wait([future], timeout=_POLL_SECONDS)
+                    bar.update(json.loads(conversion.progress())["done"] - bar.n)
+        except BaseException:
+            conversion.cancel()
+            raise
+        future.result()

@@ -1,0 +1,112 @@
+"""Brings the jar into a driver's JVM that is there already, and binshift into a session that lives.
+
+Relies on Spark: `spark-submit`, which starts the JVM of each Python driver, gives its threads a class loader
+that takes jars later, `MutableURLClassLoader`. Threads that start later, those of queries among them, have the
+same one, and providers of state stores and extensions of sessions are looked for in it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from py4j.java_gateway import JavaClass, is_instance_of
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkConf, SparkContext
+
+from binshift import errors
+from binshift._version import version
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["activate", "call", "gateway", "is_running", "launch", "load", "settings"]
+
+_EXCEPTION = "org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException"
+_LOADER = "org.apache.spark.util.MutableURLClassLoader"
+
+
+def is_running() -> bool:
+    """Whether there is a JVM, with or without a SparkContext."""
+    return SparkContext._jvm is not None
+
+
+def launch(options: dict[str, Any]) -> None:
+    """Starts the JVM as the first session with these options would; does nothing if it runs."""
+    conf = SparkConf()
+    for key, value in options.items():
+        conf.set(key, str(value))
+    SparkContext._ensure_initialized(conf=conf)
+
+
+def settings() -> dict[str, str]:
+    """What the SparkContext has, or the next one would have by itself; empty without a JVM."""
+    if not is_running():
+        return {}
+    context = SparkContext._active_spark_context
+    conf = SparkConf(_jvm=SparkContext._jvm) if context is None else context.getConf()
+    return dict(conf.getAll())
+
+
+def load(jar: Path) -> None:
+    """Makes the classes of the jar known to the JVM, unless it knows binshift already.
+
+    Raises
+    ------
+    ConfigurationError
+        If no class loader takes it, or another version of the jar is there.
+    """
+    if _gateway() is None:
+        loader = _jvm().java.lang.Thread.currentThread().getContextClassLoader()
+        while loader is not None and not is_instance_of(SparkContext._gateway, loader, _LOADER):
+            loader = loader.getParent()
+        if loader is not None:
+            loader.addURL(_jvm().java.io.File(str(jar)).toURI().toURL())
+    gateway(f"Spark's JVM runs already, and no class loader of it takes jars: it has no {jar.name}", jar)
+
+
+def activate(session: SparkSession, jar: Path) -> None:
+    """Makes binshift active in a session, and gives the jar to the executors, where that was not so already."""
+    call(gateway("the session has no binshift", jar).activate, session._jsparkSession, str(jar))
+
+
+def gateway(without: str, jar: Path) -> Any:
+    """The JVM's end; if the jar is not there, the error begins with `without`."""
+    found = _gateway()
+    if found is None:
+        raise errors.ConfigurationError(f"{without}; {how_to_start(jar)}")
+    if (there := call(found.version)) != version:
+        raise errors.ConfigurationError(
+            f"Spark's JVM has the binshift jar {there} and the Python package is {version}; take the other jar "
+            f"out of spark.jars and --jars, and {how_to_start(jar)}"
+        )
+    return found
+
+
+def how_to_start(jar: Path) -> str:
+    """What to type, for messages."""
+    return (
+        f"start the application anew with 'spark-submit --jars {jar} app.py' (or 'pyspark --jars {jar}'), "
+        "and make its session with binshift.configure(builder).getOrCreate()"
+    )
+
+
+def call(method: Any, *args: object) -> Any:
+    """Calls the JVM; a failure that binshift raised there is raised here as the error it names."""
+    try:
+        return method(*args)
+    except Py4JJavaError as error:
+        java = error.java_exception
+        if java.getClass().getName() != _EXCEPTION:
+            raise
+        kind = getattr(errors, java.kind(), errors.BinshiftError)
+        raise kind(java.detail()) from None
+
+
+def _jvm() -> Any:
+    return SparkContext._jvm
+
+
+def _gateway() -> Any | None:
+    found = _jvm().org.apache.spark.sql.binshift.Gateway
+    return found if isinstance(found, JavaClass) else None

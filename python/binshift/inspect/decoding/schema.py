@@ -1,0 +1,267 @@
+"""What an operator's metadata and state schema files say: its stores, their families, and their columns.
+
+```
+state/<operator>/_metadata/metadata            format 1: names of stores, columns of a key's prefix
+state/<operator>/_metadata/v2/<batch>          format 2: the same, and the schema files
+state/<operator>/0/<store>/_metadata/schema    format 1: key and value of the store's only family
+state/<operator>/_stateSchema/<store>/<file>   format 2: key, value and encoder of each family
+```
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+from binshift.control.files import Files, parse_json
+from binshift.errors import StateFormatError
+from binshift.inspect.decoding.types import SparkType, parse_struct
+
+__all__ = ["DEFAULT", "Encoder", "Family", "Operator", "Store", "is_read_in_order", "read_operator"]
+
+#: Spark's name of the only store of an operator, and of the only family of a store.
+DEFAULT = "default"
+
+_TIMESTAMP_ENCODERS = ("TimestampAsPrefixKeyStateEncoderSpec", "TimestampAsPostfixKeyStateEncoderSpec")
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """How a family's keys are made into bytes.
+
+    Parameters
+    ----------
+    name : str
+        "NoPrefix", "PrefixKeyScan", "RangeKeyScan", "TimestampAsPrefix" or "TimestampAsPostfix".
+    prefix : int
+        Columns of a prefix.
+    ordering : tuple of int
+        Columns that keys are ordered by.
+    """
+
+    name: str = "NoPrefix"
+    prefix: int = 0
+    ordering: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A column family: rows of one form.
+
+    Parameters
+    ----------
+    name : str
+        What Spark calls it: "default" if the store has but one.
+    key, value : SparkType
+        Structs.
+    encoder : Encoder
+    is_multi_valued : bool
+        Whether a key has a list of values.
+    values : tuple of (int, SparkType)
+        All schemas that values may have been written with, by id (avro only).
+    """
+
+    name: str
+    key: SparkType
+    value: SparkType
+    encoder: Encoder = Encoder()
+    is_multi_valued: bool = False
+    values: tuple[tuple[int, SparkType], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A store of an operator: a database in each partition.
+
+    Parameters
+    ----------
+    name : str
+    families : tuple of Family
+    has_families : bool
+        Whether stored keys begin with the number of their family.
+    """
+
+    name: str
+    families: tuple[Family, ...]
+    has_families: bool
+
+    def family(self, name: str) -> Family | None:
+        """The family of that name."""
+        return next((f for f in self.families if f.name == name), None)
+
+    def directory(self, operator: int, partition: int) -> str:
+        """The store's files in the checkpoint."""
+        base = f"state/{operator}/{partition}"
+        return base if self.name == DEFAULT else f"{base}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A stateful operator.
+
+    Parameters
+    ----------
+    id : int
+    name : str
+        As the query's progress reports it.
+    stores : tuple of Store
+    storage : str
+        "binned", "single" (all in partition 0), "plain", or "stock" for a checkpoint without bins.
+    """
+
+    id: int
+    name: str
+    stores: tuple[Store, ...]
+    storage: str = "stock"
+
+    @property
+    def is_binned(self) -> bool:
+        """Whether keys carry their bins."""
+        return self.storage == "binned"
+
+    def with_storage(self, storage: str) -> Operator:
+        """The same operator, stored in another way."""
+        return replace(self, storage=storage)
+
+
+def is_read_in_order(family: str) -> bool:
+    """Whether a binned store has the bin behind the keys of a family (`ColumnFamily.isReadInOrder`)."""
+    return (
+        family.startswith("$ttl_")
+        or (family.startswith("$") and family.endswith("_timestampToKey"))
+        or family in ("left-tsWithKey", "right-tsWithKey")
+    )
+
+
+def read_operator(files: Files, operator: int, batch: int) -> Operator:
+    """An operator as it was at a batch.
+
+    Raises
+    ------
+    StateFormatError
+        If its metadata or its schema is missing or damaged.
+    """
+    base = f"state/{operator}/_metadata"
+    batches = [b for b in files.numbers(f"{base}/v2") if b <= batch]
+    path = f"{base}/v2/{batches[-1]}" if batches else f"{base}/metadata"
+    text = files.read(path)
+    version, _, body = text.partition(b"\n")
+    metadata = parse_json(body, path)
+    try:
+        name = metadata["operatorInfo"]["operatorName"]
+        infos = metadata["stateStoreInfo"]
+        if version == b"v1":
+            stores = [_store_of_v1(files, operator, i) for i in infos]
+        elif version == b"v2":
+            lists = _list_variables(metadata.get("operatorPropertiesJson") or "{}")
+            stores = [_store_of_v2(files, operator, i, lists) for i in infos]
+        else:
+            raise StateFormatError(f"{path} has the unknown format {version!r}; use a newer binshift")
+    except (KeyError, TypeError) as error:
+        raise StateFormatError(f"{path} is damaged: {error!r} is missing; restore it") from error
+    return Operator(operator, name, tuple(stores))
+
+
+def _store_of_v1(files: Files, operator: int, info: dict[str, Any]) -> Store:
+    store = Store(info["storeName"], (), False)
+    path = f"{store.directory(operator, 0)}/_metadata/schema"
+    reader = _JavaReader(files.read(path), path)
+    version = reader.utf()
+    if version == "v1":
+        key, value = reader.utf(), reader.utf()
+    elif version == "v2":
+        key, value = reader.chunks(), reader.chunks()
+    else:
+        raise StateFormatError(f"{path} has the unknown format {version!r}; use a newer binshift")
+    prefix = int(info["numColsPrefixKey"])
+    encoder = Encoder("PrefixKeyScan", prefix) if prefix else Encoder()
+    return replace(store, families=(Family(DEFAULT, parse_struct(key), parse_struct(value), encoder),))
+
+
+def _store_of_v2(files: Files, operator: int, info: dict[str, Any], lists: set[str]) -> Store:
+    # The paths are those at which the checkpoint was written, and it may have been moved since.
+    names = [str(p).rsplit("/", 1)[-1] for p in info["stateSchemaFilePaths"]]
+    families: dict[str, Family] = {}
+    values: dict[str, dict[int, SparkType]] = {}
+    for name in names:
+        path = f"state/{operator}/_stateSchema/{info['storeName']}/{name}"
+        latest = {}
+        for id, family in _families_of_v3(files.read(path), path):
+            multi = family.name in lists or family.name.endswith(("-keyWithTsToValues", "-tsWithKey"))
+            latest[family.name] = replace(family, is_multi_valued=multi)
+            values.setdefault(family.name, {})[id] = family.value
+        families = latest
+    done = (
+        replace(f, values=tuple(sorted(values[n].items(), key=lambda v: v[0]))) for n, f in families.items()
+    )
+    return Store(info["storeName"], tuple(done), True)
+
+
+def _families_of_v3(data: bytes, path: str) -> list[tuple[int, Family]]:
+    """Families with the ids of their value schemas."""
+    reader = _JavaReader(data, path)
+    version = reader.utf()
+    if version not in ("v3", "v4"):
+        raise StateFormatError(f"{path} has the unknown format {version!r}; use a newer binshift")
+    out = []
+    for _ in range(reader.number()):
+        name = reader.utf()
+        reader.short()
+        key = parse_struct(reader.chunks())
+        id = reader.short()
+        value = parse_struct(reader.chunks())
+        encoder = _encoder(parse_json(reader.chunks().encode(), path), path)
+        reader.chunks()
+        out.append((id, Family(name, key, value, encoder)))
+    return out
+
+
+def _encoder(spec: dict[str, Any], path: str) -> Encoder:
+    name = str(spec.get("keyStateEncoderType"))
+    if name == "NoPrefixKeyStateEncoderSpec":
+        return Encoder()
+    if name == "PrefixKeyScanStateEncoderSpec":
+        return Encoder("PrefixKeyScan", prefix=int(spec["numColsPrefixKey"]))
+    if name == "RangeKeyScanStateEncoderSpec":
+        return Encoder("RangeKeyScan", ordering=tuple(int(i) for i in spec["orderingOrdinals"]))
+    if name in _TIMESTAMP_ENCODERS:
+        return Encoder(name.removesuffix("KeyStateEncoderSpec"))
+    raise StateFormatError(f"{path} names the unknown key encoder {name}; use a newer binshift")
+
+
+def _list_variables(properties: str) -> set[str]:
+    variables = json.loads(properties).get("stateVariables", [])
+    return {v["stateName"] for v in variables if v["stateVariableType"] == "ListState"}
+
+
+class _JavaReader:
+    """What Java's DataOutputStream wrote."""
+
+    def __init__(self, data: bytes, path: str) -> None:
+        self._data, self._path, self._at = data, path, 0
+
+    def short(self) -> int:
+        return int.from_bytes(self._take(2), "big", signed=True)
+
+    def number(self) -> int:
+        return int.from_bytes(self._take(4), "big", signed=True)
+
+    def utf(self) -> str:
+        """Java's own UTF-8 writes characters beyond 16 bits as two surrogates, and NUL as two bytes."""
+        data = self._take(int.from_bytes(self._take(2), "big")).replace(b"\xc0\x80", b"\0")
+        try:
+            return data.decode("utf-8", "surrogatepass").encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeError as error:
+            raise StateFormatError(f"{self._path} is damaged ({error}); restore it from a copy") from error
+
+    def chunks(self) -> str:
+        """Text in pieces of at most 64 KiB."""
+        return "".join(self.utf() for _ in range(self.number()))
+
+    def _take(self, size: int) -> bytes:
+        data = self._data[self._at : self._at + size]
+        if len(data) != size:
+            raise StateFormatError(f"{self._path} is damaged: it ends too early; restore it from a copy")
+        self._at += size
+        return data

@@ -1,0 +1,188 @@
+"""Spark's SQL types, as state schemas name them in JSON, and the Arrow types that they become."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+import pyarrow as pa
+
+from binshift.errors import StateFormatError
+
+__all__ = ["Field", "SparkType", "TypeKind", "parse", "parse_struct"]
+
+
+class TypeKind(Enum):
+    """How a value lies in an UnsafeRow."""
+
+    NULL = "null"
+    FIXED = "fixed"  # in its slot
+    BOOLEAN = "boolean"
+    DECIMAL = "decimal"  # unscaled, in its slot
+    BIG_DECIMAL = "big decimal"  # unscaled, as bytes
+    STRING = "string"
+    BINARY = "binary"
+    INTERVAL = "interval"
+    VARIANT = "variant"
+    STRUCT = "struct"
+    ARRAY = "array"
+    MAP = "map"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A named part of a struct, an array's element, or a map's key or value."""
+
+    name: str
+    type: SparkType
+    nullable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SparkType:
+    """A type.
+
+    Parameters
+    ----------
+    name : str
+        As Spark's JSON has it; "struct", "array" or "map" for those.
+    kind : TypeKind
+    arrow : pyarrow.DataType
+    width : int
+        Bytes of a slot in an array; in a row, a slot has eight.
+    fields : tuple of Field
+        A struct's fields, an array's element, a map's key and value.
+    """
+
+    name: str
+    kind: TypeKind
+    arrow: pa.DataType
+    width: int = 8
+    fields: tuple[Field, ...] = ()
+
+
+_VARIANT = pa.struct([pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False)])
+
+_SIMPLE = {
+    t.name: t
+    for t in (
+        SparkType("void", TypeKind.NULL, pa.null()),
+        SparkType("boolean", TypeKind.BOOLEAN, pa.bool_(), 1),
+        SparkType("byte", TypeKind.FIXED, pa.int8(), 1),
+        SparkType("short", TypeKind.FIXED, pa.int16(), 2),
+        SparkType("integer", TypeKind.FIXED, pa.int32(), 4),
+        SparkType("long", TypeKind.FIXED, pa.int64(), 8),
+        SparkType("float", TypeKind.FIXED, pa.float32(), 4),
+        SparkType("double", TypeKind.FIXED, pa.float64(), 8),
+        SparkType("date", TypeKind.FIXED, pa.date32(), 4),
+        SparkType("timestamp", TypeKind.FIXED, pa.timestamp("us", "UTC"), 8),
+        SparkType("timestamp_ntz", TypeKind.FIXED, pa.timestamp("us"), 8),
+        SparkType("string", TypeKind.STRING, pa.string()),
+        SparkType("binary", TypeKind.BINARY, pa.binary()),
+        SparkType("interval", TypeKind.INTERVAL, pa.month_day_nano_interval()),
+        SparkType("variant", TypeKind.VARIANT, _VARIANT),
+    )
+}
+
+_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
+_TEXT = re.compile(r"(string collate .*|(var)?char\(\d+\))", re.IGNORECASE)
+_TIME = re.compile(r"time(\(\d\))?")
+#: Arrow has no interval of months that files can hold, so it is a number of months.
+_YEAR_MONTH = re.compile(r"interval (year|month|year to month)")
+_DAY_TIME = re.compile(r"interval (day|hour|minute|second)( to (hour|minute|second))?")
+
+
+def parse(json_type: Any) -> SparkType:
+    """The type that a value of Spark's JSON stands for.
+
+    Raises
+    ------
+    StateFormatError
+        If no such type is known.
+    """
+    if isinstance(json_type, str):
+        return _atomic(json_type)
+    kind = json_type.get("type") if isinstance(json_type, dict) else None
+    try:
+        if kind == "struct":
+            return struct(_field(f["name"], f["type"], f["nullable"]) for f in json_type["fields"])
+        if kind == "array":
+            element = _field("element", json_type["elementType"], json_type["containsNull"])
+            return SparkType("array", TypeKind.ARRAY, pa.list_(_arrow_field(element)), fields=(element,))
+        if kind == "map":
+            key = _field("key", json_type["keyType"], False)
+            value = _field("value", json_type["valueType"], json_type["valueContainsNull"])
+            arrow = pa.map_(_arrow_field(key).with_nullable(False), _arrow_field(value))
+            return SparkType("map", TypeKind.MAP, arrow, fields=(key, value))
+        if kind == "udt":
+            return parse(json_type["sqlType"])
+    except KeyError as error:
+        raise StateFormatError(f"a {kind} of a state schema lacks {error}; restore the schema file") from error
+    raise _unknown(json_type)
+
+
+def parse_struct(text: str) -> SparkType:
+    """The struct that JSON text stands for.
+
+    Raises
+    ------
+    StateFormatError
+        If the text is damaged or names an unknown type.
+    """
+    try:
+        found = parse(json.loads(text))
+    except ValueError as error:
+        raise StateFormatError(f"a state schema is damaged ({error}); restore the schema file") from error
+    if found.kind is not TypeKind.STRUCT:
+        raise StateFormatError(f"a state schema is a {found.name} and no struct; restore the schema file")
+    return found
+
+
+def struct(fields: Iterable[Field]) -> SparkType:
+    """The struct of the fields; of several of one name, as an aggregation has them, the later get a number."""
+    listed: dict[str, Field] = {}
+    for field in fields:
+        name, n = field.name, 1
+        while name in listed:
+            n += 1
+            name = f"{field.name}_{n}"
+        listed[name] = replace(field, name=name)
+    arrow = pa.struct([_arrow_field(f) for f in listed.values()])
+    return SparkType("struct", TypeKind.STRUCT, arrow, fields=tuple(listed.values()))
+
+
+def _field(name: str, json_type: Any, nullable: bool) -> Field:
+    return Field(name, parse(json_type), bool(nullable))
+
+
+def _arrow_field(field: Field) -> pa.Field:
+    # Whether Spark's planner took a column for nullable says little about what is stored.
+    return pa.field(field.name, field.type.arrow)
+
+
+def _atomic(name: str) -> SparkType:
+    if found := _SIMPLE.get(name):
+        return found
+    if match := _DECIMAL.fullmatch(name):
+        precision, scale = int(match[1]), int(match[2])
+        kind = TypeKind.DECIMAL if precision <= 18 else TypeKind.BIG_DECIMAL
+        return SparkType(name, kind, pa.decimal128(precision, scale))
+    if _TEXT.fullmatch(name):
+        return SparkType(name, TypeKind.STRING, pa.string())
+    if _TIME.fullmatch(name):
+        return SparkType(name, TypeKind.FIXED, pa.time64("ns"))
+    if _YEAR_MONTH.fullmatch(name):
+        return SparkType(name, TypeKind.FIXED, pa.int32(), 4)
+    if _DAY_TIME.fullmatch(name):
+        return SparkType(name, TypeKind.FIXED, pa.duration("us"), 8)
+    raise _unknown(name)
+
+
+def _unknown(json_type: Any) -> StateFormatError:
+    return StateFormatError(
+        f"the state has a column of the unknown type {json_type!r}; read it with Spark's statestore source"
+    )

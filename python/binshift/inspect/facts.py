@@ -1,0 +1,310 @@
+"""What a checkpoint says about itself: its versions, settings, operators, bins and routing.
+
+Version V of the state is what epoch V - 1 committed, with the routing table that was in force then.
+"""
+
+from __future__ import annotations
+
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+from binshift.control.directory import require_checkpoint
+from binshift.control.files import Files, parse_json
+from binshift.errors import ConfigurationError, PlanError, StateFormatError
+from binshift.inspect.decoding.schema import Operator, read_operator
+from binshift.planning.routing import RoutingTable
+from binshift.session import PROVIDER, STOCK_PROVIDER
+
+__all__ = ["Facts", "Settings", "Switch"]
+
+_PREFIX = "spark.sql.streaming.stateStore."
+#: The setting under which the routing entry in force is logged with an epoch's offsets.
+_ENTRY = _PREFIX + "binshift.routingEntry"
+_PROVIDERS = (PROVIDER, STOCK_PROVIDER)
+_HASH = "murmur3-42"
+#: Joins of the older state formats list the checkpoint ids of their stores in this order.
+_JOIN_STORES = (
+    "left-keyToNumValues",
+    "left-keyWithIndexToValue",
+    "right-keyToNumValues",
+    "right-keyWithIndexToValue",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of a batch that change how its state is stored.
+
+    Parameters
+    ----------
+    partitions : int
+    encoding : str
+        "unsaferow" or "avro".
+    has_row_checksums : bool
+    delimiter : bytes
+        What stands between the values of a key, if anything does.
+    """
+
+    partitions: int
+    encoding: str
+    has_row_checksums: bool
+    delimiter: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """What one partition adopts and releases at one epoch.
+
+    Parameters
+    ----------
+    arriving : dict
+        Bins by the partition that owned them at the epoch before.
+    leaving : tuple of int
+    is_new : bool
+        Whether the partition did not exist at the epoch before.
+    """
+
+    arriving: dict[int, list[int]]
+    leaving: tuple[int, ...]
+    is_new: bool
+
+
+def _checksum(table: RoutingTable) -> int:
+    """What names a table in the log of offsets, as `RoutingTable.checksum` of the provider does."""
+    return zlib.crc32(f"{table.partitions}:{','.join(map(str, table.assignment))}".encode())
+
+
+class Facts:
+    """Reads the facts of a checkpoint, each when it is first asked for.
+
+    Parameters
+    ----------
+    files : Files
+        The checkpoint's directory.
+
+    Raises
+    ------
+    ConfigurationError
+        If the directory is no checkpoint, or a newer binshift wrote it.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+        # Caches of its own, so that they go with it.
+        self.conf = lru_cache(maxsize=64)(self._read_conf)
+        self._table = lru_cache(maxsize=64)(self._read_table)
+        self._checkpoint_ids = lru_cache(maxsize=64)(self._read_checkpoint_ids)
+        require_checkpoint(files)
+        self._control = (
+            files.read_json("binshift/layout.json") if files.exists("binshift/layout.json") else None
+        )
+        if self._control and (self._control.get("format") != 1 or self._control.get("hash") != _HASH):
+            raise ConfigurationError(
+                f"binshift/layout.json of {files.name} has format {self._control.get('format')} and hash "
+                f"{self._control.get('hash')}; this one reads 1 and {_HASH}; use the binshift that wrote it"
+            )
+
+    @property
+    def is_binned(self) -> bool:
+        """Whether binshift wrote the checkpoint, or took it over."""
+        return self._control is not None
+
+    @property
+    def bins(self) -> int | None:
+        """Number of bins; none in a checkpoint of Spark's own provider."""
+        return int(self._control["bins"]) if self._control else None
+
+    @property
+    def first_binned_epoch(self) -> int:
+        """The epoch from which on the state has bins: the epoch of the takeover, if Spark's provider began."""
+        return int((self._control or {}).get("takenOverAt") or 0)
+
+    def is_binned_at(self, epoch: int) -> bool:
+        """Whether what an epoch committed has bins."""
+        return self.is_binned and epoch >= self.first_binned_epoch
+
+    @cached_property
+    def versions(self) -> tuple[int, ...]:
+        """The versions whose commits the checkpoint still has, ascending."""
+        return tuple(b + 1 for b in self.files.numbers("commits"))
+
+    def require_version(self, version: int | None) -> int:
+        """The version, or the newest.
+
+        Raises
+        ------
+        ConfigurationError
+            If there is no such version.
+        """
+        if not self.versions:
+            raise ConfigurationError(f"{self.files.name} has no committed batch yet; let the query run one")
+        if version is None:
+            return self.versions[-1]
+        if version not in self.versions:
+            raise ConfigurationError(
+                f"version {version} is not in {self.files.name}; it has {self.versions[0]} to "
+                f"{self.versions[-1]} (version V is what batch V - 1 committed)"
+            )
+        return version
+
+    def operators(self, version: int) -> tuple[Operator, ...]:
+        """The stateful operators, as they were at a version.
+
+        Raises
+        ------
+        ConfigurationError
+            If another provider than RocksDB's or binshift's wrote the state.
+        """
+        provider = self.conf(version - 1).get(_PREFIX + "providerClass", STOCK_PROVIDER)
+        if provider not in _PROVIDERS:
+            raise ConfigurationError(
+                f"the state of {self.files.name} is that of {provider}; only that of RocksDB "
+                f"({', '.join(_PROVIDERS)}) can be read"
+            )
+        ids = [int(n) for n in self.files.directories("state") if n.isdigit()]
+        return tuple(self._operator(i, version - 1) for i in sorted(ids))
+
+    def _operator(self, id: int, batch: int) -> Operator:
+        operator = read_operator(self.files, id, batch)
+        for entry in self._control["operators"] if self._control and self.is_binned_at(batch) else []:
+            if entry["id"] == id:
+                return operator.with_storage(str(entry["storage"]))
+        # Relies on Spark: what needs all rows in one place has one partition, whatever the setting says.
+        keys = operator.stores[0].families[0].key.fields if operator.stores else ()
+        is_single = operator.name == "globalLimit" or (operator.name == "stateStoreSave" and not keys)
+        return operator.with_storage("single") if is_single else operator
+
+    def _read_conf(self, batch: int) -> dict[str, str]:
+        """The settings that Spark logged with a batch's offsets."""
+        path = f"offsets/{batch}"
+        lines = self.files.read(path).split(b"\n", 2)
+        metadata = parse_json(lines[1], path) if len(lines) > 1 else {}
+        return dict(metadata.get("conf", {}))
+
+    def settings(self, version: int) -> Settings:
+        """The settings of the batch that committed a version."""
+        conf = self.conf(version - 1)
+        # Spark's defaults for checkpoints from before a setting existed.
+        merge = conf.get(_PREFIX + "rocksdb.mergeOperatorVersion", "1")
+        return Settings(
+            int(conf.get("spark.sql.shuffle.partitions", "200")),
+            conf.get(_PREFIX + "encodingFormat", "unsaferow"),
+            conf.get(_PREFIX + "rowChecksum.enabled", "false") == "true",
+            b"," if merge == "1" else b"",
+        )
+
+    def partitions(self, operator: Operator, version: int) -> range:
+        """The partitions that a version has."""
+        if operator.is_binned:
+            return range(self.table(version - 1).partitions)
+        return range(1) if operator.storage == "single" else range(self.settings(version).partitions)
+
+    @cached_property
+    def routing_epochs(self) -> tuple[int, ...]:
+        """Epochs with an entry in the routing log, ascending."""
+        return tuple(self.files.numbers("binshift/routing"))
+
+    def routing_entry(self, epoch: int) -> dict[str, Any]:
+        """The routing log's entry of an epoch, as it is written."""
+        return dict(self.files.read_json(f"binshift/routing/{epoch}"))
+
+    def routing_problems(self) -> Iterator[tuple[int, str]]:
+        """Epochs whose entries are missing from the routing log, or are others than were in force, and why.
+
+        An entry names the one before it, and Spark's log of offsets the one in force at most epochs.
+        """
+        older: int | None = None
+        for epoch in self.routing_epochs:
+            previous = self.routing_entry(epoch).get("previous")
+            if previous is not None and previous >= 0 and older is not None and previous != older:
+                yield previous, f"is missing, though the entry of epoch {epoch} follows it"
+            older = epoch
+        named: dict[int, tuple[int, str]] = {}
+        for batch in self.files.numbers("offsets"):
+            at, _, checksum = self.conf(batch).get(_ENTRY, "").partition(":")
+            if checksum and batch >= self.first_binned_epoch:
+                named[int(at)] = (batch, checksum)
+        oldest = self.routing_epochs[0] if self.routing_epochs else 0
+        for epoch, (batch, checksum) in sorted(named.items()):
+            if epoch < oldest:
+                continue
+            if epoch not in self.routing_epochs:
+                yield epoch, f"is missing, though epoch {batch} was run with it"
+            elif f"{_checksum(self.table(epoch)):08x}" != checksum:
+                yield epoch, f"is another table than epoch {batch} was run with"
+
+    def table(self, epoch: int) -> RoutingTable:
+        """The routing table in force at an epoch.
+
+        Raises
+        ------
+        StateFormatError
+            If the routing log does not have it, or it is impossible.
+        """
+        at = bisect_right(self.routing_epochs, epoch)
+        if at == 0:
+            raise StateFormatError(
+                f"the routing log of {self.files.name} has no entry for epoch {epoch}; restore "
+                "binshift/routing from a copy of the checkpoint"
+            )
+        return self._table(self.routing_epochs[at - 1])
+
+    def _read_table(self, epoch: int) -> RoutingTable:
+        entry = self.routing_entry(epoch)
+        try:
+            table = RoutingTable(entry["partitions"], tuple(entry["assignment"]), epoch)
+        except (KeyError, TypeError, PlanError) as error:
+            raise StateFormatError(f"binshift/routing/{epoch} is damaged ({error}); restore it") from error
+        if table.bins != self.bins:
+            raise StateFormatError(
+                f"binshift/routing/{epoch} has {table.bins} bins and the checkpoint {self.bins}; restore it"
+            )
+        return table
+
+    def switch(self, epoch: int, partition: int) -> Switch | None:
+        """What a partition adopts and releases at an epoch; none if the table does not change there."""
+        if epoch not in self.routing_epochs[1:]:
+            return None
+        before, now = self.table(epoch - 1), self.table(epoch)
+        arriving: dict[int, list[int]] = {}
+        leaving = []
+        for bin, (old, new) in enumerate(zip(before.assignment, now.assignment, strict=True)):
+            if old != new == partition:
+                arriving.setdefault(old, []).append(bin)
+            elif new != old == partition:
+                leaving.append(bin)
+        is_new = partition >= before.partitions
+        return Switch(arriving, tuple(leaving), is_new) if arriving or leaving or is_new else None
+
+    def checkpoint_id(self, operator: int, partition: int, store: str, version: int) -> str | None:
+        """The id that names the files of a version (checkpoint format 2); none under format 1.
+
+        Raises
+        ------
+        StateFormatError
+            If the version is of format 2, and its ids are gone.
+        """
+        ids = self._checkpoint_ids(version)
+        if not ids:
+            return None
+        position = _JOIN_STORES.index(store) if store in _JOIN_STORES else 0
+        try:
+            return str(ids[str(operator)][partition][position])
+        except (KeyError, IndexError):
+            raise StateFormatError(
+                f"commits/{version - 1} has no checkpoint id of operator {operator}, partition {partition}, "
+                f"store {store}; restore it from a copy of the checkpoint"
+            ) from None
+
+    def _read_checkpoint_ids(self, version: int) -> dict[str, list[list[str]]] | None:
+        path, kept = f"commits/{version - 1}", f"binshift/ids/{version}"
+        if self.files.exists(path):
+            lines = self.files.read(path).split(b"\n")
+            return parse_json(lines[1] or b"{}", path).get("stateUniqueIds") if len(lines) > 1 else None
+        if self.files.exists(kept):
+            return dict(self.files.read_json(kept))
+        return None

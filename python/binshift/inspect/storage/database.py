@@ -1,0 +1,255 @@
+"""One partition's rows at one version, in a RocksDB of our own in a scratch directory.
+
+Spark's snapshot is opened as it is, its SST files being linked or copied; what changed since goes into the
+memtables and files of the scratch copy. So memory stays flat, and nothing in the checkpoint changes.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from rocksdict import AccessType, Options, Rdict, ReadOptions, WriteBatch, WriteOptions
+
+from binshift.control.damage import damaged
+from binshift.control.files import Files
+from binshift.errors import StateFormatError
+from binshift.inspect.storage.changelog import Record, RecordKind
+
+__all__ = ["Database", "Snapshot", "successor"]
+
+#: Bytes of changes that are gathered before they are written.
+_BATCH_BYTES = 4 << 20
+#: Bytes that RocksDB keeps in memory before it writes a file.
+_BUFFER_BYTES = 16 << 20
+
+
+class Snapshot:
+    """What a snapshot's archive says, and its files.
+
+    Raises
+    ------
+    StateFormatError
+        If the archive is damaged.
+    """
+
+    def __init__(self, files: Files, path: str, scratch: Path) -> None:
+        self.path = path
+        self._files, self._scratch = files, scratch
+        archive = scratch / "snapshot.zip"
+        files.fetch(path, archive)
+        try:
+            with zipfile.ZipFile(archive) as z:
+                names = z.namelist()
+                if any("/" in n.removeprefix("archive/") or n.startswith("..") for n in names):
+                    raise StateFormatError(f"{path} is damaged: it has files in strange places")
+                z.extractall(scratch)
+        except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, NotImplementedError) as error:
+            raise self._damaged(error) from error
+        finally:
+            archive.unlink(missing_ok=True)
+        try:
+            text = (scratch / "metadata").read_text()
+            version, _, body = text.partition("\n")
+            if version != "v1":
+                raise StateFormatError(
+                    f"{path} has metadata of the unknown format {version!r}; use a newer binshift"
+                )
+            self._metadata = json.loads(body)
+            #: Rows, those of families that Spark keeps for itself included; -1 if they were not counted.
+            self.rows = int(self._metadata["numKeys"])
+            if self.rows >= 0:
+                self.rows += int(self._metadata.get("numInternalKeys") or 0)
+            #: Numbers of the families by name; empty in a store without families.
+            self.families = {
+                str(k): int(v) for k, v in (self._metadata.get("columnFamilyMapping") or {}).items()
+            }
+            #: Files of rows: the local name, the one in the checkpoint, and the size in bytes.
+            self.ssts = [
+                (str(f["localFileName"]), str(f["dfsSstFileName"]), int(f["sizeBytes"]))
+                for f in self._metadata["sstFiles"]
+            ]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise self._damaged(error) from error
+
+    def fetch(self) -> None:
+        """Brings the files of rows.
+
+        Raises
+        ------
+        StateFormatError
+            If one is missing or has another size.
+        """
+        directory = self.path.rpartition("/")[0]
+        for local, remote, size in self.ssts:
+            target = self._scratch / Path(local).name
+            self._files.fetch(f"{directory}/SSTs/{remote}", target)
+            if target.stat().st_size != size:
+                raise StateFormatError(
+                    f"{directory}/SSTs/{remote} has {target.stat().st_size} bytes and {self.path} says {size}; "
+                    "restore it from a copy of the checkpoint"
+                )
+        for log in self._metadata.get("logFiles") or []:
+            archived = self._scratch / "archive" / Path(str(log["localFileName"])).name
+            archived.parent.mkdir(exist_ok=True)
+            self._files.fetch(f"{directory}/logs/{log['dfsLogFileName']}", archived)
+
+    def _damaged(self, error: Exception) -> StateFormatError:
+        return damaged(self.path, error)
+
+
+class Database:
+    """Rows as they are stored: the number of the family in front of the key if the store has families.
+
+    Parameters
+    ----------
+    path : path
+        An empty directory, which is deleted when the database is closed.
+    snapshot : Snapshot, optional
+        What to begin with, extracted into `path`.
+    delimiter : bytes
+        What Spark puts between the values of a key.
+    is_read_only : bool
+        Whether nothing will be changed.
+
+    Raises
+    ------
+    StateFormatError
+        If RocksDB cannot open the snapshot; later also if it finds damage while it reads.
+    """
+
+    def __init__(self, path: Path, snapshot: Snapshot | None, delimiter: bytes, is_read_only: bool) -> None:
+        self._path, self._delimiter = path, delimiter
+        self.families = dict(snapshot.families) if snapshot else {}
+        self._name = snapshot.path if snapshot else str(path)
+        self._pending: dict[bytes, bytes | None] = {}
+        self._pending_bytes = 0
+        self._write = WriteOptions()
+        # A property, whatever the stub says.
+        self._write.disable_wal = True  # type: ignore[method-assign, assignment]
+        try:
+            if snapshot is None:
+                options = Options(raw_mode=True)
+                options.set_write_buffer_size(_BUFFER_BYTES)
+                self._db = Rdict(str(path), options)
+            else:
+                snapshot.fetch()
+                _name_delimiter(path, delimiter)
+                options = Options.load_latest(str(path))[0]
+                options.set_write_buffer_size(_BUFFER_BYTES)
+                access = AccessType.read_only() if is_read_only else AccessType.read_write()
+                self._db = Rdict(str(path), options, access_type=access)
+        except StateFormatError:
+            raise
+        except Exception as error:  # rocksdict raises plain exceptions
+            raise self._damaged(error) from error
+
+    def prefix(self, family: str) -> bytes | None:
+        """What keys of a family begin with; none if the database has no such family."""
+        if not self.families:
+            return b""
+        number = self.families.get(family)
+        return None if number is None else number.to_bytes(2, "little", signed=True)
+
+    def ensure_family(self, family: str) -> bytes:
+        """The prefix of a family, which gets the next number if there is none, as Spark does it."""
+        if family not in self.families:
+            self.families[family] = max(self.families.values(), default=-1) + 1
+        return self.prefix(family) or b""
+
+    def rows(self, start: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Rows from `start` (inclusive) to `end` (exclusive), in the order of keys."""
+        self._flush()
+        options = ReadOptions()
+        if end is not None:
+            options.set_iterate_upper_bound(end)
+        try:
+            iterator = self._db.iter(options)
+            if start:
+                iterator.seek(start)
+            else:
+                iterator.seek_to_first()
+            valid, key, value, advance = iterator.valid, iterator.key, iterator.value, iterator.next
+            while valid():
+                yield key(), value()
+                advance()
+            iterator.status()
+        except Exception as error:
+            raise self._damaged(error) from error
+
+    def get(self, key: bytes) -> bytes | None:
+        """One row's value."""
+        if key in self._pending:
+            return self._pending[key]
+        try:
+            value: bytes | None = self._db.get(key)
+        except Exception as error:
+            raise self._damaged(error) from error
+        return value
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Changes one row, or deletes it if there is no value."""
+        self._pending[key] = value
+        self._pending_bytes += len(key) + len(value or b"")
+        if self._pending_bytes > _BATCH_BYTES:
+            self._flush()
+
+    def delete_range(self, start: bytes, end: bytes) -> None:
+        """Deletes the rows from `start` to before `end`."""
+        self._flush()
+        self._db.delete_range(start, end, self._write)
+
+    def apply(self, records: Iterable[Record], has_row_checksums: bool) -> None:
+        """Replays a changelog."""
+        for kind, key, value in records:
+            if kind is RecordKind.PUT:
+                self.put(key, value)
+            elif kind is RecordKind.DELETE:
+                # With row checksums, the key of a deletion has one too.
+                self.put(key[4:] if has_row_checksums else key, None)
+            elif kind is RecordKind.MERGE:
+                before = self.get(key)
+                self.put(key, value if before is None else before + self._delimiter + value)
+            else:
+                self.delete_range(key, value[8:] if has_row_checksums else value)
+
+    def close(self) -> None:
+        """Closes the database and deletes its directory."""
+        self._db.close()
+        shutil.rmtree(self._path, ignore_errors=True)
+
+    def _flush(self) -> None:
+        if self._pending:
+            batch = WriteBatch(raw_mode=True)
+            for key, value in self._pending.items():
+                if value is None:
+                    batch.delete(key)
+                else:
+                    batch.put(key, value)
+            self._db.write(batch, self._write)
+            self._pending, self._pending_bytes = {}, 0
+
+    def _damaged(self, error: Exception) -> StateFormatError:
+        return damaged(self._name, f"RocksDB cannot read it ({error})")
+
+
+def _name_delimiter(path: Path, delimiter: bytes) -> None:
+    """Spark's options name the merge operator, but RocksDB does not write down that its delimiter is empty."""
+    for options in path.glob("OPTIONS-*"):
+        text = options.read_text()
+        named = f"merge_operator={{id=StringAppendOperator;delimiter={delimiter.decode()};}}"
+        lines = (
+            f"  {named}" if line.strip().startswith("merge_operator=") and "StringAppend" in line else line
+            for line in text.splitlines()
+        )
+        options.write_text("\n".join(lines) + "\n")
+
+
+def successor(prefix: bytes) -> bytes | None:
+    """The smallest key that is greater than all that begin with `prefix`; none if there is none."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None

@@ -1,0 +1,262 @@
+"""Brings a partition to a version: snapshot, changelogs, and the switches between them.
+
+What a switch adopts and releases is in no changelog. Replaying the changelog of version V begins with the
+switch at epoch V - 1, if there is one: leaving bins go, arriving bins are read from what their old owners
+had at version V - 1, which may have to be replayed in the same way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import tempfile
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import google_crc32c
+
+from binshift.errors import StateFormatError
+from binshift.inspect.decoding.schema import Operator, Store, is_read_in_order
+from binshift.inspect.decoding.values import row_values
+from binshift.inspect.facts import Facts, Settings, Switch
+from binshift.inspect.storage.changelog import Changelog, Lineage
+from binshift.inspect.storage.database import Database, Snapshot, successor
+
+__all__ = ["BIN_BYTES", "Partitions", "Place", "bin_of", "rows_of_bins"]
+
+#: Bytes of a bin in a key.
+BIN_BYTES = 2
+_SNAPSHOT = re.compile(r"(\d+)(?:_(.+))?\.zip")
+#: Rows whose checksums are made anew together.
+_ROWS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A database of the checkpoint: a store of one partition of an operator."""
+
+    operator: Operator
+    store: Store
+    partition: int
+
+    @property
+    def directory(self) -> str:
+        """Its files in the checkpoint."""
+        return self.store.directory(self.operator.id, self.partition)
+
+    def __str__(self) -> str:
+        return f"operator {self.operator.id}, store {self.store.name}, partition {self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a version is put together: a snapshot, if any, and the files to replay on top of it."""
+
+    snapshot: str | None
+    snapshot_version: int
+    changelogs: tuple[tuple[int, str], ...]
+
+
+class Partitions:
+    """Partitions at versions, each in a scratch directory, the last few of which are kept.
+
+    Parameters
+    ----------
+    facts : Facts
+    scratch : path
+        Where scratch directories are made; each is as large as its partition.
+    keep : int
+        How many are kept open, for switches that read the same source.
+    """
+
+    def __init__(self, facts: Facts, scratch: Path, keep: int = 4) -> None:
+        self._facts, self._scratch, self._keep = facts, scratch, keep
+        self._open: OrderedDict[tuple[int, str, int, int], Database] = OrderedDict()
+        self._in_use: dict[int, int] = {}
+
+    @contextlib.contextmanager
+    def at(self, place: Place, version: int, settings: Settings) -> Iterator[Database]:
+        """The rows of a partition at a version, as long as the context lasts.
+
+        Raises
+        ------
+        StateFormatError
+            If files are missing or damaged.
+        """
+        key = (place.operator.id, place.store.name, place.partition, version)
+        database = self._open.pop(key, None) or self._made(place, version, settings)
+        self._open[key] = database
+        self._in_use[id(database)] = self._in_use.get(id(database), 0) + 1
+        try:
+            yield database
+        finally:
+            self._in_use[id(database)] -= 1
+            self._drop_idle(self._keep)
+
+    def close(self) -> None:
+        """Closes what is open and deletes the scratch directories."""
+        self._drop_idle(0)
+
+    def _drop_idle(self, keep: int) -> None:
+        idle = [k for k, d in self._open.items() if not self._in_use.get(id(d))]
+        for key in idle[: max(0, len(self._open) - keep)]:
+            database = self._open.pop(key)
+            self._in_use.pop(id(database), None)
+            database.close()
+
+    def _made(self, place: Place, version: int, settings: Settings) -> Database:
+        recipe = self.recipe(place, version)
+        path = Path(tempfile.mkdtemp(prefix="partition-", dir=self._scratch))
+        snapshot = Snapshot(self._facts.files, recipe.snapshot, path) if recipe.snapshot else None
+        database = Database(path, snapshot, settings.delimiter, is_read_only=not recipe.changelogs)
+        try:
+            for v, file in recipe.changelogs:
+                switch = self._facts.switch(v - 1, place.partition) if place.operator.is_binned else None
+                if switch and not switch.is_new:
+                    self._apply(place, v - 1, switch, settings, database)
+                with self._facts.files.open(file) as stream:
+                    database.apply(Changelog(stream, file).records(), settings.has_row_checksums)
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    def recipe(self, place: Place, version: int) -> Recipe:
+        """The files that a version is made of.
+
+        Raises
+        ------
+        StateFormatError
+            If they are not all there.
+        """
+        id = self._facts.checkpoint_id(place.operator.id, place.partition, place.store.name, version)
+        return self._by_version(place, version) if id is None else self._by_lineage(place, version, id)
+
+    def rows_said(self, snapshot: str) -> int:
+        """How many rows a snapshot says to have; -1 if it does not."""
+        path = Path(tempfile.mkdtemp(prefix="snapshot-", dir=self._scratch))
+        try:
+            return Snapshot(self._facts.files, snapshot, path).rows
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def _by_version(self, place: Place, version: int) -> Recipe:
+        there = self._facts.files.sizes(place.directory)
+        matches = (_SNAPSHOT.fullmatch(name) for name in there)
+        snapshots = [int(m[1]) for m in matches if m and m[2] is None and int(m[1]) <= version]
+        first = max(snapshots, default=0)
+        needed = [(v, f"{v}.changelog") for v in range(first + 1, version + 1)]
+        for v, name in needed:
+            if name not in there:
+                raise StateFormatError(
+                    f"{place} cannot be read at version {version}: {place.directory}/{name} is missing, and "
+                    f"there is no snapshot of version {v} or later; restore the file from a copy"
+                )
+        snapshot = f"{place.directory}/{first}.zip" if first else None
+        return Recipe(snapshot, first, tuple((v, f"{place.directory}/{n}") for v, n in needed))
+
+    def _by_lineage(self, place: Place, version: int, id: str) -> Recipe:
+        """From the version's id back along the lineages in the changelogs, to a snapshot or the beginning."""
+        there = self._facts.files.sizes(place.directory)
+        steps = [Lineage(version, id)]
+        changelogs: list[tuple[int, str]] = []
+        while steps:
+            step = steps.pop()
+            name = f"{step.version}_{step.id}"
+            if f"{name}.zip" in there:
+                return Recipe(f"{place.directory}/{name}.zip", step.version, tuple(reversed(changelogs)))
+            path = f"{place.directory}/{name}.changelog"
+            if f"{name}.changelog" not in there:
+                raise StateFormatError(
+                    f"{place} cannot be read at version {version}: {path} is missing; restore it from a copy"
+                )
+            changelogs.append((step.version, path))
+            if not steps and step.version > 1:
+                with self._facts.files.open(path) as stream:
+                    steps = [s for s in Changelog(stream, path).lineage if s.version < step.version]
+                if not steps or [s.version for s in steps] != list(range(steps[0].version, step.version)):
+                    raise StateFormatError(f"{path} is damaged: its lineage has gaps; restore it from a copy")
+        return Recipe(None, 0, tuple(reversed(changelogs)))
+
+    def _apply(self, place: Place, version: int, switch: Switch, settings: Settings, into: Database) -> None:
+        for family in _families(place.store, into):
+            _drop(into, family, switch.leaving)
+        for source, bins in sorted(switch.arriving.items()):
+            with self.at(Place(place.operator, place.store, source), version, settings) as database:
+                for family in _families(place.store, database):
+                    _adopt(database, into, family, bins, settings)
+
+
+def _families(store: Store, database: Database) -> list[str]:
+    return sorted(database.families) or [f.name for f in store.families]
+
+
+def bin_of(key: bytes, is_behind: bool) -> int:
+    """The bin of a key without its family's number."""
+    return int.from_bytes(key[-BIN_BYTES:] if is_behind else key[:BIN_BYTES], "big")
+
+
+def _bin_range(prefix: bytes, bin: int) -> tuple[bytes, bytes | None]:
+    """The range of keys of a bin in a family that has it in front."""
+    start = prefix + bin.to_bytes(BIN_BYTES, "big")
+    return start, successor(start)
+
+
+def _drop(database: Database, family: str, bins: tuple[int, ...]) -> None:
+    prefix = database.prefix(family)
+    if prefix is None or not bins:
+        return
+    if is_read_in_order(family):
+        leaving = set(bins)
+        for key, _ in database.rows(prefix, successor(prefix)):
+            if bin_of(key, True) in leaving:
+                database.put(key, None)
+    else:
+        for bin in bins:
+            start, end = _bin_range(prefix, bin)
+            database.delete_range(start, end or b"\xff" * 64)
+
+
+def _adopt(source: Database, into: Database, family: str, bins: list[int], settings: Settings) -> None:
+    prefix = source.prefix(family)
+    if prefix is None:
+        return
+    target: bytes | None = None
+    renewed: list[tuple[bytes, bytes]] = []
+    for key, value in rows_of_bins(source, prefix, family, bins):
+        if target is None:
+            target = into.ensure_family(family) if source.families else b""
+        if settings.has_row_checksums and target != prefix:
+            renewed.append((target + key[len(prefix) :], value))
+            if len(renewed) == _ROWS:
+                _put_renewed(into, renewed, settings)
+        else:
+            into.put(target + key[len(prefix) :], value)
+    _put_renewed(into, renewed, settings)
+
+
+def rows_of_bins(
+    database: Database, prefix: bytes, family: str, bins: Iterable[int]
+) -> Iterator[tuple[bytes, bytes]]:
+    """The rows of bins of a family, as they are stored."""
+    if is_read_in_order(family):
+        wanted = set(bins)
+        yield from (r for r in database.rows(prefix, successor(prefix)) if bin_of(r[0], True) in wanted)
+    else:
+        for bin in bins:
+            yield from database.rows(*_bin_range(prefix, bin))
+
+
+def _put_renewed(into: Database, rows: list[tuple[bytes, bytes]], settings: Settings) -> None:
+    """Row checksums cover the number of the family, which is another one here."""
+    for key, value in rows:
+        seed = google_crc32c.value(key)
+        stored = [
+            google_crc32c.extend(seed, v).to_bytes(4, "little") + len(v).to_bytes(4, "little") + v
+            for v in row_values(value, settings.delimiter)
+        ]
+        into.put(key, settings.delimiter.join(stored))
+    rows.clear()

@@ -1,0 +1,1 @@
+"""What is done with state that was read: compare, export, count, check."""

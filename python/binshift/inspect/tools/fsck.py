@@ -1,0 +1,300 @@
+"""Checks a checkpoint: its files are there and whole, and each bin is at its owner and nowhere else."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from binshift.errors import StateFormatError
+from binshift.inspect.checkpoint import Checkpoint
+from binshift.inspect.decoding.binning import bins_of_keys
+from binshift.inspect.decoding.schema import Operator, Store
+from binshift.inspect.facts import Settings
+from binshift.inspect.source import Source, decoded, stored_rows
+from binshift.inspect.storage.changelog import Changelog
+from binshift.inspect.storage.checksums import check_file, is_checksum_of
+from binshift.inspect.storage.database import Snapshot
+from binshift.inspect.storage.partition import Place
+from binshift.inspect.tools.export import json_rows
+
+__all__ = ["Finding", "Severity", "fsck"]
+
+_SNAPSHOT = re.compile(r"(\d+)(_.+)?\.zip")
+#: Characters of a key in a message.
+_SHOWN = 200
+_CHANGELOG = re.compile(r"(\d+)(_.+)?\.changelog")
+
+
+class Severity(Enum):
+    """What a finding means."""
+
+    DAMAGE = "damage"  # state is lost or wrong, at least at some version
+    ORPHAN = "orphan"  # a file that nothing refers to; harmless
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it should be.
+
+    Parameters
+    ----------
+    severity : Severity
+    where : str
+        A file of the checkpoint, or an operator's store and partition.
+    what : str
+    """
+
+    severity: Severity
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.severity.value}: {self.where}: {self.what}"
+
+
+def fsck(checkpoint: Checkpoint, version: int | None = None) -> Iterator[Finding]:
+    """Looks at all files of a checkpoint, and at all rows of one version.
+
+    Files: each batch of the logs, the routing log, the metadata and schemas of operators; of each store, that
+    every version from the oldest readable one on can be put together, that snapshots and what they refer to
+    are there with their sizes, that changelogs are whole, and that all checksums hold that Spark has written.
+
+    Rows: each can be decoded, its row checksum holds if there is one, its bin belongs to the partition
+    that it is in, and is that of its key, unless `bins_of_keys` cannot tell; and snapshots have as many as
+    they say. Memory is that of a batch of rows, and of a number for each family and bin.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+    version : int, optional
+        The version whose rows are looked at; by default the newest.
+
+    Yields
+    ------
+    Finding
+        Nothing, if all is well. Files that a running query purges meanwhile are found missing.
+    """
+    facts = checkpoint.facts
+    at = facts.require_version(version)
+    yield from _logs(checkpoint)
+    try:
+        operators = facts.operators(at)
+    except StateFormatError as error:
+        yield Finding(Severity.DAMAGE, "state", str(error))
+        return
+    for operator in operators:
+        for store in operator.stores:
+            yield from _store(checkpoint, operator, store, at)
+        yield from _strays(checkpoint, operator)
+
+
+def _logs(checkpoint: Checkpoint) -> Iterator[Finding]:
+    files, facts = checkpoint.facts.files, checkpoint.facts
+    for name in ("offsets", "commits"):
+        numbers = files.numbers(name)
+        gaps = sorted(set(range(numbers[0], numbers[-1] + 1)) - set(numbers)) if numbers else []
+        for batch in gaps:
+            yield Finding(Severity.DAMAGE, f"{name}/{batch}", "is missing")
+        yield from _checksums(checkpoint, name)
+    for batch in sorted(set(files.numbers("commits")) - set(files.numbers("offsets"))):
+        if batch >= min(files.numbers("offsets"), default=0):
+            yield Finding(Severity.DAMAGE, f"offsets/{batch}", "is missing")
+    if not facts.is_binned:
+        return
+    yield from _checksums(checkpoint, "binshift")
+    yield from _checksums(checkpoint, "binshift/routing")
+    for epoch in facts.routing_epochs:
+        try:
+            facts.table(epoch)
+        except StateFormatError as error:
+            yield Finding(Severity.DAMAGE, f"binshift/routing/{epoch}", str(error))
+    try:
+        for epoch, what in facts.routing_problems():
+            yield Finding(Severity.DAMAGE, f"binshift/routing/{epoch}", what)
+    except StateFormatError:
+        pass  # found above
+    try:
+        # Also of versions that are gone from the commit log: replaying needs the table of the oldest batch.
+        facts.table(max(facts.first_binned_epoch, min(files.numbers("commits"), default=0)))
+    except StateFormatError as error:
+        yield Finding(Severity.DAMAGE, "binshift/routing", str(error))
+
+
+def _store(checkpoint: Checkpoint, operator: Operator, store: Store, version: int) -> Iterator[Finding]:
+    try:
+        settings = checkpoint.facts.settings(version)
+        partitions = checkpoint.facts.partitions(operator, version)
+    except StateFormatError as error:
+        yield Finding(Severity.DAMAGE, f"operator {operator.id}, store {store.name}", str(error))
+        return
+    there = [int(n) for n in checkpoint.facts.files.directories(f"state/{operator.id}") if n.isdigit()]
+    for partition in sorted({*there, *partitions}):
+        place = Place(operator, store, partition)
+        findings = list(_files(checkpoint, place)) + list(_versions(checkpoint, place))
+        yield from findings
+        if partition in partitions and not any(f.severity is Severity.DAMAGE for f in findings):
+            yield from _rows(checkpoint, place, version, settings)
+
+
+def _files(checkpoint: Checkpoint, place: Place) -> Iterator[Finding]:
+    """The files of one partition, whatever version they are of."""
+    files, directory = checkpoint.facts.files, place.directory
+    referred: set[str] = set()
+    for name in sorted(files.sizes(directory)):
+        path = f"{directory}/{name}"
+        try:
+            if _SNAPSHOT.fullmatch(name):
+                referred |= _snapshot(checkpoint, path)
+            elif _CHANGELOG.fullmatch(name):
+                with files.open(path) as stream:
+                    for _ in Changelog(stream, path).records():
+                        pass
+            elif not is_checksum_of(name, files.sizes(directory)):
+                yield Finding(Severity.ORPHAN, path, "belongs to no version")
+        except StateFormatError as error:
+            yield Finding(Severity.DAMAGE, path, str(error))
+    yield from _checksums(checkpoint, directory)
+    ssts = files.sizes(f"{directory}/SSTs")
+    for name in sorted(ssts):
+        if name not in referred and not is_checksum_of(name, ssts):
+            yield Finding(Severity.ORPHAN, f"{directory}/SSTs/{name}", "no snapshot refers to it")
+    yield from _checksums(checkpoint, f"{directory}/SSTs")
+
+
+def _snapshot(checkpoint: Checkpoint, path: str) -> set[str]:
+    """The names of the files that a snapshot refers to, which must be there."""
+    scratch = Path(tempfile.mkdtemp(prefix="snapshot-", dir=checkpoint.scratch))
+    try:
+        snapshot = Snapshot(checkpoint.facts.files, path, scratch)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    directory = path.rpartition("/")[0]
+    there = checkpoint.facts.files.sizes(f"{directory}/SSTs")
+    for _, name, size in snapshot.ssts:
+        if there.get(name) != size:
+            state = "is missing" if name not in there else f"has {there[name]} bytes instead of {size}"
+            raise StateFormatError(f"SSTs/{name}, which it refers to, {state}; restore it from a copy")
+    return {name for _, name, _ in snapshot.ssts}
+
+
+def _versions(checkpoint: Checkpoint, place: Place) -> Iterator[Finding]:
+    """What is missing below the oldest readable version, Spark has purged."""
+    facts = checkpoint.facts
+    missing = []
+    has_older = False
+    for version in facts.versions:
+        try:
+            exists = place.partition in facts.partitions(place.operator, version)
+            if exists:
+                checkpoint.partitions.recipe(place, version)
+        except StateFormatError as error:
+            missing.append((version, has_older, error))
+        else:
+            has_older = has_older or exists
+    for version, has_older_one, reason in missing:
+        if has_older_one or version == facts.versions[-1]:
+            yield Finding(Severity.DAMAGE, str(place), f"version {version}: {reason}")
+
+
+def _rows(checkpoint: Checkpoint, place: Place, version: int, settings: Settings) -> Iterator[Finding]:
+    facts = checkpoint.facts
+    owner_of = dict(enumerate(facts.table(version - 1).assignment)) if place.operator.is_binned else {}
+    rows = 0
+    misplaced: dict[int, int] = {}
+    strangers: dict[tuple[str, int], _Strangers] = {}
+    try:
+        with checkpoint.partitions.at(place, version, settings) as database:
+            for family in place.store.families:
+                source = Source(place.operator, place.store, family, version)
+                for chunk in stored_rows(source, database, settings):
+                    rows += len(chunk)
+                    batch = decoded(source, place.partition, chunk, settings)
+                    for _, _, bin in chunk:
+                        if bin is not None and owner_of.get(bin) != place.partition:
+                            misplaced[bin] = misplaced.get(bin, 0) + 1
+                    if place.operator.is_binned:
+                        _find_strangers(source, batch, facts.bins or 1, strangers)
+    except StateFormatError as error:
+        yield Finding(Severity.DAMAGE, str(place), f"version {version}: {error}")
+        return
+    for bin, count in sorted(misplaced.items()):
+        owner = f"partition {owner_of[bin]}" if bin in owner_of else "no partition, since there is no such bin"
+        yield Finding(
+            Severity.DAMAGE,
+            str(place),
+            f"version {version}: {count} rows are of bin {bin}, which belongs to {owner}",
+        )
+    for (name, bin), found in sorted(strangers.items()):
+        yield Finding(
+            Severity.DAMAGE,
+            str(place),
+            f"version {version}: {found.rows} rows of family {name} are in bin {bin}, but their keys are of "
+            f"other bins; the first one is {found.key}, of bin {found.home}",
+        )
+    recipe = checkpoint.partitions.recipe(place, version)
+    if recipe.snapshot and not recipe.changelogs:
+        said = checkpoint.partitions.rows_said(recipe.snapshot)
+        if said >= 0 and said != rows:
+            yield Finding(Severity.DAMAGE, recipe.snapshot, f"says that it has {said} rows, and has {rows}")
+
+
+@dataclass(slots=True)
+class _Strangers:
+    """Rows in a bin that is not that of their keys: how many, and the first one's key and bin."""
+
+    rows: int
+    key: str
+    home: int
+
+
+def _find_strangers(
+    source: Source, batch: pa.RecordBatch, bins: int, found: dict[tuple[str, int], _Strangers]
+) -> None:
+    """Adds what a batch has of them, by family and bin."""
+    homes = bins_of_keys(batch.column("key"), source.store, source.family, bins)
+    if homes is None:
+        return
+    stored = np.asarray(batch.column("bin"))
+    wrong = np.flatnonzero(homes != stored)
+    for bin, first, count in zip(*np.unique(stored[wrong], return_index=True, return_counts=True), strict=True):
+        at = int(wrong[first])
+        if known := found.get((source.family.name, int(bin))):
+            known.rows += int(count)
+        else:
+            key = json.dumps(json_rows(batch.slice(at, 1))[0]["key"], ensure_ascii=False)
+            found[source.family.name, int(bin)] = _Strangers(int(count), key[:_SHOWN], int(homes[at]))
+
+
+def _strays(checkpoint: Checkpoint, operator: Operator) -> Iterator[Finding]:
+    """Partitions that no version has: retired ones, until nothing needs them any more."""
+    facts = checkpoint.facts
+    try:
+        most = max(len(facts.partitions(operator, v)) for v in facts.versions)
+    except StateFormatError:
+        return  # found before: a routing table or the settings of a batch are damaged
+    for name in facts.files.directories(f"state/{operator.id}"):
+        if name.isdigit() and int(name) >= most:
+            yield Finding(Severity.ORPHAN, f"state/{operator.id}/{name}", "no version has this partition")
+
+
+def _checksums(checkpoint: Checkpoint, directory: str) -> Iterator[Finding]:
+    files = checkpoint.facts.files
+    there = files.sizes(directory)
+    for name in sorted(there):
+        try:
+            problem = check_file(files, directory, name, there)
+        except StateFormatError as error:
+            problem = str(error)
+        if problem:
+            yield Finding(Severity.DAMAGE, f"{directory}/{name}" if directory else name, problem)
+        elif name.endswith(".crc") and not is_checksum_of(name, there):
+            yield Finding(Severity.ORPHAN, f"{directory}/{name}", "is the checksum of a file that is gone")

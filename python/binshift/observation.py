@@ -1,0 +1,204 @@
+"""What is known of a running query: its routing, its load, its history."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.streaming.query import StreamingQuery
+
+from binshift.control.history import history_table
+from binshift.epoch_log import epochs
+from binshift.errors import ConfigurationError, MigrationError
+from binshift.jvm import call
+from binshift.numbers import is_whole
+from binshift.planning.load import By, Skew, bin_bytes, measured_loads, skew_of
+from binshift.planning.placement import Placement
+from binshift.planning.routing import RoutingTable
+from binshift.stats import hot_keys_of, table_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["ObservedQuery"]
+
+_MAX_HOT_KEYS = 100
+_POLL_SECONDS = 0.1
+
+
+class ObservedQuery:
+    """One run of a query, as it is. Thread-safe; the base of `Controller`, which changes it."""
+
+    def __init__(self, query: StreamingQuery, handle: Any) -> None:
+        self._query = query
+        self._handle = handle
+        self._name = f"query {query.name or 'without a name'} ({query.id})"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._name}>"
+
+    @property
+    def query(self) -> StreamingQuery:
+        """The query that is controlled."""
+        return self._query
+
+    def routing(self) -> RoutingTable:
+        """The routing table in force.
+
+        Raises
+        ------
+        MigrationError
+            If the query has not planned its first epoch, so that there is no table yet.
+        """
+        text = call(self._handle.routing)
+        if text is None:
+            raise MigrationError(
+                f"query {self._query.id} has not planned its first epoch, so it has no routing table yet; "
+                "feed it data first, for example with query.processAllAvailable()",
+                condition="NO_EPOCH_PLANNED",
+            )
+        data = json.loads(text)
+        return RoutingTable(data["partitions"], tuple(data["assignment"]), data["epoch"])
+
+    def stats(self) -> pa.Table:
+        """What each bin holds, and what was done to it in the last committed epoch.
+
+        A row for each operator and bin; the stores of an operator are summed, and operators that do not
+        follow the routing table (without grouping columns, or such that cannot migrate) are left out. The
+        table's metadata has the epoch.
+
+        Returns
+        -------
+        pyarrow.Table
+            operator (its id), name (as in the query's progress), bin, partition, executor (where the
+            partition ran last; null if it has not run yet).
+
+            keys: rows of state in all stores of the operator; a join of the older state formats has one for
+            each key beside those for its values, which alone Spark's progress counts. Exact, except after a
+            crash of the driver, or if a foreachBatch starts jobs from threads of its own: then Spark's exact
+            count of each partition is divided among its bins as they held it when that was last known, at
+            most a minute or so ago. Null if
+            `spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows` is off.
+
+            bytes: of keys and values, as Spark encodes them, uncompressed, all column families included. An
+            estimate, exact while all rows of a bin are of one size: what a rewritten or removed row had
+            occupied is taken for the mean of its bin. Null with keys.
+
+            reads, writes: lookups and scans of a key, and puts, merges and removals, in that epoch.
+
+        Raises
+        ------
+        MigrationError
+            If the query has not committed an epoch in this run.
+        """
+        packed = call(self._handle.statistics)
+        if packed is None:
+            raise MigrationError(
+                f"query {self._query.id} has not committed an epoch in this run, so it has no statistics "
+                "yet; feed it data first, for example with query.processAllAvailable()",
+                condition="NO_EPOCH_COMMITTED",
+            )
+        return table_of(bytes(packed))
+
+    def hot_keys(self, n: int = 10, *, timeout: float = 60.0) -> pa.Table:
+        """The keys that the query reads and writes most: a bin can move away, but a key cannot be split.
+
+        The stores count keys during the next epoch only, and only because of this call, in bounded memory:
+        exactly, if a partition sees few hundred keys, and else each key that makes up more than about 0.35 %
+        of its partition's operations is found.
+
+        Parameters
+        ----------
+        n : int
+            Number of keys, 1 to 100.
+        timeout : float
+            Seconds to wait for the epoch.
+
+        Returns
+        -------
+        pyarrow.Table
+            A row for each key, hottest first: operator, name, bin, partition, key (its columns as text, joined
+            by commas), operations (reads and writes that are certain), missing (how many there may be more),
+            share (operations divided by all of the bin). The table's metadata has the epoch.
+
+        Raises
+        ------
+        ConfigurationError
+            If `n` is out of range.
+        MigrationError
+            If the query ends, or commits no further epoch in time.
+        """
+        if not is_whole(n, 1, _MAX_HOT_KEYS):
+            raise ConfigurationError(f"n={n!r} is no number of keys; give an int from 1 to {_MAX_HOT_KEYS}")
+        after = call(self._handle.sampleKeys, n)
+        deadline = time.monotonic() + timeout
+        while (text := call(self._handle.hotKeys, after)) is None:
+            call(self._handle.requireActive)
+            if time.monotonic() >= deadline:
+                raise MigrationError(
+                    f"query {self._query.id} has committed no epoch in {timeout} s, so it saw no key; feed it "
+                    "data and ask again"
+                )
+            time.sleep(_POLL_SECONDS)
+        return hot_keys_of(text, n)
+
+    def skew(self, by: By = "rows") -> Skew:
+        """How unevenly the partitions are loaded; see `target` for `by`.
+
+        Raises
+        ------
+        MigrationError
+            If the query has not planned its first epoch.
+        """
+        source, stats = self.routing(), self._statistics(by)
+        kind, _ = measured_loads(stats, source.bins, by)
+        return skew_of(source, stats, kind)
+
+    def history(self) -> pa.Table:
+        """A row for each step that took effect, oldest first, as far back as the routing log goes.
+
+        Columns: epoch, partitions (from that epoch on), bins_moved, migration_id, strategy, step (from
+        1), steps (of the plan), written_at (when the step became durable, UTC).
+        """
+        return history_table(json.loads(call(self._handle.history)))
+
+    def plot(self, by: By = "rows") -> Figure:
+        """The bins of each partition as a heat map, and the epochs that Spark remembers, with all steps marked.
+
+        Parameters
+        ----------
+        by : {"rows", "bytes", "both", "bins"}
+            What the colour of a bin shows; see `target`.
+
+        Raises
+        ------
+        ConfigurationError
+            If matplotlib is not installed; it comes with the extra `plot`.
+        MigrationError
+            If the query has not planned its first epoch.
+        """
+        from binshift.plot import overview  # noqa: PLC0415 - matplotlib is optional
+
+        table = self.routing()
+        kind, loads = measured_loads(self._statistics(by), table.bins, by)
+        steps = {r["epoch"]: r["bins_moved"] for r in self.history().to_pylist()}
+        weights = None if kind == "bins" else loads
+        return overview(table, weights, f"share of {kind}", epochs(self._query), steps)
+
+    def _placement(self) -> Placement:
+        return Placement.of(json.loads(call(self._handle.placement)))
+
+    def _statistics(self, by: By = "both") -> pa.Table | None:
+        """What `stats` measures, None where that is not asked for."""
+        return None if by == "bins" else self.stats()
+
+    def _sizes(self, bins: int) -> tuple[int, ...] | None:
+        """State bytes of each bin; None while nothing has been measured."""
+        try:
+            stats = self._statistics()
+        except MigrationError:
+            # No epoch was committed in this run yet. A plan does not need statistics.
+            return None
+        return None if stats is None else bin_bytes(stats, bins)

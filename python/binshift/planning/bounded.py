@@ -1,0 +1,176 @@
+"""Steps that cost no more than the user allows: another strategy's steps, cut where they would."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+
+from binshift.errors import PlanError
+from binshift.numbers import is_number
+from binshift.planning.plan import MigrationPlan
+from binshift.planning.routing import Move, RoutingTable
+from binshift.planning.strategies import OnDemand, Strategy, in_steps
+
+__all__ = ["DEFAULT_BYTES_PER_S", "Bounded"]
+
+_log = logging.getLogger("binshift")
+
+#: Bytes that a partition adopts in a second where no migration has been measured yet: 50 MB/s, which is
+#: what an unprepared step reads from another executor; a prepared one is a hundred times as quick.
+DEFAULT_BYTES_PER_S = 50e6
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """Another strategy, with steps that move so many bytes at most, or take so long at most.
+
+    The steps of `strategy` keep their order; one that is beyond a bound is cut into several. A bin
+    cannot be cut: one that is beyond a bound alone moves in a step of its own, and is logged.
+
+    The time that a step takes is estimated from `bytes_per_s`, for partitions that adopt their bins at
+    the same time on `cores` cores. The estimate is that of Graham's bound (1969) for any order in which
+    Spark starts the tasks, so it is never below what such tasks take at that rate.
+
+    Parameters
+    ----------
+    strategy : Strategy
+        What is bounded: any but `OnDemand`, which has no steps to cut.
+    max_bytes_per_step : int, optional
+        Bytes of state that one step moves at most, summed over all stateful operators.
+    pause_budget_s : float, optional
+        Seconds that the bins of one step take to be adopted, at most: how much longer the epoch of the
+        step may be.
+    bin_bytes : sequence of int, optional
+        State bytes of each bin, indexed by bin. `Controller.plan` fills it in from `Controller.stats`.
+    bytes_per_s : float, optional
+        Bytes that one partition adopts in a second. `Controller.plan` fills in what the query's
+        earlier steps took; without any, it is `DEFAULT_BYTES_PER_S`, 50 MB/s.
+    cores : int
+        Partitions that adopt at the same time. `Controller.plan` fills in the cores of the executors;
+        1, the default, is the cautious assumption that they do so one after the other.
+
+    Raises
+    ------
+    PlanError
+        If there is no bound, a number is not positive, or `strategy` is `OnDemand`.
+
+    Examples
+    --------
+    >>> from binshift import Batched, RoutingTable
+    >>> table = RoutingTable(2, (0, 1) * 8)
+    >>> sizes = [1_000] * table.bins
+    >>> plan = Bounded(Batched(8), max_bytes_per_step=3_000, bin_bytes=sizes).plan(table, table.balanced(4))
+    >>> [len(step.moves) for step in plan.steps]
+    [3, 3, 2]
+    """
+
+    strategy: Strategy
+    _: KW_ONLY
+    max_bytes_per_step: int | None = None
+    pause_budget_s: float | None = None
+    bin_bytes: Sequence[int] | None = None
+    bytes_per_s: float | None = None
+    cores: int = 1
+
+    def __post_init__(self) -> None:
+        if self.max_bytes_per_step is None and self.pause_budget_s is None:
+            raise PlanError("Bounded has no bound; give max_bytes_per_step=... or pause_budget_s=...")
+        if isinstance(self.strategy, OnDemand):
+            raise PlanError(
+                "OnDemand moves everything in one step and cannot be bounded; bound another strategy"
+            )
+        for name in ("max_bytes_per_step", "pause_budget_s", "bytes_per_s", "cores"):
+            value = getattr(self, name)
+            if value is not None and not (is_number(value) and value > 0):
+                raise PlanError(f"{name}={value!r} is impossible; give a number above 0")
+        if self.bin_bytes is not None:
+            object.__setattr__(self, "bin_bytes", tuple(self.bin_bytes))
+            if wrong := [b for b in self.bin_bytes if not (is_number(b) and b >= 0)]:
+                raise PlanError(f"bin_bytes has {wrong[0]!r}; give bytes, a number from 0 on, for each bin")
+
+    def with_costs(self, bin_bytes: Sequence[int] | None, *, bytes_per_s: float | None, cores: int) -> Bounded:
+        """The same with what was measured, where the user has not said otherwise."""
+        return replace(
+            self,
+            bin_bytes=bin_bytes if self.bin_bytes is None else self.bin_bytes,
+            bytes_per_s=bytes_per_s if self.bytes_per_s is None else self.bytes_per_s,
+            cores=cores if self.cores == 1 else self.cores,
+        )
+
+    def pause_s(self, moves: Sequence[Move]) -> float:
+        """How long the adoption of `moves` in one step takes at most, in seconds, as estimated."""
+        load = _Load(self)
+        for move in moves:
+            load.add(move)
+        return load.pause_s
+
+    def plan(self, source: RoutingTable, target: RoutingTable) -> MigrationPlan:
+        """See `Strategy.plan`.
+
+        Raises
+        ------
+        PlanError
+            If the bytes of the bins are not known, or of another number of bins.
+        """
+        if self.bin_bytes is None:
+            raise PlanError(
+                "the bytes of the bins are not known; give Bounded(bin_bytes=[...]), or plan with "
+                "Controller.plan, which measures them"
+            )
+        if len(self.bin_bytes) != source.bins:
+            raise PlanError(f"bin_bytes has {len(self.bin_bytes)} bins, but the table {source.bins}")
+        whole = self.strategy.plan(source, target)
+        parts = [part for step in whole.steps for part in self._cut(step.moves)]
+        return in_steps(source, target, parts, name=f"{whole.strategy}, bounded", gap=whole.gap).with_bytes(
+            self.bin_bytes
+        )
+
+    def _cut(self, moves: Sequence[Move]) -> list[list[Move]]:
+        parts: list[list[Move]] = []
+        load = _Load(self)
+        for move in moves:
+            load.add(move)
+            if not parts or load.is_beyond:
+                parts.append([])
+                load = _Load(self)
+                load.add(move)
+                if load.is_beyond:
+                    _log.warning(
+                        "bin %d alone is beyond the bound of a step (%d bytes, about %.3f s); it moves in "
+                        "a step of its own",
+                        move.bin,
+                        load.bytes,
+                        load.pause_s,
+                    )
+            parts[-1].append(move)
+        return parts
+
+
+class _Load:
+    """What a step costs so far."""
+
+    def __init__(self, bounds: Bounded) -> None:
+        self._bounds = bounds
+        self._sizes: Sequence[int] = bounds.bin_bytes or ()
+        self._rate = bounds.bytes_per_s or DEFAULT_BYTES_PER_S
+        self._adopted: dict[int, int] = {}
+        self._most = 0
+        self.bytes = 0
+
+    def add(self, move: Move) -> None:
+        size = self._sizes[move.bin]
+        self.bytes += size
+        self._adopted[move.target] = self._adopted.get(move.target, 0) + size
+        self._most = max(self._most, self._adopted[move.target])
+
+    @property
+    def pause_s(self) -> float:
+        return (self._most + (self.bytes - self._most) / self._bounds.cores) / self._rate
+
+    @property
+    def is_beyond(self) -> bool:
+        b = self._bounds
+        return (b.max_bytes_per_step is not None and self.bytes > b.max_bytes_per_step) or (
+            b.pause_budget_s is not None and self.pause_s > b.pause_budget_s
+        )

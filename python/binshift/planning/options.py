@@ -1,0 +1,52 @@
+"""How a plan is to be carried out, beside the steps that it has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from binshift.errors import PlanError
+from binshift.numbers import is_whole
+
+__all__ = ["MigrationOptions"]
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationOptions:
+    """What is submitted together with a plan.
+
+    Parameters
+    ----------
+    start_epoch : int, optional
+        No step takes effect before this epoch.
+    prepare : bool
+        Whether bins are copied before their step takes effect.
+    place_on : tuple of str
+        Ids of the executors for new partitions; by default all.
+    vacate : str, optional
+        Id of the executor that runs no partition when the plan is done.
+
+    Raises
+    ------
+    PlanError
+        If `start_epoch` is not a whole number from 0 on.
+    """
+
+    start_epoch: int | None = None
+    prepare: bool = True
+    place_on: tuple[str, ...] = ()
+    vacate: str | None = None
+
+    def __post_init__(self) -> None:
+        epoch = self.start_epoch
+        if epoch is not None and not is_whole(epoch):
+            raise PlanError(f"the start epoch {epoch!r} is impossible; give a whole number from 0 on")
+
+    def as_dict(self) -> dict[str, Any]:
+        """As the driver reads them."""
+        return {
+            "startEpoch": self.start_epoch,
+            "prepare": self.prepare,
+            "placeOn": list(self.place_on),
+            "vacate": self.vacate,
+        }

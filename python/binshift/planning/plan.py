@@ -1,0 +1,221 @@
+"""Migration plans: ordered steps that lead from one routing table to another."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from binshift.display import html_table, in_bytes
+from binshift.errors import PlanError
+from binshift.numbers import is_whole
+from binshift.planning.routing import Move, RoutingTable, require_partitions
+
+__all__ = ["MigrationPlan", "Step"]
+
+_FORMAT = 1
+#: A notebook shows so many steps of a plan.
+_SHOWN_STEPS = 20
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Step:
+    """The moves that take effect at one epoch.
+
+    Parameters
+    ----------
+    moves : tuple of Move
+        What moves; no bin twice.
+    partitions : int
+        Number of state partitions from the step's epoch on.
+    """
+
+    moves: tuple[Move, ...]
+    partitions: int
+
+    def __post_init__(self) -> None:
+        bins = [m.bin for m in self.moves]
+        if len(set(bins)) != len(bins):
+            twice = next(b for b in bins if bins.count(b) > 1)
+            raise PlanError(f"bin {twice} moves twice in one step; give each bin one move a step")
+
+    def __repr__(self) -> str:
+        return f"<Step: {len(self.moves)} moves, {self.partitions} partitions>"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MigrationPlan:
+    """A value: immutable, comparable, and nothing happens until it is submitted.
+
+    Parameters
+    ----------
+    source : RoutingTable
+        Table that the plan starts from; a plan is refused if another one is in force.
+    steps : tuple of Step
+        The steps in order; none if the target is the source.
+    strategy : str
+        Name of the strategy that cut the plan, for logs and the history. Nothing else depends on it.
+    gap : int
+        Epochs that stay idle between two steps.
+    on_demand : bool
+        Whether each bin is fetched when it is first touched, after its step; see `OnDemand`.
+    bin_bytes : tuple of int, optional
+        State bytes of each bin when the plan was made, for people: neither compared nor kept in JSON.
+
+    Raises
+    ------
+    PlanError
+        If a step does not fit the table that the steps before it lead to.
+    """
+
+    source: RoutingTable
+    steps: tuple[Step, ...]
+    strategy: str
+    gap: int = 0
+    on_demand: bool = False
+    bin_bytes: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
+    #: The table after the last step.
+    target: RoutingTable = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not is_whole(self.gap):
+            raise PlanError(f"a gap of {self.gap!r} is not a number of epochs; give a whole number from 0 on")
+        object.__setattr__(self, "target", self._walk())
+
+    @property
+    def moves(self) -> tuple[Move, ...]:
+        """All moves, in the order in which they take effect."""
+        return tuple(m for step in self.steps for m in step.moves)
+
+    @property
+    def summary(self) -> str:
+        """What it does, in one line."""
+        return (
+            f"{self.source.partitions} -> {self.target.partitions} partitions, {self.strategy}, "
+            f"{len(self.moves)} bins in {len(self.steps)} steps"
+        )
+
+    @property
+    def bytes_to_move(self) -> int | None:
+        """State bytes of the bins that move; None if they are not known."""
+        return None if self.bin_bytes is None else sum(self._bytes_of(step) for step in self.steps)
+
+    def with_bytes(self, bin_bytes: Sequence[int]) -> MigrationPlan:
+        """The same plan, which knows the state bytes of each bin."""
+        return replace(self, bin_bytes=tuple(bin_bytes))
+
+    def tables(self) -> Iterator[RoutingTable]:
+        """The table after each step."""
+        table = self.source
+        for step in self.steps:
+            table = table.moved(step.moves, partitions=step.partitions)
+            yield table
+
+    def _walk(self) -> RoutingTable:
+        """Checks all steps at a cost in moves, not in steps times bins, and returns the last table."""
+        owners = list(self.source.assignment)
+        sizes = Counter(owners)
+        partitions = self.source.partitions
+        for i, step in enumerate(self.steps):
+            for m in step.moves:
+                if m.bin >= len(owners):
+                    raise PlanError(f"step {i + 1}: bin {m.bin} does not exist; there are {len(owners)} bins")
+                if owners[m.bin] != m.source:
+                    raise PlanError(
+                        f"step {i + 1}: bin {m.bin} belongs to partition {owners[m.bin]}, not to {m.source}"
+                    )
+                sizes[m.source] -= 1
+                sizes[m.target] += 1
+                owners[m.bin] = m.target
+            require_partitions(step.partitions, len(owners))
+            partitions = step.partitions
+            if beyond := [p for p, size in sizes.items() if size and p >= partitions]:
+                raise PlanError(
+                    f"step {i + 1} leaves bins in partition {max(beyond)}, but has {partitions} partitions"
+                )
+        return RoutingTable(partitions, tuple(owners), self.source.epoch)
+
+    def to_json(self) -> str:
+        """The plan as JSON, for `from_json`."""
+        return json.dumps(
+            {
+                "format": _FORMAT,
+                "source": {
+                    "partitions": self.source.partitions,
+                    "assignment": self.source.assignment,
+                    "epoch": self.source.epoch,
+                },
+                "steps": [
+                    {"partitions": s.partitions, "moves": [[m.bin, m.source, m.target] for m in s.moves]}
+                    for s in self.steps
+                ],
+                "strategy": self.strategy,
+                "gap": self.gap,
+                "on_demand": self.on_demand,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> MigrationPlan:
+        """The plan that `to_json` wrote.
+
+        Raises
+        ------
+        PlanError
+            If `text` is no plan, is of another format, or does not fit together.
+        """
+        try:
+            data: dict[str, Any] = json.loads(text)
+            if data["format"] != _FORMAT:
+                raise PlanError(f"the plan has format {data['format']!r}; this binshift reads {_FORMAT}")
+            source = data["source"]
+            return cls(
+                source=RoutingTable(source["partitions"], tuple(source["assignment"]), source["epoch"]),
+                steps=tuple(Step(tuple(Move(*m) for m in s["moves"]), s["partitions"]) for s in data["steps"]),
+                strategy=data["strategy"],
+                gap=data["gap"],
+                # Plans of before this field was there say it by their strategy.
+                on_demand=data.get("on_demand", data["strategy"] == "on-demand"),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise PlanError(f"this is no migration plan ({error!r}); use what to_json() returned") from error
+
+    def __str__(self) -> str:
+        source, target = self.source, self.target
+        most = max((len(s.moves) for s in self.steps), default=0)
+        moved = most_bytes = ""
+        if self.bin_bytes is not None:
+            moved = f", {in_bytes(sum(self._bytes_of(s) for s in self.steps))}"
+            most_bytes = f", {in_bytes(max((self._bytes_of(s) for s in self.steps), default=0))}"
+        return (
+            f"MigrationPlan: {source.partitions} -> {target.partitions} partitions, {self.strategy}\n"
+            f"  steps: {len(self.steps)}, {self.gap} idle epochs between two\n"
+            f"  bins to move: {len(self.moves)} of {source.bins} ({len(self.moves) / source.bins:.0%}){moved}\n"
+            f"  most in one step: {most} bins{most_bytes}"
+        )
+
+    def __repr__(self) -> str:
+        return f"<MigrationPlan: {self.summary}>"
+
+    def _bytes_of(self, step: Step) -> int:
+        return sum(self.bin_bytes[m.bin] for m in step.moves) if self.bin_bytes is not None else 0
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                str(i),
+                str(step.partitions),
+                str(len(step.moves)),
+                "?" if self.bin_bytes is None else in_bytes(self._bytes_of(step)),
+                str(len({(m.source, m.target) for m in step.moves})),
+            )
+            for i, step in enumerate(self.steps, 1)
+        ]
+        if len(rows) > _SHOWN_STEPS:
+            rows = [*rows[:_SHOWN_STEPS], ("...", "", "", "", "")]
+        head = ("step", "partitions", "bins", "bytes", "pairs of partitions")
+        title = f"{self.source.partitions} → {self.target.partitions} partitions, {self.strategy}"
+        note = f"{len(self.moves)} of {self.source.bins} bins move in {len(self.steps)} steps"
+        return html_table(title, head, rows, note)

@@ -1,0 +1,179 @@
+"""Setting up a Spark session for binshift."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyspark
+
+from binshift import driver
+from binshift._version import version
+from binshift.errors import ConfigurationError, UnsupportedVersionError
+from binshift.numbers import is_whole
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["configure", "jar_path"]
+
+PROVIDER = "binshift.StateStoreProvider"
+#: Spark's own, whose checkpoints can be taken over.
+STOCK_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass"
+CHANGELOG_KEY = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+BINS_KEY = "spark.sql.streaming.stateStore.binshift.bins"
+JARS_KEY = "spark.jars"
+
+#: More bins than partitions that anyone asks for, and room for rounding up to a multiple.
+MAX_REQUESTED_BINS = 32768
+_SUPPORTED_SPARK = "4.3."
+
+
+def configure(builder: SparkSession.Builder, *, bins: int | None = None) -> SparkSession.Builder:
+    """Sets up a session whose streaming queries can be rescaled.
+
+    Adds the jar of this package to `spark.jars`, selects the state-store provider and turns on
+    changelog checkpointing, unless that was set already. If Spark's JVM runs already, as under
+    `spark-submit`, in the `pyspark` shell and in a notebook, the jar is put onto its class loader; if a
+    session lives already, `getOrCreate` of the builder makes binshift active in it.
+
+    Parameters
+    ----------
+    builder : SparkSession.Builder
+        Builder of a classic (not a Connect) session.
+    bins : int, optional
+        Number of bins of new checkpoints, 1 to 32768; rounded up to a multiple of the first batch's
+        partitions. The default is 1024. An existing checkpoint keeps its own number.
+
+    Returns
+    -------
+    SparkSession.Builder
+        The same builder.
+
+    Raises
+    ------
+    ConfigurationError
+        If `bins` is out of range, the jar is missing, the builder is for Spark Connect, or Spark's JVM runs
+        already and no class loader of it takes the jar.
+    UnsupportedVersionError
+        If pyspark is not 4.3.
+    """
+    require_spark()
+    options: dict[str, str] = getattr(builder, "_options", {})
+    _require_classic_builder(builder, options)
+    if bins is not None:
+        if not is_whole(bins, 1, MAX_REQUESTED_BINS):
+            raise ConfigurationError(
+                f"bins={bins!r} is impossible; give a whole number from 1 to {MAX_REQUESTED_BINS}"
+            )
+        builder = builder.config(BINS_KEY, str(bins))
+    jar = jar_path()
+    if driver.is_running():
+        driver.load(jar)
+    present = {**_spark_defaults(), **driver.settings(), **options}
+    builder = builder.config(JARS_KEY, with_jars(present.get(JARS_KEY, ""), str(jar)))
+    builder = builder.config(PROVIDER_KEY, PROVIDER)
+    if CHANGELOG_KEY not in present:
+        builder = builder.config(CHANGELOG_KEY, "true")
+    _make_ready(builder, jar)
+    return builder
+
+
+def _make_ready(builder: SparkSession.Builder, jar: Path) -> None:
+    """Has the builder make its sessions ready, as what the JVM was given and what lives is known only then."""
+    if getattr(builder, "_binshift", False):
+        return
+    builder._binshift = True  # type: ignore[attr-defined]
+    for name in ("getOrCreate", "create"):
+        setattr(builder, name, _ready(builder, getattr(builder, name), jar))
+
+
+def _ready(
+    builder: SparkSession.Builder, make: Callable[[], SparkSession], jar: Path
+) -> Callable[[], SparkSession]:
+    @functools.wraps(make)
+    def made() -> SparkSession:
+        options: dict[str, str] = getattr(builder, "_options", {})
+        _require_classic_builder(builder, options)
+        driver.launch(options)
+        driver.load(jar)
+        # Given to spark-submit, or found by it: --jars, --packages. The option of a builder replaces them.
+        submitted = driver.settings().get(JARS_KEY, "")
+        builder.config(JARS_KEY, with_jars(submitted, options.get(JARS_KEY, ""), str(jar)))
+        session = make()
+        driver.activate(session, jar)
+        return session
+
+    return made
+
+
+def jar_path() -> Path:
+    """The jar that this package carries.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is missing, as in a source tree that was not built.
+    """
+    jar = Path(__file__).parent / "jars" / f"binshift-spark4.3_2.13-{version}.jar"
+    if not jar.is_file():
+        raise ConfigurationError(f"{jar} is missing; run 'make jar' in a source tree, or install the wheel")
+    return jar
+
+
+def require_spark(installed: str = pyspark.__version__) -> None:
+    """Refuses a pyspark that this package was not made for."""
+    if not installed.startswith(_SUPPORTED_SPARK):
+        raise UnsupportedVersionError(
+            f"binshift {version} works with pyspark {_SUPPORTED_SPARK}x, not with {installed}; "
+            f"pip install 'pyspark=={_SUPPORTED_SPARK}*'",
+            installed=installed,
+        )
+
+
+def require_classic(thing: object) -> None:
+    """Refuses a session or query of Spark Connect."""
+    if _is_connect(thing):
+        raise ConfigurationError(
+            f"{type(thing).__name__} is of Spark Connect, in which the driver's JVM cannot be reached; "
+            "use a classic session on the driver"
+        )
+
+
+def _is_connect(thing: object) -> bool:
+    return type(thing).__module__.startswith("pyspark.sql.connect")
+
+
+def _require_classic_builder(builder: object, options: dict[str, str]) -> None:
+    mode = options.get("spark.api.mode") or os.environ.get("SPARK_API_MODE") or ""
+    remote = "spark.remote" in options or os.environ.get("SPARK_REMOTE")
+    if remote or mode.lower() == "connect" or _is_connect(builder):
+        raise ConfigurationError(
+            "the builder makes a Spark Connect session, in which the driver's JVM cannot be reached; "
+            "use a classic session (without spark.remote, SPARK_REMOTE, or connect as spark.api.mode)"
+        )
+
+
+def with_jars(*lists: str) -> str:
+    """Lists of jars as one, each jar once, however its path is written."""
+    found: dict[str, str] = {}
+    for jar in (jar.strip() for text in lists for jar in text.split(",")):
+        if jar:
+            found.setdefault(re.sub("^file:(//)?", "", jar), jar)
+    return ",".join(found.values())
+
+
+def _spark_defaults() -> dict[str, str]:
+    """What spark-defaults.conf sets, which an option of the builder would override."""
+    home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
+    file = Path(os.environ.get("SPARK_CONF_DIR") or Path(home) / "conf") / "spark-defaults.conf"
+    if not file.is_file():
+        return {}
+    lines = (line.strip() for line in file.read_text().splitlines())
+    pairs = (line.replace("=", " ", 1).split(None, 1) for line in lines if line and line[0] != "#")
+    return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}

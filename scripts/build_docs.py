@@ -1,0 +1,108 @@
+"""Builds the site of the documentation into build/site; a warning is an error.
+
+Files at the repository's root, and the notebook, stay where a visitor of the repository looks for them. So all
+pages are first put together in build/docs, with their links leading within the site.
+"""
+
+from __future__ import annotations
+
+import os.path
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from nbconvert import MarkdownExporter
+from sphinx.cmd.build import main as sphinx
+
+ROOT = Path(__file__).parents[1]
+STAGED, SITE = ROOT / "build/docs", ROOT / "build/site"
+#: Pages that are not below docs/: file -> page.
+PAGES = {
+    "README.md": "index.md",
+    "ARCHITECTURE.md": "architecture.md",
+    "BENCHMARKS.md": "benchmarks.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "LICENSE": "license.md",
+    "python/examples/rescaling.ipynb": "rescaling.md",
+}
+#: A link, or a picture, to a file.
+LINK = re.compile(r"(\]\()(?!https?:|#|mailto:)([^)#\s]+)((?:#[^)\s]*)?\))")
+#: What the start page has besides README.md: the pages of the site, in order.
+CONTENTS = """
+```{toctree}
+:hidden:
+
+Concepts <concepts>
+How to <howto>
+Reference <reference>
+Benchmarks <benchmarks>
+Inside <inside>
+```
+"""
+
+
+def main() -> None:
+    stage()
+    shutil.rmtree(SITE, ignore_errors=True)
+    arguments = [
+        "-W",
+        "--keep-going",
+        "-q",
+        "-b",
+        "html",
+        "-d",
+        f"{ROOT}/build/doctrees",
+        str(STAGED),
+        str(SITE),
+    ]
+    sys.exit(sphinx(arguments) or print(f"{SITE}/index.html"))
+
+
+def stage() -> None:
+    """Puts all pages together."""
+    shutil.rmtree(STAGED, ignore_errors=True)
+    shutil.copytree(ROOT / "docs", STAGED, ignore=shutil.ignore_patterns("*.parquet"))
+    for page in STAGED.rglob("*.md"):
+        page.write_text(relinked(page.read_text(), f"docs/{page.relative_to(STAGED)}"))
+    for source, name in PAGES.items():
+        text = converted(ROOT / source, STAGED)
+        (STAGED / name).write_text(relinked(text, source) + (CONTENTS if name == "index.md" else ""))
+
+
+def converted(file: Path, beside: Path) -> str:
+    """A file as Markdown; pictures of a notebook are put beside it."""
+    if file.suffix == ".md":
+        return file.read_text()
+    if file.suffix == ".ipynb":
+        body, resources = MarkdownExporter().from_filename(str(file))
+        for name, data in resources["outputs"].items():
+            (beside / name).write_bytes(data)
+        # Of tables, Jupyter's styles; the site has its own.
+        return re.sub(r"<style scoped>.*?</style>", "", body, flags=re.DOTALL)
+    return f"# Licence\n\n```text\n{file.read_text()}```\n"
+
+
+def relinked(text: str, source: str) -> str:
+    """Links between files of the repository become links between pages."""
+    return LINK.sub(lambda link: link[1] + page_of(link[2], source) + link[3], text)
+
+
+def page_of(target: str, source: str) -> str:
+    """Where a link of the file `source` leads in the site."""
+    goal = site_path(os.path.normpath(os.path.join(os.path.dirname(source), target)))
+    if goal is None:
+        return target
+    return os.path.relpath(goal, os.path.dirname(site_path(source) or "") or ".")
+
+
+def site_path(file: str) -> str | None:
+    """The place of a file in the site; None if it has none."""
+    if file in PAGES:
+        return PAGES[file]
+    return file.removeprefix("docs/") if file.startswith("docs/") else None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.checkpoint
+
+import java.io.FileNotFoundException
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.{FileStatus, Path}
+
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
+
+/**
+ * Tells which attempt of a task committed a version: two attempts may differ in what they wrote, and a
+ * shipment must hold what the checkpoint holds. Under checkpoint format 2 it is the checkpoint id; under
+ * format 1, in which the attempt that renames last wins, length and time of the version's file.
+ */
+private[binshift] object CommittedFile {
+  def attempt(store: StateStoreId, version: Long, checkpointId: Option[String], conf: Configuration): String =
+    checkpointId.getOrElse {
+      val dir = store.storeCheckpointLocation()
+      val fs = dir.getFileSystem(conf)
+      // A commit writes a changelog, a snapshot, or both; the changelog is never written again.
+      Seq("changelog", "zip").iterator.map(kind => new Path(dir, s"$version.$kind"))
+        .flatMap(file => status(fs.getFileStatus(file))).map(s => s"${s.getLen}-${s.getModificationTime}")
+        .nextOption().getOrElse("none")
+    }
+
+  private def status(read: => FileStatus): Option[FileStatus] =
+    try Some(read) catch { case _: FileNotFoundException => None }
+}

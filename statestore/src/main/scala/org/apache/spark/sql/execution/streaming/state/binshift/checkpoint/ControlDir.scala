@@ -1,0 +1,105 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.checkpoint
+
+import java.io.FileNotFoundException
+import java.nio.charset.StandardCharsets.UTF_8
+
+import scala.util.Try
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.{FileStatus, Path}
+import org.json4s.JValue
+import org.json4s.jackson.JsonMethods.{compact, parse, render}
+
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+
+/**
+ * binshift's own directory in a query's checkpoint.
+ *
+ * {{{
+ *   <checkpoint>/binshift/layout.json       fixed facts of the checkpoint      (Layout)
+ *                         runs.json         the latest runs of the query       (RunHistory)
+ *                         ended.json        how far the last run had got       (RunEnd)
+ *                         plan.json         the migration in progress, if any
+ *                         routing/<epoch>   routing table from that epoch on   (RoutingLog)
+ *                         ids/<epoch>       checkpoint ids from which bins moved (CheckpointIds)
+ *                         shipping.json     bins to be copied, while they are  (ShippingOrder)
+ *                         statistics.json   what each bin held some time ago   (SavedStatistics)
+ *                         requests/<id>.json, answers/<id>.json                (RemoteRequests)
+ * }}}
+ *
+ * Every file is written in one atomic step, by the driver's stream thread or under the router's lock;
+ * executors and other processes only read, but for requests. Relies on Spark: `CheckpointFileManager.createAtomic`
+ * makes a file visible as a whole or not at all.
+ */
+private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuration) {
+  import ControlDir.JsonEnding
+
+  private lazy val fm = CheckpointFileManager.create(path, hadoopConf)
+
+  /** @param maxBytes a larger file is an error */
+  def read(name: String, maxBytes: Long = Int.MaxValue - 8L): Option[JValue] = {
+    val file = new Path(path, name)
+    val text = try {
+      val in = fm.open(file)
+      try Some(new String(in.readNBytes(maxBytes.toInt + 1), UTF_8)) finally in.close()
+    } catch {
+      case _: FileNotFoundException => None
+    }
+    text.map { t =>
+      if (t.length > maxBytes) throw BinshiftException.configuration(s"$file is larger than $maxBytes bytes")
+      try parse(t) catch {
+        case e: Exception => throw BinshiftException.configuration(
+          s"$file is damaged (${e.getMessage}); restore it from a copy of the checkpoint", e)
+      }
+    }
+  }
+
+  def write(name: String, json: JValue): Unit = {
+    val file = new Path(path, name)
+    fm.mkdirs(file.getParent)
+    val out = ReplacedFile.create(fm, file)
+    try {
+      out.write(compact(render(json)).getBytes(UTF_8))
+      out.close()
+    } catch {
+      case e: Throwable =>
+        out.cancel()
+        throw e
+    }
+  }
+
+  /** Whether there is a checkpoint around this directory: its offsets are there before any state. */
+  def isOfCheckpoint: Boolean = fm.exists(new Path(path.getParent, "offsets"))
+
+  def exists(name: String): Boolean = fm.exists(new Path(path, name))
+
+  /**
+   * The names, without their ending, of the JSON files of `dir`, from the one that was changed first to
+   * the last. Files whose names begin with a dot or an underscore are being written, or not ours.
+   */
+  def jsonFiles(dir: String): Seq[String] = list(dir).toSeq
+    .filter(f => f.isFile && f.getPath.getName.endsWith(JsonEnding) && !"._".contains(f.getPath.getName.head))
+    .sortBy(f => (f.getModificationTime, f.getPath.getName)).map(_.getPath.getName.stripSuffix(JsonEnding))
+
+  def delete(name: String): Unit = fm.delete(new Path(path, name))
+
+  /** The files of `dir` whose names are numbers, ascending. Temporary files have other names. */
+  def numbers(dir: String): Seq[Long] =
+    list(dir).iterator.flatMap(f => Try(f.getPath.getName.toLong).toOption).toSeq.sorted
+
+  private def list(dir: String): Array[FileStatus] =
+    try fm.list(new Path(path, dir)) catch { case _: FileNotFoundException => Array.empty }
+}
+
+private[sql] object ControlDir {
+  private val JsonEnding = ".json"
+
+  /** @param checkpointRoot the directory that holds `offsets`, `commits` and `state` */
+  def of(checkpointRoot: Path, hadoopConf: Configuration): ControlDir =
+    new ControlDir(new Path(checkpointRoot, "binshift"), hadoopConf)
+
+  /** @param stateRoot the `state` directory that Spark hands to stores and stateful operators */
+  def ofStateRoot(stateRoot: String, hadoopConf: Configuration): ControlDir =
+    of(new Path(stateRoot).getParent, hadoopConf)
+}

@@ -1,0 +1,77 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.checkpoint
+
+import org.json4s.{DefaultFormats, Formats}
+
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.EntryName
+import org.json4s.JsonDSL._
+
+/**
+ * The latest runs of a query, oldest first: the content of `runs.json`.
+ *
+ * Whoever takes epochs out of the logs of offsets and commits has them run again, maybe with other data or another
+ * routing table. What earlier runs made of them is not to be read any more; the driver deletes it when a run
+ * begins, and stores of an earlier run that are still open, with a snapshot to upload, find out here.
+ */
+private[sql] final case class RunHistory(runs: Seq[RunStart]) {
+
+  def add(run: RunStart): RunHistory = RunHistory((runs.filterNot(_.runId == run.runId) :+ run).takeRight(RunHistory.MaxRuns))
+
+  /** That the run has deleted what it had to; the others stay, with those that have begun since. */
+  def cleaned(runId: String): RunHistory =
+    RunHistory(runs.map(run => if (run.runId == runId) run.copy(isCleaning = false) else run))
+
+  /** Whether a later run makes `version` anew, which the run `maker` has made. */
+  def disowns(version: Long, maker: String): Boolean =
+    runs.drop(runs.indexWhere(_.runId == maker) + 1).exists(_.goesOnFrom < version)
+}
+
+/**
+ * @param goesOnFrom the newest version that the run has in common with those before it
+ * @param began      the first epoch of the run, and the routing entry in force at it; `None` if a binshift wrote this that
+ *                   did not say so yet. No other file names that entry if the run ends with that epoch.
+ * @param isCleaning whether files of later versions had still to be deleted
+ * @param loggedAtMs when Spark logged the epoch that the run began with, as the log of offsets says. An epoch that was
+ *                   taken out of the log, and is logged anew, has another time.
+ */
+private[sql] final case class RunStart(
+    runId: String,
+    goesOnFrom: Long,
+    began: Option[(Long, EntryName)] = None,
+    isCleaning: Boolean = false,
+    loggedAtMs: Option[Long] = None) {
+
+  /** Whether the run began with an epoch as it was logged then; false if that is not known. */
+  def hasBegun(epoch: Long, loggedAtMs: Option[Long]): Boolean =
+    began.exists(_._1 == epoch) && loggedAtMs.isDefined && this.loggedAtMs == loggedAtMs
+}
+
+private[sql] object RunHistory {
+  val File = "runs.json"
+  private val FormatVersion = 1
+  /** Of a run that is not among so many, stores are hardly open any more; it then counts as older than all. */
+  private val MaxRuns = 20
+
+  def read(dir: ControlDir): RunHistory = RunHistory(dir.read(File).toSeq.flatMap { json =>
+    implicit val formats: Formats = DefaultFormats
+    val format = (json \ "format").extract[Int]
+    if (format != FormatVersion) {
+      throw BinshiftException.configuration(
+        s"$File has format $format; this binshift reads format $FormatVersion; use the binshift version that wrote it")
+    }
+    (json \ "runs").children.map { r =>
+      val began = for {
+        epoch <- (r \ "began").extractOpt[Long]
+        entry <- (r \ "routing").extractOpt[String].flatMap(EntryName.parse)
+      } yield (epoch, entry)
+      RunStart((r \ "run").extract[String], (r \ "goesOnFrom").extract[Long], began,
+        (r \ "cleaning").extractOpt[Boolean].getOrElse(false), (r \ "loggedAtMs").extractOpt[Long])
+    }
+  })
+
+  def write(dir: ControlDir, history: RunHistory): Unit = dir.write(File,
+    ("format" -> FormatVersion) ~
+      ("runs" -> history.runs.map(r => ("run" -> r.runId) ~ ("goesOnFrom" -> r.goesOnFrom) ~
+        ("began" -> r.began.map(_._1)) ~ ("routing" -> r.began.map(_._2.render)) ~
+        ("cleaning" -> Option.when(r.isCleaning)(true)) ~ ("loggedAtMs" -> r.loggedAtMs))))
+}

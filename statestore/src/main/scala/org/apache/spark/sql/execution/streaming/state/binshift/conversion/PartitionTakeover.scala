@@ -1,0 +1,68 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.conversion
+
+import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, StoreBins}
+import org.apache.spark.sql.execution.streaming.state.binshift.migration.CheckpointedBins
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinnedRocksDB, RocksDBArguments, SwitchStats}
+import org.apache.spark.sql.execution.streaming.state.{ByteArrayPair, RocksDB, StateStoreId}
+import org.apache.spark.util.NextIterator
+
+/**
+ * Brings the state of a partition, as Spark's own RocksDB provider has written it, under its bins.
+ *
+ * The partition loads an empty database at the epoch of the takeover and fills it from its checkpoint,
+ * which stays as it is: versions up to that epoch are Spark's, and those after it are binned. The
+ * commit of an empty database uploads a whole snapshot and no changelog, so that no recovery from a
+ * binned version replays a changelog of the stock form. A task that fails, or runs twice, does it all
+ * again from the same files.
+ *
+ * Since the bins are a multiple of the partitions, a key's bin belongs to the partition that has the
+ * key; one that does not is refused by the database, as any row of a foreign bin is.
+ *
+ * @param epoch  the first epoch that is binned; the one before it committed the version to read
+ * @param binsOf bins of the keys of this store
+ */
+private[binshift] final class PartitionTakeover(
+    val epoch: Long,
+    store: StateStoreId,
+    keys: StockKeys,
+    binsOf: StoreBins) {
+
+  /** Fills `target`, which is empty, with the rows of version `epoch`. Called by the store's task. */
+  def fill(target: BinnedRocksDB, checkpointId: Option[String], arguments: RocksDBArguments): SwitchStats = {
+    val started = System.nanoTime()
+    keys.specs.foreach { case (family, spec) => binsOf.register(family, spec) }
+    var rows = 0L
+    var bytes = 0L
+    withStock(checkpointId, arguments) { stock =>
+      ColumnFamily.of(stock, arguments.useColumnFamilies).foreach { family =>
+        if (arguments.useColumnFamilies) target.createColFamilyIfAbsent(family.name, family.isInternal)
+        ColumnFamily.each(rowsOf(stock, family, arguments.useColumnFamilies)) { row =>
+          val key = row.key
+          val values = CheckpointedBins.valuesOf(stock, family, key, row.value)
+          target.bin = binsOf.of(family.name)(keys.row(family.name, key))
+          target.putList(key, values, family.name)
+          rows += 1
+          bytes += key.length + values.iterator.map(_.length).sum
+        }
+        Faults.at("takeover.family", store.partitionId)
+      }
+    }
+    SwitchStats(rowsAdopted = rows, bytesAdopted = bytes, adoptMs = (System.nanoTime() - started) / 1000000)
+  }
+
+  /** A private copy of the partition in a temporary directory, in Spark's own form. */
+  private def withStock(checkpointId: Option[String], arguments: RocksDBArguments)(body: RocksDB => Unit): Unit = {
+    val own = arguments.inPrivate(s"binshift-takeover-op${store.operatorId}-part${store.partitionId}")
+    val stock = new RocksDB(own.dfsRootDir, own.conf, own.localRootDir, own.hadoopConf, own.loggingId,
+      own.useColumnFamilies, own.enableStateStoreCheckpointIds, own.partitionId, own.eventForwarder, own.uniqueId)
+    try {
+      stock.load(epoch, checkpointId, readOnly = true)
+      body(stock)
+    } finally stock.close()
+  }
+
+  private def rowsOf(
+      stock: RocksDB, family: ColumnFamily, useColumnFamilies: Boolean): NextIterator[ByteArrayPair] =
+    if (useColumnFamilies) stock.iterator(family.name) else stock.iterator()
+}

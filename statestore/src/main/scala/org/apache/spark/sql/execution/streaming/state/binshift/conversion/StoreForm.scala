@@ -1,0 +1,121 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.conversion
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper.{LeftSide, RightSide}
+import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorsUtils
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
+import org.apache.spark.sql.execution.streaming.operators.stateful.join.SymmetricHashJoinStateManager
+import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.{StateVariableType, TransformWithStateOperatorProperties}
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.types.StructType
+
+/**
+ * What has to be known to open a store without its operator, from the files that Spark keeps for that.
+ *
+ * Serializable: it travels with the tasks of an offline conversion.
+ *
+ * @param operator    name of the operator, as its progress reports it
+ * @param families    column families; just the default one for a store without
+ * @param schemaFiles the files that the schemas are from, of operators that may change them
+ */
+private[sql] final case class StoreForm(
+    operatorId: Long,
+    operator: String,
+    storeName: String,
+    families: Seq[FamilyForm],
+    schemaFiles: Seq[String]) {
+
+  def useColumnFamilies: Boolean = families.exists(_.name != StateStore.DEFAULT_COL_FAMILY_NAME)
+
+  /** Whether the keys have no columns: all rows are in partition 0, whatever the number of partitions. */
+  def isSingle: Boolean = operator == StoreForm.GlobalLimit || families.forall(_.keySchema.isEmpty)
+}
+
+private[sql] final case class FamilyForm(
+    name: String, keySchema: StructType, valueSchema: StructType, spec: KeyStateEncoderSpec, isMultiValued: Boolean) {
+  /**
+   * Whether Spark counts its rows apart from the user's. Relies on Spark: operators say so when they make
+   * a family, of timers, TTL and counters of `transformWithState`, and of all but the values of a join.
+   */
+  def isInternal: Boolean =
+    name.startsWith("$") || ColumnFamily.isReadInOrder(name) || StoreForm.JoinCounts(name)
+}
+
+private[sql] object StoreForm {
+  private val GlobalLimit = "globalLimit"
+  private val MetadataVersion = 2
+  private[binshift] val JoinCounts = Set("left-keyToNumValues", "right-keyToNumValues")
+  private val JoinFamilies = SymmetricHashJoinStateManager.allStateStoreNamesV4(LeftSide, RightSide).toSet
+
+  /**
+   * The stores of an operator.
+   *
+   * @param stateRoot the checkpoint's directory of state
+   */
+  def of(stateRoot: String, metadata: OperatorStateMetadata, hadoopConf: Configuration): Seq[StoreForm] = {
+    val id = metadata.operatorInfo.operatorId
+    val operator = metadata.operatorInfo.operatorName
+    val lists = metadata match {
+      case m: OperatorStateMetadataV2 if StatefulOperatorsUtils.TRANSFORM_WITH_STATE_OP_NAMES.contains(operator) =>
+        TransformWithStateOperatorProperties.fromJson(m.operatorPropertiesJson).stateVariables
+          .filter(_.stateVariableType == StateVariableType.ListState).map(_.stateName).toSet
+      case _ => Set.empty[String]
+    }
+    metadata.stateStoresMetadata.map { store =>
+      val files = schemaFiles(stateRoot, id, store)
+      val families = schemasOf(files, hadoopConf).map { s =>
+        val prefix = store.numColsPrefixKey
+        val spec = s.keyStateEncoderSpec.getOrElse {
+          if (prefix > 0) PrefixKeyScanStateEncoderSpec(s.keySchema, prefix) else NoPrefixKeyStateEncoderSpec(s.keySchema)
+        }
+        FamilyForm(s.colFamilyName, s.keySchema, s.valueSchema, spec, lists(s.colFamilyName) || JoinFamilies(s.colFamilyName))
+      }
+      StoreForm(id, operator, store.storeName, families, if (store.isInstanceOf[StateStoreMetadataV2]) files else Nil)
+    }
+  }
+
+  /** The families of one store as of an epoch, for an operator that has families. */
+  def families(store: StateStoreId, epoch: Long, hadoopConf: Configuration): Map[String, KeyForm] = {
+    val operator = new Path(store.checkpointRootLocation, store.operatorId.toString)
+    val metadata = OperatorStateMetadataReader.createReader(operator, hadoopConf, MetadataVersion, epoch).read()
+    val form = metadata.toSeq.flatMap(of(store.checkpointRootLocation, _, hadoopConf)).find(_.storeName == store.storeName)
+    form.getOrElse(throw BinshiftException.configuration(
+      s"$operator has no metadata of store '${store.storeName}' as of epoch $epoch; restore its _metadata from a " +
+        "copy of the checkpoint")).families.map(f => f.name -> KeyForm(f.spec, f.valueSchema)).toMap
+  }
+
+  /**
+   * Relies on Spark: metadata of version 2 names all schema files in use, oldest first, by absolute
+   * paths (of the checkpoint's place at the time, which may be another one now); the schema of an
+   * operator without families is below its partition 0.
+   */
+  private def schemaFiles(stateRoot: String, operatorId: Long, store: StateStoreMetadata): Seq[String] = store match {
+    case s: StateStoreMetadataV2 => s.stateSchemaFilePaths.map(relocated(stateRoot, operatorId, _))
+    case s =>
+      val dir = StateStoreId(stateRoot, operatorId, StateStore.PARTITION_ID_TO_CHECK_SCHEMA, s.storeName).storeCheckpointLocation()
+      Seq(StateSchemaCompatibilityChecker.schemaFile(dir).toString)
+  }
+
+  /** Where a schema file of a checkpoint is that has been moved. */
+  def relocated(stateRoot: String, operatorId: Long, file: String): String = {
+    val marker = s"/$SchemaDir/"
+    file.lastIndexOf(marker) match {
+      case -1 => file
+      case at => new Path(new Path(stateRoot, operatorId.toString), SchemaDir + "/" + file.substring(at + marker.length)).toString
+    }
+  }
+
+  val SchemaDir = "_stateSchema"
+
+  /** The newest schema of each family: one that the operator does not use any more is in an older file only. */
+  private def schemasOf(files: Seq[String], hadoopConf: Configuration): Seq[StateStoreColFamilySchema] =
+    files.flatMap { file =>
+      val path = new Path(file)
+      StateSchemaCompatibilityChecker.readSchemaFile(CheckpointFileManager.create(path.getParent, hadoopConf).open(path))
+    }.foldLeft(Map.empty[String, StateStoreColFamilySchema])((known, s) => known + (s.colFamilyName -> s))
+      .values.toSeq.sortBy(_.colFamilyName)
+}

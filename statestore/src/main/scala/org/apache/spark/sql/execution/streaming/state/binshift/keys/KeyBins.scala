@@ -1,0 +1,128 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.keys
+
+import org.apache.spark.sql.catalyst.expressions.{BoundReference, CollationAwareMurmur3Hash, Expression, GetStructField, Literal, Pmod, UnsafeProjection, UnsafeRow}
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.StateStoreColumnFamilySchemaUtils
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.types.{DataType, StructField, StructType}
+
+/**
+ * The bin of a state key: the hash of those of its columns that the exchange hashed.
+ *
+ * Not thread-safe: the projection reuses its output row. One instance per column family of a store.
+ *
+ * @param key the partitioning columns, bound to the state key
+ */
+private[binshift] final class KeyBins(key: Seq[Expression], bins: Int) {
+  private val projection = UnsafeProjection.create(Seq(KeyBins.expression(key, bins)))
+
+  /** Also of a row that has the leading columns of a key only, if they hold all partitioning columns. */
+  def apply(key: UnsafeRow): Int = projection(key).getInt(0)
+
+  /** The partitioning columns of a key, those of structs one by one; the same row is handed out again. */
+  def keyOf(key: UnsafeRow): UnsafeRow = keyProjection(key)
+
+  def keyTypes: Seq[DataType] = columns.map(_.dataType)
+
+  private lazy val columns = key.flatMap(flat)
+  private lazy val keyProjection = UnsafeProjection.create(columns)
+
+  private def flat(e: Expression): Seq[Expression] = e.dataType match {
+    case s: StructType => s.indices.flatMap(i => flat(GetStructField(e, i)))
+    case _ => Seq(e)
+  }
+}
+
+private[sql] object KeyBins {
+  /**
+   * Bin of a row. The exchange and the store must agree on it, so both take it from here.
+   *
+   * Relies on Spark: `HashPartitioning.partitionIdExpression` is `Pmod` of this very hash. Being the
+   * same hash makes the first table of a checkpoint (bin modulo n, n dividing bins) place each key
+   * where Spark does.
+   */
+  def expression(keys: Seq[Expression], bins: Int): Expression =
+    Pmod(new CollationAwareMurmur3Hash(keys), Literal(bins))
+}
+
+/** Where the partitioning key of an operator lies within the keys of its column families. */
+private[binshift] object PartitioningKey {
+
+  /**
+   * The partitioning columns of a family's keys.
+   *
+   * Relies on Spark: how each operator builds its state keys. The form of the encoder tells the
+   * operator's part of the key from what it appends, but for two cases that go by name: a join's
+   * values by index, and the TTL index of a map variable.
+   *
+   * @param operator name of the operator, as its progress reports it
+   * @param family   name of the column family, or of the store for operators with several stores
+   * @param specOf   encoders of the store's other families
+   */
+  def of(operator: String, family: String, spec: KeyStateEncoderSpec,
+      specOf: String => Option[KeyStateEncoderSpec]): Seq[Expression] = spec match {
+    case NoPrefixKeyStateEncoderSpec(schema) =>
+      columns(if (operator == Join && ValuesByIndex(family)) schema.dropRight(1) else schema)
+    case PrefixKeyScanStateEncoderSpec(schema, prefix) => columns(schema.take(prefix))
+    case RangeKeyScanStateEncoderSpec(schema, _) => Seq(elementOf(family, schema, specOf))
+    case TimestampAsPrefixKeyStateEncoderSpec(schema) => columns(schema.dropRight(1))
+    case TimestampAsPostfixKeyStateEncoderSpec(schema) => columns(schema.dropRight(1))
+    case other => throw BinshiftException.unsupportedVersion(
+      s"column family $family has keys of an unknown kind (${other.getClass.getSimpleName}); this " +
+        "binshift does not know the operator that made them; use the binshift for your Spark version")
+  }
+
+  /** Whether an operator reads the family in the order of its keys across partitioning keys. */
+  def isReadInOrder(spec: KeyStateEncoderSpec): Boolean = spec match {
+    case _: RangeKeyScanStateEncoderSpec | _: TimestampAsPrefixKeyStateEncoderSpec => true
+    case _ => false
+  }
+
+  private val Join = "symmetricHashJoin"
+
+  /** A join that counts the values of a key appends the index of the value. */
+  private val ValuesByIndex = Set("left-keyWithIndexToValue", "right-keyWithIndexToValue")
+
+  /** Timers and TTL indexes of transformWithState: (time, element); a map's element is (key, user key). */
+  private def elementOf(
+      family: String, schema: StructType, specOf: String => Option[KeyStateEncoderSpec]): Expression = {
+    val element = BoundReference(1, schema(1).dataType, schema(1).nullable)
+    val isOfMap = StateStoreColumnFamilySchemaUtils.isTtlColFamilyName(family) &&
+      specOf(StateStoreColumnFamilySchemaUtils.getStateNameFromTtlColFamily(family))
+        .exists(_.isInstanceOf[PrefixKeyScanStateEncoderSpec])
+    if (isOfMap) GetStructField(element, 0) else element
+  }
+
+  // A struct hashes like its fields, so the nested keys of transformWithState need no unpacking.
+  private def columns(schema: Seq[StructField]): Seq[Expression] =
+    schema.zipWithIndex.map { case (f, i) => BoundReference(i, f.dataType, f.nullable) }
+}
+
+/**
+ * The bins of the keys of one store, for all of its column families.
+ *
+ * Not thread-safe; a store is used by one task at a time.
+ *
+ * @param operator name of the operator, as its progress reports it
+ */
+private[binshift] final class StoreBins(operator: String, storeName: String, bins: Int) {
+  private val specs = new java.util.HashMap[String, KeyStateEncoderSpec]()
+  private val families = new java.util.HashMap[String, KeyBins]()
+
+  /** Called for each family before its first key. */
+  def register(family: String, spec: KeyStateEncoderSpec): Unit =
+    if (spec != specs.put(family, spec)) families.clear()
+
+  /** The families are resolved at the first key, when those that refer to each other are all known. */
+  def of(family: String): KeyBins = {
+    val known = families.get(family)
+    if (known != null) known else {
+      // Joins of the older state formats have a store, and no column families, for each kind of row.
+      val name = if (family == StateStore.DEFAULT_COL_FAMILY_NAME) storeName else family
+      val key = PartitioningKey.of(operator, name, specs.get(family), f => Option(specs.get(f)))
+      val made = new KeyBins(key, bins)
+      families.put(family, made)
+      made
+    }
+  }
+}

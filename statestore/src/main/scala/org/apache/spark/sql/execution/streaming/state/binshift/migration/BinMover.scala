@@ -1,0 +1,160 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.migration
+
+import java.nio.channels.ClosedByInterruptException
+
+import scala.util.control.NonFatal
+
+import org.apache.spark.TaskKilledException
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.NumberedFamily
+import org.apache.spark.sql.execution.streaming.state.binshift.recovery.BinRecovery
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{BinSwitch, EpochRouting}
+import org.apache.spark.sql.execution.streaming.state.binshift.shipping._
+import org.apache.spark.sql.execution.streaming.state.binshift.storage._
+import org.apache.spark.sql.execution.streaming.state.{RecordType, StateStoreId}
+
+/**
+ * Brings a loaded database from its content before a switch to that after it. Keys are in their stored
+ * form, and no changelog is open.
+ *
+ * Arriving bins come from the first of these that there is: the copy that was made before; the
+ * shipment of their old owner's executor; their old owner's checkpoint.
+ */
+private[binshift] final class BinMover(
+    db: BinnedRocksDB,
+    store: StateStoreId,
+    routing: EpochRouting,
+    shipping: PartitionShipping,
+    conf: BackgroundConf,
+    arguments: RocksDBArguments) extends Logging {
+
+  /** Called by the task that runs the epoch `version`. */
+  def apply(version: Long, switch: BinSwitch): SwitchStats = {
+    val started = System.nanoTime()
+    pendingBins.requireAll()
+    countSent()
+    shipping.departingRows(version, switch.leaving) match {
+      case Some(rows) => drop(switch, rows)
+      case None => shipping.leavingOnDemand(version, switch.leaving) match {
+        case Some(exporter) =>
+          drop(switch, RowCounts.Zero)
+          uncounted = Some(UncountedRows(version, switch.leaving, exporter))
+        case None => remove(switch.leaving, switch.staying)
+      }
+    }
+    val adopted = switch.arriving.toSeq.sortBy(_._1).map { case (source, bins) =>
+      arrive(version, source, bins)
+    }
+    Faults.at("switch.done", store.partitionId)
+    adopted.foldLeft(SwitchStats(binsReleased = switch.leaving.size))(_ + _)
+      .copy(adoptMs = (System.nanoTime() - started) / 1000000)
+  }
+
+  /** The bins that come on demand. */
+  val pendingBins = new PendingBins(conf, (bins, recopied, taken) => db.inStoredForm {
+    takeIn(taken)
+    db.count(SwitchStats(
+      binsShipped = bins, binsRecopied = recopied, rowsAdopted = taken.rows.rows + taken.rows.internal))
+  }, (version, source, bins) => db.inStoredForm(db.count(readCheckpoint(version, source, bins))))
+
+  /** Whether rows were dropped that are still counted, until all have been sent. */
+  def hasUncountedRows: Boolean = uncounted.isDefined
+
+  /** Stops counting the rows that were dropped, if all have been sent. */
+  def countIfSent(): Unit = if (uncounted.exists(_.exporter.isOver)) countSent()
+
+  /** Stops counting the rows that were dropped; counts them in the checkpoint if not all have been sent. */
+  def countSent(): Unit = uncounted.foreach { o =>
+    val rows = o.exporter.rowsByStep.map(_.values.reduce(_ + _)).getOrElse(countCheckpoint(o.version, o.bins))
+    RocksDBFields.setRows(db, RocksDBFields.rows(db) - rows)
+    uncounted = None
+  }
+
+  /** Everything was loaded from the checkpoint. */
+  def forget(): Unit = {
+    pendingBins.clear()
+    uncounted = None
+  }
+
+  private var uncounted: Option[UncountedRows] = None
+  private val ranges = new BinRows(db, arguments.useColumnFamilies)
+
+  private def arrive(version: Long, source: Int, bins: Seq[Int]): SwitchStats =
+    shipping.onDemand(version, source, bins) match {
+      case Some(staged) =>
+        pendingBins.expect(version, source, bins, staged)
+        SwitchStats.None
+      case None =>
+        val copied = for {
+          (copy, step) <- shipping.find(version, source, bins)
+          taken <- copy.take(step, version)
+          stats <- unlessItFails(bins)(ingest(version, copy, step, taken, bins.size))
+        } yield stats
+        copied.getOrElse(readCheckpoint(version, source, bins))
+    }
+
+  /**
+   * Runs `ingest`, which brings rows of `bins`; if it fails, there is no row of them. None was there before, since they
+   * are another partition's.
+   */
+  private def unlessItFails(bins: Seq[Int])(ingest: => SwitchStats): Option[SwitchStats] = {
+    val before = RocksDBFields.rows(db)
+    try Some(ingest) catch {
+      case e @ (_: TaskKilledException | _: ClosedByInterruptException) => throw e
+      case NonFatal(e) =>
+        logWarning(s"$store: copies of bins ${bins.mkString(", ")} could not be taken in; they are read from " +
+          "the checkpoint", e)
+        ranges.drop(bins, _ => false, RowCounts.Zero)
+        RocksDBFields.setRows(db, before)
+        None
+    }
+  }
+
+  private def remove(leaving: Seq[Int], staying: Int => Boolean): Unit =
+    if (leaving.nonEmpty) ranges.drop(leaving, !staying(_), ranges.count(leaving))
+
+  private def drop(switch: BinSwitch, rows: RowCounts): Unit = ranges.drop(switch.leaving, !switch.staying(_), rows)
+
+  private def ingest(version: Long, copy: StagedCopy, step: Int, taken: TakenCopy, bins: Int): SwitchStats = {
+    val bytes = (taken.base ++ taken.changes).map(_.length).sum
+    takeIn(taken)
+    (taken.version + 1 to version).foreach { v => copy.foreachChange(v, step)(applyChange) }
+    Faults.at("switch.changes", store.partitionId)
+    val isPrepared = copy.base < version
+    SwitchStats(
+      binsPrepared = if (isPrepared) bins else 0,
+      binsShipped = if (isPrepared) 0 else bins,
+      binsRecopied = if (copy.wasShipped) 0 else bins,
+      rowsAdopted = taken.rows.rows + taken.rows.internal, bytesAdopted = bytes)
+  }
+
+  private def takeIn(taken: TakenCopy): Unit = {
+    Faults.at("switch.ingest", store.partitionId)
+    ranges.takeIn(Seq(taken.base, taken.changes.toSeq), taken.rows)
+  }
+
+  /** Values are as they are stored, with their row checksums. */
+  private def applyChange(
+      kind: RecordType.Value, family: NumberedFamily, key: Array[Byte], value: Array[Byte]): Unit = {
+    val name = family.family.name
+    val isWithChecksum = arguments.conf.rowChecksumEnabled
+    kind match {
+      case RecordType.PUT_RECORD => db.put(key, value, name, false, false, isWithChecksum)
+      case RecordType.MERGE_RECORD => db.merge(key, value, name, false, false, isWithChecksum)
+      case RecordType.DELETE_RECORD => db.remove(key, name)
+      case other => throw new IllegalStateException(s"a changelog record of kind $other cannot be moved")
+    }
+  }
+
+  private def countCheckpoint(version: Long, bins: Seq[Int]): RowCounts =
+    new CheckpointedBins(store, routing, arguments).count(version, bins)
+
+  private def readCheckpoint(version: Long, source: Int, bins: Seq[Int]): SwitchStats = {
+    val (rows, bytes) = BinRecovery.adopt(db, store.copy(partitionId = source), routing, arguments, bins, version)
+    SwitchStats(binsFromCheckpoint = bins.size, rowsAdopted = rows, bytesAdopted = bytes)
+  }
+}
+
+/** Rows of `bins` that left on demand at the switch of `version`, and that `exporter` counts. */
+private final case class UncountedRows(version: Long, bins: Seq[Int], exporter: Exporter)

@@ -1,0 +1,47 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.provider
+
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.BinnedRocksDB
+import org.apache.spark.sql.execution.streaming.state.{StateStoreCustomMetric, StateStoreCustomSizeMetric, StateStoreCustomSumMetric, StateStoreCustomTimingMetric}
+
+/**
+ * The metrics that the provider adds to the progress of each stateful operator, summed over its
+ * partitions. Their names are public: users read them from `StreamingQueryProgress`.
+ */
+private[sql] object BinMetrics {
+  /** The driver takes the next step when the sum is 0. A store that sends on demand counts as one until it has sent all. */
+  val AwaitedName = "binshiftBinsAwaited"
+  val GivenUpName = "binshiftBinsGivenUp"
+  val AdoptedName = "binshiftBinsAdopted"
+  val BytesAdoptedName = "binshiftBytesAdopted"
+  /** The driver waits for copies as long as the sum changes. */
+  val BytesCopiedName = "binshiftBytesCopied"
+
+  private val Owned = StateStoreCustomSumMetric("binshiftBinsOwned", "binshift: bins owned")
+  private val Adopted = StateStoreCustomSumMetric(AdoptedName, "binshift: bins adopted")
+  private val Prepared = StateStoreCustomSumMetric("binshiftBinsPrepared", "binshift: bins copied before their switch")
+  private val Shipped = StateStoreCustomSumMetric("binshiftBinsShipped", "binshift: bins sent at their switch")
+  private val FromCheckpoint =
+    StateStoreCustomSumMetric("binshiftBinsFromCheckpoint", "binshift: bins read from the checkpoint at their switch")
+  private val Recopied = StateStoreCustomSumMetric(
+    "binshiftBinsRecopied", "binshift: bins copied from the checkpoint, since their shipment failed")
+  private val Awaited = StateStoreCustomSumMetric(AwaitedName, "binshift: bins of the next step not copied yet")
+  private val GivenUp = StateStoreCustomSumMetric(
+    GivenUpName, "binshift: bins of the next step that could not be copied and will be read from the checkpoint")
+  private val Copied = StateStoreCustomSizeMetric(BytesCopiedName, "binshift: bytes copied so far for later steps")
+  private val Released = StateStoreCustomSumMetric("binshiftBinsReleased", "binshift: bins released")
+  private val Rows = StateStoreCustomSumMetric("binshiftRowsAdopted", "binshift: rows adopted")
+  private val Bytes = StateStoreCustomSizeMetric(BytesAdoptedName, "binshift: bytes adopted")
+  private val Millis = StateStoreCustomTimingMetric("binshiftAdoptMs", "binshift: time to adopt")
+
+  private[binshift] val All: Seq[StateStoreCustomMetric] =
+    Seq(Owned, Adopted, Prepared, Shipped, FromCheckpoint, Recopied, Awaited, GivenUp, Copied, Released, Rows, Bytes,
+      Millis)
+
+  private[binshift] def of(db: BinnedRocksDB): Map[StateStoreCustomMetric, Long] = {
+    val s = db.lastSwitch
+    Map(Owned -> db.binsOwned, Adopted -> s.binsAdopted, Prepared -> s.binsPrepared,
+      Shipped -> s.binsShipped, FromCheckpoint -> s.binsFromCheckpoint, Recopied -> s.binsRecopied,
+      Awaited -> db.binsAwaited, GivenUp -> db.binsGivenUp, Copied -> db.bytesCopied, Released -> s.binsReleased,
+      Rows -> s.rowsAdopted, Bytes -> s.bytesAdopted, Millis -> s.adoptMs)
+  }
+}

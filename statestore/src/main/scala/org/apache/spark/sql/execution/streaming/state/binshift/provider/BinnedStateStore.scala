@@ -1,0 +1,189 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.provider
+
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, PartitioningKey, StoreBins}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.BinnedRocksDB
+import org.apache.spark.sql.types.StructType
+
+/**
+ * Spark's store for one version, with the bin of each key worked out on the way in.
+ *
+ * A wrapper, because `RocksDBStateStore` is created in a private method of Spark's provider, and this
+ * is where a key is still a row: its bin costs one hash, whatever the encoding of keys.
+ *
+ * Does not offer Spark's `SupportsReusableIterator`: operators then read expired timers and TTLs with
+ * `rangeScan`, which says where to stop.
+ *
+ * @param delegate the store of Spark; everything it checks and counts stays as it is
+ * @param db       the database below `delegate`
+ * @param binsOf   bins of the keys, shared by the provider's stores
+ */
+private[binshift] final class BinnedStateStore(
+    val delegate: RocksDBStateStoreProvider#RocksDBStateStore,
+    val provider: BinnedStateStoreProvider,
+    db: BinnedRocksDB,
+    binsOf: StoreBins) extends StateStore {
+
+  override def id: StateStoreId = delegate.id
+  override def version: Long = delegate.version
+
+  override def get(key: UnsafeRow, colFamilyName: String): UnsafeRow = {
+    enterBin(key, colFamilyName)
+    delegate.get(key, colFamilyName)
+  }
+
+  override def keyExists(key: UnsafeRow, colFamilyName: String): Boolean = {
+    enterBin(key, colFamilyName)
+    delegate.keyExists(key, colFamilyName)
+  }
+
+  /** One lookup after the other: each key has a bin of its own. */
+  override def multiGet(keys: Array[UnsafeRow], colFamilyName: String): Iterator[UnsafeRow] =
+    keys.iterator.map(get(_, colFamilyName))
+
+  override def valuesIterator(key: UnsafeRow, colFamilyName: String): Iterator[UnsafeRow] = {
+    enterBin(key, colFamilyName)
+    delegate.valuesIterator(key, colFamilyName)
+  }
+
+  override def put(key: UnsafeRow, value: UnsafeRow, colFamilyName: String): Unit = {
+    enterBin(key, colFamilyName)
+    delegate.put(key, value, colFamilyName)
+  }
+
+  override def putList(key: UnsafeRow, values: Array[UnsafeRow], colFamilyName: String): Unit = {
+    enterBin(key, colFamilyName)
+    delegate.putList(key, values, colFamilyName)
+  }
+
+  override def merge(key: UnsafeRow, value: UnsafeRow, colFamilyName: String): Unit = {
+    enterBin(key, colFamilyName)
+    delegate.merge(key, value, colFamilyName)
+  }
+
+  override def mergeList(key: UnsafeRow, values: Array[UnsafeRow], colFamilyName: String): Unit = {
+    enterBin(key, colFamilyName)
+    delegate.mergeList(key, values, colFamilyName)
+  }
+
+  override def remove(key: UnsafeRow, colFamilyName: String): Unit = {
+    enterBin(key, colFamilyName)
+    delegate.remove(key, colFamilyName)
+  }
+
+  /** Rejected by the database: the keys of a range are spread over bins. */
+  override def deleteRange(beginKey: UnsafeRow, endKey: UnsafeRow, colFamilyName: String): Unit =
+    delegate.deleteRange(beginKey, endKey, colFamilyName)
+
+  override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
+    db.pendingBins.requireAll()
+    delegate.iterator(colFamilyName)
+  }
+
+  override def iteratorWithMultiValues(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
+    db.pendingBins.requireAll()
+    delegate.iteratorWithMultiValues(colFamilyName)
+  }
+
+  /** A prefix holds all partitioning columns, so its rows are in one bin. */
+  override def prefixScan(
+      prefixKey: UnsafeRow, colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
+    enterBin(prefixKey, colFamilyName)
+    delegate.prefixScan(prefixKey, colFamilyName)
+  }
+
+  override def prefixScanWithMultiValues(
+      prefixKey: UnsafeRow, colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
+    enterBin(prefixKey, colFamilyName)
+    delegate.prefixScanWithMultiValues(prefixKey, colFamilyName)
+  }
+
+  override def rangeScan(
+      startKey: Option[UnsafeRow], endKey: Option[UnsafeRow], colFamilyName: String)
+      : StateStoreIterator[UnsafeRowPair] = {
+    enterRange(startKey, endKey, colFamilyName)
+    delegate.rangeScan(startKey, endKey, colFamilyName)
+  }
+
+  override def rangeScanWithMultiValues(
+      startKey: Option[UnsafeRow], endKey: Option[UnsafeRow], colFamilyName: String)
+      : StateStoreIterator[UnsafeRowPair] = {
+    enterRange(startKey, endKey, colFamilyName)
+    delegate.rangeScanWithMultiValues(startKey, endKey, colFamilyName)
+  }
+
+  override def createColFamilyIfAbsent(
+      colFamilyName: String,
+      keySchema: StructType,
+      valueSchema: StructType,
+      keyStateEncoderSpec: KeyStateEncoderSpec,
+      useMultipleValuesPerKey: Boolean,
+      isInternal: Boolean): Unit = {
+    register(colFamilyName, keyStateEncoderSpec)
+    delegate.createColFamilyIfAbsent(colFamilyName, keySchema, valueSchema, keyStateEncoderSpec,
+      useMultipleValuesPerKey, isInternal)
+  }
+
+  override def registerColFamily(
+      colFamilyName: String,
+      keySchema: StructType,
+      valueSchema: StructType,
+      keyStateEncoderSpec: KeyStateEncoderSpec,
+      useMultipleValuesPerKey: Boolean,
+      isInternal: Boolean): Unit = {
+    register(colFamilyName, keyStateEncoderSpec)
+    delegate.registerColFamily(colFamilyName, keySchema, valueSchema, keyStateEncoderSpec,
+      useMultipleValuesPerKey, isInternal)
+  }
+
+  override def removeColFamilyIfExists(colFamilyName: String): Boolean = {
+    db.pendingBins.requireAll()
+    delegate.removeColFamilyIfExists(colFamilyName)
+  }
+
+  override def allColumnFamilyNames: Set[String] = delegate.allColumnFamilyNames
+
+  override def commit(): Long = delegate.commit()
+  override def abort(): Unit = delegate.abort()
+  override def release(): Unit = delegate.release()
+  override def hasCommitted: Boolean = delegate.hasCommitted
+
+  /** Spark checks that a store was based on the id that the driver had for it. */
+  override def getStateStoreCheckpointInfo(): StateStoreCheckpointInfo = {
+    val info = delegate.getStateStoreCheckpointInfo()
+    if (info.stateStoreCkptId.isDefined && db.unknownBaseId.isDefined) {
+      info.copy(baseStateStoreCkptId = db.unknownBaseId)
+    } else {
+      info
+    }
+  }
+
+  override def metrics: StateStoreMetrics = {
+    val m = delegate.metrics
+    m.copy(customMetrics = m.customMetrics ++ BinMetrics.of(db))
+  }
+
+  private def enterBin(key: UnsafeRow, family: String): Unit = {
+    val bins = binsOf.of(family)
+    val bin = bins(key)
+    db.bin = bin
+    if (db.sample != null) db.sample.offer(bin, key, bins)
+    if (db.pendingBins.missing > 0) db.pendingBins.require(bin)
+  }
+
+  /** A range is one key's, unless the family is read in order; its bounds then are of no key. */
+  private def enterRange(start: Option[UnsafeRow], end: Option[UnsafeRow], family: String): Unit =
+    if (ColumnFamily.isReadInOrder(family) || start.isEmpty && end.isEmpty) db.pendingBins.requireAll()
+    else start.orElse(end).foreach(enterBin(_, family))
+
+  private def register(family: String, spec: KeyStateEncoderSpec): Unit = {
+    if (PartitioningKey.isReadInOrder(spec) != ColumnFamily.isReadInOrder(family)) {
+      throw BinshiftException.unsupportedVersion(
+        s"column family $family of $id is not read as this binshift expects; use the binshift for your " +
+          "Spark version")
+    }
+    binsOf.register(family, spec)
+  }
+}

@@ -1,0 +1,151 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.provider
+
+import java.io.File
+
+import org.apache.hadoop.conf.Configuration
+
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, BinshiftException}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ControlDir, Layout, Storage}
+import org.apache.spark.sql.execution.streaming.state.binshift.conversion.{KeyForm, StockKeys, StoreForm, PartitionTakeover}
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.StoreBins
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
+import org.apache.spark.sql.execution.streaming.state.binshift.shipping.BackgroundConf
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinnedRocksDB, RocksDBArguments}
+import org.apache.spark.sql.types.StructType
+
+/**
+ * Spark's RocksDB provider, with binned storage for the operators that can migrate.
+ *
+ * Which storage an operator has is written in the checkpoint's [[Layout]], which the driver creates
+ * while it plans the first batch; operators that are not binned there get Spark's RocksDB unchanged.
+ *
+ * Relies on Spark: `init` creates the database through the protected `createRocksDB`;
+ * `upgradeReadStoreToWriteStore` accepts only its own store class, so a wrapped read store is
+ * unwrapped first. Constructed without arguments on the driver, just to ask for metrics, and by
+ * readers of state; hence nothing happens before `init`, and nothing is written by `init`.
+ */
+class BinnedStateStoreProvider extends RocksDBStateStoreProvider {
+
+  /** Set before `super.init`, which calls `createRocksDB`; `None` means Spark's storage. */
+  private var storage: Option[BinnedStorage] = None
+
+  override def init(
+      stateStoreId: StateStoreId,
+      keySchema: StructType,
+      valueSchema: StructType,
+      keyStateEncoderSpec: KeyStateEncoderSpec,
+      useColumnFamilies: Boolean,
+      storeConf: StateStoreConf,
+      hadoopConf: Configuration,
+      useMultipleValuesPerKey: Boolean,
+      stateSchemaProvider: Option[StateSchemaProvider]): Unit = {
+    val runId = StateStoreProvider.getRunId(hadoopConf)
+    val root = stateStoreId.checkpointRootLocation
+    val isRouted = storeConf.sqlConfs.get(BinshiftConf.RoutedRun).contains(runId)
+    val routing =
+      if (isRouted) EpochRouting.forRun(runId, root, hadoopConf) else EpochRouting.forReader(root, hadoopConf)
+    for {
+      layout <- layoutOf(root, routing, hadoopConf)
+      operator <- layout.operators.get(stateStoreId.operatorId) if operator.storage == Storage.Binned
+    } {
+      val binsOf = new StoreBins(operator.name, stateStoreId.storeName, layout.bins)
+      binsOf.register(StateStore.DEFAULT_COL_FAMILY_NAME, keyStateEncoderSpec)
+      val takeOver = layout.takenOverAt.map { epoch =>
+        val keys = new StockKeys(KeyForm(keyStateEncoderSpec, valueSchema),
+          StoreForm.families(stateStoreId, epoch, hadoopConf), useColumnFamilies,
+          storeConf.stateStoreEncodingFormat, stateSchemaProvider)
+        new PartitionTakeover(epoch, stateStoreId, keys, binsOf)
+      }
+      storage = Some(new BinnedStorage(routing, isRouted, binsOf, takeOver, storeConf, hadoopConf))
+    }
+    super.init(stateStoreId, keySchema, valueSchema, keyStateEncoderSpec, useColumnFamilies, storeConf,
+      hadoopConf, useMultipleValuesPerKey, stateSchemaProvider)
+  }
+
+  /** The checkpoint's layout; `None` for a store outside of any checkpoint, as batch queries have them. */
+  private def layoutOf(root: String, routing: EpochRouting, hadoopConf: Configuration): Option[Layout] = {
+    val layout = routing.layout
+    if (layout.isEmpty && ControlDir.ofStateRoot(root, hadoopConf).isOfCheckpoint) {
+      throw BinshiftException.configuration(
+        s"$root belongs to no checkpoint of binshift (there is no binshift/layout.json next to it); " +
+          "start the query with a new checkpoint, or with the provider that wrote this one")
+    }
+    layout
+  }
+
+  override protected def createRocksDB(
+      dfsRootDir: String,
+      conf: RocksDBConf,
+      localRootDir: File,
+      hadoopConf: Configuration,
+      loggingId: String,
+      useColumnFamilies: Boolean,
+      enableStateStoreCheckpointIds: Boolean,
+      partitionId: Int,
+      eventForwarder: Option[RocksDBEventForwarder],
+      uniqueId: Option[String]): RocksDB = storage match {
+    case Some(s) => new BinnedRocksDB(stateStoreId, s.routing, s.isRouted, s.background, s.takeOver, RocksDBArguments(
+      dfsRootDir, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies, enableStateStoreCheckpointIds, partitionId,
+      eventForwarder, uniqueId))
+    case None => super.createRocksDB(dfsRootDir, conf, localRootDir, hadoopConf, loggingId,
+      useColumnFamilies, enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
+  }
+
+  override def getStore(
+      version: Long, uniqueId: Option[String], forceSnapshotOnCommit: Boolean, loadEmpty: Boolean)
+      : StateStore = wrap(super.getStore(version, uniqueId, forceSnapshotOnCommit, loadEmpty))
+
+  override def getReadStore(version: Long, uniqueId: Option[String]): StateStore =
+    wrap(super.getReadStore(version, uniqueId))
+
+  override def upgradeReadStoreToWriteStore(
+      readStore: ReadStateStore, version: Long, uniqueId: Option[String], forceSnapshotOnCommit: Boolean)
+      : StateStore = readStore match {
+    case binned: BinnedStateStore if binned.provider ne this =>
+      // Spark's rule: a read store is upgraded by the provider that made it, should maintenance have
+      // replaced that provider in between.
+      binned.provider.upgradeReadStoreToWriteStore(readStore, version, uniqueId, forceSnapshotOnCommit)
+    case binned: BinnedStateStore =>
+      wrap(super.upgradeReadStoreToWriteStore(
+        binned.delegate, version, uniqueId, forceSnapshotOnCommit))
+    case other => super.upgradeReadStoreToWriteStore(other, version, uniqueId, forceSnapshotOnCommit)
+  }
+
+  override def getStateStoreChangeDataReader(
+      startVersion: Long,
+      endVersion: Long,
+      colFamilyNameOpt: Option[String],
+      endVersionStateStoreCkptId: Option[String]): StateStoreChangeDataReader = storage match {
+    case Some(s) if s.takeOver.exists(startVersion <= _.epoch) =>
+      val epoch = s.takeOver.get.epoch
+      if (endVersion > epoch) throw BinshiftException.configuration(
+        s"the change feed cannot be read across epoch $epoch, at which the state was taken over from Spark's own " +
+          s"provider; read up to batch ${epoch - 1}, or from batch ${epoch + 1} on")
+      super.getStateStoreChangeDataReader(startVersion, endVersion, colFamilyNameOpt, endVersionStateStoreCkptId)
+    case Some(s) => BinnedChangeFeed.reader(this, rocksDB, startVersion, endVersion, colFamilyNameOpt,
+      endVersionStateStoreCkptId, s.storeConf, s.hadoopConf)
+    case None => super.getStateStoreChangeDataReader(
+      startVersion, endVersion, colFamilyNameOpt, endVersionStateStoreCkptId)
+  }
+
+  override def supportedCustomMetrics: Seq[StateStoreCustomMetric] =
+    super.supportedCustomMetrics ++ BinMetrics.All
+
+  private def wrap(store: StateStore): StateStore = (storage, store, rocksDB) match {
+    case (Some(s), rocks: RocksDBStateStoreProvider#RocksDBStateStore, db: BinnedRocksDB) =>
+      new BinnedStateStore(rocks, this, db, s.binsOf)
+    case _ => store
+  }
+}
+
+/** What a provider of binned storage holds beside Spark's own fields. */
+private final class BinnedStorage(
+    val routing: EpochRouting,
+    val isRouted: Boolean,
+    val binsOf: StoreBins,
+    val takeOver: Option[PartitionTakeover],
+    val storeConf: StateStoreConf,
+    val hadoopConf: Configuration) {
+  val background: BackgroundConf = BackgroundConf(storeConf.sqlConfs)
+}

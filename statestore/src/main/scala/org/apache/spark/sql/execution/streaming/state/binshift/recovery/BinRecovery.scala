@@ -1,0 +1,238 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.recovery
+
+import java.io.File
+import java.util.UUID
+
+import scala.collection.mutable
+import scala.util.control.NonFatal
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, ColumnFamily, NumberedFamily}
+import org.apache.spark.sql.execution.streaming.state.binshift.migration.CheckpointedBins
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
+import org.apache.spark.sql.execution.streaming.state.binshift.storage._
+import org.apache.spark.util.Utils
+
+/**
+ * Brings bins of a store to a version, from the checkpoint alone, along the way that each of them went.
+ *
+ * As [[RecoveryPlan]] has it: the bases are taken in first, from a private database for each; then the changes that other
+ * partitions logged, version by version, while Spark replays what this one logged. Bins that are here and have another base,
+ * or do not stay, are dropped before. Files are fetched a few ahead, on other threads; the database is changed by the
+ * caller's alone. Keys are in their stored form, and no changelog is open.
+ *
+ * @param db      the database, which is changed
+ * @param owner   the store that holds `bins` at `version`
+ * @param held    if it is that of `db`, the snapshot that is loaded, of which `owner` replays its own changelogs
+ */
+private[binshift] final class BinRecovery private (
+    db: BinnedRocksDB, owner: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments,
+    bins: Set[Int], version: Long, held: Option[Long]) extends AutoCloseable with Logging {
+
+  private val owners = routing.owners(version)
+  private val rows = new BinRows(db, arguments.useColumnFamilies)
+  private val scratch = new File(db.localRootDir.getParentFile, s"binshift-recover-${UUID.randomUUID()}")
+  private val sources = mutable.Map.empty[Int, SourceFiles]
+  private val families = mutable.Map.empty[String, NumberedFamily]
+  private var changes: Option[Ahead[(Long, Seq[Change])]] = None
+  private var ahead: Option[(Long, Seq[Change])] = None
+  private var own = Seq.empty[(Stretch, Set[Int])]
+  private var reached = held.getOrElse(0L)
+  /** The bins of which there are rows here. */
+  private var present = Set.empty[Int]
+  private var bytes = 0L
+
+  /** Whether anything came from another partition. */
+  def hasAdopted: Boolean = sources.nonEmpty
+
+  /** Whether the changelog of `next` is the one to be replayed now. */
+  def isBefore(next: Long): Boolean = reached == next - 1
+
+  /** Applies what other partitions changed up to version `to`. */
+  def advance(to: Long): Unit = {
+    if (changes.isEmpty) begin()
+    while (nextChanges.exists(_._1 <= to)) {
+      nextChanges.foreach(_._2.foreach(applyChange))
+      ahead = None
+    }
+    reached = to
+  }
+
+  /** Whether a record of the changelog that is being replayed is of one of `bins` and was not superseded by its base. */
+  def keeps(kind: RecordType.Value, logged: Array[Byte]): Boolean = {
+    val native = SourceFiles.nativeKey(kind, logged, arguments.conf.rowChecksumEnabled)
+    SourceFiles.familyOf(native, byNumber, arguments.useColumnFamilies).forall { family =>
+      val codec = BinKeyCodec.of(family.family.name)
+      kept(codec.binOf(java.util.Arrays.copyOfRange(native, family.prefix.length, native.length)))
+    }
+  }
+
+  override def close(): Unit = {
+    changes.foreach(_.close())
+    sources.values.foreach(_.close())
+    Utils.deleteRecursively(scratch)
+  }
+
+  private lazy val byNumber = ColumnFamily.numbered(db, arguments.useColumnFamilies).map(f => f.number -> f).toMap
+  private var keptAt = -1L
+  private var keptBins = Set.empty[Int]
+
+  private def kept(bin: Int): Boolean = {
+    if (keptAt != reached) {
+      keptAt = reached
+      keptBins = own.filter { case (s, _) => s.first <= reached && reached <= s.last }.flatMap(_._2).toSet
+    }
+    keptBins(bin)
+  }
+
+  private def begin(): Unit = {
+    Utils.createDirectory(scratch)
+    present = held.fold(Set.empty[Int])(ownedAt)
+    val plan = takeBases(RecoveryPlan.of(bins.toSeq.sorted, owner.partitionId, version, owners, newest))
+    // Only now: a base that cannot be read may give way to the snapshot that is loaded.
+    drop(present -- plan.bases.values.flatten)
+    val stretches = plan.stretches
+    val (mine, others) = stretches.toSeq.partition { case (s, _) =>
+      s.partition == owner.partitionId && held.exists(s.first > _)
+    }
+    own = mine.map { case (stretch, of) => stretch -> of.toSet }
+    // A changelog is read once, whatever the number of stretches that it is in.
+    val reads = for ((stretch, of) <- others; v <- stretch.first to stretch.last) yield (stretch.partition, v, stretch.last, of)
+    val jobs = reads.groupBy(r => (r._1, r._2)).toSeq.sortBy { case ((partition, v), _) => (v, partition) }.map {
+      case ((partition, v), parts) =>
+        val wanted = parts.flatMap(_._4).toSet
+        () => (v, source(partition).changes(v, parts.map(_._3).min, wanted))
+    }
+    others.foreach { case (stretch, _) => source(stretch.partition) }
+    changes = Some(new Ahead(jobs.iterator, (_: (Long, Seq[Change])) => ()))
+  }
+
+  /** The bins that the partition owned at a version of its own. */
+  private def ownedAt(snapshot: Long): Set[Int] = {
+    val at = owners.at(snapshot)
+    if (at < 0) Set.empty else owners.table(at).binsOf.lift(owner.partitionId).toSeq.flatten.toSet
+  }
+
+  private def drop(gone: Set[Int]): Unit = if (gone.nonEmpty) {
+    present --= gone
+    val sorted = gone.toSeq.sorted
+    rows.drop(sorted, !present(_), rows.count(sorted))
+  }
+
+  /** Takes in all bases; returns what was taken in the end. A base that cannot be read gives way to an older one. */
+  private def takeBases(plan: RecoveryPlan): RecoveryPlan = {
+    val foreign = plan.bases.toSeq.sortBy { case (s, _) => (s.partition, s.version) }
+      .filterNot { case (s, _) => s.partition == owner.partitionId && held.contains(s.version) }
+    val opened = new Ahead[BinnedRocksDB](foreign.iterator.map { case (base, of) =>
+      val files = source(base.partition)
+      () => new CheckpointedBins(files.store, routing, arguments).openAt(base.version, files.id(base.version), of.toSet)
+    }, _.close())
+    val failed = try foreign.flatMap { case (base, of) =>
+      val taken = try Some(opened.next()) catch {
+        case NonFatal(e) =>
+          logWarning(s"the snapshot of version ${base.version} of ${source(base.partition).store} cannot be read; an older " +
+            "one is taken", e)
+          source(base.partition).exclude(base.version)
+          None
+      }
+      taken.foreach { from =>
+        try {
+          drop(present & of.toSet)
+          takeIn(from, of)
+          present ++= of
+        } finally from.close()
+      }
+      if (taken.isEmpty) of else Nil
+    } finally opened.close()
+    if (failed.isEmpty) plan else {
+      plan.without(failed.toSet) ++ takeBases(RecoveryPlan.of(failed, owner.partitionId, version, owners, newest))
+    }
+  }
+
+  private def newest(partition: Int, at: Long): Option[Long] =
+    if (partition == owner.partitionId && held.exists(_ <= at)) held else source(partition).newestSnapshot(at)
+
+  private def source(partition: Int): SourceFiles = sources.getOrElseUpdate(
+    partition, new SourceFiles(owner.copy(partitionId = partition), routing, arguments, scratch))
+
+  private def takeIn(from: BinnedRocksDB, of: Seq[Int]): Unit = {
+    val native = RocksDBFields.native(from)
+    val files = new SstFiles(Utils.createTempDir(scratch.getPath, "base"), arguments.conf)
+    val written = try ColumnFamily.numbered(from, arguments.useColumnFamilies).flatMap { theirs =>
+      if (arguments.conf.rowChecksumEnabled && mineIfAny(theirs).forall(_.number != theirs.number)) {
+        putAnew(from, theirs.family, of)
+        None
+      } else {
+        theirs.foreachRow(native, native.getDefaultColumnFamily, of) { (key, value) =>
+          val stripped = java.util.Arrays.copyOfRange(key, theirs.prefix.length, key.length)
+          files.put(mine(theirs.family).nativeKey(stripped), value)
+        }
+        files.finish(theirs.family.isInternal)
+      }
+    } finally files.close()
+    rows.takeIn(Seq(written.map(_.file)), written.foldLeft(RowCounts.Zero)(_ + _.rows))
+    bytes += written.map(_.bytes).sum
+  }
+
+  /** Row checksums cover the number of the family, which may be another one here. */
+  private def putAnew(from: BinnedRocksDB, family: ColumnFamily, of: Seq[Int]): Unit = from.inStoredForm {
+    ColumnFamily.foreachRow(from, family.name, of) { row =>
+      val key = row.key
+      db.putList(key, CheckpointedBins.valuesOf(from, family, key, row.value), mine(family).family.name)
+      bytes += key.length + row.value.length
+    }
+  }
+
+  private def applyChange(change: Change): Unit = {
+    val family = mine(change.family.family)
+    val name = family.family.name
+    val hasChecksum = arguments.conf.rowChecksumEnabled
+    def values = KeyValueChecksumEncoder
+      .decodeAndVerifyMultiValueRowWithChecksum(None, change.key, change.value, db.delimiterSize)
+      .map(v => java.util.Arrays.copyOfRange(v.array, v.fromIndex, v.untilIndex)).toList
+    val isAnew = hasChecksum && family.number != change.family.number
+    change.kind match {
+      case RecordType.PUT_RECORD if isAnew => db.putList(change.key, values, name)
+      case RecordType.MERGE_RECORD if isAnew => db.mergeList(change.key, values, name)
+      case RecordType.PUT_RECORD => db.put(change.key, change.value, name, false, false, hasChecksum)
+      case RecordType.MERGE_RECORD => db.merge(change.key, change.value, name, false, false, hasChecksum)
+      case RecordType.DELETE_RECORD => db.remove(change.key, name)
+      case other => throw new IllegalStateException(s"a changelog record of kind $other cannot be recovered")
+    }
+    bytes += change.key.length + Option(change.value).fold(0)(_.length)
+  }
+
+  /** The family of that name in the store that gets the bins, which is made for its first row. */
+  private def mine(family: ColumnFamily): NumberedFamily = families.getOrElseUpdate(family.name, {
+    val number = Option.when(arguments.useColumnFamilies)(db.createColFamilyIfAbsent(family.name, family.isInternal))
+    NumberedFamily(family, number)
+  })
+
+  private def mineIfAny(theirs: NumberedFamily): Option[NumberedFamily] =
+    ColumnFamily.numbered(db, arguments.useColumnFamilies).find(_.family.name == theirs.family.name)
+
+  private def nextChanges: Option[(Long, Seq[Change])] = {
+    if (ahead.isEmpty) ahead = changes.filter(_.hasNext).map(_.next())
+    ahead
+  }
+}
+
+private[binshift] object BinRecovery {
+  /** For a store that has `held`, a snapshot of its own, loaded, and whose changelogs are about to be replayed. */
+  def ofReplay(
+      db: BinnedRocksDB, store: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments,
+      bins: Set[Int], version: Long, held: Long): BinRecovery =
+    new BinRecovery(db, store, routing, arguments, bins, version, Some(held))
+
+  /** Adds `bins` to a store that has none of them, as `source` had them at `version`; returns rows and bytes. */
+  def adopt(
+      db: BinnedRocksDB, source: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments,
+      bins: Seq[Int], version: Long): (Long, Long) = {
+    val before = RocksDBFields.rows(db)
+    val recovery = new BinRecovery(db, source, routing, arguments, bins.toSet, version, None)
+    try recovery.advance(version) finally recovery.close()
+    val came = RocksDBFields.rows(db) - before
+    (came.rows + came.internal, recovery.bytes)
+  }
+}

@@ -1,0 +1,77 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.recovery
+
+import scala.collection.mutable
+
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+
+/** The snapshot of a partition at a version. */
+private[binshift] final case class Snapshot(partition: Int, version: Long)
+
+/** Versions `first` to `last` of a partition, whose changelogs are read. */
+private[binshift] final case class Stretch(partition: Int, first: Long, last: Long)
+
+/**
+ * Where the rows of some bins come from.
+ *
+ * Each bin has the newest snapshot of whoever owned it as its base, and since then one changelog per version, that of its
+ * owner, whoever that was. So what is loaded does not depend on how often a bin moved, and no partition is brought back in
+ * order to bring back another one.
+ *
+ * @param bases     bins by the snapshot that they begin with; those that begin with nothing are not in it
+ * @param stretches bins by the changelogs that hold their changes; no version of a bin is in two of them
+ */
+private[binshift] final case class RecoveryPlan(bases: Map[Snapshot, Seq[Int]], stretches: Map[Stretch, Seq[Int]]) {
+
+  def without(bins: Set[Int]): RecoveryPlan = {
+    def rest[K](of: Map[K, Seq[Int]]): Map[K, Seq[Int]] =
+      of.view.mapValues(_.filterNot(bins)).filter(_._2.nonEmpty).toMap
+    RecoveryPlan(rest(bases), rest(stretches))
+  }
+
+  /** Of both, which have no bins in common. */
+  def ++(other: RecoveryPlan): RecoveryPlan = {
+    def both[K](a: Map[K, Seq[Int]], b: Map[K, Seq[Int]]): Map[K, Seq[Int]] =
+      (a.toSeq ++ b).groupMapReduce(_._1)(_._2)(_ ++ _)
+    RecoveryPlan(both(bases, other.bases), both(stretches, other.stretches))
+  }
+}
+
+private[binshift] object RecoveryPlan {
+  /**
+   * The way of `bins`, which `partition` holds at `version`.
+   *
+   * @param newest the newest snapshot of a partition that it has at a version, or had before
+   */
+  def of(
+      bins: Seq[Int], partition: Int, version: Long, owners: Owners, newest: (Int, Long) => Option[Long]): RecoveryPlan = {
+    val bases = mutable.Map.empty[Snapshot, Vector[Int]].withDefaultValue(Vector.empty)
+    val stretches = mutable.Map.empty[Stretch, Vector[Int]].withDefaultValue(Vector.empty)
+    val known = mutable.Map.empty[(Int, Long), Option[Long]]
+
+    def trace(bin: Int, owner: Int, last: Long): Unit = {
+      val snapshot = known.getOrElseUpdate((owner, last), newest(owner, last))
+      var position = owners.at(last)
+      // Back to where the bin came to its owner, or to the snapshot if that is later.
+      def cameBefore = position > 0 && owners.table(position - 1).owner(bin) == owner
+      while (!snapshot.exists(_ > owners.epoch(position)) && cameBefore) position -= 1
+      val came = owners.epoch(position)
+      snapshot.filter(_ > came) match {
+        case Some(base) =>
+          bases(Snapshot(owner, base)) :+= bin
+          if (base < last) stretches(Stretch(owner, base + 1, last)) :+= bin
+        case None =>
+          if (came < last) stretches(Stretch(owner, came + 1, last)) :+= bin
+          if (position > 0) trace(bin, owners.table(position - 1).owner(bin), came)
+          else if (!owners.isFirst(position)) throw lost(owner, last, came)
+      }
+    }
+
+    if (version > 0) bins.foreach(trace(_, partition, version))
+    RecoveryPlan(bases.toMap, stretches.toMap)
+  }
+
+  private def lost(partition: Int, version: Long, came: Long): BinshiftException = BinshiftException.configuration(
+    s"the bins that partition $partition held at version $version cannot be recovered: the routing log begins at epoch " +
+      s"$came, and the partition has no snapshot from after it; restore <checkpoint>/binshift/routing or the snapshots " +
+      "from a copy of the checkpoint")
+}

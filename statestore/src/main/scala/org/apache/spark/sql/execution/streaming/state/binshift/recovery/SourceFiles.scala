@@ -1,0 +1,162 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.recovery
+
+import java.io.{File, FileNotFoundException}
+import java.nio.file.{Files, StandardCopyOption}
+import java.util.zip.ZipInputStream
+
+import scala.collection.mutable
+import scala.util.matching.Regex
+
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.SparkException
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, ColumnFamily, NumberedFamily}
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBArguments
+
+/**
+ * A record of a changelog.
+ *
+ * @param family family and number in the store that wrote it
+ * @param key    without the family's prefix
+ * @param value  as it is stored, with its row checksum
+ */
+private[binshift] final case class Change(
+    kind: RecordType.Value, family: NumberedFamily, key: Array[Byte], value: Array[Byte])
+
+/**
+ * What a recovery reads of one partition: its directory is listed once.
+ *
+ * Thread-safe.
+ *
+ * @param store   the partition's store
+ * @param scratch a directory of the recovery's own
+ */
+private[binshift] final class SourceFiles(
+    val store: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments, scratch: File) extends AutoCloseable {
+  import SourceFiles._
+
+  private val root = store.storeCheckpointLocation()
+  private val fs = root.getFileSystem(arguments.hadoopConf)
+  private lazy val manager = new RocksDBFileManager(root.toString, new File(scratch, s"changes-${store.partitionId}"),
+    arguments.hadoopConf, arguments.conf.compressionCodec, s"binshift-recover-$store", arguments.conf.stateStoreConf,
+    arguments.conf.fileChecksumEnabled, fileChecksumThreadPoolSize = Some(0))
+  private lazy val snapshots: Map[Long, Set[Option[String]]] =
+    try fs.listStatus(root).toSeq.map(_.getPath.getName).collect { case Zip(v, id) => v.toLong -> Option(id) }
+      .groupMap(_._1)(_._2).view.mapValues(_.toSet).toMap
+    catch { case _: FileNotFoundException => Map.empty }
+  /** Under checkpoint format 2, the ids of the versions that led to those that were asked for. */
+  private val ids = mutable.TreeMap.empty[Long, String]
+  private val families = mutable.Map.empty[Long, Map[Option[Short], NumberedFamily]]
+  private val unusable = mutable.Set.empty[Long]
+
+  /** The newest snapshot up to `version`, which another partition adopted bins from. */
+  def newestSnapshot(version: Long): Option[Long] = synchronized {
+    begin(version)
+    newest(version)
+  }
+
+  /** Leaves a snapshot out from now on. */
+  def exclude(snapshot: Long): Unit = synchronized(unusable += snapshot)
+
+  /** The id of `version`, which led to one that bins were adopted from; none under format 1. */
+  def id(version: Long): Option[String] = synchronized {
+    Option.when(arguments.enableStateStoreCheckpointIds)(idBefore(version).getOrElse(throw BinshiftException.migration(
+      s"the changelogs in $root do not say which file of version $version was committed; restore them from a copy")))
+  }
+
+  /** What `version` changed of `bins`; `last` is the version after it that bins were adopted from. */
+  def changes(version: Long, last: Long, bins: Int => Boolean): Seq[Change] = {
+    Faults.at("checkpoint.changes", store.partitionId)
+    val (id, known) = synchronized {
+      begin(last)
+      (this.id(version), familiesAt(version))
+    }
+    val reader = manager.getChangelogReader(version, id)
+    try reader.flatMap { case (kind, logged, value) =>
+      val native = nativeKey(kind, logged, arguments.conf.rowChecksumEnabled)
+      val family = familyOf(native, known, arguments.useColumnFamilies).getOrElse(throw BinshiftException.migration(
+        s"the changelog of version $version in $root has a column family that no snapshot before it has; restore the " +
+          "snapshots from a copy"))
+      val key = java.util.Arrays.copyOfRange(native, family.prefix.length, native.length)
+      Option.when(bins(BinKeyCodec.of(family.family.name).binOf(key)))(Change(kind, family, key, value))
+    }.toVector finally reader.closeIfNeeded()
+  }
+
+  override def close(): Unit = synchronized(manager.close())
+
+  private def begin(version: Long): Unit =
+    if (arguments.enableStateStoreCheckpointIds && version > 0 && !ids.contains(version)) {
+      ids(version) = routing.checkpointIds(version).of(store)
+    }
+
+  private def newest(version: Long): Option[Long] =
+    snapshots.keys.filter(v => v <= version && !unusable(v)).toSeq.sorted.reverseIterator.find { v =>
+      if (arguments.enableStateStoreCheckpointIds) idBefore(v).exists(id => snapshots(v)(Some(id)))
+      else snapshots(v)(None)
+    }
+
+  /** Each changelog says which versions led to it, back to the snapshot that was there when it was written. */
+  private def idBefore(version: Long): Option[String] = {
+    var isExhausted = false
+    while (!ids.contains(version) && !isExhausted) {
+      val size = ids.size
+      ids.minAfter(version).foreach { case (later, id) =>
+        try {
+          val reader = manager.getChangelogReader(later, Some(id))
+          try reader.lineage.foreach(item => ids.getOrElseUpdate(item.version, item.checkpointUniqueId))
+          finally reader.closeIfNeeded()
+        } catch {
+          // A partition that began empty has a snapshot of its first version, and no changelog.
+          case _: FileNotFoundException =>
+          case e: SparkException if e.getCause.isInstanceOf[FileNotFoundException] =>
+        }
+      }
+      isExhausted = ids.size == size
+    }
+    ids.get(version)
+  }
+
+  /** Relies on Spark: a commit that makes a column family makes a snapshot, too. */
+  private def familiesAt(version: Long): Map[Option[Short], NumberedFamily] =
+    if (!arguments.useColumnFamilies) Map(None -> NumberedFamily(ColumnFamily.Default, None))
+    else newest(version).fold(Map.empty[Option[Short], NumberedFamily]) { snapshot =>
+      families.getOrElseUpdate(snapshot, {
+        val info = metadata(snapshot)
+        val isInternal = info.columnFamilyTypeMap.getOrElse(Map.empty[String, Any])
+        info.columnFamilyMapping.getOrElse(Map.empty[String, Any]).map { case (name, number) =>
+          val id = Some(number.toString.toShort)
+          id -> NumberedFamily(ColumnFamily(name, isInternal.get(name).exists(_.toString.toBoolean)), id)
+        }.toMap
+      })
+    }
+
+  private def metadata(snapshot: Long): RocksDBCheckpointMetadata = {
+    val name = id(snapshot).fold(s"$snapshot.zip")(id => s"${snapshot}_$id.zip")
+    val zip = new ZipInputStream(fs.open(new Path(root, name)))
+    try {
+      if (!Iterator.continually(zip.getNextEntry).takeWhile(_ != null).exists(_.getName == "metadata")) {
+        throw BinshiftException.migration(s"$root/$name has no metadata; restore it from a copy")
+      }
+      val file = new File(scratch, s"metadata-${store.partitionId}-$snapshot")
+      Files.copy(zip, file.toPath, StandardCopyOption.REPLACE_EXISTING)
+      RocksDBCheckpointMetadata.readFromFile(file)
+    } finally zip.close()
+  }
+}
+
+private[binshift] object SourceFiles {
+  private val Zip: Regex = raw"(\d+)(?:_(.+))?\.zip".r
+
+  /** The key of a changelog's record; one that has no value to put its checksum to has it before the key. */
+  def nativeKey(kind: RecordType.Value, logged: Array[Byte], hasRowChecksum: Boolean): Array[Byte] =
+    if (kind == RecordType.DELETE_RECORD && hasRowChecksum) KeyValueChecksumEncoder.decodeKeyRowWithChecksum(logged)._1
+    else logged
+
+  /** The family that a native key is of. */
+  def familyOf(
+      native: Array[Byte], known: Map[Option[Short], NumberedFamily], useColumnFamilies: Boolean): Option[NumberedFamily] =
+    known.get(Option.when(useColumnFamilies)(NumberedFamily.numberIn(native)))
+}

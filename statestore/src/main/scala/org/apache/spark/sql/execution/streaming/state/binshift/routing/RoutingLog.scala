@@ -1,0 +1,117 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.routing
+
+import scala.collection.immutable.ArraySeq
+import scala.util.Try
+
+import org.json4s.{DefaultFormats, Formats, JNothing, JValue}
+
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, BinshiftException}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
+import org.json4s.JsonDSL._
+
+/**
+ * A routing table and the epoch from which on it is in force.
+ *
+ * @param step        the step of a migration that led to the table; `None` for the first table
+ * @param writtenAtMs wall-clock time, milliseconds since 1970
+ * @param previous    the epoch of the entry that this one follows, [[RoutingEntry.First]] if there is none;
+ *                    `None` if a binshift wrote it that did not say so yet
+ */
+private[sql] final case class RoutingEntry(
+    epoch: Long, table: RoutingTable, step: Option[StepRef], writtenAtMs: Long, previous: Option[Long] = None) {
+
+  /** What the log of offsets calls this entry. */
+  lazy val name: EntryName = EntryName(epoch, table.checksum)
+}
+
+private[sql] object RoutingEntry {
+  val First: Long = -1
+}
+
+/**
+ * An entry as others refer to it: one of the same epoch with another table has another name.
+ *
+ * Spark logs the name of the entry in force with the offsets of each epoch but the first one of a run. So a routing
+ * log that is older than the log of offsets is noticed, and so is an entry that is lost or was written by somebody else.
+ */
+private[sql] final case class EntryName(epoch: Long, checksum: Long) {
+  def render: String = f"$epoch:$checksum%08x"
+}
+
+private[sql] object EntryName {
+  /** The setting under which Spark logs it. */
+  val Key: String = BinshiftConf.Prefix + "routingEntry"
+
+  def parse(text: String): Option[EntryName] = text.split(':') match {
+    case Array(epoch, checksum) => Try(EntryName(epoch.toLong, java.lang.Long.parseLong(checksum, 16))).toOption
+    case _ => None
+  }
+}
+
+/**
+ * @param index     position of the step in its plan, from 0
+ * @param isOpening whether the table opens partitions for the step after this one, and no bin moves
+ */
+private[sql] final case class StepRef(
+    migration: String, index: Int, steps: Int, strategy: String, moves: Int, isOpening: Boolean = false)
+
+/**
+ * The durable sequence of routing tables: one entry per epoch at which the table changes. The newest
+ * entry at or before an epoch is in force.
+ *
+ * An entry is written before the offsets of its epoch are logged, and is void if those offsets are
+ * then logged with another number of partitions; only the driver can tell, and deletes it before the
+ * epoch runs. Hence executors, which only ever ask for epochs that run, see valid entries only. Each entry names the one
+ * before it, so that a hole is noticed by whoever replays across it.
+ */
+private[sql] final class RoutingLog(dir: ControlDir) {
+  import RoutingLog._
+
+  def epochs: Seq[Long] = dir.numbers(Dir)
+
+  def read(epoch: Long): Option[RoutingEntry] = dir.read(s"$Dir/$epoch").map(fromJson(epoch, _))
+
+  /** The entry in force at `epoch`. */
+  def at(epoch: Long): Option[RoutingEntry] = epochs.filter(_ <= epoch).lastOption.flatMap(read)
+
+  def write(entry: RoutingEntry): Unit = dir.write(s"$Dir/${entry.epoch}", toJson(entry))
+
+  def delete(epoch: Long): Unit = dir.delete(s"$Dir/$epoch")
+}
+
+private[sql] object RoutingLog {
+  val Dir = "routing"
+  private val FormatVersion = 1
+
+  private def toJson(e: RoutingEntry): JValue =
+    ("format" -> FormatVersion) ~ ("epoch" -> e.epoch) ~ ("partitions" -> e.table.partitions) ~
+      ("assignment" -> e.table.assignment.toSeq) ~ ("writtenAtMs" -> e.writtenAtMs) ~ ("previous" -> e.previous) ~
+      ("step" -> e.step.map { s =>
+        ("migration" -> s.migration) ~ ("index" -> s.index) ~ ("steps" -> s.steps) ~
+          ("strategy" -> s.strategy) ~ ("moves" -> s.moves) ~ ("opening" -> s.isOpening)
+      })
+
+  private def fromJson(epoch: Long, json: JValue): RoutingEntry = {
+    implicit val formats: Formats = DefaultFormats
+    val format = (json \ "format").extract[Int]
+    if (format != FormatVersion) {
+      throw BinshiftException.configuration(
+        s"routing/$epoch has format $format; this binshift reads format $FormatVersion; use the " +
+          "binshift version that wrote the checkpoint")
+    }
+    val step = json \ "step" match {
+      case JNothing => None
+      case s => Some(StepRef((s \ "migration").extract[String], (s \ "index").extract[Int],
+        (s \ "steps").extract[Int], (s \ "strategy").extract[String], (s \ "moves").extract[Int],
+        (s \ "opening").extract[Boolean]))
+    }
+    RoutingEntry(
+      epoch,
+      RoutingTable(
+        (json \ "partitions").extract[Int],
+        ArraySeq.unsafeWrapArray((json \ "assignment").extract[Array[Int]])),
+      step,
+      (json \ "writtenAtMs").extract[Long],
+      (json \ "previous").extractOpt[Long])
+  }
+}

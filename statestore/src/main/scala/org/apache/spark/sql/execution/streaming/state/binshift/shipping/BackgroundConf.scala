@@ -1,0 +1,47 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.shipping
+
+import org.apache.spark.network.util.ByteUnit
+import org.apache.spark.network.util.JavaUtils
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, BinshiftException}
+
+/**
+ * Bounds of what work in the background may use on one executor; see docs/settings.md.
+ *
+ * @param chunkBytes        size of a piece of a shipment, held in memory once by sender and receiver
+ * @param maxBytesPerSecond what an executor sends
+ * @param maxBytesInFlight  what a store has sent and nobody has fetched yet; on disk
+ * @param maxStagedBytes    rows of copies that wait on an executor for their switch; on disk
+ * @param timeoutMs         how long a task waits for bins before it reads the checkpoint
+ * @param compactionPace    bytes per second that compactions read
+ */
+private[sql] final case class BackgroundConf(
+    chunkBytes: Int, maxBytesPerSecond: Long, maxBytesInFlight: Long, maxStagedBytes: Long, timeoutMs: Long,
+    compactionPace: Long)
+
+private[sql] object BackgroundConf {
+  import BinshiftConf.Prefix
+
+  /** A piece is an array, sent and received as a whole. */
+  private val MaxChunkBytes = 64L << 20
+
+  def apply(conf: Map[String, String]): BackgroundConf = {
+    def bytes(name: String, default: String): Long =
+      positive(name, conf.getOrElse(Prefix + name, default))(JavaUtils.byteStringAs(_, ByteUnit.BYTE))
+    BackgroundConf(
+      chunkBytes = math.min(bytes("ship.chunkBytes", "256k"), MaxChunkBytes).toInt,
+      maxBytesPerSecond = bytes("ship.maxBytesPerSecond", "8m"),
+      maxBytesInFlight = bytes("ship.maxBytesInFlight", "256m"),
+      maxStagedBytes = bytes("ship.maxStagedBytes", "64g"),
+      timeoutMs = positive("ship.timeout", conf.getOrElse(Prefix + "ship.timeout", "30s"))(JavaUtils.timeStringAsMs),
+      compactionPace = bytes("compaction.bytesPerSecond", "3m"))
+  }
+
+  private def positive(name: String, text: String)(parse: String => Long): Long = {
+    val value = try parse(text) catch { case _: NumberFormatException => 0L }
+    if (value <= 0) {
+      throw BinshiftException.configuration(
+        s"$Prefix$name is '$text'; it must be a positive amount with a unit, such as 64m or 30s")
+    }
+    value
+  }
+}

@@ -1,0 +1,263 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.shipping
+
+import java.io.File
+import java.nio.ByteBuffer
+import java.util.concurrent.CompletableFuture
+import java.util.concurrent.atomic.AtomicBoolean
+
+import scala.collection.mutable
+import scala.util.control.NonFatal
+
+import org.rocksdb.{Checkpoint, Options, RocksDB => NativeRocksDB}
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinnedRocksDB, RocksDBFields, RowCounts}
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
+import org.apache.spark.storage.BlockId
+import org.apache.spark.util.Utils
+
+/**
+ * Sends the bins that leave a store, as they are at the version that was just committed.
+ *
+ * Made on the task's thread right after the commit. Everything else is done in the background. First, hard
+ * links to the database's files keep the version, whatever the database does then. What it has in memory is
+ * written down before, and the epoch that commits should not wait for that: the next one does
+ * ([[awaitLinks]]), if it comes so soon. Then the rows are read and sent, those of earlier steps first. One
+ * per order and store.
+ *
+ * @param attempt which commit the rows are of, see [[CommittedFile]]
+ */
+private[binshift] final class Exporter(
+    store: StateStoreId,
+    order: ShippingOrder,
+    attempt: String,
+    conf: BackgroundConf,
+    db: BinnedRocksDB,
+    useColumnFamilies: Boolean) extends Logging {
+  import Exporter._
+
+  private val leaving = order.leaving(store.partitionId)
+  /** On demand: the bins for each partition that have not been sent, those touched most first. */
+  private val waiting = mutable.Map.empty[Int, Seq[Int]]
+  if (order.isOnDemand) leaving.foreach { case (target, bins) =>
+    waiting(target) = bins.map(_.bin).sortBy(bin => (-db.touches(bin), bin))
+  }
+  private val families = ColumnFamily.numbered(db, useColumnFamilies)
+  private val dir = new File(db.localRootDir.getParentFile, s"binshift-export-${java.util.UUID.randomUUID()}")
+  private val inFlight = mutable.Queue.empty[Sent]
+
+  @volatile private var isCancelled = false
+  @volatile private var isEnded = false
+  @volatile private var counts: Option[Map[Int, RowCounts]] = None
+
+  /** Rows sent, by step; `None` until all are. */
+  def rowsByStep: Option[Map[Int, RowCounts]] = counts
+
+  /** Whether nothing more will be sent. */
+  def isOver: Boolean = isEnded
+
+  private val marker = new ShipmentMarker(ShipmentFormat.markerId(order.broadcast, store), leaving.keys)
+  private val isStarted = new AtomicBoolean(false)
+  /** Receivers that have stopped to fetch. */
+  private val abandoned = mutable.Set.empty[Int]
+
+  private val links = {
+    val native = RocksDBFields.native(db)
+    CompletableFuture.runAsync(() => begin(native), ShippingThreads.links)
+  }
+
+  /** Returns when the database may change or be closed, also on a thread that is interrupted. */
+  def awaitLinks(): Unit = links.handle[Unit]((_, _) => ()).join()
+
+  /** Stops sending, without waiting for more than the links; what was sent goes with the order's broadcast. */
+  def cancel(): Unit = {
+    isCancelled = true
+    awaitLinks()
+    endUnstarted()
+    removeSent()
+  }
+
+  private def endUnstarted(): Unit = if (isStarted.compareAndSet(false, true)) end()
+
+  private def end(): Unit = {
+    isEnded = true
+    try marker.end() catch {
+      case NonFatal(e) =>
+        logWarning(s"$store could not say that nothing more is sent for order ${order.id}", e)
+        marker.close()
+    }
+    Utils.deleteRecursively(dir)
+    removeSent()
+  }
+
+  /**
+   * What nobody has fetched goes, once this is over and cancelled: the order's broadcast may have gone before the
+   * last of it came.
+   */
+  private def removeSent(): Unit = inFlight.synchronized {
+    if (isCancelled && isEnded) {
+      inFlight.dequeueAll(_ => true).foreach(sent => ShipmentBlocks.removeHere(sent.id))
+      marker.close()
+    }
+  }
+
+  private def begin(native: NativeRocksDB): Unit = try {
+    Faults.at("export.link", store.partitionId)
+    val checkpoint = Checkpoint.create(native)
+    try checkpoint.createCheckpoint(dir.getPath) finally checkpoint.close()
+    (if (order.isOnDemand) ShippingThreads.onDemand else ShippingThreads.exports).execute(() => run())
+  } catch {
+    case NonFatal(e) =>
+      warn(e)
+      endUnstarted()
+  }
+
+  private def run(): Unit = if (isStarted.compareAndSet(false, true)) {
+    try {
+      Faults.at("export.start", store.partitionId)
+      val merging = RocksDBFields.mergeOperator(db.conf)
+      val options = new Options().setMergeOperator(merging)
+      try {
+        val snapshot = NativeRocksDB.openReadOnly(options, dir.getPath)
+        try counts = Some(send(snapshot)) finally snapshot.close()
+      } finally {
+        options.close()
+        merging.close()
+      }
+    } catch {
+      case _: InterruptedException | _: Cancelled => logInfo(s"$store: order ${order.id} is cancelled")
+      case NonFatal(e) => warn(e)
+    } finally {
+      end()
+    }
+  }
+
+  private def warn(e: Throwable): Unit =
+    logWarning(
+      s"$store could not send its bins for order ${order.id}; their new owners read them from the checkpoint", e)
+
+  private def send(snapshot: NativeRocksDB): Map[Int, RowCounts] = {
+    val writers = leaving.keys.map { target =>
+      target -> new ShipmentFormat.Writer(order.base, attempt, families, conf.chunkBytes, publish(target, _, _))
+    }.toMap
+    val rows = if (order.isOnDemand) sendOnDemand(snapshot, writers) else sendByStep(snapshot, writers)
+    writers.values.foreach(_.close())
+    rows
+  }
+
+  private def sendByStep(
+      snapshot: NativeRocksDB, writers: Map[Int, ShipmentFormat.Writer]): Map[Int, RowCounts] =
+    leaving.values.flatten.map(_.step).toSeq.distinct.sorted.map { step =>
+      val rows = for {
+        (target, all) <- leaving.toSeq.sortBy(_._1)
+        bins = all.filter(_.step == step).map(_.bin) if bins.nonEmpty
+      } yield sendPart(snapshot, writers(target), step, bins)
+      step -> rows.foldLeft(RowCounts.Zero)(_ + _)
+    }.toMap
+
+  /**
+   * What a new owner asks for goes at once, and with it others: the more, the more often it has asked,
+   * as one that touches many bins in an epoch does. The rest follows at the pace of background work.
+   */
+  private def sendOnDemand(
+      snapshot: NativeRocksDB, writers: Map[Int, ShipmentFormat.Writer]): Map[Int, RowCounts] = {
+    val asked = mutable.Map.empty[Int, Int].withDefaultValue(0)
+    var parts = 0
+    var rows = RowCounts.Zero
+    def part(target: Int, bins: Seq[Int]): Unit = {
+      rows += sendPart(snapshot, writers(target), parts, bins.sorted)
+      writers(target).endPart(parts, bins)
+      parts += 1
+      val left = waiting(target).diff(bins)
+      if (left.isEmpty) waiting -= target else waiting(target) = left
+    }
+    while (waiting.nonEmpty) {
+      if (isCancelled) throw new Cancelled
+      val wishes = waiting.keys.toSeq.sorted.flatMap { target => wish(target, asked(target)).map(target -> _) }
+      wishes.foreach { case (target, bin) =>
+        asked(target) += 1
+        waiting.get(target).filter(_.contains(bin)).foreach { bins =>
+          part(target, bin +: bins.filter(_ != bin).take(math.min(1 << (asked(target) - 1), MaxTogether) - 1))
+        }
+      }
+      if (wishes.isEmpty) {
+        if (ShippingThreads.maySend()) {
+          val (target, bins) = waiting.minBy(_._1)
+          part(target, bins.take(1))
+        } else Thread.sleep(PollMs)
+      }
+    }
+    Map(order.firstStep -> rows)
+  }
+
+  private def wish(target: Int, index: Int): Option[Int] = {
+    val id = ShipmentFormat.wishId(order.broadcast, store, target, index)
+    ShipmentBlocks.fetch(id).map { content =>
+      ShipmentBlocks.remove(id)
+      val wish = ByteBuffer.wrap(content)
+      val bin = wish.getInt
+      marker.wishHeard(target, wish.getLong)
+      bin
+    }
+  }
+
+  private def sendPart(
+      snapshot: NativeRocksDB, writer: ShipmentFormat.Writer, part: Int, bins: Seq[Int]): RowCounts =
+    families.zipWithIndex.map { case (family, position) =>
+      var n = 0L
+      family.foreachRow(snapshot, snapshot.getDefaultColumnFamily, bins) { (key, value) =>
+        if (isCancelled) throw new Cancelled
+        writer.write(part, position, java.util.Arrays.copyOfRange(key, family.prefix.length, key.length), value)
+        n += 1
+      }
+      if (family.family.isInternal) RowCounts(0, n) else RowCounts(n, 0)
+    }.reduce(_ + _)
+
+  private def publish(target: Int, index: Int, chunk: Array[Byte]): Unit = {
+    if (!abandoned(target)) put(target, index, chunk)
+    marker.chunkSent(target)
+  }
+
+  private def put(target: Int, index: Int, chunk: Array[Byte]): Unit = {
+    if (order.isOnDemand) ShippingThreads.charge(chunk.length, conf.maxBytesPerSecond)
+    else if (!order.isUrgent) ShippingThreads.pace(chunk.length, conf.maxBytesPerSecond)
+    awaitRoom(chunk.length)
+    val id = ShipmentFormat.chunkId(order.broadcast, store, target, index)
+    Faults.at("export.chunk", store.partitionId)
+    ShipmentBlocks.put(id, Faults.change("export.chunk", chunk))
+    inFlight += Sent(id, target, chunk.length)
+    if (isCancelled) throw new Cancelled
+  }
+
+  /**
+   * What was sent and nobody has fetched is bounded. Receivers free what they have fetched; those that
+   * fetch nothing any more have given up, and get nothing any more.
+   */
+  private def awaitRoom(bytes: Long): Unit = {
+    var deadline = System.nanoTime() + conf.timeoutMs * 2000000L
+    def isFull = inFlight.nonEmpty && inFlight.iterator.map(_.bytes).sum + bytes > conf.maxBytesInFlight
+    while (isFull) {
+      if (isCancelled) throw new Cancelled
+      if (inFlight.dequeueAll(sent => !ShipmentBlocks.isHere(sent.id)).nonEmpty) {
+        deadline = System.nanoTime() + conf.timeoutMs * 2000000L
+      } else if (System.nanoTime() > deadline) {
+        abandoned ++= inFlight.map(_.target)
+        inFlight.dequeueAll(_ => true).foreach(sent => ShipmentBlocks.remove(sent.id))
+      } else {
+        Thread.sleep(20)
+      }
+    }
+  }
+}
+
+private object Exporter {
+  /** Bins that are sent together on demand, at most. */
+  private val MaxTogether = 16
+  private val PollMs = 10L
+}
+
+private final case class Sent(id: BlockId, target: Int, bytes: Long)
+
+private final class Cancelled extends RuntimeException

@@ -1,0 +1,82 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.shipping
+
+import java.nio.ByteBuffer
+import java.nio.channels.{FileChannel, WritableByteChannel}
+import java.nio.file.{Files, Path, StandardCopyOption, StandardOpenOption}
+
+import org.apache.spark.SparkEnv
+import org.apache.spark.security.CryptoStreamUtils
+import org.apache.spark.storage.{BlockId, StorageLevel}
+import org.apache.spark.util.io.ChunkedByteBuffer
+
+/**
+ * Chunks in Spark's block stores, so that Spark's authentication, encryption, retries and network
+ * settings hold for them.
+ *
+ * Relies on Spark: a block can be put by any thread and is then known to the driver's block manager
+ * master; a block of a broadcast goes when the broadcast is destroyed.
+ */
+private[binshift] object ShipmentBlocks {
+  /** On disk at once: chunks of a migration must not push cached data of the user out of memory. */
+  def put(id: BlockId, chunk: Array[Byte]): Unit = {
+    // A chunk of the same content may be left by an earlier attempt.
+    if (isHere(id)) blocks.removeBlock(id, tellMaster = false)
+    val stored = blocks.putBytes(id, new ChunkedByteBuffer(ByteBuffer.wrap(chunk)), StorageLevel.DISK_ONLY)(
+      scala.reflect.ClassTag.Byte)
+    if (!stored) throw new java.io.IOException(s"Spark's block store did not take $id")
+  }
+
+  /**
+   * Changes the content, not the size, of a block that this executor holds, if it still does. Whoever reads it, by the
+   * network or from this executor's disk, gets the one content or the other; the driver hears nothing of it.
+   *
+   * Relies on Spark: a block on disk is a file of its own, encrypted if `spark.io.encryption` is on, of which nothing but
+   * the size without encryption is remembered; and a block that is being read is not removed.
+   */
+  def replaceHere(id: BlockId, content: Array[Byte]): Unit = blocks.getLocalBytes(id).foreach { data =>
+    try {
+      val file = blocks.diskBlockManager.getFile(id).toPath
+      val next = Files.createTempFile(file.getParent, "binshift-", ".next")
+      try {
+        write(next, content)
+        Files.move(next, file, StandardCopyOption.ATOMIC_MOVE)
+      } finally Files.deleteIfExists(next)
+    } finally {
+      data.dispose()
+      blocks.releaseLock(id)
+    }
+  }
+
+  private def write(file: Path, content: Array[Byte]): Unit = {
+    val plain = FileChannel.open(file, StandardOpenOption.WRITE)
+    val env = SparkEnv.get
+    val out: WritableByteChannel = env.securityManager.getIOEncryptionKey()
+      .fold[WritableByteChannel](plain)(CryptoStreamUtils.createWritableChannel(plain, env.conf, _))
+    val bytes = ByteBuffer.wrap(content)
+    try while (bytes.hasRemaining) out.write(bytes) finally out.close()
+  }
+
+  /** Whether this executor still holds the block, that is, nobody has fetched it. */
+  def isHere(id: BlockId): Boolean = blocks.getStatus(id).isDefined
+
+  def isAnywhere(id: BlockId): Boolean = blocks.master.getLocations(id).nonEmpty
+
+  def fetch(id: BlockId): Option[Array[Byte]] = local(id).orElse(blocks.getRemoteBytes(id).map { chunk =>
+    try chunk.toArray finally chunk.dispose()
+  })
+
+  /** Frees the block wherever it is. */
+  def remove(id: BlockId): Unit = blocks.master.removeBlock(id)
+
+  /** Frees the block on this executor. */
+  def removeHere(id: BlockId): Unit = if (isHere(id)) blocks.removeBlock(id)
+
+  private def local(id: BlockId): Option[Array[Byte]] = blocks.getLocalBytes(id).map { data =>
+    try data.toChunkedByteBuffer(ByteBuffer.allocate).toArray finally {
+      data.dispose()
+      blocks.releaseLock(id)
+    }
+  }
+
+  private def blocks = SparkEnv.get.blockManager
+}

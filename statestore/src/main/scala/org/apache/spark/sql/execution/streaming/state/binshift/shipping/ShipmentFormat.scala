@@ -1,0 +1,209 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.shipping
+
+import java.io.{ByteArrayInputStream, ByteArrayOutputStream, DataInputStream, DataOutputStream, EOFException}
+import java.nio.{BufferUnderflowException, ByteBuffer}
+import java.util.zip.CRC32C
+
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, NumberedFamily}
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
+import org.apache.spark.storage.BlockId
+
+/**
+ * The pieces in which bins travel. A shipment goes from one partition's store to another's and is a
+ * sequence of chunks, each a block in Spark's block store of the sender's executor.
+ *
+ * {{{
+ *   chunk   = crc32c of all that follows : long, magic : int, format : byte, isLast : boolean,
+ *             base : long, attempt : utf, index : int, families : short, family*, (section | end)*, -1 : int
+ *   family  = name : utf, isInternal : boolean, isNumbered : boolean, number : short
+ *   section = part : int, position of family : short, row*, -1 : int
+ *   row     = key length : int, value length : int, key, value
+ *   end     = -2 : int, part : int, bins : int, (bin : int)*
+ * }}}
+ *
+ * A part is a step of the order. On demand it is some bins that travel together, and its end says which.
+ *
+ * Keys are in the form of [[BinKeyCodec]], without the family's number; values as they are stored.
+ */
+private[binshift] object ShipmentFormat {
+  private val Magic = 0x62736866
+  private val Format = 1
+  private val CrcBytes = 8
+  private val End = -1
+  private val EndOfPart = -2
+  private val IsLastAt = CrcBytes + 5
+  /** Room for the row that ends a chunk, bytes. */
+  private val Slack = 1 << 12
+
+  /** Relies on Spark: block ids of broadcasts may end in letters, digits and underscores. */
+  def chunkId(broadcast: Long, source: StateStoreId, target: Int, index: Int): BlockId =
+    block(broadcast, source, s"q${target}_c$index")
+
+  /** A block that is there as long as `source` has more to send; see [[ShipmentMarker]]. */
+  def markerId(broadcast: Long, source: StateStoreId): BlockId =
+    block(broadcast, source, "sending")
+
+  /** A block by which partition `target` asks `source` for a bin: the bin, and the number of the receiver. */
+  def wishId(broadcast: Long, source: StateStoreId, target: Int, index: Int): BlockId =
+    block(broadcast, source, s"q${target}_w$index")
+
+  private def block(broadcast: Long, source: StateStoreId, what: String): BlockId = {
+    val store = source.storeName.filter(_.isLetterOrDigit)
+    BlockId(s"broadcast_${broadcast}_o${source.operatorId}_${store}_p${source.partitionId}_$what")
+  }
+
+  /**
+   * Writes chunks of about `chunkBytes`; `publish` gets each, with its index.
+   *
+   * @param attempt  tells which commit of the source the rows are of; see [[CommittedFile]]
+   * @param families families of the source; rows name theirs by its position
+   */
+  final class Writer(
+      base: Long, attempt: String, families: Seq[NumberedFamily], chunkBytes: Int,
+      publish: (Int, Array[Byte]) => Unit) {
+    // Rows are written into a buffer, since a stream takes a lock for each byte of a number.
+    private var out = ByteBuffer.allocate(chunkBytes + Slack)
+    private var index = 0
+    /** The part and the family of the rows that are being written, if any are. */
+    private var sectionPart = End
+    private var sectionFamily = End
+    begin()
+
+    def write(part: Int, family: Int, key: Array[Byte], value: Array[Byte]): Unit = {
+      enter(part, family)
+      reserve(2 * Integer.BYTES + key.length + value.length)
+      out.putInt(key.length).putInt(value.length).put(key).put(value)
+      if (out.position() >= chunkBytes) {
+        end(isLast = false)
+        begin()
+      }
+    }
+
+    /** All rows of `part`, which is `bins`, are written; what was written is published. */
+    def endPart(part: Int, bins: Seq[Int]): Unit = {
+      endSection()
+      reserve((3 + bins.size) * Integer.BYTES)
+      (Seq(EndOfPart, part, bins.size) ++ bins).foreach(out.putInt)
+      end(isLast = false)
+      begin()
+    }
+
+    def close(): Unit = end(isLast = true)
+
+    private def enter(part: Int, family: Int): Unit = if (part != sectionPart || family != sectionFamily) {
+      endSection()
+      reserve(Integer.BYTES + java.lang.Short.BYTES)
+      out.putInt(part).putShort(family.toShort)
+      sectionPart = part
+      sectionFamily = family
+    }
+
+    private def begin(): Unit = {
+      val bytes = new ByteArrayOutputStream()
+      val header = new DataOutputStream(bytes)
+      header.writeLong(0)
+      header.writeInt(Magic)
+      header.writeByte(Format)
+      header.writeBoolean(false)
+      header.writeLong(base)
+      header.writeUTF(attempt)
+      header.writeInt(index)
+      header.writeShort(families.size)
+      families.foreach { f =>
+        header.writeUTF(f.family.name)
+        header.writeBoolean(f.family.isInternal)
+        header.writeBoolean(f.number.isDefined)
+        header.writeShort(f.number.getOrElse(0: Short).toInt)
+      }
+      out.clear()
+      reserve(bytes.size)
+      out.put(bytes.toByteArray)
+    }
+
+    private def endSection(): Unit = if (sectionPart != End) {
+      reserve(Integer.BYTES)
+      out.putInt(End)
+      sectionPart = End
+    }
+
+    /** Makes room for so many bytes. */
+    private def reserve(bytes: Int): Unit = if (out.remaining < bytes) {
+      val larger = ByteBuffer.allocate(math.max(2 * out.capacity, out.position() + bytes))
+      out = larger.put(out.flip())
+    }
+
+    private def end(isLast: Boolean): Unit = {
+      endSection()
+      reserve(Integer.BYTES)
+      out.putInt(End)
+      val chunk = java.util.Arrays.copyOf(out.array, out.position())
+      chunk(IsLastAt) = if (isLast) 1 else 0
+      ByteBuffer.wrap(chunk).putLong(0, crcOf(chunk))
+      publish(index, chunk)
+      index += 1
+    }
+  }
+
+  /**
+   * Reads a chunk; hands each row to `consume(part, family of the source, key, value)`, and each end of
+   * a part to `ended(part, bins)`.
+   *
+   * @throws DamagedShipment if it is not the chunk that is expected, whole and unchanged
+   */
+  def read(chunk: Array[Byte], base: Long, index: Int)(ended: (Int, Seq[Int]) => Unit)(
+      consume: (Int, NumberedFamily, Array[Byte], Array[Byte]) => Unit): ChunkHeader = try {
+    val head = new DataInputStream(new ByteArrayInputStream(chunk))
+    check(head.readLong() == crcOf(chunk), "its checksum is wrong")
+    check(head.readInt() == Magic && head.readByte() == Format, "it is of another binshift version")
+    val isLast = head.readBoolean()
+    check(head.readLong() == base, "it is of another version of the state")
+    val attempt = head.readUTF()
+    check(head.readInt() == index, "it is out of order")
+    val families = IndexedSeq.fill(head.readShort().toInt) {
+      val family = ColumnFamily(head.readUTF(), head.readBoolean())
+      val isNumbered = head.readBoolean()
+      val number = head.readShort()
+      NumberedFamily(family, Option.when(isNumbered)(number))
+    }
+    // Rows are read from a buffer, since a stream takes a lock for each byte of a number.
+    val in = ByteBuffer.wrap(chunk).position(chunk.length - head.available())
+    var part = in.getInt()
+    while (part != End) {
+      if (part == EndOfPart) {
+        ended(in.getInt(), Seq.fill(in.getInt())(in.getInt()))
+      } else {
+        val (rowsOf, family) = (part, families(in.getShort().toInt))
+        readRows(in, (key, value) => consume(rowsOf, family, key, value))
+      }
+      part = in.getInt()
+    }
+    ChunkHeader(attempt, isLast, families)
+  } catch {
+    case e @ (_: EOFException | _: BufferUnderflowException) => throw new DamagedShipment(s"it is cut off ($e)")
+  }
+
+  private def readRows(in: ByteBuffer, consume: (Array[Byte], Array[Byte]) => Unit): Unit = {
+    var length = in.getInt()
+    while (length != End) {
+      val key = new Array[Byte](length)
+      val value = new Array[Byte](in.getInt())
+      in.get(key).get(value)
+      consume(key, value)
+      length = in.getInt()
+    }
+  }
+
+  private def crcOf(chunk: Array[Byte]): Long = {
+    val crc = new CRC32C()
+    crc.update(chunk, CrcBytes, chunk.length - CrcBytes)
+    crc.getValue
+  }
+
+  private def check(holds: Boolean, message: String): Unit = if (!holds) throw new DamagedShipment(message)
+}
+
+private[binshift] final case class ChunkHeader(
+    attempt: String, isLast: Boolean, families: IndexedSeq[NumberedFamily])
+
+/** A shipment that cannot be used; the bins come from the checkpoint instead. */
+private[binshift] final class DamagedShipment(message: String) extends RuntimeException(message)

@@ -1,0 +1,189 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.shipping
+
+import java.util.concurrent.{ConcurrentHashMap, ScheduledFuture, TimeUnit}
+
+import scala.util.control.NonFatal
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.migration.CheckpointedBins
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
+
+/**
+ * Brings on all copies of an order that stores of this executor make of one source's bins. What comes from the source's
+ * executor is of one copy; changelogs, and the checkpoint where that is needed, are read once for all copies.
+ *
+ * Runs on one thread at a time, in turns, as [[ShippingThreads.staging]] has room. What goes wrong with a copy does not
+ * concern the others.
+ */
+private[binshift] final class SourceFollower private (
+    source: StateStoreId, order: ShippingOrder, routing: EpochRouting) extends Logging {
+  import SourceFollower._
+
+  @volatile private var copies = Vector.empty[StagedCopy]
+  private var turn: Option[ScheduledFuture[_]] = None
+  private var isRunning = false
+  private var isWoken = false
+  private var delayMs = MinDelayMs
+  /** How often in a row the changelog that is next could not be read. */
+  private var misses = 0
+
+  /** There may be something to do. */
+  def wake(): Unit = synchronized {
+    if (isRunning) isWoken = true else schedule(0)
+  }
+
+  private def add(copy: StagedCopy): Unit = {
+    copies = copies :+ copy
+    wake()
+  }
+
+  /** Whether none is left. */
+  private def remove(copy: StagedCopy): Boolean = synchronized {
+    copies = copies.filterNot(_ eq copy)
+    if (copies.isEmpty) turn.foreach(_.cancel(false))
+    copies.isEmpty
+  }
+
+  private def schedule(ms: Long): Unit = {
+    turn.foreach(_.cancel(false))
+    turn = Some(ShippingThreads.staging.schedule((() => run()): Runnable, ms, TimeUnit.MILLISECONDS))
+  }
+
+  private def run(): Unit = if (begin()) {
+    var isBusy = false
+    try isBusy = bringOn() catch {
+      case NonFatal(e) => logWarning(s"the copies from $source could not be brought on", e)
+    } finally end(isBusy)
+  }
+
+  private def begin(): Boolean = synchronized {
+    val isFirst = !isRunning && copies.nonEmpty
+    if (isFirst) {
+      isRunning = true
+      isWoken = false
+    }
+    isFirst
+  }
+
+  /** Turns come in quick succession while there is something to do or an epoch waits, and else more rarely. */
+  private def end(isBusy: Boolean): Unit = synchronized {
+    isRunning = false
+    val longest = if (order.isUrgent) MinDelayMs else MaxDelayMs
+    delayMs = if (isBusy || isWoken) MinDelayMs else math.min(delayMs * 2, longest)
+    if (copies.exists(!_.isFailed)) schedule(if (isBusy) pauseMs else if (isWoken) 0 else delayMs)
+  }
+
+  /** A copy that the next epoch takes cannot wait, nor can one that this epoch waits for, or that has fallen behind. */
+  private def pauseMs: Long =
+    if (order.isUrgent || copies.exists(_.isHurried) || ExecutorLoad.hasFreeCore) 0 else BusyDelayMs
+
+  /** @return whether something was done, so that more may be possible */
+  private def bringOn(): Boolean = {
+    val all = copies
+    // Another store of this executor may be the first that is in the epoch: what it presumes is committed for all.
+    val begun = all.map(_.begun).maxOption.getOrElse(-1L)
+    val received = all.map(_.receive())
+    received.contains(true) || readCheckpoint(all, begun) || follow(all, begun) ||
+      all.map(_.prepareDue(begun)).contains(true)
+  }
+
+  /**
+   * Copies whose shipment cannot be used, or that failed and are made anew, are read from the checkpoint. They have a
+   * base of their own: the newest version, so that no older one has to be there.
+   */
+  private def readCheckpoint(all: Seq[StagedCopy], begun: Long): Boolean = {
+    val base = if (order.isUrgent) order.base else begun
+    val wanting = if (begun < order.base) Nil else all.filter(_.wantsCheckpoint)
+    if (wanting.isEmpty) false else {
+      locked(wanting) {
+        val parts = for (copy <- wanting; (part, bins) <- copy.beginCheckpoint(base)) yield (copy, part, bins)
+        try {
+          if (parts.nonEmpty) {
+            new CheckpointedBins(source, routing, wanting.head.arguments).foreachStoredRow(
+              base, parts.indices.map(i => i -> parts(i)._3)) { families =>
+              wanting.foreach(_.beginFamilies(families))
+            } { (i, family, key, value) => parts(i)._1.addStored(parts(i)._2, family, key, value) }
+          }
+          wanting.foreach(_.endCheckpoint())
+        } catch {
+          case NonFatal(e) => wanting.foreach(_.failCheckpoint(e))
+        }
+      }
+      true
+    }
+  }
+
+  /** Applies a changelog to the copies that are furthest behind. */
+  private def follow(all: Seq[StagedCopy], begun: Long): Boolean = {
+    val following = all.filter(c => c.isStaged && !order.isUrgent)
+    following.map(_.version).minOption.filter(_ < begun).exists { version =>
+      val group = following.filter(_.version == version)
+      try {
+        Faults.at("changelog.read", source.partitionId)
+        locked(group)(advance(group.filter(c => c.isStaged && c.version == version), version + 1))
+        misses = 0
+        true
+      } catch {
+        case NonFatal(e) if misses < MaxMisses =>
+          misses += 1
+          logWarning(s"the changes of version ${version + 1} of $source could not be read; they are read again", e)
+          false
+        case NonFatal(e) =>
+          misses = 0
+          locked(group)(group.foreach(_.fail(e)))
+          true
+      }
+    }
+  }
+
+  /** Throws if nothing was changed; a copy that was changed in part is made anew. */
+  private def advance(members: Seq[StagedCopy], version: Long): Unit = {
+    val ofBin = members.flatMap(c => c.binsHeld.map(_ -> c)).toMap
+    var isBegun = false
+    try {
+      if (ofBin.nonEmpty) {
+        new SourceChanges(source, members.head.dir, routing, members.head.arguments).foreach(version) {
+          (kind, native, value) =>
+            ofBin.get(members.head.binOf(native)).foreach { copy =>
+              isBegun = true
+              copy.accept(kind, native, value)
+            }
+        }
+      }
+      members.foreach(_.advanced())
+    } catch {
+      case NonFatal(e) if isBegun => members.foreach(_.fail(e))
+    }
+  }
+}
+
+private[binshift] object SourceFollower {
+  private val MinDelayMs = 10L
+  private val MaxDelayMs = 320L
+  /** Some times what a turn takes. */
+  private val BusyDelayMs = 150L
+
+  /** How often a changelog is read again before the copies that want it are made anew. */
+  private val MaxMisses = 3
+
+  private val followers = new ConcurrentHashMap[(String, StateStoreId), SourceFollower]()
+
+  /** Has `copy`, of an order, brought on from now on. */
+  def join(copy: StagedCopy, order: ShippingOrder, routing: EpochRouting): SourceFollower =
+    followers.compute((order.id, copy.source), (_, known) => {
+      val follower = Option(known).getOrElse(new SourceFollower(copy.source, order, routing))
+      follower.synchronized(follower.add(copy))
+      follower
+    })
+
+  def leave(copy: StagedCopy, order: ShippingOrder): Unit =
+    followers.computeIfPresent((order.id, copy.source), (_, follower) => if (follower.remove(copy)) null else follower)
+
+  /** Runs `body` while no store takes anything from the copies; in their order, so that two cannot wait for each other. */
+  private def locked(copies: Seq[StagedCopy])(body: => Unit): Unit = copies match {
+    case first +: rest => first.synchronized(locked(rest)(body))
+    case _ => body
+  }
+}

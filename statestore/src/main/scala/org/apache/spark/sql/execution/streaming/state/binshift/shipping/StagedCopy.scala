@@ -1,0 +1,360 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.shipping
+
+import java.io.File
+
+import scala.collection.mutable
+import scala.util.control.NonFatal
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.CommittedFile
+import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.NumberedFamily
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
+import org.apache.spark.sql.execution.streaming.state.binshift.storage._
+import org.apache.spark.sql.execution.streaming.state.{RecordType, StateStoreId}
+
+/**
+ * The copy of the bins that one store gets from another one in an order: files with the rows as they
+ * were at a base version, fetched from the source's executor or else read from its checkpoint; then the
+ * changes that the source committed since, read from its changelogs.
+ *
+ * Changes come from changelogs, which hold what was committed and nothing else, once the epoch after
+ * them has begun. So an attempt that failed, or an epoch that is run again, leaves no trace here.
+ *
+ * A shipment is of the order's base. A copy from the checkpoint is of the newest version when it is made, and holds the
+ * steps that are still to come; so a copy that failed is made anew, some times, whatever has been purged since.
+ *
+ * Thread-safe: the [[SourceFollower]] brings it on, with its lock for what concerns several copies; the store's task
+ * calls the rest.
+ *
+ * @param source   store that the bins come from
+ * @param families families of the store that gets them, by name
+ * @param dir      directory of this copy
+ */
+private[binshift] final class StagedCopy(
+    val source: StateStoreId,
+    target: Int,
+    order: ShippingOrder,
+    bins: Seq[ShippedBin],
+    families: Map[String, NumberedFamily],
+    val dir: File,
+    routing: EpochRouting,
+    val arguments: RocksDBArguments,
+    conf: BackgroundConf) extends Logging {
+  import StagedCopy._
+
+  private val steps = bins.map(b => b.bin -> b.step).toMap
+  private val mapping = new CopiedFamilies(families, arguments)
+  private val files = new BaseFiles(dir, arguments.conf)
+  /** Once the copy is whole; none if it is taken at its base, before anything changes. */
+  private var changes: Option[CopiedChanges] = None
+  /** Steps, or on demand bins, that this copy has, or will have once it is whole. */
+  private var held = bins.map(_.step).toSet
+  /** Those of them that were handed over. */
+  private val handedOver = mutable.Set.empty[Int]
+  /** On demand: parts that are here, and their bins. */
+  private val ready = mutable.Map.empty[Int, Seq[Int]]
+  private val shipment = new IncomingShipment(order, source, target)
+  private var attempt: Option[String] = None
+  private var failures = 0
+  /** When a copy that failed is to be made anew, in nanoseconds. */
+  private var retryAt = System.nanoTime()
+  private val catchUp = new CatchUp
+
+  @volatile private var state: State = Fetching
+  @volatile private var isShipped = true
+  @volatile private var bytes = 0L
+  @volatile private var equalTo = order.base
+  @volatile private var epoch = -1L
+  @volatile private var next = order.firstStep
+  @volatile private var due: Option[Int] = None
+
+  /** Whether the copy is whole, and was of what the source committed. */
+  def isStaged: Boolean = state == Staged
+
+  /** Whether there will be no copy. */
+  def isFailed: Boolean = state == Failed
+
+  /** Whether a step waits for it: it is not whole, or behind its source and gaining. */
+  def isAwaited: Boolean = state match {
+    case Failed => false
+    case Staged => !order.isUrgent && catchUp.isAwaited(epoch, epoch - equalTo)
+    case _ => true
+  }
+
+  /** Whether its turns are not to be put off. */
+  def isHurried: Boolean = due.nonEmpty || state == Staged && epoch - equalTo > CatchUp.MaxLag
+
+  /** Whether the rows came from the source's executor rather than from its checkpoint. */
+  def wasShipped: Boolean = isShipped
+
+  /**
+   * Bytes of the rows that came so far, whether they were of use or not. A version of the source that is followed counts as
+   * one at least, so that the number says whether a copy gets on.
+   */
+  def bytesCopied: Long = bytes
+
+  /** The version that was to be copied first. */
+  def base: Long = order.base
+
+  /** The version of the source that a staged copy is equal to. */
+  def version: Long = equalTo
+
+  /** The epoch that has begun, as far as this copy's store knows: versions up to it are committed. */
+  def begun: Long = epoch
+
+  def sourcePartition: Int = source.partitionId
+
+  /**
+   * Called when the store loads `version`, before its switch; does not wait for a turn that takes long.
+   *
+   * @param nextStep the first step that has not taken effect at an epoch up to this one
+   * @param dueStep  the step that takes effect at the next epoch, if one does
+   */
+  def begin(version: Long, nextStep: Int, dueStep: Option[Int]): Unit = {
+    if (state == Staged) catchUp.begin(version, version - equalTo)
+    epoch = version
+    next = nextStep
+    due = dueStep
+  }
+
+  /** Takes in a piece of the shipment, or makes it count; whether something was done, so that more may be possible. */
+  def receive(): Boolean = synchronized {
+    state match {
+      case Fetching => guarded(fetch())
+      case Fetched if epoch >= order.base => guarded(finishFetching())
+      case _ => false
+    }
+  }
+
+  /** Makes the file of changes for the step that the next epoch takes; whether that was to be done. */
+  def prepareDue(begun: Long): Boolean = synchronized {
+    state == Staged && equalTo >= begun &&
+      due.filter(held).exists(step => changes.exists(c => guarded(c.write(step, binsOf(step)))))
+  }
+
+  /**
+   * Hands over what was copied for `step`; `None` if there is no copy, or it was handed over before, as
+   * to a task that then failed. The files are to be taken in, in their order; then the changes of the
+   * versions after `version`, up to `upTo`.
+   */
+  def take(step: Int, upTo: Long): Option[TakenCopy] = synchronized {
+    // A task of an earlier epoch, which runs on though nobody waits for it, must not see later changes.
+    val isHere = state == Staged && held(step) && !handedOver(step) && equalTo <= upTo
+    if (isHere) handedOver += step
+    var taken: Option[TakenCopy] = None
+    if (isHere) guarded {
+      val (overlay, more) = changes.fold((Option.empty[File], RowCounts.Zero))(_.take(step, binsOf(step)))
+      val base = files.take(step)
+      taken = Some(TakenCopy(base.map(_.file), overlay, base.foldLeft(more)(_ + _.rows), equalTo))
+      true
+    }
+    taken
+  }
+
+  /**
+   * Hands over the bins that came on demand since it was called last, though the copy as a whole is not
+   * here: the base is the version that is loaded, so that nothing changes any more.
+   */
+  def takeReady(): Seq[(Seq[Int], TakenCopy)] = synchronized {
+    val isUsable = ready.nonEmpty && guarded(requireCommitted) && (state == Fetching || state == Fetched || state == Staged)
+    if (!isUsable) Nil else {
+      val taken = ready.toSeq.sortBy(_._1).map { case (part, bins) =>
+        val base = files.take(part)
+        (bins, TakenCopy(base.map(_.file), None, base.foldLeft(RowCounts.Zero)(_ + _.rows), equalTo))
+      }
+      handedOver ++= ready.values.flatten
+      ready.clear()
+      taken
+    }
+  }
+
+  /** Whether `bin` was handed over, as to a task that then failed; it will not be again. */
+  def isGone(bin: Int): Boolean = synchronized(handedOver(bin))
+
+  /** Asks the source to send `bin` before the others; once. If that fails, the bin comes in its turn. */
+  def wish(bin: Int): Unit = synchronized {
+    if (state == Fetching) try shipment.wish(bin) catch {
+      case NonFatal(e) => logWarning(s"$target could not ask $source for bin $bin", e)
+    }
+  }
+
+  /** Calls `consume` for each change of the bins of `step` that the source committed as `ofVersion`. */
+  def foreachChange(ofVersion: Long, step: Int)(
+      consume: (RecordType.Value, NumberedFamily, Array[Byte], Array[Byte]) => Unit): Unit =
+    new SourceChanges(source, dir, routing, arguments).foreach(ofVersion) { (kind, native, value) =>
+      if (steps.get(binOf(native)).contains(step)) consume(kind, mapping.hereOf(native), mapping.keyIn(native), value)
+    }
+
+  def close(): Unit = synchronized {
+    state = Failed
+    ready.clear()
+    try files.close() finally closeChanges()
+  }
+
+  // What follows is for the follower alone, which holds the copy's lock.
+
+  /** Whether the checkpoint is to be read for it now. */
+  def wantsCheckpoint: Boolean = state == Damaged && System.nanoTime() - retryAt >= 0
+
+  /** Begins the copy anew, from the checkpoint as of `version`; returns the parts that are wanted, with their bins. */
+  def beginCheckpoint(version: Long): Seq[(Int, Seq[Int])] = if (state != Damaged) Nil else {
+    state = Reading
+    isShipped = false
+    attempt = None
+    equalTo = version
+    mapping.clear()
+    val wanted = bins.filter(b => !handedOver(b.step) && (order.isUrgent || b.step >= next))
+    held = wanted.map(_.step).toSet
+    wanted.groupMap(_.step)(_.bin).toSeq.sortBy(_._1)
+  }
+
+  /** The checkpoint could not be read. */
+  def failCheckpoint(e: Throwable): Unit = if (state == Reading || state == Fetched) fail(e)
+
+  /** The families that the source has at the version that is read. */
+  def beginFamilies(theirs: Seq[NumberedFamily]): Unit = mapping.add(theirs)
+
+  /** A row of the checkpoint. */
+  def addStored(part: Int, theirs: NumberedFamily, key: Array[Byte], value: Array[Byte]): Unit =
+    if (state == Reading) guarded { add(part, theirs, key, value); true }
+
+  /** All rows were read; of a copy that failed on the way, nothing counts. */
+  def endCheckpoint(): Unit = if (state == Reading) guarded {
+    files.finishPart()
+    if (order.isOnDemand) ready ++= bins.filter(b => held(b.step)).groupMap(_.step)(_.bin)
+    state = Fetched
+    true
+  }
+
+  /** The bins whose changes it wants. */
+  def binsHeld: Seq[Int] = bins.collect { case b if held(b.step) && !handedOver(b.step) => b.bin }
+
+  /** The bin of a native key of the source. */
+  def binOf(native: Array[Byte]): Int = mapping.binOf(native)
+
+  /** A change of one of its bins, in the version after the one that it is equal to. */
+  def accept(kind: RecordType.Value, native: Array[Byte], value: Array[Byte]): Unit = if (state == Staged) guarded {
+    Faults.at("changelog.change", target)
+    val key = mapping.keyIn(native)
+    changes.foreach(_.add(steps(binOf(native)), kind, mapping.hereOf(native), key, value))
+    // A row that goes has no value.
+    bytes += key.length + Option(value).fold(0)(_.length)
+    true
+  }
+
+  /** All changes of the version after the one that it is equal to were accepted. */
+  def advanced(): Unit = if (state == Staged) {
+    equalTo += 1
+    bytes += 1
+    changes.foreach(_.outdate())
+  }
+
+  /** What went wrong ends the copy, or has it made anew. */
+  def fail(e: Throwable): Unit = if (state != Failed) {
+    failures += 1
+    val isDamaged = e.isInstanceOf[DamagedShipment]
+    // The task that waits for an urgent copy reads the checkpoint itself rather than wait for another failure.
+    val isAnew = if (order.isUrgent) isDamaged && state != Staged else failures <= MaxFailures
+    if (isAnew) {
+      val pauseMs = if (isDamaged && failures == 1) 0L else PauseMs << failures
+      retryAt = System.nanoTime() + pauseMs * 1000000
+      logWarning(s"$target: the copy of the bins of $source is made anew, from the checkpoint (failure $failures of at " +
+        s"most ${MaxFailures + 1}): ${e.getMessage}", if (isDamaged) null else e)
+    } else {
+      logWarning(s"$target: the bins of $source cannot be staged; they are read from the checkpoint at their switch", e)
+    }
+    state = if (isAnew) Damaged else Failed
+    ready.clear()
+    try files.clear() finally closeChanges()
+  }
+
+  private def closeChanges(): Unit = {
+    changes.foreach(_.close())
+    changes = None
+  }
+
+  private def fetch(): Boolean = {
+    val received = shipment.receive(epoch) { (chunk, index) =>
+      ShipmentFormat.read(chunk, order.base, index)(endPart)(add)
+    }
+    received.foreach { header =>
+      if (attempt.exists(_ != header.attempt)) throw new DamagedShipment("it mixes two attempts of a task")
+      attempt = Some(header.attempt)
+      mapping.add(header.families)
+      if (header.isLast) state = Fetched
+    }
+    received.isDefined
+  }
+
+  /** Makes the copy count, if it is of the commit that counts. */
+  private def finishFetching(): Boolean = {
+    requireCommitted
+    val all = files.finish()
+    changes = Option.when(!order.isUrgent)(
+      new CopiedChanges(all, files, families.values, arguments, new File(dir, s"changes-$failures")))
+    Faults.at("stage.done", target)
+    state = Staged
+    catchUp.begin(epoch, epoch - equalTo)
+    true
+  }
+
+  /** Whether the shipment is of the attempt that counts, which is known once the base is committed. */
+  private def requireCommitted: Boolean = {
+    val id = SourceChanges.idOf(source, order.base, routing, arguments)
+    if (attempt.exists(_ != CommittedFile.attempt(source, order.base, id, arguments.hadoopConf))) {
+      throw new DamagedShipment("it is of an attempt of the source's task that was not committed")
+    }
+    true
+  }
+
+  private def binsOf(step: Int): Seq[Int] = bins.filter(_.step == step).map(_.bin)
+
+  private def endPart(part: Int, bins: Seq[Int]): Unit = {
+    files.finishPart()
+    ready(part) = bins
+  }
+
+  private def add(part: Int, theirs: NumberedFamily, key: Array[Byte], value: Array[Byte]): Unit = {
+    val family = mapping.here(theirs)
+    files.add(part, family.family, family.nativeKey(key), value)
+    bytes += key.length + value.length
+    if (ShippingThreads.stagedBytes.get > conf.maxStagedBytes) {
+      throw new IllegalStateException(s"more than ${conf.maxStagedBytes} bytes would be staged on this executor")
+    }
+  }
+
+  private def guarded(body: => Boolean): Boolean = try body catch {
+    case NonFatal(e) =>
+      fail(e)
+      state == Damaged
+  }
+}
+
+private[binshift] object StagedCopy {
+  /** How often a copy is made anew. */
+  private val MaxFailures = 3
+  /** Half of the pause after the first failure, milliseconds; it doubles with each. */
+  private val PauseMs = 125L
+
+  private sealed trait State
+  private case object Fetching extends State
+  /** Without what came so far; the checkpoint is to be read, once the base is committed. */
+  private case object Damaged extends State
+  /** The checkpoint is being read. */
+  private case object Reading extends State
+  private case object Fetched extends State
+  private case object Staged extends State
+  private case object Failed extends State
+}
+
+/**
+ * Files of one step's bins from one source.
+ *
+ * @param base    rows of the base version; no two of the files overlap
+ * @param changes what changed since
+ * @param rows    rows of both in all
+ * @param version version of the source that the files are equal to
+ */
+private[binshift] final case class TakenCopy(
+    base: Seq[File], changes: Option[File], rows: RowCounts, version: Long)

@@ -1,0 +1,100 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.statistics
+
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingTable
+
+/**
+ * What a store's operations did to each bin that its partition owns, at the loaded version: an addition to
+ * an array or two for each of them.
+ *
+ * Rows that are moved or replayed are not counted, only what the operator does. Used by the store's task;
+ * background threads may read a value that is a little old.
+ *
+ * @param table     the table in force, whose arrays all stores of an executor share
+ * @param partition of the store
+ */
+private[binshift] final class BinCounts(table: RoutingTable, partition: Int) {
+  import BinCounts._
+
+  private val counts = new Array[Long](table.sizes.lift(partition).getOrElse(0) * Width)
+
+  def read(bin: Int): Unit = if (isOwned(bin)) counts(table.ranks(bin) * Width + Reads) += 1
+
+  /**
+   * Counts a write to an owned bin.
+   *
+   * @param rows       rows that it added; negative for a removal, 0 if the row was there (or was not)
+   * @param isInternal whether the rows are in a family that Spark keeps for itself
+   * @param bytes      of the key and the value that were written
+   * @param appended   of those, the bytes by which a row grows that was there
+   */
+  def wrote(bin: Int, rows: Long, isInternal: Boolean, bytes: Int, appended: Int): Unit = {
+    val at = table.ranks(bin) * Width
+    counts(at + Writes) += 1
+    if (!isInternal) counts(at + Keys) += rows
+    if (rows > 0) {
+      counts(at + Added) += rows
+      counts(at + BytesAdded) += bytes
+    } else if (rows < 0) {
+      counts(at + Removed) -= rows
+    } else if (appended > 0) {
+      counts(at + BytesAdded) += appended
+    } else if (bytes > 0) {
+      counts(at + Rewritten) += 1
+      counts(at + BytesRewritten) += bytes
+    }
+  }
+
+  /** How often `bin` was looked up or written. */
+  def touches(bin: Int): Long = if (isOwned(bin)) {
+    val at = table.ranks(bin) * Width
+    counts(at + Reads) + counts(at + Writes)
+  } else 0
+
+  /** Calls `consume` for each bin that was touched, in ascending order. */
+  def foreachTouched(consume: (Int, BinCount) => Unit): Unit = if (counts.nonEmpty) {
+    val bins = table.binsOf(partition)
+    bins.indices.foreach { rank =>
+      val at = rank * Width
+      if (counts(at + Reads) + counts(at + Writes) > 0) consume(bins(rank), BinCount.read(counts, at))
+    }
+  }
+
+  private def isOwned(bin: Int): Boolean =
+    bin >= 0 && bin < table.owners.length && table.owners(bin) == partition
+}
+
+private[binshift] object BinCounts {
+  private[binshift] val Reads = 0
+  private[binshift] val Writes = 1
+  private[binshift] val Keys = 2
+  private[binshift] val Added = 3
+  private[binshift] val Removed = 4
+  private[binshift] val Rewritten = 5
+  private[binshift] val BytesAdded = 6
+  private[binshift] val BytesRewritten = 7
+  private[binshift] val Width = 8
+}
+
+/**
+ * What happened to one bin of one store during one epoch.
+ *
+ * @param reads          lookups and scans of a key
+ * @param writes         puts, merges and removals
+ * @param keys           rows that came, less those that went, in families that users see
+ * @param added          rows that came, in all families
+ * @param removed        rows that went, in all families
+ * @param rewritten      puts of rows that were there
+ * @param bytesAdded     bytes of keys and values of the rows that came, and of values that were appended
+ * @param bytesRewritten bytes of keys and values of the rewritten rows
+ */
+private[sql] final case class BinCount(
+    reads: Long, writes: Long, keys: Long, added: Long, removed: Long, rewritten: Long, bytesAdded: Long,
+    bytesRewritten: Long)
+
+private[sql] object BinCount {
+  import BinCounts._
+
+  private[binshift] def read(a: Array[Long], at: Int): BinCount =
+    BinCount(a(at + Reads), a(at + Writes), a(at + Keys), a(at + Added), a(at + Removed), a(at + Rewritten),
+      a(at + BytesAdded), a(at + BytesRewritten))
+}

@@ -1,0 +1,273 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.storage
+
+import java.io.File
+import java.util.UUID
+
+import org.apache.hadoop.conf.Configuration
+
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, ProcessConf}
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, ColumnFamily}
+import org.apache.spark.sql.execution.streaming.state.binshift.migration.DepartingRows
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingTable
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.BinCounts
+import org.apache.spark.util.{NextIterator, Utils}
+
+/**
+ * Spark's RocksDB with the bin in each key (see [[BinKeyCodec]]), inside its column family.
+ *
+ * What it relies on in Spark's `RocksDB`: everything that stores, finds or scans rows goes through
+ * the methods overridden here, and changelog replay through the same `put`, `merge` and `remove`;
+ * `iterator(family)` is a `prefixScan` with an empty prefix where there are families; iterators hand
+ * out fresh key arrays.
+ *
+ * Used by one task at a time, which the provider's state machine ensures; maintenance threads only
+ * call methods that are not overridden here.
+ *
+ * @param storeId store whose content this is
+ * @param arguments   what Spark's provider gave for the database
+ */
+private[binshift] abstract class BinKeyedRocksDB(
+    storeId: StateStoreId,
+    arguments: RocksDBArguments)
+  extends RocksDB(arguments.dfsRootDir, arguments.conf, arguments.localRootDir, arguments.hadoopConf, arguments.loggingId,
+    arguments.useColumnFamilies, arguments.enableStateStoreCheckpointIds, arguments.partitionId, arguments.eventForwarder,
+    arguments.uniqueId) {
+
+  protected final def partitionId: Int = arguments.partitionId
+
+  /**
+   * Bin of the key that the next operation concerns. Spark's signatures have no room for it and the
+   * encoded key no longer tells it; [[BinnedStateStore]] sets it before each call.
+   */
+  var bin: Int = -1
+
+  /** The table in force at the loaded version; null for a store that only reads. On the write path. */
+  protected var table: RoutingTable = _
+
+  /** What happened to the bins at the loaded version; null for a store that only reads. */
+  protected var counts: BinCounts = _
+
+  /** How often `bin` was looked up or written at the loaded version. */
+  def touches(bin: Int): Long = if (counts == null) 0 else counts.touches(bin)
+
+  /** Counts writes to bins that are about to leave; null if there are none. On the write path. */
+  protected def departing: DepartingRows = null
+
+  /** Whether keys are in their stored form: while Spark replays, and while bins are moved. */
+  private var raw = false
+
+  /** Whether to keep Spark's own form, without bins, from now on. */
+  protected def keepPlain(plain: Boolean): Unit = raw = plain
+
+  private val forms = new java.util.HashMap[String, FamilyWrites]()
+
+  override protected def createFileManager(
+      dfsRootDir: String, localTempDir: File, hadoopConf: Configuration, codecName: String,
+      loggingId: String, storeConf: StateStoreConf): RocksDBFileManager =
+    new BinnedFileManager(dfsRootDir, localTempDir, hadoopConf, codecName, loggingId, storeConf,
+      conf.fileChecksumEnabled, fileChecksumThreadPoolSize)
+
+  /** Bins that this partition owns at the loaded version. */
+  def binsOwned: Int = if (table == null) 0 else table.sizes.lift(partitionId).getOrElse(0)
+
+  /** Runs `body`, in which keys are given and handed out as they are stored, with their bins. */
+  def inStoredForm[T](body: => T): T = {
+    val outer = raw
+    raw = true
+    try body finally raw = outer
+  }
+
+  override def get(key: Array[Byte], cfName: String): Array[Byte] = super.get(stored(key, cfName), cfName)
+
+  override def keyExists(key: Array[Byte], cfName: String): Boolean =
+    super.keyExists(stored(key, cfName), cfName)
+
+  override def getMergedValues(key: Array[Byte], cfName: String): Iterator[ArrayIndexRange[Byte]] =
+    super.getMergedValues(stored(key, cfName), cfName)
+
+  /** [[BinnedStateStore]] looks keys up one by one, since each has a bin of its own. */
+  override def multiGet(keys: Array[Array[Byte]], cfName: String): Iterator[Array[Byte]] =
+    unsupported("multiGet")
+
+  override def put(
+      key: Array[Byte], value: Array[Byte], cfName: String, includesPrefix: Boolean,
+      deriveCfName: Boolean, includesChecksum: Boolean): Unit = {
+    val form = formOf(cfName)
+    val k = storedAsOwner(key, form)
+    val before = rowsOf(form)
+    super.put(k, value, cfName, includesPrefix, deriveCfName, includesChecksum)
+    wrote(form, before, key.length + value.length, 0)
+  }
+
+  override def putList(
+      key: Array[Byte], values: List[Array[Byte]], cfName: String, includesPrefix: Boolean,
+      includesChecksum: Boolean, deriveCfName: Boolean): Unit = {
+    val form = formOf(cfName)
+    val k = storedAsOwner(key, form)
+    val before = rowsOf(form)
+    super.putList(k, values, cfName, includesPrefix, includesChecksum, deriveCfName)
+    wrote(form, before, key.length + values.map(_.length).sum, 0)
+  }
+
+  override def merge(
+      key: Array[Byte], value: Array[Byte], cfName: String, includesPrefix: Boolean,
+      deriveCfName: Boolean, includesChecksum: Boolean): Unit = {
+    val form = formOf(cfName)
+    val k = storedAsOwner(key, form)
+    val before = rowsOf(form)
+    super.merge(k, value, cfName, includesPrefix, deriveCfName, includesChecksum)
+    wrote(form, before, key.length + value.length, value.length)
+  }
+
+  override def mergeList(
+      key: Array[Byte], values: List[Array[Byte]], cfName: String, includesPrefix: Boolean,
+      includesChecksum: Boolean, deriveCfName: Boolean): Unit = {
+    val form = formOf(cfName)
+    val k = storedAsOwner(key, form)
+    val before = rowsOf(form)
+    super.mergeList(k, values, cfName, includesPrefix, includesChecksum, deriveCfName)
+    val appended = values.map(_.length).sum
+    wrote(form, before, key.length + appended, appended)
+  }
+
+  override def remove(
+      key: Array[Byte], cfName: String, includesPrefix: Boolean, deriveCfName: Boolean,
+      includesChecksum: Boolean): Unit = {
+    val form = formOf(cfName)
+    val k = storedAsOwner(key, form)
+    val before = rowsOf(form)
+    super.remove(k, cfName, includesPrefix, deriveCfName, includesChecksum)
+    wrote(form, before, 0, 0)
+  }
+
+  /** Of use only within one bin; no operator calls it. */
+  override def deleteRange(
+      beginKey: Array[Byte], endKey: Array[Byte], cfName: String, includesPrefix: Boolean,
+      includesChecksum: Boolean): Unit = unsupported("deleteRange")
+
+  /** Spark scans the family and removes each key that it finds. */
+  override def removeColFamilyIfExists(cfName: String): Boolean =
+    inStoredForm(super.removeColFamilyIfExists(cfName))
+
+  override def iterator(): NextIterator[ByteArrayPair] =
+    if (raw) super.iterator()
+    else new StrippedIterator(super.iterator(), formOf(StateStore.DEFAULT_COL_FAMILY_NAME).codec)
+
+  /** An empty prefix is Spark's way to ask for a whole family. */
+  override def prefixScan(prefix: Array[Byte], cfName: String): NextIterator[ByteArrayPair] =
+    if (raw) super.prefixScan(prefix, cfName)
+    else {
+      val form = formOf(cfName).codec
+      if (prefix.nonEmpty) countRead()
+      val from = if (form.isBehind || prefix.isEmpty) prefix else form.encode(bin, prefix)
+      new StrippedIterator(super.prefixScan(from, cfName), form)
+    }
+
+  /** Of one key's rows, whose bin is set; across all keys only where the bin is behind the key. */
+  override def rangeScan(
+      startKey: Option[Array[Byte]], endKey: Option[Array[Byte]], cfName: String)
+      : NextIterator[ByteArrayPair] =
+    if (raw) super.rangeScan(startKey, endKey, cfName)
+    else {
+      val form = formOf(cfName).codec
+      val rows = if (form.isBehind || startKey.isEmpty && endKey.isEmpty) {
+        super.rangeScan(startKey, endKey, cfName)
+      } else {
+        countRead()
+        super.rangeScan(
+          startKey.map(form.encode(bin, _)).orElse(BinKeyCodec.lowerBound(bin)),
+          endKey.map(form.encode(bin, _)).orElse(BinKeyCodec.lowerBound(bin + 1)),
+          cfName)
+      }
+      new StrippedIterator(rows, form)
+    }
+
+  /** Without it, operators fall back on `rangeScan`; [[BinnedStateStore]] does not offer it. */
+  override def reusableIterator(cfName: String): RocksDBIterator = unsupported("reusableIterator")
+
+  private def formOf(family: String): FamilyWrites = {
+    val known = forms.get(family)
+    if (known != null) known else {
+      val made = new FamilyWrites(family, this, arguments.useColumnFamilies)
+      forms.put(family, made)
+      made
+    }
+  }
+
+  private def stored(key: Array[Byte], family: String): Array[Byte] = if (raw) key else {
+    countRead()
+    formOf(family).codec.encode(bin, key)
+  }
+
+  private def countRead(): Unit = if (counts != null) counts.read(bin)
+
+  /** Refuses a key whose bin is another partition's: a routing error must not corrupt state. */
+  private def storedAsOwner(key: Array[Byte], form: FamilyWrites): Array[Byte] = if (raw) key else {
+    if (table == null || bin < 0 || bin >= table.owners.length || table.owners(bin) != partitionId) throw notOwned()
+    form.codec.encode(bin, key)
+  }
+
+  /** Spark looks each row up that is written, to keep count of rows; what that tells costs nothing more. */
+  private def rowsOf(form: FamilyWrites): Long = if (raw) 0 else RocksDBFields.rows(this, form.isInternal)
+
+  /** See [[BinCounts.wrote]]. */
+  private def wrote(form: FamilyWrites, before: Long, bytes: Int, appended: Int): Unit = if (!raw) {
+    val rows = RocksDBFields.rows(this, form.isInternal) - before
+    counts.wrote(bin, rows, form.isInternal, bytes, appended)
+    val departs = departing
+    if (departs != null) departs.add(bin, rows, form.isInternal)
+  }
+
+  private def notOwned(): BinshiftException = BinshiftException.migration(
+    s"a row of bin $bin reached partition $partitionId of operator ${storeId.operatorId}, but the bin " +
+      s"belongs to partition ${Option(table).flatMap(_.owners.lift(bin)).getOrElse("(none)")}; the batch fails and no state " +
+      "changes; restart the query from its checkpoint and report this as a bug of binshift")
+
+  /** Failing beats reading in a wrong order. */
+  private def unsupported(operation: String): Nothing = throw BinshiftException.unsupportedOperator(
+    s"$storeId is binned and does not support $operation; report the operator that needs it")
+}
+
+/** How the rows of a column family are stored and counted. */
+private final class FamilyWrites(name: String, db: RocksDB, useColumnFamilies: Boolean) {
+  val codec: BinKeyCodec = BinKeyCodec.of(name)
+  lazy val isInternal: Boolean = ColumnFamily.isInternal(db, useColumnFamilies, name)
+}
+
+/** The arguments of `RocksDB`, which the provider hands through to it. */
+private[binshift] final case class RocksDBArguments(
+    dfsRootDir: String,
+    conf: RocksDBConf,
+    localRootDir: File,
+    hadoopConf: Configuration,
+    loggingId: String,
+    useColumnFamilies: Boolean,
+    enableStateStoreCheckpointIds: Boolean,
+    partitionId: Int,
+    eventForwarder: Option[RocksDBEventForwarder],
+    uniqueId: Option[String]) {
+
+  /** For a private copy in a temporary directory of the executor, which nothing is heard of. */
+  def inPrivate(name: String): RocksDBArguments = {
+    copy(localRootDir = Utils.createExecutorLocalTempDir(ProcessConf(), name), loggingId = name, eventForwarder = None,
+      uniqueId = Some(s"$name-${UUID.randomUUID()}"))
+  }
+}
+
+/** The same rows with keys as Spark encoded them. */
+private final class StrippedIterator(rows: NextIterator[ByteArrayPair], codec: BinKeyCodec)
+  extends NextIterator[ByteArrayPair] {
+  private val pair = new ByteArrayPair()
+
+  override protected def getNext(): ByteArrayPair = if (rows.hasNext) {
+    val row = rows.next()
+    pair.set(codec.stripBin(row.key), row.value)
+    pair
+  } else {
+    finished = true
+    null
+  }
+
+  override protected def close(): Unit = rows.closeIfNeeded()
+}

@@ -1,0 +1,58 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.storage
+
+import java.io.File
+
+import scala.jdk.CollectionConverters._
+
+import org.rocksdb.{IngestExternalFileOptions, WriteOptions}
+
+import org.apache.spark.sql.execution.streaming.state.RocksDB
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
+
+/**
+ * Whole bins of a loaded database: they go as ranges of keys and come as files, which costs next to nothing per row.
+ *
+ * Keys are in their stored form, and no changelog is open. Used by the thread that has the store.
+ */
+private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) {
+
+  /** The rows of `bins`, for which they are looked through; nothing if rows are not counted at all. */
+  def count(bins: Seq[Int]): RowCounts = if (!db.conf.trackTotalNumberOfRows || bins.isEmpty) RowCounts.Zero else {
+    val native = RocksDBFields.native(db)
+    ColumnFamily.numbered(db, useColumnFamilies).map { family =>
+      var rows = 0L
+      family.foreachRow(native, native.getDefaultColumnFamily, bins)((_, _) => rows += 1)
+      if (family.family.isInternal) RowCounts(0, rows) else RowCounts(rows, 0)
+    }.foldLeft(RowCounts.Zero)(_ + _)
+  }
+
+  /**
+   * Drops `bins`.
+   *
+   * @param isEmpty other bins that have no rows here, which ranges may include
+   * @param rows    what they have
+   */
+  def drop(bins: Seq[Int], isEmpty: Int => Boolean, rows: RowCounts): Unit = {
+    val native = RocksDBFields.native(db)
+    val before = RocksDBFields.rows(db)
+    val options = new WriteOptions().setDisableWAL(true)
+    try ColumnFamily.numbered(db, useColumnFamilies).foreach { family =>
+      if (ColumnFamily.isReadInOrder(family.family.name)) {
+        ColumnFamily.foreachRow(db, family.family.name, bins)(row => db.remove(row.key, family.family.name))
+      } else {
+        family.ranges(bins, isEmpty).foreach { case (from, to) => native.deleteRange(options, from, to) }
+      }
+    } finally options.close()
+    RocksDBFields.setRows(db, before - rows)
+  }
+
+  /** Takes files in, which are gone then; those of one group do not overlap, and later groups win over earlier ones. */
+  def takeIn(groups: Seq[Seq[File]], rows: RowCounts): Unit = {
+    val native = RocksDBFields.native(db)
+    val before = RocksDBFields.rows(db)
+    val options = new IngestExternalFileOptions().setMoveFiles(true)
+    try groups.filter(_.nonEmpty).foreach(files => native.ingestExternalFile(files.map(_.getPath).asJava, options))
+    finally options.close()
+    RocksDBFields.setRows(db, before + rows)
+  }
+}

@@ -1,0 +1,142 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.storage
+
+import java.io.File
+
+import scala.collection.Map
+import scala.util.control.NonFatal
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
+import org.apache.spark.sql.execution.streaming.state.binshift.recovery.PartialSnapshot
+import org.apache.spark.util.Utils
+
+/**
+ * The checkpoint files of one partition, with four differences from Spark's.
+ *
+ * Changelogs do not hold what switches adopted and released; the routing log says that, and what a version takes from
+ * other partitions comes before its own records (`replayOf`). What other partitions adopted from
+ * this one is kept until they hold it in a snapshot of their own. Of a snapshot, a private copy
+ * fetches the files that hold wanted bins. And snapshots that were still to be uploaded when
+ * their run ended are not, if the next run makes their version anew.
+ *
+ * Relies on Spark: replay opens the changelogs one by one, in order, through `getChangelogReader`, and
+ * iterates each before it opens the next; whoever only wants the lineage does not iterate. All snapshots are uploaded by
+ * `saveCheckpointToDfs`; one for which it throws does not count as uploaded, and maintenance goes on.
+ *
+ * Made inside the constructor of `RocksDB`, hence the `binding` that comes later.
+ */
+private[binshift] final class BinnedFileManager(
+    dfsRootDir: String,
+    localTempDir: File,
+    hadoopConf: Configuration,
+    codecName: String,
+    loggingId: String,
+    storeConf: StateStoreConf,
+    fileChecksumEnabled: Boolean,
+    fileChecksumThreadPoolSize: Option[Int])
+  extends RocksDBFileManager(dfsRootDir, localTempDir, hadoopConf, codecName, loggingId, storeConf,
+    fileChecksumEnabled, fileChecksumThreadPoolSize) {
+
+  @volatile private var binding: Option[BinnedFileManager.Binding] = None
+
+  def bind(to: BinnedFileManager.Binding): Unit = binding = Some(to)
+
+  override def getChangelogReader(version: Long, checkpointUniqueId: Option[String]): StateStoreChangelogReader = {
+    val changes = super.getChangelogReader(version, checkpointUniqueId)
+    binding.flatMap(_.replayOf(version)).fold(changes)(new ReplayedChanges(changes, _, new Path(dfsRootDir), hadoopConf))
+  }
+
+  override def loadCheckpointFromDfs(
+      version: Long,
+      localDir: File,
+      rocksDBFileMapping: RocksDBFileMapping,
+      checkpointUniqueId: Option[String]): RocksDBCheckpointMetadata = {
+    def whole = super.loadCheckpointFromDfs(version, localDir, rocksDBFileMapping, checkpointUniqueId)
+    binding.flatMap(_.wanted).filter(_ => version > 0) match {
+      case None => whole
+      case Some(bins) =>
+        val zip = new Path(dfsRootDir, s"${nameOf(version, checkpointUniqueId)}.zip")
+        try PartialSnapshot.fetch(zip, localDir, bins, binding.fold(-1)(_.partition), hadoopConf) catch {
+          case NonFatal(e) =>
+            logWarning(s"$zip could not be fetched in part, and is fetched as a whole", e)
+            Utils.deleteRecursively(localDir)
+            Utils.createDirectory(localDir)
+            whole
+        }
+    }
+  }
+
+  override def deleteOldVersions(
+      numVersionsToRetain: Int, maxVersionsToDeletePerMaintenance: Int, minVersionsToDelete: Long): Unit = {
+    val retained = binding.flatMap(_.oldestNeededVersion()) match {
+      case None => numVersionsToRetain
+      case Some(version) =>
+        // Spark keeps the newest snapshot that is this many versions old.
+        math.max(numVersionsToRetain.toLong, getLatestSnapshotVersion() - version + 1).toInt
+    }
+    super.deleteOldVersions(retained, maxVersionsToDeletePerMaintenance, minVersionsToDelete)
+  }
+
+  override def saveCheckpointToDfs(
+      checkpointDir: File,
+      version: Long,
+      numKeys: Long,
+      numInternalKeys: Long,
+      fileMapping: Map[String, RocksDBSnapshotFile],
+      columnFamilyMapping: Option[Map[String, ColumnFamilyInfo]],
+      maxColumnFamilyId: Option[Short],
+      checkpointUniqueId: Option[String],
+      verifyNonEmptyFilesInZip: Boolean): Unit = {
+    requireOwned(version)
+    Faults.at("snapshot.upload", binding.fold(-1)(_.partition))
+    super.saveCheckpointToDfs(checkpointDir, version, numKeys, numInternalKeys, fileMapping, columnFamilyMapping,
+      maxColumnFamilyId, checkpointUniqueId, verifyNonEmptyFilesInZip)
+    // An upload takes its time, and the next run deletes what is there when it begins.
+    try requireOwned(version) catch {
+      case e: BinshiftException =>
+        CheckpointFileManager.create(new Path(dfsRootDir), hadoopConf)
+          .delete(new Path(dfsRootDir, s"${nameOf(version, checkpointUniqueId)}.zip"))
+        throw e
+    }
+  }
+
+  private def nameOf(version: Long, id: Option[String]): String = id.fold(version.toString)(i => s"${version}_$i")
+
+  private def requireOwned(version: Long): Unit = if (binding.exists(_.isDisowned(version))) {
+    throw BinshiftException.migration(
+      s"the snapshot of version $version in $dfsRootDir is of a run that has ended, and the query has gone on from an " +
+        "earlier version since; it is not kept")
+  }
+}
+
+private[binshift] object BinnedFileManager {
+  /** What the database tells its file manager. */
+  trait Binding {
+    /** What replaying the changelog of `version` takes beside its records; `None` if nothing. */
+    def replayOf(version: Long): Option[Replay]
+
+    /** The only bins that are read, of a private copy; nobody makes snapshots of it. */
+    def wanted: Option[Set[Int]]
+
+    /** The oldest version that another partition's recovery still reads; called by maintenance threads. */
+    def oldestNeededVersion(): Option[Long]
+
+    def partition: Int
+
+    /** Whether a later run of the query makes `version` anew; called by tasks and maintenance threads. */
+    def isDisowned(version: Long): Boolean
+  }
+
+  /** What happens besides while a changelog is replayed. */
+  trait Replay {
+    /** Called before the first record is asked for. */
+    def begin(): Unit
+
+    /** Whether a record, as it was logged, is to be applied. */
+    def keeps(kind: RecordType.Value, logged: Array[Byte]): Boolean
+  }
+}

@@ -1,0 +1,62 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.storage
+
+import java.io.{InputStream, OutputStream}
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.{FSDataInputStream, FSInputStream, Path}
+
+import org.apache.spark.io.CompressionCodec
+import org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager
+import org.apache.spark.sql.execution.streaming.state.{LineageItem, RecordType, StateStoreChangelogReader}
+
+/**
+ * The records of a changelog that a replay keeps, once it has begun. Whoever only wants the lineage begins nothing.
+ *
+ * Relies on Spark: a reader opens its file when it is made, which this one has no use for, and reads from it in `getNext`
+ * and `lineage` alone.
+ *
+ * @param dir where the changelog is
+ */
+private final class ReplayedChanges(
+    changes: StateStoreChangelogReader, replay: BinnedFileManager.Replay, dir: Path, hadoopConf: Configuration)
+  extends StateStoreChangelogReader(new NoFiles(dir, hadoopConf), dir, AsItIs) {
+
+  private var hasBegun = false
+
+  override lazy val lineage: Array[LineageItem] = changes.lineage
+
+  override def version: Short = changes.version
+
+  override def getNext(): (RecordType.Value, Array[Byte], Array[Byte]) = {
+    if (!hasBegun) {
+      hasBegun = true
+      replay.begin()
+    }
+    changes.find { case (kind, logged, _) => replay.keeps(kind, logged) }.getOrElse {
+      finished = true
+      null
+    }
+  }
+
+  override protected def close(): Unit = {
+    changes.closeIfNeeded()
+    super.close()
+  }
+}
+
+/** Opens nothing. */
+private final class NoFiles(dir: Path, hadoopConf: Configuration)
+  extends FileSystemBasedCheckpointFileManager(dir, hadoopConf) {
+
+  override def open(path: Path): FSDataInputStream = new FSDataInputStream(new FSInputStream {
+    override def read(): Int = -1
+    override def seek(to: Long): Unit = ()
+    override def getPos: Long = 0
+    override def seekToNewSource(to: Long): Boolean = false
+  })
+}
+
+private object AsItIs extends CompressionCodec {
+  override def compressedOutputStream(out: OutputStream): OutputStream = out
+  override def compressedInputStream(in: InputStream): InputStream = in
+}

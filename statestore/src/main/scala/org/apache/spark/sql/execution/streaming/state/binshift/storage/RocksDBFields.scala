@@ -1,0 +1,74 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.storage
+
+import java.lang.invoke.{MethodHandles, VarHandle}
+import java.util.concurrent.atomic.AtomicBoolean
+
+import org.rocksdb.{RocksDB => NativeRocksDB, StringAppendOperator}
+
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBConf}
+
+/**
+ * Private fields of Spark's `RocksDB` that moving whole files needs: the native database, into which
+ * files are put beside Spark's own writes, and the counters of rows, which such rows do not move.
+ *
+ * Relies on Spark: the names of the fields, and that `commit` stores the counters of the version that
+ * is being written with it. A name that is gone fails the first load, with the reason.
+ */
+private[binshift] object RocksDBFields {
+  private val Db = handle("db", classOf[NativeRocksDB])
+  private val Rows = handle("numKeysOnWritingVersion", classOf[Long])
+  private val InternalRows = handle("numInternalKeysOnWritingVersion", classOf[Long])
+
+  private val Forced = handle("shouldForceSnapshot", classOf[AtomicBoolean])
+  private val LastSnapshot = handle(s"${classOf[RocksDB].getName.replace('.', '$')}$$$$lastSnapshotVersion", classOf[Long])
+
+  /** The version of the last snapshot, from which Spark counts to the next one. */
+  def lastSnapshot(db: RocksDB): Long = LastSnapshot.getVolatile(db).asInstanceOf[Long]
+
+  def setLastSnapshot(db: RocksDB, version: Long): Unit = LastSnapshot.setVolatile(db, version)
+
+  /** Whether the next commit makes a snapshot in any case. */
+  def mustSnapshot(db: RocksDB): Boolean =
+    !db.conf.enableChangelogCheckpointing || db.conf.minDeltasForSnapshot <= 1 ||
+      Forced.get(db).asInstanceOf[AtomicBoolean].get
+
+  def native(db: RocksDB): NativeRocksDB = Db.getVolatile(db).asInstanceOf[NativeRocksDB]
+
+  def rows(db: RocksDB): RowCounts =
+    RowCounts(Rows.getVolatile(db).asInstanceOf[Long], InternalRows.getVolatile(db).asInstanceOf[Long])
+
+  /** Rows of the families that users see, or of the others. On the write path. */
+  def rows(db: RocksDB, isInternal: Boolean): Long =
+    (if (isInternal) InternalRows else Rows).getVolatile(db).asInstanceOf[Long]
+
+  /** Sets the counters of the version that is being written; only while they are kept at all. */
+  def setRows(db: RocksDB, counts: RowCounts): Unit = if (db.conf.trackTotalNumberOfRows) {
+    Rows.setVolatile(db, counts.rows)
+    InternalRows.setVolatile(db, counts.internal)
+  }
+
+  /** What joins the values of one key: the form in which Spark stores several of them. */
+  def mergeOperator(conf: RocksDBConf): StringAppendOperator = new StringAppendOperator(delimiter(conf))
+
+  def delimiter(conf: RocksDBConf): String = if (conf.mergeOperatorVersion == 1) "," else ""
+
+  private def handle(name: String, kind: Class[_]): VarHandle = try {
+    MethodHandles.privateLookupIn(classOf[RocksDB], MethodHandles.lookup())
+      .findVarHandle(classOf[RocksDB], name, kind)
+  } catch {
+    case e: ReflectiveOperationException => throw BinshiftException.unsupportedVersion(
+      s"Spark's RocksDB has no field $name of type ${kind.getName} (${e.getMessage}); use the binshift " +
+        "made for your Spark")
+  }
+}
+
+/** Rows of families that users see, and of families that Spark keeps for itself. */
+private[sql] final case class RowCounts(rows: Long, internal: Long) {
+  def +(o: RowCounts): RowCounts = RowCounts(rows + o.rows, internal + o.internal)
+  def -(o: RowCounts): RowCounts = RowCounts(rows - o.rows, internal - o.internal)
+}
+
+private[sql] object RowCounts {
+  val Zero: RowCounts = RowCounts(0, 0)
+}

@@ -1,0 +1,138 @@
+"""Kills drivers and executors of queries that always migrate, until there were enough kills; see docs/chaos.md.
+
+    python tests/chaos/run.py --seed 7 --drivers 300 --executors 300
+
+Goes on where it stopped: what was done is in the results, a line for each life. `--table` prints a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).resolve().parents[1]
+REPO = TESTS.parent
+BUILD = REPO / "build" / "chaos"
+KINDS = ("driver", "executors")
+sys.path[:0] = [str(TESTS), str(REPO / "python" / "benchmarks")]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", help="of all lives; a new one is drawn and printed, or that of the results")
+    parser.add_argument("--drivers", type=int, default=300, metavar="KILLS")
+    parser.add_argument("--executors", type=int, default=300, metavar="KILLS")
+    parser.add_argument("--lives", type=int, help="at most as many in this call")
+    parser.add_argument("--epochs", type=int, default=60, help="of a life")
+    parser.add_argument("--operators", nargs="+", default=None, help="only these")
+    parser.add_argument("--kills", type=int, default=10, help="of a life, at most")
+    parser.add_argument("--results", type=Path, default=BUILD / "results.jsonl")
+    parser.add_argument("--table", action="store_true", help="only print what was done")
+    args = parser.parse_args()
+    args.results.parent.mkdir(parents=True, exist_ok=True)
+    done = read(args.results)
+    if args.table:
+        print(table(done))
+        return 0
+    seed = args.seed or (done[-1]["seed"] if done else str(random.SystemRandom().randrange(10**6)))
+    # So that what was started ends, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
+    print(f"seed {seed}, results in {args.results}", flush=True)
+    prepare_jvms()
+    wanted = {"driver": args.drivers, "executors": args.executors}
+    wrong, lives = 0, 0
+    while args.lives is None or lives < args.lives:
+        kills = {kind: sum(d["kills"] for d in done if d["killed"] == kind) for kind in KINDS}
+        short = [kind for kind in KINDS if kills[kind] < wanted[kind]]
+        if not short:
+            break
+        behind = min(short, key=lambda kind: kills[kind] / wanted[kind])
+        index = sum(d["seed"] == seed for d in done)
+        result = one(seed, index, behind, args)
+        with args.results.open("a") as out:
+            out.write(json.dumps(result) + "\n")
+        print(json.dumps(result), flush=True)
+        done.append(result)
+        wrong += "wrong" in result
+        lives += 1
+    print(table(done))
+    return 1 if wrong else 0
+
+
+def one(seed: str, index: int, killed: str, args: argparse.Namespace) -> dict[str, Any]:
+    from chaos.killing import UndoneError, live
+    from chaos.life import OPERATORS, Life
+
+    folder = args.results.parent
+    root = folder / "lives" / f"{seed}-{index}"
+    shutil.rmtree(root, ignore_errors=True)
+    operators = tuple(args.operators or OPERATORS)
+    life = Life.of(root, f"{seed}-{index}", killed, args.epochs, args.kills, operators)
+    began = time.monotonic()
+    facts = {"seed": seed, "index": index, "killed": killed, "master": life.master, "operator": life.operator}
+    facts["conf"] = {k.removeprefix("spark.sql."): v for k, v in life.conf.items()}
+    try:
+        facts |= live(life, folder / "oracles")
+        shutil.rmtree(root)
+    except UndoneError as undone:
+        facts |= {"kills": undone.kills, "wrong": str(undone), "kept": str(root)}
+    return {**facts, "epochs": args.epochs, "seconds": round(time.monotonic() - began)}
+
+
+def read(results: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+
+
+def table(done: list[dict[str, Any]]) -> str:
+    """By operator and by who was killed."""
+    sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * 6)
+    for d in done:
+        row = [1, d["kills"], d["epochs"], d.get("steps", 0), d.get("bins", 0), int("wrong" in d)]
+        for key in ((d["operator"], d["killed"]), ("all", d["killed"])):
+            sums[key] = [a + b for a, b in zip(sums[key], row, strict=True)]
+    lines = [
+        "| operator | killed | lives | kills | epochs | steps taken | bins moved | wrong |",
+        "|" + "---|" * 8,
+    ]
+    lines += [f"| {' | '.join(map(str, [*key, *row]))} |" for key, row in sorted(sums.items())]
+    return "\n".join(lines)
+
+
+def prepare_jvms() -> None:
+    """What the tests' JVMs share, for lives outside of pytest; kept until the jar is another one."""
+    shared = BUILD / "shared"
+    os.environ.setdefault("BINSHIFT_TESTS_SHARED", str(shared))
+    import binshift
+    import jvms
+    import prepared
+
+    if jvms.ARCHIVE.exists() and jvms.ARCHIVE.stat().st_mtime < binshift.jar_path().stat().st_mtime:
+        shutil.rmtree(shared)
+    jvms.SHARED.mkdir(parents=True, exist_ok=True)
+    scratch = jvms.SHARED / "scratch"
+    scratch.mkdir(exist_ok=True)
+    os.environ.update(
+        SPARK_HOME=str(jvms.SPARK_HOME),
+        SPARK_CONF_DIR=str(jvms.CONF_DIR),
+        SPARK_LOCAL_DIRS=str(scratch),
+        SPARK_LOCAL_IP="127.0.0.1",
+        PYSPARK_PYTHON=sys.executable,
+        BINSHIFT_TESTS_TMP=str(scratch),
+        CHAOS_JAR=str(jvms.TESTS_JAR),
+    )
+    if not jvms.SPARK_HOME.exists():
+        prepared.link_spark()
+    prepared.prepare()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

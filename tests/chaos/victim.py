@@ -1,0 +1,121 @@
+"""One driver process of a life, which may be killed: its query runs over all input, and always migrates.
+
+Started again after it died, it goes on where the checkpoint is. When all input has been committed it writes the
+state that it finds to `state.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+import binshift
+from binshift import AllAtOnce, Batched, Fluid, OnDemand, Optimized
+from binshift.session import PROVIDER
+from chaos.life import Life, committed
+from harness import StreamRun, session
+from local.queries import QUERIES
+
+#: What makes Spark patient with executors that die all the time.
+PATIENCE = {
+    "spark.deploy.maxExecutorRetries": "-1",
+    "spark.task.maxFailures": "100",
+    "spark.stage.maxConsecutiveAttempts": "100",
+    "spark.locality.wait": "500ms",
+    "spark.sql.streaming.stateStore.binshift.ship.timeout": "3s",
+}
+
+
+def main(root: Path) -> None:
+    life = Life.load(root)
+    starts = len(list(root.glob("started-*")))
+    rng = random.Random(f"{life.seed} {starts}")
+    spark = session(life.master, **PATIENCE, **{"spark.jars": os.environ["CHAOS_JAR"]})
+    run = kept(spark, life, PROVIDER, starts).start()
+    (root / "jvm").write_text(str(SparkContext._gateway.proc.pid))
+    (root / f"started-{starts}").touch()
+    while (last := committed(life.root)) < life.epochs - 1:
+        life.feed(last + 1)
+        if not run.query.isActive:
+            run.query.awaitTermination()
+        try:
+            migrate(run, rng, root / "plans.jsonl")
+        except binshift.BinshiftError as error:
+            # The query may come to its end, or begin, while it is asked. Its own failure is raised above.
+            note(root / "plans.jsonl", {"refused": str(error)})
+        time.sleep(0.05)
+    run.query.processAllAvailable()
+    history = run.attach().history().to_pylist()
+    (root / "state.json").write_text(json.dumps(state_of(run, life)))
+    (root / "history.json").write_text(
+        json.dumps({"steps": len(history), "bins": sum(h["bins_moved"] for h in history)})
+    )
+    run.stop()
+    spark.stop()
+
+
+def kept(spark: SparkSession, life: Life, provider: str, attempt: int) -> StreamRun:
+    """The life's query; each epoch's output becomes a file, of this attempt and no other."""
+    query = QUERIES[life.operator]
+    run = StreamRun(spark, life.root, query.build, query.mode, provider, life.conf)
+    run.outputs = Outputs(life.root / "outputs", attempt)
+    return run
+
+
+class Outputs(dict[int, Any]):
+    """A file for each output that an epoch ever gave, in all runs: those of an epoch have to be the same."""
+
+    def __init__(self, folder: Path, attempt: int) -> None:
+        super().__init__()
+        self.folder, self.attempt = folder, attempt
+        folder.mkdir(exist_ok=True)
+
+    def __setitem__(self, epoch: int, output: Any) -> None:
+        temporary = self.folder / "next"
+        temporary.write_text(json.dumps(output, default=str))
+        os.replace(temporary, self.folder / f"{epoch}-{self.attempt}.json")
+
+
+def state_of(run: StreamRun, life: Life) -> list[list[str]]:
+    return run.states(QUERIES[life.operator].state)
+
+
+def migrate(run: StreamRun, rng: random.Random, notes: Path) -> None:
+    """Submits a random plan unless one is under way."""
+    controller = run.attach()
+    if controller.routing() is None or controller.migration() is not None:
+        return
+    table = controller.routing()
+    target = rng.choice([n for n in range(1, 6) if n != table.partitions])
+    strategy = rng.choice(
+        [AllAtOnce(), Fluid(), Batched(rng.randint(2, 8)), Optimized(rng.randint(1, 4)), OnDemand()]
+    )
+    prepare = isinstance(strategy, OnDemand) or rng.random() < 0.6
+    if rng.random() < 0.25:
+        # The same number of partitions, with other owners.
+        owners = [rng.randrange(table.partitions) for _ in range(table.bins)]
+        plan = controller.plan(owners, strategy=strategy)
+    else:
+        plan = controller.plan(target, strategy=strategy)
+    if plan.moves:
+        controller.submit(plan, prepare=prepare)
+        note(notes, {"strategy": plan.strategy, "to": plan.target.partitions, "prepare": prepare})
+
+
+def note(file: Path, what: dict[str, Any]) -> None:
+    with file.open("a") as out:
+        out.write(json.dumps({"t": round(time.time(), 1), **what}) + "\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,177 @@
+"""Copies of bins last: longer than Spark keeps changelogs, beyond failures, and until they have caught up."""
+
+import pytest
+
+from binshift import AllAtOnce, Batched, MigrationState
+from harness import Fault, until
+from local.migrations import SHIP, assert_never_migrated, feed_until, finish, shift, shifted
+from local.queries import QUERIES
+from local.settings import IDS, JOIN_4, MIN_DELTAS, ROW_CHECKSUMS
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+def failed_tasks(run):
+    tracker = run.spark.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(str(run.query.runId))]
+    stages = {stage for job in jobs if job is not None for stage in job.stageIds}
+    infos = [tracker.getStageInfo(stage) for stage in stages]
+    assert infos
+    return sum(info.numFailedTasks for info in infos if info is not None)
+
+
+@pytest.mark.parametrize(
+    ("name", "conf"),
+    [
+        ("tumbling-append", {}),
+        pytest.param("join-full", JOIN_4 | IDS | ROW_CHECKSUMS, marks=pytest.mark.matrix),
+    ],
+    ids=["tumbling-append", "join-full"],
+)
+def test_what_was_taken_in_is_undone_if_the_last_changelog_cannot_be_read(stream, tmp_path, name, conf):
+    query = QUERIES[name]
+    run = stream(query.build, mode=query.mode, conf=conf).start()
+    run.run(0, 1)
+    with Fault("switch.changes", "throw", always=True):
+        epoch, report = shift(run, 2)
+    assert report.bins_from_checkpoint == 64
+    # A master of local[2] tries no task again.
+    assert failed_tasks(run) == 0
+    epoch, report = shift(run, epoch)
+    assert report.bins_prepared == 64
+    run.stop()
+    run.start()
+    run.run(epoch)
+    assert_never_migrated(run, query, epoch + 1, tmp_path, **conf)
+
+
+def test_copies_may_take_longer_than_changelogs_are_kept(stream, tmp_path):
+    query = QUERIES["count"]
+    conf = {
+        "spark.sql.streaming.minBatchesToRetain": "2",
+        MIN_DELTAS: "2",
+        SHIP + "maxBytesPerSecond": "64k",
+        SHIP + "chunkBytes": "4k",
+    }
+    run = stream(query.build, mode=query.mode, conf=conf).start()
+    run.run(0, 1, n=9000, keys=9000)
+    epoch, report = shift(run, 2)
+    assert report.bins_prepared == 64
+    assert report.bins_from_checkpoint == report.bins_recopied == 0
+    # More epochs than Spark keeps; and what was kept for the copies goes after them.
+    assert epoch > 10
+    state = run.checkpoint / "state/0/0"
+    epoch = feed_until(run, epoch, lambda: min(int(f.stem) for f in state.glob("*.changelog")) > 4)
+
+
+def test_a_copy_that_fails_while_it_follows_its_source_is_made_anew(counting, tmp_path):
+    query, run = counting
+    controller = run.attach()
+    migration = controller.submit(controller.plan(shifted(controller), strategy=Batched(8)))
+    with Fault("changelog.change", "throw") as fault:
+        epoch = finish(run, migration, 2)
+        assert fault.happened
+    report = migration.wait(0)
+    assert report.bins_prepared == 64
+    assert report.bins_recopied > 0
+    run.run(epoch)
+    assert_never_migrated(run, query, epoch + 1, tmp_path)
+
+
+def test_a_copy_from_the_checkpoint_that_fails_in_the_middle_is_made_anew(counting, tmp_path):
+    query, run = counting
+    controller = run.attach()
+    # Several steps, after the first of which the disk fails once.
+    migration = controller.submit(controller.plan(shifted(controller), strategy=Batched(16)))
+    with Fault("export.link", "throw", always=True), Fault("stage.file", "throw") as fault:
+        epoch = finish(run, migration, 2)
+        assert fault.happened
+    report = migration.wait(0)
+    assert report.bins_prepared == report.bins_recopied == 64
+    run.run(epoch)
+    assert_never_migrated(run, query, epoch + 1, tmp_path)
+
+
+def fall_behind(run, spark):
+    """Runs the epochs 2 to 6; the copies of a migration that was submitted are whole after the last."""
+    blocks = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestBlocks
+    with Fault("export.start", "block"):
+        run.run(*range(2, 7))
+    assert until(lambda: blocks.stagedBytes() > 0 and blocks.chunks() == 0)
+
+
+def test_a_step_waits_until_its_copies_have_caught_up(counting, tmp_path, spark):
+    query, run = counting
+    controller = run.attach()
+    migration = controller.submit(controller.plan(shifted(controller), strategy=AllAtOnce()))
+    with Fault("changelog.read", "block"):
+        fall_behind(run, spark)
+        run.run(*range(7, 10))
+        assert migration.status.next_epoch is None
+        assert migration.status.state is MigrationState.WAITING
+        assert "64 copies of bins are awaited" in migration.status.message
+    epoch = finish(run, migration, 10)
+    assert migration.wait(0).bins_prepared == 64
+    assert_never_migrated(run, query, epoch, tmp_path)
+
+
+@pytest.mark.matrix
+def test_a_step_does_not_wait_for_copies_that_do_not_catch_up(counting, tmp_path, spark):
+    query, run = counting
+    controller = run.attach()
+    migration = controller.submit(controller.plan(shifted(controller), strategy=AllAtOnce()))
+    with Fault("changelog.read", "block"):
+        fall_behind(run, spark)
+        epoch = finish(run, migration, 7)
+        # The task of the step reads the changelogs that its copies have not.
+        assert migration.wait(0).bins_prepared == 64
+    assert epoch > 17
+    run.run(epoch)
+    assert_never_migrated(run, query, epoch + 1, tmp_path)
+
+
+def test_all_copies_from_one_source_read_its_changelogs_once(counting, tmp_path):
+    query, run = counting
+    migration = run.attach().rescale(6, strategy=Batched(8))
+    with Fault("changelog.read", "count") as reads:
+        epoch = finish(run, migration, 2)
+        assert migration.wait(0).bins_from_checkpoint == 0
+        # Two sources, from which six targets copy; a read may be one for those that came later.
+        assert 0 < reads.count <= 3 * (epoch - 2)
+    assert_never_migrated(run, query, epoch, tmp_path)
+
+
+def test_what_copying_takes_is_said_when_a_plan_is_submitted_and_after(stream, tmp_path, caplog):
+    query = QUERIES["count"]
+    conf = {SHIP + "maxBytesPerSecond": "10", SHIP + "maxStagedBytes": "500"}
+    run = stream(query.build, mode=query.mode, conf=conf).start()
+    run.run(0, 1)
+    controller = run.attach()
+    with caplog.at_level("WARNING", logger="binshift"):
+        migration = controller.submit(controller.plan(shifted(controller), strategy=AllAtOnce()))
+    assert "takes about" in caplog.text
+    assert "has room for 500 (ship.maxStagedBytes)" in caplog.text
+    with Fault("export.start", "block"):
+        run.run(2, 3)
+        assert "takes about" in migration.status.message
+        migration.cancel()
+        run.run(4)
+
+
+@pytest.mark.matrix
+def test_copies_that_cannot_be_made_are_not_taken_for_made(counting, tmp_path):
+    query, run = counting
+    controller = run.attach()
+    migration = controller.submit(controller.plan(shifted(controller), strategy=Batched(16)))
+    with Fault("stage.file", "throw", always=True):
+        said = set()
+        epoch = feed_until(run, 2, lambda: said.add(migration.status.message) or migration.status.is_over)
+    assert any("bins could not be copied ahead" in message for message in said)
+    assert migration.wait(0).bins_from_checkpoint == 64
+    assert (
+        max(
+            op.customMetrics["binshiftBinsGivenUp"] for p in run.query.recentProgress for op in p.stateOperators
+        )
+        > 0
+    )
+    assert_never_migrated(run, query, epoch, tmp_path)

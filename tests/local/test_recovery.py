@@ -1,0 +1,160 @@
+"""A store is brought back from the checkpoint as if its bins had never moved, however often they did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from binshift import AllAtOnce, Fluid
+from harness import Fault, StreamRun, end_maintenance, until
+from local.migrations import assert_never_migrated, feed_until, finish, shift
+from local.queries import QUERIES
+from local.settings import IDS, JOIN_4, MIN_DELTAS, ROW_CHECKSUMS, STORE
+
+KEEP = {"spark.sql.streaming.minBatchesToRetain": "200"}
+
+
+def snapshots(run: StreamRun) -> dict[str, list[Path]]:
+    """The snapshots of each partition, the oldest first."""
+    found: dict[str, list[Path]] = {}
+    for file in (run.checkpoint / "state/0").glob("[0-9]*/**/*.zip"):
+        found.setdefault(str(file.parent), []).append(file)
+    return {place: sorted(files, key=lambda f: int(f.stem.split("_")[0])) for place, files in found.items()}
+
+
+def as_if_killed(run: StreamRun, uploaded: set[Path]) -> None:
+    """Ends the query; of its snapshots, only those that were `uploaded` are there."""
+    run.stop()
+    end_maintenance(run.spark)
+    for files in snapshots(run).values():
+        for file in set(files) - uploaded:
+            file.unlink()
+
+
+def moved(run: StreamRun, bins: range, epoch: int) -> int:
+    """Each of the bins to the other partition, in a step of its own."""
+    controller = run.attach()
+    owners = controller.routing().assignment
+    swapped = [1 - owner if bin in bins else owner for bin, owner in enumerate(owners)]
+    plan = controller.plan(swapped, strategy=Fluid())
+    assert len(plan.steps) == len(bins)
+    return finish(run, controller.submit(plan, prepare=False), epoch)
+
+
+@pytest.mark.parametrize("steps", [(1, 4), pytest.param((1, 4, 40), marks=pytest.mark.matrix)], ids=str)
+def test_a_recovery_loads_no_more_after_many_steps_than_after_one(stream, tmp_path, steps):
+    query = QUERIES["count"]
+    run = stream(query.build, mode=query.mode, conf={MIN_DELTAS: "2"} | KEEP).start()
+    epoch = feed_until(run, 0, lambda: len(snapshots(run)) == 2)
+    uploaded = {file for files in snapshots(run).values() for file in files}
+    loads = []
+    for number in steps:
+        epoch = moved(run, range(number), epoch)
+        as_if_killed(run, uploaded)
+        run.start()
+        with Fault("checkpoint.read", "count") as reads:
+            run.run(epoch)
+            loads.append(reads.count)
+        epoch += 1
+    # One database for each source that any bin comes from; the first bin went from one partition to the other.
+    assert loads[0] <= 2
+    assert set(loads[1:]) == {2}
+    assert_never_migrated(run, query, epoch, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "conf"),
+    [
+        pytest.param("count", {}, marks=pytest.mark.matrix),
+        pytest.param("count", IDS, marks=pytest.mark.matrix),
+        pytest.param("tumbling-append", IDS | ROW_CHECKSUMS, marks=pytest.mark.matrix),
+        pytest.param("join-full", JOIN_4 | ROW_CHECKSUMS, marks=pytest.mark.matrix),
+        ("tws-jvm", IDS | ROW_CHECKSUMS),
+        pytest.param("tws-jvm", {}, marks=pytest.mark.matrix),
+        pytest.param("session-fixed", IDS, marks=pytest.mark.matrix),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kept", [1, pytest.param(2, marks=pytest.mark.matrix)])
+def test_bins_that_moved_on_came_back_and_outlived_their_partition(stream, tmp_path, name, conf, kept):
+    query = QUERIES[name]
+    conf = {MIN_DELTAS: "3"} | KEEP | conf
+    run = stream(query.build, mode=query.mode, conf=conf).start()
+    run.run(0, 1)
+    epoch = finish(run, run.attach().rescale(3, strategy=AllAtOnce()), 2)
+    for _ in range(3):
+        epoch, _ = shift(run, epoch, prepare=False)
+    epoch = finish(run, run.attach().rescale(2, strategy=AllAtOnce(), prepare=False), epoch)
+    run.run(epoch)
+    as_if_killed(run, {file for files in snapshots(run).values() for file in files[:kept]})
+    run.start()
+    run.run(epoch + 1)
+    assert_never_migrated(run, query, epoch + 2, tmp_path, **conf)
+
+
+def test_a_snapshot_that_is_damaged_gives_way_to_an_older_one(stream, tmp_path):
+    query = QUERIES["count"]
+    # Spark would repair it on its own, which takes no second load.
+    conf = {MIN_DELTAS: "2", STORE + "autoSnapshotRepair.enabled": "false"} | KEEP
+    run = stream(query.build, mode=query.mode, conf=conf).start()
+    retired = str(run.checkpoint / "state/0/1")
+    epoch = feed_until(run, 0, lambda: len(snapshots(run).get(retired, [])) >= 2)
+    epoch = finish(run, run.attach().rescale(1, strategy=AllAtOnce(), prepare=False), epoch)
+    as_if_killed(run, set(snapshots(run)[retired]) | set(snapshots(run)[str(run.checkpoint / "state/0/0")][:1]))
+    snapshots(run)[retired][-1].write_bytes(b"not a snapshot")
+    run.start()
+    with Fault("checkpoint.read", "count") as reads:
+        run.run(epoch)
+        assert reads.count == 2
+    assert_never_migrated(run, query, epoch + 1, tmp_path)
+
+
+def test_bins_that_came_back_are_those_of_before_if_the_snapshot_between_cannot_be_read(stream, tmp_path):
+    query = QUERIES["count"]
+    run = stream(query.build, mode=query.mode, conf={MIN_DELTAS: "2"} | KEEP).start()
+    here, there = (str(run.checkpoint / "state/0" / partition) for partition in "01")
+    epoch = feed_until(run, 0, lambda: len(snapshots(run)) == 2)
+    before = snapshots(run)[here]
+    controller = run.attach()
+    home = controller.routing().assignment
+    away = [1] * len(home)
+    epoch = finish(run, controller.submit(controller.plan(away, strategy=AllAtOnce()), prepare=False), epoch)
+    held = len(snapshots(run)[there])
+    epoch = feed_until(run, epoch, lambda: len(snapshots(run)[there]) > held)
+    epoch = finish(run, controller.submit(controller.plan(home, strategy=AllAtOnce()), prepare=False), epoch)
+    as_if_killed(run, {*before, *snapshots(run)[there]})
+    run.start()
+    with Fault("checkpoint.read", "throw") as unreadable:
+        run.run(epoch)
+        assert unreadable.happened
+    assert_never_migrated(run, query, epoch + 1, tmp_path)
+
+
+def test_the_snapshot_of_an_adopter_does_not_wait_for_maintenance(stream, spark):
+    end_maintenance(spark)
+    query = QUERIES["count"]
+    try:
+        conf = {MIN_DELTAS: "997", STORE + "maintenanceInterval": "1h"}
+        run = stream(query.build, mode=query.mode, conf=conf).start()
+        run.run(0, 1)
+        epoch, report = shift(run, 2, prepare=False)
+        # One after the other, and not with the switch itself.
+        run.run(epoch, epoch + 1, epoch + 2)
+
+        def made() -> list[int]:
+            return sorted(int(f.stem) for files in snapshots(run).values() for f in files)
+
+        assert until(lambda: len(made()) == 2), made()
+        assert report.last_epoch + 1 < made()[0] < made()[1]
+        run.stop()
+    finally:
+        end_maintenance(spark)
+
+
+def test_of_a_snapshot_only_the_files_with_wanted_bins_are_fetched(spark, tmp_path):
+    snapshots = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.recovery.TestPartialSnapshot
+    fetched = [list(snapshots.fetched(str(tmp_path / str(seed)), seed)) for seed in range(12)]
+    assert [seed for seed, (_, _, is_right) in enumerate(fetched) if not is_right] == []
+    # Files of the newest changes, which were of few bins each, are left out where those are not wanted.
+    assert sum(some for _, some, _ in fetched) < 0.7 * sum(every for every, _, _ in fetched)

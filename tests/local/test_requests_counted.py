@@ -1,0 +1,85 @@
+"""What binshift asks of the checkpoint's file system, beyond what Spark's own provider asks."""
+
+from collections import Counter
+
+import pytest
+
+import binshift
+from binshift.session import PROVIDER, STOCK_PROVIDER
+from counted import CountedQuery, by_caller
+
+# Epochs in the steady state.
+FIRST, LAST = 4, 13
+INTERVAL = "spark.sql.streaming.stateStore.binshift.requests.interval"
+
+
+@pytest.fixture
+def counted(spark, tmp_path):
+    queries = []
+
+    def make(provider, **conf):
+        query = CountedQuery(spark, tmp_path / f"run{len(queries)}", provider, 2, conf={INTERVAL: "1s"} | conf)
+        queries.append(query)
+        return query
+
+    yield make
+    for query in queries:
+        query.stop()
+
+
+def steady(query):
+    query.reach(LAST + 1)
+    query.stop()
+    return [r for r in query.counted() if FIRST <= r.epoch <= LAST]
+
+
+def by_epoch(requests, thread):
+    return Counter((r.epoch, r.kind) for r in requests if r.thread == thread)
+
+
+@pytest.fixture
+def stock(counted):
+    query = counted(STOCK_PROVIDER)
+    query.count()
+    query.start()
+    return steady(query)
+
+
+def test_a_steady_epoch_makes_no_request_of_binshift_though_somebody_waits(counted, stock):
+    query = counted(PROVIDER)
+    query.count()
+    controller = binshift.attach(query.start())
+    query.reach(0)
+    # Waits for copies that are made, and then for an epoch that does not come.
+    migration = controller.submit(controller.plan(4), start_epoch=10_000, prepare=False)
+    query.reach(FIRST - 2)
+    while query.epoch <= LAST:
+        assert migration.status.committed_epoch >= FIRST - 2
+        assert controller.migration() is not None
+    ours = steady(query)
+    assert by_caller(r for r in ours if r.ours and r.thread in ("stream", "task")) == []
+    for thread in ("stream", "task"):
+        assert by_epoch(ours, thread) == by_epoch(stock, thread)
+    # No thread of a client's either.
+    assert by_caller(r for r in ours if r.ours and r.thread == "other") == []
+    looks = [r for r in ours if r.thread == "background"]
+    assert {r.path.rsplit("/", 1)[-1] for r in looks} <= {"requests"}
+    assert len(looks) <= (looks[-1].at_ms - looks[0].at_ms) / 1000 + 1 if looks else True
+
+
+def test_a_restart_looks_at_no_store_of_its_own_accord(counted):
+    query = counted(PROVIDER)
+    query.start()
+    query.reach(5)
+    query.stop()
+    query.count()
+    committed = query.epoch
+    query.start()
+    query.reach(committed + 1)
+    ours = [r for r in query.counted() if r.ours and r.epoch <= committed + 1]
+    # The last run left word of its end: one partition of each operator is looked at to be sure, and no other.
+    stores = Counter(r.path.split("/state/")[1] for r in ours if "/state/0/" in r.path and r.kind == "LIST")
+    assert stores == {"0/0": 1}
+    # All that tasks need for it is read once in an executor, whatever they replay.
+    tasks = [(r.kind, r.path.split("/binshift/")[1]) for r in ours if r.thread == "task"]
+    assert sorted(tasks) == [("GET", "layout.json"), ("GET", "routing/0"), ("LIST", "routing")]

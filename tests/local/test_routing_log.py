@@ -1,0 +1,258 @@
+"""The routing log is whole, or a start is refused and has written nothing; no recovery misses an entry."""
+
+import json
+import re
+import shutil
+
+import pytest
+
+from binshift import AllAtOnce, Batched
+from harness import Fault, end_maintenance, rows, until
+from local.queries import count_by_key
+from local.settings import IDS, MIN_DELTAS, ONE_EPOCH
+
+ENTRY = re.compile(rb',?"spark.sql.streaming.stateStore.binshift.routingEntry":"[^"]*"')
+BINS = "spark.sql.streaming.stateStore.binshift.bins"
+VERIFY_EMPTY = "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart"
+RETAIN = "spark.sql.streaming.minBatchesToRetain"
+HISTORY = "spark.sql.streaming.stateStore.binshift.routing.minEntriesToRetain"
+
+
+def counted(run):
+    return sorted((*key, *value) for key, value in run.state())
+
+
+def counted_at_once(run):
+    return sorted((r.k, r.n, r.total) for r in count_by_key(run.batch()).collect())
+
+
+def contents(folder):
+    return {f: f.read_bytes() for f in folder.rglob("*") if f.is_file()}
+
+
+def turn(run):
+    """Has all bins change places from the epoch after the next one on; the number of partitions stays."""
+    controller = run.attach()
+    turned = [1 - owner for owner in controller.routing().assignment]
+    controller.submit(controller.plan(turned, strategy=AllAtOnce()), prepare=False)
+
+
+def turned(stream, *epochs, **kwargs):
+    """A query that has run epochs 0 and 1, has turned at epoch 2, and is stopped."""
+    run = stream(count_by_key, **kwargs).start()
+    run.run(0)
+    turn(run)
+    run.run(1, 2, 3)
+    assert run.attach().routing().epoch == 2
+    run.stop()
+    end_maintenance(run.spark)
+    return run
+
+
+def refused(run, reason):
+    """A start fails with the reason, and changes no file but those that Spark logs, which is undone."""
+    before, copy = contents(run.checkpoint), run.root / "copy"
+    shutil.copytree(run.checkpoint, copy)
+    run.feed(rows(5))
+    run.start()
+    with pytest.raises(Exception, match=reason):
+        run.query.processAllAvailable()
+    run.stop()
+    end_maintenance(run.spark)
+    after = contents(run.checkpoint)
+    spark = {"offsets", "sources"}
+    changed = {
+        f.relative_to(run.checkpoint).parts[0] for f in {*before, *after} if before.get(f) != after.get(f)
+    }
+    assert changed <= spark
+    shutil.rmtree(run.checkpoint)
+    copy.rename(run.checkpoint)
+
+
+def goes_on(run):
+    run.start()
+    run.run(7)
+    assert counted(run) == counted_at_once(run)
+    run.stop()
+
+
+def test_a_start_that_is_refused_has_written_nothing(stream, tmp_path):
+    run = turned(stream)
+    offsets = run.checkpoint / "offsets"
+    shutil.copytree(offsets, tmp_path / "offsets")
+    run.forget(1, 2, 3, logs=["offsets"])
+    refused(run, "has commits/3")
+    shutil.rmtree(offsets)
+    shutil.copytree(tmp_path / "offsets", offsets)
+    goes_on(run)
+
+
+def test_a_stale_or_lost_entry_refuses_the_start(stream, tmp_path):
+    run = stream(count_by_key).start()
+    run.run(0, 1)
+    shutil.copytree(run.checkpoint / "binshift", tmp_path / "stale")
+    turn(run)
+    run.run(2, 3)
+    run.stop()
+    routing = run.checkpoint / "binshift/routing"
+    shutil.copytree(routing, tmp_path / "routing")
+    # The epoch of the switch is the last one, committed or not.
+    (routing / "3").unlink()
+    (routing / ".3.crc").unlink(missing_ok=True)
+    refused(run, "epoch 3 was run with the routing table of epoch 3 .* is 0:.* lost or changed")
+    run.forget(3)
+    refused(run, "epoch 3 was run with the routing table of epoch 3 .* is 0:.* lost or changed")
+    shutil.rmtree(run.checkpoint / "binshift")
+    shutil.copytree(tmp_path / "stale", run.checkpoint / "binshift")
+    refused(run, "epoch 3 was run with the routing table of epoch 3 .* older than the rest")
+    shutil.rmtree(routing)
+    shutil.copytree(tmp_path / "routing", routing)
+    goes_on(run)
+    # A run of one epoch: Spark has not logged the entry with it, the run before has.
+    run.start()
+    run.run(8)
+    run.stop()
+    shutil.rmtree(routing)
+    shutil.copytree(tmp_path / "stale/routing", routing)
+    refused(run, "with the routing table of epoch 3")
+
+
+def test_a_hole_in_the_routing_log_is_noticed_by_start_readers_and_recovery(stream, tmp_path):
+    run = stream(count_by_key, conf={MIN_DELTAS: "1000"}).start()
+    run.run(0)
+    for epoch in (1, 3, 5):
+        turn(run)
+        run.run(epoch, epoch + 1)
+    run.stop()
+    routing = run.checkpoint / "binshift/routing"
+    shutil.copytree(routing, tmp_path / "routing")
+
+    def restore():
+        shutil.rmtree(routing)
+        shutil.copytree(tmp_path / "routing", routing)
+
+    def lose(epoch):
+        restore()
+        (routing / f"{epoch}").unlink()
+        (routing / f".{epoch}.crc").unlink(missing_ok=True)
+
+    lose(4)
+    with pytest.raises(Exception, match="no entry for epoch 4"):
+        run.state()
+    refused(run, "routing/6 follows the entry of epoch 4, but the newest one before it is that of epoch 2")
+    lose(2)
+    run.start()
+    run.feed(rows(7))
+    with pytest.raises(Exception, match="no entry for epoch 2"):
+        run.query.processAllAvailable()
+    run.stop()
+    restore()
+    # Neither does one belong there that no other follows.
+    shutil.copy(routing / "4", routing / "5")
+    with pytest.raises(Exception, match="entry for epoch 4, but that of epoch 5 follows the one of epoch 2"):
+        run.state()
+    restore()
+    goes_on(run)
+
+
+def test_a_log_that_an_older_binshift_wrote_is_read(stream):
+    run = turned(stream)
+    for file in (run.checkpoint / "binshift/routing").glob("[0-9]*"):
+        entry = json.loads(file.read_text())
+        del entry["previous"]
+        file.write_text(json.dumps(entry))
+    runs = run.checkpoint / "binshift/runs.json"
+    history = json.loads(runs.read_text())
+    history["runs"] = [{k: r[k] for k in ("run", "goesOnFrom")} for r in history["runs"]]
+    runs.write_text(json.dumps(history))
+    offsets = [f for f in (run.checkpoint / "offsets").iterdir() if f.name.isdigit()]
+    assert sum(ENTRY.search(f.read_bytes()) is not None for f in offsets) == 3
+    for file in offsets:
+        file.write_bytes(ENTRY.sub(b"", file.read_bytes()))
+    for file in run.checkpoint.rglob(".*.crc"):
+        file.unlink()
+    goes_on(run)
+
+
+@pytest.mark.parametrize("snapshots", [False, pytest.param(True, marks=pytest.mark.matrix)])
+def test_entries_that_a_recovery_may_need_stay_whatever_their_number(stream, snapshots):
+    conf = ONE_EPOCH | {RETAIN: "2", HISTORY: "0", MIN_DELTAS: "1" if snapshots else "1000"}
+    run = stream(count_by_key, conf=conf)
+    with Fault("snapshot.upload", "count" if snapshots else "throw", always=not snapshots):
+        run.start()
+        run.run(0)
+        for epoch in range(1, 13, 2):
+            turn(run)
+            run.run(epoch, epoch + 1)
+        entries = run.checkpoint / "binshift/routing"
+        if snapshots:
+            # What a store may begin from moves on once all have snapshots after the last of so many switches.
+            epochs = iter(range(13, 1000))
+
+            def few():
+                run.run(next(epochs))
+                return len(list(entries.glob("[0-9]*"))) < 6
+
+            assert until(few)
+        run.stop()
+        end_maintenance(run.spark)
+    assert snapshots or len(list(entries.glob("[0-9]*"))) == 7
+    goes_on(run)
+
+
+def test_a_snapshot_of_an_attempt_that_was_not_committed_ends_no_dependence(stream):
+    with Fault("snapshot.upload", "throw", always=True):
+        run = turned(stream, conf=IDS | ONE_EPOCH | {MIN_DELTAS: "1000"})
+        run.start()
+        run.run(4, 5, 6)
+        run.stop()
+        end_maintenance(run.spark)
+    lent = run.spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestRetained
+    state = run.checkpoint / "state"
+    assert not list(state.rglob("*.zip"))
+    assert [lent.oldest(str(state), p, 7) for p in (0, 1)] == [2, 2]
+    for partition in (0, 1):
+        (state / f"0/{partition}/5_of-another-attempt.zip").touch()
+    assert [lent.oldest(str(state), p, 7) for p in (0, 1)] == [2, 2]
+    for partition in (0, 1):
+        changelog = next((state / f"0/{partition}").glob("5_*.changelog"))
+        (state / f"0/{partition}/{changelog.stem}.zip").touch()
+    lasting = [lent.of(str(state), p) for p in (0, 1)]
+    assert [one.oldest(4) for one in lasting] == [2, 2]
+    assert [lent.oldest(str(state), p, 7) for p in (0, 1)] == [-1, -1]
+    # Once the snapshots count, Spark has purged the ids that say so.
+    run.forget(4)
+    assert [lent.oldest(str(state), p, 7) for p in (0, 1)] == [2, 2]
+    assert [one.oldest(7) for one in lasting] == [-1, -1]
+
+
+def test_the_first_epoch_keeps_its_layout_when_it_is_run_again(stream):
+    run = stream(count_by_key, conf=ONE_EPOCH | {MIN_DELTAS: "1"}).start()
+    run.run(0)
+    assert until(lambda: list((run.checkpoint / "state").rglob("1.zip")))
+    run.stop()
+    end_maintenance(run.spark)
+    run.forget(0)
+    run.spark.conf.set(BINS, "128")
+    refused(run, r"64 bins .* cannot go on with 128")
+    run.spark.conf.unset(BINS)
+    written = (run.checkpoint / "binshift/layout.json").stat().st_mtime_ns
+    entry = (run.checkpoint / "binshift/routing/0").stat().st_mtime_ns
+    goes_on(run)
+    # Another driver may be alive that works with them.
+    assert (run.checkpoint / "binshift/layout.json").stat().st_mtime_ns == written
+    assert (run.checkpoint / "binshift/routing/0").stat().st_mtime_ns == entry
+
+
+def test_a_query_that_is_wound_back_to_nothing_begins_with_its_own_bins(stream):
+    run = stream(count_by_key, conf={MIN_DELTAS: "1", VERIFY_EMPTY: "false"}).start()
+    run.run(0)
+    run.attach().rescale(4, strategy=Batched(16), prepare=False)
+    run.run(1, 2, 3, 4)
+    assert until(lambda: list((run.checkpoint / "state").rglob("3.zip")))
+    run.stop()
+    end_maintenance(run.spark)
+    run.forget(*range(5), logs=("commits", "offsets"))
+    run.spark.conf.set(BINS, "128")
+    goes_on(run)
+    assert json.loads((run.checkpoint / "binshift/layout.json").read_text())["bins"] == 128

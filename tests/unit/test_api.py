@@ -1,0 +1,85 @@
+"""What holds for all of the public API, and what a target of a plan can be."""
+
+import inspect
+import pickle
+
+import pytest
+
+import binshift
+from binshift import LoadTarget, PlanError, RoutingTable
+from binshift.planning.placement import Placement
+from binshift.planning.targets import table_of
+
+#: Values that the API returns or takes; two or three numbers that belong together have a usual order.
+VALUES = {
+    "ConversionReport", "EpochProgress", "HotBin", "LoadTarget", "MigrationPlan", "MigrationReport",
+    "MigrationState", "MigrationStatus", "Move", "RoutingTable", "Skew", "Step", "StepTiming",
+}  # fmt: skip
+#: Made by `attach`, `submit` and Spark.
+MADE = {"Controller", "Migration"}
+#: Pure functions of two tables, in the order in which time goes.
+IN_ORDER = {"Strategy.plan", *(f"{s}.plan" for s in ("AllAtOnce", "Batched", "Bounded", "Fluid", "OnDemand", "Optimized"))}  # fmt: skip  # noqa: E501
+
+
+def public_callables():
+    for name in binshift.__all__:
+        thing = getattr(binshift, name)
+        if inspect.isclass(thing):
+            if name not in VALUES | MADE | {"Strategy"} and not issubclass(thing, Exception):
+                yield name, thing.__init__
+            for method, function in inspect.getmembers(thing, inspect.isfunction):
+                if not method.startswith("_") and function.__module__.startswith("binshift"):
+                    yield f"{name}.{method}", function
+        elif inspect.isfunction(thing):
+            yield name, thing
+
+
+@pytest.mark.parametrize(
+    ("name", "function"), list(public_callables()), ids=lambda x: x if isinstance(x, str) else ""
+)
+def test_what_comes_behind_the_first_argument_is_given_by_name(name, function):
+    places = [
+        p.name
+        for p in inspect.signature(function).parameters.values()
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.name != "self"
+    ]
+    assert len(places) <= 1 + (name in IN_ORDER), places
+
+
+SOURCE = RoutingTable(2, (0, 1) * 4)
+
+
+@pytest.mark.parametrize(
+    ("to", "expected"),
+    [
+        (4, SOURCE.balanced(4)),
+        (RoutingTable(3, (0, 1) * 4), RoutingTable(3, (0, 1) * 4)),
+        (LoadTarget(SOURCE.balanced(3), (), (), 0.0, 2, ()), SOURCE.balanced(3)),
+        ([0] * 7 + [2], RoutingTable(3, (0,) * 7 + (2,))),
+        ((0,) * 8, RoutingTable(1, (0,) * 8)),
+    ],
+    ids=["number", "table", "load", "list", "tuple"],
+)
+def test_a_plan_leads_to_a_number_a_table_a_target_by_load_or_owners(to, expected):
+    assert table_of(to, SOURCE) == expected
+
+
+@pytest.mark.parametrize("to", [0, 9, True, 2.0, None, "3", b"3", "01010101", [], [0, -1], [0, "1"], {0: 1}])
+def test_what_is_no_target_is_refused(to):
+    with pytest.raises(PlanError):
+        table_of(to, SOURCE)
+
+
+def test_errors_have_conditions_and_the_values_that_they_name():
+    kinds = [k for k in vars(binshift.errors).values() if inspect.isclass(k) and issubclass(k, Exception)]
+    assert len({k.condition for k in kinds}) == len(kinds) == 8
+    with pytest.raises(PlanError) as refused:
+        Placement(("1", "2"), (("1",),)).require_live(["3"])
+    # A pool of processes sends errors this way.
+    for error in (refused.value, pickle.loads(pickle.dumps(refused.value))):
+        assert (error.condition, error.executor, error.parameters) == (
+            "EXECUTOR_NOT_ALIVE", "3", {"executor": "3"},
+        )  # fmt: skip
+        assert str(error) == "executor '3' is not alive; alive are: 1, 2"
+    plain = binshift.MigrationTimeout("late")
+    assert (plain.condition, plain.migration_id, plain.timeout) == ("TIMEOUT", None, None)

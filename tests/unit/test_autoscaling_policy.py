@@ -1,0 +1,224 @@
+"""The autoscaler's decisions: they converge, stay in bounds, and never swing under a constant input."""
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as checked
+from hypothesis import strategies as st
+
+from binshift import ConfigurationError
+from binshift.autoscaling import Action, Change, Cluster, Observation, ScalingSettings, decide
+
+EPOCH = 10.0
+
+
+def settings(least=1, most=64, **kwargs):
+    return ScalingSettings(
+        min_partitions=least,
+        max_partitions=most,
+        **{"target_utilization": 0.7, "epoch_s": EPOCH, "cooldown_s": 60.0, **kwargs},
+    )
+
+
+def epochs(n, partitions, busy_s=7.0, rows=1000, start=0.0):
+    return [Observation(start + i * max(EPOCH, busy_s), busy_s, rows, partitions) for i in range(n)]
+
+
+class Query:
+    """A query whose epochs take as long as `seconds` says, and read at most so much of what has piled up."""
+
+    def __init__(self, input_rate, partitions, seconds):
+        self.input_rate, self.partitions, self.seconds = input_rate, partitions, seconds
+        self.now = 0.0
+        self.read = 0
+        self.observed = []
+        self.last = None
+
+    @property
+    def is_behind(self):
+        return self.read < int(self.input_rate * (self.now - EPOCH))
+
+    def run(self, n):
+        for _ in range(n):
+            waiting = int(self.input_rate * (self.now + EPOCH)) - self.read
+            rows = min(waiting, int(3 * EPOCH * self.input_rate))
+            self.read += rows
+            busy = self.seconds(rows, self.partitions)
+            self.observed.append(Observation(self.now, busy, rows, self.partitions))
+            self.now += max(EPOCH, busy)
+
+    def scale(self, s, rounds=30):
+        """Follows the autoscaler; returns its changes."""
+        changes = []
+        for _ in range(rounds):
+            self.run(s.window)
+            d = decide(self.observed, settings=s, now_s=self.now, last=self.last)
+            assert d.action is Action.HOLD or s.min_partitions <= d.desired <= s.max_partitions
+            if d.action is Action.RESCALE:
+                self.last = Change.of(d)
+                changes.append((d.current, d.desired))
+                self.partitions, self.observed = d.desired, []
+        return changes
+
+
+RATES = st.floats(1, 5000)
+
+
+def turns(changes):
+    """How often the number of partitions goes the other way."""
+    ups = [b > a for a, b in changes]
+    return sum(x != y for x, y in itertools.pairwise(ups))
+
+
+# A simulation of hundreds of epochs takes as long as the machine is busy.
+@checked(deadline=None)
+@given(RATES, st.integers(1, 64), st.floats(1, 500), st.floats(0, 3))
+def test_under_a_constant_input_the_partitions_go_one_way_and_settle(rate, first, each, overhead):
+    query = Query(rate, first, lambda rows, p: overhead + rows / (each * p))
+    keeps_up = overhead + rate * EPOCH / (each * first) <= EPOCH
+    # Where input has piled up, more partitions than it takes to keep up catch up with it, and then go.
+    changes = query.scale(settings(), rounds=60)
+    assert turns(changes) <= (0 if keeps_up else 1)
+    assert query.scale(settings(), rounds=5) == [] or not keeps_up
+
+
+# A simulation of hundreds of epochs takes as long as the machine is busy.
+@checked(deadline=None)
+@given(RATES, st.integers(1, 16), st.lists(st.floats(1, 5000), min_size=16, max_size=16))
+def test_they_settle_also_where_more_partitions_are_slower(rate, first, capacities):
+    query = Query(rate, first, lambda rows, p: rows / capacities[p - 1])
+    assert turns(query.scale(settings(most=16), rounds=60)) <= 1
+
+
+# A simulation of hundreds of epochs takes as long as the machine is busy.
+@checked(deadline=None)
+@given(RATES, st.integers(1, 64), st.floats(5, 500))
+def test_where_partitions_add_up_they_settle_near_the_fewest_that_are_enough(rate, first, each):
+    s = settings()
+    query = Query(rate, first, lambda rows, p: rows / (each * p))
+    query.scale(s)
+    # What piled up while there were too few takes its time, and for ever where the most are too few.
+    query.run(1000)
+    query.scale(s)
+    needed = rate / (each * s.target_utilization)
+    fewest = min(max(math.ceil(needed), s.min_partitions), s.max_partitions)
+    # Within the dead band nothing changes, on either side of the target; no query can do without one partition.
+    assert min(needed / (1 + s.dead_band) * 0.98, s.max_partitions) <= query.partitions
+    most = max(fewest * (1 + s.dead_band) / (1 - s.dead_band), fewest + 1)
+    assert query.partitions <= (s.max_partitions if query.is_behind else most)
+
+
+@given(
+    st.lists(
+        st.builds(
+            Observation, st.floats(0, 1e4), st.floats(0, 100), st.integers(0, 10**6), st.integers(1, 100)
+        ),
+        max_size=20,
+    ).map(lambda o: sorted(o, key=lambda x: x.started_s)),
+    st.integers(1, 20),
+    st.integers(20, 60),
+    st.builds(Cluster, st.none() | st.integers(1, 100), st.just(()), st.just(0)),
+)
+def test_a_decision_is_always_within_its_bounds_and_has_a_reason(observed, least, most, cluster):
+    d = decide(observed, settings=settings(least, most), now_s=1e5, cluster=cluster)
+    assert d.reason
+    assert d.action is Action.HOLD or least <= d.desired <= most
+    assert (d.action is Action.HOLD) == (d.desired == d.current)
+
+
+def test_a_query_that_is_busy_all_the_time_gets_as_many_as_the_target_asks_for():
+    d = decide(epochs(6, 4, busy_s=10.0), settings=settings(), now_s=60.0)
+    assert (d.action, d.current, d.desired) == (Action.RESCALE, 4, 6)
+    assert d.utilization == pytest.approx(1)
+    assert d.input_rate == pytest.approx(100)
+    assert d.true_rate == pytest.approx(100)
+    assert str(d) == "rescale from 4 to 6 partitions: busy 100% of the time, 70% wanted"
+
+
+def test_a_query_that_is_half_idle_gets_fewer():
+    d = decide(epochs(6, 8, busy_s=2.0), settings=settings(), now_s=60.0)
+    assert (d.action, d.desired) == (Action.RESCALE, 3)
+
+
+def test_a_single_slow_epoch_changes_nothing():
+    slow = epochs(6, 4, busy_s=6.5)
+    slow[4] = Observation(slow[4].started_s, 9.9, 1000, 4)
+    assert decide(slow, settings=settings(), now_s=60.0).action is Action.HOLD
+    spike = [*epochs(5, 4, busy_s=6.5), Observation(50.0, 60.0, 1000, 4)]
+    assert decide(spike, settings=settings(), now_s=110.0).action is Action.HOLD
+
+
+def test_nothing_changes_while_it_cools_down_or_too_few_epochs_were_seen():
+    busy = epochs(6, 4, busy_s=10.0)
+    last = Change(30.0, 2, 4, 100.0)
+    assert "cooling down for 30 s more" in decide(busy, settings=settings(), now_s=60.0, last=last).reason
+    assert decide(busy, settings=settings(), now_s=91.0, last=last).action is Action.RESCALE
+    assert "5 of 6 epochs" in decide(busy[:5], settings=settings(), now_s=60.0).reason
+    other = [*epochs(4, 2, busy_s=10.0), *epochs(2, 4, busy_s=10.0, start=40)]
+    assert "2 of 6 epochs" in decide(other, settings=settings(), now_s=60.0).reason
+    assert decide([], settings=settings(), now_s=60.0).action is Action.HOLD
+
+
+def test_a_change_is_taken_back_only_when_the_input_has_changed():
+    idle = epochs(6, 8, busy_s=2.0, rows=1000)
+    same, more = Change(-100.0, 4, 8, 105.0), Change(-100.0, 4, 8, 200.0)
+    held = decide(idle, settings=settings(), now_s=60.0, last=same)
+    assert held.action is Action.HOLD
+    assert "take back the last change" in held.reason
+    assert decide(idle, settings=settings(), now_s=60.0, last=more).desired == 3
+
+
+def test_no_more_partitions_than_there_are_cores():
+    busy = epochs(6, 4, busy_s=10.0)
+    assert decide(busy, settings=settings(), now_s=60.0, cluster=Cluster(slots=5)).desired == 5
+    held = decide(busy, settings=settings(), now_s=60.0, cluster=Cluster(slots=4))
+    assert held.action is Action.HOLD
+    assert "6 partitions would do, but the limit is 4 cores" in held.reason
+    # Those that are there already stay: fewer would not help.
+    assert decide(busy, settings=settings(), now_s=60.0, cluster=Cluster(slots=2)).desired == 4
+
+
+def test_executors_that_join_get_partitions_within_the_bounds():
+    calm = epochs(6, 4, busy_s=7.0)
+    d = decide(
+        calm, settings=settings(), now_s=60.0, cluster=Cluster(slots=8, idle=("3",), partitions_with_idle=6)
+    )
+    assert (d.action, d.desired, d.place_on) == (Action.RESCALE, 6, ("3",))
+    assert "executors 3 run no partition" in d.reason
+    assert decide(calm, settings=settings(most=5), now_s=60.0, cluster=Cluster(8, ("3",), 6)).desired == 5
+    assert (
+        decide(calm, settings=settings(most=4), now_s=60.0, cluster=Cluster(8, ("3",), 6)).action is Action.HOLD
+    )
+
+
+def test_partitions_out_of_bounds_are_brought_back_at_once():
+    assert decide(epochs(1, 9), settings=settings(2, 8), now_s=10.0).desired == 8
+    assert decide(epochs(1, 1), settings=settings(2, 8), now_s=10.0).desired == 2
+
+
+def test_an_idle_query_gets_the_fewest_partitions():
+    d = decide(epochs(6, 8, busy_s=0.1, rows=0), settings=settings(2), now_s=60.0)
+    assert (d.desired, d.input_rate, d.true_rate) == (2, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("min_partitions", 0),
+        ("min_partitions", 1.5),
+        ("max_partitions", 1),
+        ("max_partitions", 3.5),
+        ("target_utilization", 0),
+        ("target_utilization", 1.5),
+        ("epoch_s", 0),
+        ("cooldown_s", -1),
+        ("window", 1),
+        ("window", 2.5),
+        ("dead_band", 1),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(name, value):
+    with pytest.raises(ConfigurationError, match=f"{name}={value}"):
+        ScalingSettings(**{"min_partitions": 2, "max_partitions": 4, name: value})

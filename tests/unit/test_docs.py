@@ -1,0 +1,206 @@
+"""What the documentation says is so: snippets, names, links, settings, metrics, and examples of docstrings."""
+
+import ast
+import builtins
+import contextlib
+import doctest
+import importlib
+import inspect
+import io
+import json
+import pkgutil
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+import binshift
+import binshift.inspect
+from binshift.cli import exits
+from binshift.cli.main import cli
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+SCALA = "\n".join(f.read_text() for top in ("statestore", "jvm_shim") for f in (ROOT / top).rglob("*.scala"))
+#: What snippets call things that need a query.
+KINDS = {
+    "controller": binshift.Controller,
+    "migration": binshift.Migration,
+    "report": binshift.MigrationReport,
+    "plan": binshift.MigrationPlan,
+    "table": binshift.RoutingTable,
+    "autoscaler": binshift.Autoscaler,
+    "checkpoint": binshift.inspect.Checkpoint,
+    "binshift": binshift,
+}
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```\n(?:\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
+#: Code in the text: a call, or an attribute with what is above it in the API; neither a file nor a metric.
+INLINE = re.compile(rf"`((?:{'|'.join(KINDS)})\.\w+\([^`]*\)|(?:binshift|controller)\.(?!py`)[a-z]\w+)`")
+LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
+
+
+def snippets():
+    """Each block of Python: its page and number, the program, and what the block behind says that it prints."""
+    for page in PAGES:
+        blocks = [b for b in FENCE.findall(page.read_text()) if b[0] == "python"]
+        for i, (_, program, printed) in enumerate(blocks):
+            yield pytest.param(program, printed, id=f"{page.relative_to(ROOT)}-{i}")
+
+
+def unknown_names(tree):
+    """Attributes, and arguments by name, that binshift's classes and functions do not have."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and (owner := meant(node.value)) is not None:
+            if not hasattr(owner, node.attr):
+                yield f"{ast.unparse(node)} does not exist"
+        elif isinstance(node, ast.Call) and callable(called := meant(node.func)):
+            parameters = inspect.signature(called).parameters
+            yield from (
+                f"{ast.unparse(node)}: {k.arg}" for k in node.keywords if k.arg not in {*parameters, None}
+            )
+
+
+def meant(node):
+    """What an expression of a snippet stands for, as far as its name says."""
+    if isinstance(node, ast.Name):
+        return KINDS.get(node.id)
+    if isinstance(node, ast.Attribute) and (owner := meant(node.value)) is not None:
+        return getattr(owner, node.attr, None)
+    return None
+
+
+def free_names(tree):
+    """Names that a program uses and does not make."""
+    names = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
+    imported = {(a.asname or a.name).split(".")[0] for n in ast.walk(tree)
+                if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names}  # fmt: skip
+    made = imported | {n.id for n in names if isinstance(n.ctx, ast.Store)}
+    return {n.id for n in names} - made - set(dir(builtins)) - {"binshift"}
+
+
+@pytest.mark.parametrize(("program", "printed"), list(snippets()))
+def test_a_snippet_compiles_has_the_names_of_the_api_and_runs_if_it_needs_no_query(program, printed):
+    tree = ast.parse(program)
+    assert list(unknown_names(tree)) == []
+    if free_names(tree) or "pyspark" in program:
+        return
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(tree, "snippet", "exec"), {"binshift": binshift})
+    assert out.getvalue() == printed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_names_in_the_text_exist_and_links_lead_somewhere(page):
+    text = page.read_text()
+    wrong = []
+    for code in INLINE.findall(text):
+        with contextlib.suppress(SyntaxError):  # such as `binshift.<query's name>`
+            wrong += unknown_names(ast.parse(code))
+    wrong += [link for link in LINK.findall(text) if not (page.parent / link).exists()]
+    assert wrong == []
+
+
+def commands(group, *names):
+    """Each command of the command line, by the words that call it."""
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, *names, name)
+        else:
+            yield (*names, name), command
+
+
+def test_commands_of_the_text_exist_with_their_options_and_all_are_in_the_text():
+    known = dict(commands(cli))
+    wrong, named = [], set()
+    for page in PAGES:
+        text = "" if page.name == "CHANGELOG.md" else page.read_text()
+        for line in [
+            *re.findall(r"^\$ binshift (.*)$", text, re.M),
+            *re.findall(r"`binshift ([a-z][^`]*)`", text),
+        ]:
+            words = line.replace('"', " ").split()
+            path = next((tuple(words[:n]) for n in (2, 1) if tuple(words[:n]) in known), None)
+            group = tuple(words[:1]) in {path[:1] for path in known}
+            if path is None:
+                wrong += [] if group and len(words) == 1 else [f"{page.name}: binshift {line}"]
+                continue
+            named.add(path)
+            options = {o for p in known[path].params for o in p.opts} | {"--help"}
+            wrong += [f"{page.name}: binshift {line}" for w in words if w.startswith("--") and w not in options]
+    assert wrong == []
+    reference = (ROOT / "docs/command-line.md").read_text()
+    assert [path for path in known if path not in named and f"`{path[-1]}`" not in reference] == []
+
+
+def test_exit_codes_are_those_of_the_command_line():
+    table = dict(re.findall(r"^\| (\d) \| `?(\w+)", (ROOT / "docs/command-line.md").read_text(), re.M))
+    own = {str(code): error.__name__ for error, code in exits.EXIT_CODES.items()}
+    assert {code: table.get(code) for code in own} == own
+
+
+def test_all_settings_and_metrics_are_in_their_tables():
+    settings, metrics = (ROOT / "docs/settings.md").read_text(), (ROOT / "docs/metrics.md").read_text()
+    # What is called `BinshiftConf.Prefix` elsewhere is what binshift itself writes into the log of offsets.
+    names = set(re.findall(r'(?<!\.)Prefix \+ "([\w.]+)"', SCALA)) | set(
+        re.findall(r'bytes\("([\w.]+)", "', SCALA)
+    )
+    names -= {n for n in names if n.startswith("internal.")}
+    assert len(names) >= 10
+    assert sorted(n for n in names if f"| `{n}` |" not in settings) == []
+    gauges = re.findall(r'gauge\("([\w.]+)"\)', SCALA)
+    own = re.findall(r'"(binshift(?:Bins|Bytes|Rows|Adopt)\w+)"', SCALA)
+    assert len(gauges) >= 9
+    assert len(own) >= 12
+    assert sorted(n for n in {*gauges, *own} if f"| `{n}` |" not in metrics) == []
+
+
+def test_defaults_of_sizes_are_those_of_the_table():
+    settings = (ROOT / "docs/settings.md").read_text()
+    defaults = re.findall(r'bytes\("([\w.]+)", "(\w+)"\)', SCALA)
+    assert defaults
+    assert [d for d in defaults if f"| `{d[0]}` | {d[1]} |" not in settings] == []
+
+
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_files_and_folders_that_the_map_names_exist(page):
+    tops = [ROOT / top for top in ("statestore", "jvm_shim", "python", "tests", "scripts", "docs")]
+    files = [f for top in tops for f in (top, *top.rglob("*")) if "__pycache__" not in f.parts]
+    paths = {f"/{f.relative_to(ROOT)}{'/' if f.is_dir() else ''}" for f in files} | {
+        "/build.gradle",
+        "/hatch_build.py",
+    }
+    (checkpoint,) = re.findall(r"^<checkpoint>.*?```", (ROOT / "ARCHITECTURE.md").read_text(), re.M | re.S)
+    named = re.findall(r"`((?:[\w.…]+/)*\w+\.(?:scala|py|gradle)|(?:[\w.…]+/)+)`", (ROOT / page).read_text())
+    assert named
+    missing = [n for n in named if not any(p.endswith("/" + n.split("…/")[-1]) for p in paths)]
+    assert [n for n in missing if n not in checkpoint] == []
+
+
+def modules():
+    found = pkgutil.walk_packages(binshift.__path__, "binshift.")
+    return ["binshift", *(m.name for m in found if not m.name.endswith("__main__"))]
+
+
+@pytest.mark.parametrize("name", modules())
+def test_examples_of_docstrings_run(name):
+    module = importlib.import_module(name)
+    assert "doctest: +SKIP" not in (Path(module.__file__).read_text())
+    assert doctest.testmod(module, verbose=False).failed == 0
+
+
+def test_each_public_name_is_in_the_reference():
+    text = "\n".join(f.read_text() for f in (ROOT / "docs/api").glob("*.rst"))
+    listed = {line.rsplit(".", 1)[1] for line in re.findall(r":: (binshift\S+)", text)}
+    errors = {n for n in binshift.__all__ if isinstance(getattr(binshift, n), type)
+              and issubclass(getattr(binshift, n), binshift.BinshiftError)}  # fmt: skip
+    named = {*binshift.__all__, *binshift.autoscaling.__all__, *binshift.inspect.__all__}
+    assert sorted(named - listed - errors - {"__version__", "autoscaling", "inspect"}) == []
+
+
+def test_the_notebook_of_the_examples_compiles():
+    cells = json.loads((ROOT / "python/examples/rescaling.ipynb").read_text())["cells"]
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            assert list(unknown_names(ast.parse("".join(cell["source"])))) == []

@@ -1,0 +1,73 @@
+"""What is shown of a URI that carries credentials."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from pyarrow import fs
+
+from binshift.cli import reading
+from binshift.cli.main import cli
+from binshift.control.directory import ControlDirectory
+from binshift.control.files import Files
+from binshift.control.mailbox import Mailbox
+from binshift.control.uris import shown, without_secrets
+from binshift.errors import ConfigurationError, MigrationTimeout
+
+S3 = "s3://AKIAKEY:sE%2Fcret@bucket/orders?region=eu-west-1&endpoint_override=localhost%3A9000"
+TOKEN = f"{S3}&session_token=t0ken"
+HIDDEN = "s3://***@bucket/orders?region=eu-west-1&endpoint_override=localhost:9000"
+SECRETS = ("AKIAKEY", "sE", "cret", "t0ken")
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("/data/a@b?c=d", "/data/a@b?c=d"),
+        ("file:///data/a@b", "file:///data/a@b"),
+        ("s3://bucket/orders", "s3://bucket/orders"),
+        (S3, HIDDEN),
+        (TOKEN, f"{HIDDEN}&session_token=***"),
+        ("abfss://box@account.dfs.core.windows.net/o", "abfss://box@account.dfs.core.windows.net/o"),
+        ("abfss://:key@account.dfs.core.windows.net/box", "abfss://***@account.dfs.core.windows.net/box"),
+        ("hdfs://user@namenode:8020/o", "hdfs://user@namenode:8020/o"),
+    ],
+)
+def test_a_uri_is_shown_without_user_password_and_tokens(uri, expected):
+    assert shown(uri) == expected
+
+
+def test_messages_of_others_lose_what_is_secret_in_them():
+    text = without_secrets(f"cannot parse '{TOKEN}': sE/cret is no key of AKIAKEY", TOKEN)
+    assert not any(secret in text for secret in SECRETS)
+    assert text.startswith("cannot parse 's3://***@bucket/orders?")
+
+
+def test_no_uri_is_opened_or_refused_with_its_secrets():
+    assert Files(S3).name == HIDDEN
+    with pytest.raises(ConfigurationError, match="pyarrow cannot open") as refused:
+        Files(TOKEN)
+    assert not any(secret in str(refused.value) for secret in SECRETS)
+    assert refused.value.__cause__ is None
+
+
+def test_status_and_time_outs_do_not_print_secrets(tmp_path, monkeypatch):
+    def opened(uri):
+        files = Files(uri)
+        files.filesystem, files._root = fs.LocalFileSystem(), str(tmp_path)
+        return ControlDirectory(files)
+
+    with pytest.raises(MigrationTimeout, match=r"the request is s3://\*\*\*@bucket/orders") as late:
+        Mailbox(opened(S3)).ask("status", 0)
+    assert not any(secret in str(late.value) for secret in SECRETS)
+    (tmp_path / "binshift/routing").mkdir()
+    layout = {"format": 1, "bins": 2, "hash": "murmur3-42", "sparkVersion": "4.3.0", "operators": []}
+    entry = {"format": 1, "epoch": 0, "partitions": 1, "assignment": [0, 0], "writtenAtMs": 0}
+    (tmp_path / "binshift/layout.json").write_text(json.dumps(layout))
+    (tmp_path / "binshift/routing/0").write_text(json.dumps(entry))
+    monkeypatch.setattr(reading, "open_directory", opened)
+    for line in (["status", S3], ["status", S3, "--json"]):
+        result = CliRunner().invoke(cli, line)
+        assert result.exit_code == 0, result.output
+        assert "***@bucket" in result.output
+        assert not any(secret in result.output for secret in SECRETS)
