@@ -68,6 +68,7 @@ class Migration:
             next_epoch,
             data["committed_epoch"],
             _message(state, done, total, next_epoch, data),
+            data.get("earliest_epoch"),
         )
 
     def wait(self, timeout: float | None = None, *, progress: bool = False) -> MigrationReport:
@@ -220,7 +221,9 @@ def _message(state: MigrationState, done: int, total: int, next_epoch: int | Non
     steps = f"{done} of {total} steps done"
     if given_up:
         steps += f"; {given_up} bins could not be copied ahead, so their epochs read them from the checkpoint"
-    then = "after the next epoch" if next_epoch is None else f"at epoch {next_epoch}"
+    earliest = data.get("earliest_epoch")
+    soonest = "after the next epoch" if earliest is None else f"at epoch {earliest} at the earliest"
+    then = soonest if next_epoch is None else f"at epoch {next_epoch}"
     after = f"{awaited} copies of bins are awaited" if awaited else f"the next step takes effect {then}"
     if awaited and (expected := forecast_message(data.get("forecast"))):
         after += f"; {expected}"

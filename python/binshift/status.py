@@ -41,6 +41,9 @@ class MigrationStatus:
         Newest committed epoch of the query; -1 if there is none.
     message : str
         The same for people.
+    earliest_epoch : int or None
+        The epoch before which the next step cannot take effect: partitions are opened and bins copied first.
+        None if that is not known, as from outside of the driver.
     """
 
     state: MigrationState
@@ -49,6 +52,7 @@ class MigrationStatus:
     next_epoch: int | None
     committed_epoch: int
     message: str
+    earliest_epoch: int | None = None
 
     @property
     def is_over(self) -> bool:

@@ -211,6 +211,42 @@ def test_a_step_waits_as_long_as_something_of_its_copies_comes(stream, tmp_path,
     assert_never_migrated(run, query, epoch, tmp_path)
 
 
+def test_new_partitions_are_opened_and_copied_to_in_the_same_epoch(counting, tmp_path, spark):
+    query, run = counting
+    blocks = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestBlocks
+    migration = run.attach().rescale(3, strategy=AllAtOnce())
+    assert migration.status.earliest_epoch == 5
+    # The first of them has the order, the second the new partition.
+    run.run(2, 3)
+    assert until(lambda: blocks.stagedBytes() > 0 and blocks.chunks() == 0)
+    run.run(4)
+    assert migration.status.earliest_epoch in {5, 6}
+    epoch = finish(run, migration, 5)
+    report = migration.wait(0)
+    # One earlier if the copies were whole before the tasks of the opening epoch were over.
+    assert report.last_epoch in {5, 6}
+    assert report.bins_prepared == report.bins_moved
+    assert_never_migrated(run, query, epoch, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("epoch_ms", "slack_ms", "cores", "in_all", "stores", "expected"),
+    [
+        (200, 0, 2, 4, 1, 1),
+        (1_000, 0, 2, 4, 1, 4),
+        (1_000, 0, 2, 100, 1, 25),
+        (1_000, 0, 2, 100, 5, 25),
+        (0, 0, 1, 1, 1, 1),
+        (2_000, 58_000, 4, 100, 2, 100),
+    ],
+)
+def test_as_many_partitions_are_opened_at_once_as_an_epoch_bears(
+    spark, epoch_ms, slack_ms, cores, in_all, stores, expected
+):
+    pace = spark._jvm.org.apache.spark.sql.binshift.migration.OpeningPace(epoch_ms, slack_ms, cores)
+    assert pace.partitionsAtOnce(in_all, stores) == expected
+
+
 def test_bins_are_copied_also_while_tasks_take_all_cores(counting, tmp_path, spark):
     query, run = counting
     blocks = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestBlocks

@@ -162,6 +162,7 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
         ("cancelled" -> (outcome.exists(_.cancelled) || s.migration.exists(m => m.id == id && m.cancelled))) ~
         ("steps_committed" -> outcome.map(_.steps).getOrElse(s.tables.stepsCommitted(id, committed))) ~
         ("scheduled_epoch" -> s.tables.newestOf(id).filter(_ > committed)) ~
+        ("earliest_epoch" -> s.migration.filter(_.id == id).flatMap(router.earliestEpoch)) ~
         ("committed_epoch" -> committed) ~
         ("bins_awaited" -> s.migration.filter(_.id == id).flatMap(router.binsAwaited)) ~
         ("forecast" -> router.forecast(id).map(_.toJson)) ~

@@ -22,10 +22,12 @@ import org.apache.spark.sql.execution.streaming.state.binshift.shipping.Backgrou
  *
  * Called under the router's lock.
  *
- * @param maxEpochsToWait in which nothing comes of the copies that a step waits for
+ * @param maxEpochsToWait    in which nothing comes of the copies that a step waits for
+ * @param storesPerPartition stores that a new partition has, of all operators
  */
 private[binshift] final class StepScheduler(
-    query: MicroBatchExecution, dir: ControlDir, desk: ShipmentCoordinator, retired: RetiredPartitions, maxEpochsToWait: Int)
+    query: MicroBatchExecution, dir: ControlDir, desk: ShipmentCoordinator, retired: RetiredPartitions, maxEpochsToWait: Int,
+    storesPerPartition: () => Int)
   extends Logging {
   import StepScheduler._
 
@@ -132,6 +134,30 @@ private[binshift] final class StepScheduler(
   def binsGivenUp(m: Migration, tables: TablesInForce): Long =
     uncopied + Option.when(tables.scheduled.isEmpty)(tables.stepsTaken(m.id)).map(desk.givenUp).getOrElse(0L)
 
+  /**
+   * The epoch before which the next step of `m` cannot take effect, as far as it is known: the one for which it is
+   * scheduled, or the first for which openings and copies can be there.
+   *
+   * @param last the epoch planned last in this run; the one after it schedules what takes effect at `last + 2`
+   */
+  def earliestEpoch(m: Migration, tables: TablesInForce, last: Long): Option[Long] = {
+    val index = tables.stepsTaken(m.id)
+    val scheduled = tables.stepAt(last + 1).filter(_.migration == m.id).map(_ => last + 1)
+    def awaited = tables.scheduled.orElse(tables.current).filter(_ => !m.cancelled && index < m.plan.steps.size).map { now =>
+      val missing = math.max(m.plan.steps(index).partitions - now.table.partitions, 0)
+      val openings = if (missing == 0) 0 else (missing - 1) / openedAtOnce(m, index) + 1
+      val isCopied = isShippable && m.options.isPrepared && !m.plan.isOnDemand
+      val epochs =
+        if (!isCopied) if (isShippable && m.plan.isOnDemand) openings else 0
+        else if (missing > 0) openings + 1
+        else if (!desk.covers(m.id, index)) 2
+        else if (tables.scheduled.flatMap(_.step).exists(_.isOpening)) 1
+        else 0
+      math.max(last + 2 + epochs, notBefore(m, index, now))
+    }
+    scheduled.orElse(awaited)
+  }
+
   /** The table of epoch `next`, if it differs from `now`; orders the copies that later steps need. */
   def advance(now: RoutingEntry, next: Long): Option[RoutingEntry] = {
     val tables = TablesInForce(Some(now))
@@ -155,7 +181,7 @@ private[binshift] final class StepScheduler(
 
   private def take(m: Migration, index: Int, now: RoutingEntry, next: Long): Option[RoutingEntry] = {
     val step = m.plan.steps(index)
-    val earliest = if (index == 0) m.options.startEpoch.getOrElse(0L) else now.epoch + 1 + m.plan.gap
+    val earliest = notBefore(m, index, now)
     m.tableAfter(index, now.table) match {
       case _ if !retired.claim(math.max(now.table.partitions, step.partitions)) =>
         None // The old state of a partition is being deleted.
@@ -169,11 +195,11 @@ private[binshift] final class StepScheduler(
         Option.when(next >= earliest)(switch(m, index, next, table))
       case Some(table) if table.partitions > now.table.partitions => Some(open(m, index, now, next, table.partitions))
       case Some(table) if m.plan.isOnDemand => Option.when(next >= earliest)(switch(m, index, next, table))
-      case Some(_) if now.epoch == next - 1 && now.step.exists(_.isOpening) => None // One thing after the other.
       case Some(_) if !desk.covers(m.id, index) =>
-        idle = 0
-        desk.order(m.id, next, index, m.copiedTogether(index, now.table.partitions), isUrgent = false)
+        orderCopies(m, index, next, now.table.partitions)
         None
+      // The stores that get the copies are there from the epoch that is planned: they have said nothing yet.
+      case Some(_) if now.epoch == next - 1 && now.step.exists(_.isOpening) => None
       case Some(table) => desk.awaited(index) match {
         case Some(0) => Option.when(next >= earliest)(entryWithCopies(m, index, next, table))
         case Some(_) if idle < maxEpochsToWait =>
@@ -192,13 +218,25 @@ private[binshift] final class StepScheduler(
   }
 
   /**
-   * Opens new partitions, empty: copies are made for stores that are there. Opening takes an epoch some
-   * time, hence not all at once.
+   * Opens new partitions, empty: copies are made for stores that are there. With the last of them, copies are
+   * ordered, of the version with which they begin.
    */
   private def open(m: Migration, index: Int, now: RoutingEntry, next: Long, wanted: Int): RoutingEntry = {
-    val each = (wanted - m.plan.source.partitions + OpeningEpochs - 1) / OpeningEpochs
-    val partitions = math.min(now.table.partitions + math.max(each, 1), wanted)
+    val partitions = math.min(now.table.partitions + openedAtOnce(m, index), wanted)
+    if (partitions == wanted) orderCopies(m, index, next, partitions)
     entry(m, index - 1, next, now.table.copy(partitions = partitions), isOpening = true)
+  }
+
+  private def openedAtOnce(m: Migration, index: Int): Int = OpeningPace.of(query).partitionsAtOnce(
+    m.plan.steps(index).partitions - m.plan.source.partitions, storesPerPartition())
+
+  /** What the user, or the gap between two steps, wants of step `index`. */
+  private def notBefore(m: Migration, index: Int, now: RoutingEntry): Long =
+    if (index == 0) m.options.startEpoch.getOrElse(0L) else now.epoch + 1 + m.plan.gap
+
+  private def orderCopies(m: Migration, index: Int, next: Long, partitions: Int): Unit = {
+    idle = 0
+    desk.order(m.id, next, index, m.copiedTogether(index, partitions), isUrgent = false)
   }
 
   /** The step takes effect with the copies that there are. */
@@ -244,7 +282,6 @@ private[binshift] final class StepScheduler(
 
 private object StepScheduler {
   private val MaxOutcomes = 64
-  private val OpeningEpochs = 4
 
   private def requireFitting(m: Migration, now: RoutingEntry): Unit = {
     if (m.plan.source != now.table) {

@@ -48,7 +48,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private val stateRoot = new Path(query.resolvedCheckpointRoot, "state")
   private val retired = new RetiredPartitions(stateRoot.toString, dir.hadoopConf)
   private val pruning = new RoutingPruning(stateRoot, dir.hadoopConf, entries, conf.entriesToRetain)
-  private val scheduler = new StepScheduler(query, dir, desk, retired, conf.maxEpochsToWait)
+  private val scheduler = new StepScheduler(
+    query, dir, desk, retired, conf.maxEpochsToWait, () => binned.map(_.stateStoreNames.size).sum)
 
   private var layout: Option[Layout] = Layout.read(dir)
   /** The epoch planned last in this run. */
@@ -126,6 +127,10 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
 
   /** Bins that the next step waits for, if it waits for copies. */
   def binsAwaited(m: Migration): Option[Long] = synchronized(scheduler.binsAwaited(m, tables))
+
+  /** The epoch before which the next step of `m` cannot take effect, once this run has planned one. */
+  def earliestEpoch(m: Migration): Option[Long] =
+    synchronized(planned.flatMap(scheduler.earliestEpoch(m, tables, _)))
 
   /** What copying for the migration was expected to take when it was submitted. */
   def forecast(id: String): Option[CopyForecast] = synchronized(scheduler.forecast(id))

@@ -152,7 +152,7 @@ private final class OrderPart(
   def onLoad(epoch: Long, hint: ShippingHint): Unit = {
     next = hint.next
     departing.foreach(_.onLoad(epoch))
-    stageFrom(epoch)
+    if (hasFamilies) stageFrom(epoch)
     staged.foreach(_.begin(epoch, hint.next, Option.when(hint.isDue)(hint.next)))
   }
 
@@ -205,13 +205,17 @@ private final class OrderPart(
     staged.foreach(_.close())
   }
 
+  /** As far as it is known before the operator has asked for them. */
+  private def hasFamilies: Boolean =
+    !arguments.useColumnFamilies || db.allColumnFamilyNames.exists(_ != ColumnFamily.Default.name)
+
   /** The step with which exactly `bins` go. */
   private def stepOf(shipped: Seq[ShippedBin], bins: Seq[Int]): Option[Int] =
     shipped.groupMap(_.step)(_.bin).collectFirst { case (step, all) if all.sorted == bins.sorted => step }
 
   /**
-   * From the commit of the base on, when this store has made its column families; not after the switch, as on an
-   * executor to which the store came since.
+   * From the base on; not after the switch, as on an executor to which the store came since. A store that is
+   * loaded for the first time has no column families before its first commit.
    */
   private def stageFrom(version: Long): Unit =
     if (staged.isEmpty && arriving.nonEmpty && (version == order.base || version > order.base && !order.isUrgent)) {
