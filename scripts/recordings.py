@@ -69,7 +69,7 @@ def said(source: Path) -> str:
         for node in ast.walk(tree):
             body = getattr(node, "body", None)
             if isinstance(body, list):
-                node.body = [n for n in body if not _is_silent(n)]
+                vars(node)["body"] = [n for n in body if not _is_silent(n)]
         return ast.unparse(tree)
     text = re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.DOTALL)
     lines = (line.strip() for line in text.splitlines() if not re.match(r"\s*(package|import) ", line))

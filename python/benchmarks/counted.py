@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from binshift.session import CHANGELOG_KEY, PROVIDER_KEY
 
@@ -90,7 +90,7 @@ class CountedQuery:
         """Waits until the epoch is committed."""
         assert self.query is not None
         while not (self.root / "commits" / str(epoch)).exists():
-            if self.query.awaitTermination(0.05):
+            if self.query.awaitTermination(0.05):  # type: ignore[arg-type]
                 raise AssertionError(f"the query ended before epoch {epoch}: {self.query.exception()}")
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import to_java_array
 
@@ -18,7 +20,7 @@ def nanoseconds(
     """Nanoseconds a row of an operation on a state of `keys` keys: by provider and time."""
     session = spark.newSession()
     session.conf.set(BINS_KEY, str(bins))
-    jvm = spark._jvm
+    jvm: Any = spark._jvm
     names = to_java_array(spark.sparkContext._gateway, jvm.java.lang.String, providers)
     operations = jvm.binshift.benchmarks.StoreOperations
     found = operations.run(session._jsparkSession, names, operation, keys, rows, times)

@@ -20,7 +20,9 @@ def main(root: Path, file: Path) -> None:
     life.feed(life.epochs)
     run = kept(spark, life, STOCK, 0).start()
     run.query.processAllAvailable()
-    outputs = {f.stem.split("-")[0]: json.loads(f.read_text()) for f in run.outputs.folder.glob("*-0.json")}
+    outputs = {
+        f.stem.split("-")[0]: json.loads(f.read_text()) for f in (life.root / "outputs").glob("*-0.json")
+    }
     temporary = file.with_suffix(".next")
     temporary.write_text(json.dumps({"outputs": outputs, "state": state_of(run, life)}))
     os.replace(temporary, file)

@@ -20,7 +20,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import binshift
-from binshift import AllAtOnce, Batched, Fluid, OnDemand, Optimized
+from binshift import AllAtOnce, Batched, Fluid, OnDemand, Optimized, Strategy
 from binshift.session import PROVIDER
 from chaos.life import Life, committed
 from harness import StreamRun, session
@@ -97,9 +97,8 @@ def migrate(run: StreamRun, rng: random.Random, notes: Path) -> None:
         return
     table = controller.routing()
     target = rng.choice([n for n in range(1, 6) if n != table.partitions])
-    strategy = rng.choice(
-        [AllAtOnce(), Fluid(), Batched(rng.randint(2, 8)), Optimized(rng.randint(1, 4)), OnDemand()]
-    )
+    strategies = (AllAtOnce(), Fluid(), Batched(rng.randint(2, 8)), Optimized(rng.randint(1, 4)), OnDemand())
+    strategy: Strategy = rng.choice(strategies)
     prepare = isinstance(strategy, OnDemand) or rng.random() < 0.6
     if rng.random() < 0.25:
         # The same number of partitions, with other owners.

@@ -11,10 +11,8 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from driver import Outputs, counter
-
+from cluster.driver import Outputs, counter
 from harness import STOCK, StreamRun, session
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"

@@ -1,5 +1,7 @@
 """The autoscaler on a running query."""
 
+from typing import Any
+
 import pytest
 from pyspark.sql import functions as F
 
@@ -25,7 +27,7 @@ def test_an_autoscaler_advises_and_acts_on_a_running_query(stream):
     assert held.utilization == pytest.approx(1, abs=0.3)
     assert "the limit is 2 cores" in held.reason
     # With a thousand seconds for an epoch it is nearly idle.
-    idle = {"window": 2, "cooldown_s": 0.0, "epoch_s": 1000.0, "strategy": AllAtOnce()}
+    idle: dict[str, Any] = {"window": 2, "cooldown_s": 0.0, "epoch_s": 1000.0, "strategy": AllAtOnce()}
     adviser = Autoscaler(controller, min_partitions=1, max_partitions=8, **idle)
     assert (adviser.step().action, adviser.decisions[-1].desired) == (Action.RESCALE, 1)
     assert controller.migration() is None
@@ -49,6 +51,6 @@ def test_a_query_whose_trigger_has_no_interval_cannot_be_judged_by_it(stream):
     with pytest.raises(ConfigurationError, match="epoch_s"):
         Autoscaler(run.attach(), min_partitions=1, max_partitions=8)
     with pytest.raises(ConfigurationError, match="mode='try'"):
-        Autoscaler(run.attach(), min_partitions=1, max_partitions=8, mode="try", epoch_s=1)
+        Autoscaler(run.attach(), min_partitions=1, max_partitions=8, mode="try", epoch_s=1)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="interval_s=0"):
         Autoscaler(run.attach(), min_partitions=1, max_partitions=8, interval_s=0, epoch_s=1)

@@ -165,7 +165,12 @@ def test_copies_that_cannot_be_made_are_not_taken_for_made(counting, tmp_path):
     migration = controller.submit(controller.plan(shifted(controller), strategy=Batched(16)))
     with Fault("stage.file", "throw", always=True):
         said = set()
-        epoch = feed_until(run, 2, lambda: said.add(migration.status.message) or migration.status.is_over)
+
+        def is_over():
+            said.add(migration.status.message)
+            return migration.status.is_over
+
+        epoch = feed_until(run, 2, is_over)
     assert any("bins could not be copied ahead" in message for message in said)
     assert migration.wait(0).bins_from_checkpoint == 64
     assert (

@@ -315,12 +315,21 @@ def test_orphans_are_listed_and_do_no_harm(copy):
     checkpoint = copy("tws")
     (checkpoint / "state/0/0/SSTs/000099-of-nobody.sst").write_bytes(b"x")
     (checkpoint / "state/0/0/left-over.tmp").write_bytes(b"x")
+    # A writer that died has written neither the file nor its checksum.
+    unfinished = ".9.changelog.76dcbc00-efe2-4275-8c08-f4e6e35527e8.tmp"
+    (checkpoint / f"state/0/0/{unfinished}").touch()
+    (checkpoint / f"state/0/0/.{unfinished}.crc").touch()
     (checkpoint / "state/0/17").mkdir()
     done = run("fsck", checkpoint, "--json")
     assert done.exit_code == 0
     findings = [json.loads(line) for line in done.stdout.splitlines()]
     assert {f["severity"] for f in findings} == {"orphan"}
-    assert {f["where"].rsplit("/", 1)[-1] for f in findings} == {"000099-of-nobody.sst", "left-over.tmp", "17"}
+    assert {f["where"].rsplit("/", 1)[-1] for f in findings} == {
+        "000099-of-nobody.sst",
+        "left-over.tmp",
+        unfinished,
+        "17",
+    }
 
 
 def test_bins_are_those_of_spark_s_own_hash(spark):

@@ -4,6 +4,8 @@ The oracle is the same query over the same input on Spark's own RocksDB provider
 the output of each epoch, the final state and the number of its rows must be equal.
 """
 
+from typing import Any
+
 import pytest
 
 from binshift import AllAtOnce, Batched, Fluid
@@ -15,7 +17,7 @@ EPOCHS = range(12)
 
 #: Routing changes by the epoch after which they are submitted: grow, shuffle bins among the same
 #: partitions, shrink. With few bins, a fluid migration has few steps.
-JOURNEYS = {
+JOURNEYS: dict[str, tuple[int, dict[int, Any]]] = {
     "at-once": (64, {1: (4, AllAtOnce()), 3: ("shuffle", AllAtOnce()), 5: (2, AllAtOnce())}),
     "fluid": (6, {1: (3, Fluid()), 4: ("shuffle", Fluid()), 7: (2, Fluid())}),
 }

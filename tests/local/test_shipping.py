@@ -1,6 +1,7 @@
 """Bins are copied to their new owners before a step takes effect; the copies equal what was committed."""
 
 import time
+from functools import partial
 
 import pytest
 from pyspark import InheritableThread
@@ -197,7 +198,7 @@ def test_a_step_waits_as_long_as_something_of_its_copies_comes(stream, tmp_path,
         run.run(2, 3)
         for epoch in range(4, 20):
             with Fault("fetch.chunk", "pass") as one:
-                assert until(lambda one=one: one.happened)
+                assert until(partial(getattr, one, "happened"))
             run.run(epoch)
             assert migration.status.next_epoch is None
     # The rest comes at once, but epochs without any of it are counted again.

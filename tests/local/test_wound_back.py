@@ -1,6 +1,7 @@
 """A checkpoint whose last epochs were taken out of its logs by hand goes on as if they had never been."""
 
 import shutil
+from functools import partial
 
 import pytest
 
@@ -89,7 +90,7 @@ def test_snapshots_of_lost_epochs_are_gone(stream, name, conf):
     run.run(1)
     for epoch in (2, 3):
         run.run(epoch)
-        assert until(lambda at=epoch: snapshots_are_newer(run, at))
+        assert until(partial(snapshots_are_newer, run, epoch))
     wind_back(run)
     assert not stores_with(run, "*.zip", 2)
     run.stop()
@@ -116,7 +117,7 @@ def test_lost_epochs_are_found_though_the_word_of_a_runs_end_is_of_an_earlier_ru
     run.start()
     for epoch in (2, 3):
         run.run(epoch)
-        assert until(lambda at=epoch: snapshots_are_newer(run, at))
+        assert until(partial(snapshots_are_newer, run, epoch))
     run.stop()
     if current.is_dir():
         shutil.rmtree(current)
@@ -218,7 +219,7 @@ def test_a_run_that_dies_before_it_has_deleted_anything_leaves_that_to_the_next(
             run.stop()
             run.start()
         run.run(epoch)
-        assert until(lambda at=epoch: snapshots_are_newer(run, at))
+        assert until(partial(snapshots_are_newer, run, epoch))
     wind_back_and_die(run, tmp_path, 2, 3)
     assert stores_with(run, "*.zip", 2)
     run.start()

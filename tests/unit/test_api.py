@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 import binshift
-from binshift import LoadTarget, PlanError, RoutingTable
+from binshift import BinshiftError, LoadTarget, PlanError, RoutingTable
 from binshift.planning.placement import Placement
 from binshift.planning.targets import table_of
 
@@ -71,7 +71,7 @@ def test_what_is_no_target_is_refused(to):
 
 
 def test_errors_have_conditions_and_the_values_that_they_name():
-    kinds = [k for k in vars(binshift.errors).values() if inspect.isclass(k) and issubclass(k, Exception)]
+    kinds = [k for k in vars(binshift.errors).values() if inspect.isclass(k) and issubclass(k, BinshiftError)]
     assert len({k.condition for k in kinds}) == len(kinds) == 8
     with pytest.raises(PlanError) as refused:
         Placement(("1", "2"), (("1",),)).require_live(["3"])

@@ -2,6 +2,8 @@
 
 import json
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -381,7 +383,9 @@ def alone(*executors):
     return {"result": {"executors": [str(e) for e in executors], "partitions": [["1"], ["1"]]}}
 
 
-COMMANDS = [(name,) for name in cli.commands] + [("state", name) for name in cli.commands["state"].commands]
+STATE: Any = cli.commands["state"]
+COMMANDS: list[tuple[str, ...]] = [(name,) for name in cli.commands]
+COMMANDS += [("state", name) for name in STATE.commands]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -406,7 +410,7 @@ def test_the_demo_is_that_of_the_source_tree_and_its_exit_code_is_kept(monkeypat
     (tmp_path / "examples").mkdir()
     script = tmp_path / "examples/flights"
     script.write_text("import sys; sys.exit(3 + (sys.argv[1:] == ['--cluster']))")
-    monkeypatch.setattr(running.binshift, "__file__", str(tmp_path / "binshift/__init__.py"))
+    monkeypatch.setattr(binshift, "__file__", str(tmp_path / "binshift/__init__.py"))
     assert CliRunner().invoke(cli, ["demo", "--cluster"]).exit_code == 4
     script.unlink()
     result = CliRunner().invoke(cli, ["demo"])
@@ -416,4 +420,4 @@ def test_the_demo_is_that_of_the_source_tree_and_its_exit_code_is_kept(monkeypat
 
 def test_the_benchmarks_that_are_offered_are_there():
     for script in running._BENCHMARKS.values():
-        assert (running.Path(binshift.__file__).parents[1] / script).is_file()
+        assert (Path(binshift.__file__).parents[1] / script).is_file()

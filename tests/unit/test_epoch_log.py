@@ -3,6 +3,7 @@
 import json
 from datetime import UTC, datetime
 from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -64,10 +65,12 @@ def test_a_table_without_epochs_has_the_same_columns():
 
 
 def test_a_log_is_bounded_and_keeps_the_newest_epochs_of_its_query():
-    log = EpochLog(SimpleNamespace(id=QUERY), limit=3)
+    query: Any = SimpleNamespace(id=QUERY)
+    log = EpochLog(query, limit=3)
     log.add({**progress(0), "id": "another"})
     for number in (1, 2, 3, 4, 4):
-        log.onQueryProgress(SimpleNamespace(progress=progress(number, rows=number)))
+        event: Any = SimpleNamespace(progress=progress(number, rows=number))
+        log.onQueryProgress(event)
     assert [e.epoch for e in log.epochs] == [2, 3, 4]
     assert log.to_pandas()["input_rows"].tolist() == [2, 3, 4]
 

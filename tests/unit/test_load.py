@@ -71,7 +71,7 @@ def test_an_empty_table_has_no_load():
 
 def test_an_unknown_kind_of_load_and_a_bin_of_another_query_are_refused():
     with pytest.raises(PlanError, match="by='heat'"):
-        bin_loads(TWO_OPERATORS, 4, "heat")
+        bin_loads(TWO_OPERATORS, 4, "heat")  # type: ignore[arg-type]
     with pytest.raises(PlanError, match="bin 3, but there are 2 bins"):
         bin_loads(TWO_OPERATORS, 2, "bytes")
 
@@ -83,7 +83,7 @@ def test_where_there_is_no_load_of_a_kind_the_next_kind_counts():
     assert measured_loads(stats(), 2, "both") == ("bins", (0.5, 0.5))
     assert measured_loads(None, 2, "rows") == ("bins", (0.5, 0.5))
     with pytest.raises(PlanError, match="by='heat'"):
-        measured_loads(None, 2, "heat")
+        measured_loads(None, 2, "heat")  # type: ignore[arg-type]
 
 
 def test_bytes_that_are_not_known_of_all_bins_are_not_known():

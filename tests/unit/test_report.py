@@ -3,6 +3,7 @@
 import io
 import sys
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -138,7 +139,7 @@ def test_tables_and_plans_show_themselves_in_a_notebook():
 
 
 def test_a_timeline_has_a_point_for_each_epoch_and_a_mark_for_each_step(tmp_path):
-    figure = REPORT.plot()
+    figure: Any = REPORT.plot()
     above, below = figure.axes
     assert above.lines[0].get_ydata().tolist() == [0.5, 0.7, 0.5, 0.65, 0.5]
     marked = [line.get_xdata()[0] for line in above.lines[2:]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from experiments.common import BATCHED, PREPARED, SIZES, STOCK, UNPREPARED, Size
 from experiments.ondemand import assignments, on_demand
@@ -30,7 +31,7 @@ def experiments(size: Size) -> list[Experiment]:
 
 def _brief(experiment: Experiment) -> Experiment:
     """What a look at everything needs of an experiment."""
-    kept = {
+    by_experiment: dict[str, list[dict[str, Any]]] = {
         "M1": [{"run": a.name} for a in (UNPREPARED, PREPARED, BATCHED, STOCK)],
         "M2": [{"query": "q1"}],
         "M4": [{"run": a.name} for a in (UNPREPARED, BATCHED)],
@@ -39,6 +40,7 @@ def _brief(experiment: Experiment) -> Experiment:
         "M12": [{"run": BATCHED.name}],
         "C1": [{}],
         "C3": [{}],
-    }.get(experiment.id, [])
+    }
+    kept = by_experiment.get(experiment.id, [])
     cases = [c for c in experiment.cases if any(k.items() <= c.name.items() for k in kept)]
     return replace(experiment, cases=cases)

@@ -25,8 +25,7 @@ __all__ = ["assignments", "on_demand"]
 
 
 def on_demand(size: Size) -> list[Experiment]:
-    three_to_five = {"before": 3, "after": 5}
-    actions = [replace(a, **three_to_five) for a in (STOCK, UNPREPARED, ON_DEMAND)]
+    actions = [replace(a, before=3, after=5) for a in (STOCK, UNPREPARED, ON_DEMAND)]
     zipfs = (0.0, 0.8, 1.2)
     skewed = [
         c for zipf in zipfs

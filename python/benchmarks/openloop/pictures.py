@@ -95,8 +95,8 @@ def _bars(title: str, found: Sequence[tuple[Experiment, Sequence[Figure]]], file
     figure, axes = plt.subplots(figsize=(8, 1 + 0.4 * len(shown)), layout="constrained")
     names, values = [name for name, _ in shown], [f.value for _, f in shown]
     errors = [[f.value - f.low for _, f in shown], [f.high - f.value for _, f in shown]]
-    axes.barh(names, values, xerr=errors, color=COLOURS["batched"], ecolor="#333333", height=0.6)
-    axes.bar_label(axes.containers[-1], labels=[f.median for _, f in shown], padding=6, fontsize="small")
+    bars = axes.barh(names, values, xerr=errors, color=COLOURS["batched"], ecolor="#333333", height=0.6)
+    axes.bar_label(bars, labels=[f.median for _, f in shown], padding=6, fontsize="small")
     axes.margins(x=0.12)
     axes.invert_yaxis()
     axes.set_xlabel(measure.strip(" ,"))

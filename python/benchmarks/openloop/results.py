@@ -33,7 +33,7 @@ class Record:
         0 for the first.
     values : mapping
         What was measured: the fields of a `Result`, or others.
-    epochs, latencies : list of mapping
+    epochs, latencies : sequence of mapping
         For the pictures; seconds from the action on.
     """
 
@@ -41,8 +41,8 @@ class Record:
     case: Mapping[str, Any]
     repeat: int
     values: Mapping[str, Any]
-    epochs: list[Mapping[str, Any]] = field(default_factory=list)
-    latencies: list[Mapping[str, Any]] = field(default_factory=list)
+    epochs: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    latencies: Sequence[Mapping[str, Any]] = field(default_factory=list)
 
     @property
     def key(self) -> str:

@@ -66,7 +66,7 @@ class Runner:
             )
             others = Others()
             try:
-                if not query.awaitTermination(self.timeout):
+                if not query.awaitTermination(self.timeout):  # type: ignore[arg-type]
                     raise TimeoutError(f"{load.name} took longer than {self.timeout} s")
             finally:
                 share = others.share()
@@ -85,7 +85,7 @@ class Runner:
         session.conf.set(CHANGELOG_KEY, "false")
         watched = self.watched(load)
         query = self.start(session, load, watched, making, {"availableNow": True}, maxFilesPerTrigger="1")
-        if not query.awaitTermination(self.timeout):
+        if not query.awaitTermination(self.timeout):  # type: ignore[arg-type]
             raise TimeoutError(f"filling the state of {load.name} took longer than {self.timeout} s")
         self.forget_stores()
         return making.rename(checkpoint)

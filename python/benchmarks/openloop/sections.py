@@ -84,7 +84,7 @@ def tables(found: Sequence[tuple[Experiment, Sequence[Figure]]]) -> list[list[Se
             fitting[0][measure] = cells
         else:
             groups.append({measure: cells})
-    made = []
+    made: list[list[Sequence[str]]] = []
     for group in groups:
         subjects = list(dict.fromkeys(s for cells in group.values() for s in cells))
         rows = [[s, *(group[m].get(s, "") for m in group)] for s in subjects]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -26,7 +27,7 @@ def session(scratch: Path, master: str = "local[2]", memory: str = "6g", **conf:
     compile_to(jar, sorted(JVM.glob("*.scala")))
     # Workers of Python run what this process runs, not whatever python3 is on the PATH.
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    options = {
+    options: dict[str, Any] = {
         "spark.driver.extraClassPath": str(jar),
         # All of the heap from the beginning on: pages that it grows by cost time, and hide what else grows.
         "spark.driver.extraJavaOptions": f"-Xms{memory} -XX:+AlwaysPreTouch -XX:+UseG1GC",

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Collection, Mapping
 
@@ -17,9 +18,11 @@ import google_crc32c
 from binshift.control.damage import damaged
 from binshift.control.files import Files
 
-__all__ = ["check_file", "is_checksum_of"]
+__all__ = ["check_file", "is_checksum_of", "is_unfinished"]
 
 _PIECE = 1 << 22
+# Spark writes under such a name and renames the file; the checksum that Hadoop makes has one dot more.
+_UNFINISHED = re.compile(r"\.{1,2}[^.].*\.[0-9a-f-]{36}\.tmp(\.crc)?")
 
 
 def is_checksum_of(name: str, there: Collection[str]) -> bool:
@@ -28,6 +31,11 @@ def is_checksum_of(name: str, there: Collection[str]) -> bool:
         return False
     main = name.removesuffix(".crc")
     return main in there or (main.startswith(".") and main[1:] in there)
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether a file was being written when its writer died, or is the checksum of such a file."""
+    return _UNFINISHED.fullmatch(name) is not None
 
 
 def check_file(files: Files, directory: str, name: str, there: Mapping[str, int]) -> str | None:

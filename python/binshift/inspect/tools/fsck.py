@@ -21,7 +21,7 @@ from binshift.inspect.decoding.schema import Operator, Store
 from binshift.inspect.facts import Settings
 from binshift.inspect.source import Source, decoded, stored_rows
 from binshift.inspect.storage.changelog import Changelog
-from binshift.inspect.storage.checksums import check_file, is_checksum_of
+from binshift.inspect.storage.checksums import check_file, is_checksum_of, is_unfinished
 from binshift.inspect.storage.database import Snapshot
 from binshift.inspect.storage.partition import Place
 from binshift.inspect.tools.export import json_rows
@@ -290,6 +290,9 @@ def _checksums(checkpoint: Checkpoint, directory: str) -> Iterator[Finding]:
     files = checkpoint.facts.files
     there = files.sizes(directory)
     for name in sorted(there):
+        if is_unfinished(name):
+            # What a writer that died has left is no damage: nothing refers to it.
+            continue
         try:
             problem = check_file(files, directory, name, there)
         except StateFormatError as error:
