@@ -36,8 +36,8 @@ def quick(archive: str = f"-XX:SharedArchiveFile={ARCHIVE}") -> dict[str, str]:
     """Settings for JVMs that start fast, and that start no processes to write a file."""
     scratch = f"-Djava.io.tmpdir={os.environ['BINSHIFT_TESTS_TMP']}"
     settings = {
-        "spark.hadoop.fs.file.impl": "binshift.benchmarks.QuickLocalFiles",
-        "spark.hadoop.fs.AbstractFileSystem.file.impl": "binshift.benchmarks.QuickLocalFs",
+        "spark.hadoop.fs.file.impl": "binshift.devtools.QuickLocalFiles",
+        "spark.hadoop.fs.AbstractFileSystem.file.impl": "binshift.devtools.QuickLocalFs",
     }
     for role in ("driver", "executor"):
         settings[f"spark.{role}.extraClassPath"] = str(FILES_JAR)

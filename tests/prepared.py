@@ -10,8 +10,8 @@ from zipfile import ZipFile
 
 import pyspark
 
+from devtools.compiling import FILE_SYSTEMS, compile_to
 from jvms import ARCHIVE, CONF_DIR, FILES_JAR, SHARED, SPARK_HOME, TESTS_JAR
-from scala import compile_to
 
 HERE = Path(__file__).parent
 
@@ -36,13 +36,11 @@ def prepare() -> None:
 def _compile() -> None:
     classes = SHARED / "classes"
     classes.mkdir()
-    files = HERE.parent / "python" / "benchmarks" / "jvm"
-    sources = [files / "QuickLocalFiles.scala", files / "CountedFiles.scala"]
-    compile_to(classes, [*sources, *sorted((HERE / "jvm").glob("*.scala"))])
+    compile_to(classes, [*FILE_SYSTEMS, *sorted((HERE / "jvm").glob("*.scala"))])
     with ZipFile(TESTS_JAR, "w") as own, ZipFile(FILES_JAR, "w") as first:
         for file in classes.rglob("*.class"):
             name = file.relative_to(classes)
-            (first if name.parts[:2] == ("binshift", "benchmarks") else own).write(file, name)
+            (first if name.parts[:2] == ("binshift", "devtools") else own).write(file, name)
 
 
 def _archive() -> None:

@@ -19,7 +19,7 @@ from binshift.jvm import call, gateway_of
 from binshift.session import configure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 __all__ = ["ConversionReport", "convert"]
 
@@ -88,6 +88,7 @@ def convert(
     dry_run: bool = False,
     progress: bool = False,
     spark: SparkSession | None = None,
+    conf: Mapping[str, str] | None = None,
 ) -> ConversionReport:
     """Writes the checkpoint of a stopped query anew, for another provider, into another directory.
 
@@ -115,6 +116,9 @@ def convert(
     spark : SparkSession, optional
         The session whose executors do the work. The default is the active one, or else one on all cores
         of this machine that ends with the conversion.
+    conf : mapping of str to str, optional
+        Settings of the session that is started for the conversion, such as `spark.jars.packages` for the
+        classes of an object store.
 
     Returns
     -------
@@ -134,7 +138,7 @@ def convert(
     output = output if output is not None else f"{checkpoint.rstrip('/')}-{to}"
     if partitions is not None and partitions < 1:
         raise ConfigurationError(f"{partitions} partitions are impossible; give 1 or more")
-    with _session(spark) as session:
+    with _session(spark, conf or {}) as session:
         conversion = call(
             gateway_of(session).conversion, session._jsparkSession, checkpoint, output, to, partitions or 0
         )
@@ -152,14 +156,19 @@ def convert(
 
 
 @contextmanager
-def _session(spark: SparkSession | None) -> Iterator[SparkSession]:
+def _session(spark: SparkSession | None, conf: Mapping[str, str]) -> Iterator[SparkSession]:
     active = spark or SparkSession.getActiveSession()
+    if active is not None and conf:
+        raise ConfigurationError(
+            f"conf={dict(conf)} is for a session that is started, and one is there already; "
+            "give that one the settings, or stop it first"
+        )
     if active is not None:
         yield active
         return
     own = configure(SparkSession.builder.master("local[*]").appName("binshift convert"))
-    own = own.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
-    session = own.getOrCreate()
+    settings: dict[str, Any] = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", **conf}
+    session = own.config(map=settings).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     try:
         yield session

@@ -23,7 +23,7 @@ TESTS = Path(__file__).resolve().parents[1]
 REPO = TESTS.parent
 BUILD = REPO / "build" / "chaos"
 KINDS = ("driver", "executors")
-sys.path[:0] = [str(TESTS), str(REPO / "python" / "benchmarks")]
+sys.path.insert(0, str(TESTS))
 
 
 def main() -> int:

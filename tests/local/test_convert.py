@@ -173,6 +173,12 @@ def test_what_cannot_be_converted_is_refused(stream, tmp_path):
         convert(checkpoint=tmp_path)
     with pytest.raises(ConfigurationError, match="is not empty"):
         convert(output="run/input")
+    # Neither spelling has its classes here.
+    for scheme in ("s3", "s3a"):
+        with pytest.raises(ConfigurationError, match=r"no file system for 's3a:'.*--packages"):
+            convert(checkpoint=f"{scheme}://bucket/orders", output="s3-to")
+    with pytest.raises(ConfigurationError, match="stop it first"):
+        convert(conf={"spark.jars": "a.jar"})
     with pytest.raises(ConfigurationError, match="in the checkpoint itself"):
         convert(output="run/checkpoint/to")
     assert not (tmp_path / "to").exists()

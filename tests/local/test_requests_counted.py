@@ -6,7 +6,7 @@ import pytest
 
 import binshift
 from binshift.session import PROVIDER, STOCK_PROVIDER
-from counted import CountedQuery, by_caller
+from devtools.counted import CountedQuery, by_caller
 
 # Epochs in the steady state.
 FIRST, LAST = 4, 13

@@ -19,6 +19,9 @@ REPORT = ConversionReport(
 )
 
 
+ROCKSDB = ["in", "--to", "rocksdb"]
+
+
 def run(*args):
     return CliRunner().invoke(cli, ["convert", *args])
 
@@ -30,7 +33,13 @@ def test_the_command_explains_itself_with_an_example():
 
 
 def test_wrong_arguments_are_refused_before_spark_starts():
-    for args in (["in"], ["in", "--to", "parquet"], ["in", "--to", "rocksdb", "--partitions", "0"], []):
+    for args in (
+        ["in"],
+        ["in", "--to", "parquet"],
+        ["in", "--to", "rocksdb", "--partitions", "0"],
+        [],
+        [*ROCKSDB, "--conf", "a"],
+    ):
         assert run(*args).exit_code == 2
 
 
@@ -43,9 +52,22 @@ def test_the_command_hands_its_arguments_on_and_prints_the_report(monkeypatch):
 
     monkeypatch.setattr("binshift.cli.convert.convert_checkpoint", record)
     result = run("in", "--to", "rocksdb", "--partitions", "8", "--dry-run")
-    options = {"to": "rocksdb", "output": None, "partitions": 8, "dry_run": True, "progress": True}
+    options = {"to": "rocksdb", "output": None, "partitions": 8, "dry_run": True, "progress": True, "conf": {}}
     assert calls == [(("in",), options)]
     assert "in (StateStoreProvider, epoch 7)" in result.output
     assert "would be converted to in-rocksdb" in result.output
     assert "5 -> 8 partitions" in result.output
     assert '"partitions": 8' in run("in", "--to", "rocksdb", "--json").output
+
+
+def test_settings_of_spark_are_handed_on(monkeypatch):
+    given = {}
+
+    def record(*_, **options):
+        given.update(options)
+        return REPORT
+
+    monkeypatch.setattr("binshift.cli.convert.convert_checkpoint", record)
+    run(*ROCKSDB, "--conf", "spark.hadoop.a=b=c", "--jars", "x.jar,y.jar", "--packages", "g:a:1")
+    settings = {"spark.hadoop.a": "b=c", "spark.jars": "x.jar,y.jar", "spark.jars.packages": "g:a:1"}
+    assert given["conf"] == settings

@@ -45,6 +45,8 @@ def test_messages_of_others_lose_what_is_secret_in_them():
 
 def test_no_uri_is_opened_or_refused_with_its_secrets():
     assert Files(S3).name == HIDDEN
+    # As Hadoop spells it.
+    assert Files(S3.replace("s3:", "s3a:")).path("offsets") == "bucket/orders/offsets"
     with pytest.raises(ConfigurationError, match="pyarrow cannot open") as refused:
         Files(TOKEN)
     assert not any(secret in str(refused.value) for secret in SECRETS)

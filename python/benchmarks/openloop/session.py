@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import binshift
-from scala import compile_to
+from devtools.compiling import FILE_SYSTEMS, compile_to
 
 __all__ = ["session"]
 
@@ -21,10 +21,10 @@ def session(scratch: Path, master: str = "local[2]", memory: str = "6g", **conf:
     """Quiet, with all progress reports of a run kept, and all that Spark writes below `scratch`.
 
     Its file system starts no processes, which on a local disk take most of a small epoch's time, as on no
-    other file system (jvm/QuickLocalFiles.scala).
+    other file system (devtools/jvm/QuickLocalFiles.scala).
     """
     jar = scratch / "benchmarks.jar"
-    compile_to(jar, sorted(JVM.glob("*.scala")))
+    compile_to(jar, [*FILE_SYSTEMS, *sorted(JVM.glob("*.scala"))])
     # Workers of Python run what this process runs, not whatever python3 is on the PATH.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     options: dict[str, Any] = {
@@ -32,8 +32,8 @@ def session(scratch: Path, master: str = "local[2]", memory: str = "6g", **conf:
         # All of the heap from the beginning on: pages that it grows by cost time, and hide what else grows.
         "spark.driver.extraJavaOptions": f"-Xms{memory} -XX:+AlwaysPreTouch -XX:+UseG1GC",
         "spark.driver.memory": memory,
-        "spark.hadoop.fs.AbstractFileSystem.file.impl": "binshift.benchmarks.QuickLocalFs",
-        "spark.hadoop.fs.file.impl": "binshift.benchmarks.QuickLocalFiles",
+        "spark.hadoop.fs.AbstractFileSystem.file.impl": "binshift.devtools.QuickLocalFs",
+        "spark.hadoop.fs.file.impl": "binshift.devtools.QuickLocalFiles",
         "spark.local.dir": str(scratch),
         "spark.log.level": "OFF",
         "spark.sql.streaming.numRecentProgressUpdates": "10000",

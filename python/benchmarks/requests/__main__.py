@@ -16,7 +16,7 @@ from pathlib import Path
 
 import binshift
 from binshift.session import PROVIDER, STOCK_PROVIDER
-from counted import CountedQuery, Request, by_caller
+from devtools.counted import CountedQuery, Request, by_caller
 from openloop.session import session
 
 EPOCHS = 10

@@ -19,6 +19,7 @@ _FAILS = (ConfigurationError, UnsupportedOperatorError, UnsupportedVersionError)
     epilog=example(
         "binshift convert /data/checkpoint --to rocksdb --partitions 8",
         "binshift convert /data/checkpoint --to binshift --output /data/checkpoint2 --dry-run",
+        "binshift convert s3://bucket/orders --to rocksdb --packages org.apache.hadoop:hadoop-aws:3.5.0",
         errors=_FAILS,
     )
 )
@@ -37,9 +38,22 @@ _FAILS = (ConfigurationError, UnsupportedOperatorError, UnsupportedVersionError)
     help="State partitions of the output; by default as many as there are.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
+@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's; repeatable.")
+@click.option("--jars", metavar="JARS", help="Jars for Spark, with commas between them.")
+@click.option(
+    "--packages", metavar="COORDINATES", help="Packages for Spark, as those of an object store's file system."
+)
 @as_json
 def convert(
-    checkpoint: str, to: str, output: str | None, partitions: int | None, dry_run: bool, as_json: bool
+    checkpoint: str,
+    to: str,
+    output: str | None,
+    partitions: int | None,
+    dry_run: bool,
+    conf: tuple[str, ...],
+    jars: str | None,
+    packages: str | None,
+    as_json: bool,
 ) -> None:
     """Rewrite a checkpoint for another state-store provider.
 
@@ -50,13 +64,30 @@ def convert(
     interrupted is simply started again. A checkpoint of Spark's RocksDB provider needs no conversion to
     binshift: start the query on it in a session of binshift.
     """
+    settings = dict(_setting(given) for given in conf)
+    settings |= {
+        key: value for key, value in (("spark.jars", jars), ("spark.jars.packages", packages)) if value
+    }
     report = convert_checkpoint(
-        checkpoint, to=to, output=output, partitions=partitions, dry_run=dry_run, progress=True
+        checkpoint,
+        to=to,
+        output=output,
+        partitions=partitions,
+        dry_run=dry_run,
+        progress=True,
+        conf=settings,
     )
     if as_json:
         print_json(asdict(report))
     else:
         click.echo(str(report))
+
+
+def _setting(given: str) -> tuple[str, str]:
+    key, equals, value = given.partition("=")
+    if not key or not equals:
+        raise click.BadParameter(f"'{given}' is no setting; write KEY=VALUE", param_hint="--conf")
+    return key, value
 
 
 COMMANDS = (convert,)

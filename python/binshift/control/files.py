@@ -51,7 +51,8 @@ class Files:
         elif _URI.match(given):
             self.name = shown(given)
             try:
-                self.filesystem, self._root = fs.FileSystem.from_uri(given)
+                # Hadoop's names for S3, as in a query's options.
+                self.filesystem, self._root = fs.FileSystem.from_uri(re.sub(r"^s3[an]://", "s3://", given))
             except (OSError, ValueError) as error:
                 # Not `from error`, whose text may have the credentials.
                 reason = without_secrets(str(error), given)

@@ -5,7 +5,7 @@ import java.util.concurrent.atomic.AtomicReference
 
 import scala.util.control.NonFatal
 
-import org.apache.hadoop.fs.Path
+import org.apache.hadoop.fs.{Path, UnsupportedFileSystemException}
 import org.json4s.JValue
 import org.json4s.JsonDSL._
 import org.json4s.jackson.JsonMethods.{compact, render}
@@ -126,14 +126,28 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
   }
 
   private def qualified(location: String): Path = {
-    val path = new Path(location)
-    path.getFileSystem(session.sessionState.newHadoopConf()).makeQualified(path)
+    val conf = session.sessionState.newHadoopConf()
+    val path = hadoopPath(location, Option(conf.get("fs.s3.impl")).isDefined)
+    try path.getFileSystem(conf).makeQualified(path) catch {
+      case NonFatal(e) if isMissing(e) => throw BinshiftException.configuration(
+        s"this Spark has no file system for '${path.toUri.getScheme}:' (${e.getMessage}); give its classes with " +
+          "--packages or --jars, and its settings with --conf; from Python, with conf= or in the session")
+    }
   }
 
   private def json(value: JValue): String = compact(render(value))
 }
 
 private[binshift] object Conversion {
+  /** Hadoop's name for S3 is s3a; other tools, and binshift's commands, know it as s3. */
+  private[binshift] def hadoopPath(location: String, isS3Known: Boolean): Path =
+    new Path(if (isS3Known) location else location.replaceFirst("^s3n?://", "s3a://"))
+
+  private def isMissing(e: Throwable): Boolean = Iterator.iterate(e)(_.getCause).takeWhile(_ != null).exists {
+    case _: UnsupportedFileSystemException | _: ClassNotFoundException => true
+    case _ => false
+  }
+
   private val Targets = Set("binshift", "rocksdb")
   private val Stock = classOf[RocksDBStateStoreProvider].getName
   private val HdfsBacked = classOf[HDFSBackedStateStoreProvider].getName

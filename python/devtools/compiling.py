@@ -11,7 +11,10 @@ import pyspark
 
 from binshift.session import jar_path
 
-__all__ = ["compile_to"]
+__all__ = ["FILE_SYSTEMS", "compile_to"]
+
+#: Sources of file systems, which Spark makes before it loads jars: they have to be on the class path of a JVM.
+FILE_SYSTEMS = sorted((Path(__file__).parent / "jvm").glob("*.scala"))
 
 
 def compile_to(target: Path, sources: Iterable[Path]) -> None:

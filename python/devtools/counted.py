@@ -61,11 +61,11 @@ class CountedQuery:
         rows: int = 200,
         conf: dict[str, str] | None = None,
     ) -> None:
-        spark._jsc.hadoopConfiguration().set("fs.counted.impl", "binshift.benchmarks.CountedFiles")
+        spark._jsc.hadoopConfiguration().set("fs.counted.impl", "binshift.devtools.CountedFiles")
         self.spark = spark.newSession()
         self.root = root
         self.rows = rows
-        self.requests = self.spark._jvm.binshift.benchmarks.CountedRequests
+        self.requests = self.spark._jvm.binshift.devtools.CountedRequests
         self.query: StreamingQuery | None = None
         settings = {
             PROVIDER_KEY: provider,

@@ -1,4 +1,4 @@
-package binshift.benchmarks
+package binshift.devtools
 
 import java.net.URI
 

@@ -1,4 +1,4 @@
-package binshift.benchmarks
+package binshift.devtools
 
 import java.io.OutputStream
 import java.net.URI
@@ -106,7 +106,7 @@ object CountedRequests {
   /** A line per request: its epoch, milliseconds since 1970, kind, path, thread, whether it is binshift's, the caller. */
   def lines(): String = requests.asScala.map(_.line).mkString("\n")
 
-  private[benchmarks] def of[T](kind: String, path: Path)(body: => T): T =
+  private[devtools] def of[T](kind: String, path: Path)(body: => T): T =
     if (isInside.get) body else {
       requests.add(request(kind, path))
       isInside.set(true)
@@ -116,10 +116,10 @@ object CountedRequests {
       } finally isInside.set(false)
     }
 
-  private[benchmarks] def pass(bytes: Int): Unit =
+  private[devtools] def pass(bytes: Int): Unit =
     if (bytesPerSecond > 0 && bytes > 0) LockSupport.parkNanos(bytes * 1000000000L / bytesPerSecond)
 
-  private[benchmarks] def renamed(to: Path): Unit =
+  private[devtools] def renamed(to: Path): Unit =
     if (to.getParent.getName == "commits") to.getName.toLongOption.foreach(committed => epoch = committed + 1)
 
   private def request(kind: String, path: Path): Request = {
