@@ -34,10 +34,11 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
     val isAgain = QueryStarts.lastLogged(query.runId).contains(epoch) || SparkInternals.isOfAnother(query, epoch)
     val takeOver = TakeoverEpochs.of(query.runId)
     val history = RunHistory.read(dir)
-    val kept = if (isAgain) epoch + 1 else epoch
-    val isExcluded = RunEnd.read(dir).exists(_.excludesLost(history, epoch, isAgain))
+    val end = RunEnd.read(dir).filter(_.excludesLost(history, epoch, isAgain))
+    // An epoch that was logged, and not planned before its run ended, has left no state either.
+    val kept = if (end.exists(_.epoch == epoch)) epoch + 1 else epoch
     // Before the rest: state of another run that is still alive is there only after its layout, and after its epoch was logged.
-    val found = if (isExcluded) versions.unexpectedAfter(kept, epoch) else versions.after(epoch, epoch)
+    val found = if (end.isDefined) versions.unexpectedAfter(kept, epoch) else versions.after(epoch, epoch)
     val stored = Layout.read(dir)
     val setting = new BinsSetting(session)
     val opening = if (epoch == 0 || takeOver.isDefined) {
@@ -59,7 +60,7 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
     SparkInternals.requireNewest(query, epoch)
     val logged = query.offsetLog.get(epoch)
     val goesOnFrom = if (opening.isStateKept && hasBegun(epoch, logged, history)) epoch + 1 else epoch
-    val later = if (isExcluded && goesOnFrom < kept) versions.after(epoch, epoch) else found
+    val later = if (end.isDefined && goesOnFrom < kept) versions.after(epoch, epoch) else found
     if (isAgain) requireLast(history)
     val lost = later.filter(_.version.forall(_ > goesOnFrom)).map(_.path)
     opening.copy(
