@@ -16,6 +16,7 @@ from binshift.cli.following import Follower
 from binshift.cli.main import cli
 from binshift.control.directory import open_directory
 from binshift.session import PROVIDER, PROVIDER_KEY, STOCK_PROVIDER
+from harness import until
 from unit.checkpoints import Answering, HandWritten
 
 TWO = RoutingTable(2, (0, 1) * 4)
@@ -139,6 +140,47 @@ def test_rescale_leaves_a_request_and_says_when_it_takes_effect(run, checkpoint)
     assert MigrationPlan.from_json(json.dumps(request["plan"])).target == TWO.balanced(4)
     assert f"request {request['id']} takes effect soon if the query runs" in result.stdout
     assert "2 -> 4 partitions" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "place_on"),
+    [
+        (("plan", "--partitions", 4, "--submit"), []),
+        (("rescale", 4), []),
+        (("rebalance", "--by", "bins"), ["2"]),
+        (("drain", "1"), []),
+    ],
+    ids=lambda c: c[0] if isinstance(c, tuple) else "",
+)
+def test_all_commands_that_submit_say_alike_how_a_plan_is_carried_out(run, checkpoint, command, place_on):
+    where = {"result": {"executors": ["1", "2", "3"], "partitions": [["1"], ["3"]]}}
+
+    def submitted(*options):
+        def answer(request):
+            return where if request["kind"] == "placement" else {"result": {"migration": "m"}}
+
+        with Answering(checkpoint, answer) as driver:
+            run(*command, *options)
+            assert until(lambda: driver.seen and driver.seen[-1]["kind"] == "submit")
+        return driver.seen[-1]["options"]
+
+    vacate = "1" if command[0] == "drain" else None
+    assert submitted() == {"startEpoch": None, "prepare": True, "placeOn": place_on, "vacate": vacate}
+    given = submitted("--start-epoch", 9, "--no-prepare", "--place-on", "3")
+    assert given == {"startEpoch": 9, "prepare": False, "placeOn": ["3"], "vacate": vacate}
+    assert submitted("--prepare")["prepare"]
+
+
+def test_an_executor_that_is_not_alive_takes_no_partition(run, checkpoint):
+    with Answering(checkpoint, lambda r: {"result": {"executors": ["1", "2"], "partitions": [["1"], ["2"]]}}):
+        for command in (("rebalance", "--by", "bins"), ("drain", "1")):
+            assert "'9' is not alive" in run(*command, "--place-on", "9", code=4).stderr
+    assert checkpoint.requests() == []
+
+
+def test_how_a_plan_is_carried_out_is_not_said_in_vain(run):
+    for option in (("--start-epoch", 9), ("--no-prepare",), ("--place-on", "1"), ("--wait", 5)):
+        assert "--submit" in run("plan", "--partitions", 4, *option, code=2).stderr
 
 
 def test_a_dry_run_leaves_nothing(run, checkpoint):

@@ -1,4 +1,4 @@
-"""How commands cut the way to another table into steps, and what they ask the running query for that."""
+"""How commands cut the way to another table into steps, what they ask the query for it, and how steps go."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from binshift.control.mailbox import Mailbox
 from binshift.errors import PlanError
 from binshift.planning.bounded import Bounded
 from binshift.planning.load import bin_bytes
+from binshift.planning.options import MigrationOptions
 from binshift.planning.plan import MigrationPlan
 from binshift.planning.routing import RoutingTable
 from binshift.planning.strategies import default_strategy, parse_strategy
 
-__all__ = ["is_bounded", "measured", "plan_of", "strategy_options"]
+__all__ = ["is_bounded", "measured", "migration_options", "options_of", "plan_of", "strategy_options"]
 
 _COLUMNS = ("bin", "bytes", "reads", "writes")
 
@@ -48,6 +49,43 @@ strategy_options = combined(
         help="How long to wait for what only the running query knows.",
     ),
 )
+
+#: The options of all commands that submit a plan; they come as a dict to `options_of`.
+migration_options = combined(
+    click.option("--start-epoch", type=int, metavar="EPOCH", help="No step takes effect before this epoch."),
+    click.option(
+        "--place-on", multiple=True, metavar="EXECUTOR", help="Executor for new partitions; repeatable."
+    ),
+    click.option(
+        "--prepare/--no-prepare",
+        default=True,
+        show_default=True,
+        help="Whether bins are copied before their step takes effect.",
+    ),
+    click.option("--wait", type=float, metavar="SECONDS", help="Follow the migration, so long at most."),
+)
+
+
+def options_of(
+    options: dict[str, Any], *, place_on: tuple[str, ...] = (), vacate: str | None = None
+) -> MigrationOptions:
+    """How a plan is to be carried out.
+
+    Parameters
+    ----------
+    options : dict
+        Values of `migration_options`.
+    place_on : tuple of str
+        Executors for new partitions if the options name none.
+    vacate : str, optional
+        Executor that runs no partition when the plan is done.
+
+    Raises
+    ------
+    PlanError
+        If the start epoch is impossible.
+    """
+    return MigrationOptions(options["start_epoch"], options["prepare"], options["place_on"] or place_on, vacate)
 
 
 def is_bounded(options: dict[str, Any]) -> bool:

@@ -11,7 +11,7 @@ import click
 
 from binshift.cli.following import Follower, send
 from binshift.cli.output import as_json, checkpoint, example, print_json, print_plan, print_table
-from binshift.cli.planning import is_bounded, plan_of, strategy_options
+from binshift.cli.planning import is_bounded, migration_options, options_of, plan_of, strategy_options
 from binshift.control.directory import ControlDirectory, PlannedMigration, open_directory
 from binshift.control.history import history_table
 from binshift.control.mailbox import Mailbox
@@ -91,9 +91,7 @@ def status(checkpoint: str, as_json: bool, live: float | None) -> None:
 @click.option(
     "--submit", "is_submitted", is_flag=True, help="Leave it for the query, also for one that is stopped."
 )
-@click.option("--start-epoch", type=int, help="No step takes effect before this epoch.")
-@click.option("--no-prepare", is_flag=True, help="Do not copy bins before their step takes effect.")
-@click.option("--wait", type=float, metavar="SECONDS", help="With --submit: follow the migration so long.")
+@migration_options
 def plan(
     checkpoint: str,
     as_json: bool,
@@ -102,12 +100,15 @@ def plan(
     source: Any,
     output: str | None,
     is_submitted: bool,
-    start_epoch: int | None,
-    no_prepare: bool,
-    wait: float | None,
     **options: Any,
 ) -> None:
-    """Make a plan; nothing happens without --submit."""
+    """Make a plan; nothing happens without --submit.
+
+    How it is carried out, such as --start-epoch, is no part of a plan, and is said with --submit.
+    """
+    how = options_of(options)
+    if not is_submitted and (how != MigrationOptions() or options["wait"] is not None):
+        raise click.UsageError("--start-epoch, --place-on, --no-prepare and --wait need --submit")
     found = open_directory(checkpoint)
     if source is None:
         table = found.routing()
@@ -123,8 +124,7 @@ def plan(
         return
     if not as_json:
         click.echo(str(made), err=True)
-    how = MigrationOptions(start_epoch, not no_prepare)
-    send(Follower(found, made), how, as_json=as_json, wait=wait)
+    send(Follower(found, made), how, as_json=as_json, wait=options["wait"])
 
 
 @click.command(

@@ -8,7 +8,7 @@ import click
 
 from binshift.cli.following import Follower, send
 from binshift.cli.output import as_json, checkpoint, combined, example, print_json, print_plan
-from binshift.cli.planning import measured, plan_of, strategy_options
+from binshift.cli.planning import measured, migration_options, options_of, plan_of, strategy_options
 from binshift.control.directory import ControlDirectory, open_directory
 from binshift.control.mailbox import Mailbox
 from binshift.errors import (
@@ -19,7 +19,6 @@ from binshift.errors import (
     UnsupportedOperatorError,
 )
 from binshift.planning.load import By
-from binshift.planning.options import MigrationOptions
 from binshift.planning.placement import Placement
 from binshift.planning.plan import MigrationPlan
 from binshift.planning.targets import balanced
@@ -32,9 +31,8 @@ _FAILS = (ConfigurationError, PlanError, MigrationError, MigrationTimeout, Unsup
 _migrating = combined(
     as_json,
     strategy_options,
-    click.option("--no-prepare", is_flag=True, help="Do not copy bins before their step takes effect."),
+    migration_options,
     click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing."),
-    click.option("--wait", type=float, metavar="SECONDS", help="Follow the migration, so long at most."),
 )
 
 
@@ -48,16 +46,15 @@ _migrating = combined(
 )
 @checkpoint
 @click.argument("partitions", type=int)
-@click.option("--place-on", multiple=True, metavar="EXECUTOR", help="Executor for new partitions; repeatable.")
 @_migrating
-def rescale(checkpoint: str, partitions: int, place_on: tuple[str, ...], **options: Any) -> None:
+def rescale(checkpoint: str, partitions: int, **options: Any) -> None:
     """Rescale the query to PARTITIONS state partitions.
 
     Bins are spread evenly, with few moves.
     """
     found = open_directory(checkpoint)
     table = found.routing()
-    _start(found, plan_of(found, table, table.balanced(partitions), options), options, place_on=place_on)
+    _start(found, plan_of(found, table, table.balanced(partitions), options), options)
 
 
 @click.command(
@@ -80,7 +77,8 @@ def rescale(checkpoint: str, partitions: int, place_on: tuple[str, ...], **optio
 def rebalance(checkpoint: str, by: By, max_moves: int | None, **options: Any) -> None:
     """Spread the load evenly over all partitions.
 
-    Partitions are spread over all executors, too. Asks the running query.
+    Partitions are spread over all executors, too: new ones come to those that run none yet, if no --place-on
+    is given. Asks the running query.
     """
     found = open_directory(checkpoint)
     placement = _placement(found, options)
@@ -121,7 +119,11 @@ def cancel(checkpoint: str, wait: float | None, as_json: bool) -> None:
     found = open_directory(checkpoint)
     migration = found.migration()
     if migration is None:
-        raise MigrationError(f"{found.uri} has no migration under way; there is nothing to cancel")
+        raise MigrationError(
+            f"{found.uri} has no migration under way; there is nothing to cancel",
+            condition="NO_MIGRATION",
+            checkpoint=found.uri,
+        )
     mailbox = Mailbox(found)
     request = mailbox.cancel(migration.id)
     if wait is not None:
@@ -142,9 +144,10 @@ def _start(found: ControlDirectory, plan: MigrationPlan, options: dict[str, Any]
         return
     if not options["as_json"]:
         click.echo(str(plan), err=True)
-    how = MigrationOptions(prepare=not options["no_prepare"], **more)
-    send(Follower(found, plan), how, as_json=options["as_json"], wait=options["wait"])
+    send(Follower(found, plan), options_of(options, **more), as_json=options["as_json"], wait=options["wait"])
 
 
 def _placement(found: ControlDirectory, options: dict[str, Any]) -> Placement:
-    return Placement.of(Mailbox(found).ask("placement", options["answer_timeout"]))
+    placement = Placement.of(Mailbox(found).ask("placement", options["answer_timeout"]))
+    placement.require_live(options["place_on"])
+    return placement

@@ -63,6 +63,7 @@ def _run(script: str, arguments: tuple[str, ...]) -> None:
     if not file.exists():
         raise ConfigurationError(
             f"{file} is not there: demo and benchmarks are in the source tree, not in the wheel; get the "
-            f"source of binshift {binshift.__version__}, run 'make setup' in it, and use its .venv/bin/binshift"
+            f"source of binshift {binshift.__version__}, run 'make setup' in it, and use its .venv",
+            condition="SOURCES_MISSING",
         )
     sys.exit(subprocess.run([sys.executable, str(file), *arguments], check=False).returncode)
