@@ -299,7 +299,10 @@ class Controller(ObservedQuery):
 def _find(name_or_id: str, spark: SparkSession | None) -> StreamingQuery:
     session = spark if spark is not None else SparkSession.getActiveSession()
     if session is None:
-        raise ConfigurationError(f"there is no session to look for query {name_or_id!r} in; give spark=...")
+        raise ConfigurationError(
+            f"there is no session to look for query {name_or_id!r} in; give spark=...",
+            condition="QUERY_NOT_FOUND",
+        )
     require_classic(session)
     active = session.streams.active
     for query in active:

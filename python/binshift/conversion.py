@@ -137,7 +137,12 @@ def convert(
     """
     output = output if output is not None else f"{checkpoint.rstrip('/')}-{to}"
     if partitions is not None and partitions < 1:
-        raise ConfigurationError(f"{partitions} partitions are impossible; give 1 or more")
+        raise ConfigurationError(
+            f"{partitions} partitions are impossible; give 1 or more",
+            condition="INVALID_VALUE",
+            name="partitions",
+            value=partitions,
+        )
     with _session(spark, conf or {}) as session:
         conversion = call(
             gateway_of(session).conversion, session._jsparkSession, checkpoint, output, to, partitions or 0

@@ -7,6 +7,7 @@ same one, and providers of state stores and extensions of sessions are looked fo
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,11 +75,13 @@ def gateway(without: str, jar: Path) -> Any:
     """The JVM's end; if the jar is not there, the error begins with `without`."""
     found = _gateway()
     if found is None:
-        raise errors.ConfigurationError(f"{without}; {how_to_start(jar)}")
+        raise errors.ConfigurationError(f"{without}; {how_to_start(jar)}", condition="SESSION_WITHOUT_BINSHIFT")
     if (there := call(found.version)) != version:
         raise errors.ConfigurationError(
             f"Spark's JVM has the binshift jar {there} and the Python package is {version}; take the other jar "
-            f"out of spark.jars and --jars, and {how_to_start(jar)}"
+            f"out of spark.jars and --jars, and {how_to_start(jar)}",
+            condition="JAR_OF_ANOTHER_VERSION",
+            installed=there,
         )
     return found
 
@@ -99,8 +102,8 @@ def call(method: Any, *args: object) -> Any:
         java = error.java_exception
         if java.getClass().getName() != _EXCEPTION:
             raise
-        kind = getattr(errors, java.kind(), errors.BinshiftError)
-        raise kind(java.detail()) from None
+        parameters = json.loads(java.parametersJson())
+        raise errors.from_jvm(java.kind(), java.detail(), java.condition(), parameters) from None
 
 
 def _jvm() -> Any:

@@ -184,7 +184,12 @@ class EpochLog(StreamingQueryListener):
 
     def __init__(self, query: StreamingQuery | None = None, *, limit: int = _DEFAULT_LIMIT) -> None:
         if not is_whole(limit, 1):
-            raise ConfigurationError(f"limit={limit!r} is not a number of epochs; give an int from 1 on")
+            raise ConfigurationError(
+                f"limit={limit!r} is not a number of epochs; give an int from 1 on",
+                condition="INVALID_VALUE",
+                name="limit",
+                value=limit,
+            )
         self._query_id = None if query is None else str(query.id)
         self._limit = limit
         self._lock = threading.Lock()

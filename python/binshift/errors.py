@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 __all__ = [
@@ -44,6 +45,13 @@ class BinshiftError(Exception):
         self.parameters = parameters
         for name, value in parameters.items():
             setattr(self, name, value)
+
+
+def from_jvm(kind: str, message: str, condition: str, parameters: Mapping[str, Any]) -> BinshiftError:
+    """The error of a failure in the JVM: `kind` is the name of its class, and `condition` may be empty."""
+    made = globals().get(kind)
+    error = made if isinstance(made, type) and issubclass(made, BinshiftError) else BinshiftError
+    return error(message, condition=condition or None, **parameters)
 
 
 class ConfigurationError(BinshiftError):

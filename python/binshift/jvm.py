@@ -51,7 +51,9 @@ def _gateway(thing: object, name: str) -> Any:
     require_spark()
     context = SparkContext._active_spark_context
     if context is None or context._jvm is None:
-        raise errors.ConfigurationError(f"{name} belongs to a SparkContext that was stopped; start it again")
+        raise errors.ConfigurationError(
+            f"{name} belongs to a SparkContext that was stopped; start it again", condition="CONTEXT_STOPPED"
+        )
     return driver.gateway("the binshift jar is not on the class path of this session", jar_path())
 
 

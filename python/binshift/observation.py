@@ -131,7 +131,12 @@ class ObservedQuery:
             If the query ends, or commits no further epoch in time.
         """
         if not is_whole(n, 1, _MAX_HOT_KEYS):
-            raise ConfigurationError(f"n={n!r} is no number of keys; give an int from 1 to {_MAX_HOT_KEYS}")
+            raise ConfigurationError(
+                f"n={n!r} is no number of keys; give an int from 1 to {_MAX_HOT_KEYS}",
+                condition="INVALID_VALUE",
+                name="n",
+                value=n,
+            )
         after = call(self._handle.sampleKeys, n)
         deadline = time.monotonic() + timeout
         while (text := call(self._handle.hotKeys, after)) is None:
@@ -139,7 +144,8 @@ class ObservedQuery:
             if time.monotonic() >= deadline:
                 raise MigrationError(
                     f"query {self._query.id} has committed no epoch in {timeout} s, so it saw no key; feed it "
-                    "data and ask again"
+                    "data and ask again",
+                    condition="NO_EPOCH_COMMITTED",
                 )
             time.sleep(_POLL_SECONDS)
         return hot_keys_of(text, n)

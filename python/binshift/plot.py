@@ -123,7 +123,8 @@ def _matplotlib() -> Any:
         from numpy.ma import masked_invalid  # noqa: PLC0415 - matplotlib needs numpy
     except ImportError as error:
         raise ConfigurationError(
-            f"plots need matplotlib, which is not installed ({error}); pip install 'binshift[plot]'"
+            f"plots need matplotlib, which is not installed ({error}); pip install 'binshift[plot]'",
+            condition="LIBRARY_MISSING",
         ) from error
 
     class Picture(Figure):

@@ -69,7 +69,10 @@ def configure(builder: SparkSession.Builder, *, bins: int | None = None) -> Spar
     if bins is not None:
         if not is_whole(bins, 1, MAX_REQUESTED_BINS):
             raise ConfigurationError(
-                f"bins={bins!r} is impossible; give a whole number from 1 to {MAX_REQUESTED_BINS}"
+                f"bins={bins!r} is impossible; give a whole number from 1 to {MAX_REQUESTED_BINS}",
+                condition="INVALID_VALUE",
+                name="bins",
+                value=bins,
             )
         builder = builder.config(BINS_KEY, str(bins))
     jar = jar_path()
@@ -122,7 +125,9 @@ def jar_path() -> Path:
     """
     jar = Path(__file__).parent / "jars" / f"binshift-spark4.3_2.13-{version}.jar"
     if not jar.is_file():
-        raise ConfigurationError(f"{jar} is missing; run 'make jar' in a source tree, or install the wheel")
+        raise ConfigurationError(
+            f"{jar} is missing; run 'make jar' in a source tree, or install the wheel", condition="JAR_MISSING"
+        )
     return jar
 
 
@@ -141,7 +146,8 @@ def require_classic(thing: object) -> None:
     if _is_connect(thing):
         raise ConfigurationError(
             f"{type(thing).__name__} is of Spark Connect, in which the driver's JVM cannot be reached; "
-            "use a classic session on the driver"
+            "use a classic session on the driver",
+            condition="SPARK_CONNECT",
         )
 
 
@@ -155,7 +161,8 @@ def _require_classic_builder(builder: object, options: dict[str, str]) -> None:
     if remote or mode.lower() == "connect" or _is_connect(builder):
         raise ConfigurationError(
             "the builder makes a Spark Connect session, in which the driver's JVM cannot be reached; "
-            "use a classic session (without spark.remote, SPARK_REMOTE, or connect as spark.api.mode)"
+            "use a classic session (without spark.remote, SPARK_REMOTE, or connect as spark.api.mode)",
+            condition="SPARK_CONNECT",
         )
 
 

@@ -177,8 +177,9 @@ def test_a_plan_made_for_another_table_is_refused(run):
     migration = controller.rescale(3, strategy=AllAtOnce(), prepare=False)
     run.run(1, 2)
     migration.wait(timeout=60)
-    with pytest.raises(PlanError, match="not the one in force since epoch 2"):
+    with pytest.raises(PlanError, match="not the one in force since epoch 2") as refused:
         controller.submit(stale, prepare=False)
+    assert (refused.value.condition, refused.value.parameters) == ("PLAN_OUTDATED", {"epoch": 2})
     foreign = RoutingTable(2, tuple(b % 2 for b in range(128)))
     with pytest.raises(PlanError, match="128 bins"):
         controller.submit(Fluid().plan(foreign, foreign.balanced(4)), prepare=False)
@@ -188,8 +189,9 @@ def test_a_plan_made_for_another_table_is_refused(run):
 def test_a_plan_while_another_one_runs_is_refused(run):
     controller = run.attach()
     first = controller.rescale(4, strategy=Fluid(), prepare=False)
-    with pytest.raises(MigrationError, match=first.id):
+    with pytest.raises(MigrationError, match=first.id) as refused:
         controller.rescale(3, prepare=False)
+    assert (refused.value.condition, refused.value.migration_id) == ("MIGRATION_UNDER_WAY", first.id)
     assert controller.migration().id == first.id
 
 

@@ -259,8 +259,12 @@ def test_a_row_that_is_routed_wrongly_fails_the_batch_and_changes_no_state(strea
     run.feed([{"k": "key1", "v": 1, "t": "2026-01-01 00:00:00"}])
     with pytest.raises(Exception, match="reached partition"):
         run.query.processAllAvailable()
-    with pytest.raises(MigrationError, match=r"a row of bin \d+ reached partition [01] of operator 0"):
+    with pytest.raises(
+        MigrationError, match=r"^a row of bin \d+ reached partition [01] of operator 0"
+    ) as failed:
         run.attach()
+    # It came as the text of a task's failure.
+    assert failed.value.condition == "BIN_NOT_OWNED"
     assert run.state() == state
     run.start()
     run.run(3)

@@ -103,14 +103,14 @@ def test_a_running_query_answers_requests_and_goes_on_whatever_they_are(run):
     submitted = box.submit(fluid)
     placement, stats, status = box.ask("placement"), box.ask("stats"), box.ask("status")
     wrong = {
-        box.put("{no json"): ("ConfigurationError", "cannot be read"),
-        box.put('{"format": 1, "id": "another"}'): ("ConfigurationError", "file name"),
-        box.ask("dance"): ("ConfigurationError", "its kind is dance"),
-        box.put(json.dumps({"format": 2})): ("ConfigurationError", "reads format 1"),
-        box.ask("submit"): ("PlanError", "cannot be read"),
-        refused: ("PlanError", "plan again"),
-        box.submit(fluid): ("MigrationError", submitted),
-        box.ask("cancel", migration="nobody"): ("MigrationError", "nobody"),
+        box.put("{no json"): ("ConfigurationError", "REQUEST_UNREADABLE", "cannot be read"),
+        box.put('{"format": 1, "id": "another"}'): ("ConfigurationError", "REQUEST_UNREADABLE", "file name"),
+        box.ask("dance"): ("ConfigurationError", "REQUEST_UNREADABLE", "its kind is dance"),
+        box.put(json.dumps({"format": 2})): ("ConfigurationError", "REQUEST_UNREADABLE", "reads format 1"),
+        box.ask("submit"): ("PlanError", "PLAN_UNREADABLE", "cannot be read"),
+        refused: ("PlanError", "PLAN_OUTDATED", "plan again"),
+        box.submit(fluid): ("MigrationError", "MIGRATION_UNDER_WAY", submitted),
+        box.ask("cancel", migration="nobody"): ("MigrationError", "NO_MIGRATION", "nobody"),
     }
     ignored = [box.requests / name for name in ("_later.json", "notes.txt")]
     for file in ignored:
@@ -120,9 +120,10 @@ def test_a_running_query_answers_requests_and_goes_on_whatever_they_are(run):
 
     assert box.result(submitted) == {"migration": submitted}
     assert controller.migration().id == submitted
-    for id, (kind, part) in wrong.items():
-        assert box.error(id)["kind"] == kind
-        assert part in box.error(id)["message"]
+    for id, (kind, condition, part) in wrong.items():
+        error = box.error(id)
+        assert (error["kind"], error["condition"]) == (kind, condition)
+        assert part in error["message"]
     assert box.result(placement) == {"executors": ["driver"], "partitions": [["driver"]] * 2}
     table = box.result(status)["routing"]
     assert (table["epoch"], tuple(table["assignment"])) == (0, controller.plan(2).source.assignment)

@@ -163,6 +163,32 @@ def test_defaults_of_sizes_are_those_of_the_table():
     assert [d for d in defaults if f"| `{d[0]}` | {d[1]} |" not in settings] == []
 
 
+def raised():
+    """Each condition that is raised in either language, with the class of the error."""
+    for kind in vars(binshift.errors).values():
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            yield kind.condition, kind.__name__
+    kinds = {"configuration": "ConfigurationError", "plan": "PlanError", "migration": "MigrationError",
+             "unsupportedVersion": "UnsupportedVersionError", "failure": "BinshiftError"}  # fmt: skip
+    for condition, method in re.findall(r'BinshiftException\("(\w+)"[^\n]*?\)\s*\.(\w+)\(', SCALA):
+        yield condition, kinds[method]
+    for file in (ROOT / "python/binshift").rglob("*.py"):
+        for call in (n for n in ast.walk(ast.parse(file.read_text())) if isinstance(n, ast.Call)):
+            for keyword in call.keywords:
+                if keyword.arg == "condition" and isinstance(keyword.value, ast.Constant):
+                    yield keyword.value.value, ast.unparse(call.func).split(".")[-1]
+
+
+def test_the_conditions_of_errors_are_those_of_the_tables():
+    text = (ROOT / "docs/errors.md").read_text()
+    named = set()
+    for title, section in re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", text, re.M | re.S):
+        for condition, kind in re.findall(r"^\| `([A-Z_]+)` \| (?:`(\w+)` \|)?", section, re.M):
+            named.add((condition, kind or title))
+    assert SCALA.count('BinshiftException("') == len(re.findall(r'BinshiftException\("\w+"', SCALA))
+    assert set(raised()) == named
+
+
 @pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
 def test_files_and_folders_that_the_map_names_exist(page):
     tops = [ROOT / top for top in ("statestore", "jvm_shim", "python", "tests", "scripts", "docs")]

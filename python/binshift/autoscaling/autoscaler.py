@@ -83,16 +83,27 @@ class Autoscaler:
         strategy: Strategy | None = None,
     ) -> None:
         if mode not in _MODES:
-            raise ConfigurationError(f"mode={mode!r} is unknown; give 'advise' or 'act'")
+            raise ConfigurationError(
+                f"mode={mode!r} is unknown; give 'advise' or 'act'",
+                condition="INVALID_VALUE",
+                name="mode",
+                value=mode,
+            )
         if not interval_s > 0:
-            raise ConfigurationError(f"interval_s={interval_s!r} is impossible; give seconds above 0")
+            raise ConfigurationError(
+                f"interval_s={interval_s!r} is impossible; give seconds above 0",
+                condition="INVALID_VALUE",
+                name="interval_s",
+                value=interval_s,
+            )
         if epoch_s is None:
             epoch_s = trigger_interval_ms(controller.query) / 1000
             if not epoch_s:
                 raise ConfigurationError(
                     f"query {controller.query.id} has a trigger without an interval, so it is busy whenever it "
                     "has input; give epoch_s=, what an epoch may take, or start the query with "
-                    "trigger(processingTime=...)"
+                    "trigger(processingTime=...)",
+                    condition="TRIGGER_WITHOUT_INTERVAL",
                 )
         self._controller = controller
         self._interval = interval_s

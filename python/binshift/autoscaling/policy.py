@@ -98,7 +98,12 @@ class ScalingSettings:
         )
         for name, value, is_possible, wanted in checks:
             if not is_possible:
-                raise ConfigurationError(f"{name}={value!r} is impossible; give {wanted}")
+                raise ConfigurationError(
+                    f"{name}={value!r} is impossible; give {wanted}",
+                    condition="INVALID_VALUE",
+                    name=name,
+                    value=value,
+                )
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,9 @@ class ControlDirectory:
         entry = None if epoch is None else self._read(f"binshift/routing/{epoch}")
         if entry is None:
             raise ConfigurationError(
-                f"{self.uri} has no routing entry at or before epoch {logged}; restore it from a copy"
+                f"{self.uri} has no routing entry at or before epoch {logged}; restore it from a copy",
+                condition="ROUTING_LOG_DAMAGED",
+                epoch=logged,
             )
         return RoutingTable(entry["partitions"], tuple(entry["assignment"]), entry["epoch"])
 
@@ -180,12 +182,17 @@ class ControlDirectory:
             found = data["format"]
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigurationError(
-                f"{self.uri}/{name} is damaged ({error!r}); restore it from a copy of the checkpoint"
+                f"{self.uri}/{name} is damaged ({error!r}); restore it from a copy of the checkpoint",
+                condition="CHECKPOINT_DAMAGED",
+                file=name,
             ) from error
         if found != _FORMAT:
             raise ConfigurationError(
                 f"{self.uri}/{name} has format {found}; this binshift reads format {_FORMAT}; use the binshift "
-                "version that wrote the checkpoint"
+                "version that wrote the checkpoint",
+                condition="UNKNOWN_FORMAT",
+                file=name,
+                format=found,
             )
         return data
 

@@ -58,7 +58,8 @@ class Files:
                 reason = without_secrets(str(error), given)
                 raise ConfigurationError(
                     f"pyarrow cannot open {self.name} ({reason}); give a path, or a URI of a file system that "
-                    "pyarrow supports"
+                    "pyarrow supports",
+                    condition="FILE_SYSTEM_UNKNOWN",
                 ) from None
         else:
             self.filesystem, self._root = fs.LocalFileSystem(), os.path.abspath(given)
@@ -101,7 +102,9 @@ class Files:
         except FileNotFoundError as error:
             raise StateFormatError(
                 f"{path} is missing from {self.name}; if the query runs, it may have been purged since: look "
-                "again at a newer version; otherwise restore the file from a copy of the checkpoint"
+                "again at a newer version; otherwise restore the file from a copy of the checkpoint",
+                condition="FILE_MISSING",
+                file=path,
             ) from error
 
     def read(self, path: str) -> bytes:

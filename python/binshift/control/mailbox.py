@@ -79,8 +79,10 @@ class Mailbox:
         self._files.filesystem.delete_file(self._files.path(name))
         data = json.loads(text)
         if "error" in data:
-            kind = getattr(errors, data["error"]["kind"], errors.BinshiftError)
-            raise kind(data["error"]["message"])
+            error = data["error"]
+            # A driver of before conditions were there sends none.
+            condition, parameters = error.get("condition", ""), error.get("parameters", {})
+            raise errors.from_jvm(error["kind"], error["message"], condition, parameters)
         result: dict[str, Any] = data["result"]
         return result
 

@@ -105,7 +105,10 @@ class Facts:
         if self._control and (self._control.get("format") != 1 or self._control.get("hash") != _HASH):
             raise ConfigurationError(
                 f"binshift/layout.json of {files.name} has format {self._control.get('format')} and hash "
-                f"{self._control.get('hash')}; this one reads 1 and {_HASH}; use the binshift that wrote it"
+                f"{self._control.get('hash')}; this one reads 1 and {_HASH}; use the binshift that wrote it",
+                condition="UNKNOWN_FORMAT",
+                file="binshift/layout.json",
+                format=self._control.get("format"),
             )
 
     @property

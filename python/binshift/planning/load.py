@@ -144,7 +144,12 @@ def skew_of(table: RoutingTable, stats: pa.Table | None, by: By = "rows") -> Ske
 
 def _require_kind(by: str) -> None:
     if by not in get_args(By):
-        raise PlanError(f"by={by!r} is unknown; give one of {', '.join(map(repr, get_args(By)))}")
+        raise PlanError(
+            f"by={by!r} is unknown; give one of {', '.join(map(repr, get_args(By)))}",
+            condition="INVALID_VALUE",
+            name="by",
+            value=by,
+        )
 
 
 def _sums(stats: pa.Table, bins: int, columns: Sequence[str]) -> list[int]:

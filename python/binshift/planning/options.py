@@ -40,7 +40,12 @@ class MigrationOptions:
     def __post_init__(self) -> None:
         epoch = self.start_epoch
         if epoch is not None and not is_whole(epoch):
-            raise PlanError(f"the start epoch {epoch!r} is impossible; give a whole number from 0 on")
+            raise PlanError(
+                f"the start epoch {epoch!r} is impossible; give a whole number from 0 on",
+                condition="INVALID_VALUE",
+                name="start_epoch",
+                value=epoch,
+            )
 
     def as_dict(self) -> dict[str, Any]:
         """As the driver reads them."""

@@ -121,10 +121,16 @@ class MigrationPlan:
         for i, step in enumerate(self.steps):
             for m in step.moves:
                 if m.bin >= len(owners):
-                    raise PlanError(f"step {i + 1}: bin {m.bin} does not exist; there are {len(owners)} bins")
+                    raise PlanError(
+                        f"step {i + 1}: bin {m.bin} does not exist; there are {len(owners)} bins",
+                        condition="PLAN_DOES_NOT_FIT",
+                        bin=m.bin,
+                    )
                 if owners[m.bin] != m.source:
                     raise PlanError(
-                        f"step {i + 1}: bin {m.bin} belongs to partition {owners[m.bin]}, not to {m.source}"
+                        f"step {i + 1}: bin {m.bin} belongs to partition {owners[m.bin]}, not to {m.source}",
+                        condition="PLAN_DOES_NOT_FIT",
+                        bin=m.bin,
                     )
                 sizes[m.source] -= 1
                 sizes[m.target] += 1
@@ -133,7 +139,8 @@ class MigrationPlan:
             partitions = step.partitions
             if beyond := [p for p, size in sizes.items() if size and p >= partitions]:
                 raise PlanError(
-                    f"step {i + 1} leaves bins in partition {max(beyond)}, but has {partitions} partitions"
+                    f"step {i + 1} leaves bins in partition {max(beyond)}, but has {partitions} partitions",
+                    condition="PLAN_DOES_NOT_FIT",
                 )
         return RoutingTable(partitions, tuple(owners), self.source.epoch)
 
@@ -169,7 +176,11 @@ class MigrationPlan:
         try:
             data: dict[str, Any] = json.loads(text)
             if data["format"] != _FORMAT:
-                raise PlanError(f"the plan has format {data['format']!r}; this binshift reads {_FORMAT}")
+                raise PlanError(
+                    f"the plan has format {data['format']!r}; this binshift reads {_FORMAT}",
+                    condition="UNKNOWN_FORMAT",
+                    format=data["format"],
+                )
             source = data["source"]
             return cls(
                 source=RoutingTable(source["partitions"], tuple(source["assignment"]), source["epoch"]),
@@ -180,7 +191,10 @@ class MigrationPlan:
                 on_demand=data.get("on_demand", data["strategy"] == "on-demand"),
             )
         except (ValueError, KeyError, TypeError) as error:
-            raise PlanError(f"this is no migration plan ({error!r}); use what to_json() returned") from error
+            raise PlanError(
+                f"this is no migration plan ({error!r}); use what to_json() returned",
+                condition="PLAN_UNREADABLE",
+            ) from error
 
     def __str__(self) -> str:
         source, target = self.source, self.target

@@ -124,7 +124,9 @@ class RoutingTable:
         if target.bins != self.bins:
             raise PlanError(
                 f"the target has {target.bins} bins and the table in force {self.bins}; the number of "
-                f"bins is fixed for a checkpoint, so give an owner for each of the {self.bins}"
+                f"bins is fixed for a checkpoint, so give an owner for each of the {self.bins}",
+                condition="BINS_ARE_FIXED",
+                bins=self.bins,
             )
         pairs = zip(self.assignment, target.assignment, strict=True)
         return tuple(Move(b, old, new) for b, (old, new) in enumerate(pairs) if old != new)
@@ -140,9 +142,17 @@ class RoutingTable:
         assignment = list(self.assignment)
         for m in moves:
             if m.bin >= self.bins:
-                raise PlanError(f"bin {m.bin} does not exist; bins are 0 to {self.bins - 1}")
+                raise PlanError(
+                    f"bin {m.bin} does not exist; bins are 0 to {self.bins - 1}",
+                    condition="PLAN_DOES_NOT_FIT",
+                    bin=m.bin,
+                )
             if assignment[m.bin] != m.source:
-                raise PlanError(f"bin {m.bin} belongs to partition {assignment[m.bin]}, not to {m.source}")
+                raise PlanError(
+                    f"bin {m.bin} belongs to partition {assignment[m.bin]}, not to {m.source}",
+                    condition="PLAN_DOES_NOT_FIT",
+                    bin=m.bin,
+                )
             assignment[m.bin] = m.target
         return RoutingTable(partitions, tuple(assignment), self.epoch)
 
@@ -198,5 +208,8 @@ def require_partitions(partitions: object, bins: int) -> None:
     """Refuses a number of partitions that is not a whole number from 1 to `bins`."""
     if not is_whole(partitions, 1, bins):
         raise PlanError(
-            f"{partitions!r} partitions are impossible with {bins} bins; give a whole number from 1 to {bins}"
+            f"{partitions!r} partitions are impossible with {bins} bins; give a whole number from 1 to {bins}",
+            condition="INVALID_VALUE",
+            name="partitions",
+            value=partitions,
         )

@@ -181,7 +181,12 @@ def parse_strategy(text: str, *, gap: int = 0) -> Strategy:
     name, _, size = text.partition(":")
     if name not in _BY_NAME or (size and not size.isdigit()) or bool(size) is not (name in _SIZED):
         names = ", ".join(n + ":BINS" * (n in _SIZED) for n in _BY_NAME)
-        raise PlanError(f"strategy {text!r} is unknown; give one of {names}")
+        raise PlanError(
+            f"strategy {text!r} is unknown; give one of {names}",
+            condition="INVALID_VALUE",
+            name="strategy",
+            value=text,
+        )
     return _BY_NAME[name](int(size), gap=gap) if size else _BY_NAME[name](gap=gap)
 
 

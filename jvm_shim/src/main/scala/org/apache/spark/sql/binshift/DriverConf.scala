@@ -22,7 +22,9 @@ private[binshift] object DriverConf {
   def of(session: SparkSession): DriverConf = {
     def setting[A](key: String, default: A, wanted: String)(parse: String => Option[A]): A =
       session.conf.getOption(key).fold(default) { text =>
-        parse(text).getOrElse(throw BinshiftException.configuration(s"$key is '$text'; it must be $wanted"))
+        parse(text).getOrElse(
+          throw BinshiftException("INVALID_VALUE", "name" -> key, "value" -> text).configuration(
+            s"$key is '$text'; it must be $wanted"))
       }
     def count(key: String, default: Int): Int =
       setting(key, default, "a whole number from 0 on")(_.toIntOption.filter(_ >= 0))

@@ -49,7 +49,7 @@ object Gateway {
         if (!m.isActive) throw ended(m)
         requireBinshift(m)
         new QueryHandle(m)
-      case other => throw BinshiftException.configuration(
+      case other => throw BinshiftException("NOT_A_MICROBATCH_QUERY").configuration(
         s"query ${other.id} runs with trigger ${other.trigger}; only micro-batch queries can be rescaled")
     }
   }
@@ -63,7 +63,7 @@ object Gateway {
   private def execution(query: StreamingQuery): StreamExecution = query match {
     case w: StreamingQueryWrapper => w.streamingQuery
     case e: StreamExecution => e
-    case other => throw BinshiftException.configuration(
+    case other => throw BinshiftException("NOT_A_MICROBATCH_QUERY").configuration(
       s"${other.getClass.getName} is no query of this Spark session")
   }
 
@@ -78,7 +78,7 @@ object Gateway {
       } else {
         s"query ${query.id} uses provider $used; start it in a session made with binshift.configure(builder)"
       }
-      throw BinshiftException.configuration(reason)
+      throw BinshiftException("PROVIDER_NOT_BINSHIFT", "provider" -> used).configuration(reason)
     }
     // Relies on Spark: `start` returns once the listeners have heard of the query.
     if (!QueryStarts.isSeen(query.runId)) throw QueryStarts.unseen(query)
@@ -88,19 +88,19 @@ object Gateway {
   private[binshift] def ended(query: StreamExecution): BinshiftException =
     query.exception.flatMap(failure).getOrElse {
       val why = query.exception.map(e => s" with an error: ${firstLine(e)}").getOrElse("")
-      BinshiftException.migration(
+      BinshiftException("QUERY_ENDED").migration(
         s"query ${query.id} has ended$why; start it again from its checkpoint and attach to the new query")
     }
 
-  /** Failures in tasks reach the driver as text only, hence the search for the marker. */
+  /** Failures in tasks reach the driver as text only, hence the search for the marker, which has no parameters. */
   private[binshift] def failure(error: Throwable): Option[BinshiftException] =
     BinshiftException.find(error).orElse {
       Iterator.iterate(error)(_.getCause).takeWhile(_ != null).take(64)
         .flatMap(e => Option(e.getMessage)).flatMap(Marker.findFirstMatchIn(_)).nextOption()
-        .map(m => new BinshiftException(m.group(1), m.group(2), error))
+        .map(m => new BinshiftException(m.group(1), Option(m.group(2)).getOrElse(""), Nil, m.group(3), error))
     }
 
-  private val Marker: Regex = raw"\[binshift\.(\w+)] ([^\n]*)".r
+  private val Marker: Regex = raw"\[binshift\.(\w+)(?:\.(\w+))?] ([^\n]*)".r
 
   private def firstLine(e: Throwable): String = String.valueOf(e.getMessage).linesIterator.nextOption().getOrElse("")
 }

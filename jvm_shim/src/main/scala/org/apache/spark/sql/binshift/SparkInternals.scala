@@ -31,7 +31,7 @@ private[binshift] object SparkInternals {
 
   def requireSupportedVersion(version: String = SPARK_VERSION): Unit =
     if (!version.startsWith(SupportedVersion)) {
-      throw BinshiftException.unsupportedVersion(
+      throw BinshiftException("UNSUPPORTED_VERSION", "installed" -> version).unsupportedVersion(
         s"this binshift works with Spark ${SupportedVersion}x, not with $version; install " +
           s"pyspark==${SupportedVersion}* or the binshift made for your Spark")
     }
@@ -126,7 +126,7 @@ private[binshift] object SparkInternals {
     val logged = query.offsetLog.getLatestBatchId().filter(_ > epoch).map(e => s"offsets/$e")
     val committed = query.commitLog.getLatestBatchId().filter(_ >= epoch).map(e => s"commits/$e")
     val later = logged.toSeq ++ committed
-    if (later.nonEmpty) throw BinshiftException.configuration(
+    if (later.nonEmpty) throw BinshiftException("ANOTHER_RUN", "checkpoint" -> query.resolvedCheckpointRoot).configuration(
       s"query ${query.id} begins with epoch $epoch, but ${query.resolvedCheckpointRoot} has ${later.mkString(" and ")}: " +
         "another run of the query is under way, or epochs were taken out of offsets only; stop the other run, or delete " +
         "from commits what is later than the newest of offsets")

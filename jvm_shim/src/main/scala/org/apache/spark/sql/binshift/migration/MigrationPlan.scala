@@ -54,7 +54,7 @@ private[binshift] object MigrationPlan {
     implicit val formats: Formats = DefaultFormats
     val format = (json \ "format").extract[Int]
     if (format != FormatVersion) {
-      throw BinshiftException.plan(
+      throw BinshiftException("UNKNOWN_FORMAT", "format" -> format).plan(
         s"the plan has format $format; this binshift reads format $FormatVersion; plan again")
     }
     val strategy = (json \ "strategy").extract[String]
@@ -145,7 +145,7 @@ private[binshift] object Migration {
     implicit val formats: Formats = DefaultFormats
     val format = (json \ "format").extract[Int]
     if (format != FormatVersion) {
-      throw BinshiftException.configuration(
+      throw BinshiftException("UNKNOWN_FORMAT", "file" -> File, "format" -> format).configuration(
         s"plan.json has format $format; this binshift reads format $FormatVersion; use the binshift " +
           "version that wrote the checkpoint, or delete plan.json to abandon the migration")
     }

@@ -71,8 +71,9 @@ private[binshift] final class RemoteRequests(
     val file = fileOf(Answers, id)
     if (!dir.exists(file)) {
       val outcome = try JObject("result" -> act(id)) catch {
-        case e: BinshiftException => failure(e.kind, e.detail)
-        case NonFatal(e) => failure("BinshiftError", s"request $id failed: $e; the driver's log has more")
+        case e: BinshiftException => failure(e)
+        case NonFatal(e) =>
+          failure(BinshiftException.failure(s"request $id failed: $e; the driver's log has more", e))
       }
       val epoch = router.snapshot().planned
       dir.write(file, ("format" -> FormatVersion) ~ ("id" -> id) ~ ("epoch" -> epoch) ~ outcome)
@@ -81,8 +82,8 @@ private[binshift] final class RemoteRequests(
     dir.delete(fileOf(Requests, id))
   }
 
-  private def failure(kind: String, message: String): JObject =
-    JObject("error" -> (("kind" -> kind) ~ ("message" -> message)))
+  private def failure(e: BinshiftException): JObject = JObject("error" -> (("kind" -> e.kind) ~
+    ("condition" -> e.condition) ~ ("parameters" -> e.json) ~ ("message" -> e.detail)))
 
   private def act(id: String): JValue = {
     val request = read(id)
@@ -102,7 +103,7 @@ private[binshift] final class RemoteRequests(
   }
 
   private def stats(): JValue = {
-    val s = QueryStatistics.of(query).snapshot().getOrElse(throw BinshiftException.migration(
+    val s = QueryStatistics.of(query).snapshot().getOrElse(throw BinshiftException("NO_EPOCH_COMMITTED").migration(
       s"query ${query.id} has not committed an epoch in this run, so it has no statistics yet; ask again"))
     ("epoch" -> s.epoch) ~ ("columns" -> s.toColumns)
   }
@@ -132,7 +133,7 @@ private[binshift] final class RemoteRequests(
         MigrationOptions.fromJson(options)
       } catch {
         case e: BinshiftException => throw e
-        case NonFatal(e) => throw BinshiftException.plan(
+        case NonFatal(e) => throw BinshiftException("PLAN_UNREADABLE").plan(
           s"the plan or the options of request $id cannot be read (${e.getMessage}); make the plan with " +
             "binshift")
       }
@@ -151,10 +152,10 @@ private[binshift] final class RemoteRequests(
 
   private def cancel(migration: Option[String]): JValue = {
     val s = router.snapshot()
-    val id = migration.orElse(s.migration.map(_.id)).getOrElse(throw BinshiftException.migration(
+    val id = migration.orElse(s.migration.map(_.id)).getOrElse(throw BinshiftException("NO_MIGRATION").migration(
       s"query ${query.id} has no migration under way; there is nothing to cancel"))
     if (s.migration.exists(_.id == id)) router.cancel(id)
-    else if (!s.outcomes.exists(_.id == id)) throw BinshiftException.migration(
+    else if (!s.outcomes.exists(_.id == id)) throw BinshiftException("NO_MIGRATION", "migration_id" -> id).migration(
       s"query ${query.id} has no migration $id; under way is ${s.migration.map(_.id).getOrElse("none")}")
     JObject()
   }
@@ -165,7 +166,7 @@ private[binshift] final class RemoteRequests(
   }
 
   private def bad(id: String, reason: String): BinshiftException =
-    BinshiftException.configuration(
+    BinshiftException("REQUEST_UNREADABLE").configuration(
       s"request $id is not one that this binshift understands: $reason; write it anew")
 }
 

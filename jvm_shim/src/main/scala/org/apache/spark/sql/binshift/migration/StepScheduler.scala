@@ -67,7 +67,7 @@ private[binshift] final class StepScheduler(
   def submit(
       id: String, planJson: String, optionsJson: String, facts: Layout, now: RoutingEntry, planned: Option[Long]): Migration = {
     migration.foreach { m =>
-      throw BinshiftException.migration(
+      throw BinshiftException("MIGRATION_UNDER_WAY", "migration_id" -> m.id).migration(
         s"migration ${m.id} is under way (${m.plan.steps.size} steps); wait for it or cancel it before you " +
           "submit another plan")
     }
@@ -76,7 +76,7 @@ private[binshift] final class StepScheduler(
     m.options.startEpoch.foreach { e =>
       val earliest = planned.getOrElse(now.epoch) + 1
       if (e < earliest) {
-        throw BinshiftException.plan(
+        throw BinshiftException("EPOCH_PASSED", "epoch" -> e, "earliest" -> earliest).plan(
           s"the start epoch $e has passed; the earliest epoch that can change is $earliest")
       }
     }
@@ -285,13 +285,13 @@ private object StepScheduler {
 
   private def requireFitting(m: Migration, now: RoutingEntry): Unit = {
     if (m.plan.source != now.table) {
-      throw BinshiftException.plan(
+      throw BinshiftException("PLAN_OUTDATED", "epoch" -> now.epoch).plan(
         s"the plan starts from a table with ${m.plan.source.partitions} partitions and " +
           s"${m.plan.source.bins} bins that is not the one in force since epoch ${now.epoch} " +
           s"(${now.table.partitions} partitions, ${now.table.bins} bins); plan again")
     }
     try m.plan.requireFitting() catch {
-      case e: IllegalArgumentException => throw BinshiftException.plan(
+      case e: IllegalArgumentException => throw BinshiftException("PLAN_DOES_NOT_FIT").plan(
         s"the plan does not fit: ${e.getMessage.stripPrefix("requirement failed: ")}; plan again")
     }
   }

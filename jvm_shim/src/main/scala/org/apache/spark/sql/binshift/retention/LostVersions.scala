@@ -55,9 +55,10 @@ private[binshift] final class LostVersions(stateRoot: Path, hadoopConf: Configur
   def delete(files: Seq[Path]): Unit = {
     val isOver = new AtomicBoolean(false)
     try inParallel(files) { file =>
-      if (!isOver.get && !fs.delete(file, false) && fs.exists(file)) throw BinshiftException.configuration(
-        s"$file could not be deleted; it is of an epoch that the query has forgotten, and must not be read again; " +
-          "delete it, and start the query again")
+      if (!isOver.get && !fs.delete(file, false) && fs.exists(file))
+        throw BinshiftException("FILE_NOT_DELETED", "file" -> file).configuration(
+          s"$file could not be deleted; it is of an epoch that the query has forgotten, and must not be read again; " +
+            "delete it, and start the query again")
     } finally isOver.set(true)
   }
 

@@ -24,14 +24,14 @@ private[binshift] final class BinsSetting(session: SparkSession) {
   /** Refuses to go on with another number than the checkpoint was started with. */
   def requireThatOf(known: Layout): Unit =
     requested.filter(b => b != known.bins && b != known.requestedBins).foreach { b =>
-      throw BinshiftException.configuration(
+      throw BinshiftException("BINS_ARE_FIXED", "bins" -> known.requestedBins).configuration(
         s"the checkpoint was started with ${known.requestedBins} bins (rounded up to ${known.bins}) " +
           s"and cannot go on with $b; leave out ${BinshiftConf.Bins} or start with a new checkpoint")
     }
 
   private def parse(text: String): Int =
     text.toIntOption.filter(b => b >= 1 && b <= BinsSetting.Max).getOrElse(
-      throw BinshiftException.configuration(
+      throw BinshiftException("INVALID_VALUE", "name" -> BinshiftConf.Bins, "value" -> text).configuration(
         s"${BinshiftConf.Bins} is '$text'; it must be a whole number from 1 to ${BinsSetting.Max}"))
 }
 

@@ -35,11 +35,11 @@ private[binshift] final class EntryInForce(query: MicroBatchExecution, dir: Cont
       named.filter(_.at == epoch).fold(e.table.partitions == n && follows(e))(_.entry == e.name)
     }
     val entry = own.orElse(epochs.filter(_ < epoch).lastOption.flatMap(entries.read)).getOrElse(
-      throw BinshiftException.configuration(
+      throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> epoch).configuration(
         s"${dir.path} has no routing entry at or before epoch $epoch; restore it from a copy of the checkpoint"))
     named.foreach(requireNamed(_, entry, epochs))
     for (before <- entry.previous.filter(_ >= 0); older <- epochs.filter(_ < entry.epoch).lastOption if older != before)
-      throw BinshiftException.configuration(
+      throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> entry.epoch).configuration(
         s"${dir.path}/routing/${entry.epoch} follows the entry of epoch $before, but the newest one before it is that " +
           s"of epoch $older; " + (if (older < before) s"restore routing/$before from a copy of the checkpoint"
           else s"one of the two is not of this query, restore ${dir.path}/routing from a copy of the checkpoint"))
@@ -49,11 +49,12 @@ private[binshift] final class EntryInForce(query: MicroBatchExecution, dir: Cont
   private def requireNamed(named: Named, entry: RoutingEntry, epochs: Seq[Long]): Unit = {
     val found =
       if (entry.epoch <= named.at) Some(entry) else epochs.filter(_ <= named.at).lastOption.flatMap(entries.read)
-    if (!found.exists(_.name == named.entry)) throw BinshiftException.configuration(
-      s"epoch ${named.at} was run with the routing table of epoch ${named.entry.epoch} (${named.entry.render}), but the " +
-        s"newest entry up to it in ${dir.path}/routing is ${found.fold("none")(_.name.render)}: the entry was lost or " +
-        "changed, or the directory is older than the rest of the checkpoint; restore routing/" +
-        s"${named.entry.epoch} from a copy, or take the epochs from there on out of the logs of offsets and commits")
+    if (!found.exists(_.name == named.entry))
+      throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> named.entry.epoch).configuration(
+        s"epoch ${named.at} was run with the routing table of epoch ${named.entry.epoch} (${named.entry.render}), but the " +
+          s"newest entry up to it in ${dir.path}/routing is ${found.fold("none")(_.name.render)}: the entry was lost or " +
+          "changed, or the directory is older than the rest of the checkpoint; restore routing/" +
+          s"${named.entry.epoch} from a copy, or take the epochs from there on out of the logs of offsets and commits")
   }
 
   private def loggedAtMs(epoch: Long): Option[Long] = query.offsetLog.get(epoch).flatMap(SparkInternals.loggedAtMs)

@@ -49,9 +49,10 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
         wanted.copy(bins = k.bins, requestedBins = k.requestedBins, sparkVersion = k.sparkVersion))
       begun(epoch, n, layout, stored, begunWith.isDefined, isAgain)
     } else {
-      val layout = stored.getOrElse(throw BinshiftException.configuration(
-        s"${dir.path} has no ${Layout.File}, though the checkpoint is at epoch $epoch: its state was " +
-          "not written by binshift, or the directory was removed; start with a new checkpoint or restore it"))
+      val layout = stored.getOrElse(
+        throw BinshiftException("CHECKPOINT_WITHOUT_BINS", "checkpoint" -> dir.path.getParent).configuration(
+          s"${dir.path} has no ${Layout.File}, though the checkpoint is at epoch $epoch: its state was " +
+            "not written by binshift, or the directory was removed; start with a new checkpoint or restore it"))
       setting.requireThatOf(layout)
       val entry = new EntryInForce(query, dir, entries).at(epoch, n, isAgain, layout.takenOverAt.getOrElse(0L))
       requireTable(entry, epoch, n, layout)
@@ -75,7 +76,7 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
   /** What has been listed is of the runs of `before` only: a run makes state after it is in the history. */
   private def requireLast(before: RunHistory): Unit = for (
     last <- RunHistory.read(dir).runs.lastOption.map(_.runId) if !before.runs.lastOption.exists(_.runId == last))
-    throw BinshiftException.configuration(
+    throw BinshiftException("ANOTHER_RUN", "checkpoint" -> query.resolvedCheckpointRoot).configuration(
       s"run $last of query ${query.id} began while this one looked at ${query.resolvedCheckpointRoot}; stop the other run, " +
         "and start the query again")
 
@@ -106,14 +107,14 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
 
   private def requireFitting(there: Layout, n: Int, epoch: Long, setting: BinsSetting): Unit = {
     setting.requireThatOf(there)
-    if (there.bins % n != 0) throw BinshiftException.configuration(
+    if (there.bins % n != 0) throw BinshiftException("BINS_ARE_FIXED", "bins" -> there.bins).configuration(
       s"epoch $epoch was begun with ${there.bins} bins, of which $n partitions cannot have equally many; nothing of it is " +
         s"committed: delete ${dir.path} and the state of the epoch, or start with a new checkpoint")
   }
 
   private def requireTable(entry: RoutingEntry, epoch: Long, n: Int, layout: Layout): Unit =
     if (entry.table.partitions != n || entry.table.bins != layout.bins) {
-      throw BinshiftException.configuration(
+      throw BinshiftException("PARTITIONS_CHANGED", "epoch" -> epoch).configuration(
         s"epoch $epoch was logged with $n partitions, but the routing table in force since epoch " +
           s"${entry.epoch} has ${entry.table.partitions} partitions and ${entry.table.bins} of " +
           s"${layout.bins} bins; the checkpoint was changed by another tool; restore it from a copy")

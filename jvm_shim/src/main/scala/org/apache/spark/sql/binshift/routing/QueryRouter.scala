@@ -181,7 +181,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     if (isAgain) entries.listed().filter(_ >= epoch).foreach(entries.forget)
     isAgain = false
     val entry = tables.scheduled.orElse(tables.current).get
-    if (entry.table.partitions != n) throw BinshiftException.configuration(
+    if (entry.table.partitions != n) throw BinshiftException("PARTITIONS_CHANGED", "epoch" -> epoch).configuration(
       s"epoch $epoch was logged with $n partitions, but the routing table in force since epoch ${entry.epoch} has " +
         s"${entry.table.partitions}; something else changed the number of partitions of query ${query.id}; start it again")
     entry
@@ -232,7 +232,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     layout.flatMap(_.operators.get(StatefulOperators.idOf(op))).exists(_.storage == Storage.Binned)
   }
 
-  private def notPlannedYet(): BinshiftException = BinshiftException.migration(
+  private def notPlannedYet(): BinshiftException = BinshiftException("NO_EPOCH_PLANNED").migration(
     s"query ${query.id} has not planned its first epoch, so it has no routing table yet; feed it data " +
       "first, for example with query.processAllAvailable()")
 }

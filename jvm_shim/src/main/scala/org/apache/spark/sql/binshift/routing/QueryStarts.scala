@@ -78,7 +78,7 @@ private[binshift] object QueryStarts {
   /** Whether the beginning of a run was observed; without that, nothing here may be relied on. */
   def isSeen(runId: UUID): Boolean = seen.contains(runId)
 
-  def unseen(query: StreamExecution): BinshiftException = BinshiftException.configuration(
+  def unseen(query: StreamExecution): BinshiftException = BinshiftException("SESSION_WITHOUT_BINSHIFT").configuration(
     s"the session of query ${query.id} was made before binshift was active in this application; start the query in the " +
       "session that binshift.configure(builder).getOrCreate() gives, or in a newSession() of that")
 

@@ -32,8 +32,9 @@ private[binshift] final class CheckpointCopy(
   /** Refuses a directory that holds something else; changes nothing. */
   def requireFree(): Unit = if (fs.exists(root)) {
     val isUnfinished = marker.read(CheckpointCopy.Marker).isDefined && !fs.exists(new Path(root, "metadata"))
-    if (!isUnfinished && fs.listStatus(root).nonEmpty) throw BinshiftException.configuration(
-      s"the output $root exists and is not empty; name a directory that does not exist")
+    if (!isUnfinished && fs.listStatus(root).nonEmpty)
+      throw BinshiftException("OUTPUT_NOT_EMPTY", "output" -> root).configuration(
+        s"the output $root exists and is not empty; name a directory that does not exist")
   }
 
   def begin(): Unit = {

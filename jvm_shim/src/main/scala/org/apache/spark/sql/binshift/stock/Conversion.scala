@@ -65,9 +65,10 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
     val context = session.sparkContext
     context.setJobGroup(group, s"binshift: converting ${source.root}", interruptOnCancel = true)
     try convert() catch {
-      case NonFatal(e) => throw Gateway.failure(e).getOrElse(BinshiftException.failure(
-        s"${source.root} could not be converted (${e.getMessage}); it is unchanged, and what is in $output " +
-          "is of no use; convert again", e))
+      case NonFatal(e) => throw Gateway.failure(e).getOrElse(
+        BinshiftException("CONVERSION_FAILED", "checkpoint" -> source.root).failure(
+          s"${source.root} could not be converted (${e.getMessage}); it is unchanged, and what is in $output " +
+            "is of no use; convert again", e))
     } finally context.clearJobGroup()
   }
 
@@ -99,18 +100,21 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
     source.layout.flatMap(_.operators.get(store.operatorId)).map(_.storage)
 
   private def check(): Unit = {
-    if (!Targets(options.to)) throw BinshiftException.configuration(
+    if (!Targets(options.to)) throw BinshiftException("INVALID_VALUE", "name" -> "to", "value" -> options.to).configuration(
       s"'${options.to}' is no form of a checkpoint; give one of ${Targets.toSeq.sorted.mkString(", ")}")
-    if (partitions < 1) throw BinshiftException.configuration(s"$partitions partitions are impossible; give 1 or more")
+    if (partitions < 1)
+      throw BinshiftException("INVALID_VALUE", "name" -> "partitions", "value" -> partitions).configuration(
+        s"$partitions partitions are impossible; give 1 or more")
     val isBinshift = SparkInternals.isBinshiftProvider(source.provider)
     if (!isBinshift && source.provider != Stock && source.provider != HdfsBacked) {
-      throw BinshiftException.configuration(
+      throw BinshiftException("PROVIDER_NOT_CONVERTIBLE", "provider" -> source.provider).configuration(
         s"${source.root} was written by provider ${source.provider}; the providers that can be converted are " +
           s"binshift's, $Stock and $HdfsBacked")
     }
-    if (isBinshift && options.to == "binshift") throw BinshiftException.configuration(
-      s"${source.root} is a checkpoint of binshift already; to change its partitions, rescale the query while it runs")
-    if (source.stores.isEmpty) throw BinshiftException.configuration(
+    if (isBinshift && options.to == "binshift")
+      throw BinshiftException("NOTHING_TO_CONVERT", "checkpoint" -> source.root).configuration(
+        s"${source.root} is a checkpoint of binshift already; to change its partitions, rescale the query while it runs")
+    if (source.stores.isEmpty) throw BinshiftException("NOTHING_TO_CONVERT", "checkpoint" -> source.root).configuration(
       s"${source.root} has no stateful operators that are described in its metadata; start the query on it as it is")
     source.stores.find(s => storageOf(s).contains(Storage.Plain) && partitions != source.partitions).foreach { s =>
       throw BinshiftException.unsupportedOperator(
@@ -118,10 +122,12 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
           "differ from the columns by which Spark distributes its rows; leave out --partitions")
     }
     Option(session.sharedState.activeStreamingQueries.get(UUID.fromString(source.id))).foreach { q =>
-      throw BinshiftException.configuration(s"query ${q.id} runs on ${source.root}; stop it first")
+      throw BinshiftException("QUERY_RUNS", "checkpoint" -> source.root).configuration(
+        s"query ${q.id} runs on ${source.root}; stop it first")
     }
-    if (s"$output/".startsWith(s"${source.root}/")) throw BinshiftException.configuration(
-      s"the output $output is in the checkpoint itself; name a directory elsewhere")
+    if (s"$output/".startsWith(s"${source.root}/"))
+      throw BinshiftException("INVALID_VALUE", "name" -> "output", "value" -> output).configuration(
+        s"the output $output is in the checkpoint itself; name a directory elsewhere")
     target.requireFree()
   }
 

@@ -75,7 +75,7 @@ private[binshift] final class GuardedCheckpointManager(session: SparkSession)
     val offsets = Option(checkpointLocation).filter(_.nonEmpty).flatMap { location =>
       new OffsetSeqLog(session, new Path(location, "offsets").toString, true).getLatest()
     }
-    if (offsets.exists(o => OfflineRepartition.isBinshift(o._2))) throw BinshiftException.configuration(
+    if (offsets.exists(o => OfflineRepartition.isBinshift(o._2))) throw BinshiftException("OFFLINE_REPARTITION").configuration(
       s"$checkpointLocation is a checkpoint of binshift, which Spark's offline repartition cannot convert; its " +
         s"partitions change while the query runs: controller.rescale($numPartitions) or 'binshift rescale'; or give it " +
         s"back to Spark's provider: binshift convert $checkpointLocation --to rocksdb --partitions $numPartitions")

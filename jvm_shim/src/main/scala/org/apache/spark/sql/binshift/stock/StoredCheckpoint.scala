@@ -29,13 +29,14 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
 
   /** The identity of the query. */
   val id: String = StreamMetadata.read(new Path(root, "metadata"), hadoopConf).map(_.id).getOrElse(
-    throw BinshiftException.configuration(
+    throw BinshiftException("NOT_A_CHECKPOINT", "checkpoint" -> root).configuration(
       s"$root is no checkpoint of a streaming query: it has no file 'metadata'; name the directory that the " +
         "query has as its checkpointLocation"))
 
   /** The last committed epoch. */
-  val epoch: Long = commitLog.getLatestBatchId().getOrElse(throw BinshiftException.configuration(
-    s"$root has no committed epoch, so there is no state to convert; start the query with a new checkpoint"))
+  val epoch: Long = commitLog.getLatestBatchId().getOrElse(
+    throw BinshiftException("NOTHING_TO_CONVERT", "checkpoint" -> root).configuration(
+      s"$root has no committed epoch, so there is no state to convert; start the query with a new checkpoint"))
 
   val commit: CommitMetadataBase = commitLog.get(epoch).get
 
@@ -44,8 +45,9 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
     (math.max(0, epoch - 1) to math.max(epoch, offsetLog.getLatestBatchId().getOrElse(epoch)))
       .flatMap(e => offsetLog.get(e).map(e -> _))
 
-  private val logged: OffsetSeqBase = offsets.toMap.getOrElse(epoch, throw BinshiftException.configuration(
-    s"$root/offsets has no entry of the committed epoch $epoch; restore it from a copy of the checkpoint"))
+  private val logged: OffsetSeqBase = offsets.toMap.getOrElse(epoch,
+    throw BinshiftException("CHECKPOINT_DAMAGED", "checkpoint" -> root).configuration(
+      s"$root/offsets has no entry of the committed epoch $epoch; restore it from a copy of the checkpoint"))
 
   val partitions: Int = loggedConf(SQLConf.SHUFFLE_PARTITIONS.key).toInt
 
@@ -74,7 +76,7 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
   }
 
   private def loggedConf(key: String): String = SparkInternals.loggedConf(logged, key).getOrElse(
-    throw BinshiftException.configuration(
+    throw BinshiftException("CHECKPOINT_TOO_OLD", "checkpoint" -> root).configuration(
       s"$root/offsets/$epoch does not tell $key; a checkpoint of this age cannot be converted; let the query " +
         "run an epoch with Spark 4.3 first"))
 }

@@ -22,7 +22,7 @@ private[binshift] final class CheckpointIds(ids: Map[Long, Seq[Seq[String]]]) {
 
   def of(store: StateStoreId): String = {
     ids.get(store.operatorId).flatMap(_.lift(store.partitionId)).flatMap(_.lift(CheckpointIds.position(store.storeName))).getOrElse(
-      throw BinshiftException.migration(
+      throw BinshiftException("CHECKPOINT_ID_MISSING").migration(
         s"the commit log has no checkpoint id of $store; the checkpoint changed its format since the " +
           "last batch; let the query run a batch before it is rescaled"))
   }
@@ -44,8 +44,9 @@ private[sql] object CheckpointIds {
    */
   private[binshift] def read(dir: ControlDir, version: Long): CheckpointIds = {
     implicit val formats: Formats = DefaultFormats
-    val ids = committed(dir, version).orElse(dir.read(kept(version))).getOrElse(throw BinshiftException.configuration(
-      s"neither commits/${version - 1} nor binshift/${kept(version)} is in the checkpoint; restore one of them"))
+    val ids = committed(dir, version).orElse(dir.read(kept(version))).getOrElse(
+      throw BinshiftException("CHECKPOINT_DAMAGED").configuration(
+        s"neither commits/${version - 1} nor binshift/${kept(version)} is in the checkpoint; restore one of them"))
     new CheckpointIds(ids.extractOpt[Map[String, Seq[Seq[String]]]].getOrElse(Map.empty)
       .map { case (operator, partitions) => operator.toLong -> partitions })
   }

@@ -47,9 +47,10 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
       case _: FileNotFoundException => None
     }
     text.map { t =>
-      if (t.length > maxBytes) throw BinshiftException.configuration(s"$file is larger than $maxBytes bytes")
+      if (t.length > maxBytes)
+        throw BinshiftException("CHECKPOINT_DAMAGED", "file" -> file).configuration(s"$file is larger than $maxBytes bytes")
       try parse(t) catch {
-        case e: Exception => throw BinshiftException.configuration(
+        case e: Exception => throw BinshiftException("CHECKPOINT_DAMAGED", "file" -> file).configuration(
           s"$file is damaged (${e.getMessage}); restore it from a copy of the checkpoint", e)
       }
     }

@@ -43,7 +43,7 @@ private[sql] object Storage {
   case object Plain extends Storage("plain")
 
   def apply(name: String): Storage = Seq(Binned, Single, Plain).find(_.name == name).getOrElse(
-    throw BinshiftException.configuration(
+    throw BinshiftException("UNKNOWN_FORMAT", "file" -> "layout.json").configuration(
       s"storage '$name' of layout.json is unknown; the checkpoint was written by a newer binshift"))
 }
 
@@ -62,7 +62,7 @@ private[sql] object Layout {
   def roundedBins(requested: Int, partitions: Int): Int = {
     val bins = (requested.toLong + partitions - 1) / partitions * partitions
     if (bins > BinKeyCodec.MaxBins) {
-      throw BinshiftException.configuration(
+      throw BinshiftException("INVALID_VALUE", "name" -> BinshiftConf.Bins, "value" -> requested).configuration(
         s"$requested bins rounded up to a multiple of $partitions partitions are $bins; " +
           s"at most ${BinKeyCodec.MaxBins} are possible; set ${BinshiftConf.Bins} lower")
     }
@@ -81,7 +81,7 @@ private[sql] object Layout {
     val format = (json \ "format").extract[Int]
     val hash = (json \ "hash").extract[String]
     if (format != FormatVersion || hash != Hash) {
-      throw BinshiftException.configuration(
+      throw BinshiftException("UNKNOWN_FORMAT", "file" -> File, "format" -> format).configuration(
         s"layout.json has format $format and hash '$hash'; this binshift reads format " +
           s"$FormatVersion and hash '$Hash'; use the binshift version that wrote the checkpoint")
     }

@@ -56,7 +56,7 @@ private[sql] object RunHistory {
     implicit val formats: Formats = DefaultFormats
     val format = (json \ "format").extract[Int]
     if (format != FormatVersion) {
-      throw BinshiftException.configuration(
+      throw BinshiftException("UNKNOWN_FORMAT", "file" -> File, "format" -> format).configuration(
         s"$File has format $format; this binshift reads format $FormatVersion; use the binshift version that wrote it")
     }
     (json \ "runs").children.map { r =>

@@ -45,7 +45,7 @@ private[binshift] final class StockKeys(
   }
 
   private def encoderOf(family: String): RocksDBKeyStateEncoder = {
-    val KeyForm(spec, valueSchema) = forms.getOrElse(family, throw BinshiftException.configuration(
+    val KeyForm(spec, valueSchema) = forms.getOrElse(family, throw BinshiftException("CHECKPOINT_DAMAGED").configuration(
       s"the checkpoint has rows of column family $family, but no schema of it; restore the files below " +
         "_metadata and _stateSchema of the operator from a copy of the checkpoint"))
     val data =

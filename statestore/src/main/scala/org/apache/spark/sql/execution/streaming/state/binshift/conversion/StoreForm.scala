@@ -83,7 +83,7 @@ private[sql] object StoreForm {
     val operator = new Path(store.checkpointRootLocation, store.operatorId.toString)
     val metadata = OperatorStateMetadataReader.createReader(operator, hadoopConf, MetadataVersion, epoch).read()
     val form = metadata.toSeq.flatMap(of(store.checkpointRootLocation, _, hadoopConf)).find(_.storeName == store.storeName)
-    form.getOrElse(throw BinshiftException.configuration(
+    form.getOrElse(throw BinshiftException("CHECKPOINT_DAMAGED").configuration(
       s"$operator has no metadata of store '${store.storeName}' as of epoch $epoch; restore its _metadata from a " +
         "copy of the checkpoint")).families.map(f => f.name -> KeyForm(f.spec, f.valueSchema)).toMap
   }

@@ -67,7 +67,7 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider {
   private def layoutOf(root: String, routing: EpochRouting, hadoopConf: Configuration): Option[Layout] = {
     val layout = routing.layout
     if (layout.isEmpty && ControlDir.ofStateRoot(root, hadoopConf).isOfCheckpoint) {
-      throw BinshiftException.configuration(
+      throw BinshiftException("CHECKPOINT_WITHOUT_BINS", "checkpoint" -> root).configuration(
         s"$root belongs to no checkpoint of binshift (there is no binshift/layout.json next to it); " +
           "start the query with a new checkpoint, or with the provider that wrote this one")
     }
@@ -119,7 +119,7 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider {
       endVersionStateStoreCkptId: Option[String]): StateStoreChangeDataReader = storage match {
     case Some(s) if s.takeOver.exists(startVersion <= _.epoch) =>
       val epoch = s.takeOver.get.epoch
-      if (endVersion > epoch) throw BinshiftException.configuration(
+      if (endVersion > epoch) throw BinshiftException("BEFORE_TAKEOVER", "epoch" -> epoch).configuration(
         s"the change feed cannot be read across epoch $epoch, at which the state was taken over from Spark's own " +
           s"provider; read up to batch ${epoch - 1}, or from batch ${epoch + 1} on")
       super.getStateStoreChangeDataReader(startVersion, endVersion, colFamilyNameOpt, endVersionStateStoreCkptId)

@@ -70,8 +70,9 @@ private[binshift] object RecoveryPlan {
     RecoveryPlan(bases.toMap, stretches.toMap)
   }
 
-  private def lost(partition: Int, version: Long, came: Long): BinshiftException = BinshiftException.configuration(
-    s"the bins that partition $partition held at version $version cannot be recovered: the routing log begins at epoch " +
-      s"$came, and the partition has no snapshot from after it; restore <checkpoint>/binshift/routing or the snapshots " +
-      "from a copy of the checkpoint")
+  private def lost(partition: Int, version: Long, came: Long): BinshiftException =
+    BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> came).configuration(
+      s"the bins that partition $partition held at version $version cannot be recovered: the routing log begins at epoch " +
+        s"$came, and the partition has no snapshot from after it; restore <checkpoint>/binshift/routing or the snapshots " +
+        "from a copy of the checkpoint")
 }

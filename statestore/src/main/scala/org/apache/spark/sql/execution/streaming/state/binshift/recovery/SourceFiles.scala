@@ -63,8 +63,9 @@ private[binshift] final class SourceFiles(
 
   /** The id of `version`, which led to one that bins were adopted from; none under format 1. */
   def id(version: Long): Option[String] = synchronized {
-    Option.when(arguments.enableStateStoreCheckpointIds)(idBefore(version).getOrElse(throw BinshiftException.migration(
-      s"the changelogs in $root do not say which file of version $version was committed; restore them from a copy")))
+    Option.when(arguments.enableStateStoreCheckpointIds)(idBefore(version).getOrElse(
+      throw BinshiftException("CHECKPOINT_ID_MISSING", "version" -> version).migration(
+        s"the changelogs in $root do not say which file of version $version was committed; restore them from a copy")))
   }
 
   /** What `version` changed of `bins`; `last` is the version after it that bins were adopted from. */
@@ -77,9 +78,10 @@ private[binshift] final class SourceFiles(
     val reader = manager.getChangelogReader(version, id)
     try reader.flatMap { case (kind, logged, value) =>
       val native = nativeKey(kind, logged, arguments.conf.rowChecksumEnabled)
-      val family = familyOf(native, known, arguments.useColumnFamilies).getOrElse(throw BinshiftException.migration(
-        s"the changelog of version $version in $root has a column family that no snapshot before it has; restore the " +
-          "snapshots from a copy"))
+      val family = familyOf(native, known, arguments.useColumnFamilies).getOrElse(
+        throw BinshiftException("SOURCE_DAMAGED").migration(
+          s"the changelog of version $version in $root has a column family that no snapshot before it has; restore the " +
+            "snapshots from a copy"))
       val key = java.util.Arrays.copyOfRange(native, family.prefix.length, native.length)
       Option.when(bins(BinKeyCodec.of(family.family.name).binOf(key)))(Change(kind, family, key, value))
     }.toVector finally reader.closeIfNeeded()
@@ -138,7 +140,7 @@ private[binshift] final class SourceFiles(
     val zip = new ZipInputStream(fs.open(new Path(root, name)))
     try {
       if (!Iterator.continually(zip.getNextEntry).takeWhile(_ != null).exists(_.getName == "metadata")) {
-        throw BinshiftException.migration(s"$root/$name has no metadata; restore it from a copy")
+        throw BinshiftException("SOURCE_DAMAGED").migration(s"$root/$name has no metadata; restore it from a copy")
       }
       val file = new File(scratch, s"metadata-${store.partitionId}-$snapshot")
       Files.copy(zip, file.toPath, StandardCopyOption.REPLACE_EXISTING)

@@ -77,7 +77,7 @@ private[sql] final class EpochRouting(
   private def requireNeighbours(earlier: Long, later: Long): Unit = if (!neighbours.contains(later)) {
     for (before <- Option(entries.get(later)).orElse(log.read(later)).flatMap(_.previous) if before >= 0) {
       if (before > earlier) missing(before)
-      if (before < earlier) throw BinshiftException.configuration(
+      if (before < earlier) throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> later).configuration(
         s"the routing log has an entry for epoch $earlier, but that of epoch $later follows the one of epoch $before: one of " +
           "the two is not of this query; restore <checkpoint>/binshift/routing from a copy of the checkpoint")
     }
@@ -169,7 +169,7 @@ private[sql] final class EpochRouting(
       cache.keySet.asScala.toSeq.sorted.dropRight(EpochRouting.MaxEntries).foreach(e => cache.remove(e))
     }
 
-  private def missing(epoch: Long): Nothing = throw BinshiftException.configuration(
+  private def missing(epoch: Long): Nothing = throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> epoch).configuration(
     s"the routing log has no entry for epoch $epoch; restore <checkpoint>/binshift/routing from a " +
       "copy of the checkpoint")
 }

@@ -95,7 +95,7 @@ private[sql] object RoutingLog {
     implicit val formats: Formats = DefaultFormats
     val format = (json \ "format").extract[Int]
     if (format != FormatVersion) {
-      throw BinshiftException.configuration(
+      throw BinshiftException("UNKNOWN_FORMAT", "file" -> s"$Dir/$epoch", "format" -> format).configuration(
         s"routing/$epoch has format $format; this binshift reads format $FormatVersion; use the " +
           "binshift version that wrote the checkpoint")
     }

@@ -52,7 +52,7 @@ private[sql] object ShippingOrder {
     implicit val formats: Formats = DefaultFormats
     val format = (json \ "format").extract[Int]
     if (format != FormatVersion) {
-      throw BinshiftException.configuration(
+      throw BinshiftException("UNKNOWN_FORMAT", "file" -> File, "format" -> format).configuration(
         s"$File has format $format; this binshift reads format $FormatVersion; delete it")
     }
     (json \ "orders").children.map { o =>

@@ -219,10 +219,11 @@ private[binshift] abstract class BinKeyedRocksDB(
     if (departs != null) departs.add(bin, rows, form.isInternal)
   }
 
-  private def notOwned(): BinshiftException = BinshiftException.migration(
-    s"a row of bin $bin reached partition $partitionId of operator ${storeId.operatorId}, but the bin " +
-      s"belongs to partition ${Option(table).flatMap(_.owners.lift(bin)).getOrElse("(none)")}; the batch fails and no state " +
-      "changes; restart the query from its checkpoint and report this as a bug of binshift")
+  private def notOwned(): BinshiftException =
+    BinshiftException("BIN_NOT_OWNED", "bin" -> bin, "partition" -> partitionId).migration(
+      s"a row of bin $bin reached partition $partitionId of operator ${storeId.operatorId}, but the bin " +
+        s"belongs to partition ${Option(table).flatMap(_.owners.lift(bin)).getOrElse("(none)")}; the batch fails and no state " +
+        "changes; restart the query from its checkpoint and report this as a bug of binshift")
 
   /** Failing beats reading in a wrong order. */
   private def unsupported(operation: String): Nothing = throw BinshiftException.unsupportedOperator(

@@ -107,7 +107,7 @@ private[binshift] final class BinnedFileManager(
   private def nameOf(version: Long, id: Option[String]): String = id.fold(version.toString)(i => s"${version}_$i")
 
   private def requireOwned(version: Long): Unit = if (binding.exists(_.isDisowned(version))) {
-    throw BinshiftException.migration(
+    throw BinshiftException("RUN_SUPERSEDED", "version" -> version).migration(
       s"the snapshot of version $version in $dfsRootDir is of a run that has ended, and the query has gone on from an " +
         "earlier version since; it is not kept")
   }

@@ -196,7 +196,7 @@ private[binshift] final class BinnedRocksDB(
     } catch {
       case e: Throwable =>
         rollback()
-        throw BinshiftException.migration(
+        throw BinshiftException("SWITCH_FAILED", "partition" -> partitionId, "epoch" -> version).migration(
           s"partition $partitionId of operator ${storeId.operatorId} could not take over its bins at " +
             s"epoch $version (${e.getMessage}); the batch is retried from the last committed state", e)
     }
@@ -210,7 +210,7 @@ private[binshift] final class BinnedRocksDB(
       snapshotVersionStateStoreCkptId: Option[String],
       endVersionStateStoreCkptId: Option[String]): RocksDB = {
     takeOver.filter(t => snapshotVersion <= t.epoch && endVersion > t.epoch).foreach { t =>
-      throw BinshiftException.configuration(
+      throw BinshiftException("BEFORE_TAKEOVER", "epoch" -> t.epoch).configuration(
         s"the state cannot be rebuilt across epoch ${t.epoch}, at which it was taken over from Spark's own provider; " +
           s"start from the snapshot of batch ${t.epoch} or a later one")
     }
@@ -341,7 +341,7 @@ private[binshift] final class BinnedRocksDB(
 
   override protected def departing: DepartingRows = shipping.departing
 
-  private def notRouted(): BinshiftException = BinshiftException.configuration(
+  private def notRouted(): BinshiftException = BinshiftException("SESSION_WITHOUT_BINSHIFT").configuration(
     s"$storeId was opened for writing by a session in which binshift's extension is not active; " +
       "put the binshift jar into arguments.jars before the session is created, for example with " +
       "binshift.configure(builder)")
