@@ -1,0 +1,58 @@
+package org.apache.spark.sql.binshift
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+import org.json4s.JValue
+import org.json4s.JsonDSL._
+import org.json4s.jackson.JsonMethods.{compact, render}
+
+import org.apache.spark.sql.binshift.migration.Migration
+import org.apache.spark.sql.binshift.retention.RunEnd
+import org.apache.spark.sql.binshift.statistics.SavedStatistics
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{CheckpointIds, ControlDir, Layout, RunHistory}
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingLog
+import org.apache.spark.sql.execution.streaming.state.binshift.shipping.ShippingOrder
+
+/** The parsers and writers of the files of `binshift/`, without a query around them. */
+object TestGolden {
+  /** Reads a file, deletes it, and writes what was read. */
+  def rewrite(checkpoint: String, name: String): Unit = {
+    val dir = dirOf(checkpoint)
+    def again[T](read: T)(write: T => Unit): Unit = {
+      dir.delete(name)
+      write(read)
+    }
+    val log = new RoutingLog(dir)
+    name.split('/') match {
+      case Array("layout.json") => again(Layout.read(dir).get)(Layout.write(dir, _))
+      case Array("runs.json") => again(RunHistory.read(dir))(RunHistory.write(dir, _))
+      case Array("ended.json") => again(RunEnd.read(dir).get)(_.write(dir))
+      case Array("plan.json") => again(Migration.read(dir).get)(Migration.write(dir, _))
+      case Array("shipping.json") => again(ShippingOrder.read(dir))(ShippingOrder.write(dir, _))
+      case Array("statistics.json") => again(SavedStatistics.read(dir).get)(_.write(dir))
+      case Array("routing", epoch) => again(log.read(epoch.toLong).get)(log.write)
+      // They are copied from the log of commits.
+      case Array("ids", version) => again(())(_ => CheckpointIds.keep(dir, version.toLong))
+    }
+  }
+
+  /** What the plan of `plan.json` says, which is written back as it was. */
+  def plan(checkpoint: String): String = {
+    val plan = Migration.read(dirOf(checkpoint)).get.plan
+    text(("source" -> (("partitions" -> plan.source.partitions) ~ ("assignment" -> plan.source.assignment.toSeq))) ~
+      ("steps" -> plan.steps.map { s =>
+        ("partitions" -> s.partitions) ~ ("moves" -> s.moves.map(m => Seq(m.bin, m.source, m.target)))
+      }) ~
+      ("strategy" -> plan.strategy) ~ ("gap" -> plan.gap) ~ ("on_demand" -> plan.isOnDemand))
+  }
+
+  /** The numbers of each bin in the first store of `statistics.json`. */
+  def statistics(checkpoint: String): String = {
+    val store = SavedStatistics.read(dirOf(checkpoint)).get.stores.head
+    text(("keys" -> store.keys.toSeq) ~ ("bytes" -> store.bytes.toSeq) ~ ("rows" -> store.rows.toSeq))
+  }
+
+  private def dirOf(checkpoint: String): ControlDir = ControlDir.of(new Path(checkpoint), new Configuration)
+
+  private def text(json: JValue): String = compact(render(json))
+}

@@ -1,0 +1,86 @@
+"""The files of `binshift/` as the parsers of the JVM read and write them; see tests/golden.py."""
+
+import json
+import os
+
+import pytest
+
+from golden import EPOCH, FILES, checkpoint, golden
+from harness import until
+from local.queries import count_by_key
+
+MIGRATION = "0b6c3a52-6c0f-4c1e-9a57-3f7f0d6f5f10"
+
+
+@pytest.fixture
+def jvm(spark):
+    return spark._jvm.org.apache.spark.sql.binshift.TestGolden
+
+
+def shape(data):
+    """The names and types in a file; of a list, those of its first element."""
+    if isinstance(data, dict):
+        return {name: shape(value) for name, value in data.items()}
+    return [shape(data[0])] if isinstance(data, list) and data else type(data).__name__
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_was_read_is_written_as_it_was(jvm, tmp_path, name):
+    root = checkpoint(tmp_path)
+    jvm.rewrite(str(root), name)
+    assert json.loads((root / "binshift" / name).read_text()) == golden(name)
+
+
+def test_both_languages_find_the_same_in_a_file(spark, jvm, tmp_path):
+    root = checkpoint(tmp_path)
+    plan = golden("plan.json")["plan"]
+    assert plan.pop("format") == 1
+    assert plan["source"].pop("epoch") == 0
+    assert json.loads(jvm.plan(str(root))) == plan
+    # What is in the bytes of the file, number by number; from the fifth bin on, numbers of two bytes.
+    bins = range(8)
+    numbers = {"keys": list(bins), "bytes": [30 * b if b < 4 else 256 + b for b in bins], "rows": list(bins)}
+    assert json.loads(jvm.statistics(str(root))) == numbers
+    ids = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestIds
+    (root / "commits" / str(EPOCH - 1)).unlink()
+    (root / "commits" / f".{EPOCH - 1}.crc").unlink(missing_ok=True)
+    assert ids.of(str(root), EPOCH, 0, 1, "default") == "a1"
+    assert ids.of(str(root), EPOCH, 1, 2, "right-keyToNumValues") == "d2"
+
+
+def test_a_query_takes_golden_requests_and_writes_files_of_the_golden_forms(stream, tmp_path):
+    run = stream(count_by_key, conf={"spark.sql.streaming.stateStore.binshift.bins": "8"}).start()
+    run.run(0)
+    control = run.checkpoint / "binshift"
+
+    def ask(name, **changed):
+        """The answer to a golden request, whose epoch and executor may be others."""
+        request = golden(f"requests/{name}.json") | changed
+        hidden = tmp_path / "request"
+        hidden.write_text(json.dumps(request))
+        (control / "requests").mkdir(exist_ok=True)
+        os.replace(hidden, control / "requests" / f"{request['id']}.json")
+        answer = control / "answers" / f"{request['id']}.json"
+        assert until(answer.exists)
+        return json.loads(answer.read_text())
+
+    foreign = golden("plan.json")["plan"]
+    foreign["source"]["assignment"] = foreign["source"]["assignment"][::-1]
+    options = golden("plan.json")["options"] | {"startEpoch": 1, "vacate": None}
+    refused = golden("answers/refused.json")
+    assert ask("submit", id=refused["id"], plan=foreign, options=options) == refused
+    assert ask("status")["result"].keys() == {"progress", "routing"}
+    assert ask("submit", options=options) == golden("answers/submit.json")
+    written = json.loads((control / "plan.json").read_text())
+    options.pop("vacate")
+    assert written == golden("plan.json") | {"options": options}
+    run.run(1, 2)
+    assert ask("cancel") == {"format": 1, "id": golden("requests/cancel.json")["id"], "epoch": 2, "result": {}}
+    run.stop()
+    expected = shape(golden("layout.json"))
+    expected.pop("takenOverAt")
+    assert shape(json.loads((control / "layout.json").read_text())) == expected
+    newest = max((f for f in (control / "routing").iterdir() if f.name.isdigit()), key=lambda f: int(f.name))
+    assert shape(json.loads(newest.read_text())) == shape(golden(f"routing/{EPOCH}"))
+    for name in ("runs.json", "ended.json", "statistics.json"):
+        assert shape(json.loads((control / name).read_text())) == shape(golden(name)), name

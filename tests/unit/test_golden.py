@@ -1,0 +1,102 @@
+"""The files of `binshift/` as Python's parsers read them, and what Python writes; see tests/golden.py."""
+
+import json
+import re
+
+import pytest
+
+from binshift.control.directory import open_directory
+from binshift.control.mailbox import Mailbox
+from binshift.errors import PlanError
+from binshift.inspect.facts import Facts
+from binshift.planning.options import MigrationOptions
+from binshift.planning.plan import MigrationPlan
+from binshift.planning.routing import RoutingTable
+from golden import EPOCH, FILES, GOLDEN, checkpoint, golden
+
+MIGRATION = "0b6c3a52-6c0f-4c1e-9a57-3f7f0d6f5f10"
+OPTIONS = MigrationOptions(start_epoch=3, prepare=False, place_on=("driver",), vacate="7")
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return open_directory(str(checkpoint(tmp_path)))
+
+
+@pytest.fixture
+def facts(directory):
+    return Facts(directory.files)
+
+
+def test_the_layout(directory, facts):
+    assert directory.layout() == golden("layout.json")
+    assert (facts.bins, facts.first_binned_epoch) == (8, 2)
+
+
+def test_a_routing_entry(directory, facts):
+    entry = golden(f"routing/{EPOCH}")
+    assert directory.routing() == RoutingTable(3, (0, 1, 0, 1, 0, 1, 2, 1), EPOCH)
+    assert facts.routing_entry(EPOCH) == entry
+    (step,) = directory.steps()
+    assert step["step"] == entry["step"]
+    assert directory.steps_of(MIGRATION) == (1, None)
+
+
+def test_a_plan_is_written_as_it_was_read(directory):
+    migration = directory.migration()
+    assert (migration.id, migration.cancelled) == (MIGRATION, False)
+    assert json.loads(migration.plan.to_json()) == golden("plan.json")["plan"]
+    assert OPTIONS.as_dict() == golden("plan.json")["options"]
+
+
+def test_the_ids_of_a_version_from_the_log_and_from_the_copy(directory):
+    places = [(0, 1, "default"), (1, 2, "right-keyToNumValues"), (1, 0, "left-keyToNumValues")]
+
+    def read():
+        facts = Facts(directory.files)
+        return [facts.checkpoint_id(operator, p, store, EPOCH) for operator, p, store in places]
+
+    assert read() == ["a1", "d2", "b0"]
+    directory.files.filesystem.delete_file(directory.files.path(f"commits/{EPOCH - 1}"))
+    assert read() == ["a1", "d2", "b0"]
+
+
+@pytest.mark.parametrize("name", ["submit", "cancel", "status"])
+def test_requests_are_written_as_the_driver_reads_them(directory, name):
+    box = Mailbox(directory)
+    plan = MigrationPlan.from_json(json.dumps(golden("plan.json")["plan"]))
+    send = {
+        "submit": lambda: box.submit(plan, OPTIONS),
+        "cancel": lambda: box.cancel(MIGRATION),
+        "status": lambda: box._send("status"),
+    }
+    id = send[name]()
+    written = json.loads(directory.files.read(f"binshift/requests/{id}.json"))
+    expected = golden(f"requests/{name}.json")
+    assert written == expected | {"id": id}
+
+
+def test_answers_are_read_as_the_driver_writes_them(directory):
+    folder = directory.files.path("binshift/answers")
+    directory.files.filesystem.create_dir(folder)
+    for name in ("submit", "refused"):
+        with directory.files.filesystem.open_output_stream(f"{folder}/{name}.json") as out:
+            out.write((GOLDEN / "answers" / f"{name}.json").read_bytes())
+    box = Mailbox(directory)
+    assert box.answer("submit", 5) == {"migration": MIGRATION}
+    with pytest.raises(PlanError, match="plan again") as refused:
+        box.answer("refused", 5)
+    error = golden("answers/refused.json")["error"]
+    assert (str(refused.value), refused.value.condition, refused.value.parameters) == (
+        error["message"], error["condition"], error["parameters"],
+    )  # fmt: skip
+
+
+def test_there_is_a_golden_example_of_each_file():
+    """The tree in ARCHITECTURE.md has them all."""
+    tree = (GOLDEN.parents[1] / "ARCHITECTURE.md").read_text().split("└── binshift/")[1].split("```")[0]
+    files = [name for line in re.findall(r"^    [├└]── (.+?)  ", tree, re.M) for name in line.split(", ")]
+    assert {name.split("/")[0] for name in files} == {f.name for f in GOLDEN.iterdir()}
+    assert {name.split("/")[0] for name in FILES} | {"requests", "answers"} == {
+        f.name for f in GOLDEN.iterdir()
+    }
