@@ -165,8 +165,11 @@ def _session(spark: SparkSession | None, conf: Mapping[str, str]) -> Iterator[Sp
     active = spark or SparkSession.getActiveSession()
     if active is not None and conf:
         raise ConfigurationError(
-            f"conf={dict(conf)} is for a session that is started, and one is there already; "
-            "give that one the settings, or stop it first"
+            f"conf has {', '.join(conf)} for a session that is started, and one is there already; "
+            "give that one the settings, or stop it first",
+            condition="INVALID_VALUE",
+            name="conf",
+            value=tuple(conf),
         )
     if active is not None:
         yield active

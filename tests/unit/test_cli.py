@@ -161,7 +161,7 @@ def test_all_commands_that_submit_say_alike_how_a_plan_is_carried_out(run, check
 
         with Answering(checkpoint, answer) as driver:
             run(*command, *options)
-            assert until(lambda: driver.seen and driver.seen[-1]["kind"] == "submit")
+            assert until(lambda: bool(driver.seen) and driver.seen[-1]["kind"] == "submit")
         return driver.seen[-1]["options"]
 
     vacate = "1" if command[0] == "drain" else None

@@ -166,7 +166,7 @@ def test_defaults_of_sizes_are_those_of_the_table():
 def raised():
     """Each condition that is raised in either language, with the class of the error."""
     for kind in vars(binshift.errors).values():
-        if isinstance(kind, type) and issubclass(kind, Exception):
+        if isinstance(kind, type) and issubclass(kind, binshift.BinshiftError):
             yield kind.condition, kind.__name__
     kinds = {"configuration": "ConfigurationError", "plan": "PlanError", "migration": "MigrationError",
              "unsupportedVersion": "UnsupportedVersionError", "failure": "BinshiftError"}  # fmt: skip

@@ -135,7 +135,7 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
     val conf = session.sessionState.newHadoopConf()
     val path = hadoopPath(location, Option(conf.get("fs.s3.impl")).isDefined)
     try path.getFileSystem(conf).makeQualified(path) catch {
-      case NonFatal(e) if isMissing(e) => throw BinshiftException.configuration(
+      case NonFatal(e) if isMissing(e) => throw BinshiftException("FILE_SYSTEM_UNKNOWN").configuration(
         s"this Spark has no file system for '${path.toUri.getScheme}:' (${e.getMessage}); give its classes with " +
           "--packages or --jars, and its settings with --conf; from Python, with conf= or in the session")
     }
