@@ -8,6 +8,7 @@ PY := .venv/bin/python
 VERSION := $(shell sed -n 's/^version=//p' gradle.properties)
 JAR := python/binshift/jars/binshift-spark4.3_2.13-$(VERSION).jar
 SCALA := $(shell find statestore jvm_shim -type f) build.gradle settings.gradle gradle.properties
+FORMATTED := build/scala.formatted
 
 .PHONY: help setup jar demo test test-matrix test-unit lint types format check bench-timers bench-migration bench-requests bench-quick bench bench-report chaos spark-suites docs recordings wheel clean
 
@@ -30,14 +31,16 @@ test-matrix: setup  ## Run the matrix of operators and settings; MATRIX=3/40 run
 test-unit: setup  ## Run the tests that need no JVM.
 	$(PY) -m pytest -n 0 tests/unit
 
-lint: setup  ## Check style; changes nothing.
+lint: setup  ## Check style; changes no source.
 	.venv/bin/ruff check --no-fix . && .venv/bin/ruff format --check .
+	@$(MAKE) --no-print-directory $(FORMATTED)
 
 types: setup  ## Check types.
 	.venv/bin/mypy
 
-format: setup  ## Format the Python code.
+format: setup  ## Format the code of both languages.
 	.venv/bin/ruff format . && .venv/bin/ruff check --fix .
+	scripts/scalafmt --write
 
 check: lint types test  ## All that CI runs.
 
@@ -85,6 +88,10 @@ clean:  ## Remove what the build made, and .venv.
 
 .venv/.docs: .venv/.ready pyproject.toml
 	@.venv/bin/pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@touch $@
+
+$(FORMATTED): .scalafmt.conf scripts/scalafmt scripts/scalafmt.xml $(shell find statestore jvm_shim python tests -name '*.scala')
+	scripts/scalafmt
 	@touch $@
 
 $(JAR): .venv/.ready $(SCALA)
