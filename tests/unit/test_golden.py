@@ -53,8 +53,8 @@ def test_the_ids_of_a_version_from_the_log_and_from_the_copy(directory):
     places = [(0, 1, "default"), (1, 2, "right-keyToNumValues"), (1, 0, "left-keyToNumValues")]
 
     def read():
-        facts = Facts(directory.files)
-        return [facts.checkpoint_id(operator, p, store, EPOCH) for operator, p, store in places]
+        ids = Facts(directory.files).ids
+        return [ids.of(operator, p, store, EPOCH) for operator, p, store in places]
 
     assert read() == ["a1", "d2", "b0"]
     directory.files.filesystem.delete_file(directory.files.path(f"commits/{EPOCH - 1}"))

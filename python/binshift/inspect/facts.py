@@ -15,6 +15,7 @@ from typing import Any
 from binshift.control.directory import require_checkpoint
 from binshift.control.files import Files, parse_json
 from binshift.errors import ConfigurationError, PlanError, StateFormatError
+from binshift.inspect.checkpoint_ids import CheckpointIds
 from binshift.inspect.decoding.schema import Operator, read_operator
 from binshift.planning.routing import RoutingTable
 from binshift.session import PROVIDER, STOCK_PROVIDER
@@ -26,13 +27,6 @@ _PREFIX = "spark.sql.streaming.stateStore."
 _ENTRY = _PREFIX + "binshift.routingEntry"
 _PROVIDERS = (PROVIDER, STOCK_PROVIDER)
 _HASH = "murmur3-42"
-#: Joins of the older state formats list the checkpoint ids of their stores in this order.
-_JOIN_STORES = (
-    "left-keyToNumValues",
-    "left-keyWithIndexToValue",
-    "right-keyToNumValues",
-    "right-keyWithIndexToValue",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +91,7 @@ class Facts:
         # Caches of its own, so that they go with it.
         self.conf = lru_cache(maxsize=64)(self._read_conf)
         self._table = lru_cache(maxsize=64)(self._read_table)
-        self._checkpoint_ids = lru_cache(maxsize=64)(self._read_checkpoint_ids)
+        self.ids = CheckpointIds(files)
         require_checkpoint(files)
         self._control = (
             files.read_json("binshift/layout.json") if files.exists("binshift/layout.json") else None
@@ -282,32 +276,3 @@ class Facts:
                 leaving.append(bin)
         is_new = partition >= before.partitions
         return Switch(arriving, tuple(leaving), is_new) if arriving or leaving or is_new else None
-
-    def checkpoint_id(self, operator: int, partition: int, store: str, version: int) -> str | None:
-        """The id that names the files of a version (checkpoint format 2); none under format 1.
-
-        Raises
-        ------
-        StateFormatError
-            If the version is of format 2, and its ids are gone.
-        """
-        ids = self._checkpoint_ids(version)
-        if not ids:
-            return None
-        position = _JOIN_STORES.index(store) if store in _JOIN_STORES else 0
-        try:
-            return str(ids[str(operator)][partition][position])
-        except (KeyError, IndexError):
-            raise StateFormatError(
-                f"commits/{version - 1} has no checkpoint id of operator {operator}, partition {partition}, "
-                f"store {store}; restore it from a copy of the checkpoint"
-            ) from None
-
-    def _read_checkpoint_ids(self, version: int) -> dict[str, list[list[str]]] | None:
-        path, kept = f"commits/{version - 1}", f"binshift/ids/{version}"
-        if self.files.exists(path):
-            lines = self.files.read(path).split(b"\n")
-            return parse_json(lines[1] or b"{}", path).get("stateUniqueIds") if len(lines) > 1 else None
-        if self.files.exists(kept):
-            return dict(self.files.read_json(kept))
-        return None

@@ -132,7 +132,7 @@ class Partitions:
         StateFormatError
             If they are not all there.
         """
-        id = self._facts.checkpoint_id(place.operator.id, place.partition, place.store.name, version)
+        id = self._facts.ids.of(place.operator.id, place.partition, place.store.name, version)
         return self._by_version(place, version) if id is None else self._by_lineage(place, version, id)
 
     def rows_said(self, snapshot: str) -> int:
