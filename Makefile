@@ -42,7 +42,7 @@ format: setup  ## Format the code of both languages.
 	.venv/bin/ruff format . && .venv/bin/ruff check --fix .
 	scripts/scalafmt --write
 
-check: lint types test  ## All that CI runs.
+check: lint types docs test  ## All that CI runs, but for the matrix.
 
 bench-timers: setup  ## Measure timers against Spark's own provider.
 	$(PY) python/benchmarks/timers.py
