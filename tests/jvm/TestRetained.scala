@@ -2,8 +2,8 @@ package org.apache.spark.sql.execution.streaming.state.binshift
 
 import org.apache.hadoop.conf.Configuration
 
-import org.apache.spark.sql.execution.streaming.state.StateStoreId
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.RetainedVersions
+import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, StateStoreId}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{RetainedVersions, VersionFile}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
 
 /** What a store of operator 0 is found to have lent, without a query around it. */
@@ -14,7 +14,8 @@ object TestRetained {
   /** The same, by one that goes on to be asked. */
   def of(stateRoot: String, partition: Int): LastingLent = {
     val conf = new Configuration
-    new LastingLent(new RetainedVersions(StateStoreId(stateRoot, 0, partition), EpochRouting.forReader(stateRoot, conf), conf))
+    new LastingLent(new RetainedVersions(StateStoreId(stateRoot, 0, partition), EpochRouting.forReader(stateRoot, conf), conf,
+      VersionFile.opened(_, RocksDBConf(), conf)))
   }
 }
 

@@ -158,3 +158,32 @@ def test_of_a_snapshot_only_the_files_with_wanted_bins_are_fetched(spark, tmp_pa
     assert [seed for seed, (_, _, is_right) in enumerate(fetched) if not is_right] == []
     # Files of the newest changes, which were of few bins each, are left out where those are not wanted.
     assert sum(some for _, some, _ in fetched) < 0.7 * sum(every for every, _, _ in fetched)
+
+
+@pytest.mark.parametrize("max_bytes", [0, 1, 5000, 1 << 20])
+def test_changes_that_memory_does_not_hold_come_out_of_a_file(spark, tmp_path, max_bytes):
+    held = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.recovery.TestHeldChanges
+    for seed, records in enumerate([0, 1, 2, 100]):
+        came, same, in_file, during, after = held.held(str(tmp_path / str(seed)), seed, records, max_bytes)
+        assert (came, same, after) == (records, 1, 0)
+        assert during == in_file
+        assert in_file == (records > (0 if max_bytes == 0 else 1) and max_bytes <= 5000 and (records == 100 or max_bytes <= 1))
+
+
+def test_a_recovery_reads_ahead_no_more_of_an_epoch_than_memory_holds(stream):
+    query = QUERIES["count"]
+    run = stream(query.build, mode=query.mode, conf={MIN_DELTAS: "1000"}).start()
+    with Fault("snapshot.upload", "throw", always=True):
+        run.run(0, 1, n=20_000, keys=20_000)
+        controller = run.attach()
+        turned = [1 - owner for owner in controller.routing().assignment]
+        controller.submit(controller.plan(turned, strategy=AllAtOnce()), prepare=False)
+        run.run(2, 3)
+        run.stop()
+        end_maintenance(run.spark)
+        run.start()
+        with Fault("recovery.file", "count") as files:
+            run.run(4)
+            assert files.count >= 4  # two epochs of two partitions
+    counted = sorted((*key, *value) for key, value in run.state())
+    assert counted == sorted((r.k, r.n, r.total) for r in query.build(run.batch()).collect())

@@ -5,8 +5,11 @@ from collections import Counter
 import pytest
 
 import binshift
+from binshift import Fluid
 from binshift.session import PROVIDER, STOCK_PROVIDER
 from devtools.counted import CountedQuery, by_caller
+from harness import Fault
+from local.settings import MIN_DELTAS
 
 # Epochs in the steady state.
 FIRST, LAST = 4, 13
@@ -84,3 +87,23 @@ def test_a_restart_looks_at_no_store_of_its_own_accord(counted):
     # All that tasks need for it is read once in an executor, whatever they replay.
     tasks = Counter((r.kind, r.path.split("/binshift/")[1]) for r in ours if r.thread == "task")
     assert tasks <= Counter([("GET", "layout.json"), ("GET", "routing/0"), ("LIST", "routing")])
+
+
+def test_a_recovery_reads_each_routing_entry_once_in_an_executor(counted):
+    steps = 20
+    query = counted(PROVIDER, **{MIN_DELTAS: "1000"})
+    with Fault("snapshot.upload", "throw", always=True):
+        controller = binshift.attach(query.start())
+        query.reach(1)
+        owners = controller.routing().assignment
+        swapped = [1 - owner if bin < steps else owner for bin, owner in enumerate(owners)]
+        controller.submit(controller.plan(swapped, strategy=Fluid()), prepare=False).wait(timeout=120)
+        query.stop()
+        query.count()
+        committed = query.epoch
+        query.start()
+        query.reach(committed + 1)
+        requests = [r for r in query.counted() if r.thread != "stream" and r.epoch <= committed + 1]
+    entries = Counter(r.path.rsplit("/", 1)[1] for r in requests if r.kind == "GET" and "/binshift/routing/" in r.path)
+    assert len(entries) == steps + 1
+    assert set(entries.values()) == {1}

@@ -220,10 +220,21 @@ def test_a_snapshot_of_an_attempt_that_was_not_committed_ends_no_dependence(stre
     lasting = [lent.of(str(state), p) for p in (0, 1)]
     assert [one.oldest(4) for one in lasting] == [2, 2]
     assert [lent.oldest(str(state), p, 7) for p in (0, 1)] == [-1, -1]
-    # Once the snapshots count, Spark has purged the ids that say so.
+    # Once the snapshots count, Spark has purged the ids that say so; the changelogs behind them do, too.
     run.forget(4)
+    assert [lent.oldest(str(state), p, 7) for p in (0, 1)] == [-1, -1]
+    for partition in (0, 1):
+        for changelog in (state / f"0/{partition}").glob("[67]_*.changelog"):
+            changelog.rename(changelog.with_suffix(".away"))
     assert [lent.oldest(str(state), p, 7) for p in (0, 1)] == [2, 2]
     assert [one.oldest(7) for one in lasting] == [-1, -1]
+    # Nothing that is there takes the place of a file that is not of the committed attempt.
+    for partition in (0, 1):
+        for changelog in (state / f"0/{partition}").glob("*.away"):
+            changelog.rename(changelog.with_suffix(".changelog"))
+        snapshot = next(f for f in (state / f"0/{partition}").glob("5_*.zip") if "another" not in f.name)
+        snapshot.unlink()
+    assert [lent.oldest(str(state), p, 7) for p in (0, 1)] == [2, 2]
 
 
 def test_the_first_epoch_keeps_its_layout_when_it_is_run_again(stream):

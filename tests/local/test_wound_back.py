@@ -1,6 +1,8 @@
 """A checkpoint whose last epochs were taken out of its logs by hand goes on as if they had never been."""
 
+import json
 import shutil
+import uuid
 from functools import partial
 
 import pytest
@@ -155,6 +157,31 @@ def test_a_run_that_has_ended_leaves_no_snapshots_of_lost_epochs(stream, point):
     run.start()
     run.run(7)
     assert counted(run) == counted_at_once(run)
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_run_uploads_its_snapshots_though_another_driver_began_and_came_no_further(stream, is_replaced):
+    """Of two that begin at once, one may replace what the other has written."""
+    run = stream(count_by_key, conf=ONE_EPOCH | {MIN_DELTAS: "1"}).start()
+    run.run(0, 1)
+    runs = run.checkpoint / "binshift/runs.json"
+    history = json.loads(runs.read_text())
+    other = {"run": str(uuid.uuid4()), "goesOnFrom": 2}
+    runs.write_text(json.dumps(history | {"runs": [other] if is_replaced else [*history["runs"], other]}))
+    (runs.parent / ".runs.json.crc").unlink(missing_ok=True)
+    run.run(2, 3)
+    assert until(lambda: snapshots_are_newer(run, 3))
+
+
+def test_the_upload_of_a_snapshot_with_an_id_asks_once_for_the_runs(stream):
+    run = stream(count_by_key, conf=IDS | {MIN_DELTAS: "1"})
+    with Fault("snapshot.check", "count") as checks, Fault("snapshot.upload", "count") as uploads:
+        run.start()
+        run.run(0, 1)
+        assert until(lambda: uploads.count > 0)
+        run.stop()
+        end_maintenance(run.spark)
+        assert checks.count == uploads.count
 
 
 def test_epochs_are_taken_out_of_both_logs_or_the_query_does_not_start(stream):

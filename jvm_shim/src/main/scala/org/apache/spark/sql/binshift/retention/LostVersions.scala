@@ -3,12 +3,11 @@ package org.apache.spark.sql.binshift.retention
 import java.io.FileNotFoundException
 import java.util.concurrent.atomic.AtomicBoolean
 
-import scala.util.matching.Regex
-
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileStatus, FileSystem, Path}
 
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
 import org.apache.spark.util.ThreadUtils
 
 /**
@@ -17,10 +16,8 @@ import org.apache.spark.util.ThreadUtils
  * A snapshot of such an epoch would be read as soon as the query has got to its version again, instead of what the
  * query made then: Spark takes the newest snapshot there is, and stores make theirs at other versions in each run.
  *
- * Relies on Spark: files of a version are named `<version>.zip` and `<version>.changelog`, with `_<id>` behind the
- * version under checkpoint format 2, and lie in `<operator>/<partition>`, or in a directory of each store below;
- * the checksum of a file has its name and `.crc`; metadata of an operator, in format 2, is in
- * `<operator>/_metadata/v2/<epoch>`.
+ * Relies on Spark: files of a version lie in `<operator>/<partition>`, or in a directory of each store below; metadata of
+ * an operator, in format 2, is in `<operator>/_metadata/v2/<epoch>`.
  *
  * Costs a listing of each of these directories; called on the stream's thread, unless the run before has left word of how
  * far it had got ([[RunEnd]]).
@@ -82,17 +79,13 @@ private[binshift] final case class LaterFile(path: Path, version: Option[Long])
 private[retention] object LostVersions {
   private val MaxThreads = 64
   private val Metadata = "_metadata/v2"
-  private val VersionFile: Regex = raw"(\d+)(?:_[^.]+)?\.(?:zip|changelog)(?:\.crc)?".r
   /** Directories next to the files of versions that hold what those files refer to. */
   private val NoStores = Set("SSTs", "logs")
 
   /** Whether a directory next to the files of versions is that of a store of its own. */
   def isStore(dir: Path): Boolean = !NoStores(dir.getName) && !"._".contains(dir.getName.head)
 
-  def versionOf(file: Path): Option[Long] = file.getName match {
-    case VersionFile(version) => version.toLongOption
-    case _ => None
-  }
+  def versionOf(file: Path): Option[Long] = VersionFile.parse(file.getName).map(_.version)
 
   private def numberOf(file: FileStatus): Option[Long] = file.getPath.getName.toLongOption
 

@@ -7,9 +7,9 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.RetainedVersions
+import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, StateStoreId}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{RetainedVersions, VersionFile}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
-import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.util.ThreadUtils
 
 /**
@@ -18,11 +18,13 @@ import org.apache.spark.util.ThreadUtils
  * there.
  *
  * @param stateRoot the checkpoint's directory of state
+ * @param conf      that of the query's stores
  */
-private[binshift] final class RetiredPartitions(stateRoot: String, hadoopConf: Configuration) extends Logging {
+private[binshift] final class RetiredPartitions(stateRoot: String, hadoopConf: Configuration, conf: => RocksDBConf)
+  extends Logging {
   import RetiredPartitions._
 
-  /** Only the cleaner's thread; kept, as they know of snapshots whose ids Spark has purged since. */
+  /** Only the cleaner's thread; kept, as they know of snapshots whose ids Spark has purged since, which to read takes time. */
   private val lent = mutable.Map.empty[StateStoreId, RetainedVersions]
   private lazy val routing = EpochRouting.forReader(stateRoot, hadoopConf)
   private var deleting = Set.empty[Int]
@@ -58,7 +60,8 @@ private[binshift] final class RetiredPartitions(stateRoot: String, hadoopConf: C
       val used = routing.partitionsSince(oldest)
       def isLent(p: Int): Boolean = stores.exists { name =>
         val store = StateStoreId(stateRoot, operator, p, name)
-        lent.getOrElseUpdate(store, new RetainedVersions(store, routing, hadoopConf)).oldest(oldest).isDefined
+        lent.getOrElseUpdate(store, new RetainedVersions(
+          store, routing, hadoopConf, VersionFile.opened(_, conf, hadoopConf))).oldest(oldest).isDefined
       }
       lent.filterInPlace((store, _) => store.partitionId >= used)
       there.filter(p => p >= used && !isLent(p) && begin(p)).foreach { p =>

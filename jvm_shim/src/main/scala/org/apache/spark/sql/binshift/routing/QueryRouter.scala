@@ -16,6 +16,7 @@ import org.apache.spark.sql.binshift.stock.TakeoverEpochs
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, StateStoreConf}
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint._
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EntryName, RoutingEntry, RoutingHint, RoutingTable}
@@ -46,7 +47,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     new RemoteRequests(query, dir, this, conf.requestsIntervalMs))
   private val desk = new ShipmentCoordinator(query, dir)
   private val stateRoot = new Path(query.resolvedCheckpointRoot, "state")
-  private val retired = new RetiredPartitions(stateRoot.toString, dir.hadoopConf)
+  private val retired = new RetiredPartitions(
+    stateRoot.toString, dir.hadoopConf, RocksDBConf(StateStoreConf(sqlConf)))
   private val pruning = new RoutingPruning(stateRoot, dir.hadoopConf, entries, conf.entriesToRetain)
   private val scheduler = new StepScheduler(
     query, dir, desk, retired, conf.maxEpochsToWait, () => binned.map(_.stateStoreNames.size).sum)
@@ -200,6 +202,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       tables = tables.copy(scheduled = Some(entry))
     }
     SparkInternals.setNextConf(query, EntryName.Key -> tables.scheduled.getOrElse(now).name.render)
+    SparkInternals.setNextConf(query, RunHistory.Key -> query.runId.toString)
     shippingHint = desk.hint(next - 1, scheduler.awaitedStep(tables, next), tables.stepAt(next).isDefined)
   }
 

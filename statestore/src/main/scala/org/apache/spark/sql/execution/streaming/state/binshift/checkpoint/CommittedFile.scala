@@ -18,7 +18,7 @@ private[binshift] object CommittedFile {
       val dir = store.storeCheckpointLocation()
       val fs = dir.getFileSystem(conf)
       // A commit writes a changelog, a snapshot, or both; the changelog is never written again.
-      Seq("changelog", "zip").iterator.map(kind => new Path(dir, s"$version.$kind"))
+      Seq(VersionFile.Changelog, VersionFile.Snapshot).iterator.map(k => new Path(dir, VersionFile.name(version, None, k)))
         .flatMap(file => status(fs.getFileStatus(file))).map(s => s"${s.getLen}-${s.getModificationTime}")
         .nextOption().getOrElse("none")
     }

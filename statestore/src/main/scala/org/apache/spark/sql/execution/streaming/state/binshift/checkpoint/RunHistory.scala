@@ -1,8 +1,13 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.checkpoint
 
-import org.json4s.{DefaultFormats, Formats}
+import java.io.FileNotFoundException
+import java.nio.charset.StandardCharsets
 
-import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.hadoop.fs.Path
+import org.json4s.{DefaultFormats, Formats, JString}
+import org.json4s.jackson.JsonMethods
+
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, BinshiftException}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EntryName
 import org.json4s.JsonDSL._
 
@@ -12,6 +17,9 @@ import org.json4s.JsonDSL._
  * Whoever takes epochs out of the logs of offsets and commits has them run again, maybe with other data or another
  * routing table. What earlier runs made of them is not to be read any more; the driver deletes it when a run
  * begins, and stores of an earlier run that are still open, with a snapshot to upload, find out here.
+ *
+ * A driver that was started by mistake is here, too, though it came no further; and of two that begin at once, one may
+ * replace what the other has written. So a run that is disowned by what is here still owns what it has logged (`hasLogged`).
  */
 private[sql] final case class RunHistory(runs: Seq[RunStart]) {
 
@@ -48,6 +56,8 @@ private[sql] final case class RunStart(
 
 private[sql] object RunHistory {
   val File = "runs.json"
+  /** The setting under which Spark logs the run with each of its epochs but the first. */
+  val Key: String = BinshiftConf.Prefix + "run"
   private val FormatVersion = 1
   /** Of a run that is not among so many, stores are hardly open any more; it then counts as older than all. */
   private val MaxRuns = 20
@@ -68,6 +78,22 @@ private[sql] object RunHistory {
         (r \ "cleaning").extractOpt[Boolean].getOrElse(false), (r \ "loggedAtMs").extractOpt[Long])
     }
   })
+
+  /**
+   * Whether the log of offsets has `epoch` as the run has logged it; false for the first epoch of each run. If so, no
+   * other run has taken its place: a run that goes on from an earlier version logs the epoch anew.
+   *
+   * Relies on Spark: the log has a file per batch, the first line of which is its format and the second a JSON object with
+   * the settings.
+   */
+  def hasLogged(dir: ControlDir, epoch: Long, runId: String): Boolean = try {
+    val file = new Path(new Path(dir.path.getParent, "offsets"), epoch.toString)
+    val in = file.getFileSystem(dir.hadoopConf).open(file)
+    val lines = try new String(in.readAllBytes(), StandardCharsets.UTF_8).linesIterator.toSeq finally in.close()
+    lines.lift(1).exists(line => JsonMethods.parse(line) \ "conf" \ Key == JString(runId))
+  } catch {
+    case _: FileNotFoundException => false
+  }
 
   def write(dir: ControlDir, history: RunHistory): Unit = dir.write(File,
     ("format" -> FormatVersion) ~

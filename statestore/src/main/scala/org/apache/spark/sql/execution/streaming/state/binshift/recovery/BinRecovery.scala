@@ -35,8 +35,8 @@ private[binshift] final class BinRecovery private (
   private val scratch = new File(db.localRootDir.getParentFile, s"binshift-recover-${UUID.randomUUID()}")
   private val sources = mutable.Map.empty[Int, SourceFiles]
   private val families = mutable.Map.empty[String, NumberedFamily]
-  private var changes: Option[Ahead[(Long, Seq[Change])]] = None
-  private var ahead: Option[(Long, Seq[Change])] = None
+  private var changes: Option[Ahead[(Long, HeldChanges)]] = None
+  private var ahead: Option[(Long, HeldChanges)] = None
   private var own = Seq.empty[(Stretch, Set[Int])]
   private var reached = held.getOrElse(0L)
   /** The bins of which there are rows here. */
@@ -53,7 +53,10 @@ private[binshift] final class BinRecovery private (
   def advance(to: Long): Unit = {
     if (changes.isEmpty) begin()
     while (nextChanges.exists(_._1 <= to)) {
-      nextChanges.foreach(_._2.foreach(applyChange))
+      nextChanges.foreach { case (_, held) =>
+        held.foreach(applyChange)
+        held.close()
+      }
       ahead = None
     }
     reached = to
@@ -105,7 +108,7 @@ private[binshift] final class BinRecovery private (
         () => (v, source(partition).changes(v, parts.map(_._3).min, wanted))
     }
     others.foreach { case (stretch, _) => source(stretch.partition) }
-    changes = Some(new Ahead(jobs.iterator, (_: (Long, Seq[Change])) => ()))
+    changes = Some(new Ahead(jobs.iterator, (_: (Long, HeldChanges))._2.close()))
   }
 
   /** The bins that the partition owned at a version of its own. */
@@ -212,7 +215,7 @@ private[binshift] final class BinRecovery private (
   private def mineIfAny(theirs: NumberedFamily): Option[NumberedFamily] =
     ColumnFamily.numbered(db, arguments.useColumnFamilies).find(_.family.name == theirs.family.name)
 
-  private def nextChanges: Option[(Long, Seq[Change])] = {
+  private def nextChanges: Option[(Long, HeldChanges)] = {
     if (ahead.isEmpty) ahead = changes.filter(_.hasNext).map(_.next())
     ahead
   }

@@ -8,10 +8,12 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingE
  * The content of version v is what epoch v - 1 left, and so goes by the table in force at v - 1: what arrives at the switch
  * of epoch e is in versions from e + 1 on.
  *
+ * Thread-safe, for the stores of an executor that recover at the same time: an entry is read once for all of them.
+ *
  * @param epochs those of all entries up to some version, ascending
  * @param entry  reads the entry of an epoch
  */
-private[binshift] final class Owners(epochs: IndexedSeq[Long], entry: Long => RoutingEntry) {
+private[binshift] final class Owners(val epochs: IndexedSeq[Long], entry: Long => RoutingEntry) {
   require(epochs.nonEmpty, "there is no entry of the routing log")
 
   private val entries = new Array[RoutingEntry](epochs.size)
@@ -38,7 +40,10 @@ private[binshift] final class Owners(epochs: IndexedSeq[Long], entry: Long => Ro
     }
 
   private def read(position: Int): RoutingEntry = {
-    if (entries(position) == null) entries(position) = entry(epochs(position))
-    entries(position)
+    // An entry that another thread has just put here may be seen or not; it is immutable.
+    Option(entries(position)).getOrElse(synchronized {
+      if (entries(position) == null) entries(position) = entry(epochs(position))
+      entries(position)
+    })
   }
 }

@@ -5,13 +5,12 @@ import java.nio.file.{Files, StandardCopyOption}
 import java.util.zip.ZipInputStream
 
 import scala.collection.mutable
-import scala.util.matching.Regex
 
 import org.apache.hadoop.fs.Path
 
-import org.apache.spark.SparkException
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{Lineage, VersionFile}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, ColumnFamily, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBArguments
@@ -40,15 +39,12 @@ private[binshift] final class SourceFiles(
 
   private val root = store.storeCheckpointLocation()
   private val fs = root.getFileSystem(arguments.hadoopConf)
-  private lazy val manager = new RocksDBFileManager(root.toString, new File(scratch, s"changes-${store.partitionId}"),
-    arguments.hadoopConf, arguments.conf.compressionCodec, s"binshift-recover-$store", arguments.conf.stateStoreConf,
-    arguments.conf.fileChecksumEnabled, fileChecksumThreadPoolSize = Some(0))
+  private lazy val manager = VersionFile.opened(store, arguments.conf, arguments.hadoopConf)
   private lazy val snapshots: Map[Long, Set[Option[String]]] =
-    try fs.listStatus(root).toSeq.map(_.getPath.getName).collect { case Zip(v, id) => v.toLong -> Option(id) }
-      .groupMap(_._1)(_._2).view.mapValues(_.toSet).toMap
+    try fs.listStatus(root).toSeq.flatMap(f => VersionFile.parse(f.getPath.getName)).filter(_.isSnapshot)
+      .groupMap(_.version)(_.id).view.mapValues(_.toSet).toMap
     catch { case _: FileNotFoundException => Map.empty }
-  /** Under checkpoint format 2, the ids of the versions that led to those that were asked for. */
-  private val ids = mutable.TreeMap.empty[Long, String]
+  private lazy val lineage = new Lineage(manager)
   private val families = mutable.Map.empty[Long, Map[Option[Short], NumberedFamily]]
   private val unusable = mutable.Set.empty[Long]
 
@@ -63,20 +59,20 @@ private[binshift] final class SourceFiles(
 
   /** The id of `version`, which led to one that bins were adopted from; none under format 1. */
   def id(version: Long): Option[String] = synchronized {
-    Option.when(arguments.enableStateStoreCheckpointIds)(idBefore(version).getOrElse(
+    Option.when(arguments.enableStateStoreCheckpointIds)(lineage.id(version).getOrElse(
       throw BinshiftException("CHECKPOINT_ID_MISSING", "version" -> version).migration(
         s"the changelogs in $root do not say which file of version $version was committed; restore them from a copy")))
   }
 
   /** What `version` changed of `bins`; `last` is the version after it that bins were adopted from. */
-  def changes(version: Long, last: Long, bins: Int => Boolean): Seq[Change] = {
+  def changes(version: Long, last: Long, bins: Int => Boolean): HeldChanges = {
     Faults.at("checkpoint.changes", store.partitionId)
     val (id, known) = synchronized {
       begin(last)
       (this.id(version), familiesAt(version))
     }
     val reader = manager.getChangelogReader(version, id)
-    try reader.flatMap { case (kind, logged, value) =>
+    val changes = reader.flatMap { case (kind, logged, value) =>
       val native = nativeKey(kind, logged, arguments.conf.rowChecksumEnabled)
       val family = familyOf(native, known, arguments.useColumnFamilies).getOrElse(
         throw BinshiftException("SOURCE_DAMAGED").migration(
@@ -84,42 +80,26 @@ private[binshift] final class SourceFiles(
             "snapshots from a copy"))
       val key = java.util.Arrays.copyOfRange(native, family.prefix.length, native.length)
       Option.when(bins(BinKeyCodec.of(family.family.name).binOf(key)))(Change(kind, family, key, value))
-    }.toVector finally reader.closeIfNeeded()
+    }
+    try {
+      val held = HeldChanges.of(changes, new File(scratch, s"changes-${store.partitionId}-$version"), MaxHeldBytes)
+      if (held.isInFile) Faults.at("recovery.file", store.partitionId)
+      held
+    } finally reader.closeIfNeeded()
   }
 
   override def close(): Unit = synchronized(manager.close())
 
   private def begin(version: Long): Unit =
-    if (arguments.enableStateStoreCheckpointIds && version > 0 && !ids.contains(version)) {
-      ids(version) = routing.checkpointIds(version).of(store)
+    if (arguments.enableStateStoreCheckpointIds && version > 0 && !lineage.knows(version)) {
+      lineage.add(version, routing.checkpointIds(version).of(store))
     }
 
   private def newest(version: Long): Option[Long] =
     snapshots.keys.filter(v => v <= version && !unusable(v)).toSeq.sorted.reverseIterator.find { v =>
-      if (arguments.enableStateStoreCheckpointIds) idBefore(v).exists(id => snapshots(v)(Some(id)))
+      if (arguments.enableStateStoreCheckpointIds) lineage.id(v).exists(id => snapshots(v)(Some(id)))
       else snapshots(v)(None)
     }
-
-  /** Each changelog says which versions led to it, back to the snapshot that was there when it was written. */
-  private def idBefore(version: Long): Option[String] = {
-    var isExhausted = false
-    while (!ids.contains(version) && !isExhausted) {
-      val size = ids.size
-      ids.minAfter(version).foreach { case (later, id) =>
-        try {
-          val reader = manager.getChangelogReader(later, Some(id))
-          try reader.lineage.foreach(item => ids.getOrElseUpdate(item.version, item.checkpointUniqueId))
-          finally reader.closeIfNeeded()
-        } catch {
-          // A partition that began empty has a snapshot of its first version, and no changelog.
-          case _: FileNotFoundException =>
-          case e: SparkException if e.getCause.isInstanceOf[FileNotFoundException] =>
-        }
-      }
-      isExhausted = ids.size == size
-    }
-    ids.get(version)
-  }
 
   /** Relies on Spark: a commit that makes a column family makes a snapshot, too. */
   private def familiesAt(version: Long): Map[Option[Short], NumberedFamily] =
@@ -136,7 +116,7 @@ private[binshift] final class SourceFiles(
     }
 
   private def metadata(snapshot: Long): RocksDBCheckpointMetadata = {
-    val name = id(snapshot).fold(s"$snapshot.zip")(id => s"${snapshot}_$id.zip")
+    val name = VersionFile.name(snapshot, id(snapshot), VersionFile.Snapshot)
     val zip = new ZipInputStream(fs.open(new Path(root, name)))
     try {
       if (!Iterator.continually(zip.getNextEntry).takeWhile(_ != null).exists(_.getName == "metadata")) {
@@ -150,7 +130,8 @@ private[binshift] final class SourceFiles(
 }
 
 private[binshift] object SourceFiles {
-  private val Zip: Regex = raw"(\d+)(?:_(.+))?\.zip".r
+  /** Of a changelog that is read ahead; [[Ahead]] bounds how many of them a store holds. */
+  private val MaxHeldBytes = 512L << 10
 
   /** The key of a changelog's record; one that has no value to put its checksum to has it before the key. */
   def nativeKey(kind: RecordType.Value, logged: Array[Byte], hasRowChecksum: Boolean): Array[Byte] =

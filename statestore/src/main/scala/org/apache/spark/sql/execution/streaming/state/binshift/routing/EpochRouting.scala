@@ -1,5 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.routing
 
+import java.lang.ref.WeakReference
 import java.util.concurrent.ConcurrentHashMap
 
 import scala.jdk.CollectionConverters._
@@ -27,6 +28,7 @@ private[sql] final class EpochRouting(
     readIds: Long => CheckpointIds,
     readOrders: () => Seq[ShippingOrder],
     readRuns: () => RunHistory,
+    hasLogged: Long => Boolean,
     readLayout: () => Option[Layout]) {
   private val entries = new ConcurrentHashMap[Long, RoutingEntry]()
   private val ids = new ConcurrentHashMap[Long, CheckpointIds]()
@@ -35,6 +37,8 @@ private[sql] final class EpochRouting(
   private val neighbours = ConcurrentHashMap.newKeySet[Long]()
   private var orders = Seq.empty[ShippingOrder]
   @volatile private var listing = Listing(-1, Nil)
+  /** Those that were asked for last, as long as some recovery uses them: there may be many tables. */
+  private var latestOwners = new WeakReference[Owners](null)
 
   /** As it is while the run lasts: the driver writes it before the first task of the run, if it does. Read once. */
   lazy val layout: Option[Layout] = readLayout()
@@ -74,8 +78,11 @@ private[sql] final class EpochRouting(
    * The later one may be that of an epoch that has not begun: it is not kept, as another one may come in its place, and
    * may be gone.
    */
-  private def requireNeighbours(earlier: Long, later: Long): Unit = if (!neighbours.contains(later)) {
-    for (before <- Option(entries.get(later)).orElse(log.read(later)).flatMap(_.previous) if before >= 0) {
+  private def requireNeighbours(earlier: Long, later: Long): Unit =
+    requireNeighbours(earlier, later, Option(entries.get(later)).orElse(log.read(later)))
+
+  private def requireNeighbours(earlier: Long, later: Long, entry: => Option[RoutingEntry]): Unit = if (!neighbours.contains(later)) {
+    for (before <- entry.flatMap(_.previous) if before >= 0) {
       if (before > earlier) missing(before)
       if (before < earlier) throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> later).configuration(
         s"the routing log has an entry for epoch $earlier, but that of epoch $later follows the one of epoch $before: one of " +
@@ -100,23 +107,29 @@ private[sql] final class EpochRouting(
   def owners(version: Long): Owners = {
     val epochs = epochsUpTo(version - 1)
     if (epochs.isEmpty) missing(version - 1)
-    val before = epochs.drop(1).zip(epochs).toMap
-    new Owners(epochs.toIndexedSeq, { e =>
-      val found = entry(e)
-      before.get(e).foreach(requireNeighbours(_, e))
-      found
-    })
+    synchronized {
+      Option(latestOwners.get).filter(_.epochs == epochs).getOrElse {
+        val before = epochs.drop(1).zip(epochs).toMap
+        val owners = new Owners(epochs.toIndexedSeq, { e =>
+          val found = entry(e)
+          before.get(e).foreach(requireNeighbours(_, e, Some(found)))
+          found
+        })
+        latestOwners = new WeakReference(owners)
+        owners
+      }
+    }
   }
 
   /** The partitions that adopted bins, by epoch and by the partition that they took them from. */
   def adoptersUpTo(last: Long): Map[Long, Map[Int, Set[Int]]] = {
     val epochs = epochsUpTo(last)
     adoptersAt.keySet.retainAll(epochs.asJavaCollection)
-    epochs.drop(1).map { epoch =>
-      epoch -> adoptersAt.computeIfAbsent(epoch, e => {
-        val EpochTables(now, before) = at(e)
-        before.toSeq.flatMap(b => b.movedIn(now).map(bin => b.owner(bin) -> now.owner(bin)))
-          .groupMap(_._1)(_._2).view.mapValues(_.toSet).toMap
+    lazy val owners = this.owners(last + 1)
+    epochs.indices.drop(1).map { i =>
+      epochs(i) -> adoptersAt.computeIfAbsent(epochs(i), _ => {
+        val (before, now) = (owners.table(i - 1), owners.table(i))
+        before.movedIn(now).map(bin => before.owner(bin) -> now.owner(bin)).groupMap(_._1)(_._2).view.mapValues(_.toSet).toMap
       })
     }.toMap
   }
@@ -128,7 +141,7 @@ private[sql] final class EpochRouting(
   }
 
   /** Whether a later run of the query makes `version` anew; reads it from the checkpoint. */
-  def isDisowned(version: Long): Boolean = readRuns().disowns(version, runId)
+  def isDisowned(version: Long): Boolean = readRuns().disowns(version, runId) && !hasLogged(version - 1)
 
   /** What the jobs of `epoch` say about shipping; `None` for jobs from threads of a foreign pool. */
   def shippingHints(epoch: Long): Option[Seq[ShippingHint]] =
@@ -223,6 +236,6 @@ private[sql] object EpochRouting {
     val dir = ControlDir.ofStateRoot(stateRoot, hadoopConf)
     new EpochRouting(
       runId, new RoutingLog(dir), CheckpointIds.read(dir, _),
-      () => ShippingOrder.read(dir), () => RunHistory.read(dir), () => Layout.read(dir))
+      () => ShippingOrder.read(dir), () => RunHistory.read(dir), RunHistory.hasLogged(dir, _, runId), () => Layout.read(dir))
   }
 }

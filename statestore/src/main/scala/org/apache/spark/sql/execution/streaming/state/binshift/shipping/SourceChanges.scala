@@ -1,26 +1,21 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
-import java.io.File
-
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBArguments
-import org.apache.spark.sql.execution.streaming.state.{KeyValueChecksumEncoder, RecordType, RocksDBFileManager, StateStoreId}
+import org.apache.spark.sql.execution.streaming.state.{KeyValueChecksumEncoder, RecordType, StateStoreId}
 
 /**
  * What a store committed, version by version, as its changelogs have it.
  *
  * Any thread may use it; each call reads a file of the checkpoint.
- *
- * @param dir a directory of the caller's
  */
 private[binshift] final class SourceChanges(
-    source: StateStoreId, dir: File, routing: EpochRouting, arguments: RocksDBArguments) {
+    source: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments) {
 
   /** Calls `consume(kind, native key, value)` for each record; values are as they are stored. */
   def foreach(version: Long)(consume: (RecordType.Value, Array[Byte], Array[Byte]) => Unit): Unit = {
-    val manager = new RocksDBFileManager(source.storeCheckpointLocation().toString, dir, arguments.hadoopConf,
-      arguments.conf.compressionCodec, s"binshift-changes-$source", arguments.conf.stateStoreConf,
-      arguments.conf.fileChecksumEnabled, fileChecksumThreadPoolSize = Some(0))
+    val manager = VersionFile.opened(source, arguments.conf, arguments.hadoopConf)
     try {
       val changes = manager.getChangelogReader(version, SourceChanges.idOf(source, version, routing, arguments))
       try changes.foreach { case (kind, logged, value) =>

@@ -144,7 +144,7 @@ private[binshift] final class SourceFollower private (
     var isBegun = false
     try {
       if (ofBin.nonEmpty) {
-        new SourceChanges(source, members.head.dir, routing, members.head.arguments).foreach(version) {
+        new SourceChanges(source, routing, members.head.arguments).foreach(version) {
           (kind, native, value) =>
             ofBin.get(members.head.binOf(native)).foreach { copy =>
               isBegun = true

@@ -37,7 +37,7 @@ private[binshift] final class StagedCopy(
     order: ShippingOrder,
     bins: Seq[ShippedBin],
     families: Map[String, NumberedFamily],
-    val dir: File,
+    dir: File,
     routing: EpochRouting,
     val arguments: RocksDBArguments,
     conf: BackgroundConf) extends Logging {
@@ -182,7 +182,7 @@ private[binshift] final class StagedCopy(
   /** Calls `consume` for each change of the bins of `step` that the source committed as `ofVersion`. */
   def foreachChange(ofVersion: Long, step: Int)(
       consume: (RecordType.Value, NumberedFamily, Array[Byte], Array[Byte]) => Unit): Unit =
-    new SourceChanges(source, dir, routing, arguments).foreach(ofVersion) { (kind, native, value) =>
+    new SourceChanges(source, routing, arguments).foreach(ofVersion) { (kind, native, value) =>
       if (steps.get(binOf(native)).contains(step)) consume(kind, mapping.hereOf(native), mapping.keyIn(native), value)
     }
 

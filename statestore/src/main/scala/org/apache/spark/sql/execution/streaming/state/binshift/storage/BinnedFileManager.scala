@@ -11,6 +11,7 @@ import org.apache.hadoop.fs.Path
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
 import org.apache.spark.sql.execution.streaming.state.binshift.recovery.PartialSnapshot
 import org.apache.spark.util.Utils
 
@@ -59,7 +60,7 @@ private[binshift] final class BinnedFileManager(
     binding.flatMap(_.wanted).filter(_ => version > 0) match {
       case None => whole
       case Some(bins) =>
-        val zip = new Path(dfsRootDir, s"${nameOf(version, checkpointUniqueId)}.zip")
+        val zip = new Path(dfsRootDir, VersionFile.name(version, checkpointUniqueId, VersionFile.Snapshot))
         try PartialSnapshot.fetch(zip, localDir, bins, binding.fold(-1)(_.partition), hadoopConf) catch {
           case NonFatal(e) =>
             logWarning(s"$zip could not be fetched in part, and is fetched as a whole", e)
@@ -91,7 +92,8 @@ private[binshift] final class BinnedFileManager(
       maxColumnFamilyId: Option[Short],
       checkpointUniqueId: Option[String],
       verifyNonEmptyFilesInZip: Boolean): Unit = {
-    requireOwned(version)
+    // Under checkpoint format 2, no other run has a file of this name that it would replace.
+    if (checkpointUniqueId.isEmpty) requireOwned(version)
     Faults.at("snapshot.upload", binding.fold(-1)(_.partition))
     super.saveCheckpointToDfs(checkpointDir, version, numKeys, numInternalKeys, fileMapping, columnFamilyMapping,
       maxColumnFamilyId, checkpointUniqueId, verifyNonEmptyFilesInZip)
@@ -99,12 +101,10 @@ private[binshift] final class BinnedFileManager(
     try requireOwned(version) catch {
       case e: BinshiftException =>
         CheckpointFileManager.create(new Path(dfsRootDir), hadoopConf)
-          .delete(new Path(dfsRootDir, s"${nameOf(version, checkpointUniqueId)}.zip"))
+          .delete(new Path(dfsRootDir, VersionFile.name(version, checkpointUniqueId, VersionFile.Snapshot)))
         throw e
     }
   }
-
-  private def nameOf(version: Long, id: Option[String]): String = id.fold(version.toString)(i => s"${version}_$i")
 
   private def requireOwned(version: Long): Unit = if (binding.exists(_.isDisowned(version))) {
     throw BinshiftException("RUN_SUPERSEDED", "version" -> version).migration(

@@ -5,10 +5,10 @@ import scala.util.control.NonFatal
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.RetainedVersions
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{RetainedVersions, VersionFile}
 import org.apache.spark.sql.execution.streaming.state.binshift.conversion.PartitionTakeover
 import org.apache.spark.sql.execution.streaming.state.binshift.migration.{BinMover, DepartingRows, PendingBins}
-import org.apache.spark.sql.execution.streaming.state.binshift.recovery.BinRecovery
+import org.apache.spark.sql.execution.streaming.state.binshift.recovery.{BinRecovery, Owners}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{BinSwitch, EpochRouting}
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{BackgroundConf, PartitionShipping}
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{BinCounts, KeySample, StoreReport}
@@ -84,11 +84,14 @@ private[binshift] final class BinnedRocksDB(
   /** The version up to which changelogs are replayed, and what brings the bins of other partitions along. */
   private var replayed = -1L
   private var recovery: Option[BinRecovery] = None
+  /** Who owned which bin up to the version that is replayed, while it is. */
+  private var owners: Option[Owners] = None
 
   /** The loaded version, if its switch has been applied and nothing was committed since. */
   private var switchedAt: Option[Long] = None
 
-  private val lent = new RetainedVersions(storeId, routing, arguments.hadoopConf)
+  private val lent = new RetainedVersions(
+    storeId, routing, arguments.hadoopConf, VersionFile.opened(_, arguments.conf, arguments.hadoopConf))
   private val shipping = new PartitionShipping(storeId, this, routing, arguments, background)
   private val mover = new BinMover(this, storeId, routing, shipping, background, arguments)
 
@@ -223,7 +226,7 @@ private[binshift] final class BinnedRocksDB(
    * form know no routing.
    */
   override def replayOf(version: Long): Option[BinnedFileManager.Replay] = {
-    def isSwitched = routing.owners(replayed).changed(partitionId, version - 1, replayed - 1, bin => wanted.forall(_(bin)))
+    def isSwitched = replayedOwners.changed(partitionId, version - 1, replayed - 1, bin => wanted.forall(_(bin)))
     Option.when(!isStock(version - 1) && version <= replayed && (recovery.exists(_.isBefore(version)) || isSwitched)) {
       new BinnedFileManager.Replay {
         private lazy val of = recovering(version)
@@ -239,10 +242,15 @@ private[binshift] final class BinnedRocksDB(
   /** The recovery that has come as far as the version before `version`; a replay may begin anew, with another snapshot. */
   private def recovering(version: Long): BinRecovery = recovery.filter(_.isBefore(version)).getOrElse {
     recovery.foreach(_.close())
-    val owners = routing.owners(replayed)
-    val owned = owners.table(owners.at(replayed)).binsOf.lift(partitionId).fold(Set.empty[Int])(_.toSet)
+    val owned = replayedOwners.table(replayedOwners.at(replayed)).binsOf.lift(partitionId).fold(Set.empty[Int])(_.toSet)
     val made = BinRecovery.ofReplay(this, storeId, routing, arguments, wanted.getOrElse(owned), replayed, version - 1)
     recovery = Some(made)
+    made
+  }
+
+  private def replayedOwners: Owners = owners.getOrElse {
+    val made = routing.owners(replayed)
+    owners = Some(made)
     made
   }
 
@@ -252,6 +260,7 @@ private[binshift] final class BinnedRocksDB(
     try inStoredForm(body) finally {
       recovery.foreach(_.close())
       recovery = None
+      owners = None
     }
   }
 

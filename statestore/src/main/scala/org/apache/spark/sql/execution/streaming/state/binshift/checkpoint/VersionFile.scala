@@ -1,0 +1,46 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.checkpoint
+
+import java.io.File
+
+import scala.util.matching.Regex
+
+import org.apache.hadoop.conf.Configuration
+
+import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, RocksDBFileManager, StateStoreId}
+
+/**
+ * A file of a version of a store, by its name.
+ *
+ * Relies on Spark: a snapshot is `<version>.zip`, a changelog `<version>.changelog`, with `_<id>` behind the version under
+ * checkpoint format 2; the checksum of either has its name and `.crc`.
+ *
+ * @param id of the attempt that made it, under checkpoint format 2
+ */
+private[sql] final case class VersionFile(version: Long, id: Option[String], kind: VersionFile.Kind, isChecksum: Boolean) {
+  def isSnapshot: Boolean = kind == VersionFile.Snapshot && !isChecksum
+}
+
+private[sql] object VersionFile {
+  sealed abstract class Kind(val ending: String)
+  case object Snapshot extends Kind("zip")
+  case object Changelog extends Kind("changelog")
+
+  private val Form: Regex = raw"(\d+)(?:_([^.]+))?\.(zip|changelog)(\.crc)?".r
+
+  def parse(name: String): Option[VersionFile] = name match {
+    case Form(version, id, ending, crc) => version.toLongOption.map(
+      VersionFile(_, Option(id), if (ending == Snapshot.ending) Snapshot else Changelog, crc != null))
+    case _ => None
+  }
+
+  def name(version: Long, id: Option[String], kind: Kind): String =
+    s"$version${id.fold("")("_" + _)}.${kind.ending}"
+
+  /** The files of a store that is another one's, for reading its changelogs; to be closed. */
+  def opened(store: StateStoreId, conf: RocksDBConf, hadoopConf: Configuration): RocksDBFileManager =
+    new RocksDBFileManager(store.storeCheckpointLocation().toString, Unused, hadoopConf, conf.compressionCodec,
+      s"binshift-changes-$store", conf.stateStoreConf, conf.fileChecksumEnabled, fileChecksumThreadPoolSize = Some(0))
+
+  /** Relies on Spark: local files are for snapshots alone. */
+  private val Unused = new File("unused")
+}
