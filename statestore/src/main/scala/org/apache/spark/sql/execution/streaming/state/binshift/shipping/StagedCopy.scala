@@ -2,7 +2,6 @@ package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
 import java.io.File
 
-import scala.collection.mutable
 import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
@@ -43,22 +42,14 @@ private[binshift] final class StagedCopy(
     conf: BackgroundConf) extends Logging {
   import StagedCopy._
 
-  private val steps = bins.map(b => b.bin -> b.step).toMap
+  private val parts = new CopyParts(bins)
   private val mapping = new CopiedFamilies(families, arguments)
   private val files = new BaseFiles(dir, arguments.conf)
   /** Once the copy is whole; none if it is taken at its base, before anything changes. */
   private var changes: Option[CopiedChanges] = None
-  /** Steps, or on demand bins, that this copy has, or will have once it is whole. */
-  private var held = bins.map(_.step).toSet
-  /** Those of them that were handed over. */
-  private val handedOver = mutable.Set.empty[Int]
-  /** On demand: parts that are here, and their bins. */
-  private val ready = mutable.Map.empty[Int, Seq[Int]]
   private val shipment = new IncomingShipment(order, source, target)
   private var attempt: Option[String] = None
-  private var failures = 0
-  /** When a copy that failed is to be made anew, in nanoseconds. */
-  private var retryAt = System.nanoTime()
+  private val failures = new CopyFailures(source, target, order.isUrgent)
   private val catchUp = new CatchUp
 
   @volatile private var state: State = Fetching
@@ -130,7 +121,7 @@ private[binshift] final class StagedCopy(
   /** Makes the file of changes for the step that the next epoch takes; whether that was to be done. */
   def prepareDue(begun: Long): Boolean = synchronized {
     state == Staged && equalTo >= begun &&
-      due.filter(held).exists(step => changes.exists(c => guarded(c.write(step, binsOf(step)))))
+      due.filter(parts.isHeld).exists(step => changes.exists(c => guarded(c.write(step, parts.binsOf(step)))))
   }
 
   /**
@@ -140,11 +131,11 @@ private[binshift] final class StagedCopy(
    */
   def take(step: Int, upTo: Long): Option[TakenCopy] = synchronized {
     // A task of an earlier epoch, which runs on though nobody waits for it, must not see later changes.
-    val isHere = state == Staged && held(step) && !handedOver(step) && equalTo <= upTo
-    if (isHere) handedOver += step
+    val isHere = state == Staged && parts.isLeft(step) && equalTo <= upTo
+    if (isHere) parts.handOver(step)
     var taken: Option[TakenCopy] = None
     if (isHere) guarded {
-      val (overlay, more) = changes.fold((Option.empty[File], RowCounts.Zero))(_.take(step, binsOf(step)))
+      val (overlay, more) = changes.fold((Option.empty[File], RowCounts.Zero))(_.take(step, parts.binsOf(step)))
       val base = files.take(step)
       taken = Some(TakenCopy(base.map(_.file), overlay, base.foldLeft(more)(_ + _.rows), equalTo))
       true
@@ -157,20 +148,15 @@ private[binshift] final class StagedCopy(
    * here: the base is the version that is loaded, so that nothing changes any more.
    */
   def takeReady(): Seq[(Seq[Int], TakenCopy)] = synchronized {
-    val isUsable = ready.nonEmpty && guarded(requireCommitted) && (state == Fetching || state == Fetched || state == Staged)
-    if (!isUsable) Nil else {
-      val taken = ready.toSeq.sortBy(_._1).map { case (part, bins) =>
-        val base = files.take(part)
-        (bins, TakenCopy(base.map(_.file), None, base.foldLeft(RowCounts.Zero)(_ + _.rows), equalTo))
-      }
-      handedOver ++= ready.values.flatten
-      ready.clear()
-      taken
+    val isUsable = parts.isAnyReady && guarded(requireCommitted) && (state == Fetching || state == Fetched || state == Staged)
+    if (!isUsable) Nil else parts.handOverReady { (part, bins) =>
+      val base = files.take(part)
+      (bins, TakenCopy(base.map(_.file), None, base.foldLeft(RowCounts.Zero)(_ + _.rows), equalTo))
     }
   }
 
   /** Whether `bin` was handed over, as to a task that then failed; it will not be again. */
-  def isGone(bin: Int): Boolean = synchronized(handedOver(bin))
+  def isGone(bin: Int): Boolean = synchronized(parts.isHandedOver(bin))
 
   /** Asks the source to send `bin` before the others; once. If that fails, the bin comes in its turn. */
   def wish(bin: Int): Unit = synchronized {
@@ -183,19 +169,19 @@ private[binshift] final class StagedCopy(
   def foreachChange(ofVersion: Long, step: Int)(
       consume: (RecordType.Value, NumberedFamily, Array[Byte], Array[Byte]) => Unit): Unit =
     new SourceChanges(source, routing, arguments).foreach(ofVersion) { (kind, native, value) =>
-      if (steps.get(binOf(native)).contains(step)) consume(kind, mapping.hereOf(native), mapping.keyIn(native), value)
+      if (parts.of(binOf(native)).contains(step)) consume(kind, mapping.hereOf(native), mapping.keyIn(native), value)
     }
 
   def close(): Unit = synchronized {
     state = Failed
-    ready.clear()
+    parts.forgetReady()
     try files.close() finally closeChanges()
   }
 
   // What follows is for the follower alone, which holds the copy's lock.
 
   /** Whether the checkpoint is to be read for it now. */
-  def wantsCheckpoint: Boolean = state == Damaged && System.nanoTime() - retryAt >= 0
+  def wantsCheckpoint: Boolean = state == Damaged && failures.isPauseOver
 
   /** Begins the copy anew, from the checkpoint as of `version`; returns the parts that are wanted, with their bins. */
   def beginCheckpoint(version: Long): Seq[(Int, Seq[Int])] = if (state != Damaged) Nil else {
@@ -204,9 +190,7 @@ private[binshift] final class StagedCopy(
     attempt = None
     equalTo = version
     mapping.clear()
-    val wanted = bins.filter(b => !handedOver(b.step) && (order.isUrgent || b.step >= next))
-    held = wanted.map(_.step).toSet
-    wanted.groupMap(_.step)(_.bin).toSeq.sortBy(_._1)
+    parts.begin(step => order.isUrgent || step >= next)
   }
 
   /** The checkpoint could not be read. */
@@ -222,13 +206,13 @@ private[binshift] final class StagedCopy(
   /** All rows were read; of a copy that failed on the way, nothing counts. */
   def endCheckpoint(): Unit = if (state == Reading) guarded {
     files.finishPart()
-    if (order.isOnDemand) ready ++= bins.filter(b => held(b.step)).groupMap(_.step)(_.bin)
+    if (order.isOnDemand) parts.setAllReady()
     state = Fetched
     true
   }
 
   /** The bins whose changes it wants. */
-  def binsHeld: Seq[Int] = bins.collect { case b if held(b.step) && !handedOver(b.step) => b.bin }
+  def binsHeld: Seq[Int] = parts.binsLeft
 
   /** The bin of a native key of the source. */
   def binOf(native: Array[Byte]): Int = mapping.binOf(native)
@@ -237,7 +221,7 @@ private[binshift] final class StagedCopy(
   def accept(kind: RecordType.Value, native: Array[Byte], value: Array[Byte]): Unit = if (state == Staged) guarded {
     Faults.at("changelog.change", target)
     val key = mapping.keyIn(native)
-    changes.foreach(_.add(steps(binOf(native)), kind, mapping.hereOf(native), key, value))
+    changes.foreach(_.add(parts.of(binOf(native)).get, kind, mapping.hereOf(native), key, value))
     // A row that goes has no value.
     bytes += key.length + Option(value).fold(0)(_.length)
     true
@@ -252,20 +236,8 @@ private[binshift] final class StagedCopy(
 
   /** What went wrong ends the copy, or has it made anew. */
   def fail(e: Throwable): Unit = if (state != Failed) {
-    failures += 1
-    val isDamaged = e.isInstanceOf[DamagedShipment]
-    // The task that waits for an urgent copy reads the checkpoint itself rather than wait for another failure.
-    val isAnew = if (order.isUrgent) isDamaged && state != Staged else failures <= MaxFailures
-    if (isAnew) {
-      val pauseMs = if (isDamaged && failures == 1) 0L else PauseMs << failures
-      retryAt = System.nanoTime() + pauseMs * 1000000
-      logWarning(s"$target: the copy of the bins of $source is made anew, from the checkpoint (failure $failures of at " +
-        s"most ${MaxFailures + 1}): ${e.getMessage}", if (isDamaged) null else e)
-    } else {
-      logWarning(s"$target: the bins of $source cannot be staged; they are read from the checkpoint at their switch", e)
-    }
-    state = if (isAnew) Damaged else Failed
-    ready.clear()
+    state = if (failures.isAnewAfter(e, wasStaged = state == Staged)) Damaged else Failed
+    parts.forgetReady()
     try files.clear() finally closeChanges()
   }
 
@@ -292,7 +264,7 @@ private[binshift] final class StagedCopy(
     requireCommitted
     val all = files.finish()
     changes = Option.when(!order.isUrgent)(
-      new CopiedChanges(all, files, families.values, arguments, new File(dir, s"changes-$failures")))
+      new CopiedChanges(all, files, families.values, arguments, new File(dir, s"changes-${failures.count}")))
     Faults.at("stage.done", target)
     state = Staged
     catchUp.begin(epoch, epoch - equalTo)
@@ -308,11 +280,9 @@ private[binshift] final class StagedCopy(
     true
   }
 
-  private def binsOf(step: Int): Seq[Int] = bins.filter(_.step == step).map(_.bin)
-
   private def endPart(part: Int, bins: Seq[Int]): Unit = {
     files.finishPart()
-    ready(part) = bins
+    parts.setReady(part, bins)
   }
 
   private def add(part: Int, theirs: NumberedFamily, key: Array[Byte], value: Array[Byte]): Unit = {
@@ -332,11 +302,6 @@ private[binshift] final class StagedCopy(
 }
 
 private[binshift] object StagedCopy {
-  /** How often a copy is made anew. */
-  private val MaxFailures = 3
-  /** Half of the pause after the first failure, milliseconds; it doubles with each. */
-  private val PauseMs = 125L
-
   private sealed trait State
   private case object Fetching extends State
   /** Without what came so far; the checkpoint is to be read, once the base is committed. */
@@ -347,14 +312,3 @@ private[binshift] object StagedCopy {
   private case object Staged extends State
   private case object Failed extends State
 }
-
-/**
- * Files of one step's bins from one source.
- *
- * @param base    rows of the base version; no two of the files overlap
- * @param changes what changed since
- * @param rows    rows of both in all
- * @param version version of the source that the files are equal to
- */
-private[binshift] final case class TakenCopy(
-    base: Seq[File], changes: Option[File], rows: RowCounts, version: Long)

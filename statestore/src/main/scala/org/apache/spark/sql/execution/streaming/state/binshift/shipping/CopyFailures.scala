@@ -1,0 +1,51 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.shipping
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
+
+/**
+ * Whether a copy that failed is made anew: some times, each time after a longer pause.
+ *
+ * Used with the copy's lock.
+ *
+ * @param isUrgent whether a task waits for the copy
+ */
+private[binshift] final class CopyFailures(source: StateStoreId, target: Int, isUrgent: Boolean) extends Logging {
+  import CopyFailures._
+
+  private var failures = 0
+  /** When the copy is to be made anew, in nanoseconds. */
+  private var retryAt = System.nanoTime()
+
+  def count: Int = failures
+
+  def isPauseOver: Boolean = System.nanoTime() - retryAt >= 0
+
+  /**
+   * Counts a failure; whether the copy is to be made anew after a pause.
+   *
+   * @param wasStaged whether the copy was whole
+   */
+  def isAnewAfter(e: Throwable, wasStaged: Boolean): Boolean = {
+    failures += 1
+    val isDamaged = e.isInstanceOf[DamagedShipment]
+    // The task that waits for an urgent copy reads the checkpoint itself rather than wait for another failure.
+    val isAnew = if (isUrgent) isDamaged && !wasStaged else failures <= MaxFailures
+    if (isAnew) {
+      val pauseMs = if (isDamaged && failures == 1) 0L else PauseMs << failures
+      retryAt = System.nanoTime() + pauseMs * 1000000
+      logWarning(s"$target: the copy of the bins of $source is made anew, from the checkpoint (failure $failures of at " +
+        s"most ${MaxFailures + 1}): ${e.getMessage}", if (isDamaged) null else e)
+    } else {
+      logWarning(s"$target: the bins of $source cannot be staged; they are read from the checkpoint at their switch", e)
+    }
+    isAnew
+  }
+}
+
+private object CopyFailures {
+  /** How often a copy is made anew. */
+  private val MaxFailures = 3
+  /** Half of the pause after the first failure, milliseconds; it doubles with each. */
+  private val PauseMs = 125L
+}

@@ -1,0 +1,58 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.shipping
+
+import scala.collection.mutable
+
+/**
+ * The parts of a copy: the bins of a step, or on demand, each bin. A part is handed over once.
+ *
+ * Used with the copy's lock, but for what never changes.
+ */
+private[binshift] final class CopyParts(bins: Seq[ShippedBin]) {
+  private val parts = bins.map(b => b.bin -> b.step).toMap
+  /** Those that the copy has, or will have once it is whole. */
+  private var held = bins.map(_.step).toSet
+  private val handedOver = mutable.Set.empty[Int]
+  /** On demand: those that are here, and their bins. */
+  private val ready = mutable.Map.empty[Int, Seq[Int]]
+
+  /** Never changes. */
+  def of(bin: Int): Option[Int] = parts.get(bin)
+
+  /** Never changes. */
+  def binsOf(part: Int): Seq[Int] = bins.filter(_.step == part).map(_.bin)
+
+  def isHeld(part: Int): Boolean = held(part)
+
+  /** Whether it is held and was not handed over. */
+  def isLeft(part: Int): Boolean = held(part) && !handedOver(part)
+
+  def binsLeft: Seq[Int] = bins.collect { case b if isLeft(b.step) => b.bin }
+
+  def isHandedOver(part: Int): Boolean = handedOver(part)
+
+  def handOver(part: Int): Unit = handedOver += part
+
+  /** Has the copy hold only those that `isWanted`, of those that were not handed over; returns them with their bins. */
+  def begin(isWanted: Int => Boolean): Seq[(Int, Seq[Int])] = {
+    val wanted = bins.filter(b => !handedOver(b.step) && isWanted(b.step))
+    held = wanted.map(_.step).toSet
+    wanted.groupMap(_.step)(_.bin).toSeq.sortBy(_._1)
+  }
+
+  def setReady(part: Int, bins: Seq[Int]): Unit = ready(part) = bins
+
+  def setAllReady(): Unit = ready ++= bins.filter(b => held(b.step)).groupMap(_.step)(_.bin)
+
+  def isAnyReady: Boolean = ready.nonEmpty
+
+  /** What is ready, and now is handed over: the bins of each part. */
+  def handOverReady[T](take: (Int, Seq[Int]) => T): Seq[T] = {
+    val taken = ready.toSeq.sortBy(_._1).map { case (part, bins) => take(part, bins) }
+    // The parts of a shipment on demand are pieces of it, and what is handed over are its bins.
+    handedOver ++= ready.values.flatten
+    ready.clear()
+    taken
+  }
+
+  def forgetReady(): Unit = ready.clear()
+}

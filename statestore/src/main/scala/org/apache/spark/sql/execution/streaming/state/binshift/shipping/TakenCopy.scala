@@ -1,0 +1,16 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.shipping
+
+import java.io.File
+
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.RowCounts
+
+/**
+ * Files of one step's bins from one source.
+ *
+ * @param base    rows of the base version; no two of the files overlap
+ * @param changes what changed since
+ * @param rows    rows of both in all
+ * @param version version of the source that the files are equal to
+ */
+private[binshift] final case class TakenCopy(
+    base: Seq[File], changes: Option[File], rows: RowCounts, version: Long)
