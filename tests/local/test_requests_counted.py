@@ -104,6 +104,8 @@ def test_a_recovery_reads_each_routing_entry_once_in_an_executor(counted):
         query.start()
         query.reach(committed + 1)
         requests = [r for r in query.counted() if r.thread != "stream" and r.epoch <= committed + 1]
-    entries = Counter(r.path.rsplit("/", 1)[1] for r in requests if r.kind == "GET" and "/binshift/routing/" in r.path)
+    entries = Counter(
+        r.path.split("/routing/")[1] for r in requests if r.kind == "GET" and "/routing/" in r.path
+    )
     assert len(entries) == steps + 1
     assert set(entries.values()) == {1}
