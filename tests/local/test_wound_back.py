@@ -173,17 +173,6 @@ def test_a_run_uploads_its_snapshots_though_another_driver_began_and_came_no_fur
     assert until(lambda: snapshots_are_newer(run, 3))
 
 
-def test_the_upload_of_a_snapshot_with_an_id_asks_once_for_the_runs(stream):
-    run = stream(count_by_key, conf=IDS | {MIN_DELTAS: "1"})
-    with Fault("snapshot.check", "count") as checks, Fault("snapshot.upload", "count") as uploads:
-        run.start()
-        run.run(0, 1)
-        assert until(lambda: uploads.count > 0)
-        run.stop()
-        end_maintenance(run.spark)
-        assert checks.count == uploads.count
-
-
 def test_epochs_are_taken_out_of_both_logs_or_the_query_does_not_start(stream):
     run = stream(count_by_key).start()
     run.run(0, 1, 2)

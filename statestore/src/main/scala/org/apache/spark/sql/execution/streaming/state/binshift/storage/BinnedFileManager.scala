@@ -92,8 +92,7 @@ private[binshift] final class BinnedFileManager(
       maxColumnFamilyId: Option[Short],
       checkpointUniqueId: Option[String],
       verifyNonEmptyFilesInZip: Boolean): Unit = {
-    // Under checkpoint format 2, no other run has a file of this name that it would replace.
-    if (checkpointUniqueId.isEmpty) requireOwned(version)
+    requireOwned(version)
     Faults.at("snapshot.upload", binding.fold(-1)(_.partition))
     super.saveCheckpointToDfs(checkpointDir, version, numKeys, numInternalKeys, fileMapping, columnFamilyMapping,
       maxColumnFamilyId, checkpointUniqueId, verifyNonEmptyFilesInZip)
