@@ -11,14 +11,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import binshift.inspect as reading
 from binshift.inspect.tools.fsck import Severity, fsck
-from chaos.life import Life, committed
+from chaos.life import CLUSTER, Life, committed
 from local.settings import JOIN_4, ONE_EPOCH
 
 HERE = Path(__file__).parent
@@ -27,9 +27,11 @@ PATIENCE_S = 600
 
 
 class UndoneError(Exception):
-    """A life that did not come to its end, or not to the right one, after so many kills."""
+    """A life that did not come to its end, or not to the right one, and what is known of it."""
 
-    kills = 0
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.facts: dict[str, Any] = {}
 
 
 def live(life: Life, oracles: Path) -> dict[str, Any]:
@@ -39,49 +41,52 @@ def live(life: Life, oracles: Path) -> dict[str, Any]:
     rng = random.Random(f"{life.seed} kills")
     kill = kill_executors if life.killed == "executors" else kill_drivers
     failures: list[str] = []
-    kills = 0
-    with contextlib.closing(kill(life, rng, failures)) as killed:
-        try:
-            for _ in killed:
-                kills += 1
-            compare(life, expected)
-        except UndoneError as undone:
-            undone.kills = kills
-            raise
-    history = json.loads((life.root / "history.json").read_text())
-    return {"kills": kills, "failures": failures, "starts": len(list(life.root.glob("started-*"))), **history}
+    facts: dict[str, Any] = {"kills": 0, "failures": failures}
+    try:
+        with Drivers(life) as drivers:
+            for _ in kill(life, drivers, rng, failures):
+                facts["kills"] += 1
+            facts["starts"] = drivers.starts
+        facts |= json.loads((life.root / "history.json").read_text())
+        compare(life, expected)
+    except UndoneError as undone:
+        undone.facts = facts
+        raise
+    return facts
 
 
-def kill_drivers(life: Life, rng: random.Random, failures: list[str]) -> Generator[None, None, None]:
+def kill_drivers(life: Life, drivers: Drivers, rng: random.Random, failures: list[str]) -> Iterator[None]:
     """Kills the driver, once in a run, and lets the last run end; executors may outlive their driver."""
     kills, ended = 0, False
     while not ended:
-        with driver(life) as (process, started):
-            if kills < life.kills and appears(started, process):
-                await_instant(life, process, rng, epochs=rng.choice([0, rng.randint(1, 8)]))
-                if process.poll() is None:
-                    os.kill(int((life.root / "jvm").read_text()), signal.SIGKILL)
-                    process.kill()
-                    kills += 1
-                    yield
-                    continue
-            ended = end(life, process, failures)
+        driver = drivers.next(another=kills + 1 < life.kills)
+        if kills < life.kills and driver.has_started():
+            await_instant(life, driver, rng, epochs=rng.choice([0, 0, rng.randint(1, 4)]))
+            if driver.is_alive:
+                driver.kill()
+                kills += 1
+                yield
+                continue
+        ended = end(life, driver, failures)
 
 
-def kill_executors(life: Life, rng: random.Random, failures: list[str]) -> Generator[None, None, None]:
-    """Kills executors under a driver that lives on."""
+def kill_executors(life: Life, drivers: Drivers, rng: random.Random, failures: list[str]) -> Iterator[None]:
+    """Kills executors under a driver that lives on: one or both, old ones and those that just came."""
     kills, ended = 0, False
     while not ended:
-        with driver(life) as (process, started):
-            if appears(started, process):
-                jvm = int((life.root / "jvm").read_text())
-                while kills < life.kills and process.poll() is None:
-                    await_instant(life, process, rng, epochs=rng.choice([0, rng.randint(1, 4)]))
-                    if (pids := executors(jvm)) and process.poll() is None:
-                        os.kill(rng.choice(pids), signal.SIGKILL)
-                        kills += 1
-                        yield
-            ended = end(life, process, failures)
+        driver = drivers.next()
+        if driver.has_started():
+            while kills < life.kills and driver.is_alive:
+                if rng.random() < 0.8:
+                    driver.has_executors(life.root / "executors")
+                await_instant(life, driver, rng, epochs=rng.choice([0, 0, rng.randint(1, 2)]))
+                victims = executors(driver.jvm)
+                rng.shuffle(victims)
+                for pid in victims[: rng.choice([1, 1, 1, 2])] if driver.is_alive else []:
+                    os.kill(pid, signal.SIGKILL)
+                    kills += 1
+                    yield
+        ended = end(life, driver, failures)
 
 
 def executors(jvm: int) -> list[int]:
@@ -98,44 +103,93 @@ def processes() -> Iterator[tuple[int, int, str]]:
             continue
 
 
-@contextlib.contextmanager
-def driver(life: Life) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """A driver, and the file that it makes once it has started the query; it does not outlive the context."""
-    started = life.root / f"started-{len(list(life.root.glob('started-*')))}"
-    command = [sys.executable, str(HERE / "victim.py"), str(life.root)]
-    with (life.root / "log").open("ab") as log:
-        process = subprocess.Popen(command, start_new_session=True, stdout=log, stderr=log)
-    try:
-        yield process, started
-    finally:
-        # Its JVM ends when its standard input does; executors end when they miss their driver.
-        process.kill()
-        process.wait()
+class Driver:
+    """A driver's process. It gets ready, and starts its query when it is told to go."""
+
+    def __init__(self, life: Life, number: int) -> None:
+        self.root, self.number = life.root, number
+        command = [sys.executable, str(HERE / "victim.py"), str(life.root), str(number)]
+        with (life.root / "log").open("ab") as log:
+            self.process = subprocess.Popen(command, start_new_session=True, stdout=log, stderr=log)
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
+    @property
+    def jvm(self) -> int:
+        return int((self.root / f"jvm-{self.number}").read_text())
+
+    def go(self) -> None:
+        (self.root / f"go-{self.number}").touch()
+
+    def has_started(self) -> bool:
+        """Waits until its query has; False if it ends without that."""
+        return self._until((self.root / f"started-{self.number}").exists)
+
+    def has_executors(self, registered: Path) -> None:
+        """Waits until as many executors as there are to be have registered."""
+        self._until(lambda: registered.exists() and registered.read_text() == "2")
+
+    def _until(self, condition: Callable[[], bool]) -> bool:
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            if not self.is_alive or time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def kill(self) -> None:
+        """At once and without a word. Executors end when they miss their driver."""
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            os.kill(self.jvm, signal.SIGKILL)
+        self.process.kill()
+        self.process.wait()
 
 
-def appears(file: Path, process: subprocess.Popen[bytes]) -> bool:
-    """Waits for a file of a process; False if the process ends without it."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not file.exists():
-        if process.poll() is not None or time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
+class Drivers(contextlib.AbstractContextManager["Drivers"]):
+    """The drivers of a life, one after the other; the next one may get ready while one works."""
+
+    def __init__(self, life: Life) -> None:
+        self.life = life
+        self.all: list[Driver] = []
+        self.ready: Driver | None = None
+
+    @property
+    def starts(self) -> int:
+        return len(self.all) - (self.ready is not None)
+
+    def next(self, another: bool = False) -> Driver:
+        """Lets a driver go, and prepares `another` unless it would bring executors of its own."""
+        driver = self.ready or self._new()
+        driver.go()
+        self.ready = self._new() if another and self.life.master != CLUSTER else None
+        return driver
+
+    def _new(self) -> Driver:
+        self.all.append(Driver(self.life, len(self.all)))
+        return self.all[-1]
+
+    def __exit__(self, *error: object) -> None:
+        for driver in self.all:
+            # Its JVM ends when its standard input does, should it have written no file yet.
+            if driver.is_alive:
+                driver.kill()
 
 
-def await_instant(life: Life, process: subprocess.Popen[bytes], rng: random.Random, epochs: int) -> None:
+def await_instant(life: Life, driver: Driver, rng: random.Random, epochs: int) -> None:
     """Waits for so many more epochs, and for any instant in the next ones; or until the process ends."""
     last, deadline = committed(life.root) + epochs, time.monotonic() + PATIENCE_S
-    while committed(life.root) < last and process.poll() is None and time.monotonic() < deadline:
+    while committed(life.root) < last and driver.is_alive and time.monotonic() < deadline:
         time.sleep(0.02)
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(rng.uniform(0, 2))
+        driver.process.wait(rng.uniform(0, 2))
 
 
-def end(life: Life, process: subprocess.Popen[bytes], failures: list[str]) -> bool:
+def end(life: Life, driver: Driver, failures: list[str]) -> bool:
     """Waits for the end of a driver; one that failed is noted and started again, a few times."""
     try:
-        code = process.wait(PATIENCE_S)
+        code = driver.process.wait(PATIENCE_S)
     except subprocess.TimeoutExpired:
         raise UndoneError(f"the driver is stuck after {PATIENCE_S} s; see {life.root}/log") from None
     if code != 0:

@@ -54,7 +54,7 @@ class Life:
     ) -> Life:
         rng = random.Random(seed)
         operator = rng.choice(operators)
-        master = CLUSTER if killed == "executors" or rng.random() < 0.3 else "local[2,100]"
+        master = CLUSTER if killed == "executors" or rng.random() < 0.1 else "local[2,100]"
         conf = {
             **ONE_EPOCH,
             "spark.sql.shuffle.partitions": str(rng.randint(1, 4)),

@@ -32,9 +32,9 @@ def main() -> int:
     parser.add_argument("--drivers", type=int, default=300, metavar="KILLS")
     parser.add_argument("--executors", type=int, default=300, metavar="KILLS")
     parser.add_argument("--lives", type=int, help="at most as many in this call")
-    parser.add_argument("--epochs", type=int, default=60, help="of a life")
+    parser.add_argument("--epochs", type=int, default=40, help="of a life")
     parser.add_argument("--operators", nargs="+", default=None, help="only these")
-    parser.add_argument("--kills", type=int, default=10, help="of a life, at most")
+    parser.add_argument("--kills", type=int, default=30, help="of a life, at most")
     parser.add_argument("--results", type=Path, default=BUILD / "results.jsonl")
     parser.add_argument("--table", action="store_true", help="only print what was done")
     args = parser.parse_args()
@@ -84,7 +84,7 @@ def one(seed: str, index: int, killed: str, args: argparse.Namespace) -> dict[st
         facts |= live(life, folder / "oracles")
         shutil.rmtree(root)
     except UndoneError as undone:
-        facts |= {"kills": undone.kills, "wrong": str(undone), "kept": str(root)}
+        facts |= {**undone.facts, "wrong": str(undone), "kept": str(root)}
     return {**facts, "epochs": args.epochs, "seconds": round(time.monotonic() - began)}
 
 

@@ -26,26 +26,35 @@ from chaos.life import Life, committed
 from harness import StreamRun, session
 from local.queries import QUERIES
 
-#: What makes Spark patient with executors that die all the time.
+#: What makes Spark patient with executors that die all the time, and quick to ask another one.
 PATIENCE = {
     "spark.deploy.maxExecutorRetries": "-1",
     "spark.task.maxFailures": "100",
     "spark.stage.maxConsecutiveAttempts": "100",
     "spark.locality.wait": "500ms",
+    # A block of an executor that is gone is asked for three times, five seconds apart, unless this is set.
+    "spark.shuffle.io.maxRetries": "1",
+    "spark.shuffle.io.retryWait": "100ms",
     "spark.sql.streaming.stateStore.binshift.ship.timeout": "3s",
 }
 
 
-def main(root: Path) -> None:
+def main(root: Path, number: int) -> None:
     life = Life.load(root)
-    starts = len(list(root.glob("started-*")))
-    rng = random.Random(f"{life.seed} {starts}")
+    rng = random.Random(f"{life.seed} {number}")
     spark = session(life.master, **PATIENCE, **{"spark.jars": os.environ["CHAOS_JAR"]})
-    run = kept(spark, life, PROVIDER, starts).start()
-    (root / "jvm").write_text(str(SparkContext._gateway.proc.pid))
-    (root / f"started-{starts}").touch()
+    assert SparkContext._gateway is not None
+    (root / f"jvm-{number}").write_text(str(SparkContext._gateway.proc.pid))
+    parent = os.getppid()
+    while not (root / f"go-{number}").exists():
+        if os.getppid() != parent:
+            return
+        time.sleep(0.02)
+    run = kept(spark, life, PROVIDER, number).start()
+    (root / f"started-{number}").touch()
     while (last := committed(life.root)) < life.epochs - 1:
         life.feed(last + 1)
+        note_executors(spark, root)
         if not run.query.isActive:
             run.query.awaitTermination()
         try:
@@ -62,6 +71,13 @@ def main(root: Path) -> None:
     )
     run.stop()
     spark.stop()
+
+
+def note_executors(spark: SparkSession, root: Path) -> None:
+    """How many have registered; the driver is one of those that Spark names."""
+    registered = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
+    (root / "executors.next").write_text(str(registered))
+    os.replace(root / "executors.next", root / "executors")
 
 
 def kept(spark: SparkSession, life: Life, provider: str, attempt: int) -> StreamRun:
@@ -117,4 +133,4 @@ def note(file: Path, what: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[2]))

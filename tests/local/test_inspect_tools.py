@@ -332,6 +332,25 @@ def test_orphans_are_listed_and_do_no_harm(copy):
     }
 
 
+def test_what_a_killed_writer_left_unfinished_is_no_damage(copy):
+    checkpoint = copy("tws")
+    names = {
+        ".10_one.changelog.76dcbc00-efe2-4275-8c08-f4e6e35527e8.tmp",
+        ".10_one.changelog.crc.dcd030f7-bfab-4959-a33e-f128607b1991.TID33.tmp",
+    }
+    for name in names:
+        (checkpoint / "state/0/0" / name).touch()
+        # Hadoop's checksums of a local file are another file, which may have been cut short, too.
+        (checkpoint / "state/0/0" / f".{name}.crc").touch()
+    (checkpoint / "offsets/.9.dcd030f7-bfab-4959-a33e-f128607b1991.tmp").write_bytes(b"v1")
+    (checkpoint / "offsets/..9.dcd030f7-bfab-4959-a33e-f128607b1991.tmp.crc").write_bytes(b"crc\0\0\0")
+    done = run("fsck", checkpoint, "--json")
+    assert done.exit_code == 0
+    findings = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {f["where"].rsplit("/", 1)[-1] for f in findings} == names
+    assert {f["severity"] for f in findings} == {"orphan"}
+
+
 def test_bins_are_those_of_spark_s_own_hash(spark):
     from binshift.inspect.decoding import types
     from binshift.inspect.decoding.binning import bins_of_keys
