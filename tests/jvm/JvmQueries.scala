@@ -58,8 +58,9 @@ object JvmQueries {
   def keyOfAnotherType(df: DataFrame): DataFrame = {
     val spark = df.sparkSession
     import spark.implicits._
-    df.withColumn("i", (col("v") % 5).cast("int")).groupBy("i").as[Long, Row](Encoders.scalaLong, Encoders.row(
-      df.withColumn("i", col("v").cast("int")).schema))
+    df.withColumn("i", (col("v") % 5).cast("int")).groupBy("i").as[Long, Row](Encoders.scalaLong,
+      Encoders.row(
+        df.withColumn("i", col("v").cast("int")).schema))
       .transformWithState(new Rows, TimeMode.None(), OutputMode.Update()).toDF("k", "what", "n")
   }
 }
@@ -100,7 +101,8 @@ class Everything extends StatefulProcessor[String, JvmQueries.Input, JvmQueries.
   }
 }
 
-class Sum extends StatefulProcessorWithInitialState[
+class Sum
+  extends StatefulProcessorWithInitialState[
     (String, Boolean), JvmQueries.Input, JvmQueries.Output, (String, Boolean, Long)] {
   @transient private var sum: ValueState[Long] = _
 
@@ -112,8 +114,7 @@ class Sum extends StatefulProcessorWithInitialState[
     sum.update(initial._3)
 
   override def handleInputRows(
-      key: (String, Boolean), rows: Iterator[JvmQueries.Input], timers: TimerValues)
-      : Iterator[JvmQueries.Output] = {
+      key: (String, Boolean), rows: Iterator[JvmQueries.Input], timers: TimerValues): Iterator[JvmQueries.Output] = {
     sum.update((if (sum.exists()) sum.get() else 0L) + rows.map(_._2).sum)
     Iterator((key._1, key._2.toString, sum.get()))
   }

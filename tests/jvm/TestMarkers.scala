@@ -25,9 +25,11 @@ object TestMarkers {
     var (reads, bad) = (0, 0)
     while (!writing.isCompleted) {
       reads += 1
-      val isWhole = try ShipmentBlocks.fetch(id).exists(c => c.length == Size && c.forall(_ == c.head)) catch {
-        case _: Exception => false
-      }
+      val isWhole =
+        try ShipmentBlocks.fetch(id).exists(c => c.length == Size && c.forall(_ == c.head))
+        catch {
+          case _: Exception => false
+        }
       if (!isWhole) bad += 1
     }
     Await.result(writing, Duration.Inf)

@@ -65,7 +65,8 @@ object TestPartialSnapshot {
   private def rows(dir: File, bins: Set[Int]): Map[Seq[Byte], Seq[Byte]] = {
     val found = mutable.Map.empty[Seq[Byte], Seq[Byte]]
     val db = NativeRocksDB.open(new Options(), dir.getPath)
-    try Default.foreachRow(db, db.getDefaultColumnFamily, bins.toSeq)((k, v) => found(k.toSeq) = v.toSeq) finally db.close()
+    try Default.foreachRow(db, db.getDefaultColumnFamily, bins.toSeq)((k, v) => found(k.toSeq) = v.toSeq)
+    finally db.close()
     found.toMap
   }
 }

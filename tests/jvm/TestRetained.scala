@@ -15,7 +15,7 @@ object TestRetained {
   def of(stateRoot: String, partition: Int): LastingLent = {
     val conf = new Configuration
     new LastingLent(new RetainedVersions(StateStoreId(stateRoot, 0, partition), EpochRouting.forReader(stateRoot, conf), conf,
-      VersionFile.opened(_, RocksDBConf(), conf)))
+        VersionFile.opened(_, RocksDBConf(), conf)))
   }
 }
 

@@ -14,8 +14,8 @@ object TestRuns {
   def ordered(rowsOf: String, runBytes: Int): String = {
     val wanted = rowsOf.split(' ').filter(_.nonEmpty).map(_.split(':').map(_.toInt))
     val projection = UnsafeProjection.create(Seq(
-      BoundReference(0, IntegerType, nullable = false), BoundReference(1, IntegerType, nullable = false),
-      BoundReference(2, StringType, nullable = false)))
+        BoundReference(0, IntegerType, nullable = false), BoundReference(1, IntegerType, nullable = false),
+        BoundReference(2, StringType, nullable = false)))
     // One row, which changes with each step, as that of a shuffle does.
     val rows = wanted.iterator.zipWithIndex.map { case (Array(place, length), i) =>
       projection(new GenericInternalRow(Array[Any](place, i, UTF8String.fromString("x" * length))))

@@ -24,8 +24,8 @@ object StoreOperations {
 
   /** Nanoseconds a row of `operation` on `rows` of `keys` keys: for each provider, once for each of `times`. */
   def run(
-      session: SparkSession, providers: Array[String], operation: String, keys: Int, rows: Int, times: Int
-  ): Array[Array[Double]] = {
+      session: SparkSession, providers: Array[String], operation: String, keys: Int, rows: Int, times: Int)
+      : Array[Array[Double]] = {
     val directory = Files.createTempDirectory("store-operations")
     val stores = providers.zipWithIndex.map { case (provider, i) =>
       session.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
@@ -64,8 +64,7 @@ object StoreOperations {
   }
 
   private def once(
-      provider: StateStoreProvider, operation: String, keys: Array[UnsafeRow], values: Array[UnsafeRow]
-  ): Double = {
+      provider: StateStoreProvider, operation: String, keys: Array[UnsafeRow], values: Array[UnsafeRow]): Double = {
     val store = provider.getStore(1, None, false, false)
     try {
       val begin = System.nanoTime()
@@ -76,8 +75,7 @@ object StoreOperations {
 
   /** Does the operation; how many rows it was done on. */
   private def work(
-      store: StateStore, operation: String, keys: Array[UnsafeRow], values: Array[UnsafeRow]
-  ): Int = operation match {
+      store: StateStore, operation: String, keys: Array[UnsafeRow], values: Array[UnsafeRow]): Int = operation match {
     case "put" =>
       each(keys)(i => store.put(keys(i), values(i), Family))
     case "get" =>
@@ -94,9 +92,10 @@ object StoreOperations {
     case "evict" => // looks at all rows, and removes one in ten of those looked at
       val rows = store.iterator(Family)
       try rows.foldLeft(0) { (n, row) =>
-        if (n % 10 == 0) store.remove(row.key, Family)
-        n + 1
-      } finally rows.close()
+          if (n % 10 == 0) store.remove(row.key, Family)
+          n + 1
+        }
+      finally rows.close()
   }
 
   private def each(keys: Array[UnsafeRow])(f: Int => Unit): Int = {
@@ -112,7 +111,7 @@ object StoreOperations {
     val projection = UnsafeProjection.create(schema)
     Array.tabulate(n) { i =>
       val fields = schema.map(_.dataType match {
-        case LongType => Long.box(i * 0x9E3779B97F4A7C15L)
+        case LongType => Long.box(i * 0x9e3779b97f4a7c15L)
         case _ => Int.box(i % 7)
       })
       projection(new GenericInternalRow(fields.toArray[Any])).copy()

@@ -13,7 +13,7 @@ object TimerQuery {
    * @param isScattered whether keys come in no order, as names and ids do, or else ascending
    */
   def of(df: DataFrame, seconds: Int, isScattered: Boolean): DataFrame = {
-    val odd = if (isScattered) 0x9E3779B97F4A7C15L else 1L
+    val odd = if (isScattered) 0x9e3779b97f4a7c15L else 1L
     val spark = df.sparkSession
     import spark.implicits._
     df.as[(Timestamp, Long)].withWatermark("timestamp", "0 seconds").groupByKey(_._2 * odd)

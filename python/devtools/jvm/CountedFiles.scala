@@ -34,7 +34,8 @@ class CountedFiles extends QuickRawFiles {
       progress: Progressable): FSDataOutputStream = create(f, overwrite, bufferSize, replication, blockSize, progress)
 
   override def rename(from: Path, to: Path): Boolean =
-    try CountedRequests.of("RENAME", to)(super.rename(from, to)) finally CountedRequests.renamed(to)
+    try CountedRequests.of("RENAME", to)(super.rename(from, to))
+    finally CountedRequests.renamed(to)
 
   override def delete(f: Path, recursive: Boolean): Boolean =
     CountedRequests.of("DELETE", f)(super.delete(f, recursive))
@@ -107,7 +108,8 @@ object CountedRequests {
   def lines(): String = requests.asScala.map(_.line).mkString("\n")
 
   private[devtools] def of[T](kind: String, path: Path)(body: => T): T =
-    if (isInside.get) body else {
+    if (isInside.get) body
+    else {
       requests.add(request(kind, path))
       isInside.set(true)
       try {

@@ -50,7 +50,7 @@ object Gateway {
         requireBinshift(m)
         new QueryHandle(m)
       case other => throw BinshiftException("NOT_A_MICROBATCH_QUERY").configuration(
-        s"query ${other.id} runs with trigger ${other.trigger}; only micro-batch queries can be rescaled")
+          s"query ${other.id} runs with trigger ${other.trigger}; only micro-batch queries can be rescaled")
     }
   }
 
@@ -64,7 +64,7 @@ object Gateway {
     case w: StreamingQueryWrapper => w.streamingQuery
     case e: StreamExecution => e
     case other => throw BinshiftException("NOT_A_MICROBATCH_QUERY").configuration(
-      s"${other.getClass.getName} is no query of this Spark session")
+        s"${other.getClass.getName} is no query of this Spark session")
   }
 
   private def requireBinshift(query: MicroBatchExecution): Unit = {

@@ -36,11 +36,12 @@ private[binshift] object SparkInternals {
           s"pyspark==${SupportedVersion}* or the binshift made for your Spark")
     }
 
-  def isBinshiftProvider(className: String): Boolean = try {
-    classOf[BinnedStateStoreProvider].isAssignableFrom(Utils.classForName(className))
-  } catch {
-    case _: ClassNotFoundException => false
-  }
+  def isBinshiftProvider(className: String): Boolean =
+    try {
+      classOf[BinnedStateStoreProvider].isAssignableFrom(Utils.classForName(className))
+    } catch {
+      case _: ClassNotFoundException => false
+    }
 
   /**
    * The running query of a plan. The session of the plan is the query's clone, whose own list of

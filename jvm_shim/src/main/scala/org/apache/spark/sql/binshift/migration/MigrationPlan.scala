@@ -63,10 +63,11 @@ private[binshift] object MigrationPlan {
         (json \ "source" \ "partitions").extract[Int],
         ArraySeq.unsafeWrapArray((json \ "source" \ "assignment").extract[Array[Int]])),
       (json \ "steps").children.map { s =>
-        PlanStep((s \ "partitions").extract[Int], (s \ "moves").children.map { m =>
-          val numbers = m.extract[Array[Int]]
-          Move(numbers(0), numbers(1), numbers(2))
-        })
+        PlanStep((s \ "partitions").extract[Int],
+          (s \ "moves").children.map { m =>
+            val numbers = m.extract[Array[Int]]
+            Move(numbers(0), numbers(1), numbers(2))
+          })
       }.toIndexedSeq,
       strategy,
       (json \ "gap").extract[Int],
@@ -96,7 +97,9 @@ private[binshift] final case class Migration(
     val isPlanned = index > 0 ||
       now.assignment == plan.source.assignment && now.partitions >= plan.source.partitions
     if (!isPlanned) None
-    else try Some(now.moved(step.moves, step.partitions)) catch { case _: IllegalArgumentException => None }
+    else
+      try Some(now.moved(step.moves, step.partitions))
+      catch { case _: IllegalArgumentException => None }
   }
 
   /**

@@ -50,31 +50,35 @@ private[binshift] final class RemoteRequests(
   def close(): Unit = poller.close()
 
   /** Serves what is there, oldest first; whether there was anything. */
-  private def serve(): Boolean = try {
-    val waiting = dir.jsonFiles(Requests)
-    waiting.take(MaxPerLook).foreach { id =>
-      try if (query.isActive) answer(id) catch {
-        case NonFatal(e) => logWarning(s"query ${query.id}: request $id waits for the next look", e)
+  private def serve(): Boolean =
+    try {
+      val waiting = dir.jsonFiles(Requests)
+      waiting.take(MaxPerLook).foreach { id =>
+        try if (query.isActive) answer(id)
+        catch {
+          case NonFatal(e) => logWarning(s"query ${query.id}: request $id waits for the next look", e)
+        }
       }
+      if (waiting.nonEmpty) {
+        dir.jsonFiles(Answers).dropRight(AnswersKept).foreach(id => dir.delete(fileOf(Answers, id)))
+      }
+      waiting.nonEmpty
+    } catch {
+      case NonFatal(e) =>
+        logWarning(s"query ${query.id}: requests in ${dir.path} wait for the next look", e)
+        false
     }
-    if (waiting.nonEmpty) {
-      dir.jsonFiles(Answers).dropRight(AnswersKept).foreach(id => dir.delete(fileOf(Answers, id)))
-    }
-    waiting.nonEmpty
-  } catch {
-    case NonFatal(e) =>
-      logWarning(s"query ${query.id}: requests in ${dir.path} wait for the next look", e)
-      false
-  }
 
   private def answer(id: String): Unit = {
     val file = fileOf(Answers, id)
     if (!dir.exists(file)) {
-      val outcome = try JObject("result" -> act(id)) catch {
-        case e: BinshiftException => failure(e)
-        case NonFatal(e) =>
-          failure(BinshiftException.failure(s"request $id failed: $e; the driver's log has more", e))
-      }
+      val outcome =
+        try JObject("result" -> act(id))
+        catch {
+          case e: BinshiftException => failure(e)
+          case NonFatal(e) =>
+            failure(BinshiftException.failure(s"request $id failed: $e; the driver's log has more", e))
+        }
       val epoch = router.snapshot().planned
       dir.write(file, ("format" -> FormatVersion) ~ ("id" -> id) ~ ("epoch" -> epoch) ~ outcome)
       logInfo(s"query ${query.id}: request $id was served at epoch ${epoch.mkString}")
@@ -97,22 +101,25 @@ private[binshift] final class RemoteRequests(
           ("routing" -> Option(handle.routing()).map(parse(_)).getOrElse(JNull))
       case Some("placement") => parse(handle.placement())
       case Some("stats") => stats()
-      case other => throw bad(id, s"its kind is ${other.getOrElse("missing")}; known are submit, cancel, " +
-        "status, placement and stats")
+      case other => throw bad(id,
+          s"its kind is ${other.getOrElse("missing")}; known are submit, cancel, " +
+            "status, placement and stats")
     }
   }
 
   private def stats(): JValue = {
     val s = QueryStatistics.of(query).snapshot().getOrElse(throw BinshiftException("NO_EPOCH_COMMITTED").migration(
-      s"query ${query.id} has not committed an epoch in this run, so it has no statistics yet; ask again"))
+        s"query ${query.id} has not committed an epoch in this run, so it has no statistics yet; ask again"))
     ("epoch" -> s.epoch) ~ ("columns" -> s.toColumns)
   }
 
   private def read(id: String): JValue = {
-    val json = try dir.read(fileOf(Requests, id), MaxBytes).getOrElse(JNothing) catch {
-      case NonFatal(e) =>
-        throw bad(id, s"it cannot be read (${BinshiftException.find(e).map(_.detail).getOrElse(e.getMessage)})")
-    }
+    val json =
+      try dir.read(fileOf(Requests, id), MaxBytes).getOrElse(JNothing)
+      catch {
+        case NonFatal(e) =>
+          throw bad(id, s"it cannot be read (${BinshiftException.find(e).map(_.detail).getOrElse(e.getMessage)})")
+      }
     implicit val formats: Formats = DefaultFormats
     if (!(json \ "format").extractOpt[Int].contains(FormatVersion)) {
       val format = compact(render(json \ "format"))
@@ -134,8 +141,8 @@ private[binshift] final class RemoteRequests(
       } catch {
         case e: BinshiftException => throw e
         case NonFatal(e) => throw BinshiftException("PLAN_UNREADABLE").plan(
-          s"the plan or the options of request $id cannot be read (${e.getMessage}); make the plan with " +
-            "binshift")
+            s"the plan or the options of request $id cannot be read (${e.getMessage}); make the plan with " +
+              "binshift")
       }
       router.submit(compact(render(request \ "plan")), compact(render(options)), id)
     }
@@ -146,14 +153,14 @@ private[binshift] final class RemoteRequests(
   private def isKnown(id: String): Boolean = {
     val s = router.snapshot()
     s.migration.exists(_.id == id) || s.outcomes.exists(_.id == id) ||
-      s.tables.newestOf(id).isDefined ||
-      router.history().exists(_.step.exists(_.migration == id))
+    s.tables.newestOf(id).isDefined ||
+    router.history().exists(_.step.exists(_.migration == id))
   }
 
   private def cancel(migration: Option[String]): JValue = {
     val s = router.snapshot()
     val id = migration.orElse(s.migration.map(_.id)).getOrElse(throw BinshiftException("NO_MIGRATION").migration(
-      s"query ${query.id} has no migration under way; there is nothing to cancel"))
+        s"query ${query.id} has no migration under way; there is nothing to cancel"))
     if (s.migration.exists(_.id == id)) router.cancel(id)
     else if (!s.outcomes.exists(_.id == id)) throw BinshiftException("NO_MIGRATION", "migration_id" -> id).migration(
       s"query ${query.id} has no migration $id; under way is ${s.migration.map(_.id).getOrElse("none")}")

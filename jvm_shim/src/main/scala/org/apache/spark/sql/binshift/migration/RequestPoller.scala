@@ -39,7 +39,8 @@ private[migration] final class RequestPoller(name: String, intervalMs: Long, isA
     while (goesOn) {
       val isAsked = askedAt.exists(System.nanoTime() - _ < AttentiveNanos)
       goesOn = pause(if (isAsked) math.min(intervalMs, AttentiveMs) else intervalMs) && isActive()
-      try if (goesOn && look()) askedAt = Some(System.nanoTime()) catch {
+      try if (goesOn && look()) askedAt = Some(System.nanoTime())
+      catch {
         case NonFatal(e) => logWarning(s"$name: requests wait", e)
       }
     }

@@ -49,7 +49,7 @@ private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, di
   def closeOthers(next: Option[(String, Int)], now: Option[StepRef]): Unit = {
     val (kept, over) = open.partition { o =>
       now.exists(s => o.covers(s.migration, s.index)) || o.order.isOnDemand && isFetching ||
-        next.exists { case (m, step) => o.isFor(m, step) }
+      next.exists { case (m, step) => o.isFor(m, step) }
     }
     close(over, kept)
   }
@@ -95,7 +95,7 @@ private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, di
   def isFetching: Boolean = {
     val onDemand = open.map(_.order).filter(_.isOnDemand)
     onDemand.nonEmpty &&
-      announced.forall(a => onDemand.exists(a.epoch < _.base) || sumOf(BinMetrics.AwaitedName, a) > 0)
+    announced.forall(a => onDemand.exists(a.epoch < _.base) || sumOf(BinMetrics.AwaitedName, a) > 0)
   }
 
   private def close(over: Seq[OpenOrder], kept: Seq[OpenOrder]): Unit = if (over.nonEmpty) {

@@ -86,7 +86,8 @@ private[binshift] final class StepScheduler(
           "which Spark distributes its rows: a typed key of another type than its column, or a timestamp " +
           "that goes through Python; the query runs on as it is")
     }
-    if (m.plan.steps.isEmpty) remember(m, 0) else {
+    if (m.plan.steps.isEmpty) remember(m, 0)
+    else {
       Migration.write(dir, m)
       uncopied = 0
       migration = Some(m)
@@ -99,15 +100,16 @@ private[binshift] final class StepScheduler(
   def forecast(id: String): Option[CopyForecast] = forecasts.filter(_._1 == id).map(_._2)
 
   /** A plan is as good without it. */
-  private def foresee(m: Migration): Unit = try {
-    forecasts = for {
-      statistics <- QueryStatistics.of(query).snapshot() if m.options.isPrepared && !m.plan.isOnDemand && isShippable
-      foreseen <- CopyForecast.of(m.plan, statistics, BackgroundConf(session.sessionState.conf.getAllConfs))
-    } yield (m.id, foreseen)
-    forecasts.flatMap(_._2.tooMuch).foreach(why => logWarning(s"query ${query.id}: migration ${m.id}: $why"))
-  } catch {
-    case NonFatal(e) => logWarning(s"query ${query.id}: what copying for migration ${m.id} takes is not known", e)
-  }
+  private def foresee(m: Migration): Unit =
+    try {
+      forecasts = for {
+        statistics <- QueryStatistics.of(query).snapshot() if m.options.isPrepared && !m.plan.isOnDemand && isShippable
+        foreseen <- CopyForecast.of(m.plan, statistics, BackgroundConf(session.sessionState.conf.getAllConfs))
+      } yield (m.id, foreseen)
+      forecasts.flatMap(_._2.tooMuch).foreach(why => logWarning(s"query ${query.id}: migration ${m.id}: $why"))
+    } catch {
+      case NonFatal(e) => logWarning(s"query ${query.id}: what copying for migration ${m.id} takes is not known", e)
+    }
 
   /** Takes no further step of migration `id`; one that is durable already still takes effect. */
   def cancel(id: String): Unit = migration.filter(m => m.id == id && !m.cancelled).foreach { m =>
@@ -201,19 +203,19 @@ private[binshift] final class StepScheduler(
       // The stores that get the copies are there from the epoch that is planned: they have said nothing yet.
       case Some(_) if now.epoch == next - 1 && now.step.exists(_.isOpening) => None
       case Some(table) => desk.awaited(index) match {
-        case Some(0) => Option.when(next >= earliest)(entryWithCopies(m, index, next, table))
-        case Some(_) if idle < maxEpochsToWait =>
-          val bytes = desk.bytesCopied
-          idle = if (bytes == copied) idle + 1 else 0
-          copied = bytes
-          None
-        case Some(_) =>
-          logWarning(s"query ${query.id}: step ${index + 1} of migration ${m.id} waits for its copies, of which " +
-            s"nothing has come for $idle epochs; its bins are sent at the switch")
-          desk.abandon()
-          Some(switch(m, index, next, table))
-        case None => None
-      }
+          case Some(0) => Option.when(next >= earliest)(entryWithCopies(m, index, next, table))
+          case Some(_) if idle < maxEpochsToWait =>
+            val bytes = desk.bytesCopied
+            idle = if (bytes == copied) idle + 1 else 0
+            copied = bytes
+            None
+          case Some(_) =>
+            logWarning(s"query ${query.id}: step ${index + 1} of migration ${m.id} waits for its copies, of which " +
+              s"nothing has come for $idle epochs; its bins are sent at the switch")
+            desk.abandon()
+            Some(switch(m, index, next, table))
+          case None => None
+        }
     }
   }
 
@@ -290,9 +292,10 @@ private object StepScheduler {
           s"${m.plan.source.bins} bins that is not the one in force since epoch ${now.epoch} " +
           s"(${now.table.partitions} partitions, ${now.table.bins} bins); plan again")
     }
-    try m.plan.requireFitting() catch {
+    try m.plan.requireFitting()
+    catch {
       case e: IllegalArgumentException => throw BinshiftException("PLAN_DOES_NOT_FIT").plan(
-        s"the plan does not fit: ${e.getMessage.stripPrefix("requirement failed: ")}; plan again")
+          s"the plan does not fit: ${e.getMessage.stripPrefix("requirement failed: ")}; plan again")
     }
   }
 }

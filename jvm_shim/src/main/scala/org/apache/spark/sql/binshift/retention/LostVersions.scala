@@ -52,11 +52,12 @@ private[binshift] final class LostVersions(stateRoot: Path, hadoopConf: Configur
   def delete(files: Seq[Path]): Unit = {
     val isOver = new AtomicBoolean(false)
     try inParallel(files) { file =>
-      if (!isOver.get && !fs.delete(file, false) && fs.exists(file))
-        throw BinshiftException("FILE_NOT_DELETED", "file" -> file).configuration(
-          s"$file could not be deleted; it is of an epoch that the query has forgotten, and must not be read again; " +
-            "delete it, and start the query again")
-    } finally isOver.set(true)
+        if (!isOver.get && !fs.delete(file, false) && fs.exists(file))
+          throw BinshiftException("FILE_NOT_DELETED", "file" -> file).configuration(
+            s"$file could not be deleted; it is of an epoch that the query has forgotten, and must not be read again; " +
+              "delete it, and start the query again")
+      }
+    finally isOver.set(true)
   }
 
   private def ofVersionsAfter(version: Long, dir: Path): Seq[LaterFile] = {
@@ -67,7 +68,8 @@ private[binshift] final class LostVersions(stateRoot: Path, hadoopConf: Configur
   }
 
   private def list(dir: Path): Seq[FileStatus] =
-    try fs.listStatus(dir).toSeq catch { case _: FileNotFoundException => Nil }
+    try fs.listStatus(dir).toSeq
+    catch { case _: FileNotFoundException => Nil }
 
   private def inParallel[T](paths: Seq[Path])(body: Path => T): Seq[T] =
     if (paths.isEmpty) Nil else ThreadUtils.parmap(paths, "binshift-lost-versions", MaxThreads)(body)

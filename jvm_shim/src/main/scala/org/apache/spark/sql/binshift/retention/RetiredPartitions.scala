@@ -46,7 +46,8 @@ private[binshift] final class RetiredPartitions(stateRoot: String, hadoopConf: C
    */
   def clean(stores: Map[Long, Seq[String]], oldest: Long): Unit = if (oldest > 0) {
     Cleaner.execute { () =>
-      try stores.foreach { case (operator, names) => clean(operator, names, oldest) } catch {
+      try stores.foreach { case (operator, names) => clean(operator, names, oldest) }
+      catch {
         case NonFatal(e) => logWarning(s"the state of retired partitions in $stateRoot was not cleaned up", e)
       }
     }
@@ -60,8 +61,9 @@ private[binshift] final class RetiredPartitions(stateRoot: String, hadoopConf: C
       val used = routing.partitionsSince(oldest)
       def isLent(p: Int): Boolean = stores.exists { name =>
         val store = StateStoreId(stateRoot, operator, p, name)
-        lent.getOrElseUpdate(store, new RetainedVersions(
-          store, routing, hadoopConf, VersionFile.opened(_, conf, hadoopConf))).oldest(oldest).isDefined
+        lent.getOrElseUpdate(store,
+          new RetainedVersions(
+            store, routing, hadoopConf, VersionFile.opened(_, conf, hadoopConf))).oldest(oldest).isDefined
       }
       lent.filterInPlace((store, _) => store.partitionId >= used)
       there.filter(p => p >= used && !isLent(p) && begin(p)).foreach { p =>

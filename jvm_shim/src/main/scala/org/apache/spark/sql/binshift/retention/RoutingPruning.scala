@@ -51,7 +51,8 @@ private[binshift] final class RoutingPruning(
     if (isDue && isRunning.compareAndSet(false, true)) {
       lastLookNs = Some(System.nanoTime())
       Pruner.execute { () =>
-        try prune(operators, oldest) catch {
+        try prune(operators, oldest)
+        catch {
           case NonFatal(e) => logWarning(s"old routing entries of $stateRoot were not deleted; they stay for now", e)
         } finally isRunning.set(false)
       }
@@ -86,7 +87,8 @@ private[binshift] final class RoutingPruning(
   }
 
   private def list(dir: Path): Seq[FileStatus] =
-    try fs.listStatus(dir).toSeq catch { case _: FileNotFoundException => Nil }
+    try fs.listStatus(dir).toSeq
+    catch { case _: FileNotFoundException => Nil }
 }
 
 private object RoutingPruning {

@@ -35,11 +35,13 @@ private[binshift] object RunEnd {
   private val FormatVersion = 1
 
   /** `None` also if it is damaged, or a newer binshift has written it: the start then lists all stores. */
-  def read(dir: ControlDir): Option[RunEnd] = try dir.read(File).flatMap { json =>
-    implicit val formats: Formats = DefaultFormats
-    Option.when((json \ "format").extractOpt[Int].contains(FormatVersion))(
-      RunEnd((json \ "run").extract[String], (json \ "epoch").extract[Long]))
-  } catch {
-    case _: BinshiftException | _: MappingException => None
-  }
+  def read(dir: ControlDir): Option[RunEnd] =
+    try dir.read(File).flatMap { json =>
+        implicit val formats: Formats = DefaultFormats
+        Option.when((json \ "format").extractOpt[Int].contains(FormatVersion))(
+          RunEnd((json \ "run").extract[String], (json \ "epoch").extract[Long]))
+      }
+    catch {
+      case _: BinshiftException | _: MappingException => None
+    }
 }

@@ -38,11 +38,14 @@ private[binshift] final class EntryInForce(query: MicroBatchExecution, dir: Cont
       throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> epoch).configuration(
         s"${dir.path} has no routing entry at or before epoch $epoch; restore it from a copy of the checkpoint"))
     named.foreach(requireNamed(_, entry, epochs))
-    for (before <- entry.previous.filter(_ >= 0); older <- epochs.filter(_ < entry.epoch).lastOption if older != before)
+    for (before <- entry.previous.filter(_ >= 0); older <- epochs.filter(_ < entry.epoch).lastOption if older != before) {
+      val next =
+        if (older < before) s"restore routing/$before from a copy of the checkpoint"
+        else s"one of the two is not of this query, restore ${dir.path}/routing from a copy of the checkpoint"
       throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> entry.epoch).configuration(
         s"${dir.path}/routing/${entry.epoch} follows the entry of epoch $before, but the newest one before it is that " +
-          s"of epoch $older; " + (if (older < before) s"restore routing/$before from a copy of the checkpoint"
-          else s"one of the two is not of this query, restore ${dir.path}/routing from a copy of the checkpoint"))
+          s"of epoch $older; $next")
+    }
     entry
   }
 

@@ -74,9 +74,10 @@ private[binshift] final class ExchangeRouting(table: RoutingTable, arriving: Set
       CoPartitionedUnionExec(union.output, table.partitions, union.children.map(place(_, reliedOn = true, inOrder)))
     case other =>
       val sorts = other.isInstanceOf[SortExec]
-      withChildren(other, other.children.zip(other.requiredChildDistribution).map { case (child, required) =>
-        place(child, reliedOn || isOfRows(required), inOrder && !sorts)
-      })
+      withChildren(other,
+        other.children.zip(other.requiredChildDistribution).map { case (child, required) =>
+          place(child, reliedOn || isOfRows(required), inOrder && !sorts)
+        })
   }
 
   private def routed(exchange: ShuffleExchangeExec, keys: Seq[Expression], inOrder: Boolean): SparkPlan = {

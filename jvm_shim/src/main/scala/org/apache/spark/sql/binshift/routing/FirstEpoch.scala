@@ -70,15 +70,15 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
       lost = lost,
       history = history,
       run = Some(RunStart(query.runId.toString, goesOnFrom, Some((epoch, opening.entry.name)), lost.nonEmpty,
-        logged.flatMap(SparkInternals.loggedAtMs))))
+          logged.flatMap(SparkInternals.loggedAtMs))))
   }
 
   /** What has been listed is of the runs of `before` only: a run makes state after it is in the history. */
-  private def requireLast(before: RunHistory): Unit = for (
-    last <- RunHistory.read(dir).runs.lastOption.map(_.runId) if !before.runs.lastOption.exists(_.runId == last))
-    throw BinshiftException("ANOTHER_RUN", "checkpoint" -> query.resolvedCheckpointRoot).configuration(
-      s"run $last of query ${query.id} began while this one looked at ${query.resolvedCheckpointRoot}; stop the other run, " +
-        "and start the query again")
+  private def requireLast(before: RunHistory): Unit =
+    for (last <- RunHistory.read(dir).runs.lastOption.map(_.runId) if !before.runs.lastOption.exists(_.runId == last))
+      throw BinshiftException("ANOTHER_RUN", "checkpoint" -> query.resolvedCheckpointRoot).configuration(
+        s"run $last of query ${query.id} began while this one looked at ${query.resolvedCheckpointRoot}; stop the other run, " +
+          "and start the query again")
 
   /**
    * Whether an earlier run has got as far with an epoch that it has logged as to run its tasks. If not, state of the next

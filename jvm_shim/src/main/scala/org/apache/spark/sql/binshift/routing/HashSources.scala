@@ -17,7 +17,7 @@ private[binshift] final class HashSources(partitions: Int) {
   def keysOf(source: SparkPlan): Option[Seq[Expression]] = source match {
     case exchange: ShuffleExchangeExec => hashes(exchange.outputPartitioning).headOption.map(_.expressions)
     case leaf => hashes(leaf.outputPartitioning).map(_.expressions)
-      .find(keys => AttributeSet.fromAttributeSets(keys.map(_.references)).subsetOf(leaf.outputSet))
+        .find(keys => AttributeSet.fromAttributeSets(keys.map(_.references)).subsetOf(leaf.outputSet))
   }
 
   /** Whether Spark unites the branches partition by partition, rather than one branch after the other. */

@@ -153,9 +153,11 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     requests.foreach(_.close())
     synchronized {
       desk.close()
-      if (!isClosed) for (epoch <- planned) try RunEnd(query.runId.toString, epoch).write(dir) catch {
-        case NonFatal(e) => logWarning(s"query ${query.id}: its next start has to look for state of lost epochs", e)
-      }
+      if (!isClosed) for (epoch <- planned)
+        try RunEnd(query.runId.toString, epoch).write(dir)
+        catch {
+          case NonFatal(e) => logWarning(s"query ${query.id}: its next start has to look for state of lost epochs", e)
+        }
       isClosed = true
     }
   }

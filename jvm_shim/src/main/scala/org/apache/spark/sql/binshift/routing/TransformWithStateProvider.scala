@@ -66,8 +66,7 @@ private[binshift] class AcceptingTransformWithState(
       super.validateStateStoreProvider(isStreaming)
     }
 
-  override protected def withNewChildrenInternal(newLeft: SparkPlan, newRight: SparkPlan)
-      : TransformWithStateExec =
+  override protected def withNewChildrenInternal(newLeft: SparkPlan, newRight: SparkPlan): TransformWithStateExec =
     AcceptingTransformWithState.of(super.withNewChildrenInternal(newLeft, newRight))
 
   override def canEqual(other: Any): Boolean = other.isInstanceOf[AcceptingTransformWithState]
@@ -115,8 +114,7 @@ private[binshift] class AcceptingTransformWithStateInPySpark(
       super.validateStateStoreProvider(isStreaming)
     }
 
-  override protected def withNewChildrenInternal(newLeft: SparkPlan, newRight: SparkPlan)
-      : TransformWithStateInPySparkExec =
+  override protected def withNewChildrenInternal(newLeft: SparkPlan, newRight: SparkPlan): TransformWithStateInPySparkExec =
     AcceptingTransformWithStateInPySpark.of(super.withNewChildrenInternal(newLeft, newRight))
 
   override def canEqual(other: Any): Boolean = other.isInstanceOf[AcceptingTransformWithStateInPySpark]

@@ -84,7 +84,8 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
 
   /** The same in the background, for a query of which nobody heard that it has ended. */
   def closeLater(): Unit = Background.execute { () =>
-    try end() catch {
+    try end()
+    catch {
       case NonFatal(e) => logWarning(s"query ${query.id}: statistics were not saved", e)
     }
   }
@@ -102,14 +103,17 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
   }
 
   private def begin(e: Epoch): Unit = {
-    operators = SortedMap.from(e.layout.operators.collect { case (id, o) if o.storage == Storage.Binned =>
-      id -> new OperatorStatistics(id, o.name, e.layout.bins)
+    operators = SortedMap.from(e.layout.operators.collect {
+      case (id, o) if o.storage == Storage.Binned =>
+        id -> new OperatorStatistics(id, o.name, e.layout.bins)
     })
-    if (e.hint.epoch > 0) try SavedStatistics.read(dir).filter(_.bins == e.layout.bins).foreach { saved =>
-      saved.stores.foreach(s => operators.get(s.operator).foreach(_.restore(s)))
-    } catch {
-      case NonFatal(error) => logWarning(s"query ${query.id}: the saved statistics cannot be used", error)
-    }
+    if (e.hint.epoch > 0)
+      try SavedStatistics.read(dir).filter(_.bins == e.layout.bins).foreach { saved =>
+          saved.stores.foreach(s => operators.get(s.operator).foreach(_.restore(s)))
+        }
+      catch {
+        case NonFatal(error) => logWarning(s"query ${query.id}: the saved statistics cannot be used", error)
+      }
   }
 
   private def takeUpTo(committed: Long): Unit = synchronized {
@@ -132,9 +136,12 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
     savedAtMs = System.currentTimeMillis()
     table.map { t =>
       val saved = SavedStatistics(epoch, t.bins, operators.values.flatMap(_.saved).toSeq)
-      Background.submit((() => try saved.write(dir) catch {
-        case NonFatal(e) => logWarning(s"query ${query.id}: statistics were not saved", e)
-      }): Runnable)
+      val save: Runnable = () =>
+        try saved.write(dir)
+        catch {
+          case NonFatal(e) => logWarning(s"query ${query.id}: statistics were not saved", e)
+        }
+      Background.submit(save)
     }
   }
 }

@@ -34,10 +34,11 @@ private[binshift] object SavedStatistics {
     implicit val formats: Formats = DefaultFormats
     Option.when((json \ "format").extract[Int] == FormatVersion) {
       val bins = (json \ "bins").extract[Int]
-      SavedStatistics((json \ "epoch").extract[Long], bins, (json \ "stores").children.map { s =>
-        decode(
-          (s \ "operator").extract[Long], (s \ "store").extract[String], (s \ "data").extract[String], bins)
-      })
+      SavedStatistics((json \ "epoch").extract[Long], bins,
+        (json \ "stores").children.map { s =>
+          decode(
+            (s \ "operator").extract[Long], (s \ "store").extract[String], (s \ "data").extract[String], bins)
+        })
     }
   }
 

@@ -53,7 +53,8 @@ private[binshift] final class StoreStatistics(bins: Int) {
   }
 
   private def bytesAfter(c: BinCount, present: Long, before: Double): Double =
-    if (present <= c.removed) 0 else {
+    if (present <= c.removed) 0
+    else {
       val mean = before / present
       val rewritten =
         if (c.rewritten >= present) c.bytesRewritten.toDouble * present / c.rewritten

@@ -48,8 +48,9 @@ private[binshift] final class CheckpointCopy(
   def finish(ids: Option[Map[Long, Array[Array[String]]]]): Unit = {
     val offsetLog = new OffsetSeqLog(session, new Path(root, "offsets").toString, false)
     source.offsets.foreach { case (epoch, entry) =>
-      offsetLog.add(epoch, SparkInternals.withConf(SparkInternals.withConf(entry,
-        SQLConf.STATE_STORE_PROVIDER_CLASS.key -> provider), SQLConf.SHUFFLE_PARTITIONS.key -> partitions.toString))
+      offsetLog.add(epoch,
+        SparkInternals.withConf(SparkInternals.withConf(entry,
+            SQLConf.STATE_STORE_PROVIDER_CLASS.key -> provider), SQLConf.SHUFFLE_PARTITIONS.key -> partitions.toString))
     }
     val commit = if (ids.isDefined) source.commit.withStateUniqueIds(ids) else source.commit
     new CommitLog(session, new Path(root, "commits").toString, false).add(source.epoch, commit)
@@ -83,11 +84,12 @@ private[binshift] final class CheckpointCopy(
         copy(sourceFs.getFileStatus(new Path(from, StoreForm.SchemaDir)), to)
         // The first epoch that can be asked for is the first in the log of offsets.
         OperatorStateMetadataWriter.createWriter(to, hadoopConf, m.version, Some(source.offsets.head._1)).write(
-          m.copy(stateStoreInfo = m.stateStoreInfo.map(s => s.copy(numPartitions = partitions,
-            stateSchemaFilePaths = s.stateSchemaFilePaths.map(StoreForm.relocated(stateRoot, id, _))))))
+          m.copy(stateStoreInfo = m.stateStoreInfo.map(s =>
+            s.copy(numPartitions = partitions,
+              stateSchemaFilePaths = s.stateSchemaFilePaths.map(StoreForm.relocated(stateRoot, id, _))))))
       case other => throw BinshiftException.unsupportedVersion(
-        s"operator $id has metadata of version ${other.version}, which is unknown to this binshift; use the " +
-          "binshift for your Spark version")
+          s"operator $id has metadata of version ${other.version}, which is unknown to this binshift; use the " +
+            "binshift for your Spark version")
     }
   }
 

@@ -57,18 +57,21 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
       }))
 
   /** Partitions written, and to be written, of all stores. */
-  def progress(): String =
-    json(("done" -> done.get.map(_.sum).getOrElse(0L)) ~ ("total" -> source.stores.map(s => if (s.isSingle) 1L else partitions.toLong).sum))
+  def progress(): String = {
+    val total = source.stores.map(s => if (s.isSingle) 1L else partitions.toLong).sum
+    json(("done" -> done.get.map(_.sum).getOrElse(0L)) ~ ("total" -> total))
+  }
 
   /** Blocks until the conversion is done. */
   def run(): Unit = {
     val context = session.sparkContext
     context.setJobGroup(group, s"binshift: converting ${source.root}", interruptOnCancel = true)
-    try convert() catch {
+    try convert()
+    catch {
       case NonFatal(e) => throw Gateway.failure(e).getOrElse(
-        BinshiftException("CONVERSION_FAILED", "checkpoint" -> source.root).failure(
-          s"${source.root} could not be converted (${e.getMessage}); it is unchanged, and what is in $output " +
-            "is of no use; convert again", e))
+          BinshiftException("CONVERSION_FAILED", "checkpoint" -> source.root).failure(
+            s"${source.root} could not be converted (${e.getMessage}); it is unchanged, and what is in $output " +
+              "is of no use; convert again", e))
     } finally context.clearJobGroup()
   }
 
@@ -134,10 +137,12 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
   private def qualified(location: String): Path = {
     val conf = session.sessionState.newHadoopConf()
     val path = hadoopPath(location, Option(conf.get("fs.s3.impl")).isDefined)
-    try path.getFileSystem(conf).makeQualified(path) catch {
-      case NonFatal(e) if isMissing(e) => throw BinshiftException("FILE_SYSTEM_UNKNOWN").configuration(
-        s"this Spark has no file system for '${path.toUri.getScheme}:' (${e.getMessage}); give its classes with " +
-          "--packages or --jars, and its settings with --conf; from Python, with conf= or in the session")
+    try path.getFileSystem(conf).makeQualified(path)
+    catch {
+      case NonFatal(e) if isMissing(e) =>
+        throw BinshiftException("FILE_SYSTEM_UNKNOWN").configuration(
+          s"this Spark has no file system for '${path.toUri.getScheme}:' (${e.getMessage}); give its classes with " +
+            "--packages or --jars, and its settings with --conf; from Python, with conf= or in the session")
     }
   }
 

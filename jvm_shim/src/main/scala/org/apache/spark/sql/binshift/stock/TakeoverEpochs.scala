@@ -43,7 +43,8 @@ private[binshift] object TakeoverEpochs extends Logging {
    *
    * Relies on Spark: the log keeps its last entries in memory, and the run reads the provider from there.
    */
-  def observe(query: StreamExecution, latest: Option[(Long, OffsetSeqBase)]): Unit = if (!query.trigger.isInstanceOf[RealTimeTrigger]) {
+  def observe(
+      query: StreamExecution, latest: Option[(Long, OffsetSeqBase)]): Unit = if (!query.trigger.isInstanceOf[RealTimeTrigger]) {
     val wanted = query.sparkSession.sessionState.conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS)
     val log = query.offsetLog
     for ((last, offsets) <- latest; logged <- providerOf(offsets)) {
@@ -60,7 +61,7 @@ private[binshift] object TakeoverEpochs extends Logging {
           takeOver(if (isCommitted) last + 2 else last + 1, wanted)
         }
       } else if (SparkInternals.isBinshiftProvider(logged) && !isCommitted && last > 0 &&
-          log.get(last - 1).flatMap(providerOf).contains(StockProvider)) {
+        log.get(last - 1).flatMap(providerOf).contains(StockProvider)) {
         takeOver(last, logged)
       }
     }

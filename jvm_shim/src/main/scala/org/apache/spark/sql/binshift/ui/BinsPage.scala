@@ -24,30 +24,35 @@ private[binshift] final class BinsPage(tab: BinsTab) extends WebUIPage("") {
     UIUtils.headerSparkPage(request, "Bins", content, tab)
   }
 
-  private def section(query: MicroBatchExecution): Seq[Node] = try {
-    val view = QueryView.of(query)
-    <h4>{Option(query.name).getOrElse(query.id.toString)}</h4> ++ routing(query, view) ++ migration(view) ++
-      <h5>Partitions</h5> ++ partitions(view) ++ history(query)
-  } catch {
-    // The query may be ending.
-    case NonFatal(e) => <h4>{query.id}</h4><p>{s"cannot be shown: ${e.getMessage}"}</p>
-  }
+  private def section(query: MicroBatchExecution): Seq[Node] =
+    try {
+      val view = QueryView.of(query)
+      <h4>{Option(query.name).getOrElse(query.id.toString)}</h4> ++ routing(query, view) ++ migration(view) ++
+        <h5>Partitions</h5> ++ partitions(view) ++ history(query)
+    } catch {
+      // The query may be ending.
+      case NonFatal(e) => <h4>{query.id}</h4><p>{s"cannot be shown: ${e.getMessage}"}</p>
+    }
 
   private def routing(query: MicroBatchExecution, view: QueryView): Seq[Node] =
     <ul class="list-unstyled">
       <li><strong>Query: </strong>{query.id}</li>
       <li><strong>Epoch: </strong>{view.epoch.fold("none")(_.toString)}</li>
-      <li><strong>Routing table: </strong>{view.entry.fold("none") { e =>
+      <li><strong>Routing table: </strong>{
+      view.entry.fold("none") { e =>
         s"${e.table.bins} bins in ${e.table.partitions} partitions, in force since epoch ${e.epoch}"
-      }}</li>
+      }
+    }</li>
       <li><strong>Skew: </strong>{f"${view.skew}%.2f"}
         (the most reads and writes of a partition in the last epoch, by their mean)</li>
     </ul>
 
   private def migration(view: QueryView): Seq[Node] = view.migration.toSeq.flatMap { m =>
     <h5>Migration</h5> ++
-      <p>{s"${m.id} (${m.strategy}): ${m.done} of ${m.total} steps done" +
-        (if (m.awaited > 0) s"; copies of ${m.awaited} bins are awaited" else "")}</p> ++
+      <p>{
+        s"${m.id} (${m.strategy}): ${m.done} of ${m.total} steps done" +
+          (if (m.awaited > 0) s"; copies of ${m.awaited} bins are awaited" else "")
+      }</p> ++
       <div class="progress" style="max-width: 40em">
         <div class="progress-bar" style={s"width: ${100 * m.done / math.max(m.total, 1)}%"}></div>
       </div>

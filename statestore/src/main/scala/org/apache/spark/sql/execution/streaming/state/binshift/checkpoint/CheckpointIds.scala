@@ -21,7 +21,8 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId
 private[binshift] final class CheckpointIds(ids: Map[Long, Seq[Seq[String]]]) {
 
   def of(store: StateStoreId): String = {
-    ids.get(store.operatorId).flatMap(_.lift(store.partitionId)).flatMap(_.lift(CheckpointIds.position(store.storeName))).getOrElse(
+    ids.get(store.operatorId).flatMap(_.lift(store.partitionId)).flatMap(
+      _.lift(CheckpointIds.position(store.storeName))).getOrElse(
       throw BinshiftException("CHECKPOINT_ID_MISSING").migration(
         s"the commit log has no checkpoint id of $store; the checkpoint changed its format since the " +
           "last batch; let the query run a batch before it is rescaled"))
@@ -48,7 +49,7 @@ private[sql] object CheckpointIds {
       throw BinshiftException("CHECKPOINT_DAMAGED").configuration(
         s"neither commits/${version - 1} nor binshift/${kept(version)} is in the checkpoint; restore one of them"))
     new CheckpointIds(ids.extractOpt[Map[String, Seq[Seq[String]]]].getOrElse(Map.empty)
-      .map { case (operator, partitions) => operator.toLong -> partitions })
+        .map { case (operator, partitions) => operator.toLong -> partitions })
   }
 
   /** Keeps the ids of `version`, as long as the routing entry of the switch at that version. */
@@ -63,12 +64,15 @@ private[sql] object CheckpointIds {
    * Relies on Spark: the commit log has a file per batch, the first line of which is its format and
    * the second a JSON object with the ids; batch `version - 1` is committed before the next is run.
    */
-  private def committed(dir: ControlDir, version: Long): Option[JValue] = try {
-    val file = new Path(new Path(dir.path.getParent, "commits"), (version - 1).toString)
-    val in = file.getFileSystem(dir.hadoopConf).open(file)
-    val lines = try new String(in.readAllBytes(), StandardCharsets.UTF_8).linesIterator.toSeq finally in.close()
-    Some(JsonMethods.parse(lines.lift(1).getOrElse("{}")) \ "stateUniqueIds")
-  } catch {
-    case _: FileNotFoundException => None
-  }
+  private def committed(dir: ControlDir, version: Long): Option[JValue] =
+    try {
+      val file = new Path(new Path(dir.path.getParent, "commits"), (version - 1).toString)
+      val in = file.getFileSystem(dir.hadoopConf).open(file)
+      val lines =
+        try new String(in.readAllBytes(), StandardCharsets.UTF_8).linesIterator.toSeq
+        finally in.close()
+      Some(JsonMethods.parse(lines.lift(1).getOrElse("{}")) \ "stateUniqueIds")
+    } catch {
+      case _: FileNotFoundException => None
+    }
 }

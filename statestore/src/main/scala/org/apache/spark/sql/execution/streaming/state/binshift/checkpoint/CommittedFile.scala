@@ -24,5 +24,6 @@ private[binshift] object CommittedFile {
     }
 
   private def status(read: => FileStatus): Option[FileStatus] =
-    try Some(read) catch { case _: FileNotFoundException => None }
+    try Some(read)
+    catch { case _: FileNotFoundException => None }
 }

@@ -40,18 +40,21 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
   /** @param maxBytes a larger file is an error */
   def read(name: String, maxBytes: Long = Int.MaxValue - 8L): Option[JValue] = {
     val file = new Path(path, name)
-    val text = try {
-      val in = fm.open(file)
-      try Some(new String(in.readNBytes(maxBytes.toInt + 1), UTF_8)) finally in.close()
-    } catch {
-      case _: FileNotFoundException => None
-    }
+    val text =
+      try {
+        val in = fm.open(file)
+        try Some(new String(in.readNBytes(maxBytes.toInt + 1), UTF_8))
+        finally in.close()
+      } catch {
+        case _: FileNotFoundException => None
+      }
     text.map { t =>
       if (t.length > maxBytes)
         throw BinshiftException("CHECKPOINT_DAMAGED", "file" -> file).configuration(s"$file is larger than $maxBytes bytes")
-      try parse(t) catch {
+      try parse(t)
+      catch {
         case e: Exception => throw BinshiftException("CHECKPOINT_DAMAGED", "file" -> file).configuration(
-          s"$file is damaged (${e.getMessage}); restore it from a copy of the checkpoint", e)
+            s"$file is damaged (${e.getMessage}); restore it from a copy of the checkpoint", e)
       }
     }
   }
@@ -90,7 +93,8 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
     list(dir).iterator.flatMap(f => Try(f.getPath.getName.toLong).toOption).toSeq.sorted
 
   private def list(dir: String): Array[FileStatus] =
-    try fm.list(new Path(path, dir)) catch { case _: FileNotFoundException => Array.empty }
+    try fm.list(new Path(path, dir))
+    catch { case _: FileNotFoundException => Array.empty }
 }
 
 private[sql] object ControlDir {

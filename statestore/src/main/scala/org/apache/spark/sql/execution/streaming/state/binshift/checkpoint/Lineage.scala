@@ -35,13 +35,14 @@ private[binshift] final class Lineage(files: RocksDBFileManager) {
     ids.get(version)
   }
 
-  private def read(version: Long, id: String): Unit = try {
-    val reader = files.getChangelogReader(version, Some(id))
-    try reader.lineage.foreach(item => ids.getOrElseUpdate(item.version, item.checkpointUniqueId))
-    finally reader.closeIfNeeded()
-  } catch {
-    // A partition that began empty has a snapshot of its first version, and no changelog.
-    case _: FileNotFoundException =>
-    case e: SparkException if e.getCause.isInstanceOf[FileNotFoundException] =>
-  }
+  private def read(version: Long, id: String): Unit =
+    try {
+      val reader = files.getChangelogReader(version, Some(id))
+      try reader.lineage.foreach(item => ids.getOrElseUpdate(item.version, item.checkpointUniqueId))
+      finally reader.closeIfNeeded()
+    } catch {
+      // A partition that began empty has a snapshot of its first version, and no changelog.
+      case _: FileNotFoundException =>
+      case e: SparkException if e.getCause.isInstanceOf[FileNotFoundException] =>
+    }
 }

@@ -34,8 +34,9 @@ private[sql] final class RetainedVersions(
     val lent = routing.adoptersUpTo(last)
     settled.filterInPlace(lent.contains)
     val needs = new Needs(lent, last)
-    val needed = try lent.keySet.filter(epoch => !settled(epoch) && needs.isNeeded(store.partitionId, epoch))
-    finally needs.close()
+    val needed =
+      try lent.keySet.filter(epoch => !settled(epoch) && needs.isNeeded(store.partitionId, epoch))
+      finally needs.close()
     settled ++= lent.keySet -- needed
     committed.filterInPlace((file, _) => needed.exists(_ < file._2.version))
     needed.minOption
@@ -52,10 +53,10 @@ private[sql] final class RetainedVersions(
     private val lineages = mutable.Map.empty[Int, (RocksDBFileManager, Lineage)]
 
     def isNeeded(source: Int, epoch: Long): Boolean = known.getOrElse((source, epoch), {
-      val needed = lent(epoch).get(source).exists(_.exists(adopterNeeds(_, epoch)))
-      known((source, epoch)) = needed
-      needed
-    })
+        val needed = lent(epoch).get(source).exists(_.exists(adopterNeeds(_, epoch)))
+        known((source, epoch)) = needed
+        needed
+      })
 
     /** A directory that is gone needs nothing: its partition was retired and cleaned up. */
     private def adopterNeeds(adopter: Int, epoch: Long): Boolean = {
@@ -74,23 +75,24 @@ private[sql] final class RetainedVersions(
      * The id of a version that Spark has purged from the commit log, by the changelogs that came after it: from the next
      * version whose ids were kept, since bins moved at it, or from the newest one that is committed.
      */
-    private def idBefore(partition: Int, all: Seq[VersionFile], version: Long): Option[String] = try {
-      val (_, lineage) = lineages.getOrElseUpdate(partition, {
-        val opened = filesOf(of(partition))
-        (opened, new Lineage(opened))
-      })
-      val begins = lent.keysIterator.filter(_ > version).minOption ++
-        all.map(_.version).filter(_ > version).distinct.sorted.takeRight(RetainedVersions.MaxUncommitted + 1).reverse
-      begins.iterator.takeWhile(_ => lineage.id(version).isEmpty).foreach { from =>
-        if (!lineage.knows(from)) loggedId(partition, from).foreach(lineage.add(from, _))
+    private def idBefore(partition: Int, all: Seq[VersionFile], version: Long): Option[String] =
+      try {
+        val (_, lineage) = lineages.getOrElseUpdate(partition, {
+            val opened = filesOf(of(partition))
+            (opened, new Lineage(opened))
+          })
+        val begins = lent.keysIterator.filter(_ > version).minOption ++
+          all.map(_.version).filter(_ > version).distinct.sorted.takeRight(RetainedVersions.MaxUncommitted + 1).reverse
+        begins.iterator.takeWhile(_ => lineage.id(version).isEmpty).foreach { from =>
+          if (!lineage.knows(from)) loggedId(partition, from).foreach(lineage.add(from, _))
+        }
+        lineage.id(version)
+      } catch {
+        case NonFatal(e) =>
+          logWarning(s"the changelogs of ${of(partition)} do not say which file of version $version is committed; what it " +
+              s"adopted from $store is kept for now", e)
+          None
       }
-      lineage.id(version)
-    } catch {
-      case NonFatal(e) =>
-        logWarning(s"the changelogs of ${of(partition)} do not say which file of version $version is committed; what it " +
-          s"adopted from $store is kept for now", e)
-        None
-    }
 
     override def close(): Unit = lineages.values.foreach(_._1.close())
   }
@@ -120,10 +122,11 @@ private[sql] object RetainedVersions {
   private val MaxUncommitted = 2
 
   /** The files of versions in a store's directory; `None` if there is no such directory. */
-  private def files(store: StateStoreId, hadoopConf: Configuration): Option[Seq[VersionFile]] = try {
-    val dir = store.storeCheckpointLocation()
-    Some(dir.getFileSystem(hadoopConf).listStatus(dir).toSeq.flatMap(f => VersionFile.parse(f.getPath.getName)))
-  } catch {
-    case _: FileNotFoundException => None
-  }
+  private def files(store: StateStoreId, hadoopConf: Configuration): Option[Seq[VersionFile]] =
+    try {
+      val dir = store.storeCheckpointLocation()
+      Some(dir.getFileSystem(hadoopConf).listStatus(dir).toSeq.flatMap(f => VersionFile.parse(f.getPath.getName)))
+    } catch {
+      case _: FileNotFoundException => None
+    }
 }

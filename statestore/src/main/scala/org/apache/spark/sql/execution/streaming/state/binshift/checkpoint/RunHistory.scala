@@ -86,18 +86,22 @@ private[sql] object RunHistory {
    * Relies on Spark: the log has a file per batch, the first line of which is its format and the second a JSON object with
    * the settings.
    */
-  def hasLogged(dir: ControlDir, epoch: Long, runId: String): Boolean = try {
-    val file = new Path(new Path(dir.path.getParent, "offsets"), epoch.toString)
-    val in = file.getFileSystem(dir.hadoopConf).open(file)
-    val lines = try new String(in.readAllBytes(), StandardCharsets.UTF_8).linesIterator.toSeq finally in.close()
-    lines.lift(1).exists(line => JsonMethods.parse(line) \ "conf" \ Key == JString(runId))
-  } catch {
-    case _: FileNotFoundException => false
-  }
+  def hasLogged(dir: ControlDir, epoch: Long, runId: String): Boolean =
+    try {
+      val file = new Path(new Path(dir.path.getParent, "offsets"), epoch.toString)
+      val in = file.getFileSystem(dir.hadoopConf).open(file)
+      val lines =
+        try new String(in.readAllBytes(), StandardCharsets.UTF_8).linesIterator.toSeq
+        finally in.close()
+      lines.lift(1).exists(line => JsonMethods.parse(line) \ "conf" \ Key == JString(runId))
+    } catch {
+      case _: FileNotFoundException => false
+    }
 
   def write(dir: ControlDir, history: RunHistory): Unit = dir.write(File,
     ("format" -> FormatVersion) ~
-      ("runs" -> history.runs.map(r => ("run" -> r.runId) ~ ("goesOnFrom" -> r.goesOnFrom) ~
-        ("began" -> r.began.map(_._1)) ~ ("routing" -> r.began.map(_._2.render)) ~
-        ("cleaning" -> Option.when(r.isCleaning)(true)) ~ ("loggedAtMs" -> r.loggedAtMs))))
+      ("runs" -> history.runs.map(r =>
+        ("run" -> r.runId) ~ ("goesOnFrom" -> r.goesOnFrom) ~
+          ("began" -> r.began.map(_._1)) ~ ("routing" -> r.began.map(_._2.render)) ~
+          ("cleaning" -> Option.when(r.isCleaning)(true)) ~ ("loggedAtMs" -> r.loggedAtMs))))
 }

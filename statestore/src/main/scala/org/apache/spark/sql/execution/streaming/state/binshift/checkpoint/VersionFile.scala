@@ -29,7 +29,7 @@ private[sql] object VersionFile {
 
   def parse(name: String): Option[VersionFile] = name match {
     case Form(version, id, ending, crc) => version.toLongOption.map(
-      VersionFile(_, Option(id), if (ending == Snapshot.ending) Snapshot else Changelog, crc != null))
+        VersionFile(_, Option(id), if (ending == Snapshot.ending) Snapshot else Changelog, crc != null))
     case _ => None
   }
 

@@ -93,7 +93,7 @@ private[sql] final class StateRows(form: StoreForm, stateRoot: String, conf: Sta
     val own = families.find(_.name == StateStore.DEFAULT_COL_FAMILY_NAME).getOrElse(families.head)
     val spec = if (form.useColumnFamilies) NoPrefixKeyStateEncoderSpec(own.keySchema) else own.spec
     val schemas = Option.when(form.schemaFiles.nonEmpty)(new InMemoryStateSchemaProvider(
-      StateSchemaMetadata.createStateSchemaMetadata(stateRoot, hadoopConf, form.schemaFiles.toList)))
+        StateSchemaMetadata.createStateSchemaMetadata(stateRoot, hadoopConf, form.schemaFiles.toList)))
     StateStoreProvider.createAndInit(
       StateStoreProviderId(StateStoreId(stateRoot, form.operatorId, partition, form.storeName), UUID.randomUUID()),
       own.keySchema, own.valueSchema, spec, form.useColumnFamilies, conf, hadoopConf,

@@ -32,7 +32,8 @@ private[binshift] final class StockKeys(
   /** Valid until the next call. */
   def row(family: String, key: Array[Byte]): UnsafeRow = {
     val known = encoders.get(family)
-    if (known != null) known.decodeKey(key) else {
+    if (known != null) known.decodeKey(key)
+    else {
       val made = encoderOf(family)
       encoders.put(family, made)
       made.decodeKey(key)
@@ -45,9 +46,10 @@ private[binshift] final class StockKeys(
   }
 
   private def encoderOf(family: String): RocksDBKeyStateEncoder = {
-    val KeyForm(spec, valueSchema) = forms.getOrElse(family, throw BinshiftException("CHECKPOINT_DAMAGED").configuration(
-      s"the checkpoint has rows of column family $family, but no schema of it; restore the files below " +
-        "_metadata and _stateSchema of the operator from a copy of the checkpoint"))
+    val KeyForm(spec, valueSchema) = forms.getOrElse(family,
+      throw BinshiftException("CHECKPOINT_DAMAGED").configuration(
+        s"the checkpoint has rows of column family $family, but no schema of it; restore the files below " +
+          "_metadata and _stateSchema of the operator from a copy of the checkpoint"))
     val data =
       if (encoding == StateStoreEncoding.Avro.toString) new AvroStateEncoder(spec, valueSchema, schemas, family)
       else new UnsafeRowDataEncoder(spec, valueSchema)

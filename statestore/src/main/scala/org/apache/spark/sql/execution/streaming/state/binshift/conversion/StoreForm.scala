@@ -84,8 +84,8 @@ private[sql] object StoreForm {
     val metadata = OperatorStateMetadataReader.createReader(operator, hadoopConf, MetadataVersion, epoch).read()
     val form = metadata.toSeq.flatMap(of(store.checkpointRootLocation, _, hadoopConf)).find(_.storeName == store.storeName)
     form.getOrElse(throw BinshiftException("CHECKPOINT_DAMAGED").configuration(
-      s"$operator has no metadata of store '${store.storeName}' as of epoch $epoch; restore its _metadata from a " +
-        "copy of the checkpoint")).families.map(f => f.name -> KeyForm(f.spec, f.valueSchema)).toMap
+        s"$operator has no metadata of store '${store.storeName}' as of epoch $epoch; restore its _metadata from a " +
+          "copy of the checkpoint")).families.map(f => f.name -> KeyForm(f.spec, f.valueSchema)).toMap
   }
 
   /**
@@ -96,7 +96,8 @@ private[sql] object StoreForm {
   private def schemaFiles(stateRoot: String, operatorId: Long, store: StateStoreMetadata): Seq[String] = store match {
     case s: StateStoreMetadataV2 => s.stateSchemaFilePaths.map(relocated(stateRoot, operatorId, _))
     case s =>
-      val dir = StateStoreId(stateRoot, operatorId, StateStore.PARTITION_ID_TO_CHECK_SCHEMA, s.storeName).storeCheckpointLocation()
+      val dir =
+        StateStoreId(stateRoot, operatorId, StateStore.PARTITION_ID_TO_CHECK_SCHEMA, s.storeName).storeCheckpointLocation()
       Seq(StateSchemaCompatibilityChecker.schemaFile(dir).toString)
   }
 

@@ -45,7 +45,8 @@ private[binshift] object ColumnFamily {
 
   /** Calls `consume` for each row, and closes the iterator. */
   def each(rows: NextIterator[ByteArrayPair])(consume: ByteArrayPair => Unit): Unit =
-    try rows.foreach(consume) finally rows.closeIfNeeded()
+    try rows.foreach(consume)
+    finally rows.closeIfNeeded()
 
   /** Runs of bins with nothing but empty ones between them, as (first, last), so that neighbours cost one scan. */
   def ranges(bins: Seq[Int], isEmpty: Int => Boolean = _ => false): Seq[(Int, Int)] =

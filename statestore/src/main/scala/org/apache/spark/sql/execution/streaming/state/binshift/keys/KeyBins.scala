@@ -68,8 +68,8 @@ private[binshift] object PartitioningKey {
     case TimestampAsPrefixKeyStateEncoderSpec(schema) => columns(schema.dropRight(1))
     case TimestampAsPostfixKeyStateEncoderSpec(schema) => columns(schema.dropRight(1))
     case other => throw BinshiftException.unsupportedVersion(
-      s"column family $family has keys of an unknown kind (${other.getClass.getSimpleName}); this " +
-        "binshift does not know the operator that made them; use the binshift for your Spark version")
+        s"column family $family has keys of an unknown kind (${other.getClass.getSimpleName}); this " +
+          "binshift does not know the operator that made them; use the binshift for your Spark version")
   }
 
   /** Whether an operator reads the family in the order of its keys across partitioning keys. */
@@ -116,7 +116,8 @@ private[binshift] final class StoreBins(operator: String, storeName: String, bin
   /** The families are resolved at the first key, when those that refer to each other are all known. */
   def of(family: String): KeyBins = {
     val known = families.get(family)
-    if (known != null) known else {
+    if (known != null) known
+    else {
       // Joins of the older state formats have a store, and no column families, for each kind of row.
       val name = if (family == StateStore.DEFAULT_COL_FAMILY_NAME) storeName else family
       val key = PartitioningKey.of(operator, name, specs.get(family), f => Option(specs.get(f)))

@@ -37,11 +37,11 @@ private[binshift] final class BinMover(
     shipping.departingRows(version, switch.leaving) match {
       case Some(rows) => drop(switch, rows)
       case None => shipping.leavingOnDemand(version, switch.leaving) match {
-        case Some(exporter) =>
-          drop(switch, RowCounts.Zero)
-          uncounted = Some(UncountedRows(version, switch.leaving, exporter))
-        case None => remove(switch.leaving, switch.staying)
-      }
+          case Some(exporter) =>
+            drop(switch, RowCounts.Zero)
+            uncounted = Some(UncountedRows(version, switch.leaving, exporter))
+          case None => remove(switch.leaving, switch.staying)
+        }
     }
     val adopted = switch.arriving.toSeq.sortBy(_._1).map { case (source, bins) =>
       arrive(version, source, bins)
@@ -52,11 +52,13 @@ private[binshift] final class BinMover(
   }
 
   /** The bins that come on demand. */
-  val pendingBins = new PendingBins(conf, (bins, recopied, taken) => db.inStoredForm {
-    takeIn(taken)
-    db.count(SwitchStats(
-      binsShipped = bins, binsRecopied = recopied, rowsAdopted = taken.rows.rows + taken.rows.internal))
-  }, (version, source, bins) => db.inStoredForm(db.count(readCheckpoint(version, source, bins))))
+  val pendingBins = new PendingBins(conf,
+    (bins, recopied, taken) =>
+      db.inStoredForm {
+        takeIn(taken)
+        db.count(SwitchStats(
+            binsShipped = bins, binsRecopied = recopied, rowsAdopted = taken.rows.rows + taken.rows.internal))
+      }, (version, source, bins) => db.inStoredForm(db.count(readCheckpoint(version, source, bins))))
 
   /** Whether rows were dropped that are still counted, until all have been sent. */
   def hasUncountedRows: Boolean = uncounted.isDefined
@@ -100,11 +102,12 @@ private[binshift] final class BinMover(
    */
   private def unlessItFails(bins: Seq[Int])(ingest: => SwitchStats): Option[SwitchStats] = {
     val before = RocksDBFields.rows(db)
-    try Some(ingest) catch {
+    try Some(ingest)
+    catch {
       case e @ (_: TaskKilledException | _: ClosedByInterruptException) => throw e
       case NonFatal(e) =>
         logWarning(s"$store: copies of bins ${bins.mkString(", ")} could not be taken in; they are read from " +
-          "the checkpoint", e)
+            "the checkpoint", e)
         ranges.drop(bins, _ => false, RowCounts.Zero)
         RocksDBFields.setRows(db, before)
         None

@@ -43,7 +43,8 @@ private[binshift] final class CheckpointedBins(
   /** The rows of `bins` at `version`. */
   def count(version: Long, bins: Seq[Int]): RowCounts = {
     val opened = openAt(version, idAt(version), bins.toSet)
-    try new BinRows(opened, arguments.useColumnFamilies).count(bins) finally opened.close()
+    try new BinRows(opened, arguments.useColumnFamilies).count(bins)
+    finally opened.close()
   }
 
   /**
@@ -54,10 +55,12 @@ private[binshift] final class CheckpointedBins(
   def openAt(version: Long, id: Option[String], bins: Set[Int]): BinnedRocksDB = {
     Faults.at("checkpoint.read", source.partitionId)
     // Once more, and as a whole: the first time may have met a passing failure, or a list of files that is not understood.
-    try open(version, id, Some(bins)) catch {
+    try open(version, id, Some(bins))
+    catch {
       case NonFatal(first) =>
         logWarning(s"version $version of $source could not be read in part; it is read as a whole", first)
-        try open(version, id, None) catch {
+        try open(version, id, None)
+        catch {
           case NonFatal(e) =>
             e.addSuppressed(first)
             throw e
@@ -82,7 +85,8 @@ private[binshift] final class CheckpointedBins(
 
   private def at(version: Long, bins: Seq[Int])(body: BinnedRocksDB => Unit): Unit = {
     val opened = openAt(version, idAt(version), bins.toSet)
-    try opened.inStoredForm(body(opened)) finally opened.close()
+    try opened.inStoredForm(body(opened))
+    finally opened.close()
   }
 
   private def idAt(version: Long): Option[String] =

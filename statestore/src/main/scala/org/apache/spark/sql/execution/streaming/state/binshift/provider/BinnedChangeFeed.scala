@@ -43,7 +43,8 @@ private[binshift] object BinnedChangeFeed {
 
   private def strippingBins(encoders: Map[String, Encoders]): ConcurrentHashMap[String, Encoders] =
     new ConcurrentHashMap(encoders.map {
-      case (family, (key, value, id)) => family -> ((new BinStrippingKeyDecoder(key, BinKeyCodec.of(family)), value, id): Encoders)
+      case (family, (key, value, id)) =>
+        family -> ((new BinStrippingKeyDecoder(key, BinKeyCodec.of(family)), value, id): Encoders)
     }.asJava)
 
   /**
@@ -55,7 +56,7 @@ private[binshift] object BinnedChangeFeed {
 
   private lazy val encoders = classOf[RocksDBStateStoreProvider].getMethods
     .find(_.getName.endsWith("$$keyValueEncoderMap")).getOrElse(throw BinshiftException.unsupportedVersion(
-      "this Spark's RocksDB provider has no keyValueEncoderMap; use the binshift for your Spark version"))
+        "this Spark's RocksDB provider has no keyValueEncoderMap; use the binshift for your Spark version"))
 }
 
 /**

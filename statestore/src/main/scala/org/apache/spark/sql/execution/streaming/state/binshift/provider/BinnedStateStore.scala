@@ -101,15 +101,13 @@ private[binshift] final class BinnedStateStore(
   }
 
   override def rangeScan(
-      startKey: Option[UnsafeRow], endKey: Option[UnsafeRow], colFamilyName: String)
-      : StateStoreIterator[UnsafeRowPair] = {
+      startKey: Option[UnsafeRow], endKey: Option[UnsafeRow], colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     enterRange(startKey, endKey, colFamilyName)
     delegate.rangeScan(startKey, endKey, colFamilyName)
   }
 
   override def rangeScanWithMultiValues(
-      startKey: Option[UnsafeRow], endKey: Option[UnsafeRow], colFamilyName: String)
-      : StateStoreIterator[UnsafeRowPair] = {
+      startKey: Option[UnsafeRow], endKey: Option[UnsafeRow], colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     enterRange(startKey, endKey, colFamilyName)
     delegate.rangeScanWithMultiValues(startKey, endKey, colFamilyName)
   }

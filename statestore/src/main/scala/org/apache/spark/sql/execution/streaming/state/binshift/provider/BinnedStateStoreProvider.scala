@@ -85,32 +85,33 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider {
       partitionId: Int,
       eventForwarder: Option[RocksDBEventForwarder],
       uniqueId: Option[String]): RocksDB = storage match {
-    case Some(s) => new BinnedRocksDB(stateStoreId, s.routing, s.isRouted, s.background, s.takeOver, RocksDBArguments(
-      dfsRootDir, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies, enableStateStoreCheckpointIds, partitionId,
-      eventForwarder, uniqueId))
+    case Some(s) => new BinnedRocksDB(stateStoreId, s.routing, s.isRouted, s.background, s.takeOver,
+        RocksDBArguments(
+          dfsRootDir, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies, enableStateStoreCheckpointIds, partitionId,
+          eventForwarder, uniqueId))
     case None => super.createRocksDB(dfsRootDir, conf, localRootDir, hadoopConf, loggingId,
-      useColumnFamilies, enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
+        useColumnFamilies, enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
   }
 
   override def getStore(
-      version: Long, uniqueId: Option[String], forceSnapshotOnCommit: Boolean, loadEmpty: Boolean)
-      : StateStore = wrap(super.getStore(version, uniqueId, forceSnapshotOnCommit, loadEmpty))
+      version: Long, uniqueId: Option[String], forceSnapshotOnCommit: Boolean, loadEmpty: Boolean): StateStore =
+    wrap(super.getStore(version, uniqueId, forceSnapshotOnCommit, loadEmpty))
 
   override def getReadStore(version: Long, uniqueId: Option[String]): StateStore =
     wrap(super.getReadStore(version, uniqueId))
 
   override def upgradeReadStoreToWriteStore(
-      readStore: ReadStateStore, version: Long, uniqueId: Option[String], forceSnapshotOnCommit: Boolean)
-      : StateStore = readStore match {
-    case binned: BinnedStateStore if binned.provider ne this =>
-      // Spark's rule: a read store is upgraded by the provider that made it, should maintenance have
-      // replaced that provider in between.
-      binned.provider.upgradeReadStoreToWriteStore(readStore, version, uniqueId, forceSnapshotOnCommit)
-    case binned: BinnedStateStore =>
-      wrap(super.upgradeReadStoreToWriteStore(
-        binned.delegate, version, uniqueId, forceSnapshotOnCommit))
-    case other => super.upgradeReadStoreToWriteStore(other, version, uniqueId, forceSnapshotOnCommit)
-  }
+      readStore: ReadStateStore, version: Long, uniqueId: Option[String], forceSnapshotOnCommit: Boolean): StateStore =
+    readStore match {
+      case binned: BinnedStateStore if binned.provider ne this =>
+        // Spark's rule: a read store is upgraded by the provider that made it, should maintenance have
+        // replaced that provider in between.
+        binned.provider.upgradeReadStoreToWriteStore(readStore, version, uniqueId, forceSnapshotOnCommit)
+      case binned: BinnedStateStore =>
+        wrap(super.upgradeReadStoreToWriteStore(
+            binned.delegate, version, uniqueId, forceSnapshotOnCommit))
+      case other => super.upgradeReadStoreToWriteStore(other, version, uniqueId, forceSnapshotOnCommit)
+    }
 
   override def getStateStoreChangeDataReader(
       startVersion: Long,
@@ -124,9 +125,9 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider {
           s"provider; read up to batch ${epoch - 1}, or from batch ${epoch + 1} on")
       super.getStateStoreChangeDataReader(startVersion, endVersion, colFamilyNameOpt, endVersionStateStoreCkptId)
     case Some(s) => BinnedChangeFeed.reader(this, rocksDB, startVersion, endVersion, colFamilyNameOpt,
-      endVersionStateStoreCkptId, s.storeConf, s.hadoopConf)
+        endVersionStateStoreCkptId, s.storeConf, s.hadoopConf)
     case None => super.getStateStoreChangeDataReader(
-      startVersion, endVersion, colFamilyNameOpt, endVersionStateStoreCkptId)
+        startVersion, endVersion, colFamilyNameOpt, endVersionStateStoreCkptId)
   }
 
   override def supportedCustomMetrics: Seq[StateStoreCustomMetric] =

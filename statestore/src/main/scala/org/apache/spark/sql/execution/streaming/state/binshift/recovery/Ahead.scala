@@ -25,15 +25,16 @@ private[binshift] final class Ahead[T](jobs: Iterator[() => T], release: T => Un
   def hasNext: Boolean = running.nonEmpty
 
   /** The result of the next job; throws what the job threw. */
-  def next(): T = try {
-    val result = running.head.get()
-    advance()
-    result
-  } catch {
-    case e: ExecutionException =>
+  def next(): T =
+    try {
+      val result = running.head.get()
       advance()
-      throw e.getCause
-  }
+      result
+    } catch {
+      case e: ExecutionException =>
+        advance()
+        throw e.getCause
+    }
 
   /** Jobs that have begun go on; what they bring is released. */
   override def close(): Unit = {

@@ -128,27 +128,33 @@ private[binshift] final class BinRecovery private (
     val foreign = plan.bases.toSeq.sortBy { case (s, _) => (s.partition, s.version) }
       .filterNot { case (s, _) => s.partition == owner.partitionId && held.contains(s.version) }
     val opened = new Ahead[BinnedRocksDB](foreign.iterator.map { case (base, of) =>
-      val files = source(base.partition)
-      () => new CheckpointedBins(files.store, routing, arguments).openAt(base.version, files.id(base.version), of.toSet)
-    }, _.close())
-    val failed = try foreign.flatMap { case (base, of) =>
-      val taken = try Some(opened.next()) catch {
-        case NonFatal(e) =>
-          logWarning(s"the snapshot of version ${base.version} of ${source(base.partition).store} cannot be read; an older " +
-            "one is taken", e)
-          source(base.partition).exclude(base.version)
-          None
-      }
-      taken.foreach { from =>
-        try {
-          drop(present & of.toSet)
-          takeIn(from, of)
-          present ++= of
-        } finally from.close()
-      }
-      if (taken.isEmpty) of else Nil
-    } finally opened.close()
-    if (failed.isEmpty) plan else {
+        val files = source(base.partition)
+        () => new CheckpointedBins(files.store, routing, arguments).openAt(base.version, files.id(base.version), of.toSet)
+      }, _.close())
+    val failed =
+      try foreign.flatMap { case (base, of) =>
+          val taken =
+            try Some(opened.next())
+            catch {
+              case NonFatal(e) =>
+                logWarning(
+                  s"the snapshot of version ${base.version} of ${source(base.partition).store} cannot be read; an older " +
+                    "one is taken", e)
+                source(base.partition).exclude(base.version)
+                None
+            }
+          taken.foreach { from =>
+            try {
+              drop(present & of.toSet)
+              takeIn(from, of)
+              present ++= of
+            } finally from.close()
+          }
+          if (taken.isEmpty) of else Nil
+        }
+      finally opened.close()
+    if (failed.isEmpty) plan
+    else {
       plan.without(failed.toSet) ++ takeBases(RecoveryPlan.of(failed, owner.partitionId, version, owners, newest))
     }
   }
@@ -162,18 +168,20 @@ private[binshift] final class BinRecovery private (
   private def takeIn(from: BinnedRocksDB, of: Seq[Int]): Unit = {
     val native = RocksDBFields.native(from)
     val files = new SstFiles(Utils.createTempDir(scratch.getPath, "base"), arguments.conf)
-    val written = try ColumnFamily.numbered(from, arguments.useColumnFamilies).flatMap { theirs =>
-      if (arguments.conf.rowChecksumEnabled && mineIfAny(theirs).forall(_.number != theirs.number)) {
-        putAnew(from, theirs.family, of)
-        None
-      } else {
-        theirs.foreachRow(native, native.getDefaultColumnFamily, of) { (key, value) =>
-          val stripped = java.util.Arrays.copyOfRange(key, theirs.prefix.length, key.length)
-          files.put(mine(theirs.family).nativeKey(stripped), value)
+    val written =
+      try ColumnFamily.numbered(from, arguments.useColumnFamilies).flatMap { theirs =>
+          if (arguments.conf.rowChecksumEnabled && mineIfAny(theirs).forall(_.number != theirs.number)) {
+            putAnew(from, theirs.family, of)
+            None
+          } else {
+            theirs.foreachRow(native, native.getDefaultColumnFamily, of) { (key, value) =>
+              val stripped = java.util.Arrays.copyOfRange(key, theirs.prefix.length, key.length)
+              files.put(mine(theirs.family).nativeKey(stripped), value)
+            }
+            files.finish(theirs.family.isInternal)
+          }
         }
-        files.finish(theirs.family.isInternal)
-      }
-    } finally files.close()
+      finally files.close()
     rows.takeIn(Seq(written.map(_.file)), written.foldLeft(RowCounts.Zero)(_ + _.rows))
     bytes += written.map(_.bytes).sum
   }
@@ -208,9 +216,9 @@ private[binshift] final class BinRecovery private (
 
   /** The family of that name in the store that gets the bins, which is made for its first row. */
   private def mine(family: ColumnFamily): NumberedFamily = families.getOrElseUpdate(family.name, {
-    val number = Option.when(arguments.useColumnFamilies)(db.createColFamilyIfAbsent(family.name, family.isInternal))
-    NumberedFamily(family, number)
-  })
+      val number = Option.when(arguments.useColumnFamilies)(db.createColFamilyIfAbsent(family.name, family.isInternal))
+      NumberedFamily(family, number)
+    })
 
   private def mineIfAny(theirs: NumberedFamily): Option[NumberedFamily] =
     ColumnFamily.numbered(db, arguments.useColumnFamilies).find(_.family.name == theirs.family.name)
@@ -234,7 +242,8 @@ private[binshift] object BinRecovery {
       bins: Seq[Int], version: Long): (Long, Long) = {
     val before = RocksDBFields.rows(db)
     val recovery = new BinRecovery(db, source, routing, arguments, bins.toSet, version, None)
-    try recovery.advance(version) finally recovery.close()
+    try recovery.advance(version)
+    finally recovery.close()
     val came = RocksDBFields.rows(db) - before
     (came.rows + came.internal, recovery.bytes)
   }

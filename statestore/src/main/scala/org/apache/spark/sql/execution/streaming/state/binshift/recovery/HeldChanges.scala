@@ -52,14 +52,15 @@ private[binshift] object HeldChanges {
     try {
       val out = new DataOutputStream(new BufferedOutputStream(new FileOutputStream(file), BufferBytes))
       try changes.foreach { change =>
-        out.writeByte(change.kind.id)
-        out.writeInt(families.getOrElseUpdate(change.family, families.size))
-        out.writeInt(change.key.length)
-        out.write(change.key)
-        out.writeInt(Option(change.value).fold(NoValue)(_.length))
-        if (change.value != null) out.write(change.value)
-        records += 1
-      } finally out.close()
+          out.writeByte(change.kind.id)
+          out.writeInt(families.getOrElseUpdate(change.family, families.size))
+          out.writeInt(change.key.length)
+          out.write(change.key)
+          out.writeInt(Option(change.value).fold(NoValue)(_.length))
+          if (change.value != null) out.write(change.value)
+          records += 1
+        }
+      finally out.close()
     } catch {
       case e: Throwable =>
         file.delete()
@@ -77,10 +78,11 @@ private[binshift] object HeldChanges {
         while (left > 0) {
           val kind = RecordType(in.readByte())
           val family = families(in.readInt())
-          consume(Change(kind, family, read(in, in.readInt()), in.readInt() match {
-            case NoValue => null
-            case length => read(in, length)
-          }))
+          consume(Change(kind, family, read(in, in.readInt()),
+              in.readInt() match {
+                case NoValue => null
+                case length => read(in, length)
+              }))
           left -= 1
         }
       } finally in.close()

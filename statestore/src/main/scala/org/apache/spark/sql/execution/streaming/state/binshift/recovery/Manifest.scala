@@ -70,7 +70,8 @@ private[binshift] object Manifest {
     var isOpen = false
     while (in.remaining >= HeaderBytes) {
       val left = BlockBytes - in.position() % BlockBytes
-      if (left < HeaderBytes) in.position(in.position() + math.min(left, in.remaining)) else {
+      if (left < HeaderBytes) in.position(in.position() + math.min(left, in.remaining))
+      else {
         val crc = in.getInt
         val length = in.getShort & 0xffff
         val kind = in.get.toInt
@@ -140,10 +141,13 @@ private[binshift] object Manifest {
     var isFirst = true
     do {
       val left = BlockBytes - out.size % BlockBytes
-      if (left < HeaderBytes) out.write(new Array[Byte](left)) else {
+      if (left < HeaderBytes) out.write(new Array[Byte](left))
+      else {
         val n = math.min(left - HeaderBytes, record.length - at)
         val isLast = at + n == record.length
-        val kind = if (isFirst) { if (isLast) full else first } else if (isLast) last else middle
+        val kind = if (isFirst) { if (isLast) full else first }
+        else if (isLast) last
+        else middle
         val data = java.util.Arrays.copyOfRange(record, at, at + n)
         val header = ByteBuffer.allocate(HeaderBytes).order(ByteOrder.LITTLE_ENDIAN)
         out.write(header.putInt(checksum(kind, data)).putShort(n.toShort).put(kind.toByte).array)

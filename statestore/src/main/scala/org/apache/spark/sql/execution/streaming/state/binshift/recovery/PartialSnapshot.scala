@@ -47,7 +47,8 @@ private[binshift] object PartialSnapshot {
       Faults.at("checkpoint.file", partition)
       val local = new File(dir, file.localFileName)
       val in = fs.open(new Path(new Path(zip.getParent, RocksDBImmutableFile.SST_FILES_DFS_SUBDIR), file.dfsSstFileName))
-      try Files.copy(in, local.toPath) finally in.close()
+      try Files.copy(in, local.toPath)
+      finally in.close()
       if (local.length != file.sizeBytes) {
         throw new IllegalStateException(s"${file.dfsSstFileName} has ${local.length} bytes instead of ${file.sizeBytes}")
       }
@@ -69,10 +70,12 @@ private[binshift] object PartialSnapshot {
   private def numberOf(name: String): Long =
     name.stripSuffix(".sst").toLongOption.getOrElse(throw new Manifest.Unknown(s"a file of the name $name"))
 
-  private def unzip(in: ZipInputStream, dir: File): Unit = try {
-    Iterator.continually(in.getNextEntry).takeWhile(_ != null).foreach { entry =>
-      val out = new FileOutputStream(new File(dir, new File(entry.getName).getName))
-      try in.transferTo(out) finally out.close()
-    }
-  } finally in.close()
+  private def unzip(in: ZipInputStream, dir: File): Unit =
+    try {
+      Iterator.continually(in.getNextEntry).takeWhile(_ != null).foreach { entry =>
+        val out = new FileOutputStream(new File(dir, new File(entry.getName).getName))
+        try in.transferTo(out)
+        finally out.close()
+      }
+    } finally in.close()
 }

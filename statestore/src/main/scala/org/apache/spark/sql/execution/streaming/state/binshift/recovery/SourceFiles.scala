@@ -42,7 +42,7 @@ private[binshift] final class SourceFiles(
   private lazy val manager = VersionFile.opened(store, arguments.conf, arguments.hadoopConf)
   private lazy val snapshots: Map[Long, Set[Option[String]]] =
     try fs.listStatus(root).toSeq.flatMap(f => VersionFile.parse(f.getPath.getName)).filter(_.isSnapshot)
-      .groupMap(_.version)(_.id).view.mapValues(_.toSet).toMap
+        .groupMap(_.version)(_.id).view.mapValues(_.toSet).toMap
     catch { case _: FileNotFoundException => Map.empty }
   private lazy val lineage = new Lineage(manager)
   private val families = mutable.Map.empty[Long, Map[Option[Short], NumberedFamily]]
@@ -60,8 +60,8 @@ private[binshift] final class SourceFiles(
   /** The id of `version`, which led to one that bins were adopted from; none under format 1. */
   def id(version: Long): Option[String] = synchronized {
     Option.when(arguments.enableStateStoreCheckpointIds)(lineage.id(version).getOrElse(
-      throw BinshiftException("CHECKPOINT_ID_MISSING", "version" -> version).migration(
-        s"the changelogs in $root do not say which file of version $version was committed; restore them from a copy")))
+        throw BinshiftException("CHECKPOINT_ID_MISSING", "version" -> version).migration(
+          s"the changelogs in $root do not say which file of version $version was committed; restore them from a copy")))
   }
 
   /** What `version` changed of `bins`; `last` is the version after it that bins were adopted from. */
@@ -106,13 +106,13 @@ private[binshift] final class SourceFiles(
     if (!arguments.useColumnFamilies) Map(None -> NumberedFamily(ColumnFamily.Default, None))
     else newest(version).fold(Map.empty[Option[Short], NumberedFamily]) { snapshot =>
       families.getOrElseUpdate(snapshot, {
-        val info = metadata(snapshot)
-        val isInternal = info.columnFamilyTypeMap.getOrElse(Map.empty[String, Any])
-        info.columnFamilyMapping.getOrElse(Map.empty[String, Any]).map { case (name, number) =>
-          val id = Some(number.toString.toShort)
-          id -> NumberedFamily(ColumnFamily(name, isInternal.get(name).exists(_.toString.toBoolean)), id)
-        }.toMap
-      })
+          val info = metadata(snapshot)
+          val isInternal = info.columnFamilyTypeMap.getOrElse(Map.empty[String, Any])
+          info.columnFamilyMapping.getOrElse(Map.empty[String, Any]).map { case (name, number) =>
+            val id = Some(number.toString.toShort)
+            id -> NumberedFamily(ColumnFamily(name, isInternal.get(name).exists(_.toString.toBoolean)), id)
+          }.toMap
+        })
     }
 
   private def metadata(snapshot: Long): RocksDBCheckpointMetadata = {

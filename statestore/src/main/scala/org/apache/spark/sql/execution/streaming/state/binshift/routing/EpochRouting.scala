@@ -81,7 +81,8 @@ private[sql] final class EpochRouting(
   private def requireNeighbours(earlier: Long, later: Long): Unit =
     requireNeighbours(earlier, later, Option(entries.get(later)).orElse(log.read(later)))
 
-  private def requireNeighbours(earlier: Long, later: Long, entry: => Option[RoutingEntry]): Unit = if (!neighbours.contains(later)) {
+  private def requireNeighbours(
+      earlier: Long, later: Long, entry: => Option[RoutingEntry]): Unit = if (!neighbours.contains(later)) {
     for (before <- entry.flatMap(_.previous) if before >= 0) {
       if (before > earlier) missing(before)
       if (before < earlier) throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> later).configuration(
@@ -110,11 +111,12 @@ private[sql] final class EpochRouting(
     synchronized {
       Option(latestOwners.get).filter(_.epochs == epochs).getOrElse {
         val before = epochs.drop(1).zip(epochs).toMap
-        val owners = new Owners(epochs.toIndexedSeq, { e =>
-          val found = entry(e)
-          before.get(e).foreach(requireNeighbours(_, e, Some(found)))
-          found
-        })
+        val owners = new Owners(epochs.toIndexedSeq,
+          { e =>
+            val found = entry(e)
+            before.get(e).foreach(requireNeighbours(_, e, Some(found)))
+            found
+          })
         latestOwners = new WeakReference(owners)
         owners
       }
@@ -127,10 +129,11 @@ private[sql] final class EpochRouting(
     adoptersAt.keySet.retainAll(epochs.asJavaCollection)
     lazy val owners = this.owners(last + 1)
     epochs.indices.drop(1).map { i =>
-      epochs(i) -> adoptersAt.computeIfAbsent(epochs(i), _ => {
-        val (before, now) = (owners.table(i - 1), owners.table(i))
-        before.movedIn(now).map(bin => before.owner(bin) -> now.owner(bin)).groupMap(_._1)(_._2).view.mapValues(_.toSet).toMap
-      })
+      epochs(i) -> adoptersAt.computeIfAbsent(epochs(i),
+        _ => {
+          val (before, now) = (owners.table(i - 1), owners.table(i))
+          before.movedIn(now).map(bin => before.owner(bin) -> now.owner(bin)).groupMap(_._1)(_._2).view.mapValues(_.toSet).toMap
+        })
     }.toMap
   }
 
@@ -175,7 +178,8 @@ private[sql] final class EpochRouting(
 
   /** The id with which `version` of a store was committed; `None` if the checkpoint has it no more. */
   def committedId(store: StateStoreId, version: Long): Option[String] =
-    try Some(checkpointIds(version).of(store)) catch { case _: BinshiftException => None }
+    try Some(checkpointIds(version).of(store))
+    catch { case _: BinshiftException => None }
 
   private def dropOld(cache: ConcurrentHashMap[Long, _]): Unit =
     if (cache.size > EpochRouting.MaxEntries) {

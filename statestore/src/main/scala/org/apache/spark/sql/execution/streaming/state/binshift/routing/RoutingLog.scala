@@ -102,8 +102,8 @@ private[sql] object RoutingLog {
     val step = json \ "step" match {
       case JNothing => None
       case s => Some(StepRef((s \ "migration").extract[String], (s \ "index").extract[Int],
-        (s \ "steps").extract[Int], (s \ "strategy").extract[String], (s \ "moves").extract[Int],
-        (s \ "opening").extract[Boolean]))
+            (s \ "steps").extract[Int], (s \ "strategy").extract[String], (s \ "moves").extract[Int],
+            (s \ "opening").extract[Boolean]))
     }
     RoutingEntry(
       epoch,

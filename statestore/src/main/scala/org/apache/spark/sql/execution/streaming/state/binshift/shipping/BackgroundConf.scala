@@ -37,7 +37,9 @@ private[sql] object BackgroundConf {
   }
 
   private def positive(name: String, text: String)(parse: String => Long): Long = {
-    val value = try parse(text) catch { case _: NumberFormatException => 0L }
+    val value =
+      try parse(text)
+      catch { case _: NumberFormatException => 0L }
     if (value <= 0) {
       throw BinshiftException("INVALID_VALUE", "name" -> s"$Prefix$name", "value" -> text).configuration(
         s"$Prefix$name is '$text'; it must be a positive amount with a unit, such as 64m or 30s")

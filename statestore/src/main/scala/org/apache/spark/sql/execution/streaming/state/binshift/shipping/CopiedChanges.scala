@@ -24,7 +24,8 @@ private[binshift] final class CopiedChanges(
   private val store = new StagingStore(dir)
   private val rows = mutable.Map.empty[Int, RowCounts].withDefaultValue(RowCounts.Zero)
   private val overlays = mutable.Map.empty[Int, SstFile]
-  try base.foreach(f => store.addCopied(f.file)) catch {
+  try base.foreach(f => store.addCopied(f.file))
+  catch {
     case e: Throwable =>
       store.close()
       throw e

@@ -29,8 +29,9 @@ private[binshift] final class CopiedFamilies(mine: Map[String, NumberedFamily], 
 
   /** The family of the source's by the same name here. */
   def here(family: NumberedFamily): NumberedFamily = {
-    val found = mine.getOrElse(family.family.name, throw new IllegalStateException(
-      s"column family ${family.family.name} does not exist here yet"))
+    val found = mine.getOrElse(family.family.name,
+      throw new IllegalStateException(
+        s"column family ${family.family.name} does not exist here yet"))
     if (arguments.conf.rowChecksumEnabled && found.number != family.number) {
       throw new IllegalStateException(
         s"column family ${family.family.name} has another number here, which row checksums cover")
@@ -40,7 +41,8 @@ private[binshift] final class CopiedFamilies(mine: Map[String, NumberedFamily], 
 
   private def of(native: Array[Byte]): NumberedFamily = {
     val number = Option.when(arguments.useColumnFamilies)(NumberedFamily.numberIn(native))
-    theirs.getOrElse(number, throw new DamagedShipment(
-      s"the source made the column family of number ${number.getOrElse("(none)")} since"))
+    theirs.getOrElse(number,
+      throw new DamagedShipment(
+        s"the source made the column family of number ${number.getOrElse("(none)")} since"))
   }
 }

@@ -34,8 +34,9 @@ private[binshift] final class CopyFailures(source: StateStoreId, target: Int, is
     if (isAnew) {
       val pauseMs = if (isDamaged && failures == 1) 0L else PauseMs << failures
       retryAt = System.nanoTime() + pauseMs * 1000000
-      logWarning(s"$target: the copy of the bins of $source is made anew, from the checkpoint (failure $failures of at " +
-        s"most ${MaxFailures + 1}): ${e.getMessage}", if (isDamaged) null else e)
+      logWarning(
+        s"$target: the copy of the bins of $source is made anew, from the checkpoint (failure $failures of at " +
+          s"most ${MaxFailures + 1}): ${e.getMessage}", if (isDamaged) null else e)
     } else {
       logWarning(s"$target: the bins of $source cannot be staged; they are read from the checkpoint at their switch", e)
     }

@@ -83,7 +83,8 @@ private[binshift] final class Exporter(
 
   private def end(): Unit = {
     isEnded = true
-    try marker.end() catch {
+    try marker.end()
+    catch {
       case NonFatal(e) =>
         logWarning(s"$store could not say that nothing more is sent for order ${order.id}", e)
         marker.close()
@@ -103,16 +104,18 @@ private[binshift] final class Exporter(
     }
   }
 
-  private def begin(native: NativeRocksDB): Unit = try {
-    Faults.at("export.link", store.partitionId)
-    val checkpoint = Checkpoint.create(native)
-    try checkpoint.createCheckpoint(dir.getPath) finally checkpoint.close()
-    (if (order.isOnDemand) ShippingThreads.onDemand else ShippingThreads.exports).execute(() => run())
-  } catch {
-    case NonFatal(e) =>
-      warn(e)
-      endUnstarted()
-  }
+  private def begin(native: NativeRocksDB): Unit =
+    try {
+      Faults.at("export.link", store.partitionId)
+      val checkpoint = Checkpoint.create(native)
+      try checkpoint.createCheckpoint(dir.getPath)
+      finally checkpoint.close()
+      (if (order.isOnDemand) ShippingThreads.onDemand else ShippingThreads.exports).execute(() => run())
+    } catch {
+      case NonFatal(e) =>
+        warn(e)
+        endUnstarted()
+    }
 
   private def run(): Unit = if (isStarted.compareAndSet(false, true)) {
     try {
@@ -121,7 +124,8 @@ private[binshift] final class Exporter(
       val options = new Options().setMergeOperator(merging)
       try {
         val snapshot = NativeRocksDB.openReadOnly(options, dir.getPath)
-        try counts = Some(send(snapshot)) finally snapshot.close()
+        try counts = Some(send(snapshot))
+        finally snapshot.close()
       } finally {
         options.close()
         merging.close()

@@ -34,7 +34,9 @@ private[binshift] final class IncomingShipment(order: ShippingOrder, source: Sta
     ShipmentBlocks.fetch(id) match {
       case Some(chunk) =>
         Faults.at("fetch.chunk", target)
-        val result = try read(chunk, next) finally ShipmentBlocks.remove(id)
+        val result =
+          try read(chunk, next)
+          finally ShipmentBlocks.remove(id)
         next += 1
         lookedAt = System.nanoTime()
         Some(result)

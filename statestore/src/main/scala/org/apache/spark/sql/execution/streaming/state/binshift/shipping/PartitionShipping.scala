@@ -60,34 +60,37 @@ private[binshift] final class PartitionShipping(
 
   private def isConcerned: Boolean = parts.nonEmpty || needed.nonEmpty
 
-  private def neededFor(hint: ShippingHint): Option[Long] = try {
-    routing.shippingOrder(hint.order).filter { order =>
-      !order.isUrgent && order.leaving(store.partitionId).values.flatten.exists(_.step >= hint.next)
-    }.map(_.base - 1)
-  } catch {
-    case NonFatal(e) =>
-      logWarning(s"$store does not know what order ${hint.order} needs of it", e)
-      needed
-  }
+  private def neededFor(hint: ShippingHint): Option[Long] =
+    try {
+      routing.shippingOrder(hint.order).filter { order =>
+        !order.isUrgent && order.leaving(store.partitionId).values.flatten.exists(_.step >= hint.next)
+      }.map(_.base - 1)
+    } catch {
+      case NonFatal(e) =>
+        logWarning(s"$store does not know what order ${hint.order} needs of it", e)
+        needed
+    }
 
-  private def open(hint: ShippingHint): Option[OrderPart] = try {
-    routing.shippingOrder(hint.order).map(new OrderPart(_, store, db, routing, arguments, conf))
-  } catch {
-    case NonFatal(e) =>
-      logWarning(s"$store takes no part in order ${hint.order}", e)
-      None
-  }
+  private def open(hint: ShippingHint): Option[OrderPart] =
+    try {
+      routing.shippingOrder(hint.order).map(new OrderPart(_, store, db, routing, arguments, conf))
+    } catch {
+      case NonFatal(e) =>
+        logWarning(s"$store takes no part in order ${hint.order}", e)
+        None
+    }
 
   /** What goes wrong with copies must not fail the batch; without them, bins come from the checkpoint. */
-  private def attempt(part: OrderPart)(body: => Unit): Boolean = try {
-    body
-    true
-  } catch {
-    case NonFatal(e) =>
-      logWarning(s"$store takes no more part in order ${part.order.id}", e)
-      part.close()
-      false
-  }
+  private def attempt(part: OrderPart)(body: => Unit): Boolean =
+    try {
+      body
+      true
+    } catch {
+      case NonFatal(e) =>
+        logWarning(s"$store takes no more part in order ${part.order.id}", e)
+        part.close()
+        false
+    }
 
   /** Bins that arrive with the steps that are waited for, and whose copies are not there yet, or far behind. */
   def awaited: Int = parts.map(_.awaited).sum
@@ -186,7 +189,7 @@ private final class OrderPart(
 
   def onDemand(version: Long, source: Int, bins: Seq[Int]): Option[StagedBins] = staged.filter { _ =>
     order.isOnDemand && order.base == version &&
-      arriving.getOrElse(source, Nil).map(_.bin).sorted == bins.sorted
+    arriving.getOrElse(source, Nil).map(_.bin).sorted == bins.sorted
   }
 
   def leavingOnDemand(version: Long, bins: Seq[Int]): Option[Exporter] = exporter.filter { _ =>
@@ -266,7 +269,8 @@ private[binshift] final class StagedBins(
     // Not on this thread: a turn that reads a checkpoint may take long.
     ShippingThreads.staging.execute { () =>
       copies.foreach { copy =>
-        try copy.close() catch {
+        try copy.close()
+        catch {
           case NonFatal(e) => logWarning(s"a copy in $dir could not be closed; its directory is deleted", e)
         }
       }

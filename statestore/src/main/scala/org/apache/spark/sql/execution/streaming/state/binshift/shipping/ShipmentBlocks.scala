@@ -53,7 +53,8 @@ private[binshift] object ShipmentBlocks {
     val out: WritableByteChannel = env.securityManager.getIOEncryptionKey()
       .fold[WritableByteChannel](plain)(CryptoStreamUtils.createWritableChannel(plain, env.conf, _))
     val bytes = ByteBuffer.wrap(content)
-    try while (bytes.hasRemaining) out.write(bytes) finally out.close()
+    try while (bytes.hasRemaining) out.write(bytes)
+    finally out.close()
   }
 
   /** Whether this executor still holds the block, that is, nobody has fetched it. */
@@ -62,7 +63,8 @@ private[binshift] object ShipmentBlocks {
   def isAnywhere(id: BlockId): Boolean = blocks.master.getLocations(id).nonEmpty
 
   def fetch(id: BlockId): Option[Array[Byte]] = local(id).orElse(blocks.getRemoteBytes(id).map { chunk =>
-    try chunk.toArray finally chunk.dispose()
+    try chunk.toArray
+    finally chunk.dispose()
   })
 
   /** Frees the block wherever it is. */
@@ -72,7 +74,8 @@ private[binshift] object ShipmentBlocks {
   def removeHere(id: BlockId): Unit = if (isHere(id)) blocks.removeBlock(id)
 
   private def local(id: BlockId): Option[Array[Byte]] = blocks.getLocalBytes(id).map { data =>
-    try data.toChunkedByteBuffer(ByteBuffer.allocate).toArray finally {
+    try data.toChunkedByteBuffer(ByteBuffer.allocate).toArray
+    finally {
       data.dispose()
       blocks.releaseLock(id)
     }

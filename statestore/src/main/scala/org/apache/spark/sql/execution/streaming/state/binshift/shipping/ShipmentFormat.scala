@@ -151,36 +151,37 @@ private[binshift] object ShipmentFormat {
    * @throws DamagedShipment if it is not the chunk that is expected, whole and unchanged
    */
   def read(chunk: Array[Byte], base: Long, index: Int)(ended: (Int, Seq[Int]) => Unit)(
-      consume: (Int, NumberedFamily, Array[Byte], Array[Byte]) => Unit): ChunkHeader = try {
-    val head = new DataInputStream(new ByteArrayInputStream(chunk))
-    check(head.readLong() == crcOf(chunk), "its checksum is wrong")
-    check(head.readInt() == Magic && head.readByte() == Format, "it is of another binshift version")
-    val isLast = head.readBoolean()
-    check(head.readLong() == base, "it is of another version of the state")
-    val attempt = head.readUTF()
-    check(head.readInt() == index, "it is out of order")
-    val families = IndexedSeq.fill(head.readShort().toInt) {
-      val family = ColumnFamily(head.readUTF(), head.readBoolean())
-      val isNumbered = head.readBoolean()
-      val number = head.readShort()
-      NumberedFamily(family, Option.when(isNumbered)(number))
-    }
-    // Rows are read from a buffer, since a stream takes a lock for each byte of a number.
-    val in = ByteBuffer.wrap(chunk).position(chunk.length - head.available())
-    var part = in.getInt()
-    while (part != End) {
-      if (part == EndOfPart) {
-        ended(in.getInt(), Seq.fill(in.getInt())(in.getInt()))
-      } else {
-        val (rowsOf, family) = (part, families(in.getShort().toInt))
-        readRows(in, (key, value) => consume(rowsOf, family, key, value))
+      consume: (Int, NumberedFamily, Array[Byte], Array[Byte]) => Unit): ChunkHeader =
+    try {
+      val head = new DataInputStream(new ByteArrayInputStream(chunk))
+      check(head.readLong() == crcOf(chunk), "its checksum is wrong")
+      check(head.readInt() == Magic && head.readByte() == Format, "it is of another binshift version")
+      val isLast = head.readBoolean()
+      check(head.readLong() == base, "it is of another version of the state")
+      val attempt = head.readUTF()
+      check(head.readInt() == index, "it is out of order")
+      val families = IndexedSeq.fill(head.readShort().toInt) {
+        val family = ColumnFamily(head.readUTF(), head.readBoolean())
+        val isNumbered = head.readBoolean()
+        val number = head.readShort()
+        NumberedFamily(family, Option.when(isNumbered)(number))
       }
-      part = in.getInt()
+      // Rows are read from a buffer, since a stream takes a lock for each byte of a number.
+      val in = ByteBuffer.wrap(chunk).position(chunk.length - head.available())
+      var part = in.getInt()
+      while (part != End) {
+        if (part == EndOfPart) {
+          ended(in.getInt(), Seq.fill(in.getInt())(in.getInt()))
+        } else {
+          val (rowsOf, family) = (part, families(in.getShort().toInt))
+          readRows(in, (key, value) => consume(rowsOf, family, key, value))
+        }
+        part = in.getInt()
+      }
+      ChunkHeader(attempt, isLast, families)
+    } catch {
+      case e @ (_: EOFException | _: BufferUnderflowException) => throw new DamagedShipment(s"it is cut off ($e)")
     }
-    ChunkHeader(attempt, isLast, families)
-  } catch {
-    case e @ (_: EOFException | _: BufferUnderflowException) => throw new DamagedShipment(s"it is cut off ($e)")
-  }
 
   private def readRows(in: ByteBuffer, consume: (Array[Byte], Array[Byte]) => Unit): Unit = {
     var length = in.getInt()

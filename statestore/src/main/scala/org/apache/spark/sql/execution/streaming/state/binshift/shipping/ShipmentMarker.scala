@@ -31,10 +31,11 @@ private[binshift] final class ShipmentMarker(id: BlockId, targets: Iterable[Int]
 
   private var isOver = false
 
-  holders.compute(id, (_, _) => {
-    ShipmentBlocks.put(id, encode(isOver, sent))
-    this
-  })
+  holders.compute(id,
+    (_, _) => {
+      ShipmentBlocks.put(id, encode(isOver, sent))
+      this
+    })
 
   /** Nothing more will be sent. */
   def end(): Unit = {
@@ -48,21 +49,24 @@ private[binshift] final class ShipmentMarker(id: BlockId, targets: Iterable[Int]
   /** A wish of `receiver`, for `target`, is being seen to. */
   def wishHeard(target: Int, receiver: Long): Unit = change(target)(_.copy(receiver = receiver))
 
-  def close(): Unit = holders.computeIfPresent(id, (_, holder) =>
-    if (holder ne this) holder else {
-      ShipmentBlocks.removeHere(id)
-      null
-    })
+  def close(): Unit = holders.computeIfPresent(id,
+    (_, holder) =>
+      if (holder ne this) holder
+      else {
+        ShipmentBlocks.removeHere(id)
+        null
+      })
 
   private def change(target: Int)(how: Sent => Sent): Unit = {
     sent(target) = how(sent(target))
     publish()
   }
 
-  private def publish(): Unit = holders.computeIfPresent(id, (_, holder) => {
-    if (holder eq this) ShipmentBlocks.replaceHere(id, encode(isOver, sent))
-    holder
-  })
+  private def publish(): Unit = holders.computeIfPresent(id,
+    (_, holder) => {
+      if (holder eq this) ShipmentBlocks.replaceHere(id, encode(isOver, sent))
+      holder
+    })
 }
 
 private[binshift] object ShipmentMarker {
@@ -75,9 +79,10 @@ private[binshift] object ShipmentMarker {
   /** Whether the store of a marker has nothing more to send, and what it says of `target`, if anything. */
   def read(marker: Array[Byte], target: Int): (Boolean, Option[Sent]) = {
     val isOver = ByteBuffer.wrap(marker).getInt != 0
-    (isOver, marker.drop(Integer.BYTES).grouped(EntryBytes).map(ByteBuffer.wrap).collectFirst {
-      case entry if entry.getInt == target => Sent(entry.getInt, entry.getLong)
-    })
+    (isOver,
+      marker.drop(Integer.BYTES).grouped(EntryBytes).map(ByteBuffer.wrap).collectFirst {
+        case entry if entry.getInt == target => Sent(entry.getInt, entry.getLong)
+      })
   }
 
   private val EntryBytes = 2 * Integer.BYTES + java.lang.Long.BYTES

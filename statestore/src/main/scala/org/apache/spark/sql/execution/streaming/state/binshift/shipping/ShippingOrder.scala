@@ -89,9 +89,10 @@ private[sql] object ShippingHint {
 
   /** `None` if the text is of another run or epoch. */
   def parse(text: String, runId: String, epoch: Long): Option[Seq[ShippingHint]] = text.split(';').toSeq match {
-    case where +: hints if where == s"$runId:$epoch" => Some(hints.map(_.split(':')).collect {
-      case Array(order, next, isDue) => ShippingHint(order, next.toInt, isDue.toBoolean)
-    })
+    case where +: hints if where == s"$runId:$epoch" =>
+      Some(hints.map(_.split(':')).collect {
+        case Array(order, next, isDue) => ShippingHint(order, next.toInt, isDue.toBoolean)
+      })
     case _ => None
   }
 }

@@ -19,15 +19,16 @@ private[binshift] final class SourceChanges(
     try {
       val changes = manager.getChangelogReader(version, SourceChanges.idOf(source, version, routing, arguments))
       try changes.foreach { case (kind, logged, value) =>
-        // A record that has no value to put its checksum to has it before the key.
-        val native =
-          if (kind == RecordType.DELETE_RECORD && arguments.conf.rowChecksumEnabled) {
-            KeyValueChecksumEncoder.decodeKeyRowWithChecksum(logged)._1
-          } else {
-            logged
-          }
-        consume(kind, native, value)
-      } finally changes.closeIfNeeded()
+          // A record that has no value to put its checksum to has it before the key.
+          val native =
+            if (kind == RecordType.DELETE_RECORD && arguments.conf.rowChecksumEnabled) {
+              KeyValueChecksumEncoder.decodeKeyRowWithChecksum(logged)._1
+            } else {
+              logged
+            }
+          consume(kind, native, value)
+        }
+      finally changes.closeIfNeeded()
     } finally {
       manager.close()
     }

@@ -53,7 +53,8 @@ private[binshift] final class SourceFollower private (
 
   private def run(): Unit = if (begin()) {
     var isBusy = false
-    try isBusy = bringOn() catch {
+    try isBusy = bringOn()
+    catch {
       case NonFatal(e) => logWarning(s"the copies from $source could not be brought on", e)
     } finally end(isBusy)
   }
@@ -86,7 +87,7 @@ private[binshift] final class SourceFollower private (
     val begun = all.map(_.begun).maxOption.getOrElse(-1L)
     val received = all.map(_.receive())
     received.contains(true) || readCheckpoint(all, begun) || follow(all, begun) ||
-      all.map(_.prepareDue(begun)).contains(true)
+    all.map(_.prepareDue(begun)).contains(true)
   }
 
   /**
@@ -96,7 +97,8 @@ private[binshift] final class SourceFollower private (
   private def readCheckpoint(all: Seq[StagedCopy], begun: Long): Boolean = {
     val base = if (order.isUrgent) order.base else begun
     val wanting = if (begun < order.base) Nil else all.filter(_.wantsCheckpoint)
-    if (wanting.isEmpty) false else {
+    if (wanting.isEmpty) false
+    else {
       locked(wanting) {
         val parts = for (copy <- wanting; (part, bins) <- copy.beginCheckpoint(base)) yield (copy, part, bins)
         try {
@@ -172,11 +174,12 @@ private[binshift] object SourceFollower {
 
   /** Has `copy`, of an order, brought on from now on. */
   def join(copy: StagedCopy, order: ShippingOrder, routing: EpochRouting): SourceFollower =
-    followers.compute((order.id, copy.source), (_, known) => {
-      val follower = Option(known).getOrElse(new SourceFollower(copy.source, order, routing))
-      follower.synchronized(follower.add(copy))
-      follower
-    })
+    followers.compute((order.id, copy.source),
+      (_, known) => {
+        val follower = Option(known).getOrElse(new SourceFollower(copy.source, order, routing))
+        follower.synchronized(follower.add(copy))
+        follower
+      })
 
   def leave(copy: StagedCopy, order: ShippingOrder): Unit =
     followers.computeIfPresent((order.id, copy.source), (_, follower) => if (follower.remove(copy)) null else follower)

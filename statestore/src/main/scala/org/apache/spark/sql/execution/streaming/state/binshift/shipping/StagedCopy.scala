@@ -121,7 +121,7 @@ private[binshift] final class StagedCopy(
   /** Makes the file of changes for the step that the next epoch takes; whether that was to be done. */
   def prepareDue(begun: Long): Boolean = synchronized {
     state == Staged && equalTo >= begun &&
-      due.filter(parts.isHeld).exists(step => changes.exists(c => guarded(c.write(step, parts.binsOf(step)))))
+    due.filter(parts.isHeld).exists(step => changes.exists(c => guarded(c.write(step, parts.binsOf(step)))))
   }
 
   /**
@@ -149,7 +149,8 @@ private[binshift] final class StagedCopy(
    */
   def takeReady(): Seq[(Seq[Int], TakenCopy)] = synchronized {
     val isUsable = parts.isAnyReady && guarded(requireCommitted) && (state == Fetching || state == Fetched || state == Staged)
-    if (!isUsable) Nil else parts.handOverReady { (part, bins) =>
+    if (!isUsable) Nil
+    else parts.handOverReady { (part, bins) =>
       val base = files.take(part)
       (bins, TakenCopy(base.map(_.file), None, base.foldLeft(RowCounts.Zero)(_ + _.rows), equalTo))
     }
@@ -160,9 +161,11 @@ private[binshift] final class StagedCopy(
 
   /** Asks the source to send `bin` before the others; once. If that fails, the bin comes in its turn. */
   def wish(bin: Int): Unit = synchronized {
-    if (state == Fetching) try shipment.wish(bin) catch {
-      case NonFatal(e) => logWarning(s"$target could not ask $source for bin $bin", e)
-    }
+    if (state == Fetching)
+      try shipment.wish(bin)
+      catch {
+        case NonFatal(e) => logWarning(s"$target could not ask $source for bin $bin", e)
+      }
   }
 
   /** Calls `consume` for each change of the bins of `step` that the source committed as `ofVersion`. */
@@ -175,7 +178,8 @@ private[binshift] final class StagedCopy(
   def close(): Unit = synchronized {
     state = Failed
     parts.forgetReady()
-    try files.close() finally closeChanges()
+    try files.close()
+    finally closeChanges()
   }
 
   // What follows is for the follower alone, which holds the copy's lock.
@@ -184,7 +188,8 @@ private[binshift] final class StagedCopy(
   def wantsCheckpoint: Boolean = state == Damaged && failures.isPauseOver
 
   /** Begins the copy anew, from the checkpoint as of `version`; returns the parts that are wanted, with their bins. */
-  def beginCheckpoint(version: Long): Seq[(Int, Seq[Int])] = if (state != Damaged) Nil else {
+  def beginCheckpoint(version: Long): Seq[(Int, Seq[Int])] = if (state != Damaged) Nil
+  else {
     state = Reading
     isShipped = false
     attempt = None
@@ -238,7 +243,8 @@ private[binshift] final class StagedCopy(
   def fail(e: Throwable): Unit = if (state != Failed) {
     state = if (failures.isAnewAfter(e, wasStaged = state == Staged)) Damaged else Failed
     parts.forgetReady()
-    try files.clear() finally closeChanges()
+    try files.clear()
+    finally closeChanges()
   }
 
   private def closeChanges(): Unit = {
@@ -294,11 +300,13 @@ private[binshift] final class StagedCopy(
     }
   }
 
-  private def guarded(body: => Boolean): Boolean = try body catch {
-    case NonFatal(e) =>
-      fail(e)
-      state == Damaged
-  }
+  private def guarded(body: => Boolean): Boolean =
+    try body
+    catch {
+      case NonFatal(e) =>
+        fail(e)
+        state == Damaged
+    }
 }
 
 private[binshift] object StagedCopy {

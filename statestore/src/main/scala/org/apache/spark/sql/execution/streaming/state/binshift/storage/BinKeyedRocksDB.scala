@@ -75,7 +75,8 @@ private[binshift] abstract class BinKeyedRocksDB(
   def inStoredForm[T](body: => T): T = {
     val outer = raw
     raw = true
-    try body finally raw = outer
+    try body
+    finally raw = outer
   }
 
   override def get(key: Array[Byte], cfName: String): Array[Byte] = super.get(stored(key, cfName), cfName)
@@ -166,8 +167,7 @@ private[binshift] abstract class BinKeyedRocksDB(
 
   /** Of one key's rows, whose bin is set; across all keys only where the bin is behind the key. */
   override def rangeScan(
-      startKey: Option[Array[Byte]], endKey: Option[Array[Byte]], cfName: String)
-      : NextIterator[ByteArrayPair] =
+      startKey: Option[Array[Byte]], endKey: Option[Array[Byte]], cfName: String): NextIterator[ByteArrayPair] =
     if (raw) super.rangeScan(startKey, endKey, cfName)
     else {
       val form = formOf(cfName).codec
@@ -188,14 +188,16 @@ private[binshift] abstract class BinKeyedRocksDB(
 
   private def formOf(family: String): FamilyWrites = {
     val known = forms.get(family)
-    if (known != null) known else {
+    if (known != null) known
+    else {
       val made = new FamilyWrites(family, this, arguments.useColumnFamilies)
       forms.put(family, made)
       made
     }
   }
 
-  private def stored(key: Array[Byte], family: String): Array[Byte] = if (raw) key else {
+  private def stored(key: Array[Byte], family: String): Array[Byte] = if (raw) key
+  else {
     countRead()
     formOf(family).codec.encode(bin, key)
   }
@@ -203,7 +205,8 @@ private[binshift] abstract class BinKeyedRocksDB(
   private def countRead(): Unit = if (counts != null) counts.read(bin)
 
   /** Refuses a key whose bin is another partition's: a routing error must not corrupt state. */
-  private def storedAsOwner(key: Array[Byte], form: FamilyWrites): Array[Byte] = if (raw) key else {
+  private def storedAsOwner(key: Array[Byte], form: FamilyWrites): Array[Byte] = if (raw) key
+  else {
     if (table == null || bin < 0 || bin >= table.owners.length || table.owners(bin) != partitionId) throw notOwned()
     form.codec.encode(bin, key)
   }

@@ -17,7 +17,8 @@ import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
 private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) {
 
   /** The rows of `bins`, for which they are looked through; nothing if rows are not counted at all. */
-  def count(bins: Seq[Int]): RowCounts = if (!db.conf.trackTotalNumberOfRows || bins.isEmpty) RowCounts.Zero else {
+  def count(bins: Seq[Int]): RowCounts = if (!db.conf.trackTotalNumberOfRows || bins.isEmpty) RowCounts.Zero
+  else {
     val native = RocksDBFields.native(db)
     ColumnFamily.numbered(db, useColumnFamilies).map { family =>
       var rows = 0L
@@ -37,12 +38,13 @@ private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) {
     val before = RocksDBFields.rows(db)
     val options = new WriteOptions().setDisableWAL(true)
     try ColumnFamily.numbered(db, useColumnFamilies).foreach { family =>
-      if (ColumnFamily.isReadInOrder(family.family.name)) {
-        ColumnFamily.foreachRow(db, family.family.name, bins)(row => db.remove(row.key, family.family.name))
-      } else {
-        family.ranges(bins, isEmpty).foreach { case (from, to) => native.deleteRange(options, from, to) }
+        if (ColumnFamily.isReadInOrder(family.family.name)) {
+          ColumnFamily.foreachRow(db, family.family.name, bins)(row => db.remove(row.key, family.family.name))
+        } else {
+          family.ranges(bins, isEmpty).foreach { case (from, to) => native.deleteRange(options, from, to) }
+        }
       }
-    } finally options.close()
+    finally options.close()
     RocksDBFields.setRows(db, before - rows)
   }
 

@@ -61,7 +61,8 @@ private[binshift] final class BinnedFileManager(
       case None => whole
       case Some(bins) =>
         val zip = new Path(dfsRootDir, VersionFile.name(version, checkpointUniqueId, VersionFile.Snapshot))
-        try PartialSnapshot.fetch(zip, localDir, bins, binding.fold(-1)(_.partition), hadoopConf) catch {
+        try PartialSnapshot.fetch(zip, localDir, bins, binding.fold(-1)(_.partition), hadoopConf)
+        catch {
           case NonFatal(e) =>
             logWarning(s"$zip could not be fetched in part, and is fetched as a whole", e)
             Utils.deleteRecursively(localDir)
@@ -97,7 +98,8 @@ private[binshift] final class BinnedFileManager(
     super.saveCheckpointToDfs(checkpointDir, version, numKeys, numInternalKeys, fileMapping, columnFamilyMapping,
       maxColumnFamilyId, checkpointUniqueId, verifyNonEmptyFilesInZip)
     // An upload takes its time, and the next run deletes what is there when it begins.
-    try requireOwned(version) catch {
+    try requireOwned(version)
+    catch {
       case e: BinshiftException =>
         CheckpointFileManager.create(new Path(dfsRootDir), hadoopConf)
           .delete(new Path(dfsRootDir, VersionFile.name(version, checkpointUniqueId, VersionFile.Snapshot)))

@@ -218,7 +218,7 @@ private[binshift] final class BinnedRocksDB(
           s"start from the snapshot of batch ${t.epoch} or a later one")
     }
     replaying(endVersion)(super.loadFromSnapshot(
-      snapshotVersion, endVersion, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId))
+        snapshotVersion, endVersion, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId))
   }
 
   /**
@@ -257,7 +257,8 @@ private[binshift] final class BinnedRocksDB(
   /** Runs `body`, in which Spark brings the database up to `version` from the checkpoint if it has to. */
   private def replaying[T](version: Long)(body: => T): T = {
     replayed = version
-    try inStoredForm(body) finally {
+    try inStoredForm(body)
+    finally {
       recovery.foreach(_.close())
       recovery = None
       owners = None
@@ -315,11 +316,12 @@ private[binshift] final class BinnedRocksDB(
   private def report(epoch: Long): Unit = {
     counted = None
     try routing.reportAddress(epoch).foreach { address =>
-      val isSized = conf.trackTotalNumberOfRows
-      val size = Option.when(isSized && isWhole)(RocksDBFields.rows(this))
-      val hot = Option(keySample).toSeq.flatMap(_.hottest(routing.keysWanted(epoch)))
-      address.add(StoreReport.of(storeId, epoch, counts, isSized, size, hot).toBytes)
-    } catch {
+        val isSized = conf.trackTotalNumberOfRows
+        val size = Option.when(isSized && isWhole)(RocksDBFields.rows(this))
+        val hot = Option(keySample).toSeq.flatMap(_.hottest(routing.keysWanted(epoch)))
+        address.add(StoreReport.of(storeId, epoch, counts, isSized, size, hot).toBytes)
+      }
+    catch {
       // The epoch is committed; statistics are not worth failing it.
       case NonFatal(e) => logWarning(s"$storeId could not report its bins at epoch $epoch", e)
     }

@@ -18,11 +18,14 @@ private[binshift] object PromptUploads extends Logging {
   private lazy val thread: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(1, "binshift-upload")
 
   /** Returns at once. */
-  def submit(db: RocksDB): Unit = try thread.execute { () =>
-    try db.doSnapshotMaintenance() catch {
-      case NonFatal(e) => logWarning(s"a snapshot of ${db.localRootDir.getName} could not be uploaded promptly", e)
+  def submit(db: RocksDB): Unit =
+    try thread.execute { () =>
+        try db.doSnapshotMaintenance()
+        catch {
+          case NonFatal(e) => logWarning(s"a snapshot of ${db.localRootDir.getName} could not be uploaded promptly", e)
+        }
+      }
+    catch {
+      case e: RejectedExecutionException => logWarning("snapshots are uploaded by Spark's maintenance alone", e)
     }
-  } catch {
-    case e: RejectedExecutionException => logWarning("snapshots are uploaded by Spark's maintenance alone", e)
-  }
 }

@@ -53,14 +53,15 @@ private[binshift] object RocksDBFields {
 
   def delimiter(conf: RocksDBConf): String = if (conf.mergeOperatorVersion == 1) "," else ""
 
-  private def handle(name: String, kind: Class[_]): VarHandle = try {
-    MethodHandles.privateLookupIn(classOf[RocksDB], MethodHandles.lookup())
-      .findVarHandle(classOf[RocksDB], name, kind)
-  } catch {
-    case e: ReflectiveOperationException => throw BinshiftException.unsupportedVersion(
-      s"Spark's RocksDB has no field $name of type ${kind.getName} (${e.getMessage}); use the binshift " +
-        "made for your Spark")
-  }
+  private def handle(name: String, kind: Class[_]): VarHandle =
+    try {
+      MethodHandles.privateLookupIn(classOf[RocksDB], MethodHandles.lookup())
+        .findVarHandle(classOf[RocksDB], name, kind)
+    } catch {
+      case e: ReflectiveOperationException => throw BinshiftException.unsupportedVersion(
+          s"Spark's RocksDB has no field $name of type ${kind.getName} (${e.getMessage}); use the binshift " +
+            "made for your Spark")
+    }
 }
 
 /** Rows of families that users see, and of families that Spark keeps for itself. */

@@ -39,7 +39,8 @@ private[binshift] final class StagingStore(dir: File) extends AutoCloseable {
     val link = new File(dir, s"${file.getName}.link")
     Files.createLink(link.toPath, file.toPath)
     val ingest = new IngestExternalFileOptions().setMoveFiles(true)
-    try db.ingestExternalFile(copied, Seq(link.getPath).asJava, ingest) finally ingest.close()
+    try db.ingestExternalFile(copied, Seq(link.getPath).asJava, ingest)
+    finally ingest.close()
   }
 
   def get(key: Array[Byte]): Option[Array[Byte]] = Option(db.get(changed, key)) match {
