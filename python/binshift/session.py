@@ -145,8 +145,8 @@ def require_classic(thing: object) -> None:
     """Refuses a session or query of Spark Connect."""
     if _is_connect(thing):
         raise ConfigurationError(
-            f"{type(thing).__name__} is of Spark Connect, in which the driver's JVM cannot be reached; "
-            "use a classic session on the driver",
+            f"{type(thing).__name__} is of Spark Connect, in which the driver's JVM cannot be reached; rescale "
+            "its query by 'binshift rescale CHECKPOINT PARTITIONS', or use a classic session on the driver",
             condition="SPARK_CONNECT",
         )
 
@@ -160,8 +160,9 @@ def _require_classic_builder(builder: object, options: dict[str, str]) -> None:
     remote = "spark.remote" in options or os.environ.get("SPARK_REMOTE")
     if remote or mode.lower() == "connect" or _is_connect(builder):
         raise ConfigurationError(
-            "the builder makes a Spark Connect session, in which the driver's JVM cannot be reached; "
-            "use a classic session (without spark.remote, SPARK_REMOTE, or connect as spark.api.mode)",
+            "the builder makes a Spark Connect session, whose settings are those of its server; start the "
+            f"server with --jars {jar_path()}, {PROVIDER_KEY}={PROVIDER} and {CHANGELOG_KEY}=true, or use a "
+            "classic session (without spark.remote, SPARK_REMOTE, or connect as spark.api.mode)",
             condition="SPARK_CONNECT",
         )
 

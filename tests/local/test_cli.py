@@ -8,6 +8,9 @@ from click.testing import CliRunner
 
 from binshift import Bounded, Fluid
 from binshift.cli.main import cli
+from binshift.control.directory import open_directory
+from binshift.control.mailbox import Mailbox
+from binshift.session import PROVIDER, PROVIDER_KEY
 from harness import StreamRun
 from local.queries import count_by_key
 
@@ -67,3 +70,17 @@ def test_the_command_line_rescales_and_rebalances_a_running_query_and_leaves_pla
     assert live.run.attach().routing().partitions == 2
     expected = {r.k: r["count"] for r in live.run.batch().groupBy("k").count().collect()}
     assert {key[0]: value[0] for key, value in live.run.state()} == expected
+
+
+def test_the_doctor_asks_a_running_query_for_its_settings_and_tells_no_others(stream):
+    live = Live(stream(count_by_key, conf={"spark.hadoop.fs.s3a.secret.key": "hush"}).start())
+    live.feed()
+    live.feed()
+    out = live.command("doctor", "--json", "--wait", 60).stdout
+    found = {c["about"]: c["verdict"] for c in map(json.loads, out.splitlines())}
+    fine = ("file system", "checkpoint", "changelogs", "query", "executors")
+    assert found == dict.fromkeys(fine, "fine")
+    told = Mailbox(open_directory(str(live.run.checkpoint))).ask("settings", 60)
+    assert told["partitions"] == live.run.attach().routing().partitions
+    assert told["settings"][PROVIDER_KEY] == PROVIDER
+    assert "hush" not in json.dumps(told)

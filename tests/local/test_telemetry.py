@@ -6,6 +6,7 @@ from urllib.request import urlopen
 from binshift import Fluid
 from harness import until
 from local.queries import count_by_key
+from unit.test_monitoring import GAUGES, relabelled
 
 
 def get(spark, path):
@@ -35,6 +36,9 @@ def test_metrics_and_the_tab_show_a_query_as_long_as_it_runs(stream):
     assert metrics["skew"] >= 1
     assert until(lambda: metrics_of(run.spark, "counts__b__amp_")["binsAdopted"] == migration.status.steps_done)
     assert metrics_of(run.spark, "counts__b__amp_")["bytesAdopted"] > 0
+
+    names = re.findall(r"^(\w+)\{", get(run.spark, "/metrics/prometheus/"), re.MULTILINE)
+    assert {r[0] for n in names if (r := relabelled(n))} == {f"binshift_{gauge}" for gauge in GAUGES}
 
     page = get(run.spark, "/bins/")
     assert "<h4>counts &lt;b&gt;&amp;amp;</h4>" in page

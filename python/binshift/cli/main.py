@@ -8,12 +8,12 @@ from typing import Any
 import click
 
 from binshift import __version__, errors
-from binshift.cli import convert, fsck, reading, requesting, running, state
+from binshift.cli import convert, doctor, fsck, reading, requesting, running, state
 from binshift.cli.exits import EXIT_CODES, described, exit_code_of
 
 __all__ = ["cli", "main"]
 
-_FAMILIES = (reading, requesting, state, fsck, convert, running)
+_FAMILIES = (reading, requesting, state, fsck, doctor, convert, running)
 
 
 class _Group(click.Group):

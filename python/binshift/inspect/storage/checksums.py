@@ -21,8 +21,8 @@ from binshift.control.files import Files
 __all__ = ["check_file", "is_checksum_of", "is_unfinished"]
 
 _PIECE = 1 << 22
-# Spark writes under such a name and renames the file; the checksum that Hadoop makes has one dot more.
-_UNFINISHED = re.compile(r"\.{1,2}[^.].*\.[0-9a-f-]{36}\.tmp(\.crc)?")
+#: Relies on Spark: a file is called `.<name>.<uuid>[.TID<task>].tmp` until it is whole, and then gets its name.
+_UNFINISHED = re.compile(r"\.+.+\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(\.TID\d+)?\.tmp(\.crc)?")
 
 
 def is_checksum_of(name: str, there: Collection[str]) -> bool:

@@ -101,9 +101,10 @@ private[binshift] final class RemoteRequests(
           ("routing" -> Option(handle.routing()).map(parse(_)).getOrElse(JNull))
       case Some("placement") => parse(handle.placement())
       case Some("stats") => stats()
+      case Some("settings") =>
+        RunningSettings.of(query, router.snapshot().tables.current.map(_.table), router.placement().executors.size)
       case other => throw bad(id,
-          s"its kind is ${other.getOrElse("missing")}; known are submit, cancel, " +
-            "status, placement and stats")
+          s"its kind is ${other.getOrElse("missing")}; known are submit, cancel, status, placement, stats and settings")
     }
   }
 

@@ -1,0 +1,287 @@
+"""What stands in the way of a rescale: of a file system, of a checkpoint, and of a running query's settings."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+from uuid import uuid4
+
+import binshift
+from binshift.control.directory import ControlDirectory
+from binshift.control.files import Files
+from binshift.control.mailbox import Mailbox
+from binshift.errors import BinshiftError, ConfigurationError, MigrationTimeout
+from binshift.session import CHANGELOG_KEY, PROVIDER_KEY, STOCK_PROVIDER
+
+__all__ = ["Check", "Verdict", "examine", "settings_checks", "try_files"]
+
+_FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_ABORTABLE = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
+_RETAIN = "spark.sql.streaming.minBatchesToRetain"
+_LOCALITY = ("spark.locality.wait.process", "spark.locality.wait")
+#: Spark's default. After a shorter wait a task begins elsewhere, and loads the partition's state there.
+_LOCALITY_SECONDS = 3.0
+#: Fewer versions than this leave a restored backup nothing to go back to; Spark's default is 100.
+_FEW_VERSIONS = 10
+#: A partition with fewer bins cannot be balanced well.
+_FEW_BINS = 8
+_SLOW_SECONDS = 1.0
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "": 0.001}
+
+
+class Verdict(StrEnum):
+    """How a check came out."""
+
+    FINE = "fine"
+    ADVICE = "advice"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at.
+
+    Parameters
+    ----------
+    about : str
+        What was looked at, in a word or two.
+    verdict : Verdict
+    found : str
+        What is so.
+    then : str
+        What to do about it; empty if all is well.
+    """
+
+    about: str
+    verdict: Verdict
+    found: str
+    then: str = ""
+
+
+def examine(files: Files, wait: float) -> Iterator[Check]:
+    """Tries a checkpoint's file system, looks into the checkpoint, and asks its query if it runs.
+
+    Nothing stays behind: a file that is written is deleted, and a request that nobody answers is taken back.
+
+    Parameters
+    ----------
+    files : Files
+        Of the checkpoint, or of the place of one to come.
+    wait : float
+        Seconds for the query to answer; 0 asks nothing.
+    """
+    written = list(try_files(files))
+    yield from written
+    if any(c.verdict is Verdict.PROBLEM for c in written):
+        return
+    directory = ControlDirectory(files)
+    try:
+        layout = directory.layout()
+        if layout is None:
+            yield _without_bins(directory)
+            return
+        table = directory.routing()
+    except ConfigurationError as error:
+        yield Check("checkpoint", Verdict.PROBLEM, str(error), "look at all of it with 'binshift fsck'")
+        return
+    found = f"{table.bins} bins in {table.partitions} partitions, Spark {layout['sparkVersion']}"
+    yield Check("checkpoint", Verdict.FINE, found)
+    yield from _bins(table.bins, table.partitions)
+    yield from _changelogs(directory, layout)
+    if wait > 0:
+        yield from _query(directory, wait)
+
+
+def try_files(files: Files) -> Iterator[Check]:
+    """Does with a small file whatever binshift does with its own: writes, renames, lists, reads, deletes."""
+    system, folder = files.filesystem, files.path("binshift/requests")
+    name = f".doctor-{uuid4()}"
+    hidden, text = f"{folder}/{name}", uuid4().bytes
+    began, was_there = time.monotonic(), files.exists("binshift/requests")
+    doing = "make its directory"
+    try:
+        system.create_dir(folder, recursive=True)
+        doing = "write a file"
+        with system.open_output_stream(f"{hidden}.part") as stream:
+            stream.write(text)
+        doing = "rename a file"
+        system.move(f"{hidden}.part", hidden)
+        doing = "list a directory"
+        is_listed = name in files.sizes("binshift/requests")
+        doing = "read a file"
+        is_same = files.find(f"binshift/requests/{name}") == text
+        doing = "delete a file"
+        system.delete_file(hidden)
+        is_gone = not files.exists(f"binshift/requests/{name}")
+    except OSError as error:
+        yield Check(
+            "file system",
+            Verdict.PROBLEM,
+            f"cannot {doing} below {files.name}: {error}",
+            "give this user, and those of the driver and the executors, the right to do so",
+        )
+        return
+    seconds = (time.monotonic() - began) / 7
+    stale = [what for what, so in (("listed", is_listed), ("read", is_same), ("deleted", is_gone)) if not so]
+    if stale:
+        yield Check(
+            "file system",
+            Verdict.PROBLEM,
+            f"a file that was just written in {files.name} is not {', '.join(stale)} as it should be",
+            "put the checkpoint onto a store whose reads and listings show what was written before",
+        )
+        return
+    found = f"writes, renames, lists, reads and deletes; {1000 * seconds:.0f} ms a request"
+    if seconds > _SLOW_SECONDS:
+        yield Check("file system", Verdict.ADVICE, found, "put checkpoint and query into the same region")
+    else:
+        yield Check("file system", Verdict.FINE, found if was_there else f"{found}; made binshift/requests")
+
+
+def settings_checks(told: dict[str, Any], scheme: str) -> Iterator[Check]:
+    """What a running query's settings mean for a rescale.
+
+    Parameters
+    ----------
+    told : dict
+        The query's answer to the request `settings`.
+    scheme : str
+        Of the checkpoint's URI, such as `s3a`; empty for a path.
+    """
+    settings: dict[str, str] = told["settings"]
+    if told["binshift"] != binshift.__version__:
+        yield Check(
+            "versions",
+            Verdict.ADVICE,
+            f"the query has binshift {told['binshift']}, this program {binshift.__version__}",
+            "install the same version in both places",
+        )
+    if settings.get(CHANGELOG_KEY, "false").lower() != "true":
+        yield _without_changelogs(f"{CHANGELOG_KEY} is false")
+    yield from _places(told, settings)
+    retained = int(settings.get(_RETAIN, 100))
+    if retained < _FEW_VERSIONS:
+        yield Check(
+            "retention",
+            Verdict.ADVICE,
+            f"{_RETAIN} = {retained}",
+            f"retain {_FEW_VERSIONS} or more, so that a copy of the checkpoint has versions to go back to",
+        )
+    if scheme.startswith("s3") and "Abortable" not in settings.get(_FILE_MANAGER, ""):
+        yield Check(
+            "object store",
+            Verdict.ADVICE,
+            f"Spark writes its logs by renaming, which {scheme} does by copying",
+            f"set {_FILE_MANAGER} to {_ABORTABLE}, of spark-hadoop-cloud",
+        )
+
+
+def _places(told: dict[str, Any], settings: dict[str, str]) -> Iterator[Check]:
+    """Executors, their slots, and how long tasks wait for the one that has their state."""
+    partitions, slots = told["partitions"], told["slots"]
+    found = f"{told['executors']} executors with {slots} slots, {partitions} partitions"
+    if told["is_local"]:
+        yield Check("executors", Verdict.FINE, f"the driver itself, {slots} slots, {partitions} partitions")
+        return
+    if partitions is not None and partitions > slots:
+        yield Check(
+            "executors",
+            Verdict.ADVICE,
+            found,
+            "add executors and 'binshift rebalance', or rescale to as many partitions as there are slots",
+        )
+    else:
+        yield Check("executors", Verdict.FINE, found)
+    name = next((n for n in _LOCALITY if n in settings), None)
+    wait = _LOCALITY_SECONDS if name is None else in_seconds(settings[name])
+    if wait < _LOCALITY_SECONDS:
+        yield Check(
+            "locality",
+            Verdict.ADVICE,
+            f"{name} = {settings[name or '']}",
+            "wait some seconds, because a task that begins elsewhere loads its partition's state there",
+        )
+
+
+def in_seconds(time_: str) -> float:
+    """A time as Spark writes it: `30s`, `500ms`, `2min`, or milliseconds without a unit."""
+    match = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", time_.lower())
+    if match is None or match[2] not in _SECONDS:
+        return _LOCALITY_SECONDS
+    return int(match[1]) * _SECONDS[match[2]]
+
+
+def _query(directory: ControlDirectory, wait: float) -> Iterator[Check]:
+    pending = Mailbox(directory).pending()
+    try:
+        told = Mailbox(directory).ask("settings", wait)
+    except MigrationTimeout:
+        waiting = f"; {pending} requests wait for it" if pending else ""
+        yield Check(
+            "query",
+            Verdict.ADVICE,
+            f"no answer in {wait:g} s{waiting}",
+            "start the query and give it data; if it runs, look at requests.enabled and requests.interval",
+        )
+        return
+    except BinshiftError as error:
+        yield Check("query", Verdict.PROBLEM, str(error), "use the same version of binshift in both places")
+        return
+    yield Check("query", Verdict.FINE, f"runs on Spark {told['spark']} with binshift {told['binshift']}")
+    yield from settings_checks(told, directory.uri.partition(":/")[0] if ":/" in directory.uri else "")
+
+
+def _without_bins(directory: ControlDirectory) -> Check:
+    if not directory.files.exists("offsets"):
+        return Check("checkpoint", Verdict.FINE, "no query has run here yet")
+    provider = directory.provider()
+    if provider == STOCK_PROVIDER:
+        found = "of Spark's RocksDB provider"
+        return Check(
+            "checkpoint", Verdict.ADVICE, found, "start its query with binshift.configure(): it is taken over"
+        )
+    if provider is None:
+        return Check(
+            "checkpoint", Verdict.ADVICE, "no epoch has been planned", "give the query data, and look again"
+        )
+    return Check(
+        "checkpoint",
+        Verdict.PROBLEM,
+        f"its {PROVIDER_KEY} is {provider}",
+        f"with its query stopped, rewrite it with 'binshift convert {directory.uri} --to binshift'",
+    )
+
+
+def _bins(bins: int, partitions: int) -> Iterator[Check]:
+    if bins < _FEW_BINS * partitions:
+        yield Check(
+            "bins",
+            Verdict.ADVICE,
+            f"{bins / partitions:.1f} bins a partition; {bins} partitions are the most there can be",
+            "a checkpoint keeps its bins; convert it with more of them before the query outgrows them",
+        )
+
+
+def _changelogs(directory: ControlDirectory, layout: dict[str, Any]) -> Iterator[Check]:
+    """Whether what the newest versions wrote were changelogs, which copies follow."""
+    binned = [o["id"] for o in layout["operators"] if o["storage"] == "binned"]
+    if not binned or directory.committed_epoch() < 1:
+        return
+    store = f"state/{binned[0]}/0"
+    folders = [store, *(f"{store}/{name}" for name in directory.files.directories(store))]
+    names = [name for folder in folders for name in directory.files.sizes(folder)]
+    if any(name.endswith(".changelog") for name in names):
+        yield Check("changelogs", Verdict.FINE, "written, so bins are copied before their step")
+    elif any(name.endswith(".zip") for name in names):
+        yield _without_changelogs("none are written")
+
+
+def _without_changelogs(found: str) -> Check:
+    then = (
+        f"start the query with {CHANGELOG_KEY} = true, as configure() does: copies follow a query by changelogs"
+    )
+    return Check("changelogs", Verdict.ADVICE, found, then)
