@@ -10,7 +10,7 @@ JAR := python/binshift/jars/binshift-spark4.3_2.13-$(VERSION).jar
 SCALA := $(shell find statestore jvm_shim -type f) build.gradle settings.gradle gradle.properties
 FORMATTED := build/scala.formatted
 
-.PHONY: help setup jar demo test test-matrix test-unit lint types format check bench-timers bench-migration bench-requests bench-quick bench bench-report chaos spark-suites docs recordings wheel clean
+.PHONY: help setup jar demo test test-matrix field test-unit lint types format check bench-timers bench-migration bench-requests bench-quick bench bench-report chaos spark-suites docs recordings wheel clean
 
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -27,6 +27,9 @@ test: setup  ## Run all tests but the matrix; MATRIX=3/40 adds the third of 40 p
 
 test-matrix: setup  ## Run the matrix of operators and settings; MATRIX=3/40 runs a part.
 	$(PY) -m pytest -m matrix $(if $(MATRIX),--matrix-part=$(MATRIX))
+
+field: setup .venv/.field  ## Run the tests that need servers, such as an S3 API; fetches them.
+	$(PY) -m pytest -m field tests/field
 
 test-unit: setup  ## Run the tests that need no JVM.
 	$(PY) -m pytest -n 0 tests/unit
@@ -88,6 +91,10 @@ clean:  ## Remove what the build made, and .venv.
 
 .venv/.docs: .venv/.ready pyproject.toml
 	@.venv/bin/pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@touch $@
+
+.venv/.field: .venv/.ready pyproject.toml
+	@.venv/bin/pip install --quiet --disable-pip-version-check -e '.[field]'
 	@touch $@
 
 $(FORMATTED): .scalafmt.conf scripts/scalafmt scripts/scalafmt.xml $(shell find statestore jvm_shim python tests -name '*.scala')

@@ -49,9 +49,11 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without -m, leaves the matrix out, but for the part of it that is asked for."""
+    """Without -m, leaves the field out, and the matrix, but for the part of it that is asked for."""
     if config.option.markexpr and config.option.markexpr != "matrix":
         return
+    config.hook.pytest_deselected(items=[i for i in items if i.get_closest_marker("field")])
+    items[:] = [i for i in items if not i.get_closest_marker("field")]
     part = config.option.matrix_part
     k, n = map(int, part.split("/")) if part else (0, 1)
     kept, left_out = [], []
@@ -70,7 +72,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if not config.option.markexpr:
         part = config.option.matrix_part
         ran = f"part {part} of the matrix of operators and settings" if part else "none of the matrix"
-        terminalreporter.write_line(f"ran {ran}; 'make test-matrix' runs all of it")
+        terminalreporter.write_line(f"ran {ran}; 'make test-matrix' runs all of it, 'make field' the field")
 
 
 def pytest_unconfigure() -> None:

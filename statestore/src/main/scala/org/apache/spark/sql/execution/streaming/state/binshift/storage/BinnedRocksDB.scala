@@ -8,7 +8,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftExceptio
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{RetainedVersions, VersionFile}
 import org.apache.spark.sql.execution.streaming.state.binshift.conversion.PartitionTakeover
 import org.apache.spark.sql.execution.streaming.state.binshift.migration.{BinMover, DepartingRows, PendingBins}
-import org.apache.spark.sql.execution.streaming.state.binshift.recovery.{BinRecovery, Owners}
+import org.apache.spark.sql.execution.streaming.state.binshift.recovery.BinReplay
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{BinSwitch, EpochRouting}
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{BackgroundConf, PartitionShipping}
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{BinCounts, KeySample, StoreReport}
@@ -81,18 +81,13 @@ private[binshift] final class BinnedRocksDB(
   /** What `counts` are of, until it is committed. */
   private var counted: Option[Counted] = None
 
-  /** The version up to which changelogs are replayed, and what brings the bins of other partitions along. */
-  private var replayed = -1L
-  private var recovery: Option[BinRecovery] = None
-  /** Who owned which bin up to the version that is replayed, while it is. */
-  private var owners: Option[Owners] = None
-
   /** The loaded version, if its switch has been applied and nothing was committed since. */
   private var switchedAt: Option[Long] = None
 
   private val lent = new RetainedVersions(
     storeId, routing, arguments.hadoopConf, VersionFile.opened(_, arguments.conf, arguments.hadoopConf))
   private val shipping = new PartitionShipping(storeId, this, routing, arguments, background)
+  private val replay = new BinReplay(this, storeId, routing, arguments, wanted, () => snapshotTurn.request())
   private val mover = new BinMover(this, storeId, routing, shipping, background, arguments)
 
   private val snapshotTurn = new SnapshotTurn(this)
@@ -158,7 +153,7 @@ private[binshift] final class BinnedRocksDB(
   /** Changelogs hold keys in their stored form. */
   private def loadStored(version: Long, ckptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): Unit = {
     val native = RocksDBFields.native(this)
-    replaying(version)(super.load(version, ckptId, readOnly, loadEmpty))
+    replay.upTo(version)(super.load(version, ckptId, readOnly, loadEmpty))
     // Another native database: all is loaded from the checkpoint.
     if (RocksDBFields.native(this) ne native) mover.forget()
   }
@@ -217,53 +212,13 @@ private[binshift] final class BinnedRocksDB(
         s"the state cannot be rebuilt across epoch ${t.epoch}, at which it was taken over from Spark's own provider; " +
           s"start from the snapshot of batch ${t.epoch} or a later one")
     }
-    replaying(endVersion)(super.loadFromSnapshot(
+    replay.upTo(endVersion)(super.loadFromSnapshot(
         snapshotVersion, endVersion, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId))
   }
 
-  /**
-   * What a replay takes from other partitions; `None` if no switch concerns what is left of it. Versions of a stock
-   * form know no routing.
-   */
-  override def replayOf(version: Long): Option[BinnedFileManager.Replay] = {
-    def isSwitched = replayedOwners.changed(partitionId, version - 1, replayed - 1, bin => wanted.forall(_(bin)))
-    Option.when(!isStock(version - 1) && version <= replayed && (recovery.exists(_.isBefore(version)) || isSwitched)) {
-      new BinnedFileManager.Replay {
-        private lazy val of = recovering(version)
-        override def begin(): Unit = {
-          of.advance(version)
-          if (of.hasAdopted) snapshotTurn.request()
-        }
-        override def keeps(kind: RecordType.Value, logged: Array[Byte]): Boolean = of.keeps(kind, logged)
-      }
-    }
-  }
-
-  /** The recovery that has come as far as the version before `version`; a replay may begin anew, with another snapshot. */
-  private def recovering(version: Long): BinRecovery = recovery.filter(_.isBefore(version)).getOrElse {
-    recovery.foreach(_.close())
-    val owned = replayedOwners.table(replayedOwners.at(replayed)).binsOf.lift(partitionId).fold(Set.empty[Int])(_.toSet)
-    val made = BinRecovery.ofReplay(this, storeId, routing, arguments, wanted.getOrElse(owned), replayed, version - 1)
-    recovery = Some(made)
-    made
-  }
-
-  private def replayedOwners: Owners = owners.getOrElse {
-    val made = routing.owners(replayed)
-    owners = Some(made)
-    made
-  }
-
-  /** Runs `body`, in which Spark brings the database up to `version` from the checkpoint if it has to. */
-  private def replaying[T](version: Long)(body: => T): T = {
-    replayed = version
-    try inStoredForm(body)
-    finally {
-      recovery.foreach(_.close())
-      recovery = None
-      owners = None
-    }
-  }
+  /** Versions of a stock form know no routing. */
+  override def replayOf(version: Long): Option[BinnedFileManager.Replay] =
+    if (isStock(version - 1)) None else replay.of(version)
 
   override def oldestNeededVersion(): Option[Long] =
     (lent.oldest(fileManager.getLatestSnapshotVersion() - conf.minVersionsToRetain) ++ shipping.oldestNeeded).minOption
@@ -354,34 +309,9 @@ private[binshift] final class BinnedRocksDB(
 
   private def notRouted(): BinshiftException = BinshiftException("SESSION_WITHOUT_BINSHIFT").configuration(
     s"$storeId was opened for writing by a session in which binshift's extension is not active; " +
-      "put the binshift jar into arguments.jars before the session is created, for example with " +
+      "put the binshift jar into spark.jars before the session is created, for example with " +
       "binshift.configure(builder)")
 }
 
 /** A version, and the attempt of the task that works on it. */
 private final case class Counted(version: Long, task: Option[Long])
-
-/**
- * What one load moved.
- *
- * @param binsPrepared       of the adopted bins, those that were copied before the switch
- * @param binsShipped        those that were sent by their old owner's executor at the switch
- * @param binsFromCheckpoint those that were read from their old owner's checkpoint at the switch
- * @param binsRecopied       of the prepared and shipped bins, those whose shipment was damaged or did not come,
- *                           so that the copy was made from the checkpoint
- * @param bytesAdopted       bytes of keys and values, or of the files that were taken in
- */
-private[binshift] final case class SwitchStats(
-    binsPrepared: Int = 0, binsShipped: Int = 0, binsFromCheckpoint: Int = 0, binsRecopied: Int = 0,
-    binsReleased: Int = 0, rowsAdopted: Long = 0, bytesAdopted: Long = 0, adoptMs: Long = 0) {
-
-  def binsAdopted: Int = binsPrepared + binsShipped + binsFromCheckpoint
-
-  def +(o: SwitchStats): SwitchStats = SwitchStats(binsPrepared + o.binsPrepared,
-    binsShipped + o.binsShipped, binsFromCheckpoint + o.binsFromCheckpoint, binsRecopied + o.binsRecopied,
-    binsReleased + o.binsReleased, rowsAdopted + o.rowsAdopted, bytesAdopted + o.bytesAdopted, adoptMs + o.adoptMs)
-}
-
-private[binshift] object SwitchStats {
-  val None: SwitchStats = SwitchStats()
-}

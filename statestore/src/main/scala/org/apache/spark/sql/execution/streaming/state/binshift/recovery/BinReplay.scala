@@ -1,0 +1,66 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.recovery
+
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
+import org.apache.spark.sql.execution.streaming.state.binshift.storage._
+
+/**
+ * What Spark's replay of a store's changelogs takes from other partitions, version by version.
+ *
+ * All of it is called on the thread that loads the store. Between two loads nothing is held.
+ *
+ * @param wanted  the bins that are read, of a store that only reads
+ * @param adopted called when a replay took anything from another partition
+ */
+private[binshift] final class BinReplay(
+    db: BinnedRocksDB, storeId: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments,
+    wanted: Option[Set[Int]], adopted: () => Unit) {
+
+  /** Runs `body`, in which Spark brings the database up to `version` from the checkpoint if it has to. */
+  def upTo[T](version: Long)(body: => T): T = {
+    replayed = version
+    try db.inStoredForm(body)
+    finally {
+      recovery.foreach(_.close())
+      recovery = None
+      owners = None
+    }
+  }
+
+  /** What the replay of `version` takes from other partitions; `None` if no switch concerns what is left of it. */
+  def of(version: Long): Option[BinnedFileManager.Replay] = {
+    def isSwitched = ownersNow.changed(db.partition, version - 1, replayed - 1, bin => wanted.forall(_(bin)))
+    Option.when(version <= replayed && (recovery.exists(_.isBefore(version)) || isSwitched)) {
+      new BinnedFileManager.Replay {
+        private lazy val of = recovering(version)
+        override def begin(): Unit = {
+          of.advance(version)
+          if (of.hasAdopted) adopted()
+        }
+        override def keeps(kind: RecordType.Value, logged: Array[Byte]): Boolean = of.keeps(kind, logged)
+      }
+    }
+  }
+
+  /** The version up to which changelogs are replayed, and what brings the bins of other partitions along. */
+  private var replayed = -1L
+  private var recovery: Option[BinRecovery] = None
+
+  /** Who owned which bin up to the version that is replayed, while it is. */
+  private var owners: Option[Owners] = None
+
+  /** The recovery that has come as far as the version before `version`; a replay may begin anew, with another snapshot. */
+  private def recovering(version: Long): BinRecovery = recovery.filter(_.isBefore(version)).getOrElse {
+    recovery.foreach(_.close())
+    val owned = ownersNow.table(ownersNow.at(replayed)).binsOf.lift(db.partition).fold(Set.empty[Int])(_.toSet)
+    val made = BinRecovery.ofReplay(db, storeId, routing, arguments, wanted.getOrElse(owned), replayed, version - 1)
+    recovery = Some(made)
+    made
+  }
+
+  private def ownersNow: Owners = owners.getOrElse {
+    val made = routing.owners(replayed)
+    owners = Some(made)
+    made
+  }
+}

@@ -1,0 +1,107 @@
+"""A driver process that does what its standard input says, a command a line, and answers each in a line.
+
+It counts rows by key, as `driver.py` does. A test can do something to the cluster between two commands. Started
+again, it goes on with the checkpoint, which may be anywhere, and the input that is there.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import binshift
+from cluster.driver import Outputs
+from cluster.processes import listening, spark_processes
+from harness import StreamRun, session, until
+
+
+def counts(df: DataFrame) -> DataFrame:
+    return df.groupBy("k").agg(F.count("*").alias("n"), F.sum("v").alias("total"))
+
+
+class Commands:
+    """What a test may ask for, by name."""
+
+    def __init__(self, root: Path, spark: SparkSession, checkpoint: str) -> None:
+        self.spark = spark
+        self.run = StreamRun(spark, root, counts)
+        self.run.outputs = Outputs(root / "outputs")
+        # A URI is no path: that would make one slash of two.
+        self.run.checkpoint = checkpoint or self.run.checkpoint  # type: ignore[assignment]
+        self.epoch = len(list(self.run.input.glob("*.json")))
+        self.run.start()
+        self.run.query.processAllAvailable()
+
+    def await_executors(self, count: int) -> list[str]:
+        """The ids of the executors, once there are so many."""
+        status = self.spark.sparkContext._jsc.sc().getExecutorMemoryStatus
+        assert until(lambda: status().size() == count + 1), f"{status().size() - 1} executors, not {count}"
+        return self.executors()
+
+    def executors(self) -> list[str]:
+        return self.run.attach()._placement().executors
+
+    def partitions(self) -> dict[str, list[int]]:
+        """The partitions that each executor runs."""
+        return {k: sorted(v) for k, v in self.run.attach()._placement().partitions.items()}
+
+    def epochs(self, count: int) -> int:
+        """Runs so many more epochs; how many there were in all."""
+        for _ in range(count):
+            self.run.run(self.epoch)
+            self.epoch += 1
+        return self.epoch
+
+    def rescale(self, partitions: int, bins_per_step: int, prepare: bool) -> None:
+        strategy = binshift.Batched(bins_per_step)
+        self.run.attach().rescale(partitions, strategy=strategy, prepare=prepare)
+
+    def finish(self) -> int:
+        """Runs epochs until no migration is under way."""
+        while (migration := self.run.attach().migration()) is not None and not migration.status.is_over:
+            self.epochs(1)
+        return self.epochs(2)
+
+    def listening(self) -> int:
+        """Ports at which the driver and its executors listen."""
+        return sum(len(listening(pid)) for pid in spark_processes(self.spark.sparkContext.applicationId))
+
+    def report(self) -> dict[str, Any]:
+        epochs = [p for p in self.run.query.recentProgress if "addBatch" in p.durationMs]
+        metrics = [op.customMetrics for p in epochs for op in p.stateOperators]
+        stats = self.run.attach().stats()
+        return {
+            "keys": sum(stats["keys"].to_pylist()),
+            "paths": {
+                name: sum(m.get(f"binshiftBins{name}", 0) for m in metrics)
+                for name in ("Prepared", "Shipped", "FromCheckpoint", "Recopied")
+            },
+            "history": [r["bins_moved"] for r in self.run.attach().history().to_pylist()],
+            "state": [[*key, *value] for key, value in self.run.state()],
+            "partitions": self.run.attach().routing().partitions,
+            "numRowsTotal": self.run.query.lastProgress.stateOperators[0].numRowsTotal,
+            "metadata": [m.numPartitions for m in self.run.metadata()],
+        }
+
+
+def main() -> None:
+    root, master, conf, checkpoint = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]), sys.argv[4]
+    spark = session(master, **conf)
+    commands = Commands(root, spark, checkpoint)
+    for line in sys.stdin:
+        name, *arguments = json.loads(line)
+        sys.stdout.write(f"answer: {json.dumps(getattr(commands, name)(*arguments))}\n")
+        sys.stdout.flush()
+    commands.run.stop()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

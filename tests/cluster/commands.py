@@ -1,0 +1,70 @@
+"""A driver process of its own that a test commands (see `commanded.py`)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cluster.conftest import HERE, expected_outputs, expected_state, outputs_of
+
+
+class Driver:
+    """A driver that waits for commands (see `commanded.py`)."""
+
+    def __init__(self, root: Path, master: str, conf: Mapping[str, str], checkpoint: str = "") -> None:
+        self.root = root
+        root.mkdir(exist_ok=True)
+        command = [sys.executable, str(HERE / "commanded.py"), str(root), master, json.dumps(conf), checkpoint]
+        with (root / "stderr").open("w") as errors:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Driver:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
+
+    def __call__(self, name: str, *arguments: Any) -> Any:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps([name, *arguments]) + "\n")
+        self.process.stdin.flush()
+        for line in self.process.stdout:
+            if line.startswith("answer: "):
+                return json.loads(line.removeprefix("answer: "))
+        raise AssertionError(f"{name}: the driver ended: {(self.root / 'stderr').read_text()[-4000:]}")
+
+    def kill(self) -> None:
+        """SIGKILL to the driver's Python and its JVM."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.communicate()
+
+    def end(self) -> None:
+        self.process.communicate(timeout=60)
+        assert self.process.returncode == 0, (self.root / "stderr").read_text()[-4000:]
+
+    def assert_exact(self, partitions: int) -> dict[str, Any]:
+        """Compares state and every output with counts made in Python."""
+        report = self("report")
+        state = expected_state(self.root / "input")
+        assert {tuple(r) for r in report["state"]} == state
+        assert report["partitions"] == partitions
+        assert report["metadata"] == [partitions]
+        assert report["numRowsTotal"] == report["keys"] == len(state)
+        assert outputs_of(self.root / "outputs") == expected_outputs(self.root / "input")
+        return report

@@ -1,0 +1,92 @@
+"""A standalone cluster: master and workers are processes of their own on the loopback, as on real machines."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from harness import until
+from jvms import SPARK_HOME
+
+MASTER = "org.apache.spark.deploy.master.Master"
+WORKER = "org.apache.spark.deploy.worker.Worker"
+LOOPBACK = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+
+
+class Standalone:
+    """Starts the master with the cluster, and a worker with each `join`.
+
+    Parameters
+    ----------
+    folder : Path
+        Gets the logs, and the directories of the workers' applications.
+    settings : mapping
+        Spark settings of master and workers; applications have to have those of authentication, too.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+        self.folder = folder
+        self.settings = {"spark.master.rest.enabled": "false", **(settings or {})}
+        self.url = ""
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self._master: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Standalone:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._master = self._start("master", MASTER, *LOOPBACK)
+        self.url = self._said("master", r"Starting Spark master at (spark://\S+)")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for process in [*self.workers, self._master]:
+            if process is not None and process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+    def join(self, cores: int = 1) -> subprocess.Popen[bytes]:
+        """One more worker, which has registered with the master."""
+        name = f"worker-{len(self.workers)}"
+        work = ("--work-dir", str(self.folder / name), "--cores", str(cores), "--memory", "1g")
+        worker = self._start(name, WORKER, *LOOPBACK, *work, self.url)
+        self.workers.append(worker)
+        self._said(name, r"(Successfully registered with master)")
+        return worker
+
+    def kill(self, worker: subprocess.Popen[bytes]) -> None:
+        """A machine that is gone: the worker and its executors die at once, without notice."""
+        os.killpg(worker.pid, signal.SIGKILL)
+        worker.wait()
+
+    def decommission(self, worker: subprocess.Popen[bytes]) -> None:
+        """A machine that will go: Spark's own notice, which its executors hand on to the driver."""
+        worker.send_signal(signal.SIGPWR)
+
+    def _start(self, name: str, main: str, *arguments: str) -> subprocess.Popen[bytes]:
+        options = " ".join(f"-D{key}={value}" for key, value in self.settings.items())
+        environment = {
+            **os.environ,
+            "SPARK_HOME": str(SPARK_HOME),
+            "SPARK_DAEMON_JAVA_OPTS": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {options}",
+            "SPARK_DAEMON_MEMORY": "256m",
+        }
+        command = [str(SPARK_HOME / "bin" / "spark-class"), main, *arguments]
+        with (self.folder / f"{name}.log").open("wb") as log:
+            return subprocess.Popen(
+                command, env=environment, stdout=log, stderr=log, start_new_session=True, cwd=self.folder
+            )
+
+    def _said(self, name: str, pattern: str) -> str:
+        """What a process says once it is ready; its log is kept for what failed."""
+        log = self.folder / f"{name}.log"
+        found: list[str] = []
+
+        def look() -> bool:
+            found.extend(re.findall(pattern, log.read_text(errors="replace"))[:1])
+            return bool(found)
+
+        assert until(look, 90), f"{name} did not start:\n{log.read_text(errors='replace')[-4000:]}"
+        return found[0]
