@@ -46,11 +46,7 @@ class Commands:
         return self.executors()
 
     def executors(self) -> list[str]:
-        return self.run.attach()._placement().executors
-
-    def partitions(self) -> dict[str, list[int]]:
-        """The partitions that each executor runs."""
-        return {k: sorted(v) for k, v in self.run.attach()._placement().partitions.items()}
+        return list(self.run.attach()._placement().executors)
 
     def epochs(self, count: int) -> int:
         """Runs so many more epochs; how many there were in all."""
