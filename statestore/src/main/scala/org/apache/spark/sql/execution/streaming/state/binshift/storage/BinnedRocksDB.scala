@@ -288,9 +288,7 @@ private[binshift] final class BinnedRocksDB(
   }
 
   /** By Spark's maintenance, and by [[PromptUploads]]: uploads share what they know of the files that are there. */
-  override def doSnapshotMaintenance(): Unit = maintenance.synchronized(super.doSnapshotMaintenance())
-
-  override def doCleanupMaintenance(): Unit = maintenance.synchronized(super.doCleanupMaintenance())
+  override protected def maintaining(work: => Unit): Unit = maintenance.synchronized(work)
 
   override def rollback(): Unit = {
     switchedAt = None
