@@ -18,7 +18,7 @@ from binshift.inspect.lookup import bin_of_key
 from binshift.inspect.storage.compression import decompressed
 from binshift.inspect.tools.diff import Side, diff
 from binshift.inspect.tools.fsck import Severity, fsck
-from local.inspected import CASES, MATRIX, comparable
+from local.inspected import PARAMETERS, comparable
 
 
 def run(name, *arguments):
@@ -193,7 +193,7 @@ def test_checkpoints_are_read_from_any_file_system_of_pyarrow(made):
         binshift.inspect.open("gopher://somewhere")
 
 
-@pytest.mark.parametrize("name", [*CASES, *(pytest.param(n, marks=pytest.mark.matrix) for n in MATRIX)])
+@pytest.mark.parametrize("name", PARAMETERS)
 def test_a_sound_checkpoint_is_found_sound(made, name):
     with binshift.inspect.open(made(name).checkpoint) as checkpoint:
         for version in checkpoint.versions[-3:]:

@@ -132,7 +132,7 @@ private[binshift] final class BinnedRocksDB(
           pendingBins.pull()
       }
     } else {
-      if (!readOnly) throw notRouted()
+      if (!readOnly && !VersionedRocksDB.ReadersOpenToWrite) throw notRouted()
       loadStored(version, stateStoreCkptId, readOnly, loadEmpty)
     }
     this
@@ -235,6 +235,7 @@ private[binshift] final class BinnedRocksDB(
    * checkpoints, and with it how far a recovery has to read along the ways of bins.
    */
   override def commit(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = {
+    if (!isRouted) throw notRouted()
     mover.countIfSent()
     if (!isWhole && (forceSnapshot || RocksDBFields.mustSnapshot(this))) {
       // A snapshot without these bins would be taken for all of the state.

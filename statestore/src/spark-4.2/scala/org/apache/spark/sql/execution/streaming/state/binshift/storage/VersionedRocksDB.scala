@@ -15,3 +15,8 @@ private[binshift] trait VersionedRocksDB extends RocksDB {
 
   override def doMaintenance(): Unit = maintaining(super.doMaintenance())
 }
+
+private[binshift] object VersionedRocksDB {
+  /** Whether readers of state open stores to write, and abort them; then only a commit tells them from writers. */
+  val ReadersOpenToWrite: Boolean = true
+}

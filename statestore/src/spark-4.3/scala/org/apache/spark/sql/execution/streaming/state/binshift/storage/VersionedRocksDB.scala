@@ -20,3 +20,8 @@ private[binshift] trait VersionedRocksDB extends RocksDB {
   /** Without it, operators fall back on `rangeScan`; `BinnedStateStore` does not offer it. */
   override def reusableIterator(cfName: String): RocksDBIterator = unsupported("reusableIterator")
 }
+
+private[binshift] object VersionedRocksDB {
+  /** Whether readers of state open stores to write, and abort them; then only a commit tells them from writers. */
+  val ReadersOpenToWrite: Boolean = false
+}
