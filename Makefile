@@ -14,7 +14,7 @@ JAR := python/binshift/jars/binshift-spark$(SPARK)_2.13-$(VERSION).jar
 SCALA := $(shell find {statestore,jvm_shim}/src/{main,spark-$(SPARK)} -type f) build.gradle settings.gradle gradle.properties
 FORMATTED := build/scala.formatted
 
-.PHONY: help setup jar demo test test-matrix field test-unit lint types format check bench-timers bench-migration bench-requests bench-quick bench bench-report chaos spark-suites docs recordings wheel clean
+.PHONY: help setup jar demo test test-few test-matrix field test-unit older-jar lint types format check bench-timers bench-migration bench-requests bench-quick bench bench-report chaos spark-suites docs recordings wheel clean
 
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -26,14 +26,17 @@ jar: $(VENV)/.ready $(JAR)  ## Build the jar into the package; SPARK=4.2 builds 
 demo: setup  ## Rescale a running query over real flights, live and by Spark itself; writes demo.png.
 	$(PY) python/examples/flights --picture demo.png
 
-test: setup  ## Run all tests but the matrix; MATRIX=3/40 adds the third of 40 parts of it, SPARK=4.2 is on Spark 4.2.
+test: setup older-jar  ## Run all tests but the matrix; MATRIX=3/40 adds the third of 40 parts of it, SPARK=4.2 is on Spark 4.2.
 	$(PY) -m pytest $(if $(MATRIX),--matrix-part=$(MATRIX))
 
-test-matrix: setup  ## Run the matrix of operators and settings; MATRIX=3/40 runs a part.
+test-matrix: setup older-jar  ## Run the matrix of operators and settings; MATRIX=3/40 runs a part.
 	$(PY) -m pytest -m matrix $(if $(MATRIX),--matrix-part=$(MATRIX))
 
-field: setup .venv/.field  ## Run the tests that need servers, such as an S3 API; fetches them.
+field: setup $(VENV)/.field  ## Run the tests that need servers, such as an S3 API; fetches them.
 	$(PY) -m pytest -m field tests/field
+
+test-few: setup  ## Run some tests of each thing that needs Spark, in two minutes; CI does with SPARK=4.2.
+	$(PY) -m pytest -m "few and not matrix"
 
 test-unit: setup  ## Run the tests that need no JVM.
 	$(PY) -m pytest -n 0 tests/unit
@@ -95,12 +98,16 @@ $(VENV)/.ready: pyproject.toml hatch_build.py gradle.properties scripts/setup
 	@scripts/setup $(SUFFIX)
 	@touch $@
 
+# A test continues checkpoints of an older Spark, if there is an environment with one.
+older-jar:
+	$(if $(wildcard .venv-4.2/.ready),@$(MAKE) --no-print-directory jar SPARK=4.2)
+
 $(VENV)/.docs: $(VENV)/.ready pyproject.toml
 	@$(VENV)/bin/pip install --quiet --disable-pip-version-check -e '.[docs]'
 	@touch $@
 
-.venv/.field: .venv/.ready pyproject.toml
-	@.venv/bin/pip install --quiet --disable-pip-version-check -e '.[field]'
+$(VENV)/.field: $(VENV)/.ready pyproject.toml
+	@$(VENV)/bin/pip install --quiet --disable-pip-version-check -e '.[field]'
 	@touch $@
 
 $(FORMATTED): .scalafmt.conf scripts/scalafmt scripts/scalafmt.xml $(shell find statestore jvm_shim python tests -name '*.scala')

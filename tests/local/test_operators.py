@@ -82,12 +82,18 @@ ALIKE = {"count-complete", "tumbling-update", "sliding-append", "session-dynamic
     "join-window",
     "tws-rows",
 }
+#: Those that differ most in what they ask of a store.
+FEW = {"count", "session-fixed", "join-full", "tws-jvm"}
 
 
 def journeys():
     """Every query goes on both journeys; the two take turns in what the default test run has."""
     return [
-        pytest.param(name, journey, marks=[pytest.mark.matrix] * (name in ALIKE or (i + j) % 2))
+        pytest.param(
+            name,
+            journey,
+            marks=[pytest.mark.matrix] * (name in ALIKE or (i + j) % 2) + [pytest.mark.few] * (name in FEW),
+        )
         for i, name in enumerate(QUERIES)
         for j, journey in enumerate(JOURNEYS)
     ]

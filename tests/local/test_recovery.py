@@ -131,6 +131,7 @@ def test_bins_that_came_back_are_those_of_before_if_the_snapshot_between_cannot_
     assert_never_migrated(run, query, epoch + 1, tmp_path)
 
 
+@pytest.mark.few
 def test_the_snapshot_of_an_adopter_does_not_wait_for_maintenance(stream, spark):
     end_maintenance(spark)
     query = QUERIES["count"]

@@ -23,6 +23,7 @@ def tumbling(stream):
     return query, run
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     "strategy",
     [AllAtOnce(), pytest.param(Batched(8), marks=pytest.mark.matrix), Fluid()],

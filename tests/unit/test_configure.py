@@ -16,6 +16,8 @@ from binshift.session import (
     with_jars,
 )
 
+pytestmark = pytest.mark.few
+
 
 def builder(**options: str) -> SparkSession.Builder:
     b = SparkSession.Builder()
