@@ -19,6 +19,7 @@ from binshift.inspect.storage.compression import decompressed
 from binshift.inspect.tools.diff import Side, diff
 from binshift.inspect.tools.fsck import Severity, fsck
 from local.inspected import PARAMETERS, comparable
+from local.settings import NEEDS_JOIN_4
 
 
 def run(name, *arguments):
@@ -267,6 +268,7 @@ def test_each_kind_of_damage_is_found_without_checksum_files(copy, damage):
     assert "damaged:" in done.stdout.splitlines()[-1]
 
 
+@NEEDS_JOIN_4
 def test_a_key_that_spark_would_look_for_in_another_bin_is_found(copy):
     checkpoint = copy("join-4", with_checksums=False)
     with binshift.inspect.open(checkpoint) as opened:
