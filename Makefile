@@ -4,45 +4,52 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
 
-PY := .venv/bin/python
+# SPARK=4.2 has an environment and a jar of its own; the default is the newest.
+SPARK := 4.3
+SUFFIX := $(if $(filter-out 4.3,$(SPARK)),$(SPARK))
+VENV := .venv$(if $(SUFFIX),-$(SUFFIX))
+PY := $(VENV)/bin/python
 VERSION := $(shell sed -n 's/^version=//p' gradle.properties)
-JAR := python/binshift/jars/binshift-spark4.3_2.13-$(VERSION).jar
-SCALA := $(shell find statestore jvm_shim -type f) build.gradle settings.gradle gradle.properties
+JAR := python/binshift/jars/binshift-spark$(SPARK)_2.13-$(VERSION).jar
+SCALA := $(shell find {statestore,jvm_shim}/src/{main,spark-$(SPARK)} -type f) build.gradle settings.gradle gradle.properties
 FORMATTED := build/scala.formatted
 
-.PHONY: help setup jar demo test test-matrix field test-unit lint types format check bench-timers bench-migration bench-requests bench-quick bench bench-report chaos spark-suites docs recordings wheel clean
+.PHONY: help setup jar demo test test-few test-matrix field test-unit older-jar lint types format check bench-timers bench-migration bench-requests bench-quick bench bench-report chaos spark-suites docs recordings wheel clean
 
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
 
-setup: .venv/.ready $(JAR)  ## Prepare .venv with the package installed in it.
+setup: $(VENV)/.ready $(JAR)  ## Prepare .venv with the package installed in it; SPARK=4.2 prepares .venv-4.2.
 
-jar: .venv/.ready $(JAR)  ## Build the jar into the package.
+jar: $(VENV)/.ready $(JAR)  ## Build the jar into the package; SPARK=4.2 builds that of Spark 4.2.
 
 demo: setup  ## Rescale a running query over real flights, live and by Spark itself; writes demo.png.
 	$(PY) python/examples/flights --picture demo.png
 
-test: setup  ## Run all tests but the matrix; MATRIX=3/40 adds the third of 40 parts of it.
+test: setup older-jar  ## Run all tests but the matrix; MATRIX=3/40 adds the third of 40 parts of it, SPARK=4.2 is on Spark 4.2.
 	$(PY) -m pytest $(if $(MATRIX),--matrix-part=$(MATRIX))
 
-test-matrix: setup  ## Run the matrix of operators and settings; MATRIX=3/40 runs a part.
+test-matrix: setup older-jar  ## Run the matrix of operators and settings; MATRIX=3/40 runs a part.
 	$(PY) -m pytest -m matrix $(if $(MATRIX),--matrix-part=$(MATRIX))
 
-field: setup .venv/.field  ## Run the tests that need servers, such as an S3 API; fetches them.
+field: setup $(VENV)/.field  ## Run the tests that need servers, such as an S3 API; fetches them.
 	$(PY) -m pytest -m field tests/field
+
+test-few: setup  ## Run some tests of each thing that needs Spark, in two minutes; CI does with SPARK=4.2.
+	$(PY) -m pytest -m "few and not matrix"
 
 test-unit: setup  ## Run the tests that need no JVM.
 	$(PY) -m pytest -n 0 tests/unit
 
 lint: setup  ## Check style; changes no source.
-	.venv/bin/ruff check --no-fix . && .venv/bin/ruff format --check .
+	$(VENV)/bin/ruff check --no-fix . && $(VENV)/bin/ruff format --check .
 	@$(MAKE) --no-print-directory $(FORMATTED)
 
 types: setup  ## Check types.
-	.venv/bin/mypy
+	$(VENV)/bin/mypy
 
 format: setup  ## Format the code of both languages.
-	.venv/bin/ruff format . && .venv/bin/ruff check --fix .
+	$(VENV)/bin/ruff format . && $(VENV)/bin/ruff check --fix .
 	scripts/scalafmt --write
 
 check: lint types docs test  ## All that CI runs, but for the matrix.
@@ -71,36 +78,42 @@ chaos: setup  ## Kill 300 drivers and 300 executors at random instants; hours. S
 spark-suites: setup  ## Run Spark's own streaming suites on this provider and on the stock one.
 	$(PY) scripts/spark_suites.py
 
-recordings: setup .venv/.docs  ## Run the notebook anew, with its outputs.
+recordings: setup $(VENV)/.docs  ## Run the notebook anew, with its outputs.
 	$(PY) scripts/recordings.py
 
-docs: setup .venv/.docs  ## Build the site of the documentation into build/site; a warning is an error.
+docs: setup $(VENV)/.docs  ## Build the site of the documentation into build/site; a warning is an error.
 	$(PY) scripts/build_docs.py
 
-wheel: setup  ## Build the wheel into dist/.
+wheel: setup  ## Build the wheel into dist/, with the jars for all versions of Spark.
+	@$(MAKE) --no-print-directory jar SPARK=4.2
+	@$(MAKE) --no-print-directory jar SPARK=4.3
 	$(PY) -m pip wheel --quiet --no-deps --wheel-dir dist .
 
-clean:  ## Remove what the build made, and .venv.
-	rm -rf build dist .venv .gradle python/binshift/jars .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean:  ## Remove what the build made, and the environments.
+	rm -rf build dist .venv .venv-4.2 .gradle python/binshift/jars .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # The editable install builds the jar itself (hatch_build.py); later changes of Scala sources are built
 # by the rule for the jar.
-.venv/.ready: pyproject.toml hatch_build.py gradle.properties scripts/setup
-	@scripts/setup
+$(VENV)/.ready: pyproject.toml hatch_build.py gradle.properties scripts/setup
+	@scripts/setup $(SUFFIX)
 	@touch $@
 
-.venv/.docs: .venv/.ready pyproject.toml
-	@.venv/bin/pip install --quiet --disable-pip-version-check -e '.[docs]'
+# A test continues checkpoints of an older Spark, if there is an environment with one.
+older-jar:
+	$(if $(wildcard .venv-4.2/.ready),@$(MAKE) --no-print-directory jar SPARK=4.2)
+
+$(VENV)/.docs: $(VENV)/.ready pyproject.toml
+	@$(VENV)/bin/pip install --quiet --disable-pip-version-check -e '.[docs]'
 	@touch $@
 
-.venv/.field: .venv/.ready pyproject.toml
-	@.venv/bin/pip install --quiet --disable-pip-version-check -e '.[field]'
+$(VENV)/.field: $(VENV)/.ready pyproject.toml
+	@$(VENV)/bin/pip install --quiet --disable-pip-version-check -e '.[field]'
 	@touch $@
 
 $(FORMATTED): .scalafmt.conf scripts/scalafmt scripts/scalafmt.xml $(shell find statestore jvm_shim python tests -name '*.scala')
 	scripts/scalafmt
 	@touch $@
 
-$(JAR): .venv/.ready $(SCALA)
-	@scripts/build-jar
+$(JAR): $(VENV)/.ready $(SCALA)
+	@scripts/build-jar $(SUFFIX)
 	@touch $@

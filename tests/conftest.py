@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from hypothesis import settings
 from pyspark.sql import DataFrame, SparkSession
 
-from jvms import CONF_DIR, SHARED, SPARK_HOME, TESTS_JAR
+from jvms import SHARED, TESTS_JAR, surroundings
 from prepared import link_spark, prepare
 
 # The same examples at every run, however long one takes; --hypothesis-profile=default draws new ones.
@@ -26,15 +26,7 @@ WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 SCRATCH = SHARED / (WORKER or "alone")
 SCRATCH.mkdir()
 
-os.environ.update(
-    SPARK_HOME=str(SPARK_HOME),
-    SPARK_CONF_DIR=str(CONF_DIR),
-    SPARK_LOCAL_DIRS=str(SCRATCH),
-    SPARK_LOCAL_IP="127.0.0.1",
-    # Executors in JVMs of their own start this interpreter, and not whatever python3 is on the PATH.
-    PYSPARK_PYTHON=sys.executable,
-    BINSHIFT_TESTS_TMP=str(SCRATCH),
-)
+surroundings(SCRATCH)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,6 +42,9 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Without -m, leaves the field out, and the matrix, but for the part of it that is asked for."""
+    for item in items:
+        for marker in item.iter_markers("needs_spark"):
+            skip_on_older(item, *marker.args, **marker.kwargs)
     if config.option.markexpr and config.option.markexpr != "matrix":
         return
     config.hook.pytest_deselected(items=[i for i in items if i.get_closest_marker("field")])
@@ -65,6 +60,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (kept if wanted else left_out).append(item)
     items[:] = kept
     config.hook.pytest_deselected(items=left_out)
+
+
+def skip_on_older(item: pytest.Item, needed: str, *, reason: str) -> None:
+    """For `needs_spark`: skips a test of what an older Spark does not have."""
+
+    def minor(version: str) -> tuple[int, ...]:
+        return tuple(map(int, version.split(".")[:2]))
+
+    if minor(pyspark.__version__) < minor(needed):
+        item.add_marker(pytest.mark.skip(reason=f"needs Spark {needed}: {reason}"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -8,6 +8,7 @@ the very class path that it was made with, so all processes of a run have the on
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -30,6 +31,19 @@ CONF_DIR = SHARED / "conf"
 # compiled code, and would throw it away and compile it again for a third of its time.
 _FLAGS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 _LOGGING = f"-Dlog4j2.configurationFile={Path(__file__).parent / 'log4j2.properties'}"
+
+
+def surroundings(scratch: Path) -> None:
+    """Sets the environment in which this process starts JVMs, with `scratch` for what they leave behind."""
+    os.environ.update(
+        SPARK_HOME=str(SPARK_HOME),
+        SPARK_CONF_DIR=str(CONF_DIR),
+        SPARK_LOCAL_DIRS=str(scratch),
+        SPARK_LOCAL_IP="127.0.0.1",
+        # Executors in JVMs of their own start this interpreter, and not whatever python3 is on the PATH.
+        PYSPARK_PYTHON=sys.executable,
+        BINSHIFT_TESTS_TMP=str(scratch),
+    )
 
 
 def quick(archive: str = f"-XX:SharedArchiveFile={ARCHIVE}") -> dict[str, str]:

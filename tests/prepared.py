@@ -29,11 +29,11 @@ def prepare() -> None:
     with (SHARED / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not ARCHIVE.exists():
-            _compile()
+            compile_jars()
             _archive()
 
 
-def _compile() -> None:
+def compile_jars() -> None:
     classes = SHARED / "classes"
     classes.mkdir()
     compile_to(classes, [*FILE_SYSTEMS, *sorted((HERE / "jvm").glob("*.scala"))])

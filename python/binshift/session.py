@@ -31,7 +31,8 @@ JARS_KEY = "spark.jars"
 
 #: More bins than partitions that anyone asks for, and room for rounding up to a multiple.
 MAX_REQUESTED_BINS = 32768
-_SUPPORTED_SPARK = "4.3."
+#: Minor versions of Spark that there is a jar for; the newest is last.
+SUPPORTED_SPARK = ("4.2", "4.3")
 
 
 def configure(builder: SparkSession.Builder, *, bins: int | None = None) -> SparkSession.Builder:
@@ -58,10 +59,10 @@ def configure(builder: SparkSession.Builder, *, bins: int | None = None) -> Spar
     Raises
     ------
     ConfigurationError
-        If `bins` is out of range, the jar is missing, the builder is for Spark Connect, or Spark's JVM runs
-        already and no class loader of it takes the jar.
+        If `bins` is out of range, the builder is for Spark Connect, or Spark's JVM runs already and no class
+        loader of it takes the jar.
     UnsupportedVersionError
-        If pyspark is not 4.3.
+        If pyspark is neither 4.2 nor 4.3, or the package has no jar for it.
     """
     require_spark()
     options: dict[str, str] = getattr(builder, "_options", {})
@@ -116,27 +117,49 @@ def _ready(
 
 
 def jar_path() -> Path:
-    """The jar that this package carries.
+    """The jar that this package carries for the installed pyspark.
 
     Raises
     ------
-    ConfigurationError
-        If it is missing, as in a source tree that was not built.
+    UnsupportedVersionError
+        If there is none: pyspark is neither 4.2 nor 4.3, or the source tree was not built for it.
     """
-    jar = Path(__file__).parent / "jars" / f"binshift-spark4.3_2.13-{version}.jar"
+    return jar_for(pyspark.__version__)
+
+
+def jar_for(installed: str) -> Path:
+    """The jar for a version of pyspark."""
+    require_spark(installed)
+    minor = _minor(installed)
+    folder = Path(__file__).parent / "jars"
+    jar = folder / _jar_name(minor)
     if not jar.is_file():
-        raise ConfigurationError(
-            f"{jar} is missing; run 'make jar' in a source tree, or install the wheel", condition="JAR_MISSING"
+        there = [spark for spark in SUPPORTED_SPARK if (folder / _jar_name(spark)).is_file()]
+        other = f", or pip install 'pyspark=={there[-1]}.*'" if there else ""
+        raise UnsupportedVersionError(
+            f"pyspark {installed} is installed and {jar} is missing; the package has a jar for "
+            f"{' and '.join(there) or 'no Spark at all'}; run 'make jar SPARK={minor}' in a source tree, "
+            f"install a wheel that carries the jar{other}",
+            condition="JAR_MISSING",
+            installed=installed,
         )
     return jar
 
 
+def _jar_name(minor: str) -> str:
+    return f"binshift-spark{minor}_2.13-{version}.jar"
+
+
+def _minor(installed: str) -> str:
+    return ".".join(installed.split(".")[:2])
+
+
 def require_spark(installed: str = pyspark.__version__) -> None:
     """Refuses a pyspark that this package was not made for."""
-    if not installed.startswith(_SUPPORTED_SPARK):
+    if _minor(installed) not in SUPPORTED_SPARK:
         raise UnsupportedVersionError(
-            f"binshift {version} works with pyspark {_SUPPORTED_SPARK}x, not with {installed}; "
-            f"pip install 'pyspark=={_SUPPORTED_SPARK}*'",
+            f"binshift {version} works with pyspark {' and '.join(SUPPORTED_SPARK)}, not with {installed}; "
+            f"pip install 'pyspark=={SUPPORTED_SPARK[-1]}.*'",
             installed=installed,
         )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType, YearMonthIntervalType
@@ -25,6 +26,7 @@ from local.settings import (
     ONE_EPOCH,
     SNAPSHOTS,
     STORE,
+    needs,
 )
 
 KEYS = {
@@ -241,3 +243,8 @@ MATRIX = {
     "count-on-demand": Case("count", strategy=OnDemand),
     "tws-comma": Case("tws-jvm", conf={STORE + "rocksdb.mergeOperatorVersion": "1"} | CHECKSUMS | SNAPSHOTS),
 }
+#: The names of all cases; the default test run has the first few.
+PARAMETERS = [
+    pytest.param(name, marks=[pytest.mark.matrix] * (name in MATRIX) + needs(case.conf))
+    for name, case in (CASES | MATRIX).items()
+]

@@ -6,7 +6,7 @@ from binshift import AllAtOnce, Batched, MigrationState
 from harness import Fault, until
 from local.migrations import SHIP, assert_never_migrated, feed_until, finish, shift, shifted
 from local.queries import QUERIES
-from local.settings import IDS, JOIN_4, MIN_DELTAS, ROW_CHECKSUMS
+from local.settings import IDS, JOIN_4, MIN_DELTAS, NEEDS_JOIN_4, ROW_CHECKSUMS
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -24,7 +24,7 @@ def failed_tasks(run):
     ("name", "conf"),
     [
         ("tumbling-append", {}),
-        pytest.param("join-full", JOIN_4 | IDS | ROW_CHECKSUMS, marks=pytest.mark.matrix),
+        pytest.param("join-full", JOIN_4 | IDS | ROW_CHECKSUMS, marks=[pytest.mark.matrix, NEEDS_JOIN_4]),
     ],
     ids=["tumbling-append", "join-full"],
 )

@@ -10,10 +10,11 @@ import pytest
 import binshift.inspect
 from binshift import ConfigurationError
 from binshift.control.history import history_table
-from local.inspected import CASES, MATRIX, comparable, expected, query_of, read
+from local.inspected import CASES, MATRIX, PARAMETERS, comparable, expected, query_of, read
+from local.settings import NEEDS_JOIN_4
 
 
-@pytest.mark.parametrize("name", [*CASES, *(pytest.param(n, marks=pytest.mark.matrix) for n in MATRIX)])
+@pytest.mark.parametrize("name", PARAMETERS)
 def test_state_is_what_spark_reads_at_every_version(made, name):
     run = made(name)
     case = (CASES | MATRIX)[name]
@@ -47,6 +48,10 @@ def test_all_families_are_decoded_and_agree_with_each_other(made):
         counts = {r["key"]["value"]: r["value"]["count"] for r in read["$rowCounter_values"]}
         lists = [r["key"]["value"] for r in read["values"]]
         assert counts == {k: lists.count(k) for k in set(lists)}
+
+
+@NEEDS_JOIN_4
+def test_rows_of_a_join_are_read_under_their_event_time(made):
     with binshift.inspect.open(made("join-4").checkpoint) as checkpoint:
         values = checkpoint.scan(family="left-keyWithTsToValues").read_all().to_pylist()
         assert all(r["key"]["__event_time"] == r["value"]["lt"].timestamp() * 1_000_000 for r in values)

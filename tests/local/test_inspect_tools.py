@@ -18,7 +18,8 @@ from binshift.inspect.lookup import bin_of_key
 from binshift.inspect.storage.compression import decompressed
 from binshift.inspect.tools.diff import Side, diff
 from binshift.inspect.tools.fsck import Severity, fsck
-from local.inspected import CASES, MATRIX, comparable
+from local.inspected import PARAMETERS, comparable
+from local.settings import NEEDS_JOIN_4
 
 
 def run(name, *arguments):
@@ -193,7 +194,7 @@ def test_checkpoints_are_read_from_any_file_system_of_pyarrow(made):
         binshift.inspect.open("gopher://somewhere")
 
 
-@pytest.mark.parametrize("name", [*CASES, *(pytest.param(n, marks=pytest.mark.matrix) for n in MATRIX)])
+@pytest.mark.parametrize("name", PARAMETERS)
 def test_a_sound_checkpoint_is_found_sound(made, name):
     with binshift.inspect.open(made(name).checkpoint) as checkpoint:
         for version in checkpoint.versions[-3:]:
@@ -267,6 +268,7 @@ def test_each_kind_of_damage_is_found_without_checksum_files(copy, damage):
     assert "damaged:" in done.stdout.splitlines()[-1]
 
 
+@NEEDS_JOIN_4
 def test_a_key_that_spark_would_look_for_in_another_bin_is_found(copy):
     checkpoint = copy("join-4", with_checksums=False)
     with binshift.inspect.open(checkpoint) as opened:

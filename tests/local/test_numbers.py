@@ -69,6 +69,7 @@ def test_the_change_feed_can_be_read(stream):
     assert {r.change_type for r in rows} == {"update"}
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("name", "options"),
     [

@@ -11,7 +11,7 @@ import pytest
 from binshift import AllAtOnce, Batched, Fluid
 from harness import STOCK, assert_same_results
 from local.queries import QUERIES
-from local.settings import AVRO, CHECKSUMS, IDS, JOIN_3, JOIN_4, NO_CHANGELOG, ONE_EPOCH
+from local.settings import AVRO, CHECKSUMS, IDS, JOIN_3, JOIN_4, NEEDS_JOIN_4, NO_CHANGELOG, ONE_EPOCH, needs
 
 EPOCHS = range(12)
 
@@ -82,12 +82,18 @@ ALIKE = {"count-complete", "tumbling-update", "sliding-append", "session-dynamic
     "join-window",
     "tws-rows",
 }
+#: Those that differ most in what they ask of a store.
+FEW = {"count", "session-fixed", "join-full", "tws-jvm"}
 
 
 def journeys():
     """Every query goes on both journeys; the two take turns in what the default test run has."""
     return [
-        pytest.param(name, journey, marks=[pytest.mark.matrix] * (name in ALIKE or (i + j) % 2))
+        pytest.param(
+            name,
+            journey,
+            marks=[pytest.mark.matrix] * (name in ALIKE or (i + j) % 2) + [pytest.mark.few] * (name in FEW),
+        )
         for i, name in enumerate(QUERIES)
         for j, journey in enumerate(JOURNEYS)
     ]
@@ -118,7 +124,7 @@ SET_QUERIES = [
     ("avro", "tws-jvm"),
     ("join-3", "join-full"),
     *(
-        pytest.param(setting, name, marks=pytest.mark.matrix)
+        pytest.param(setting, name, marks=[pytest.mark.matrix, *needs(SETTINGS[setting])])
         for setting, names in {
             "checkpoint-ids": ("dedup", "tws-jvm"),
             "row-checksums": ("tws-jvm", "join-full", "session-fixed"),
@@ -141,6 +147,7 @@ def test_results_are_the_same_under_every_setting_of_the_store(stream, oracles, 
     assert_same_results(run, oracles(name, join_format), query.state)
 
 
+@NEEDS_JOIN_4
 def test_row_checksums_and_virtual_families_and_checkpoint_ids_together(stream, oracles):
     conf = ONE_EPOCH | CHECKSUMS | JOIN_4 | IDS
     query = QUERIES["join-full"]

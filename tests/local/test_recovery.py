@@ -10,7 +10,7 @@ from binshift import AllAtOnce, Fluid
 from harness import Fault, StreamRun, end_maintenance, until
 from local.migrations import assert_never_migrated, feed_until, finish, shift
 from local.queries import QUERIES
-from local.settings import IDS, JOIN_4, MIN_DELTAS, ROW_CHECKSUMS, STORE
+from local.settings import IDS, JOIN_4, MIN_DELTAS, NEEDS_JOIN_4, ROW_CHECKSUMS, STORE
 
 KEEP = {"spark.sql.streaming.minBatchesToRetain": "200"}
 
@@ -69,7 +69,7 @@ def test_a_recovery_loads_no_more_after_many_steps_than_after_one(stream, tmp_pa
         pytest.param("count", {}, marks=pytest.mark.matrix),
         pytest.param("count", IDS, marks=pytest.mark.matrix),
         pytest.param("tumbling-append", IDS | ROW_CHECKSUMS, marks=pytest.mark.matrix),
-        pytest.param("join-full", JOIN_4 | ROW_CHECKSUMS, marks=pytest.mark.matrix),
+        pytest.param("join-full", JOIN_4 | ROW_CHECKSUMS, marks=[pytest.mark.matrix, NEEDS_JOIN_4]),
         ("tws-jvm", IDS | ROW_CHECKSUMS),
         pytest.param("tws-jvm", {}, marks=pytest.mark.matrix),
         pytest.param("session-fixed", IDS, marks=pytest.mark.matrix),
@@ -131,6 +131,7 @@ def test_bins_that_came_back_are_those_of_before_if_the_snapshot_between_cannot_
     assert_never_migrated(run, query, epoch + 1, tmp_path)
 
 
+@pytest.mark.few
 def test_the_snapshot_of_an_adopter_does_not_wait_for_maintenance(stream, spark):
     end_maintenance(spark)
     query = QUERIES["count"]

@@ -86,6 +86,7 @@ def test_an_entry_whose_epoch_is_logged_with_its_n_is_taken_over(stream):
     assert state_of(run) == batch_result(run)
 
 
+@pytest.mark.few
 def test_an_uncommitted_switch_epoch_is_run_again_with_the_same_routing(stream):
     run = stream(count_by_key).start()
     run.run(0)

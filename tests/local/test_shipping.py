@@ -10,7 +10,7 @@ from binshift import AllAtOnce, Batched, Fluid, MigrationState
 from harness import Fault, end_maintenance, until
 from local.migrations import NEVER, SHIP, assert_never_migrated, feed_until, finish, shift, shifted
 from local.queries import QUERIES
-from local.settings import IDS, JOIN_3, JOIN_4, MIN_DELTAS, ROW_CHECKSUMS, STORE
+from local.settings import IDS, JOIN_3, JOIN_4, MIN_DELTAS, NEEDS_JOIN_4, ROW_CHECKSUMS, STORE
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -23,6 +23,7 @@ def tumbling(stream):
     return query, run
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     "strategy",
     [AllAtOnce(), pytest.param(Batched(8), marks=pytest.mark.matrix), Fluid()],
@@ -49,7 +50,7 @@ def test_a_prepared_rescale_moves_every_bin_by_its_copy(stream, tmp_path, strate
         pytest.param("session-fixed", {}, marks=pytest.mark.matrix),
         pytest.param("dedup-watermark", ROW_CHECKSUMS, marks=pytest.mark.matrix),
         pytest.param("join-full", {}, marks=pytest.mark.matrix),
-        ("join-full", JOIN_4 | IDS | ROW_CHECKSUMS),
+        pytest.param("join-full", JOIN_4 | IDS | ROW_CHECKSUMS, marks=NEEDS_JOIN_4),
         pytest.param("join-semi", JOIN_3, marks=pytest.mark.matrix),
         pytest.param("jvm-with-state", IDS, marks=pytest.mark.matrix),
         pytest.param("tws-jvm", IDS, marks=pytest.mark.matrix),

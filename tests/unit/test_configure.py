@@ -5,7 +5,18 @@ from pyspark.sql import SparkSession
 
 import binshift
 from binshift import ConfigurationError, UnsupportedVersionError
-from binshift.session import BINS_KEY, CHANGELOG_KEY, JARS_KEY, PROVIDER_KEY, require_spark, with_jars
+from binshift.session import (
+    BINS_KEY,
+    CHANGELOG_KEY,
+    JARS_KEY,
+    PROVIDER_KEY,
+    SUPPORTED_SPARK,
+    jar_for,
+    require_spark,
+    with_jars,
+)
+
+pytestmark = pytest.mark.few
 
 
 def builder(**options: str) -> SparkSession.Builder:
@@ -74,16 +85,48 @@ def test_a_connect_query_is_refused():
         binshift.attach(query_type())
 
 
-@pytest.mark.parametrize("installed", ["4.2.1", "4.4.0", "3.5.0"])
+@pytest.mark.parametrize("installed", ["4.1.4", "4.20.0", "4.4.0", "3.5.0"])
 def test_another_pyspark_is_refused_with_the_version_to_install(installed):
-    with pytest.raises(UnsupportedVersionError, match=rf"{installed}.*4\.3"):
+    with pytest.raises(
+        UnsupportedVersionError, match=rf"pyspark 4\.2 and 4\.3, not with {installed}; .*4\.3\.\*"
+    ):
         require_spark(installed)
 
 
-def test_a_missing_jar_is_named(monkeypatch):
-    monkeypatch.setattr("binshift.session.version", "9.9.9")
-    with pytest.raises(ConfigurationError, match=r"9\.9\.9\.jar is missing"):
-        binshift.jar_path()
+@pytest.mark.parametrize("installed", ["4.2.0", "4.2.1", "4.3.0"])
+def test_each_spark_has_a_jar_of_its_own(installed, jars):
+    assert jar_for(installed) == jars / f"binshift-spark{installed[:3]}_2.13-1.0.jar"
+
+
+def test_a_missing_jar_is_named_with_what_is_there_and_what_to_do(jars):
+    (jars / "binshift-spark4.2_2.13-1.0.jar").unlink()
+    with pytest.raises(UnsupportedVersionError) as caught:
+        jar_for("4.2.1")
+    message = str(caught.value)
+    assert "pyspark 4.2.1 is installed" in message
+    assert "binshift-spark4.2_2.13-1.0.jar is missing; the package has a jar for 4.3;" in message
+    assert "make jar SPARK=4.2" in message
+    assert "pip install 'pyspark==4.3.*'" in message
+    assert (caught.value.condition, caught.value.installed) == ("JAR_MISSING", "4.2.1")
+
+
+def test_a_package_without_jars_says_so(jars):
+    for jar in jars.iterdir():
+        jar.unlink()
+    with pytest.raises(UnsupportedVersionError, match=r"a jar for no Spark at all; run 'make jar SPARK=4\.3'"):
+        jar_for("4.3.0")
+
+
+@pytest.fixture
+def jars(tmp_path, monkeypatch):
+    """The folder of jars of a package that has one for each Spark."""
+    monkeypatch.setattr("binshift.session.version", "1.0")
+    monkeypatch.setattr("binshift.session.__file__", str(tmp_path / "session.py"))
+    folder = tmp_path / "jars"
+    folder.mkdir()
+    for spark in SUPPORTED_SPARK:
+        (folder / f"binshift-spark{spark}_2.13-1.0.jar").touch()
+    return folder
 
 
 def test_the_packages_beside_the_api_are_there_when_they_are_asked_for() -> None:

@@ -230,3 +230,16 @@ def test_the_notebook_of_the_examples_compiles():
     for cell in cells:
         if cell["cell_type"] == "code":
             assert list(unknown_names(ast.parse("".join(cell["source"])))) == []
+
+
+def test_the_page_on_porting_has_each_internal_that_is_relied_on_and_a_test_of_it():
+    text = (ROOT / "docs/porting.md").read_text()
+    rows = re.findall(r"^\| `([\w/]+\.\w+)` \| .* \| `(\w+)` \|$", text, re.M)
+    folders = (ROOT / folder for folder in ("statestore", "jvm_shim", "python/binshift"))
+    sources = [p for folder in folders for end in ("scala", "py") for p in folder.rglob(f"*.{end}")]
+    rely = {p for p in sources if re.search(r"[Rr]elies on (in )?Spark", p.read_text())}
+    named = {p for p in sources for file, _ in rows if str(p).endswith(f"/{file}")}
+    assert not {str(p.relative_to(ROOT)) for p in rely - named}
+    assert all(any(str(p).endswith(f"/{file}") for p in sources) for file, _ in rows), "a file is gone"
+    tests = "".join(p.read_text() for p in (ROOT / "tests").rglob("test_*.py"))
+    assert not [test for _, test in rows if f"def {test}(" not in tests]

@@ -21,19 +21,17 @@ import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.Utils
 
 /**
- * The driver-side places where binshift reaches into Spark 4.3; a port to another version starts
- * here. Each method says what it relies on.
+ * The driver-side places where binshift reaches into Spark; docs/porting.md says what a port to another
+ * version needs. Each method says what it relies on.
  */
 private[binshift] object SparkInternals {
-  private val SupportedVersion = "4.3."
-
   val ChangelogKey = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 
   def requireSupportedVersion(version: String = SPARK_VERSION): Unit =
-    if (!version.startsWith(SupportedVersion)) {
+    if (!version.startsWith(s"${SupportedSpark.Minor}.")) {
       throw BinshiftException("UNSUPPORTED_VERSION", "installed" -> version).unsupportedVersion(
-        s"this binshift works with Spark ${SupportedVersion}x, not with $version; install " +
-          s"pyspark==${SupportedVersion}* or the binshift made for your Spark")
+        s"this jar of binshift works with Spark ${SupportedSpark.Minor}.x, not with $version; take the jar that " +
+          s"binshift.jar_path() gives on your Spark, or install pyspark==${SupportedSpark.Minor}.*")
     }
 
   def isBinshiftProvider(className: String): Boolean =

@@ -58,8 +58,12 @@ private[binshift] final class HashSources(partitions: Int) {
   }
 
   private def hashes(partitioning: Partitioning): Seq[HashPartitioningLike] =
-    PartitioningCollection.flatten(partitioning)
-      .collect { case hash: HashPartitioningLike if hash.numPartitions == partitions => hash }
+    flat(partitioning).collect { case hash: HashPartitioningLike if hash.numPartitions == partitions => hash }
+
+  private def flat(partitioning: Partitioning): Seq[Partitioning] = partitioning match {
+    case several: PartitioningCollection => several.partitionings.flatMap(flat)
+    case one => Seq(one)
+  }
 
   private def cannotRoute(op: StatefulOperator, reason: String): BinshiftException =
     BinshiftException.unsupportedOperator(

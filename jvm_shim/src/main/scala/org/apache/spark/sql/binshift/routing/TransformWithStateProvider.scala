@@ -1,7 +1,6 @@
 package org.apache.spark.sql.binshift.routing
 
 import org.apache.spark.sql.binshift.SparkInternals
-import org.apache.spark.sql.catalyst.encoders.ExpressionEncoder
 import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression}
 import org.apache.spark.sql.catalyst.plans.logical.TransformWithStateInPySpark
 import org.apache.spark.sql.execution.SparkPlan
@@ -9,7 +8,7 @@ import org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySpa
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.TransformWithStateExec
 import org.apache.spark.sql.internal.SQLConf
-import org.apache.spark.sql.streaming.{OutputMode, StatefulProcessor, TimeMode}
+import org.apache.spark.sql.streaming.{OutputMode, TimeMode}
 import org.apache.spark.sql.types.StructType
 
 /**
@@ -30,36 +29,8 @@ private[binshift] object TransformWithStateProvider {
   }
 }
 
-/** The operator of the JVM API. */
-private[binshift] class AcceptingTransformWithState(
-    keyDeserializer: Expression,
-    valueDeserializer: Expression,
-    groupingAttributes: Seq[Attribute],
-    dataAttributes: Seq[Attribute],
-    statefulProcessor: StatefulProcessor[Any, Any, Any],
-    timeMode: TimeMode,
-    outputMode: OutputMode,
-    keyEncoder: ExpressionEncoder[Any],
-    outputObjAttr: Attribute,
-    stateInfo: Option[StatefulOperatorStateInfo],
-    batchTimestampMs: Option[Long],
-    prevBatchTimestampMs: Option[Long],
-    eventTimeWatermarkForLateEvents: Option[Long],
-    eventTimeWatermarkForEviction: Option[Long],
-    child: SparkPlan,
-    isStreaming: Boolean,
-    isRealTimeMode: Boolean,
-    hasInitialState: Boolean,
-    initialStateGroupingAttrs: Seq[Attribute],
-    initialStateDataAttrs: Seq[Attribute],
-    initialStateDeserializer: Expression,
-    initialState: SparkPlan)
-  extends TransformWithStateExec(
-    keyDeserializer, valueDeserializer, groupingAttributes, dataAttributes, statefulProcessor, timeMode,
-    outputMode, keyEncoder, outputObjAttr, stateInfo, batchTimestampMs, prevBatchTimestampMs,
-    eventTimeWatermarkForLateEvents, eventTimeWatermarkForEviction, child, isStreaming, isRealTimeMode,
-    hasInitialState, initialStateGroupingAttrs, initialStateDataAttrs, initialStateDeserializer,
-    initialState) {
+/** What the operator of the JVM API has besides, whatever its parameters are in a version of Spark. */
+private[binshift] trait AcceptingBinshift extends TransformWithStateExec {
 
   override def validateStateStoreProvider(isStreaming: Boolean): Unit =
     if (!SparkInternals.isBinshiftProvider(conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS))) {
@@ -69,19 +40,9 @@ private[binshift] class AcceptingTransformWithState(
   override protected def withNewChildrenInternal(newLeft: SparkPlan, newRight: SparkPlan): TransformWithStateExec =
     AcceptingTransformWithState.of(super.withNewChildrenInternal(newLeft, newRight))
 
-  override def canEqual(other: Any): Boolean = other.isInstanceOf[AcceptingTransformWithState]
+  override def canEqual(other: Any): Boolean = other.isInstanceOf[AcceptingBinshift]
   override def equals(other: Any): Boolean = canEqual(other) && super.equals(other)
   override def hashCode(): Int = super.hashCode()
-}
-
-private[binshift] object AcceptingTransformWithState {
-  def of(op: TransformWithStateExec): AcceptingTransformWithState =
-    new AcceptingTransformWithState(
-      op.keyDeserializer, op.valueDeserializer, op.groupingAttributes, op.dataAttributes,
-      op.statefulProcessor, op.timeMode, op.outputMode, op.keyEncoder, op.outputObjAttr, op.stateInfo,
-      op.batchTimestampMs, op.prevBatchTimestampMs, op.eventTimeWatermarkForLateEvents,
-      op.eventTimeWatermarkForEviction, op.child, op.isStreaming, op.isRealTimeMode, op.hasInitialState,
-      op.initialStateGroupingAttrs, op.initialStateDataAttrs, op.initialStateDeserializer, op.initialState)
 }
 
 /** The operator of both Python APIs. */

@@ -11,6 +11,7 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.StoreBins
+import org.apache.spark.sql.execution.streaming.state.binshift.provider.FamilyRegistration
 import org.apache.spark.TaskContext
 
 /**
@@ -40,7 +41,7 @@ private[sql] final class StateRows(form: StoreForm, stateRoot: String, conf: Sta
     val origins = placed.before.map(placing)
     families.iterator.zipWithIndex.filter { case (f, _) => !form.useColumnFamilies || there(f.name) }.flatMap { case (f, i) =>
       if (form.useColumnFamilies && f.name != StateStore.DEFAULT_COL_FAMILY_NAME) {
-        store.registerColFamily(f.name, f.keySchema, f.valueSchema, f.spec, f.isMultiValued, f.isInternal)
+        FamilyRegistration.register(store, f.name, f.keySchema, f.valueSchema, f.spec, f.isMultiValued, f.isInternal)
       }
       if (isUnused(f)) Iterator.empty
       else grouped(if (f.isMultiValued) store.iteratorWithMultiValues(f.name) else store.iterator(f.name)).map {

@@ -24,7 +24,7 @@ private[binshift] final class BinnedStateStore(
     val delegate: RocksDBStateStoreProvider#RocksDBStateStore,
     val provider: BinnedStateStoreProvider,
     db: BinnedRocksDB,
-    binsOf: StoreBins) extends StateStore {
+    binsOf: StoreBins) extends FamilyRegistration {
 
   override def id: StateStoreId = delegate.id
   override def version: Long = delegate.version
@@ -124,18 +124,6 @@ private[binshift] final class BinnedStateStore(
       useMultipleValuesPerKey, isInternal)
   }
 
-  override def registerColFamily(
-      colFamilyName: String,
-      keySchema: StructType,
-      valueSchema: StructType,
-      keyStateEncoderSpec: KeyStateEncoderSpec,
-      useMultipleValuesPerKey: Boolean,
-      isInternal: Boolean): Unit = {
-    register(colFamilyName, keyStateEncoderSpec)
-    delegate.registerColFamily(colFamilyName, keySchema, valueSchema, keyStateEncoderSpec,
-      useMultipleValuesPerKey, isInternal)
-  }
-
   override def removeColFamilyIfExists(colFamilyName: String): Boolean = {
     db.pendingBins.requireAll()
     delegate.removeColFamilyIfExists(colFamilyName)
@@ -176,7 +164,7 @@ private[binshift] final class BinnedStateStore(
     if (ColumnFamily.isReadInOrder(family) || start.isEmpty && end.isEmpty) db.pendingBins.requireAll()
     else start.orElse(end).foreach(enterBin(_, family))
 
-  private def register(family: String, spec: KeyStateEncoderSpec): Unit = {
+  override protected def register(family: String, spec: KeyStateEncoderSpec): Unit = {
     if (PartitioningKey.isReadInOrder(spec) != ColumnFamily.isReadInOrder(family)) {
       throw BinshiftException.unsupportedVersion(
         s"column family $family of $id is not read as this binshift expects; use the binshift for your " +

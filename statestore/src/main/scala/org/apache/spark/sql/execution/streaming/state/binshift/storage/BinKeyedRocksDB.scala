@@ -32,7 +32,8 @@ private[binshift] abstract class BinKeyedRocksDB(
     arguments: RocksDBArguments)
   extends RocksDB(arguments.dfsRootDir, arguments.conf, arguments.localRootDir, arguments.hadoopConf, arguments.loggingId,
     arguments.useColumnFamilies, arguments.enableStateStoreCheckpointIds, arguments.partitionId, arguments.eventForwarder,
-    arguments.uniqueId) {
+    arguments.uniqueId)
+  with VersionedRocksDB {
 
   protected final def partitionId: Int = arguments.partitionId
 
@@ -183,9 +184,6 @@ private[binshift] abstract class BinKeyedRocksDB(
       new StrippedIterator(rows, form)
     }
 
-  /** Without it, operators fall back on `rangeScan`; [[BinnedStateStore]] does not offer it. */
-  override def reusableIterator(cfName: String): RocksDBIterator = unsupported("reusableIterator")
-
   private def formOf(family: String): FamilyWrites = {
     val known = forms.get(family)
     if (known != null) known
@@ -229,7 +227,7 @@ private[binshift] abstract class BinKeyedRocksDB(
         "changes; restart the query from its checkpoint and report this as a bug of binshift")
 
   /** Failing beats reading in a wrong order. */
-  private def unsupported(operation: String): Nothing = throw BinshiftException.unsupportedOperator(
+  protected def unsupported(operation: String): Nothing = throw BinshiftException.unsupportedOperator(
     s"$storeId is binned and does not support $operation; report the operator that needs it")
 }
 

@@ -132,7 +132,7 @@ private[binshift] final class BinnedRocksDB(
           pendingBins.pull()
       }
     } else {
-      if (!readOnly) throw notRouted()
+      if (!readOnly && !VersionedRocksDB.ReadersOpenToWrite) throw notRouted()
       loadStored(version, stateStoreCkptId, readOnly, loadEmpty)
     }
     this
@@ -235,6 +235,7 @@ private[binshift] final class BinnedRocksDB(
    * checkpoints, and with it how far a recovery has to read along the ways of bins.
    */
   override def commit(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = {
+    if (!isRouted) throw notRouted()
     mover.countIfSent()
     if (!isWhole && (forceSnapshot || RocksDBFields.mustSnapshot(this))) {
       // A snapshot without these bins would be taken for all of the state.
@@ -288,9 +289,7 @@ private[binshift] final class BinnedRocksDB(
   }
 
   /** By Spark's maintenance, and by [[PromptUploads]]: uploads share what they know of the files that are there. */
-  override def doSnapshotMaintenance(): Unit = maintenance.synchronized(super.doSnapshotMaintenance())
-
-  override def doCleanupMaintenance(): Unit = maintenance.synchronized(super.doCleanupMaintenance())
+  override protected def maintaining(work: => Unit): Unit = maintenance.synchronized(work)
 
   override def rollback(): Unit = {
     switchedAt = None

@@ -1,0 +1,27 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.storage
+
+import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBIterator}
+
+/** What is overridden in the `RocksDB` of Spark 4.3, but not in that of every version. */
+private[binshift] trait VersionedRocksDB extends RocksDB {
+
+  /** Runs a part of maintenance, one at a time. */
+  protected def maintaining(work: => Unit): Unit
+
+  protected def unsupported(operation: String): Nothing
+
+  /** Uploads the snapshots that wait for it. */
+  def uploadSnapshots(): Unit = doSnapshotMaintenance()
+
+  override def doSnapshotMaintenance(): Unit = maintaining(super.doSnapshotMaintenance())
+
+  override def doCleanupMaintenance(): Unit = maintaining(super.doCleanupMaintenance())
+
+  /** Without it, operators fall back on `rangeScan`; `BinnedStateStore` does not offer it. */
+  override def reusableIterator(cfName: String): RocksDBIterator = unsupported("reusableIterator")
+}
+
+private[binshift] object VersionedRocksDB {
+  /** Whether readers of state open stores to write, and abort them; then only a commit tells them from writers. */
+  val ReadersOpenToWrite: Boolean = false
+}

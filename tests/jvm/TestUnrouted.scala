@@ -1,0 +1,31 @@
+package org.apache.spark.sql.execution.streaming.state.binshift
+
+import java.util.UUID
+
+import org.apache.spark.sql.SparkSession
+import org.apache.spark.sql.classic.ClassicConversions._
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.types.{LongType, StringType, StructType}
+
+/** A store of a query of a session in which binshift's rules are not active. */
+object TestUnrouted {
+  private val Keys = new StructType().add("k", StringType)
+  private val Values = new StructType().add("n", LongType).add("total", LongType)
+
+  /** Commits a version that changes nothing; what the query is told, the innermost cause. */
+  def commit(spark: SparkSession, checkpoint: String, partition: Int, version: Long): String = {
+    val state = spark.sessionState
+    val hadoopConf = state.newHadoopConf()
+    hadoopConf.set(StreamExecution.RUN_ID_KEY, UUID.randomUUID().toString)
+    val id = StateStoreProviderId(StateStoreId(s"$checkpoint/state", 0, partition), UUID.randomUUID())
+    val provider = StateStoreProvider.createAndInit(id, Keys, Values, NoPrefixKeyStateEncoderSpec(Keys),
+      useColumnFamilies = false, new StateStoreConf(state.conf), hadoopConf, useMultipleValuesPerKey = false, None)
+    try {
+      provider.getStore(version).commit()
+      "committed"
+    } catch {
+      case e: Exception => Iterator.iterate[Throwable](e)(_.getCause).takeWhile(_ != null).toSeq.last.getMessage
+    } finally provider.close()
+  }
+}
