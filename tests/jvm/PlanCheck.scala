@@ -1,6 +1,6 @@
 package org.apache.spark.sql.binshift
 
-import org.apache.spark.sql.catalyst.expressions.Expression
+import org.apache.spark.sql.catalyst.expressions.{Expression, SortOrder}
 import org.apache.spark.sql.catalyst.plans.physical._
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.exchange.{Exchange, ReusedExchangeExec, ShuffleExchangeLike}
@@ -27,7 +27,14 @@ final class PlanCheck(owners: Array[Int], binned: Set[Long], partitions: Int) {
   def of(plan: SparkPlan): Seq[String] =
     (plan +: plan.subqueriesAll).flatMap(p => p.collect { case o => inputs(o) }.flatten ++ parts(p))
 
-  private def inputs(op: SparkPlan): Seq[String] = op match {
+  private def inputs(op: SparkPlan): Seq[String] = places(op) ++ orders(op)
+
+  private def orders(op: SparkPlan): Seq[String] = op.children.zip(op.requiredChildOrdering).collect {
+    case (child, required) if !SortOrder.orderingSatisfies(child.outputOrdering, required) =>
+      s"sorted: an input of ${name(op)} is not sorted by ${required.mkString(", ")}"
+  }
+
+  private def places(op: SparkPlan): Seq[String] = op match {
     case s: StatefulOperator if s.stateInfo.exists(i => binned(i.operatorId)) =>
       states(s).zipWithIndex.collect {
         case (Some(keys), i) if !follows(placement.of(op.children(i)), keys) =>

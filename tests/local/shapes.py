@@ -193,6 +193,9 @@ def read_twice(df: DataFrame) -> DataFrame:
     return hashed.union(hashed).groupBy("k").agg(F.count("*").alias("n"))
 
 
+#: Null keys of an outer join go anywhere.
+SPREAD = {"spark.sql.shuffle.spreadNullJoinKeys.enabled": "true", "spark.sql.autoBroadcastJoinThreshold": "-1"}
+
 SPECIAL: dict[str, Shape] = {
     "keys that are expressions": Shape(by_expression, "update"),
     "key of doubles": Shape(by_double, "update"),
@@ -224,6 +227,18 @@ SPECIAL: dict[str, Shape] = {
     "co-partitioned by some of the columns": Shape(
         build(("windowed", ("joined", ("unique_at_time", SOURCE), "plain", "inner", "merge"))),
         conf={"spark.sql.requireAllClusterKeysForCoPartition": "false"},
+    ),
+    "null keys spread below": Shape(
+        build(("unique", ("joined", SOURCE, "plain", "left", "merge"))), conf=SPREAD
+    ),
+    "null keys spread above": Shape(
+        build(("joined", ("unique", SOURCE), "plain", "left", "merge")), conf=SPREAD
+    ),
+    "null keys spread between": Shape(
+        build(("windowed", ("joined", ("unique_at_time", SOURCE), "wide", "left", "shuffle_hash"))), conf=SPREAD
+    ),
+    "null keys spread in a union": Shape(
+        build(("unique", ("united", ("joined", SOURCE, "plain", "left", "merge"), HASHED))), conf=SPREAD
     ),
     "one partition to begin with": Shape(
         build(("joined", ("windowed", ("unique", SOURCE)), "plain", "left", "merge")),
