@@ -12,7 +12,7 @@ from local.random_queries import operators_of, random_query
 CHOSEN = (1, 2, 3, 4, 5)
 
 #: Blocks of the matrix, and seeds in each; a part of the matrix runs some of the blocks.
-BLOCKS, SEEDS = 300, 8
+BLOCKS, SEEDS = 500, 4
 FIRST = 1000
 
 

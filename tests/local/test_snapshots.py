@@ -106,7 +106,8 @@ def ended_after(held: Fault, end) -> None:
 def test_a_store_that_is_closed_while_its_snapshot_is_uploaded_waits_until_that_is_whole(uploading, spark):
     run, held = uploading
     before = set(run.checkpoint.glob("state/0/*/*.zip"))
-    ended_after(held, spark._jvm.org.apache.spark.sql.execution.streaming.state.StateStore.unloadAll)
+    stores = getattr(spark._jvm.org.apache.spark.sql.execution.streaming.state, "StateStore$")
+    ended_after(held, getattr(stores, "MODULE$").unloadAll)
     assert until(lambda: set(run.checkpoint.glob("state/0/*/*.zip")) > before)
     run.run(20)
     batch = {(r.k, r.n, r.total) for r in run.build(run.batch()).collect()}
