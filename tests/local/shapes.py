@@ -163,6 +163,11 @@ CHAINS: dict[str, tuple[Composition, str]] = {
 }
 
 
+def typed(name: str) -> Callable[[DataFrame], DataFrame]:
+    """A query of the typed API, whose keys cannot be null."""
+    return lambda df: in_jvm(name)(df.where("k IS NOT NULL"))
+
+
 def by_expression(df: DataFrame) -> DataFrame:
     """Keys that are no columns of the input, nor is there one that they are named by."""
     counted = df.groupBy(F.upper("k").alias("key"), F.expr("v % 3")).agg(F.count("*").alias("n"))
@@ -203,9 +208,9 @@ SPECIAL: dict[str, Shape] = {
     "constant in the key": Shape(by_constant, "update"),
     "key with a collation": Shape(by_collated, "update"),
     "one exchange for two branches": Shape(read_twice, "update"),
-    "flatMapGroupsWithState, with an initial state": Shape(in_jvm("countUntilSilent"), "update"),
-    "transformWithState of the JVM": Shape(in_jvm("transformed"), "update"),
-    "transformWithState, with an initial state": Shape(in_jvm("transformedWithInitialState"), "update"),
+    "flatMapGroupsWithState, with an initial state": Shape(typed("countUntilSilent"), "update"),
+    "transformWithState of the JVM": Shape(typed("transformed"), "update"),
+    "transformWithState, with an initial state": Shape(typed("transformedWithInitialState"), "update"),
     "join of streams, format 3": Shape(build(("streams_joined", SOURCE, OTHER, "leftOuter")), conf=JOIN_3),
     "join of streams, format 4": Shape(build(("streams_joined", HASHED, OTHER, "inner")), conf=JOIN_4),
     "checkpoint ids": Shape(build(("windowed", ("unique", SOURCE))), conf=IDS),
