@@ -26,7 +26,7 @@ class Planned:
         self._mode = case.mode
 
     def found(self, partitions: int, is_routed: bool = True) -> tuple[str, list[str]]:
-        """How many operators' rows have to follow the table, or why there is no plan; and what is wrong with it."""
+        """How many operators' rows have to follow the table, or why there is no plan; and what is wrong."""
         plans: Any = self._df.sparkSession._jvm.org.apache.spark.sql.binshift.TestPlans
         text = plans.look(self._df._jdf, self._mode, partitions, EPOCHS[partitions], is_routed)
         first, *wrong = text.split("\n")
