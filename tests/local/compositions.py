@@ -6,25 +6,19 @@ text is all that is needed to make it again.
 
 from __future__ import annotations
 
-import json
-import os
-import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession, Window
+import pandas as pd
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from harness import Row, StreamRun
+from local.processors import Stamping, seen
 
 KEYS = 14
 COLUMNS = ("k", "v", "t")
 Composition = tuple[Any, ...]
 SOURCE: Composition = ("source",)
-
-TABLES = ("plain", "hashed", "sorted", "bucketed", "grouped", "wide")
-JOINS = ("inner", "inner", "left", "left", "left_semi", "left_anti")
-HINTS = ("broadcast", "merge", "shuffle_hash")
 
 
 def epoch_rows(epoch: int) -> list[dict[str, Any]]:
@@ -98,6 +92,38 @@ def coalesced(df: DataFrame, n: int) -> DataFrame:
     return df.coalesce(n)
 
 
+def from_the_table(df: DataFrame, name: str, hint: str) -> DataFrame:
+    """The stream on the right of an outer join."""
+    wide = table(df, name).hint(hint).join(df, "k", "right")
+    return wide.select("k", (F.col("v") + F.coalesce("g", F.lit(100))).alias("v"), "t")
+
+
+def in_range(df: DataFrame) -> DataFrame:
+    return df.repartitionByRange(3, "k")
+
+
+def chosen_by_subquery(df: DataFrame, name: str, negated: bool) -> DataFrame:
+    df.createOrReplaceTempView("stream")
+    word = "NOT EXISTS" if negated else "EXISTS"
+    return df.sparkSession.sql(
+        f"SELECT k, v, t FROM stream WHERE {word} (SELECT 1 FROM global_temp.{name} g WHERE g.k = stream.k)"
+    )
+
+
+def limited(df: DataFrame, n: int) -> DataFrame:
+    # Which rows come first is not said anywhere, so that they are to be alike.
+    return df.select(F.lit("any").alias("k"), F.lit(1).cast("long").alias("v"), "t").limit(n)
+
+
+def in_pandas(df: DataFrame) -> DataFrame:
+    """Stateless, a group of an epoch at a time."""
+
+    def doubled(rows: pd.DataFrame) -> pd.DataFrame:
+        return rows.assign(v=rows.v * 2)
+
+    return df.groupBy("k").applyInPandas(doubled, "k string, v long, t timestamp")
+
+
 def unique(df: DataFrame) -> DataFrame:
     return df.dropDuplicates(["k"]).select("k", F.lit(1).cast("long").alias("v"), "t")
 
@@ -112,6 +138,21 @@ def unique_for_a_while(df: DataFrame) -> DataFrame:
 
 def unique_by_value(df: DataFrame) -> DataFrame:
     return df.dropDuplicates(["k", "v", "t"])
+
+
+def distinct(df: DataFrame) -> DataFrame:
+    return df.select("k", "t").distinct().select("k", F.lit(1).cast("long").alias("v"), "t")
+
+
+def stamped(df: DataFrame) -> DataFrame:
+    schema = "k string, t timestamp, n long"
+    counted = df.groupBy("k").transformWithState(Stamping(), schema, "Append", "EventTime", None, "t")
+    return counted.select("k", F.col("n").alias("v"), "t")
+
+
+def seen_in_pandas(df: DataFrame) -> DataFrame:
+    schema = "k string, v long, t timestamp"
+    return df.groupBy("k").applyInPandasWithState(seen, schema, "n long", "append", "NoTimeout")
 
 
 def windowed(df: DataFrame) -> DataFrame:
@@ -129,6 +170,12 @@ def in_sessions(df: DataFrame) -> DataFrame:
     return counted.select("k", "v", F.window_time("session_window").alias("t"))
 
 
+def sliding(df: DataFrame) -> DataFrame:
+    window = F.window("t", "2 minutes", "1 minute")
+    counted = df.groupBy(window, (F.col("v") % 3).alias("m"), "k").agg(F.sum("v").alias("v"))
+    return counted.select("k", "v", F.window_time("window").alias("t"))
+
+
 def by_key_and_time(df: DataFrame) -> DataFrame:
     return df.groupBy("k", "t").agg(F.sum("v").alias("v")).select(*COLUMNS)
 
@@ -136,7 +183,20 @@ def by_key_and_time(df: DataFrame) -> DataFrame:
 def streams_joined(one: DataFrame, other: DataFrame, how: str) -> DataFrame:
     right = other.select(F.col("k").alias("rk"), F.col("v").alias("rv"), F.col("t").alias("rt"))
     near = F.expr("k = rk AND rt >= t - INTERVAL 1 MINUTE AND rt <= t + INTERVAL 1 MINUTE AND (v + rv) % 4 = 0")
-    return one.join(right, near, how).select("k", (F.col("v") + F.coalesce("rv", F.lit(7))).alias("v"), "t")
+    pairs = one.join(right, near, how)
+    if how == "leftSemi":
+        return pairs
+    key, value = F.coalesce("k", "rk").alias("k"), F.coalesce("v", F.lit(7)) + F.coalesce("rv", F.lit(7))
+    if how in {"rightOuter", "fullOuter"}:
+        # The time of a row that found no other is that of its own side, so nothing may count on one of them.
+        return pairs.select(key, value.alias("v"), F.coalesce("t", "rt").alias("t"))
+    return pairs.select("k", value.alias("v"), "t")
+
+
+def streams_joined_by_time(one: DataFrame, other: DataFrame) -> DataFrame:
+    """By two columns, one of which is the event time."""
+    right = other.select("k", "t", F.col("v").alias("rv"))
+    return one.join(right, ["k", "t"]).where("(v + rv) % 4 = 0").select("k", F.expr("v + rv").alias("v"), "t")
 
 
 def counted(df: DataFrame) -> DataFrame:
@@ -188,6 +248,16 @@ OPERATORS: dict[str, Callable[..., DataFrame]] = {
         above_a_subquery,
         exploded,
         coalesced,
+        from_the_table,
+        in_range,
+        chosen_by_subquery,
+        limited,
+        in_pandas,
+        distinct,
+        stamped,
+        seen_in_pandas,
+        sliding,
+        streams_joined_by_time,
     )
 }
 
@@ -201,6 +271,9 @@ STATEFUL = (
     "windowed_distinct",
     "in_sessions",
     "by_key_and_time",
+    "distinct",
+    "sliding",
+    "stamped",
 )
 
 
@@ -214,107 +287,3 @@ def build(composition: Composition) -> Callable[[DataFrame], DataFrame]:
         return OPERATORS[name](*(made(df, a) if isinstance(a, tuple) else a for a in arguments))
 
     return lambda df: made(df, composition)
-
-
-def collected(batch: DataFrame) -> list[Row]:
-    return [tuple(r) for r in batch.collect()]
-
-
-def taken_twice(batch: DataFrame) -> list[Row]:
-    return [(batch.count(),), *collected(batch)]
-
-
-def processed(batch: DataFrame) -> list[Row]:
-    """Several actions, with batch operators that may take the stream's partitioning for granted."""
-    static = table(batch, "hashed").hint("merge")
-    other = table(batch, "bucketed").hint("shuffle_hash")
-    doubled = batch.repartition(2, "k").union(batch)
-    last = F.row_number().over(Window.partitionBy("k").orderBy(F.col("v").desc()))
-    return [
-        *collected(batch.join(static, "k", "left").join(other, "k")),
-        *collected(batch.hint("merge").join(doubled.groupBy("k").agg(F.count("*").alias("n")), "k")),
-        *collected(batch.withColumn("place", last).where("place = 1").select("k", "v")),
-    ]
-
-
-def kept_and_processed(batch: DataFrame) -> list[Row]:
-    kept = batch.persist()
-    try:
-        return processed(kept)
-    finally:
-        kept.unpersist(blocking=True)
-
-
-SINKS = {f.__name__: f for f in (collected, taken_twice, processed, kept_and_processed)}
-
-
-class ComposedRun(StreamRun):
-    """A run whose batches go through a sink of `SINKS`."""
-
-    sink = "collected"
-
-    def feed(self, data: Iterable[dict[str, Any]]) -> None:
-        """Files are read in the order of their times, also where many are written at once."""
-        number = len(list(self.input.glob("*.json")))
-        temporary = self.root / "next"
-        temporary.write_text("\n".join(json.dumps(r) for r in data))
-        os.utime(temporary, (1e9 + number, 1e9 + number))
-        os.replace(temporary, self.input / f"{number:06}.json")
-
-    def _keep(self, batch: DataFrame, epoch: int) -> None:
-        self.outputs[epoch] = sorted(SINKS[self.sink](batch), key=repr)
-
-
-def random_composition(rng: random.Random, depth: int, stateful: int) -> Composition:
-    """A composition of at most `stateful` operators with state, in append mode; some are not valid."""
-    if depth == 0:
-        return SOURCE
-    kinds = ("join", "join", "join", "union", "union", "repartition", "simple")
-    kind = rng.choice((*kinds, "state", "state", "state", "streams") if stateful > 0 else kinds)
-    if kind in {"union", "streams"}:
-        return _of_two(rng, kind, depth, stateful)
-    below = random_composition(rng, depth - 1, stateful - (kind == "state"))
-    if kind == "state":
-        return (rng.choice(STATEFUL), below)
-    if kind == "join":
-        return _joined(rng, below)
-    if kind == "repartition":
-        keys = rng.choice((("k",), ("k",), ("k", "t"), ("v",), ()))
-        return ("repartitioned", below, rng.choice((2, 2, 3, None)) if keys else 2, *keys)
-    simple = rng.choice(("filtered", "projected", "crossed", "above_a_subquery", "exploded", "coalesced"))
-    return (simple, below, 2) if simple == "coalesced" else (simple, below)
-
-
-def _of_two(rng: random.Random, kind: str, depth: int, stateful: int) -> Composition:
-    one = random_composition(rng, depth - 1, stateful - (kind == "streams"))
-    other = random_composition(rng, max(depth - 2, 0), min(stateful, 1) if kind == "union" else 0)
-    if kind == "streams":
-        return ("streams_joined", one, other, rng.choice(("inner", "inner", "leftOuter")))
-    # Most branches are partitioned alike.
-    n = rng.choice((2, 2, 2, 3))
-    if rng.random() < 0.3:
-        one = ("repartitioned", one, n, "k")
-    return ("united", one, ("repartitioned", other, n, "k") if rng.random() < 0.7 else other)
-
-
-def _joined(rng: random.Random, below: Composition) -> Composition:
-    return ("joined", below, rng.choice(TABLES), rng.choice(JOINS), rng.choice(HINTS))
-
-
-def random_query(seed: int) -> tuple[Composition, str, str]:
-    """A composition, an output mode and the name of a sink."""
-    rng = random.Random(seed)
-    sink = rng.choice(("collected", "collected", "collected", "taken_twice", "processed", "kept_and_processed"))
-    if rng.random() < 0.7:
-        composition = SOURCE
-        while not any(operator in repr(composition) for operator in (*STATEFUL, "streams_joined")):
-            composition = random_composition(rng, rng.randint(2, 5), 3)
-        return composition, "append", sink
-    below = random_composition(rng, rng.randint(0, 3), rng.choice((0, 0, 1)))
-    if rng.random() < 0.4:
-        below = ("united", ("repartitioned", below, 2, "k"), ("repartitioned", SOURCE, 2, "k"))
-    top: Composition = (rng.choice(("counted", "counted", "rolled_up", "cubed", "counted_in_all")), below)
-    if rng.random() < 0.5:
-        top = _joined(rng, top)
-    mode = rng.choice(("update", "update", "complete"))
-    return ("ordered", top) if mode == "complete" and rng.random() < 0.5 else top, mode, sink

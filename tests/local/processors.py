@@ -186,6 +186,17 @@ def remembering_by_time(df: DataFrame) -> DataFrame:
     return df.groupBy("t").transformWithState(Remembering(), OUTPUT, "Update", "None")
 
 
+def seen(key: Any, batches: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+    """For `applyInPandasWithState`: the rows of a key so far, with the newest of their times."""
+    n = state.get[0] if state.exists else 0
+    latest = None
+    for rows in batches:
+        n += len(rows)
+        latest = rows.t.max() if latest is None else max(latest, rows.t.max())
+    state.update((n,))
+    yield pd.DataFrame({"k": [key[0]], "v": [n], "t": [latest]})
+
+
 class Stamping(StatefulProcessor):
     """Counts the rows of a key; what it gives has the event time of the newest of them."""
 

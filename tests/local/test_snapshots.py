@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
-from harness import until
+from harness import Fault, end_maintenance, until
 from local.migrations import shift
 from local.queries import QUERIES
 from local.settings import MIN_DELTAS
@@ -75,3 +77,49 @@ def test_partitions_that_adopted_bins_have_snapshots_soon_but_not_all_at_the_swi
 
     assert until(lambda: all(versions(p) for p in partitions))
     assert len({max(versions(p)) for p in partitions}) > 1
+
+
+@pytest.fixture
+def uploading(stream):
+    """A query whose stores have adopted bins, and one of which is held when it uploads its snapshot."""
+    query = QUERIES["count"]
+    run = stream(query.build, mode=query.mode, conf={MIN_DELTAS: "998"}).start()
+    run.run(0, 1)
+    with Fault("snapshot.upload", "count") as uploads, Fault("snapshot.upload", "block") as held:
+        after, _ = shift(run, 2)
+        run.run(*range(after, after + 10))
+        assert until(lambda: uploads.count > 0)
+        yield run, held
+
+
+def ended_after(held: Fault, end) -> None:
+    """Runs `end` in a thread, for some time while uploads are held and then to its end."""
+    ending = threading.Thread(target=end)
+    ending.start()
+    # It may wait or not. A wrong one would not, and have done its harm by then.
+    until(lambda: not ending.is_alive(), seconds=3)
+    held.file.unlink()
+    ending.join(timeout=60)
+    assert not ending.is_alive()
+
+
+def test_a_store_that_is_closed_while_its_snapshot_is_uploaded_waits_until_that_is_whole(uploading, spark):
+    run, held = uploading
+    before = set(run.checkpoint.glob("state/0/*/*.zip"))
+    stores = getattr(spark._jvm.org.apache.spark.sql.execution.streaming.state, "StateStore$")
+    ended_after(held, getattr(stores, "MODULE$").unloadAll)
+    assert until(lambda: set(run.checkpoint.glob("state/0/*/*.zip")) > before)
+    run.run(20)
+    batch = {(r.k, r.n, r.total) for r in run.build(run.batch()).collect()}
+    assert {(*key, *value) for key, value in run.state()} == batch
+
+
+def test_maintenance_ends_while_its_threads_wait_for_a_store_that_uploads(uploading, spark):
+    run, held = uploading
+    threads = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestThreads
+    assert until(lambda: threads.blocked("state-store-maintenance") > 0)
+    ended_after(held, lambda: end_maintenance(spark))
+    assert threads.blocked("state-store-maintenance") == 0
+    run.run(20)
+    batch = {(r.k, r.n, r.total) for r in run.build(run.batch()).collect()}
+    assert {(*key, *value) for key, value in run.state()} == batch

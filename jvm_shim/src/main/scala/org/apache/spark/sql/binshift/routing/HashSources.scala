@@ -4,8 +4,9 @@ import org.apache.spark.sql.catalyst.expressions.{AttributeSet, Expression}
 import org.apache.spark.sql.catalyst.plans.physical.{BroadcastDistribution, ClusteredDistribution, HashPartitioningLike, Partitioning, PartitioningCollection, StatefulOpClusteredDistribution}
 import org.apache.spark.sql.execution.{SparkPlan, UnionExec}
 import org.apache.spark.sql.execution.exchange.ShuffleExchangeExec
-import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperator
+import org.apache.spark.sql.execution.streaming.operators.stateful.{StatefulOperator, StateStoreWriter}
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Storage
 
 /**
  * Where the rows of a stage get partitioned by hash into `partitions`: at its exchanges, and at leaves
@@ -70,4 +71,17 @@ private[binshift] final class HashSources(partitions: Int) {
       s"operator ${op.getStateInfo.operatorId} (${op.asInstanceOf[SparkPlan].nodeName}) cannot be " +
         s"routed: $reason; put a repartition by the grouping columns in front of it, or run this query " +
         "on Spark's own provider")
+}
+
+private[binshift] object HashSources {
+
+  /** Fails if a plan has an operator with binned storage some of whose rows would not follow a routing table. */
+  def requireThatRowsFollow(plan: SparkPlan, writers: Seq[StateStoreWriter]): Unit = {
+    val binned = writers.filter(StatefulOperators.layoutOf(_).storage == Storage.Binned).map(StatefulOperators.idOf).toSet
+    val sources = new HashSources(writers.head.getStateInfo.numPartitions)
+    plan.foreach {
+      case op: StatefulOperator if op.stateInfo.exists(i => binned(i.operatorId)) => sources.requireThatRowsFollow(op)
+      case _ =>
+    }
+  }
 }

@@ -7,7 +7,6 @@ import org.apache.spark.sql.binshift.ui.Telemetry
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.SparkPlan
-import org.apache.spark.sql.execution.streaming.operators.stateful.{StatefulOperator, StateStoreWriter}
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftConf
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Storage
 import org.apache.spark.sql.internal.SQLConf
@@ -32,7 +31,7 @@ private[binshift] final case class RoutingRule(session: SparkSession) extends Ru
         SparkInternals.requireSupportedVersion()
         if (!QueryStarts.isSeen(query.runId)) throw QueryStarts.unseen(query)
         // Before anything of this epoch is written.
-        requireThatRowsFollow(plan, operators)
+        HashSources.requireThatRowsFollow(plan, operators)
         val epoch = QueryRouters.of(query).enter(session, operators)
         session.conf.set(BinshiftConf.RoutedRun, query.runId.toString)
         session.sparkContext.setLocalProperty(BinshiftConf.RoutingHint, epoch.hint.render)
@@ -44,15 +43,6 @@ private[binshift] final case class RoutingRule(session: SparkSession) extends Ru
           epoch.layout.operators.collect { case (id, o) if o.storage == Storage.Binned => id }.toSet
         val routed = new ExchangeRouting(epoch.table, epoch.arriving, binned).apply(plan)
         TransformWithStateProvider.accept(NewPartitionIds.assign(query, routed, binned))
-    }
-  }
-
-  private def requireThatRowsFollow(plan: SparkPlan, writers: Seq[StateStoreWriter]): Unit = {
-    val binned = writers.filter(StatefulOperators.layoutOf(_).storage == Storage.Binned).map(StatefulOperators.idOf).toSet
-    val sources = new HashSources(writers.head.getStateInfo.numPartitions)
-    plan.foreach {
-      case op: StatefulOperator if op.stateInfo.exists(i => binned(i.operatorId)) => sources.requireThatRowsFollow(op)
-      case _ =>
     }
   }
 }

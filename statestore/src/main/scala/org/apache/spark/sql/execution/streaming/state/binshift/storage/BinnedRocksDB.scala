@@ -301,7 +301,9 @@ private[binshift] final class BinnedRocksDB(
     shipping.close()
     CompactionPace.closed(this)
     snapshotTurn.close()
-    super.close()
+    // An upload lists the local files: one that goes on while they are deleted would take what is left for all of them.
+    // No upload waits for a lock of the thread that closes, be it one of Spark's maintenance or the one that ends it.
+    maintenance.synchronized(super.close())
   }
 
   override protected def departing: DepartingRows = shipping.departing

@@ -1,0 +1,33 @@
+"""Physical plans of queries, made for an epoch and not run, and where their rows are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from binshift.session import PROVIDER, PROVIDER_KEY
+from harness import SCHEMA
+from local.moving import Case
+
+#: Numbers of partitions, and epochs at which a query has so many; initial states are read in the first.
+EPOCHS = {2: 0, 5: 6, 1: 9}
+
+
+class Planned:
+    """A query over an empty stream."""
+
+    def __init__(self, spark: SparkSession, folder: Path, case: Case) -> None:
+        session = spark.newSession()
+        for key, value in ({PROVIDER_KEY: PROVIDER} | dict(case.conf)).items():
+            session.conf.set(key, value)
+        self._df: DataFrame = case.build(session.readStream.schema(SCHEMA).json(str(folder)))
+        self._mode = case.mode
+
+    def found(self, partitions: int, is_routed: bool = True) -> tuple[str, list[str]]:
+        """How many operators' rows have to follow the table, or why there is no plan; and what is wrong."""
+        plans: Any = self._df.sparkSession._jvm.org.apache.spark.sql.binshift.TestPlans
+        text = plans.look(self._df._jdf, self._mode, partitions, EPOCHS[partitions], is_routed)
+        first, *wrong = text.split("\n")
+        return first, wrong

@@ -1,0 +1,40 @@
+"""In each shape of plan, all rows that have to follow the routing table do, and nothing else; or it is refused.
+
+tests/jvm/RowPlacement.scala derives from the plan alone where each row is, and shares no code with what routes.
+"""
+
+import pytest
+
+from local.compositions import make_tables
+from local.moving import gives_what_spark_gives
+from local.planned import EPOCHS, Planned
+from local.shapes import SHAPES
+from local.stars import make_dimensions
+
+
+@pytest.fixture(scope="module")
+def tables(spark):
+    make_tables(spark)
+    make_dimensions(spark)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_all_rows_follow_the_table_that_have_to(spark, tables, tmp_path, name):
+    shape = SHAPES[name]
+    plan = Planned(spark, tmp_path, shape)
+    for partitions in EPOCHS:
+        followed, wrong = plan.found(partitions)
+        assert wrong == [], "\n".join(wrong)
+        if shape.refused:
+            assert followed == f"refused: {shape.refused}"
+        else:
+            assert (followed != "followed: 0") == shape.follows
+    # What Spark itself makes of the query is wrong for a table, and is seen to be.
+    _, wrong = plan.found(5, is_routed=False)
+    assert bool(wrong) == shape.follows
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("name", [name for name, shape in SHAPES.items() if not shape.refused])
+def test_a_shape_gives_what_spark_gives_while_its_bins_move(stream, tables, name):
+    assert gives_what_spark_gives(stream, SHAPES[name])
