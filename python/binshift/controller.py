@@ -214,6 +214,7 @@ class Controller(ObservedQuery):
         self,
         by: By = "rows",
         *,
+        grow: bool = False,
         max_moves: int | None = None,
         strategy: Strategy | None = None,
         start_epoch: int | None = None,
@@ -222,20 +223,23 @@ class Controller(ObservedQuery):
     ) -> Migration:
         """Spreads the load evenly over all partitions, and the partitions over all live executors.
 
-        Executors that run no partition yet, since they have joined lately, get as many new partitions
-        as the others have on average. Then as few bins move as bring the busiest partition within a tenth of
-        the best possible; see `target`. A bin that is hotter than a partition's fair share is logged.
+        Whole partitions move until each executor runs equally many, within one; an executor that has
+        joined, or was drained, gets its share. Their number stays. Then as few bins move as bring the busiest
+        partition within a tenth of the best possible; see `target`. A bin that is hotter than a
+        partition's fair share is logged.
 
         Parameters
         ----------
         by, max_moves
             See `target`.
+        grow : bool
+            Whether executors that run no partition get new ones instead, as many as the others have on average.
         strategy
             See `plan`.
         start_epoch, prepare
             See `submit`.
         place_on : sequence of str, optional
-            Ids of the executors for new partitions; by default those that run no partition yet.
+            Ids of the executors that get partitions; by default all, or with `grow` those that run none.
 
         Raises
         ------
@@ -244,52 +248,53 @@ class Controller(ObservedQuery):
         MigrationError
             If another migration is under way, or the query has ended.
         """
-        placement = self._placement()
+        placement = self._placement().rejoined
         placement.require_live(place_on)
-        n = placement.partitions_with_idle(self.routing().bins)
+        table = self.routing()
+        n = placement.partitions_with_idle(table.bins) if grow else table.partitions
         target = self.target(by, partitions=n, max_moves=max_moves)
         for hot in target.hot:
             _log.warning("query %s: %s", self._query.id, hot)
         plan = self.plan(target, strategy=strategy)
-        return self._submit(plan, MigrationOptions(start_epoch, prepare, tuple(place_on) or placement.idle))
+        if n > table.partitions:
+            options = MigrationOptions(start_epoch, prepare, tuple(place_on) or placement.idle)
+        else:
+            places = placement.spread(target.after, place_on)
+            options = MigrationOptions(start_epoch, prepare, tuple(place_on), places=places)
+        return self._submit(plan, options)
 
     def drain(
         self,
         executor_id: str,
         *,
-        strategy: Strategy | None = None,
         start_epoch: int | None = None,
         place_on: Sequence[str] = (),
-        prepare: bool = True,
     ) -> Migration:
         """Empties an executor before it is removed.
 
-        The bins of its partitions go to the partitions of other executors; when they are there, the
-        partitions, which by then hold nothing, are run elsewhere. They get bins again with the next
-        `rebalance`.
+        Its partitions move to other executors as a whole: no bin gets another partition, so this goes for
+        operators of all kinds. When the migration is over, no partition is on the executor, and it gets none
+        until a `rebalance` or `place_on` gives it some.
 
         Parameters
         ----------
         executor_id : str
-            The executor.
-        strategy
-            See `plan`.
-        start_epoch, prepare
-            See `submit`.
+            The executor; also one that Spark decommissions.
+        start_epoch : int, optional
+            No partition moves before this epoch.
         place_on : sequence of str, optional
-            Ids of the executors on which the emptied partitions are to be run; by default all others.
+            Ids of the executors that get its partitions, those with the fewest first; by default all others.
 
         Raises
         ------
         PlanError
-            If the executor, or one of `place_on`, is not alive, or no partition is on another one.
+            If the executor, or one of `place_on`, is not alive, or there is no other one.
         MigrationError
             If another migration is under way, or the query has ended.
         """
-        placement = self._placement()
-        placement.require_live(place_on)
-        plan = self.plan(self.routing().without(placement.leaving(executor_id)), strategy=strategy)
-        return self._submit(plan, MigrationOptions(start_epoch, prepare, tuple(place_on), executor_id))
+        places = self._placement().drained(executor_id, place_on)
+        options = MigrationOptions(start_epoch, place_on=tuple(place_on), vacate=executor_id, places=places)
+        return self._submit(self.plan(self.routing()), options)
 
     def _require_live(self, executors: Sequence[str]) -> None:
         if executors:

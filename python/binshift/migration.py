@@ -69,6 +69,7 @@ class Migration:
             data["committed_epoch"],
             _message(state, done, total, next_epoch, data),
             data.get("earliest_epoch"),
+            data.get("misplaced", 0),
         )
 
     def wait(self, timeout: float | None = None, *, progress: bool = False) -> MigrationReport:
@@ -217,7 +218,7 @@ def _state(data: dict[str, Any]) -> MigrationState:
 
 
 def _message(state: MigrationState, done: int, total: int, next_epoch: int | None, data: dict[str, Any]) -> str:
-    awaited, given_up = data.get("bins_awaited"), data.get("bins_given_up")
+    awaited, given_up, misplaced = data.get("bins_awaited"), data.get("bins_given_up"), data.get("misplaced")
     steps = f"{done} of {total} steps done"
     if given_up:
         steps += f"; {given_up} bins could not be copied ahead, so their epochs read them from the checkpoint"
@@ -225,6 +226,8 @@ def _message(state: MigrationState, done: int, total: int, next_epoch: int | Non
     soonest = "after the next epoch" if earliest is None else f"at epoch {earliest} at the earliest"
     then = soonest if next_epoch is None else f"at epoch {next_epoch}"
     after = f"{awaited} copies of bins are awaited" if awaited else f"the next step takes effect {then}"
+    if misplaced:
+        after = f"{misplaced} partitions do not run on their new executors yet"
     if awaited and (expected := forecast_message(data.get("forecast"))):
         after += f"; {expected}"
     return {

@@ -44,6 +44,8 @@ class MigrationStatus:
     earliest_epoch : int or None
         The epoch before which the next step cannot take effect: partitions are opened and bins copied first.
         None if that is not known, as from outside of the driver.
+    misplaced : int
+        Partitions that do not run on the executors yet that they were moved to.
     """
 
     state: MigrationState
@@ -53,6 +55,7 @@ class MigrationStatus:
     committed_epoch: int
     message: str
     earliest_epoch: int | None = None
+    misplaced: int = 0
 
     @property
     def is_over(self) -> bool:

@@ -1,10 +1,15 @@
-"""One driver process: has partitions placed on an executor, drains another one, and spreads the state again."""
+"""One driver process: has partitions placed, drains executors, kills one, and spreads the partitions again."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
+import time
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -13,59 +18,135 @@ from pyspark.sql import functions as F
 
 import binshift
 from cluster.driver import Outputs, await_executors
-from harness import StreamRun, session
+from harness import StreamRun, session, until
 
-
-def counts(df: DataFrame) -> DataFrame:
-    return df.groupBy("k").agg(F.count("*").alias("n"), F.sum("v").alias("total"))
+#: Longer than Spark by default leaves an executor without a task that another one is to run.
+SLOW_SECONDS = 4.0
 
 
 def main() -> None:
     root = Path(sys.argv[1])
-    # By default, a partition leaves an executor that is busy for 3 s.
-    spark = session("local-cluster[3,1,1024]", **{"spark.locality.wait": "1min"})
+    spark = session("local-cluster[3,1,1024]")
     await_executors(spark)
-    run = StreamRun(spark, root, counts)
-    run.outputs = Outputs(root / "outputs")
-    run.start()
-    epoch = 0
-
-    def go_on(epochs: int) -> None:
-        nonlocal epoch
-        for _ in range(epochs):
-            run.run(epoch)
-            epoch += 1
-
-    def finish(migration: binshift.Migration) -> None:
-        while not migration.status.is_over:
-            go_on(1)
-        # Partitions are placed at one epoch and run where they are placed from then on.
-        go_on(2)
-
-    go_on(2)
-    controller = run.attach()
-    executors = controller._placement().executors
-    finish(controller.rescale(4, strategy=binshift.AllAtOnce(), place_on=[executors[0]]))
-    placed = controller._placement().partitions
-    finish(controller.drain(executors[0], strategy=binshift.AllAtOnce()))
-    drained, sizes_drained = controller._placement().partitions, controller.routing().sizes()
-    finish(controller.rebalance("bins", strategy=binshift.AllAtOnce()))
-    report = {
-        "executors": executors,
-        "placed": placed,
-        "drained": drained,
-        "sizes_drained": sizes_drained,
-        "balanced": controller._placement().partitions,
-        "sizes": controller.routing().sizes(),
-        "state": [[*key, *value] for key, value in run.state()],
-        "partitions": controller.routing().partitions,
-        "keys": sum(controller.stats()["keys"].to_pylist()),
-        "numRowsTotal": run.query.lastProgress.stateOperators[0].numRowsTotal,
-        "metadata": [m.numPartitions for m in run.metadata()],
-    }
+    places = Places(StreamRun(spark, root, counts(root)), root)
+    report = places.play()
     (root / "report.json").write_text(json.dumps(report))
-    run.stop()
+    places.run.stop()
     spark.stop()
+
+
+def counts(root: Path) -> Any:
+    """Counts by key; the first row of each task takes long while there is a file `slow`."""
+    slow = str(root / "slow")
+
+    def build(df: DataFrame) -> DataFrame:
+        @F.udf("long")
+        def waited(n: int, partition: int) -> int:
+            if partition not in seen and os.path.exists(slow):
+                time.sleep(SLOW_SECONDS)
+            seen.add(partition)
+            return n
+
+        seen: set[int] = set()
+        counted = df.groupBy("k").agg(F.count("*").alias("n"), F.sum("v").alias("total"))
+        return counted.select("k", waited("n", F.spark_partition_id()).alias("n"), "total")
+
+    return build
+
+
+class Places:
+    def __init__(self, run: StreamRun, root: Path) -> None:
+        self.run, self.root, self.epoch = run, root, 0
+        run.outputs = Outputs(root / "outputs")
+
+    def play(self) -> dict[str, Any]:
+        run = self.run
+        run.start()
+        self.go_on(2)
+        executors = self.executors()
+        self.finish(run.attach().rescale(4, strategy=binshift.AllAtOnce(), place_on=[executors[0]]))
+        self.go_on(1)
+        report: dict[str, Any] = {"executors": executors, "placed": self.where()}
+        table, since = run.attach().routing(), self.epoch
+
+        # One that is idle attracts tasks that wait for a slot elsewhere.
+        (self.root / "slow").touch()
+        drain = run.attach().drain(executors[0])
+        report["misplaced"] = drain.status.misplaced
+        self.finish(drain)
+        report["drained"] = self.where()
+        self.go_on(1)
+        report["still_drained"] = self.where()
+        (self.root / "slow").unlink()
+        assert run.attach().routing() == table
+
+        # Back again, and without a partition more.
+        self.finish(run.attach().rebalance("bins"))
+        report["balanced"] = self.where()
+        copied = self.copied(since)
+
+        # The executor that gets partitions dies, and the query is stopped before it has run an epoch.
+        drain = run.attach().drain(executors[1], place_on=[executors[2]])
+        kill(run, executors[2])
+        run.stop()
+        run.start()
+        self.go_on(1)
+        migration = run.attach().migration()
+        assert migration is not None
+        assert migration.id == drain.id
+        self.finish(migration)
+        report["after_death"] = self.where()
+        assert until(lambda: len(self.executors()) == 3)
+        self.finish(run.attach().rebalance("bins"))
+        report["replaced"] = self.where()
+        report["executors_then"] = self.executors()
+
+        stats = run.attach().stats()
+        return report | {
+            "copied": copied + self.copied(0),
+            "history": [r["bins_moved"] for r in run.attach().history().to_pylist()],
+            "ran_on": sorted(set(stats["executor"].to_pylist())),
+            "state": [[*key, *value] for key, value in run.state()],
+            "partitions": run.attach().routing().partitions,
+            "keys": sum(stats["keys"].to_pylist()),
+            "numRowsTotal": run.query.lastProgress.stateOperators[0].numRowsTotal,
+            "metadata": [m.numPartitions for m in run.metadata()],
+        }
+
+    def copied(self, since: int) -> int:
+        """Rows and bytes that were moved with bins, from an epoch of this run on."""
+        operators = [op for p in self.run.query.recentProgress if p.batchId >= since for op in p.stateOperators]
+        names = ("binshiftRowsAdopted", "binshiftBytesCopied", "binshiftBinsFromCheckpoint")
+        return sum(op.customMetrics.get(name, 0) for op in operators for name in names)
+
+    def go_on(self, epochs: int) -> None:
+        for _ in range(epochs):
+            self.run.run(self.epoch)
+            self.epoch += 1
+
+    def finish(self, migration: binshift.Migration) -> None:
+        while not migration.status.is_over:
+            self.go_on(1)
+
+    def where(self) -> list[list[str]]:
+        return [list(executors) for executors in self.run.attach()._placement().partitions]
+
+    def executors(self) -> list[str]:
+        return list(self.run.attach()._placement().executors)
+
+
+def kill(run: StreamRun, executor: str) -> None:
+    """Kills the JVM of an executor of this application, and waits until Spark has noticed."""
+    application = run.spark.sparkContext.applicationId
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_text().split("\0")
+        except OSError:
+            continue
+        options = dict(pairwise(words))
+        if (options.get("--executor-id"), options.get("--app-id")) == (executor, application):
+            os.kill(int(process.name), signal.SIGKILL)
+    assert until(lambda: executor not in run.attach()._placement().executors)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from binshift import (
     RoutingTable,
     UnsupportedOperatorError,
 )
+from binshift.planning.options import MigrationOptions
 from binshift.session import PROVIDER
 from harness import STOCK, assert_same_results, until
 from local.processors import remembering_by_time
@@ -282,8 +283,12 @@ def test_an_operator_that_cannot_migrate_runs_and_a_rescale_names_it(stream, bui
         query.run(0, 1, 2)
     with pytest.raises(UnsupportedOperatorError, match="transformWithState"):
         run.attach().rescale(4, prepare=False)
+    # Whole partitions of it move all the same.
+    controller = run.attach()
+    moved = controller._submit(controller.plan(controller.routing()), MigrationOptions(places={0: "driver"}))
     for query in (run, oracle):
         query.run(3)
+    assert moved.wait(60).steps == 0
     assert_same_results(run, oracle, [{"stateVarName": variable}])
 
 

@@ -66,14 +66,17 @@ def test_a_query_takes_golden_requests_and_writes_files_of_the_golden_forms(stre
 
     foreign = golden("plan.json")["plan"]
     foreign["source"]["assignment"] = foreign["source"]["assignment"][::-1]
-    options = golden("plan.json")["options"] | {"startEpoch": 1, "vacate": None}
+    options = golden("plan.json")["options"] | {"startEpoch": 1, "vacate": None, "places": {}}
     refused = golden("answers/refused.json")
     assert ask("submit", id=refused["id"], plan=foreign, options=options) == refused
     assert ask("status")["result"].keys() == {"progress", "routing"}
     assert ask("submit", options=options) == golden("answers/submit.json")
     written = json.loads((control / "plan.json").read_text())
     options.pop("vacate")
-    assert written == golden("plan.json") | {"options": options}
+    expected = golden("plan.json") | {"options": options}
+    assert written.pop("application").startswith("local-")
+    assert expected.pop("application").startswith("local-")
+    assert written == expected
     run.run(1, 2)
     assert ask("cancel") == {"format": 1, "id": golden("requests/cancel.json")["id"], "epoch": 2, "result": {}}
     run.stop()

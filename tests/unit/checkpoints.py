@@ -39,10 +39,11 @@ class HandWritten:
             f"binshift/routing/{epoch}", {"format": 1, **entry, **time, **({"step": step} if step else {})}
         )
 
-    def under_way(self, plan: MigrationPlan, id: str = "m-1", cancelled: bool = False) -> None:
-        options = {"prepare": True, "placeOn": []}
-        data = {"id": id, "options": options, "cancelled": cancelled, "plan": json.loads(plan.to_json())}
+    def under_way(self, plan: MigrationPlan, id: str = "m-1", cancelled: bool = False, **options: Any) -> Path:
+        how = {"prepare": True, "placeOn": [], **options}
+        data = {"id": id, "options": how, "cancelled": cancelled, "plan": json.loads(plan.to_json())}
         self.write("binshift/plan.json", {"format": 1, **data})
+        return self.root / "binshift/plan.json"
 
     def take(self, plan: MigrationPlan, first_epoch: int, id: str = "m-1", steps: int | None = None) -> None:
         """Takes steps of the plan, one an epoch, and commits them."""

@@ -180,17 +180,13 @@ def test_no_more_partitions_than_there_are_cores():
     assert decide(busy, settings=settings(), now_s=60.0, cluster=Cluster(slots=2)).desired == 4
 
 
-def test_executors_that_join_get_partitions_within_the_bounds():
+def test_executors_that_join_get_partitions_and_their_number_stays():
     calm = epochs(6, 4, busy_s=7.0)
-    d = decide(
-        calm, settings=settings(), now_s=60.0, cluster=Cluster(slots=8, idle=("3",), partitions_with_idle=6)
-    )
-    assert (d.action, d.desired, d.place_on) == (Action.RESCALE, 6, ("3",))
-    assert "executors 3 run no partition" in d.reason
-    assert decide(calm, settings=settings(most=5), now_s=60.0, cluster=Cluster(8, ("3",), 6)).desired == 5
-    assert (
-        decide(calm, settings=settings(most=4), now_s=60.0, cluster=Cluster(8, ("3",), 6)).action is Action.HOLD
-    )
+    d = decide(calm, settings=settings(), now_s=60.0, cluster=Cluster(slots=8, idle=("3",), to_move=1))
+    assert (d.action, d.desired, d.place_on) == (Action.REBALANCE, 4, ("3",))
+    assert str(d) == "rebalance 4 partitions: executors 3 run no partition, and 1 move there"
+    # With fewer partitions than executors, one of them idles.
+    assert decide(calm, settings=settings(), now_s=60.0, cluster=Cluster(8, ("3",), 0)).action is Action.HOLD
 
 
 def test_partitions_out_of_bounds_are_brought_back_at_once():

@@ -119,7 +119,7 @@ def test_a_plan_goes_to_a_file_and_from_there_to_the_query(run, checkpoint, tmp_
         "id": json.loads(out)["request"],
         "kind": "submit",
         "plan": json.loads(file.read_text()),
-        "options": {"startEpoch": 9, "prepare": False, "placeOn": [], "vacate": None},
+        "options": {"startEpoch": 9, "prepare": False, "placeOn": [], "vacate": None, "places": {}},
     }
     assert json.loads(run("status", "--json").stdout)["requests"] == 1
 
@@ -147,7 +147,8 @@ def test_rescale_leaves_a_request_and_says_when_it_takes_effect(run, checkpoint)
     [
         (("plan", "--partitions", 4, "--submit"), []),
         (("rescale", 4), []),
-        (("rebalance", "--by", "bins"), ["2"]),
+        (("rebalance", "--by", "bins"), []),
+        (("rebalance", "--by", "bins", "--grow"), ["2"]),
         (("drain", "1"), []),
     ],
     ids=lambda c: c[0] if isinstance(c, tuple) else "",
@@ -164,10 +165,12 @@ def test_all_commands_that_submit_say_alike_how_a_plan_is_carried_out(run, check
             assert until(lambda: bool(driver.seen) and driver.seen[-1]["kind"] == "submit")
         return driver.seen[-1]["options"]
 
-    vacate = "1" if command[0] == "drain" else None
-    assert submitted() == {"startEpoch": None, "prepare": True, "placeOn": place_on, "vacate": vacate}
+    is_drain = command[0] == "drain"
+    where_to = {"vacate": "1" if is_drain else None, "places": {"0": "2"} if is_drain else {}}
+    assert submitted() == {"startEpoch": None, "prepare": True, "placeOn": place_on, **where_to}
     given = submitted("--start-epoch", 9, "--no-prepare", "--place-on", "3")
-    assert given == {"startEpoch": 9, "prepare": False, "placeOn": ["3"], "vacate": vacate}
+    where_to["places"] = {"0": "3"} if is_drain else {}
+    assert given == {"startEpoch": 9, "prepare": False, "placeOn": ["3"], **where_to}
     assert submitted("--prepare")["prepare"]
 
 
@@ -281,7 +284,7 @@ def cluster(request):
 
 def test_a_rebalance_weighs_bins_as_the_running_query_does(run, checkpoint):
     with Answering(checkpoint, cluster) as driver:
-        result = run("rebalance", "--dry-run", "--json")
+        result = run("rebalance", "--grow", "--dry-run", "--json")
     assert [r["kind"] for r in driver.seen] == ["placement", "stats"]
     plan = MigrationPlan.from_json(result.stdout)
     assert plan.target.partitions == 3
@@ -291,13 +294,27 @@ def test_a_rebalance_weighs_bins_as_the_running_query_does(run, checkpoint):
     assert "bin 0" in result.stderr
 
 
-def test_a_rebalance_by_bins_asks_for_no_statistics_and_places_new_partitions_on_new_executors(run, checkpoint):
+def test_a_rebalance_that_grows_places_new_partitions_on_new_executors(run, checkpoint):
     with Answering(checkpoint, cluster) as driver:
-        run("rebalance", "--by", "bins")
+        run("rebalance", "--by", "bins", "--grow")
     placement, submit = driver.seen + checkpoint.requests()
     assert (placement["kind"], submit["kind"]) == ("placement", "submit")
     assert submit["options"]["placeOn"] == ["3"]
     assert MigrationPlan.from_json(json.dumps(submit["plan"])).target == TWO.balanced(3)
+
+
+def test_a_rebalance_moves_whole_partitions_to_new_executors_and_adds_none(run, checkpoint):
+    def where(request):
+        on = [["1"], ["1"]]
+        return {"result": {"executors": ["1", "2"], "partitions": on}} if request["kind"] == "placement" else {}
+
+    with Answering(checkpoint, where) as driver:
+        result = run("rebalance", "--by", "bins")
+    placement, submit = driver.seen + checkpoint.requests()
+    assert (placement["kind"], submit["kind"]) == ("placement", "submit")
+    assert (submit["options"]["placeOn"], submit["options"]["places"]) == ([], {"0": "2"})
+    assert MigrationPlan.from_json(json.dumps(submit["plan"])).target == TWO
+    assert "partition 0 moves to executor 2" in result.stderr
 
 
 @pytest.mark.parametrize("command", [("plan", "--partitions", 4), ("rescale", 4, "--dry-run")])
@@ -318,7 +335,9 @@ def test_a_rebalance_is_bounded_without_asking_twice(run, checkpoint):
     with Answering(checkpoint, cluster) as driver:
         for by in ("rows", "bins"):
             bounds = ("--pause-budget", 0.000002, "--strategy", "all-at-once")
-            plan = MigrationPlan.from_json(run("rebalance", "--by", by, *bounds, "--dry-run", "--json").stdout)
+            plan = MigrationPlan.from_json(
+                run("rebalance", "--grow", "--by", by, *bounds, "--dry-run", "--json").stdout
+            )
             assert {len(s.moves) for s in plan.steps} == {1}
             assert [r["kind"] for r in driver.seen] == ["placement", "stats"]
             driver.seen.clear()
@@ -344,14 +363,33 @@ def test_the_default_strategy_keeps_its_gap(run):
     assert MigrationPlan.from_json(run("plan", "--partitions", 4, "--gap", 3, "--json").stdout).gap == 3
 
 
-def test_a_drain_moves_all_bins_off_an_executor_and_has_it_vacated(run, checkpoint):
+def test_a_drain_moves_partitions_as_a_whole(run, checkpoint):
     with Answering(checkpoint, cluster):
-        plan = MigrationPlan.from_json(run("drain", "2", "--dry-run", "--json").stdout)
-        assert plan.target.sizes() == (8, 0)
+        dry = run("drain", "2", "--dry-run", "--json")
+        assert MigrationPlan.from_json(dry.stdout).moves == ()
+        assert "partition 1 moves to executor 3" in dry.stderr
         assert "'9' is not alive" in run("drain", "9", code=4).stderr
-    alone = {"result": {"executors": ["1"], "partitions": [["1"], ["1"]]}}
-    with Answering(checkpoint, lambda r: alone):
-        assert "all 2 partitions are on executor 1" in run("drain", "1", code=4).stderr
+        assert "'9' is not alive" in run("drain", "2", "--place-on", "9", code=4).stderr
+    with Answering(checkpoint, lambda r: alone(1)):
+        assert "no other executor than 1" in run("drain", "1", code=4).stderr
+
+
+def test_a_drain_is_followed_until_the_driver_has_forgotten_it(checkpoint):
+    follower = Follower(open_directory(str(checkpoint.root)), AllAtOnce().plan(TWO, TWO))
+    file = checkpoint.under_way(follower.plan, vacate="1")
+    assert follower.status("m-1").state is MigrationState.RUNNING
+    written = json.loads(file.read_text())
+    file.unlink()
+    assert follower.status("m-1").state is MigrationState.FINISHED
+    file.write_text(json.dumps(written | {"cancelled": True}))
+    assert follower.status("m-1").state is MigrationState.RUNNING
+    file.unlink()
+    assert follower.status("m-1").state is MigrationState.CANCELLED
+
+
+def test_another_migration_waits_for_a_drain(run, checkpoint):
+    checkpoint.under_way(AllAtOnce().plan(TWO, TWO), vacate="1")
+    assert "m-1 is under way" in run("rescale", 4, code=5).stderr
 
 
 def refused(*arguments):

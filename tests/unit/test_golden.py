@@ -15,7 +15,7 @@ from binshift.planning.routing import RoutingTable
 from golden import EPOCH, FILES, GOLDEN, checkpoint, golden
 
 MIGRATION = "0b6c3a52-6c0f-4c1e-9a57-3f7f0d6f5f10"
-OPTIONS = MigrationOptions(start_epoch=3, prepare=False, place_on=("driver",), vacate="7")
+OPTIONS = MigrationOptions(start_epoch=3, prepare=False, place_on=("driver",), vacate="7", places={1: "driver"})
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_a_routing_entry(directory, facts):
 
 def test_a_plan_is_written_as_it_was_read(directory):
     migration = directory.migration()
-    assert (migration.id, migration.cancelled) == (MIGRATION, False)
+    assert (migration.id, migration.cancelled, migration.moves_partitions) == (MIGRATION, False, True)
     assert json.loads(migration.plan.to_json()) == golden("plan.json")["plan"]
     assert OPTIONS.as_dict() == golden("plan.json")["options"]
 

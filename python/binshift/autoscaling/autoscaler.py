@@ -193,13 +193,15 @@ class Autoscaler:
             most = min(settings.max_partitions, self._controller.routing().bins)
             settings = replace(settings, max_partitions=most)
         placement = self._controller._placement()
-        with_idle = placement.partitions_with_idle(settings.max_partitions) if placement.idle else 0
-        cluster = Cluster(task_slots(), placement.idle, with_idle)
+        cluster = Cluster(task_slots(), placement.idle, len(placement.spread(place_on=placement.idle)))
         decision = self._keep(
             decide(observations, settings=settings, now_s=now, cluster=cluster, last=self._last)
         )
-        if decision.action is Action.RESCALE and self._mode == "act":
-            self._controller.rescale(decision.desired, strategy=self._strategy, place_on=decision.place_on)
+        if decision.action is not Action.HOLD and self._mode == "act":
+            if decision.action is Action.REBALANCE:
+                self._controller.rebalance("bins", max_moves=0, place_on=decision.place_on)
+            else:
+                self._controller.rescale(decision.desired, strategy=self._strategy, place_on=decision.place_on)
             self._last = Change.of(decision)
             self._disturbed_until = newest
         return decision

@@ -117,13 +117,13 @@ class Cluster:
         each other, so no more are asked for.
     idle : tuple of str
         Executors that run no partition.
-    partitions_with_idle : int
-        Partitions if the idle executors got as many as the others; 0 if there are none.
+    to_move : int
+        Whole partitions that would move if the idle executors got as many as the others.
     """
 
     slots: int | None = None
     idle: tuple[str, ...] = ()
-    partitions_with_idle: int = 0
+    to_move: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,8 @@ class Change:
     @classmethod
     def of(cls, decision: Decision) -> Change:
         """The change that a decision leads to."""
-        rate = decision.input_rate if decision.keeps_up else None
+        # Where the number stays, no later change takes it back.
+        rate = decision.input_rate if decision.keeps_up and decision.desired != decision.current else None
         return cls(decision.at_s, decision.current, decision.desired, rate)
 
 
@@ -157,6 +158,8 @@ class Action(StrEnum):
 
     HOLD = "hold"
     RESCALE = "rescale"
+    #: Whole partitions are to move, and their number is to stay.
+    REBALANCE = "rebalance"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +202,8 @@ class Decision:
     def __str__(self) -> str:
         if self.action is Action.HOLD:
             return f"hold {self.current} partitions: {self.reason}"
+        if self.action is Action.REBALANCE:
+            return f"rebalance {self.current} partitions: {self.reason}"
         return f"rescale from {self.current} to {self.desired} partitions: {self.reason}"
 
 
@@ -267,10 +272,9 @@ def _decided(
 
     low, high, target = min(older, newer), max(older, newer), s.target_utilization
     seen = f"busy {facts[2]:.0%} of the time, {target:.0%} wanted"
-    joined = min(cluster.partitions_with_idle, s.max_partitions, _slots(cluster, s))
-    if cluster.idle and joined > current:
-        why = f"executors {', '.join(cluster.idle)} run no partition"
-        return Decision(now_s, Action.RESCALE, current, joined, why, *facts, cluster.idle, keeps_up)
+    if cluster.idle and cluster.to_move:
+        why = f"executors {', '.join(cluster.idle)} run no partition, and {cluster.to_move} move there"
+        return Decision(now_s, Action.REBALANCE, current, current, why, *facts, cluster.idle, keeps_up)
     if low > target * (1 + s.dead_band):
         wanted = ceil(current * low / target)
         desired = min(wanted, s.max_partitions, max(_slots(cluster, s), current))

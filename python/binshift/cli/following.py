@@ -27,6 +27,7 @@ class Follower:
 
     def __init__(self, checkpoint: ControlDirectory, plan: MigrationPlan) -> None:
         self.checkpoint, self.plan = checkpoint, plan
+        self._cancelled = False
 
     def status(self, migration: str) -> MigrationStatus:
         """Where the migration stands, from `plan.json` and the routing log."""
@@ -35,10 +36,13 @@ class Follower:
         committed = self.checkpoint.committed_epoch()
         done, next_epoch = self.checkpoint.steps_of(migration)
         total = len(self.plan.steps)
-        is_known = under_way is not None and under_way.id == migration
-        if done == total and not (is_known and _fetches(self.plan)):
+        mine = under_way if under_way is not None and under_way.id == migration else None
+        if mine is not None:
+            self._cancelled = mine.cancelled
+        goes_on = mine is not None and (_fetches(self.plan) or mine.moves_partitions)
+        if done == total and not goes_on and not (self._cancelled and total == 0):
             state = MigrationState.FINISHED
-        elif is_known:
+        elif mine is not None:
             state = MigrationState.RUNNING
         else:
             state = MigrationState.CANCELLED
@@ -108,7 +112,8 @@ def send(follower: Follower, options: MigrationOptions, *, as_json: bool, wait: 
 def _is_done(checkpoint: ControlDirectory, migration: PlannedMigration) -> bool:
     """Whether the last step is committed. The driver forgets the migration when it plans its next epoch."""
     done, _ = checkpoint.steps_of(migration.id)
-    return done == len(migration.plan.steps) and not _fetches(migration.plan)
+    is_taken = done == len(migration.plan.steps)
+    return is_taken and not _fetches(migration.plan) and not migration.moves_partitions
 
 
 def _fetches(plan: MigrationPlan) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -18,9 +19,27 @@ from binshift.planning.plan import MigrationPlan
 from binshift.planning.routing import RoutingTable
 from binshift.planning.strategies import default_strategy, parse_strategy
 
-__all__ = ["is_bounded", "measured", "migration_options", "options_of", "plan_of", "strategy_options"]
+__all__ = [
+    "answer_timeout",
+    "is_bounded",
+    "measured",
+    "migration_options",
+    "options_of",
+    "plan_of",
+    "strategy_options",
+]
 
 _COLUMNS = ("bin", "bytes", "reads", "writes")
+
+#: The option of all commands that ask the running query.
+answer_timeout = click.option(
+    "--answer-timeout",
+    type=float,
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for what only the running query knows.",
+)
 
 #: The options of all commands that cut a plan into steps; they come as a dict to `plan_of`.
 strategy_options = combined(
@@ -40,14 +59,7 @@ strategy_options = combined(
         help="Cut steps whose bins take longer to adopt, at 50 MB/s and one after the other. Asks the running "
         "query.",
     ),
-    click.option(
-        "--answer-timeout",
-        type=float,
-        default=60.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="How long to wait for what only the running query knows.",
-    ),
+    answer_timeout,
 )
 
 #: The options of all commands that submit a plan; they come as a dict to `options_of`.
@@ -67,7 +79,11 @@ migration_options = combined(
 
 
 def options_of(
-    options: dict[str, Any], *, place_on: tuple[str, ...] = (), vacate: str | None = None
+    options: dict[str, Any],
+    *,
+    place_on: tuple[str, ...] = (),
+    vacate: str | None = None,
+    places: Mapping[int, str] | None = None,
 ) -> MigrationOptions:
     """How a plan is to be carried out.
 
@@ -79,13 +95,17 @@ def options_of(
         Executors for new partitions if the options name none.
     vacate : str, optional
         Executor that runs no partition when the plan is done.
+    places : mapping, optional
+        The executor of each partition that is to run on another one than now.
 
     Raises
     ------
     PlanError
         If the start epoch is impossible.
     """
-    return MigrationOptions(options["start_epoch"], options["prepare"], options["place_on"] or place_on, vacate)
+    return MigrationOptions(
+        options["start_epoch"], options["prepare"], options["place_on"] or place_on, vacate, places or {}
+    )
 
 
 def is_bounded(options: dict[str, Any]) -> bool:

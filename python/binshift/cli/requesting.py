@@ -8,7 +8,14 @@ import click
 
 from binshift.cli.following import Follower, send
 from binshift.cli.output import as_json, checkpoint, combined, example, print_json, print_plan
-from binshift.cli.planning import measured, migration_options, options_of, plan_of, strategy_options
+from binshift.cli.planning import (
+    answer_timeout,
+    measured,
+    migration_options,
+    options_of,
+    plan_of,
+    strategy_options,
+)
 from binshift.control.directory import ControlDirectory, open_directory
 from binshift.control.mailbox import Mailbox
 from binshift.errors import (
@@ -21,19 +28,17 @@ from binshift.errors import (
 from binshift.planning.load import By
 from binshift.planning.placement import Placement
 from binshift.planning.plan import MigrationPlan
+from binshift.planning.strategies import AllAtOnce
 from binshift.planning.targets import balanced
 
 __all__ = ["COMMANDS"]
 
 _FAILS = (ConfigurationError, PlanError, MigrationError, MigrationTimeout, UnsupportedOperatorError)
 
+_dry_run = click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing.")
+
 #: The options of all commands that start a migration.
-_migrating = combined(
-    as_json,
-    strategy_options,
-    migration_options,
-    click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing."),
-)
+_migrating = combined(as_json, strategy_options, migration_options, _dry_run)
 
 
 @click.command(
@@ -72,39 +77,42 @@ def rescale(checkpoint: str, partitions: int, **options: Any) -> None:
     show_default=True,
     help="What the load of a bin is.",
 )
+@click.option("--grow", is_flag=True, help="Give executors that run no partition new ones, instead.")
 @click.option("--max-moves", type=int, help="No more bins than this move.")
 @_migrating
-def rebalance(checkpoint: str, by: By, max_moves: int | None, **options: Any) -> None:
+def rebalance(checkpoint: str, by: By, grow: bool, max_moves: int | None, **options: Any) -> None:
     """Spread the load evenly over all partitions.
 
-    Partitions are spread over all executors, too: new ones come to those that run none yet, if no --place-on
-    is given. Asks the running query.
+    Partitions are spread over all executors, too: whole ones move, also to executors that have joined. Asks
+    the running query.
     """
     found = open_directory(checkpoint)
-    placement = _placement(found, options)
+    placement = _placement(found, options).rejoined
     stats = None if by == "bins" else measured(found, options)
     table = found.routing()
-    target = balanced(
-        table, stats, by, partitions=placement.partitions_with_idle(table.bins), max_moves=max_moves
-    )
+    n = placement.partitions_with_idle(table.bins) if grow else table.partitions
+    target = balanced(table, stats, by, partitions=n, max_moves=max_moves)
     click.echo(str(target), err=True)
     plan = plan_of(found, table, target.table, options, stats)
-    _start(found, plan, options, place_on=placement.idle)
+    if n > table.partitions:
+        _start(found, plan, options, place_on=placement.idle)
+    else:
+        _start(found, plan, options, places=placement.spread(target.after, options["place_on"]))
 
 
 @click.command(epilog=example("binshift drain /data/checkpoint 3 --wait 600", errors=_FAILS))
 @checkpoint
 @click.argument("executor")
-@_migrating
+@combined(as_json, migration_options, answer_timeout, _dry_run)
 def drain(checkpoint: str, executor: str, **options: Any) -> None:
     """Empty EXECUTOR before it is removed.
 
-    Asks the running query where its partitions are.
+    Its partitions move to other executors as a whole. Asks the running query where they are.
     """
     found = open_directory(checkpoint)
-    leaving = _placement(found, options).leaving(executor)
+    places = _placement(found, options).drained(executor, options["place_on"])
     table = found.routing()
-    _start(found, plan_of(found, table, table.without(leaving), options), options, vacate=executor)
+    _start(found, AllAtOnce().plan(table, table), options, vacate=executor, places=places)
 
 
 @click.command(epilog=example("binshift cancel /data/checkpoint --wait 60", errors=_FAILS))
@@ -139,6 +147,8 @@ COMMANDS = (rescale, rebalance, drain, cancel)
 
 
 def _start(found: ControlDirectory, plan: MigrationPlan, options: dict[str, Any], **more: Any) -> None:
+    for partition, executor in sorted(more.get("places", {}).items()):
+        click.echo(f"partition {partition} moves to executor {executor}", err=True)
     if options["dry_run"]:
         print_plan(plan, as_json=options["as_json"])
         return

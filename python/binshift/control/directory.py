@@ -25,6 +25,9 @@ class PlannedMigration:
     def __init__(self, data: dict[str, Any]) -> None:
         self.id: str = data["id"]
         self.cancelled: bool = data["cancelled"]
+        options = data.get("options", {})
+        #: Whether whole partitions go to other executors, which only the driver knows the end of.
+        self.moves_partitions = bool(options.get("vacate") or options.get("places"))
         self.plan = MigrationPlan.from_json(json.dumps(data["plan"]))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from binshift.errors import PlanError
@@ -25,6 +26,8 @@ class MigrationOptions:
         Ids of the executors for new partitions; by default all.
     vacate : str, optional
         Id of the executor that runs no partition when the plan is done.
+    places : mapping
+        The executor of each partition that is to run on another one than now.
 
     Raises
     ------
@@ -36,6 +39,7 @@ class MigrationOptions:
     prepare: bool = True
     place_on: tuple[str, ...] = ()
     vacate: str | None = None
+    places: Mapping[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         epoch = self.start_epoch
@@ -54,4 +58,5 @@ class MigrationOptions:
             "prepare": self.prepare,
             "placeOn": list(self.place_on),
             "vacate": self.vacate,
+            "places": {str(p): executor for p, executor in sorted(self.places.items())},
         }

@@ -1,9 +1,9 @@
-"""Where partitions run, and how many there should be when executors join. Pure functions."""
+"""Where partitions run, where they should run, and how many there should be. Pure functions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from binshift.errors import PlanError
@@ -18,53 +18,89 @@ class Placement:
     Parameters
     ----------
     executors : tuple of str
-        Ids of the live executors.
+        Ids of the live executors, without those that Spark decommissions.
     partitions : tuple of tuple of str
         For each partition the executors that hold its state; none while it has not run.
+    decommissioned : tuple of str
+        Ids of executors that Spark is about to remove. They get no tasks.
+    leaving : tuple of str
+        Ids of live executors that were drained. Nothing is placed there unless somebody asks for it.
     """
 
     executors: tuple[str, ...]
     partitions: tuple[tuple[str, ...], ...]
+    decommissioned: tuple[str, ...] = ()
+    leaving: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Placement:
         """From what the driver says of it."""
-        return cls(tuple(data["executors"]), tuple(tuple(p) for p in data["partitions"]))
+        return cls(
+            tuple(data["executors"]),
+            tuple(tuple(p) for p in data["partitions"]),
+            tuple(data.get("decommissioned", ())),
+            tuple(data.get("leaving", ())),
+        )
+
+    @property
+    def rejoined(self) -> Placement:
+        """The same, where executors that were drained count like any other."""
+        return replace(self, leaving=())
 
     @property
     def idle(self) -> tuple[str, ...]:
         """Live executors that run no partition, as those do that have just joined; none if all are so."""
         used = {e for executors in self.partitions for e in executors} & set(self.executors)
-        return tuple(e for e in self.executors if e not in used) if used else ()
+        return tuple(e for e in self._open if e not in used) if used else ()
 
     def partitions_with_idle(self, most: int) -> int:
         """Partitions when each idle executor gets as many new ones as the others have on average."""
         now, idle = len(self.partitions), len(self.idle)
-        used = len(self.executors) - idle
+        used = len(self._open) - idle
         return min(most, now + idle * max(1, round(now / used))) if idle else min(most, now)
 
-    def partitions_on(self, executor: str) -> list[int]:
-        """The partitions with state on an executor."""
-        return [p for p, executors in enumerate(self.partitions) if executor in executors]
+    def spread(self, loads: Sequence[float] = (), place_on: Sequence[str] = ()) -> dict[int, str]:
+        """The partitions that move so that each executor runs equally many, within one; few moves.
 
-    def leaving(self, executor: str) -> list[int]:
-        """The partitions with state on an executor that is to be emptied.
+        Parameters
+        ----------
+        loads : sequence of float
+            Load of each partition; the ones that move level it. Without it, each counts the same.
+        place_on : sequence of str
+            Executors to which partitions may go; by default all that are open.
+
+        Returns
+        -------
+        dict
+            The new executor of each partition that moves.
+        """
+        residents = _Residents(self, loads, place_on or self._open)
+        residents.house(p for p, executors in enumerate(self.partitions) if executors and self._home(p) is None)
+        residents.level()
+        return residents.moved
+
+    def drained(self, executor: str, place_on: Sequence[str] = ()) -> dict[int, str]:
+        """The partitions on an executor that is to be emptied, each with its new executor.
 
         Raises
         ------
         PlanError
-            If the executor is not alive, or no partition is on another one.
+            If the executor is not there, one of `place_on` is not alive, or there is no other one.
         """
-        self.require_live([executor])
-        found = self.partitions_on(executor)
-        if len(found) == len(self.partitions):
+        if executor not in self.decommissioned:
+            self.require_live([executor])
+        self.require_live(place_on)
+        others = [e for e in place_on or self._open if e != executor]
+        if not others:
             raise PlanError(
-                f"all {len(found)} partitions are on executor {executor}; rescale to more partitions first, "
-                "placed on another executor",
+                f"no other executor than {executor} can take its partitions; add an executor first, or drain "
+                "another one",
                 condition="NO_OTHER_EXECUTOR",
                 executor=executor,
             )
-        return found
+        residents = _Residents(replace(self, leaving=(*self.leaving, executor)), (), others)
+        residents.house(p for p, executors in enumerate(self.partitions) if executor in executors)
+        return residents.moved
 
     def require_live(self, executors: Sequence[str]) -> None:
         """Refuses an executor that is not alive."""
@@ -76,3 +112,55 @@ class Placement:
                     condition="EXECUTOR_NOT_ALIVE",
                     executor=executor,
                 )
+
+    @property
+    def _open(self) -> tuple[str, ...]:
+        """Executors that may get partitions."""
+        return tuple(e for e in self.executors if e not in self.leaving)
+
+    def _home(self, partition: int) -> str | None:
+        """The first open executor of a partition; it may have some more for a while."""
+        return next((e for e in self.partitions[partition] if e in self._open), None)
+
+
+class _Residents:
+    """Partitions on their way to executors: who has which, and what that comes to."""
+
+    def __init__(self, placement: Placement, loads: Sequence[float], receivers: Sequence[str]) -> None:
+        self.moved: dict[int, str] = {}
+        self._receivers = receivers
+        self._loads = loads or [1.0] * len(placement.partitions)
+        self._on: dict[str, list[int]] = {e: [] for e in (*placement._open, *receivers)}
+        for p in range(len(placement.partitions)):
+            if (home := placement._home(p)) is not None:
+                self._on[home].append(p)
+
+    def house(self, partitions: Iterable[int]) -> None:
+        """Gives each of `partitions`, heaviest first, to the receiver that has fewest."""
+        leaving = set(partitions)
+        for on in self._on.values():
+            on[:] = [p for p in on if p not in leaving]
+        for p in sorted(leaving, key=lambda p: (-self._loads[p], p)):
+            self._give(p, min(self._receivers, key=self._rank))
+
+    def level(self) -> None:
+        """The executor with most partitions gives to the receiver with fewest, as long as that levels them."""
+        while True:
+            most = max(self._on, key=self._rank)
+            fewest = min(self._receivers, key=self._rank)
+            if len(self._on[most]) - len(self._on[fewest]) <= 1:
+                return
+            wanted = (self._load(most) - self._load(fewest)) / 2
+            p = min(self._on[most], key=lambda p: (abs(self._loads[p] - wanted), p))
+            self._on[most].remove(p)
+            self._give(p, fewest)
+
+    def _give(self, partition: int, executor: str) -> None:
+        self._on[executor].append(partition)
+        self.moved[partition] = executor
+
+    def _rank(self, executor: str) -> tuple[int, float]:
+        return len(self._on[executor]), self._load(executor)
+
+    def _load(self, executor: str) -> float:
+        return sum(self._loads[p] for p in self._on[executor])

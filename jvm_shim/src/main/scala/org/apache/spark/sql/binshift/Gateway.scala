@@ -121,11 +121,12 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
     router.submit(plan, options).id
   }
 
-  /** The live executors, and those on which each partition is. */
+  /** The live executors, those on which each partition is, and those that get none (see [[PlacementSnapshot]]). */
   def placement(): String = {
     requireActive()
     val p = router.placement()
-    json(("executors" -> p.executors) ~ ("partitions" -> p.partitions))
+    json(("executors" -> p.executors) ~ ("partitions" -> p.partitions) ~
+      ("decommissioned" -> p.decommissioned) ~ ("leaving" -> p.leaving))
   }
 
   /** The statistics as of the last committed epoch (see [[StatisticsSnapshot]]), or null before the first. */
@@ -167,6 +168,7 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
         ("bins_awaited" -> s.migration.filter(_.id == id).flatMap(router.binsAwaited)) ~
         ("forecast" -> router.forecast(id).map(_.toJson)) ~
         ("bins_given_up" -> s.migration.filter(_.id == id).map(router.binsGivenUp)) ~
+        ("misplaced" -> s.migration.filter(_.id == id).map(_ => router.misplaced)) ~
         ("active" -> query.isActive) ~
         // Not isTriggerActive, which is also true while Spark looks for data in vain.
         ("idle" -> (s.planned.forall(_ <= committed) && !query.status.isDataAvailable)))

@@ -6,7 +6,7 @@ import scala.jdk.CollectionConverters._
 
 import org.apache.hadoop.fs.Path
 
-import org.apache.spark.SPARK_VERSION
+import org.apache.spark.{SPARK_VERSION, SparkContext}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.checkpointing.{OffsetMap, OffsetSeq, OffsetSeqBase, OffsetSeqMetadata, OffsetSeqMetadataBase, OffsetSeqMetadataV2}
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
@@ -49,6 +49,9 @@ private[binshift] object SparkInternals {
     session.sharedState.activeStreamingQueries.values.asScala.collectFirst {
       case m: MicroBatchExecution if m.runId == runId => m
     }
+
+  /** Tells this application from all others, also from another attempt of a driver at it: only here do ids name executors. */
+  def applicationOf(context: SparkContext): String = s"${context.applicationId}@${context.startTime}"
 
   /**
    * Makes the batch after the one being planned run with `n` state partitions.

@@ -2,7 +2,7 @@ package org.apache.spark.sql.binshift.migration
 
 import scala.collection.immutable.ArraySeq
 
-import org.json4s.{DefaultFormats, Formats, JValue}
+import org.json4s.{DefaultFormats, Formats, JField, JObject, JString, JValue}
 import org.json4s.JsonDSL._
 import org.json4s.jackson.JsonMethods.parse
 
@@ -81,12 +81,14 @@ private[binshift] object MigrationPlan {
  *
  * Which of its steps have been taken is not stored here: the routing log tells, and is the only truth.
  *
- * @param json       the plan as it was submitted
- * @param options    how it is carried out
- * @param cancelled  no further step is scheduled
+ * @param json        the plan as it was submitted
+ * @param options     how it is carried out
+ * @param cancelled   no further step is scheduled
+ * @param application the one that it was submitted to, whose executors the options name
  */
 private[binshift] final case class Migration(
-    id: String, plan: MigrationPlan, json: JValue, options: MigrationOptions, cancelled: Boolean) {
+    id: String, plan: MigrationPlan, json: JValue, options: MigrationOptions, cancelled: Boolean,
+    application: Option[String] = None) {
 
   /**
    * The table after step `index` of the plan is taken from `now`; `None` if it does not fit, as when the
@@ -117,20 +119,26 @@ private[binshift] final case class Migration(
  * @param startEpoch no step takes effect before this epoch
  * @param isPrepared whether bins are copied before their step takes effect
  * @param placeOn    executors on which new partitions are placed, and those that leave `vacate`; none means all
- * @param vacate     executor that partitions without bins leave when the last step is taken
+ * @param vacate     executor that all partitions leave
+ * @param places     the executors of partitions that are to run on another one than now
  */
 private[binshift] final case class MigrationOptions(
-    startEpoch: Option[Long], isPrepared: Boolean, placeOn: Seq[String], vacate: Option[String]) {
+    startEpoch: Option[Long], isPrepared: Boolean, placeOn: Seq[String], vacate: Option[String], places: Map[Int, String]) {
+
+  /** Whether whole partitions go to other executors. */
+  def movesPartitions: Boolean = vacate.nonEmpty || places.nonEmpty
 
   def toJson: JValue = ("startEpoch" -> startEpoch) ~ ("prepare" -> isPrepared) ~
-    ("placeOn" -> placeOn) ~ ("vacate" -> vacate)
+    ("placeOn" -> placeOn) ~ ("vacate" -> vacate) ~
+    ("places" -> JObject(places.toList.sortBy(_._1).map { case (p, executor) => JField(p.toString, JString(executor)) }))
 }
 
 private[binshift] object MigrationOptions {
   def fromJson(json: JValue): MigrationOptions = {
     implicit val formats: Formats = DefaultFormats
     MigrationOptions((json \ "startEpoch").extractOpt[Long], (json \ "prepare").extract[Boolean],
-      (json \ "placeOn").extract[Seq[String]], (json \ "vacate").extractOpt[String])
+      (json \ "placeOn").extract[Seq[String]], (json \ "vacate").extractOpt[String],
+      (json \ "places").extractOpt[Map[String, String]].getOrElse(Map.empty).map { case (p, e) => p.toInt -> e })
   }
 }
 
@@ -138,10 +146,10 @@ private[binshift] object Migration {
   private val File = "plan.json"
   private val FormatVersion = 1
 
-  def create(id: String, planJson: String, optionsJson: String): Migration = {
+  def create(id: String, planJson: String, optionsJson: String, application: String): Migration = {
     val json = parse(planJson)
     Migration(id, MigrationPlan.fromJson(json), json, MigrationOptions.fromJson(parse(optionsJson)),
-      cancelled = false)
+      cancelled = false, Some(application))
   }
 
   def read(dir: ControlDir): Option[Migration] = dir.read(File).map { json =>
@@ -153,12 +161,13 @@ private[binshift] object Migration {
           "version that wrote the checkpoint, or delete plan.json to abandon the migration")
     }
     Migration((json \ "id").extract[String], MigrationPlan.fromJson(json \ "plan"), json \ "plan",
-      MigrationOptions.fromJson(json \ "options"), (json \ "cancelled").extract[Boolean])
+      MigrationOptions.fromJson(json \ "options"), (json \ "cancelled").extract[Boolean],
+      (json \ "application").extractOpt[String])
   }
 
   def write(dir: ControlDir, m: Migration): Unit = dir.write(File,
     ("format" -> FormatVersion) ~ ("id" -> m.id) ~ ("options" -> m.options.toJson) ~
-      ("cancelled" -> m.cancelled) ~ ("plan" -> m.json))
+      ("cancelled" -> m.cancelled) ~ ("application" -> m.application) ~ ("plan" -> m.json))
 
   def delete(dir: ControlDir): Unit = dir.delete(File)
 }

@@ -4,7 +4,6 @@ import org.apache.spark.scheduler.{ExecutorCacheTaskLocation, TaskLocation}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.state.{StateStoreId, StateStoreProviderId}
-import org.apache.spark.storage.BlockManagerId
 
 /**
  * Where the partitions of an operator live, as Spark's scheduler believes.
@@ -13,7 +12,7 @@ import org.apache.spark.storage.BlockManagerId
  * partition, which is the one that reported it last; an executor that reports a store is told which
  * of its other stores the coordinator has elsewhere, and closes those after a last maintenance.
  *
- * Called on the stream's thread while an epoch at which the number of partitions changes is planned.
+ * What changes places is called on the stream's thread while an epoch is planned.
  */
 private[binshift] object Placement {
 
@@ -22,69 +21,53 @@ private[binshift] object Placement {
    * believe that they are elsewhere. [[place]] undoes this for a partition that comes back.
    */
   def retire(session: SparkSession, op: StateStoreWriter, partitions: Range): Unit =
-    partitions.foreach(report(session, op, _, Nowhere, Nowhere))
+    for (p <- partitions; store <- stores(op, p)) put(session, store, Nowhere, Nowhere)
 
   /**
    * Spreads new partitions over the live executors, those with the fewest partitions first.
    *
    * @param only ids of the executors to be considered, if any is named and alive
+   * @param but  executors that are not, whatever is named
    */
-  def place(session: SparkSession, op: StateStoreWriter, partitions: Range, only: Seq[String]): Unit = {
-    spread(session, op, partitions, preferred(liveExecutors(session), only), 0 until partitions.start)
+  def place(
+      session: SparkSession, op: StateStoreWriter, partitions: Range, only: Seq[String], but: Set[String]): Unit = {
+    val executors = Executors.of(session.sparkContext)
+    val others = (0 until partitions.start).map(executorsOf(session, Seq(op), _).toSeq)
+    for {
+      (p, executor) <- spread(partitions, executors.preferred(only, but), others)
+      store <- stores(op, p)
+    } put(session, store, executors.live(executor), executor)
   }
 
   /**
-   * Has those of `partitions` that are on `executor` run elsewhere from the next epoch on.
+   * Each of `partitions` with the one of `executors` that has fewest.
    *
-   * @param only ids of the executors to be considered, if any other than `executor` is named and alive
+   * @param others the executors that each of the other partitions is on
    */
-  def vacate(
-      session: SparkSession, op: StateStoreWriter, partitions: Seq[Int], executor: String, only: Seq[String]): Unit =
-    spread(session, op, partitions.filter(executorOf(session, op, _).contains(executor)),
-      preferred(liveExecutors(session).filter(_.executorId != executor), only), 0 until op.getStateInfo.numPartitions)
-
-  /** The live executors, and the one that each partition of `operators` is on, if that is known. */
-  def snapshot(session: SparkSession, operators: Seq[StateStoreWriter], partitions: Int): PlacementSnapshot =
-    PlacementSnapshot(liveExecutors(session).map(_.executorId),
-      (0 until partitions).map(p => operators.flatMap(executorOf(session, _, p)).distinct))
-
-  private def preferred(live: Seq[BlockManagerId], only: Seq[String]): Seq[BlockManagerId] = {
-    val named = live.filter(e => only.contains(e.executorId))
-    if (named.isEmpty) live else named
+  def spread(partitions: Seq[Int], executors: Seq[String], others: Seq[Seq[String]]): Seq[(Int, String)] = {
+    val load = scala.collection.mutable.Map(executors.map(_ -> 0): _*)
+    others.flatten.foreach(e => load.updateWith(e)(_.map(_ + 1)))
+    if (executors.isEmpty) Nil
+    else partitions.map { p =>
+      val target = executors.minBy(load)
+      load(target) += 1
+      p -> target
+    }
   }
 
-  private def spread(
-      session: SparkSession, op: StateStoreWriter, partitions: Seq[Int], executors: Seq[BlockManagerId],
-      others: Seq[Int]): Unit =
-    if (executors.nonEmpty && partitions.nonEmpty) {
-      val load = scala.collection.mutable.Map(executors.map(e => e.executorId -> 0): _*)
-      others.flatMap(executorOf(session, op, _)).foreach(e => load.updateWith(e)(_.map(_ + 1)))
-      partitions.foreach { p =>
-        val target = executors.minBy(e => load(e.executorId))
-        load(target.executorId) += 1
-        report(session, op, p, target.host, target.executorId)
-      }
-    }
+  /** The executors that have a store of a partition; none of an operator that does not run the partition. */
+  def executorsOf(session: SparkSession, operators: Seq[StateStoreWriter], partition: Int): Set[String] =
+    operators.flatMap(stores(_, partition)).flatMap(location(session, _)).toSet
 
-  private def executorOf(session: SparkSession, op: StateStoreWriter, partition: Int): Option[String] =
-    session.streams.stateStoreCoordinator.getLocation(ids(op, partition).head).map(TaskLocation(_)).collect {
-      case l: ExecutorCacheTaskLocation => l.executorId
-    }
-
-  private def liveExecutors(session: SparkSession): Seq[BlockManagerId] = {
-    val context = session.sparkContext
-    context.env.blockManager.master.getMemoryStatus.keys.toSeq
-      .filter(e => context.isLocal || !e.isDriver).sortBy(_.executorId)
-  }
-
-  private def report(
-      session: SparkSession, op: StateStoreWriter, partition: Int, host: String, executor: String): Unit =
-    ids(op, partition).foreach { id =>
-      session.streams.stateStoreCoordinator.reportActiveInstance(id, host, executor, Nil)
+  /** Has the tasks of `partition` prefer `executor` from the next stage on, of the operators that run it. */
+  def prefer(
+      session: SparkSession, operators: Seq[StateStoreWriter], partition: Int, executor: String, host: String): Unit =
+    for (op <- operators; store <- stores(op, partition); now <- location(session, store) if now != executor) {
+      put(session, store, host, executor)
     }
 
   /** A join of an older state format has several stores per partition. */
-  private def ids(op: StateStoreWriter, partition: Int): Seq[StateStoreProviderId] = {
+  private def stores(op: StateStoreWriter, partition: Int): Seq[StateStoreProviderId] = {
     val info = op.getStateInfo
     op.stateStoreNames.map { name =>
       StateStoreProviderId(
@@ -92,11 +75,22 @@ private[binshift] object Placement {
     }
   }
 
+  private def location(session: SparkSession, store: StateStoreProviderId): Option[String] =
+    session.streams.stateStoreCoordinator.getLocation(store).map(TaskLocation(_)).collect {
+      case l: ExecutorCacheTaskLocation => l.executorId
+    }
+
+  private def put(session: SparkSession, store: StateStoreProviderId, host: String, executor: String): Unit =
+    session.streams.stateStoreCoordinator.reportActiveInstance(store, host, executor, Nil)
+
   private val Nowhere = "binshift-retired"
 }
 
 /**
- * @param executors  ids of the live executors
- * @param partitions for each partition, the executors that its operators are on
+ * @param executors      ids of the live executors
+ * @param partitions     for each partition, the executors that its operators are on
+ * @param decommissioned ids of executors that Spark is about to remove
+ * @param leaving        ids of live executors that are drained, or have been
  */
-private[binshift] final case class PlacementSnapshot(executors: Seq[String], partitions: Seq[Seq[String]])
+private[binshift] final case class PlacementSnapshot(
+    executors: Seq[String], partitions: Seq[Seq[String]], decommissioned: Seq[String], leaving: Seq[String])

@@ -52,6 +52,8 @@ private[binshift] final class RemoteRequests(
   /** Serves what is there, oldest first; whether there was anything. */
   private def serve(): Boolean =
     try {
+      // Who follows a migration by its files sees its end though no epoch is planned.
+      router.finishIfDone()
       val waiting = dir.jsonFiles(Requests)
       waiting.take(MaxPerLook).foreach { id =>
         try if (query.isActive) answer(id)
@@ -191,7 +193,8 @@ private object RemoteRequests {
   private val MaxBytes = 64L << 20
 
   private val DefaultOptions: JObject =
-    ("startEpoch" -> JNull) ~ ("prepare" -> true) ~ ("placeOn" -> Seq.empty[String]) ~ ("vacate" -> JNull)
+    ("startEpoch" -> JNull) ~ ("prepare" -> true) ~ ("placeOn" -> Seq.empty[String]) ~ ("vacate" -> JNull) ~
+      ("places" -> JObject())
 
   private def fileOf(folder: String, id: String): String = s"$folder/$id.json"
 }

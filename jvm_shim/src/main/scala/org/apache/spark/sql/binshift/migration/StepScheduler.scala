@@ -18,7 +18,8 @@ import org.apache.spark.sql.execution.streaming.state.binshift.shipping.Backgrou
  *
  * A prepared migration first opens its new partitions, then has bins copied, and takes a step when the
  * copies for it are there. Which steps were taken is told by the routing log ([[TablesInForce]]); what
- * is kept here is lost with the driver and made anew.
+ * is kept here is lost with the driver and made anew. Whole partitions go to other executors before the first step, so that
+ * copies of bins are made where they stay ([[Settling]]).
  *
  * Called under the router's lock.
  *
@@ -26,18 +27,18 @@ import org.apache.spark.sql.execution.streaming.state.binshift.shipping.Backgrou
  * @param storesPerPartition stores that a new partition has, of all operators
  */
 private[binshift] final class StepScheduler(
-    query: MicroBatchExecution, dir: ControlDir, desk: ShipmentCoordinator, retired: RetiredPartitions, maxEpochsToWait: Int,
-    storesPerPartition: () => Int)
+    query: MicroBatchExecution, dir: ControlDir, desk: ShipmentCoordinator, retired: RetiredPartitions, settling: Settling,
+    maxEpochsToWait: Int, storesPerPartition: () => Int)
   extends Logging {
   import StepScheduler._
 
   private val session = query.sparkSession
 
+  private val application = SparkInternals.applicationOf(session.sparkContext)
   private var migration: Option[Migration] = Migration.read(dir)
+  migration.filter(m => !m.cancelled && m.application.contains(application)).foreach(m => settling.begin(m.options))
   /** How the latest migrations of this run ended, for clients that still ask for them. */
   private var outcomes = Seq.empty[MigrationOutcome]
-  /** The executor that partitions without bins leave at the next epoch, and those that they go to. */
-  private var vacating: Option[(String, Seq[String])] = None
   /** For how many epochs nothing has come of the copies that the next step waits for. */
   private var idle = 0
   private var copied = 0L
@@ -52,13 +53,6 @@ private[binshift] final class StepScheduler(
   /** Executors on which new partitions are to be placed, if the migration names any. */
   def placeOn: Seq[String] = migration.map(_.options.placeOn).getOrElse(Nil)
 
-  /** Takes the executor that partitions without bins are to leave, once, and where they go, if that is named. */
-  def takeVacating(): Option[(String, Seq[String])] = {
-    val taken = vacating
-    vacating = None
-    taken
-  }
-
   /**
    * Accepts a plan, or throws before anything has changed.
    *
@@ -71,7 +65,7 @@ private[binshift] final class StepScheduler(
         s"migration ${m.id} is under way (${m.plan.steps.size} steps); wait for it or cancel it before you " +
           "submit another plan")
     }
-    val m = Migration.create(id, planJson, optionsJson)
+    val m = Migration.create(id, planJson, optionsJson, application)
     requireFitting(m, now)
     m.options.startEpoch.foreach { e =>
       val earliest = planned.getOrElse(now.epoch) + 1
@@ -80,17 +74,18 @@ private[binshift] final class StepScheduler(
           s"the start epoch $e has passed; the earliest epoch that can change is $earliest")
       }
     }
-    facts.unsupported.headOption.foreach { o =>
+    facts.unsupported.headOption.filter(_ => m.plan.steps.nonEmpty).foreach { o =>
       throw BinshiftException.unsupportedOperator(
         s"operator ${o.name} cannot migrate, since the keys of its state may differ from the columns by " +
           "which Spark distributes its rows: a typed key of another type than its column, or a timestamp " +
           "that goes through Python; the query runs on as it is")
     }
-    if (m.plan.steps.isEmpty) remember(m, 0)
+    if (m.plan.steps.isEmpty && !m.options.movesPartitions) remember(m, 0)
     else {
       Migration.write(dir, m)
       uncopied = 0
       migration = Some(m)
+      settling.begin(m.options)
       foresee(m)
     }
     m
@@ -116,12 +111,18 @@ private[binshift] final class StepScheduler(
     val cancelled = m.copy(cancelled = true)
     Migration.write(dir, cancelled)
     migration = Some(cancelled)
+    settling.end(cancelled = true)
   }
 
-  /** Whether the last step of `m` has been committed, or it is cancelled and no step is in flight. */
+  /**
+   * Whether the last step of `m` has been committed and partitions are where it wants them, or it is cancelled and no step
+   * is in flight.
+   */
   def isOver(m: Migration, tables: TablesInForce): Boolean =
-    (m.cancelled || tables.stepsTaken(m.id) == m.plan.steps.size) && !desk.isFetching &&
-      tables.newestOf(m.id).forall(_ <= CommittedEpoch.of(query))
+    (m.cancelled || tables.stepsTaken(m.id) == m.plan.steps.size) && !desk.isFetching && {
+      val committed = CommittedEpoch.of(query)
+      tables.newestOf(m.id).forall(_ <= committed) && (m.cancelled || settling.isDone(committed))
+    }
 
   /** Forgets the migration once it is over. Once the query has ended, plan.json is its next run's. */
   def finishIfDone(tables: TablesInForce): Unit =
@@ -193,6 +194,7 @@ private[binshift] final class StepScheduler(
         forget(m.copy(cancelled = true), _ => index)
         None
       case _ if desk.isFetching => None // Bins of the step before are still on their way.
+      case _ if settling.misplaced > 0 => None
       case Some(table) if !isShippable || !m.plan.isOnDemand && !m.options.isPrepared =>
         Option.when(next >= earliest)(switch(m, index, next, table))
       case Some(table) if table.partitions > now.table.partitions => Some(open(m, index, now, next, table.partitions))
@@ -269,7 +271,7 @@ private[binshift] final class StepScheduler(
 
   private def forget(m: Migration, stepsTaken: String => Int): Unit = {
     remember(m, stepsTaken(m.id))
-    vacating = m.options.vacate.filterNot(_ => m.cancelled).map(_ -> m.options.placeOn)
+    settling.end(m.cancelled)
     Migration.delete(dir)
     migration = None
   }

@@ -50,8 +50,9 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private val retired = new RetiredPartitions(
     stateRoot.toString, dir.hadoopConf, RocksDBConf(StateStoreConf(sqlConf)))
   private val pruning = new RoutingPruning(stateRoot, dir.hadoopConf, entries, conf.entriesToRetain)
+  private val settling = new Settling(query, conf.maxEpochsToWait)
   private val scheduler = new StepScheduler(
-    query, dir, desk, retired, conf.maxEpochsToWait, () => binned.map(_.stateStoreNames.size).sum)
+    query, dir, desk, retired, settling, conf.maxEpochsToWait, () => binned.map(_.stateStoreNames.size).sum)
 
   private var layout: Option[Layout] = Layout.read(dir)
   /** The epoch planned last in this run. */
@@ -94,6 +95,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       val previous = tables.current.filterNot(_ => isFirst)
       val entry = if (isFirst) begin(epoch, n, streamSession) else next(epoch, n)
       if (!previous.exists(_.table.partitions == n)) changePartitions(n, previous, streamSession)
+      settling.enter(epoch, operators, n)
       if (entry.epoch == epoch && epoch > 0 && info.stateStoreCkptIds.isDefined) CheckpointIds.keep(dir, epoch)
       arriving = previous.fold(Set.empty[Int])(_.table.movedIn(entry.table))
       tables = TablesInForce(Some(entry))
@@ -140,12 +142,19 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   /** Bins of steps so far, and of the next one, that could not be copied ahead. */
   def binsGivenUp(m: Migration): Long = synchronized(scheduler.binsGivenUp(m, tables))
 
+  /** Partitions that are to run on another executor than they do, as of the last look. */
+  def misplaced: Int = synchronized(settling.misplaced)
+
   /** Forgets the migration once it is over. */
   def finishIfDone(): Unit = synchronized(scheduler.finishIfDone(tables))
 
-  /** Where the partitions of the binned operators are. */
+  /** Where the partitions are, of all operators. */
   def placement(): PlacementSnapshot = synchronized {
-    Placement.snapshot(session, binned, tables.current.map(_.table.partitions).getOrElse(0))
+    val executors = Executors.of(session.sparkContext)
+    val partitions = (0 until tables.current.map(_.table.partitions).getOrElse(0))
+      .map(Placement.executorsOf(session, operators, _).toSeq.sorted)
+    PlacementSnapshot(executors.live.keys.toSeq, partitions, executors.decommissioned.toSeq.sorted,
+      settling.leaving.toSeq.sorted)
   }
 
   /** Called when the query has ended, by each thread that hears of it. */
@@ -153,6 +162,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     requests.foreach(_.close())
     synchronized {
       desk.close()
+      settling.close()
       if (!isClosed) for (epoch <- planned)
         try RunEnd(query.runId.toString, epoch).write(dir)
         catch {
@@ -194,7 +204,6 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   /** Makes the table of epoch `next` durable, and tells Spark its partitions, if it differs from `now`. */
   private def prepare(now: RoutingEntry, next: Long): Unit = {
     finishIfDone()
-    scheduler.takeVacating().foreach { case (executor, placeOn) => vacate(now.table, executor, placeOn) }
     // The epoch that takes the state over reads each partition where Spark's provider has left it.
     val mayChange = !isAgain && !layout.flatMap(_.takenOverAt).exists(next <= _)
     Option.when(mayChange)(scheduler.advance(now, next)).flatten.foreach { step =>
@@ -208,17 +217,11 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     shippingHint = desk.hint(next - 1, scheduler.awaitedStep(tables, next), tables.stepAt(next).isDefined)
   }
 
-  /** Partitions without bins leave an executor that is to be removed. */
-  private def vacate(table: RoutingTable, executor: String, placeOn: Seq[String]): Unit = {
-    val empty = (0 until table.partitions).filterNot(table.assignment.toSet)
-    binned.foreach(Placement.vacate(session, _, empty, executor, placeOn))
-  }
-
   /** What else follows the number of partitions, at the first epoch that has it. */
   private def changePartitions(n: Int, previous: Option[RoutingEntry], conf: SparkSession): Unit = {
     for (before <- previous.map(_.table.partitions); op <- binned) {
       Placement.retire(conf, op, n until before)
-      Placement.place(conf, op, before until n, scheduler.placeOn)
+      Placement.place(conf, op, before until n, scheduler.placeOn, settling.leaving)
     }
     ThreadUtils.parmap(operators, "binshift-operator-metadata", operators.size)(
       SparkInternals.updateOperatorMetadata(conf, _))

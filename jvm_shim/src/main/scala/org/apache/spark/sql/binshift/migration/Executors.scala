@@ -1,0 +1,46 @@
+package org.apache.spark.sql.binshift.migration
+
+import scala.collection.immutable.SortedMap
+
+import org.apache.spark.scheduler.TaskSchedulerImpl
+import org.apache.spark.SparkContext
+
+/**
+ * The executors of the application at one moment.
+ *
+ * @param live           hosts of those that get tasks, by id
+ * @param decommissioned ids of those that are there and get no task any more, because Spark decommissions them
+ */
+private[binshift] final case class Executors(live: SortedMap[String, String], decommissioned: Set[String]) {
+
+  def isThere(id: String): Boolean = live.contains(id) || decommissioned(id)
+
+  /** Those of `named` that are live, or all if none of them is; never one of `but`. */
+  def preferred(named: Seq[String], but: Set[String]): Seq[String] = {
+    val possible = live.keys.toSeq.filterNot(but)
+    val found = possible.filter(named.contains)
+    if (found.isEmpty) possible else found
+  }
+}
+
+private[binshift] object Executors {
+
+  /**
+   * Relies on Spark: the scheduler calls an executor alive once it was offered a task, and until it is lost or
+   * decommissioned. The only executor of a local master always counts, because a job there would wait for ever for
+   * any other one.
+   */
+  def of(context: SparkContext): Executors = {
+    val known = context.env.blockManager.master.getMemoryStatus.keys.toSeq
+      .filter(e => context.isLocal || !e.isDriver)
+    val (live, others) = (context.taskScheduler, context.isLocal) match {
+      case (scheduler: TaskSchedulerImpl, false) => known.partition(e => scheduler.isExecutorAlive(e.executorId))
+      case _ => (known, Nil)
+    }
+    val leaving = context.taskScheduler match {
+      case scheduler: TaskSchedulerImpl => others.map(_.executorId).filter(scheduler.getExecutorDecommissionState(_).nonEmpty)
+      case _ => Nil
+    }
+    Executors(SortedMap.from(live.map(e => e.executorId -> e.host)), leaving.toSet)
+  }
+}
