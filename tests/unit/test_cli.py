@@ -129,8 +129,33 @@ def test_a_plan_to_any_table_is_read_from_a_file(run, tmp_path):
     file.write_text("[2, 1, 0, 1, 0, 1, 0, 1]")
     plan = MigrationPlan.from_json(run("plan", "--assignment", file, "--json").stdout)
     assert [(m.bin, m.source, m.target) for m in plan.moves] == [(0, 0, 2)]
-    file.write_text('{"not": "a list of owners"')
-    assert "no JSON list of owners" in run("plan", "--assignment", file, code=4).stderr
+    more = MigrationPlan.from_json(run("plan", "--assignment", file, "--partitions", 5, "--json").stdout)
+    assert more.target == RoutingTable(5, (2, 1, 0, 1, 0, 1, 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"not": "a list of owners"', "no JSON list of owners"),
+        ('{"x": 1}', "no JSON list of owners"),
+        ("3", "no JSON list of owners"),
+        ('["a", "b"]', "'a' owns no bin"),
+        ("[0, null]", "None owns no bin"),
+        ("[0, -1]", "-1 owns no bin"),
+        ("[]", "a table of 0 bins is impossible"),
+        ("[0, 1]", "the target has 2 bins and the table in force 8"),
+    ],
+)
+def test_a_file_that_names_no_owners_is_refused(run, tmp_path, text, said):
+    file = tmp_path / "owners.json"
+    file.write_text(text)
+    assert said in run("plan", "--assignment", file, code=4).stderr
+
+
+def test_a_plan_that_cannot_be_written_is_a_wrong_argument(run, tmp_path):
+    result = run("plan", "--partitions", 4, "--output", tmp_path / "none/plan.json", code=2)
+    assert "--output" in result.stderr
+    assert "No such file or directory" in result.stderr
 
 
 def test_rescale_leaves_a_request_and_says_when_it_takes_effect(run, checkpoint):

@@ -25,6 +25,7 @@ from binshift.errors import (
 from binshift.planning.options import MigrationOptions
 from binshift.planning.plan import MigrationPlan
 from binshift.planning.routing import RoutingTable
+from binshift.planning.targets import table_of
 
 __all__ = ["COMMANDS"]
 
@@ -118,7 +119,7 @@ def plan(
     else:
         made = MigrationPlan.from_json(source.read())
     if output:
-        Path(output).write_text(made.to_json() + "\n")
+        _write(made, output)
     if not is_submitted:
         print_plan(made, as_json=as_json)
         return
@@ -191,15 +192,37 @@ def _migration(found: ControlDirectory, migration: PlannedMigration | None) -> d
     }
 
 
+def _write(plan: MigrationPlan, output: str) -> None:
+    try:
+        Path(output).write_text(plan.to_json() + "\n")
+    except OSError as error:
+        raise click.BadParameter(str(error), param_hint="--output") from error
+
+
 def _target(table: RoutingTable, partitions: int | None, assignment: Any) -> RoutingTable:
     if assignment is not None:
-        try:
-            owners = tuple(json.load(assignment))
-        except (ValueError, TypeError) as error:
-            raise PlanError(
-                f"{assignment.name} is no JSON list of owners ({error}); give one for each bin"
-            ) from error
-        return RoutingTable(max(owners, default=0) + 1 if partitions is None else partitions, owners)
+        target = table_of(_owners(assignment), table)
+        return target if partitions is None else RoutingTable(partitions, target.assignment)
     if partitions is not None:
-        return table.balanced(partitions)
+        return table_of(partitions, table)
     raise click.UsageError("there is no target; give --partitions, --assignment or --from")
+
+
+def _owners(file: Any) -> list[Any]:
+    """What a JSON file has a list of; the owners in it may still be impossible."""
+    try:
+        owners = json.load(file)
+    except ValueError as error:
+        raise _no_owners(file.name, str(error)) from error
+    if not isinstance(owners, list):
+        raise _no_owners(file.name, "it is something else")
+    return owners
+
+
+def _no_owners(name: str, reason: str) -> PlanError:
+    return PlanError(
+        f"{name} is no JSON list of owners ({reason}); give one for each bin",
+        condition="INVALID_VALUE",
+        name="assignment",
+        value=name,
+    )
