@@ -165,7 +165,7 @@ def test_wrong_arguments_have_messages_and_exit_codes(made, tmp_path):
     checkpoint = made("tws").checkpoint
     for arguments, code, message in [
         (["state", "show", tmp_path], 3, "is no checkpoint"),
-        (["state", "get", checkpoint, "--head", 3], 3, "name operator, store and family"),
+        (["state", "get", checkpoint, "--head", 3], 3, "name one of"),
         (["state", "show", checkpoint, "--version", 99], 3, "it has 1 to 8"),
         (["state", "get", checkpoint, "--family", "count", "--bin", 99], 3, "bins are 0 to 11"),
         (["state", "get", checkpoint, '{"nothing": 1}', "--family", "count"], 3, "have no nothing"),

@@ -136,7 +136,7 @@ def test_bounds_that_make_no_sense_are_refused(arguments, message):
 
 
 def test_on_demand_cannot_be_bounded():
-    with pytest.raises(PlanError, match="OnDemand"):
+    with pytest.raises(PlanError, match="on demand"):
         Bounded(OnDemand(), max_bytes_per_step=1)
 
 

@@ -152,6 +152,36 @@ def test_a_file_that_names_no_owners_is_refused(run, tmp_path, text, said):
     assert said in run("plan", "--assignment", file, code=4).stderr
 
 
+PLAN = json.loads(Fluid().plan(TWO, TWO.balanced(4)).to_json())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("no plan", "it is no JSON"),
+        ("[1]", "it has no format"),
+        ("{}", "it has no format"),
+        (json.dumps({k: v for k, v in PLAN.items() if k != "steps"}), "it has no steps"),
+        (json.dumps(PLAN | {"gap": "1"}), "gap is not a whole number"),
+        (json.dumps(PLAN | {"source": 3}), "source is not an object"),
+        (json.dumps(PLAN | {"steps": [{"partitions": 4, "moves": [[0, "1", 2]]}]}), '[0, "1", 2] is no move'),
+        (json.dumps(PLAN | {"steps": [{"partitions": True, "moves": []}]}), "partitions is not a whole number"),
+    ],
+)
+def test_a_file_that_is_no_plan_is_refused_in_words(run, tmp_path, text, said):
+    file = tmp_path / "plan.json"
+    file.write_text(text)
+    message = run("plan", "--from", file, code=4).stderr
+    assert f"this is no migration plan: {said}" in message
+    assert not re.search(r"\w\(|Error\(|'\w+' object", message), message
+
+
+def test_a_plan_that_is_no_text_is_a_wrong_argument(run, tmp_path):
+    file = tmp_path / "plan.json"
+    file.write_bytes(b"\xff\xfe")
+    assert "--from" in run("plan", "--from", file, code=2).stderr
+
+
 def test_a_plan_that_cannot_be_written_is_a_wrong_argument(run, tmp_path):
     result = run("plan", "--partitions", 4, "--output", tmp_path / "none/plan.json", code=2)
     assert "--output" in result.stderr
@@ -374,7 +404,8 @@ def test_bounds_that_cannot_be_kept_are_refused(run, checkpoint, tmp_path):
         assert "trackTotalNumberOfRows" in run("rescale", 4, "--max-bytes-per-step", 9, code=4).stderr
     with Answering(checkpoint, cluster):
         on_demand = ("--strategy", "on-demand", "--max-bytes-per-step", 9)
-        assert "cannot be bounded" in run("rescale", 4, *on_demand, code=4).stderr
+        refused = run("rescale", 4, *on_demand, code=4).stderr
+        assert "a plan on demand moves everything in one step and cannot be bounded" in refused
     run("rescale", 4, "--max-bytes-per-step", 0, code=2)
     file = tmp_path / "plan.json"
     run("plan", "--partitions", 4, "--output", file)

@@ -117,7 +117,7 @@ def plan(
     elif is_bounded(options):
         raise click.UsageError("the plan of --from is taken as it is; bound it when you make it")
     else:
-        made = MigrationPlan.from_json(source.read())
+        made = _read(source)
     if output:
         _write(made, output)
     if not is_submitted:
@@ -190,6 +190,13 @@ def _migration(found: ControlDirectory, migration: PlannedMigration | None) -> d
         "steps_committed": found.steps_of(migration.id)[0],
         "bins_to_move": len(migration.plan.moves),
     }
+
+
+def _read(file: Any) -> MigrationPlan:
+    try:
+        return MigrationPlan.from_json(file.read())
+    except UnicodeDecodeError as error:
+        raise click.BadParameter(f"{file.name} is no text", param_hint="--from") from error
 
 
 def _write(plan: MigrationPlan, output: str) -> None:

@@ -153,9 +153,11 @@ class Checkpoint:
         named = found if family or len(found) == 1 else [s for s in found if not s.is_unused]
         if len(named) == 1:
             return named[0]
-        choices = "; ".join(str(s) for s in (named or self.sources(version=version)))
+        choices = named or self.sources(version=version)
+        if not choices:
+            raise ConfigurationError(f"the query of {self.facts.files.name} has no state that could be read")
         raise ConfigurationError(
-            f"{'several things fit' if named else 'nothing fits'}; name operator, store and family: {choices}"
+            f"{'several things fit' if named else 'nothing fits'}; name one of: {'; '.join(map(str, choices))}"
         )
 
     def scan(

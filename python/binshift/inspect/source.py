@@ -59,7 +59,7 @@ class Source:
         return len(self.store.families) > 1 and self.family.name == DEFAULT
 
     def __str__(self) -> str:
-        return f"--operator {self.operator.id} --store {self.store.name} --family '{self.family.name}'"
+        return f"operator {self.operator.id}, store {self.store.name}, family {self.family.name}"
 
 
 def stored_rows(

@@ -78,7 +78,7 @@ class Bounded:
             raise PlanError("Bounded has no bound; give max_bytes_per_step=... or pause_budget_s=...")
         if isinstance(self.strategy, OnDemand):
             raise PlanError(
-                "OnDemand moves everything in one step and cannot be bounded; bound another strategy"
+                "a plan on demand moves everything in one step and cannot be bounded; bound another strategy"
             )
         for name in ("max_bytes_per_step", "pause_budget_s", "bytes_per_s", "cores"):
             value = getattr(self, name)

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from binshift.display import html_table, in_bytes
 from binshift.errors import PlanError
@@ -174,27 +174,31 @@ class MigrationPlan:
             If `text` is no plan, is of another format, or does not fit together.
         """
         try:
-            data: dict[str, Any] = json.loads(text)
-            if data["format"] != _FORMAT:
-                raise PlanError(
-                    f"the plan has format {data['format']!r}; this binshift reads {_FORMAT}",
-                    condition="UNKNOWN_FORMAT",
-                    format=data["format"],
-                )
-            source = data["source"]
-            return cls(
-                source=RoutingTable(source["partitions"], tuple(source["assignment"]), source["epoch"]),
-                steps=tuple(Step(tuple(Move(*m) for m in s["moves"]), s["partitions"]) for s in data["steps"]),
-                strategy=data["strategy"],
-                gap=data["gap"],
-                # Plans of before this field was there say it by their strategy.
-                on_demand=data.get("on_demand", data["strategy"] == "on-demand"),
-            )
-        except (ValueError, KeyError, TypeError) as error:
+            data = json.loads(text)
+        except ValueError as error:
+            raise _unreadable(f"it is no JSON ({error})") from error
+        if (found := _field(data, "format", object)) != _FORMAT:
             raise PlanError(
-                f"this is no migration plan ({error!r}); use what to_json() returned",
-                condition="PLAN_UNREADABLE",
-            ) from error
+                f"the plan has format {found!r}; this binshift reads {_FORMAT}",
+                condition="UNKNOWN_FORMAT",
+                format=found,
+            )
+        source = _field(data, "source", dict)
+        return cls(
+            source=RoutingTable(
+                _field(source, "partitions", int),
+                tuple(_field(source, "assignment", list)),
+                _field(source, "epoch", int),
+            ),
+            steps=tuple(
+                Step(tuple(map(_move, _field(s, "moves", list))), _field(s, "partitions", int))
+                for s in _field(data, "steps", list)
+            ),
+            strategy=_field(data, "strategy", str),
+            gap=_field(data, "gap", int),
+            # Plans of before this field was there say it by their strategy.
+            on_demand=data.get("on_demand", _field(data, "strategy", str) == "on-demand"),
+        )
 
     def __str__(self) -> str:
         source, target = self.source, self.target
@@ -233,3 +237,30 @@ class MigrationPlan:
         title = f"{self.source.partitions} → {self.target.partitions} partitions, {self.strategy}"
         note = f"{len(self.moves)} of {self.source.bins} bins move in {len(self.steps)} steps"
         return html_table(title, head, rows, note)
+
+
+_KINDS = {dict: "an object", list: "a list", int: "a whole number", str: "a text", bool: "true or false"}
+_T = TypeVar("_T")
+
+
+def _field(data: Any, name: str, kind: type[_T]) -> _T:
+    """A field of the JSON of a plan, which has to be of this kind."""
+    if not isinstance(data, dict) or name not in data:
+        raise _unreadable(f"it has no {name}")
+    value = data[name]
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise _unreadable(f"{name} is not {_KINDS[kind]}")
+    return value
+
+
+def _move(numbers: Any) -> Move:
+    if not isinstance(numbers, list) or len(numbers) != 3 or not all(map(is_whole, numbers)):
+        raise _unreadable(f"{json.dumps(numbers)} is no move: its bin, and the partitions before and after")
+    return Move(*numbers)
+
+
+def _unreadable(reason: str) -> PlanError:
+    return PlanError(
+        f"this is no migration plan: {reason}; make a plan anew, and give its JSON as it is",
+        condition="PLAN_UNREADABLE",
+    )

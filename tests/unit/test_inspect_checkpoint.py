@@ -1,0 +1,51 @@
+"""What a checkpoint that is read says to those who ask for what it does not have."""
+
+import random
+import re
+
+import pytest
+from click.testing import CliRunner
+
+import binshift.inspect
+from binshift import ConfigurationError, RoutingTable
+from binshift.cli.main import cli
+from checkpoints import FAMILIES, Writer
+from unit.checkpoints import HandWritten
+
+BINS = 5
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """A join of 5 bins, at versions 1 to 3."""
+    root = tmp_path_factory.mktemp("join")
+    writer = Writer(root, random.Random(7), BINS, False, False, False)
+    for _ in range(3):
+        writer.epoch(2, [0, 0, 0, 1, 1])
+    return root
+
+
+@pytest.fixture
+def opened(root):
+    with binshift.inspect.open(root) as checkpoint:
+        yield checkpoint
+
+
+def test_what_fits_the_words_is_named_in_words_and_not_in_options_of_the_command_line(opened, root):
+    with pytest.raises(ConfigurationError, match="several things fit; name one of: ") as refused:
+        opened.source()
+    with pytest.raises(ConfigurationError, match="nothing fits; name one of: ") as other:
+        opened.source(family="nobody's")
+    for error in (refused, other):
+        for family in FAMILIES:
+            assert f"operator 0, store default, family {family}" in str(error.value)
+        assert "--" not in str(error.value)
+    result = CliRunner().invoke(cli, ["state", "get", str(root)])
+    assert (result.exit_code, str(refused.value) in result.stderr) == (3, True)
+
+
+def test_a_query_without_state_is_told_and_nothing_is_offered(tmp_path):
+    stateless = HandWritten(tmp_path / "stateless", RoutingTable(2, (0, 1) * 4), committed=5)
+    result = CliRunner().invoke(cli, ["state", "get", str(stateless.root)])
+    assert result.exit_code == 3
+    assert re.search(r"has no state[^:;]*$", result.stderr.strip())
