@@ -86,11 +86,12 @@ class Writer:
     numbers: dict[int, dict[str, int]] = field(default_factory=dict)
     lineage: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     keys: list[list[int]] = field(default_factory=list)
+    previous: int = -1
 
     def __post_init__(self) -> None:
         self.keys = [[k for k in range(-40, 40) if home(k, self.bins) == b][:4] for b in range(self.bins)]
         self.write_json("binshift/layout.json", {
-            "format": 1, "bins": self.bins, "requestedBins": 5, "hash": "murmur3-42", "sparkVersion": "4.3.0",
+            "format": 1, "bins": self.bins, "requested_bins": 5, "hash": "murmur3-42", "spark_version": "4.3.0",
             "operators": [{"id": 0, "name": "symmetricHashJoin", "storage": "binned"}],
         })  # fmt: skip
         chunk = self.chunk
@@ -111,7 +112,9 @@ class Writer:
         before = self.tables[-1] if self.tables else None
         if before != owners or len(self.state) != partitions:
             self.write_json(f"binshift/routing/{epoch}", {"format": 1, "epoch": epoch, "partitions": partitions,
-                            "assignment": owners, "writtenAtMs": 0})  # fmt: skip
+                            "assignment": owners, "written_at": "1970-01-01T00:00:00Z",
+                            "previous": self.previous})  # fmt: skip
+            self.previous = epoch
             self.keep_ids(epoch)
         rows = {k: v for part in self.state.values() for k, v in part.items()}
         new = set(range(partitions)) - set(self.state)

@@ -59,7 +59,7 @@ class Migration:
         """Where the migration stands now; a property as in PySpark, though it asks the JVM each time."""
         data: dict[str, Any] = json.loads(call(self._query._handle.progress, self._id))
         state = _state(data)
-        done, total = data["steps_committed"], len(self._plan.steps)
+        done, total = data["steps_done"], len(self._plan.steps)
         next_epoch = data.get("scheduled_epoch")
         return MigrationStatus(
             state,

@@ -45,7 +45,7 @@ def main() -> None:
         "keys": sum(run.attach().stats()["keys"].to_pylist()),
         "metadata": [m.numPartitions for m in run.metadata()],
         "numRowsTotal": run.query.lastProgress.stateOperators[0].numRowsTotal,
-        "takenOverAt": layout["takenOverAt"],
+        "taken_over_at": layout["taken_over_at"],
     }
     (args.root / "report.json").write_text(json.dumps(report))
     run.stop()

@@ -27,4 +27,4 @@ def test_a_driver_that_dies_while_it_takes_over_goes_on_exactly_once(drive, chec
     died = drive(*arguments, env={"BINSHIFT_HALT": instant}, script="takeover.py")
     assert died.returncode != 0, f"nothing happened at {instant}: {died.stdout[-2000:]}"
     report = check(partitions=2, last=drive(*arguments, script="takeover.py"))
-    assert report["takenOverAt"] == 3
+    assert report["taken_over_at"] == 3

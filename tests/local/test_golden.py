@@ -66,7 +66,7 @@ def test_a_query_takes_golden_requests_and_writes_files_of_the_golden_forms(stre
 
     foreign = golden("plan.json")["plan"]
     foreign["source"]["assignment"] = foreign["source"]["assignment"][::-1]
-    options = golden("plan.json")["options"] | {"startEpoch": 1, "vacate": None, "places": {}}
+    options = golden("plan.json")["options"] | {"start_epoch": 1, "vacate": None, "places": {}}
     refused = golden("answers/refused.json")
     assert ask("submit", id=refused["id"], plan=foreign, options=options) == refused
     assert ask("status")["result"].keys() == {"progress", "routing"}
@@ -81,7 +81,7 @@ def test_a_query_takes_golden_requests_and_writes_files_of_the_golden_forms(stre
     assert ask("cancel") == {"format": 1, "id": golden("requests/cancel.json")["id"], "epoch": 2, "result": {}}
     run.stop()
     expected = shape(golden("layout.json"))
-    expected.pop("takenOverAt")
+    expected.pop("taken_over_at")
     assert shape(json.loads((control / "layout.json").read_text())) == expected
     newest = max((f for f in (control / "routing").iterdir() if f.name.isdigit()), key=lambda f: int(f.name))
     assert shape(json.loads(newest.read_text())) == shape(golden(f"routing/{EPOCH}"))

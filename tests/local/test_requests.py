@@ -36,7 +36,7 @@ class Mailbox:
         return self.put(json.dumps({"format": 1, "id": id, "kind": kind, **fields}), id)
 
     def submit(self, plan, **fields):
-        options = {"startEpoch": None, "prepare": False, "placeOn": [], "vacate": None}
+        options = {"start_epoch": None, "prepare": False, "place_on": [], "vacate": None}
         return self.ask("submit", plan=json.loads(plan.to_json()), options=options, **fields)
 
     def wait(self):
@@ -72,13 +72,13 @@ def test_a_plan_left_while_the_query_is_stopped_takes_effect_when_it_is_started_
         run.feed([{"k": f"key{i}", "v": i, "t": "2026-01-01 00:00:00"} for i in range(40)])
     run.start(availableNow=True).query.awaitTermination()
     assert box.answer(id)["epoch"] == 1
-    assert box.result(id) == {"migration": id}
+    assert box.result(id) == {"migration_id": id}
     # A driver that crashed after it took the plan, and before it deleted the request, finds it again.
     (box.answers / f"{id}.json").unlink()
     assert box.submit(plan, id=id) == id
     run.start()
     run.run(4)
-    assert box.result(id) == {"migration": id}
+    assert box.result(id) == {"migration_id": id}
     controller = run.attach()
     assert controller.migration() is None
     assert {(r["migration_id"], r["partitions"]) for r in controller.history().to_pylist()} == {(id, 4)}
@@ -110,7 +110,7 @@ def test_a_running_query_answers_requests_and_goes_on_whatever_they_are(run):
         box.ask("submit"): ("PlanError", "PLAN_UNREADABLE", "cannot be read"),
         refused: ("PlanError", "PLAN_OUTDATED", "plan again"),
         box.submit(fluid): ("MigrationError", "MIGRATION_UNDER_WAY", submitted),
-        box.ask("cancel", migration="nobody"): ("MigrationError", "NO_MIGRATION", "nobody"),
+        box.ask("cancel", migration_id="nobody"): ("MigrationError", "NO_MIGRATION", "nobody"),
     }
     ignored = [box.requests / name for name in ("_later.json", "notes.txt")]
     for file in ignored:
@@ -118,7 +118,7 @@ def test_a_running_query_answers_requests_and_goes_on_whatever_they_are(run):
     box.wait()
     assert until(lambda: len(list(box.answers.glob("*.json"))) == 64)
 
-    assert box.result(submitted) == {"migration": submitted}
+    assert box.result(submitted) == {"migration_id": submitted}
     assert controller.migration().id == submitted
     for id, (kind, condition, part) in wrong.items():
         error = box.error(id)
@@ -128,7 +128,7 @@ def test_a_running_query_answers_requests_and_goes_on_whatever_they_are(run):
     assert box.result(placement) == where
     table = box.result(status)["routing"]
     assert (table["epoch"], tuple(table["assignment"])) == (0, controller.plan(2).source.assignment)
-    assert box.result(status)["progress"]["steps_committed"] == 0
+    assert box.result(status)["progress"]["steps_done"] == 0
     answered = box.result(stats)
     assert answered["epoch"] == 0
     assert sum(answered["columns"]["keys"]) == len(run.outputs[0])
@@ -138,7 +138,7 @@ def test_a_running_query_answers_requests_and_goes_on_whatever_they_are(run):
     run.run(1, 2)
     assert controller.routing().epoch > 0
 
-    cancelled = box.ask("cancel", migration=submitted)
+    cancelled = box.ask("cancel", migration_id=submitted)
     box.wait()
     run.run(3)
     assert box.result(cancelled) == {}

@@ -163,7 +163,7 @@ def test_a_log_that_an_older_binshift_wrote_is_read(stream):
         file.write_text(json.dumps(entry))
     runs = run.checkpoint / "binshift/runs.json"
     history = json.loads(runs.read_text())
-    history["runs"] = [{k: r[k] for k in ("run", "goesOnFrom")} for r in history["runs"]]
+    history["runs"] = [{k: r[k] for k in ("run", "goes_on_from")} for r in history["runs"]]
     runs.write_text(json.dumps(history))
     offsets = [f for f in (run.checkpoint / "offsets").iterdir() if f.name.isdigit()]
     assert sum(ENTRY.search(f.read_bytes()) is not None for f in offsets) == 3

@@ -39,7 +39,7 @@ def epoch_logged_with(run, epoch):
 
 
 def taken_over_at(run):
-    return json.loads((run.checkpoint / "binshift/layout.json").read_text())["takenOverAt"]
+    return json.loads((run.checkpoint / "binshift/layout.json").read_text())["taken_over_at"]
 
 
 def fail_once_at(run, epoch):

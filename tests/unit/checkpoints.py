@@ -16,10 +16,16 @@ class HandWritten:
 
     def __init__(self, root: Path, table: RoutingTable, committed: int) -> None:
         self.root = root
+        self.newest = -1
         for folder in ("offsets", "commits", "binshift/routing"):
             (root / folder).mkdir(parents=True)
         operators = [{"id": 0, "name": "stateStoreSave", "storage": "binned"}]
-        facts = {"bins": table.bins, "requestedBins": table.bins, "hash": "murmur3-42", "sparkVersion": "4.3.0"}
+        facts = {
+            "bins": table.bins,
+            "requested_bins": table.bins,
+            "hash": "murmur3-42",
+            "spark_version": "4.3.0",
+        }
         self.write("binshift/layout.json", {"format": 1, **facts, "operators": operators})
         self.enter(table, 0)
         self.commit(committed)
@@ -34,13 +40,14 @@ class HandWritten:
 
     def enter(self, table: RoutingTable, epoch: int, step: dict[str, Any] | None = None) -> None:
         entry = {"epoch": epoch, "partitions": table.partitions, "assignment": table.assignment}
-        time = {"writtenAtMs": 1_767_225_600_000 + epoch}
+        time = {"written_at": f"2026-01-01T00:00:00.{epoch:03}Z", "previous": self.newest}
+        self.newest = epoch
         self.write(
             f"binshift/routing/{epoch}", {"format": 1, **entry, **time, **({"step": step} if step else {})}
         )
 
     def under_way(self, plan: MigrationPlan, id: str = "m-1", cancelled: bool = False, **options: Any) -> Path:
-        how = {"prepare": True, "placeOn": [], **options}
+        how = {"prepare": True, "place_on": [], **options}
         data = {"id": id, "options": how, "cancelled": cancelled, "plan": json.loads(plan.to_json())}
         self.write("binshift/plan.json", {"format": 1, **data})
         return self.root / "binshift/plan.json"
@@ -48,7 +55,7 @@ class HandWritten:
     def take(self, plan: MigrationPlan, first_epoch: int, id: str = "m-1", steps: int | None = None) -> None:
         """Takes steps of the plan, one an epoch, and commits them."""
         for i, table in enumerate(list(plan.tables())[:steps]):
-            step = {"migration": id, "index": i, "steps": len(plan.steps), "strategy": plan.strategy}
+            step = {"migration_id": id, "index": i, "steps": len(plan.steps), "strategy": plan.strategy}
             moves = len(plan.steps[i].moves)
             self.enter(table, first_epoch + i, {**step, "moves": moves, "opening": False})
             self.commit(first_epoch + i)

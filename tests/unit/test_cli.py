@@ -60,7 +60,7 @@ def test_status_follows_a_migration_that_is_under_way(run, checkpoint):
     checkpoint.under_way(plan)
     checkpoint.take(plan, 6, steps=3)
     migration = json.loads(run("status", "--json").stdout)["migration"]
-    assert (migration["id"], migration["steps_committed"], migration["steps"]) == ("m-1", 3, 4)
+    assert (migration["id"], migration["steps_done"], migration["steps"]) == ("m-1", 3, 4)
     assert "m-1: 2 -> 4 partitions, fluid, 3 of 4 steps done" in run("status").stdout
 
 
@@ -87,9 +87,9 @@ def test_a_query_that_does_not_answer_is_a_timeout_and_its_request_is_taken_back
 def test_history_has_the_steps_that_were_committed(run, checkpoint):
     plan = Fluid().plan(TWO, TWO.balanced(4))
     checkpoint.take(plan, 6, steps=2)
-    checkpoint.enter(TWO.balanced(4), 99, {"migration": "m-1", "index": 2, "steps": 4, "strategy": "fluid",
+    checkpoint.enter(TWO.balanced(4), 99, {"migration_id": "m-1", "index": 2, "steps": 4, "strategy": "fluid",
                                           "moves": 1, "opening": False})  # fmt: skip
-    checkpoint.enter(TWO, 5, {"migration": "m-1", "index": -1, "steps": 4, "strategy": "fluid", "moves": 0,
+    checkpoint.enter(TWO, 5, {"migration_id": "m-1", "index": -1, "steps": 4, "strategy": "fluid", "moves": 0,
                               "opening": True})  # fmt: skip
     rows = json.loads(run("history", "--json").stdout)
     assert [(r["epoch"], r["step"], r["steps"], r["bins_moved"]) for r in rows] == [(6, 1, 4, 1), (7, 2, 4, 1)]
@@ -119,7 +119,7 @@ def test_a_plan_goes_to_a_file_and_from_there_to_the_query(run, checkpoint, tmp_
         "id": json.loads(out)["request"],
         "kind": "submit",
         "plan": json.loads(file.read_text()),
-        "options": {"startEpoch": 9, "prepare": False, "placeOn": [], "vacate": None, "places": {}},
+        "options": {"start_epoch": 9, "prepare": False, "place_on": [], "vacate": None, "places": {}},
     }
     assert json.loads(run("status", "--json").stdout)["requests"] == 1
 
@@ -191,7 +191,7 @@ def test_a_plan_that_cannot_be_written_is_a_wrong_argument(run, tmp_path):
 def test_rescale_leaves_a_request_and_says_when_it_takes_effect(run, checkpoint):
     result = run("rescale", 4, "--place-on", "1", "--place-on", "2")
     (request,) = checkpoint.requests()
-    assert request["options"]["placeOn"] == ["1", "2"]
+    assert request["options"]["place_on"] == ["1", "2"]
     assert MigrationPlan.from_json(json.dumps(request["plan"])).target == TWO.balanced(4)
     assert f"request {request['id']} takes effect soon if the query runs" in result.stdout
     assert "2 -> 4 partitions" in result.stderr
@@ -213,7 +213,7 @@ def test_all_commands_that_submit_say_alike_how_a_plan_is_carried_out(run, check
 
     def submitted(*options):
         def answer(request):
-            return where if request["kind"] == "placement" else {"result": {"migration": "m"}}
+            return where if request["kind"] == "placement" else {"result": {"migration_id": "m"}}
 
         with Answering(checkpoint, answer) as driver:
             run(*command, *options)
@@ -222,10 +222,10 @@ def test_all_commands_that_submit_say_alike_how_a_plan_is_carried_out(run, check
 
     is_drain = command[0] == "drain"
     where_to = {"vacate": "1" if is_drain else None, "places": {"0": "2"} if is_drain else {}}
-    assert submitted() == {"startEpoch": None, "prepare": True, "placeOn": place_on, **where_to}
+    assert submitted() == {"start_epoch": None, "prepare": True, "place_on": place_on, **where_to}
     given = submitted("--start-epoch", 9, "--no-prepare", "--place-on", "3")
     where_to["places"] = {"0": "3"} if is_drain else {}
-    assert given == {"startEpoch": 9, "prepare": False, "placeOn": ["3"], **where_to}
+    assert given == {"start_epoch": 9, "prepare": False, "place_on": ["3"], **where_to}
     assert submitted("--prepare")["prepare"]
 
 
@@ -250,7 +250,7 @@ def test_a_rescale_is_followed_until_it_is_over(run, checkpoint):
     def take(request):
         plan = MigrationPlan.from_json(json.dumps(request["plan"]))
         checkpoint.take(plan, 6, id=request["id"])
-        return {"result": {"migration": request["id"]}}
+        return {"result": {"migration_id": request["id"]}}
 
     with Answering(checkpoint, take):
         out = json.loads(run("rescale", 4, "--wait", 20, "--json", "--strategy", "fluid").stdout)
@@ -259,7 +259,7 @@ def test_a_rescale_is_followed_until_it_is_over(run, checkpoint):
 
 
 def test_a_migration_that_is_cancelled_while_it_is_followed_is_an_error(run, checkpoint):
-    with Answering(checkpoint, lambda r: {"result": {"migration": r["id"]}}):
+    with Answering(checkpoint, lambda r: {"result": {"migration_id": r["id"]}}):
         result = run("rescale", 4, "--wait", 20, code=EXIT_CODES[binshift.MigrationError])
     assert "cancelled: 0 of" in result.stderr
 
@@ -267,7 +267,7 @@ def test_a_migration_that_is_cancelled_while_it_is_followed_is_an_error(run, che
 def test_a_migration_that_takes_too_long_goes_on(run, checkpoint):
     def accept(request):
         checkpoint.under_way(MigrationPlan.from_json(json.dumps(request["plan"])), id=request["id"])
-        return {"result": {"migration": request["id"]}}
+        return {"result": {"migration_id": request["id"]}}
 
     with Answering(checkpoint, accept):
         result = run("rescale", 4, "--wait", 5, code=EXIT_CODES[binshift.MigrationTimeout])
@@ -279,7 +279,7 @@ def test_a_migration_longer_than_the_routing_log_is_followed_to_its_end(run, che
         checkpoint.take(MigrationPlan.from_json(json.dumps(request["plan"])), 6, id=request["id"])
         for epoch in (0, 6, 7):
             (checkpoint.root / f"binshift/routing/{epoch}").unlink()
-        return {"result": {"migration": request["id"]}}
+        return {"result": {"migration_id": request["id"]}}
 
     with Answering(checkpoint, take):
         assert "finished: 4 of 4" in run("rescale", 4, "--wait", 20, "--strategy", "fluid").stdout
@@ -324,7 +324,7 @@ def test_a_migration_under_way_is_cancelled_by_its_id(run, checkpoint):
     checkpoint.under_way(AllAtOnce().plan(TWO, TWO.balanced(4)))
     with Answering(checkpoint, lambda r: {"result": {}}) as driver:
         assert "migration m-1 is cancelled" in run("cancel", "--wait", 20).stdout
-    assert [(r["kind"], r["migration"]) for r in driver.seen] == [("cancel", "m-1")]
+    assert [(r["kind"], r["migration_id"]) for r in driver.seen] == [("cancel", "m-1")]
 
 
 def cluster(request):
@@ -334,7 +334,7 @@ def cluster(request):
     if request["kind"] == "stats":
         numbers = {"reads": [0] * 8, "writes": [50, 10, 10, 10, 10, 10, 0, 0], "bytes": [100] * 8}
         return {"result": {"epoch": 5, "columns": {"bin": list(range(8)), **numbers, "keys": [1] * 8}}}
-    return {"result": {"migration": request["id"]}}
+    return {"result": {"migration_id": request["id"]}}
 
 
 def test_a_rebalance_weighs_bins_as_the_running_query_does(run, checkpoint):
@@ -354,7 +354,7 @@ def test_a_rebalance_that_grows_places_new_partitions_on_new_executors(run, chec
         run("rebalance", "--by", "bins", "--grow")
     placement, submit = driver.seen + checkpoint.requests()
     assert (placement["kind"], submit["kind"]) == ("placement", "submit")
-    assert submit["options"]["placeOn"] == ["3"]
+    assert submit["options"]["place_on"] == ["3"]
     assert MigrationPlan.from_json(json.dumps(submit["plan"])).target == TWO.balanced(3)
 
 
@@ -367,7 +367,7 @@ def test_a_rebalance_moves_whole_partitions_to_new_executors_and_adds_none(run, 
         result = run("rebalance", "--by", "bins")
     placement, submit = driver.seen + checkpoint.requests()
     assert (placement["kind"], submit["kind"]) == ("placement", "submit")
-    assert (submit["options"]["placeOn"], submit["options"]["places"]) == ([], {"0": "2"})
+    assert (submit["options"]["place_on"], submit["options"]["places"]) == ([], {"0": "2"})
     assert MigrationPlan.from_json(json.dumps(submit["plan"])).target == TWO
     assert "partition 0 moves to executor 2" in result.stderr
 
@@ -534,6 +534,52 @@ def test_every_command_has_help_with_a_summary_an_example_and_exit_codes(command
     (line,) = [x for x in group.splitlines() if x.split()[:1] == [command[-1]]]
     assert not line.endswith("...")
     assert line.split(None, 1)[1] in " ".join(summary.split())
+
+
+@pytest.mark.parametrize(
+    ("command", "codes"),
+    [
+        ("status", "012356"),
+        ("plan", "01234567"),
+        ("history", "0123"),
+        ("rescale", "01234567"),
+        ("rebalance", "01234567"),
+        ("drain", "01234567"),
+        ("cancel", "012356"),
+    ],
+)
+def test_a_command_names_the_exit_codes_that_it_can_give(command, codes):
+    out = " ".join(CliRunner().invoke(cli, [command, "--help"]).output.split()).partition("Exit codes: ")[2]
+    assert "".join(re.findall(r"(?:^|, )(\d) ", out)) == codes
+
+
+ENTRY = {
+    "format": 1,
+    "epoch": 0,
+    "partitions": 2,
+    "assignment": [0, 1] * 4,
+    "written_at": "2026-01-01T00:00:00Z",
+    "previous": -1,
+}
+
+
+@pytest.mark.parametrize(
+    ("file", "data"),
+    [
+        ("plan.json", {"format": 1}),
+        ("plan.json", {"format": 1, "id": "m", "cancelled": False, "plan": PLAN | {"steps": 3}}),
+        ("routing/0", {"format": 1}),
+        ("routing/0", ENTRY | {"partitions": 1}),
+        ("routing/0", ENTRY | {"assignment": 7}),
+        ("routing/0", {name: value for name, value in ENTRY.items() if name != "previous"}),
+    ],
+)
+def test_a_file_with_impossible_contents_is_damage_to_all_commands_that_read_it(run, checkpoint, file, data):
+    checkpoint.write(f"binshift/{file}", data)
+    for arguments in (("status",), ("rescale", 4)):
+        message = run(*arguments, code=3).stderr
+        assert f"binshift/{file} is damaged" in message
+        assert "restore it" in message
 
 
 def test_the_help_names_the_exit_code_of_each_family():

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from binshift.control.directory import open_directory
+from binshift.control.history import history_table
 from binshift.control.mailbox import Mailbox
 from binshift.errors import PlanError
 from binshift.inspect.facts import Facts
@@ -36,7 +37,9 @@ def test_the_layout(directory, facts):
 def test_a_routing_entry(directory, facts):
     entry = golden(f"routing/{EPOCH}")
     assert directory.routing() == RoutingTable(3, (0, 1, 0, 1, 0, 1, 2, 1), EPOCH)
-    assert facts.routing_entry(EPOCH) == entry
+    found = facts.routing_entry(EPOCH)
+    assert found.table == directory.routing() == facts.table(EPOCH)
+    assert (found.step, found.written_at, found.previous) == (entry["step"], entry["written_at"], 0)
     (step,) = directory.steps()
     assert step["step"] == entry["step"]
     assert directory.steps_of(MIGRATION) == (1, None)
@@ -83,7 +86,7 @@ def test_answers_are_read_as_the_driver_writes_them(directory):
         with directory.files.filesystem.open_output_stream(f"{folder}/{name}.json") as out:
             out.write((GOLDEN / "answers" / f"{name}.json").read_bytes())
     box = Mailbox(directory)
-    assert box.answer("submit", 5) == {"migration": MIGRATION}
+    assert box.answer("submit", 5) == {"migration_id": MIGRATION}
     with pytest.raises(PlanError, match="plan again") as refused:
         box.answer("refused", 5)
     error = golden("answers/refused.json")["error"]
@@ -100,3 +103,20 @@ def test_there_is_a_golden_example_of_each_file():
     assert {name.split("/")[0] for name in FILES} | {"requests", "answers"} == {
         f.name for f in GOLDEN.iterdir()
     }
+
+
+def names(data):
+    """The names of all fields, however deep they lie."""
+    if isinstance(data, dict):
+        return set(data).union(*map(names, data.values()))
+    return set().union(*map(names, data)) if isinstance(data, list) else set()
+
+
+def test_fields_are_called_alike_in_all_files_with_underscores():
+    found = {f: names(json.loads(f.read_text())) for f in GOLDEN.rglob("*") if f.is_file()}
+    assert {n for some in found.values() for n in some if not re.fullmatch(r"[a-z0-9_]+", n)} == set()
+    # The id of a migration, and the time of a write, as the history of a query has them.
+    assert {"migration", "writtenAtMs", "written_at_ms"}.isdisjoint(set().union(*found.values()))
+    assert {"migration_id", "written_at"} <= found[GOLDEN / f"routing/{EPOCH}"] & set(
+        history_table([]).column_names
+    )

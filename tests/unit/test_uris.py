@@ -63,8 +63,9 @@ def test_status_and_time_outs_do_not_print_secrets(tmp_path, monkeypatch):
         Mailbox(opened(S3)).ask("status", 0)
     assert not any(secret in str(late.value) for secret in SECRETS)
     (tmp_path / "binshift/routing").mkdir()
-    layout = {"format": 1, "bins": 2, "hash": "murmur3-42", "sparkVersion": "4.3.0", "operators": []}
-    entry = {"format": 1, "epoch": 0, "partitions": 1, "assignment": [0, 0], "writtenAtMs": 0}
+    layout = {"format": 1, "bins": 2, "hash": "murmur3-42", "spark_version": "4.3.0", "operators": []}
+    entry = {"format": 1, "epoch": 0, "partitions": 1, "assignment": [0, 0]}
+    entry |= {"written_at": "1970-01-01T00:00:00Z", "previous": -1}
     (tmp_path / "binshift/layout.json").write_text(json.dumps(layout))
     (tmp_path / "binshift/routing/0").write_text(json.dumps(entry))
     monkeypatch.setattr(reading, "open_directory", opened)

@@ -60,7 +60,7 @@ class Follower:
             If there is no answer, or the migration is not over in time. It goes on.
         """
         deadline = time.monotonic() + seconds
-        migration: str = Mailbox(self.checkpoint).answer(request, seconds)["migration"]
+        migration: str = Mailbox(self.checkpoint).answer(request, seconds)["migration_id"]
         with ProgressBar(self.plan, is_shown=sys.stderr.isatty()) as bar:
             while True:
                 status = self.status(migration)
@@ -99,7 +99,7 @@ def send(follower: Follower, options: MigrationOptions, *, as_json: bool, wait: 
         text = f"request {request} takes effect soon if the query runs, or else when it is started"
     else:
         migration, status = follower.wait(request, wait)
-        facts |= {"migration": migration, "state": str(status.state), "steps_done": status.steps_done}
+        facts |= {"migration_id": migration, "state": str(status.state), "steps_done": status.steps_done}
         text = f"migration {migration} {status}"
         if status.state is MigrationState.CANCELLED:
             raise MigrationError(f"{text}; it was cancelled, or did not fit any more; see 'binshift history'")

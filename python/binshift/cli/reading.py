@@ -29,12 +29,13 @@ from binshift.planning.targets import table_of
 
 __all__ = ["COMMANDS"]
 
-_FAILS = (ConfigurationError, PlanError, MigrationError, MigrationTimeout, UnsupportedOperatorError)
-
 
 @click.command(
     epilog=example(
-        "binshift status /data/checkpoint", "binshift status s3://bucket/checkpoint --json", errors=_FAILS
+        "binshift status /data/checkpoint",
+        "binshift status s3://bucket/checkpoint --json",
+        errors=(ConfigurationError, MigrationError, MigrationTimeout),
+        note="5 and 6 with --live only.",
     )
 )
 @checkpoint
@@ -65,7 +66,7 @@ def status(checkpoint: str, as_json: bool, live: float | None) -> None:
     else:
         click.echo(
             f"migration    {migration['id']}: {migration['from_partitions']} -> {migration['to_partitions']} "
-            f"partitions, {migration['strategy']}, {migration['steps_committed']} of {migration['steps']} "
+            f"partitions, {migration['strategy']}, {migration['steps_done']} of {migration['steps']} "
             f"steps done{', cancelled' if migration['cancelled'] else ''}"
         )
     if facts["requests"]:
@@ -79,7 +80,7 @@ def status(checkpoint: str, as_json: bool, live: float | None) -> None:
         "binshift plan /data/checkpoint --partitions 8 --strategy optimized:4",
         "binshift plan /data/checkpoint --partitions 8 --output plan.json",
         "binshift plan /data/checkpoint --from plan.json --submit",
-        errors=_FAILS,
+        errors=(ConfigurationError, PlanError, MigrationError, MigrationTimeout, UnsupportedOperatorError),
     )
 )
 @checkpoint
@@ -130,7 +131,9 @@ def plan(
 
 @click.command(
     epilog=example(
-        "binshift history /data/checkpoint", "binshift history /data/checkpoint --json", errors=_FAILS
+        "binshift history /data/checkpoint",
+        "binshift history /data/checkpoint --json",
+        errors=(ConfigurationError,),
     )
 )
 @checkpoint
@@ -162,7 +165,7 @@ def _facts(found: ControlDirectory) -> dict[str, Any]:
     return {
         "checkpoint": found.uri,
         "bins": layout["bins"],
-        "spark_version": layout["sparkVersion"],
+        "spark_version": layout["spark_version"],
         "operators": layout["operators"],
         "committed_epoch": found.committed_epoch(),
         "logged_epoch": found.logged_epoch(),
@@ -187,7 +190,7 @@ def _migration(found: ControlDirectory, migration: PlannedMigration | None) -> d
         "from_partitions": migration.plan.source.partitions,
         "to_partitions": migration.plan.target.partitions,
         "steps": len(migration.plan.steps),
-        "steps_committed": found.steps_of(migration.id)[0],
+        "steps_done": found.steps_of(migration.id)[0],
         "bins_to_move": len(migration.plan.moves),
     }
 

@@ -33,6 +33,7 @@ from binshift.planning.targets import balanced
 
 __all__ = ["COMMANDS"]
 
+#: Of a command that starts a migration.
 _FAILS = (ConfigurationError, PlanError, MigrationError, MigrationTimeout, UnsupportedOperatorError)
 
 _dry_run = click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing.")
@@ -115,7 +116,12 @@ def drain(checkpoint: str, executor: str, **options: Any) -> None:
     _start(found, AllAtOnce().plan(table, table), options, vacate=executor, places=places)
 
 
-@click.command(epilog=example("binshift cancel /data/checkpoint --wait 60", errors=_FAILS))
+@click.command(
+    epilog=example(
+        "binshift cancel /data/checkpoint --wait 60",
+        errors=(ConfigurationError, MigrationError, MigrationTimeout),
+    )
+)
 @checkpoint
 @click.option("--wait", type=float, metavar="SECONDS", help="Wait so long for the query's answer.")
 @as_json
@@ -137,7 +143,7 @@ def cancel(checkpoint: str, wait: float | None, as_json: bool) -> None:
     if wait is not None:
         mailbox.answer(request, wait)
     if as_json:
-        print_json({"request": request, "migration": migration.id, "cancelled": wait is not None})
+        print_json({"request": request, "migration_id": migration.id, "cancelled": wait is not None})
     else:
         done = "is cancelled" if wait is not None else f"will be cancelled by request {request}"
         click.echo(f"migration {migration.id} {done}")

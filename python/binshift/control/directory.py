@@ -9,7 +9,8 @@ import json
 from typing import Any
 
 from binshift.control.files import Files
-from binshift.errors import ConfigurationError
+from binshift.control.routing_entry import RoutingEntry
+from binshift.errors import ConfigurationError, PlanError
 from binshift.planning.plan import MigrationPlan
 from binshift.planning.routing import RoutingTable
 from binshift.session import PROVIDER, PROVIDER_KEY, STOCK_PROVIDER
@@ -123,24 +124,30 @@ class ControlDirectory:
         """
         logged = max(self.logged_epoch(), 0)
         epoch = max((e for e in self.files.numbers("binshift/routing") if e <= logged), default=None)
-        entry = None if epoch is None else self._read(f"binshift/routing/{epoch}")
+        entry = None if epoch is None else self._entry(epoch)
         if entry is None:
             raise ConfigurationError(
                 f"{self.uri} has no routing entry at or before epoch {logged}; restore it from a copy",
                 condition="ROUTING_LOG_DAMAGED",
                 epoch=logged,
             )
-        return RoutingTable(entry["partitions"], tuple(entry["assignment"]), entry["epoch"])
+        return entry.table
 
     def migration(self) -> PlannedMigration | None:
         """The migration under way, also one that waits for the query to be started again."""
-        data = self._read("binshift/plan.json")
-        return None if data is None else PlannedMigration(data)
+        name = "binshift/plan.json"
+        data = self._read(name)
+        try:
+            return None if data is None else PlannedMigration(data)
+        except KeyError as error:
+            raise self._damaged(name, f"it has no {error.args[0]}") from error
+        except PlanError as error:
+            raise self._damaged(name, str(error)) from error
 
     def steps(self) -> list[dict[str, Any]]:
         """The entries of the routing log that a step led to, oldest first, also those not committed yet.
 
-        Each has epoch, partitions, written_at_ms and step, and whether its epoch was committed.
+        Each has epoch, partitions, written_at and step, and whether its epoch was committed.
         """
         committed = self.committed_epoch()
         return [
@@ -154,7 +161,7 @@ class ControlDirectory:
         # The newest entries tell all, and the oldest may be gone.
         for epoch in reversed(self.files.numbers("binshift/routing")):
             step = self._step(epoch, committed)
-            if step is None or step["step"]["migration"] != migration:
+            if step is None or step["step"]["migration_id"] != migration:
                 if epoch <= committed:
                     break
             elif step["committed"]:
@@ -165,16 +172,24 @@ class ControlDirectory:
 
     def _step(self, epoch: int, committed: int) -> dict[str, Any] | None:
         """The entry of an epoch, if a step led to it and not the opening of partitions."""
-        entry = self._read(f"binshift/routing/{epoch}")
-        if entry is None or not entry.get("step") or entry["step"]["opening"]:
+        entry = self._entry(epoch)
+        if entry is None or entry.step is None or entry.step["opening"]:
             return None
         return {
             "epoch": epoch,
-            "partitions": entry["partitions"],
-            "written_at_ms": entry["writtenAtMs"],
-            "step": entry["step"],
+            "partitions": entry.table.partitions,
+            "written_at": entry.written_at,
+            "step": entry.step,
             "committed": epoch <= committed,
         }
+
+    def _entry(self, epoch: int) -> RoutingEntry | None:
+        name = f"binshift/routing/{epoch}"
+        data = self._read(name)
+        try:
+            return None if data is None else RoutingEntry.of(data)
+        except ValueError as error:
+            raise self._damaged(name, str(error)) from error
 
     def _read(self, name: str) -> dict[str, Any] | None:
         text = self.files.find(name)
@@ -183,12 +198,10 @@ class ControlDirectory:
         try:
             data: dict[str, Any] = json.loads(text)
             found = data["format"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ConfigurationError(
-                f"{self.uri}/{name} is damaged ({error!r}); restore it from a copy of the checkpoint",
-                condition="CHECKPOINT_DAMAGED",
-                file=name,
-            ) from error
+        except ValueError as error:
+            raise self._damaged(name, str(error)) from error
+        except (KeyError, TypeError) as error:
+            raise self._damaged(name, "it has no format") from error
         if found != _FORMAT:
             raise ConfigurationError(
                 f"{self.uri}/{name} has format {found}; this binshift reads format {_FORMAT}; use the binshift "
@@ -198,6 +211,13 @@ class ControlDirectory:
                 format=found,
             )
         return data
+
+    def _damaged(self, name: str, reason: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"{self.uri}/{name} is damaged ({reason}); restore it from a copy of the checkpoint",
+            condition="CHECKPOINT_DAMAGED",
+            file=name,
+        )
 
 
 def _without_layout(directory: ControlDirectory) -> str:

@@ -88,7 +88,7 @@ def examine(files: Files, wait: float) -> Iterator[Check]:
     except ConfigurationError as error:
         yield Check("checkpoint", Verdict.PROBLEM, str(error), "look at all of it with 'binshift fsck'")
         return
-    found = f"{table.bins} bins in {table.partitions} partitions, Spark {layout['sparkVersion']}"
+    found = f"{table.bins} bins in {table.partitions} partitions, Spark {layout['spark_version']}"
     yield Check("checkpoint", Verdict.FINE, found)
     yield from _bins(table.bins, table.partitions)
     yield from _changelogs(directory, layout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -29,19 +30,19 @@ def history_table(entries: Iterable[Mapping[str, Any]]) -> pa.Table:
     Parameters
     ----------
     entries : iterable of mapping
-        With epoch, partitions, written_at_ms and step, which is None or has migration, index, steps,
-        strategy and moves.
+        With epoch, partitions, written_at (in ISO form) and step, which is None or has migration_id, index,
+        steps, strategy and moves.
     """
     rows = [
         {
             "epoch": entry["epoch"],
             "partitions": entry["partitions"],
             "bins_moved": step["moves"],
-            "migration_id": step["migration"],
+            "migration_id": step["migration_id"],
             "strategy": step["strategy"],
             "step": step["index"] + 1,
             "steps": step["steps"],
-            "written_at": entry["written_at_ms"],
+            "written_at": datetime.fromisoformat(entry["written_at"]),
         }
         for entry in entries
         if (step := entry.get("step")) is not None

@@ -38,7 +38,7 @@ class Mailbox:
 
     def cancel(self, migration: str) -> str:
         """Asks that a migration takes no further step; returns the request's id."""
-        return self._send("cancel", migration=migration)
+        return self._send("cancel", migration_id=migration)
 
     def ask(self, kind: str, timeout: float) -> dict[str, Any]:
         """Asks the running query for its status, placement or stats, and waits for the answer.

@@ -10,11 +10,12 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
 
+from binshift.control.damage import damaged
 from binshift.control.directory import require_checkpoint
 from binshift.control.files import Files, parse_json
-from binshift.errors import ConfigurationError, PlanError, StateFormatError
+from binshift.control.routing_entry import RoutingEntry
+from binshift.errors import ConfigurationError, StateFormatError
 from binshift.inspect.checkpoint_ids import CheckpointIds
 from binshift.inspect.decoding.schema import Operator, read_operator
 from binshift.planning.routing import RoutingTable
@@ -118,7 +119,7 @@ class Facts:
     @property
     def first_binned_epoch(self) -> int:
         """The epoch from which on the state has bins: the epoch of the takeover, if Spark's provider began."""
-        return int((self._control or {}).get("takenOverAt") or 0)
+        return int((self._control or {}).get("taken_over_at") or 0)
 
     def is_binned_at(self, epoch: int) -> bool:
         """Whether what an epoch committed has bins."""
@@ -205,9 +206,19 @@ class Facts:
         """Epochs with an entry in the routing log, ascending."""
         return tuple(self.files.numbers("binshift/routing"))
 
-    def routing_entry(self, epoch: int) -> dict[str, Any]:
-        """The routing log's entry of an epoch, as it is written."""
-        return dict(self.files.read_json(f"binshift/routing/{epoch}"))
+    def routing_entry(self, epoch: int) -> RoutingEntry:
+        """The routing log's entry of an epoch.
+
+        Raises
+        ------
+        StateFormatError
+            If it is missing or damaged.
+        """
+        name = f"binshift/routing/{epoch}"
+        try:
+            return RoutingEntry.of(self.files.read_json(name))
+        except ValueError as error:
+            raise damaged(name, error) from error
 
     def routing_problems(self) -> Iterator[tuple[int, str]]:
         """Epochs whose entries are missing from the routing log, or are others than were in force, and why.
@@ -216,8 +227,8 @@ class Facts:
         """
         older: int | None = None
         for epoch in self.routing_epochs:
-            previous = self.routing_entry(epoch).get("previous")
-            if previous is not None and previous >= 0 and older is not None and previous != older:
+            previous = self.routing_entry(epoch).previous
+            if previous >= 0 and older is not None and previous != older:
                 yield previous, f"is missing, though the entry of epoch {epoch} follows it"
             older = epoch
         named: dict[int, tuple[int, str]] = {}
@@ -251,11 +262,7 @@ class Facts:
         return self._table(self.routing_epochs[at - 1])
 
     def _read_table(self, epoch: int) -> RoutingTable:
-        entry = self.routing_entry(epoch)
-        try:
-            table = RoutingTable(entry["partitions"], tuple(entry["assignment"]), epoch)
-        except (KeyError, TypeError, PlanError) as error:
-            raise StateFormatError(f"binshift/routing/{epoch} is damaged ({error}); restore it") from error
+        table = self.routing_entry(epoch).table
         if table.bins != self.bins:
             raise StateFormatError(
                 f"binshift/routing/{epoch} has {table.bins} bins and the checkpoint {self.bins}; restore it"

@@ -54,9 +54,9 @@ class MigrationOptions:
     def as_dict(self) -> dict[str, Any]:
         """As the driver reads them."""
         return {
-            "startEpoch": self.start_epoch,
+            "start_epoch": self.start_epoch,
             "prepare": self.prepare,
-            "placeOn": list(self.place_on),
+            "place_on": list(self.place_on),
             "vacate": self.vacate,
             "places": {str(p): executor for p, executor in sorted(self.places.items())},
         }

@@ -161,7 +161,7 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
     json(
       ("ended" -> (outcome.isDefined || s.migration.exists(m => m.id == id && router.isOver(m)))) ~
         ("cancelled" -> (outcome.exists(_.cancelled) || s.migration.exists(m => m.id == id && m.cancelled))) ~
-        ("steps_committed" -> outcome.map(_.steps).getOrElse(s.tables.stepsCommitted(id, committed))) ~
+        ("steps_done" -> outcome.map(_.steps).getOrElse(s.tables.stepsCommitted(id, committed))) ~
         ("scheduled_epoch" -> s.tables.newestOf(id).filter(_ > committed)) ~
         ("earliest_epoch" -> s.migration.filter(_.id == id).flatMap(router.earliestEpoch)) ~
         ("committed_epoch" -> committed) ~
@@ -179,9 +179,9 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
 
   private def entryJson(e: RoutingEntry): JValue =
     ("epoch" -> e.epoch) ~ ("bins" -> e.table.bins) ~ ("partitions" -> e.table.partitions) ~
-      ("assignment" -> e.table.assignment.toSeq) ~ ("written_at_ms" -> e.writtenAtMs) ~
+      ("assignment" -> e.table.assignment.toSeq) ~ ("written_at" -> e.writtenAt) ~
       ("step" -> e.step.map { s =>
-        ("migration" -> s.migration) ~ ("index" -> s.index) ~ ("steps" -> s.steps) ~
+        ("migration_id" -> s.migration) ~ ("index" -> s.index) ~ ("steps" -> s.steps) ~
           ("strategy" -> s.strategy) ~ ("moves" -> s.moves)
       })
 

@@ -128,16 +128,16 @@ private[binshift] final case class MigrationOptions(
   /** Whether whole partitions go to other executors. */
   def movesPartitions: Boolean = vacate.nonEmpty || places.nonEmpty
 
-  def toJson: JValue = ("startEpoch" -> startEpoch) ~ ("prepare" -> isPrepared) ~
-    ("placeOn" -> placeOn) ~ ("vacate" -> vacate) ~
+  def toJson: JValue = ("start_epoch" -> startEpoch) ~ ("prepare" -> isPrepared) ~
+    ("place_on" -> placeOn) ~ ("vacate" -> vacate) ~
     ("places" -> JObject(places.toList.sortBy(_._1).map { case (p, executor) => JField(p.toString, JString(executor)) }))
 }
 
 private[binshift] object MigrationOptions {
   def fromJson(json: JValue): MigrationOptions = {
     implicit val formats: Formats = DefaultFormats
-    MigrationOptions((json \ "startEpoch").extractOpt[Long], (json \ "prepare").extract[Boolean],
-      (json \ "placeOn").extract[Seq[String]], (json \ "vacate").extractOpt[String],
+    MigrationOptions((json \ "start_epoch").extractOpt[Long], (json \ "prepare").extract[Boolean],
+      (json \ "place_on").extract[Seq[String]], (json \ "vacate").extractOpt[String],
       (json \ "places").extractOpt[Map[String, String]].getOrElse(Map.empty).map { case (p, e) => p.toInt -> e })
   }
 }

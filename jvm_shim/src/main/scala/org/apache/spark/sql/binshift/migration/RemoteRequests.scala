@@ -96,7 +96,7 @@ private[binshift] final class RemoteRequests(
     val handle = new QueryHandle(query)
     text(request, "kind") match {
       case Some("submit") => submit(id, request)
-      case Some("cancel") => cancel(text(request, "migration"))
+      case Some("cancel") => cancel(text(request, "migration_id"))
       case Some("status") =>
         val progress = router.snapshot().migration.map(m => parse(handle.progress(m.id)))
         ("progress" -> progress.getOrElse(JNull)) ~
@@ -149,7 +149,7 @@ private[binshift] final class RemoteRequests(
       }
       router.submit(compact(render(request \ "plan")), compact(render(options)), id)
     }
-    "migration" -> id
+    "migration_id" -> id
   }
 
   /** Whether the plan was accepted before the driver crashed, or before its answer could be written. */
@@ -193,7 +193,7 @@ private object RemoteRequests {
   private val MaxBytes = 64L << 20
 
   private val DefaultOptions: JObject =
-    ("startEpoch" -> JNull) ~ ("prepare" -> true) ~ ("placeOn" -> Seq.empty[String]) ~ ("vacate" -> JNull) ~
+    ("start_epoch" -> JNull) ~ ("prepare" -> true) ~ ("place_on" -> Seq.empty[String]) ~ ("vacate" -> JNull) ~
       ("places" -> JObject())
 
   private def fileOf(folder: String, id: String): String = s"$folder/$id.json"

@@ -2,6 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.checkpoint
 
 import java.io.FileNotFoundException
 import java.nio.charset.StandardCharsets.UTF_8
+import java.time.Instant
 
 import scala.util.Try
 
@@ -99,6 +100,12 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
 
 private[sql] object ControlDir {
   private val JsonEnding = ".json"
+
+  /** A time as the files have it, in UTC, such as `2026-01-01T00:00:00.004Z`. */
+  def timeOf(millis: Long): String = Instant.ofEpochMilli(millis).toString
+
+  /** Milliseconds since 1970 of what [[timeOf]] has made. */
+  def millisOf(time: String): Long = Instant.parse(time).toEpochMilli
 
   /** @param checkpointRoot the directory that holds `offsets`, `commits` and `state` */
   def of(checkpointRoot: Path, hadoopConf: Configuration): ControlDir =

@@ -70,8 +70,8 @@ private[sql] object Layout {
   }
 
   private def toJson(l: Layout): JValue =
-    ("format" -> FormatVersion) ~ ("bins" -> l.bins) ~ ("requestedBins" -> l.requestedBins) ~
-      ("hash" -> Hash) ~ ("sparkVersion" -> l.sparkVersion) ~ ("takenOverAt" -> l.takenOverAt) ~
+    ("format" -> FormatVersion) ~ ("bins" -> l.bins) ~ ("requested_bins" -> l.requestedBins) ~
+      ("hash" -> Hash) ~ ("spark_version" -> l.sparkVersion) ~ ("taken_over_at" -> l.takenOverAt) ~
       ("operators" -> l.operators.toSeq.sortBy(_._1).map { case (id, o) =>
         ("id" -> id) ~ ("name" -> o.name) ~ ("storage" -> o.storage.name)
       })
@@ -87,12 +87,12 @@ private[sql] object Layout {
     }
     Layout(
       (json \ "bins").extract[Int],
-      (json \ "requestedBins").extract[Int],
-      (json \ "sparkVersion").extract[String],
+      (json \ "requested_bins").extract[Int],
+      (json \ "spark_version").extract[String],
       (json \ "operators").children.map { o =>
         (o \ "id").extract[Long] ->
           OperatorLayout((o \ "name").extract[String], Storage((o \ "storage").extract[String]))
       }.toMap,
-      (json \ "takenOverAt").extractOpt[Long])
+      (json \ "taken_over_at").extractOpt[Long])
   }
 }

@@ -74,8 +74,8 @@ private[sql] object RunHistory {
         epoch <- (r \ "began").extractOpt[Long]
         entry <- (r \ "routing").extractOpt[String].flatMap(EntryName.parse)
       } yield (epoch, entry)
-      RunStart((r \ "run").extract[String], (r \ "goesOnFrom").extract[Long], began,
-        (r \ "cleaning").extractOpt[Boolean].getOrElse(false), (r \ "loggedAtMs").extractOpt[Long])
+      RunStart((r \ "run").extract[String], (r \ "goes_on_from").extract[Long], began,
+        (r \ "cleaning").extractOpt[Boolean].getOrElse(false), (r \ "logged_at").extractOpt[String].map(ControlDir.millisOf))
     }
   })
 
@@ -101,7 +101,7 @@ private[sql] object RunHistory {
   def write(dir: ControlDir, history: RunHistory): Unit = dir.write(File,
     ("format" -> FormatVersion) ~
       ("runs" -> history.runs.map(r =>
-        ("run" -> r.runId) ~ ("goesOnFrom" -> r.goesOnFrom) ~
+        ("run" -> r.runId) ~ ("goes_on_from" -> r.goesOnFrom) ~
           ("began" -> r.began.map(_._1)) ~ ("routing" -> r.began.map(_._2.render)) ~
-          ("cleaning" -> Option.when(r.isCleaning)(true)) ~ ("loggedAtMs" -> r.loggedAtMs))))
+          ("cleaning" -> Option.when(r.isCleaning)(true)) ~ ("logged_at" -> r.loggedAtMs.map(ControlDir.timeOf)))))
 }

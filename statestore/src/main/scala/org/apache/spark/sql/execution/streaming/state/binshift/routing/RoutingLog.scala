@@ -22,6 +22,9 @@ private[sql] final case class RoutingEntry(
 
   /** What the log of offsets calls this entry. */
   lazy val name: EntryName = EntryName(epoch, table.checksum)
+
+  /** `writtenAtMs` as files and answers have it. */
+  def writtenAt: String = ControlDir.timeOf(writtenAtMs)
 }
 
 private[sql] object RoutingEntry {
@@ -85,9 +88,9 @@ private[sql] object RoutingLog {
 
   private def toJson(e: RoutingEntry): JValue =
     ("format" -> FormatVersion) ~ ("epoch" -> e.epoch) ~ ("partitions" -> e.table.partitions) ~
-      ("assignment" -> e.table.assignment.toSeq) ~ ("writtenAtMs" -> e.writtenAtMs) ~ ("previous" -> e.previous) ~
+      ("assignment" -> e.table.assignment.toSeq) ~ ("written_at" -> e.writtenAt) ~ ("previous" -> e.previous) ~
       ("step" -> e.step.map { s =>
-        ("migration" -> s.migration) ~ ("index" -> s.index) ~ ("steps" -> s.steps) ~
+        ("migration_id" -> s.migration) ~ ("index" -> s.index) ~ ("steps" -> s.steps) ~
           ("strategy" -> s.strategy) ~ ("moves" -> s.moves) ~ ("opening" -> s.isOpening)
       })
 
@@ -101,7 +104,7 @@ private[sql] object RoutingLog {
     }
     val step = json \ "step" match {
       case JNothing => None
-      case s => Some(StepRef((s \ "migration").extract[String], (s \ "index").extract[Int],
+      case s => Some(StepRef((s \ "migration_id").extract[String], (s \ "index").extract[Int],
             (s \ "steps").extract[Int], (s \ "strategy").extract[String], (s \ "moves").extract[Int],
             (s \ "opening").extract[Boolean]))
     }
@@ -111,7 +114,7 @@ private[sql] object RoutingLog {
         (json \ "partitions").extract[Int],
         ArraySeq.unsafeWrapArray((json \ "assignment").extract[Array[Int]])),
       step,
-      (json \ "writtenAtMs").extract[Long],
+      ControlDir.millisOf((json \ "written_at").extract[String]),
       (json \ "previous").extractOpt[Long])
   }
 }

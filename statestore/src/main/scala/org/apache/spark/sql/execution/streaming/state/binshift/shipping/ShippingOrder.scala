@@ -57,11 +57,11 @@ private[sql] object ShippingOrder {
     }
     (json \ "orders").children.map { o =>
       ShippingOrder((o \ "id").extract[String], (o \ "broadcast").extract[Long],
-        (o \ "base").extract[Long], (o \ "firstStep").extract[Int],
+        (o \ "base").extract[Long], (o \ "first_step").extract[Int],
         (o \ "steps").children.map(_.children.map { m =>
           val numbers = m.extract[Array[Int]]
           Move(numbers(0), numbers(1), numbers(2))
-        }).toIndexedSeq, (o \ "urgent").extract[Boolean], (o \ "onDemand").extract[Boolean])
+        }).toIndexedSeq, (o \ "urgent").extract[Boolean], (o \ "on_demand").extract[Boolean])
     }
   }
 
@@ -70,8 +70,8 @@ private[sql] object ShippingOrder {
     else dir.write(File, ("format" -> FormatVersion) ~ ("orders" -> orders.map(toJson)))
 
   private def toJson(o: ShippingOrder): JValue =
-    ("id" -> o.id) ~ ("broadcast" -> o.broadcast) ~ ("base" -> o.base) ~ ("firstStep" -> o.firstStep) ~
-      ("urgent" -> o.isUrgent) ~ ("onDemand" -> o.isOnDemand) ~
+    ("id" -> o.id) ~ ("broadcast" -> o.broadcast) ~ ("base" -> o.base) ~ ("first_step" -> o.firstStep) ~
+      ("urgent" -> o.isUrgent) ~ ("on_demand" -> o.isOnDemand) ~
       ("steps" -> o.steps.map(_.map(m => List(m.bin, m.source, m.target)).toList).toList)
 }
 

@@ -1,0 +1,52 @@
+"""An entry of the routing log, as Python reads it: a table, and the step that led to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from binshift.errors import PlanError
+from binshift.planning.routing import RoutingTable
+
+__all__ = ["RoutingEntry"]
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingEntry:
+    """What `routing/<epoch>` holds.
+
+    Parameters
+    ----------
+    table : RoutingTable
+        In force from its epoch on.
+    step : mapping or None
+        migration_id, index, steps, strategy, moves and opening of the step that led to the table; None for the
+        first one.
+    written_at : str
+        When it was written, UTC, in ISO form.
+    previous : int
+        The epoch of the entry that this one follows; -1 if there is none.
+    """
+
+    table: RoutingTable
+    step: Mapping[str, Any] | None
+    written_at: str
+    previous: int
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> RoutingEntry:
+        """From the JSON of the file.
+
+        Raises
+        ------
+        ValueError
+            If a field is missing, or the table is impossible; says which.
+        """
+        try:
+            table = RoutingTable(data["partitions"], tuple(data["assignment"]), data["epoch"])
+            return cls(table, data.get("step"), str(data["written_at"]), int(data["previous"]))
+        except KeyError as error:
+            raise ValueError(f"it has no {error.args[0]}") from error
+        except (TypeError, PlanError) as error:
+            raise ValueError(str(error)) from error
