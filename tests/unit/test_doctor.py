@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 import binshift
 from binshift import RoutingTable
 from binshift.cli.main import cli
-from binshift.control.doctor import Verdict, in_seconds, settings_checks
+from binshift.control import trial
+from binshift.control.checks import Check, Verdict
+from binshift.control.doctor import in_seconds, settings_checks
 from binshift.session import CHANGELOG_KEY, PROVIDER_KEY, STOCK_PROVIDER
 from unit.checkpoints import Answering, HandWritten
 
@@ -49,17 +51,38 @@ def files(folder):
 
 
 def test_a_sound_checkpoint_is_fine_and_nothing_is_left_in_it(checkpoint):
-    before = files(checkpoint.root)
+    before = sorted(checkpoint.root.rglob("*"))
     checks = doctor(checkpoint.root)
     assert {a: c["verdict"] for a, c in checks.items()} == {"file system": "fine", "checkpoint": "fine"}
     assert "32 bins in 2 partitions" in checks["checkpoint"]["found"]
-    assert files(checkpoint.root) == before
+    assert sorted(checkpoint.root.rglob("*")) == before
 
 
-def test_a_place_that_no_query_has_used_yet_is_tried(tmp_path):
-    place = tmp_path / "to-come"
-    assert doctor(place)["checkpoint"]["found"] == "no query has run here yet"
-    assert files(place) == []
+def test_a_place_that_is_not_there_yet_is_tried_and_is_not_there_afterwards_either(tmp_path):
+    place = tmp_path / "mistyped/checkpoint"
+    checks = doctor(place)
+    assert checks["file system"]["verdict"] == "fine"
+    assert checks["checkpoint"]["verdict"] == "advice"
+    assert checks["checkpoint"]["found"] == f"{place} does not exist yet"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_no_query_has_used_yet_is_tried_and_stays_as_it_is(tmp_path):
+    assert doctor(tmp_path)["checkpoint"]["found"] == "no query has run here yet"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_others_write_meanwhile_stays_with_its_directories(tmp_path, monkeypatch):
+    request = tmp_path / "binshift/requests/of-another.json"
+
+    def tried(files, name):
+        request.parent.mkdir(parents=True)
+        request.touch()
+        return Check("file system", Verdict.FINE, "")
+
+    monkeypatch.setattr(trial, "_tried", tried)
+    doctor(tmp_path)
+    assert files(tmp_path) == [request.relative_to(tmp_path)]
 
 
 def test_a_file_system_that_cannot_be_written_is_a_problem_and_nothing_else_is_looked_at():

@@ -8,7 +8,8 @@ from dataclasses import asdict
 import click
 
 from binshift.cli.output import checkpoint, example
-from binshift.control.doctor import Verdict, examine
+from binshift.control.checks import Verdict
+from binshift.control.doctor import examine
 from binshift.control.files import Files
 from binshift.errors import ConfigurationError
 
@@ -36,7 +37,8 @@ __all__ = ["COMMANDS"]
 def doctor(ctx: click.Context, checkpoint: str, *, wait: float, as_json: bool) -> None:
     """Try file system, checkpoint and settings of a query.
 
-    Writes, lists and deletes a small file in CHECKPOINT, which may be a place that no query has used yet.
+    Writes, lists and deletes a small file in CHECKPOINT, which may be a place that no query has used yet. Leaves
+    nothing there.
     Asks the query, if it runs, for its settings. Says what to change.
     """
     has_problem = False

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
-from uuid import uuid4
 
 import binshift
+from binshift.control.checks import Check, Verdict
 from binshift.control.directory import ControlDirectory
 from binshift.control.files import Files
 from binshift.control.mailbox import Mailbox
+from binshift.control.trial import try_files
 from binshift.errors import BinshiftError, ConfigurationError, MigrationTimeout
 from binshift.session import CHANGELOG_KEY, PROVIDER_KEY, STOCK_PROVIDER
 
-__all__ = ["Check", "Verdict", "examine", "settings_checks", "try_files"]
+__all__ = ["examine", "settings_checks"]
 
 _FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _ABORTABLE = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
@@ -29,43 +27,13 @@ _LOCALITY_SECONDS = 3.0
 _FEW_VERSIONS = 10
 #: A partition with fewer bins cannot be balanced well.
 _FEW_BINS = 8
-_SLOW_SECONDS = 1.0
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "": 0.001}
-
-
-class Verdict(StrEnum):
-    """How a check came out."""
-
-    FINE = "fine"
-    ADVICE = "advice"
-    PROBLEM = "problem"
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that was looked at.
-
-    Parameters
-    ----------
-    about : str
-        What was looked at, in a word or two.
-    verdict : Verdict
-    found : str
-        What is so.
-    then : str
-        What to do about it; empty if all is well.
-    """
-
-    about: str
-    verdict: Verdict
-    found: str
-    then: str = ""
 
 
 def examine(files: Files, wait: float) -> Iterator[Check]:
     """Tries a checkpoint's file system, looks into the checkpoint, and asks its query if it runs.
 
-    Nothing stays behind: a file that is written is deleted, and a request that nobody answers is taken back.
+    Nothing stays behind: what is written is deleted, and a request that nobody answers is taken back.
 
     Parameters
     ----------
@@ -74,9 +42,18 @@ def examine(files: Files, wait: float) -> Iterator[Check]:
     wait : float
         Seconds for the query to answer; 0 asks nothing.
     """
-    written = list(try_files(files))
-    yield from written
-    if any(c.verdict is Verdict.PROBLEM for c in written):
+    is_there = files.exists("")
+    tried = try_files(files)
+    yield tried
+    if tried.verdict is Verdict.PROBLEM:
+        return
+    if not is_there:
+        yield Check(
+            "checkpoint",
+            Verdict.ADVICE,
+            f"{files.name} does not exist yet",
+            "start a query on it; if one has run, give its checkpointLocation",
+        )
         return
     directory = ControlDirectory(files)
     try:
@@ -94,52 +71,6 @@ def examine(files: Files, wait: float) -> Iterator[Check]:
     yield from _changelogs(directory, layout)
     if wait > 0:
         yield from _query(directory, wait)
-
-
-def try_files(files: Files) -> Iterator[Check]:
-    """Does with a small file whatever binshift does with its own: writes, renames, lists, reads, deletes."""
-    system, folder = files.filesystem, files.path("binshift/requests")
-    name = f".doctor-{uuid4()}"
-    hidden, text = f"{folder}/{name}", uuid4().bytes
-    began, was_there = time.monotonic(), files.exists("binshift/requests")
-    doing = "make its directory"
-    try:
-        system.create_dir(folder, recursive=True)
-        doing = "write a file"
-        with system.open_output_stream(f"{hidden}.part") as stream:
-            stream.write(text)
-        doing = "rename a file"
-        system.move(f"{hidden}.part", hidden)
-        doing = "list a directory"
-        is_listed = name in files.sizes("binshift/requests")
-        doing = "read a file"
-        is_same = files.find(f"binshift/requests/{name}") == text
-        doing = "delete a file"
-        system.delete_file(hidden)
-        is_gone = not files.exists(f"binshift/requests/{name}")
-    except OSError as error:
-        yield Check(
-            "file system",
-            Verdict.PROBLEM,
-            f"cannot {doing} below {files.name}: {error}",
-            "give this user, and those of the driver and the executors, the right to do so",
-        )
-        return
-    seconds = (time.monotonic() - began) / 7
-    stale = [what for what, so in (("listed", is_listed), ("read", is_same), ("deleted", is_gone)) if not so]
-    if stale:
-        yield Check(
-            "file system",
-            Verdict.PROBLEM,
-            f"a file that was just written in {files.name} is not {', '.join(stale)} as it should be",
-            "put the checkpoint onto a store whose reads and listings show what was written before",
-        )
-        return
-    found = f"writes, renames, lists, reads and deletes; {1000 * seconds:.0f} ms a request"
-    if seconds > _SLOW_SECONDS:
-        yield Check("file system", Verdict.ADVICE, found, "put checkpoint and query into the same region")
-    else:
-        yield Check("file system", Verdict.FINE, found if was_there else f"{found}; made binshift/requests")
 
 
 def settings_checks(told: dict[str, Any], scheme: str) -> Iterator[Check]:

@@ -1,0 +1,101 @@
+"""Whether a file system does what binshift asks of it, tried with a small file."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from uuid import uuid4
+
+from pyarrow import fs
+
+from binshift.control.checks import Check, Verdict
+from binshift.control.files import Files
+
+__all__ = ["try_files"]
+
+_FOLDER = "binshift/requests"
+_SLOW_SECONDS = 1.0
+
+
+def try_files(files: Files) -> Check:
+    """Does with a small file whatever binshift does with its own: writes, renames, lists, reads, deletes.
+
+    The file is deleted again, and so are the directories that are made for it.
+    """
+    name = f".doctor-{uuid4()}"
+    try:
+        absent = _absent(files)
+    except OSError as error:
+        return _problem(files, "look for its directory", error)
+    try:
+        return _tried(files, name)
+    finally:
+        _clean_up(files, name, absent)
+
+
+def _tried(files: Files, name: str) -> Check:
+    system, text = files.filesystem, uuid4().bytes
+    hidden = files.path(f"{_FOLDER}/{name}")
+    began = time.monotonic()
+    doing = "make its directory"
+    try:
+        system.create_dir(files.path(_FOLDER), recursive=True)
+        doing = "write a file"
+        with system.open_output_stream(f"{hidden}.part") as stream:
+            stream.write(text)
+        doing = "rename a file"
+        system.move(f"{hidden}.part", hidden)
+        doing = "list a directory"
+        is_listed = name in files.sizes(_FOLDER)
+        doing = "read a file"
+        is_same = files.find(f"{_FOLDER}/{name}") == text
+        doing = "delete a file"
+        system.delete_file(hidden)
+        is_gone = not files.exists(f"{_FOLDER}/{name}")
+    except OSError as error:
+        return _problem(files, doing, error)
+    seconds = (time.monotonic() - began) / 7
+    stale = [what for what, so in (("listed", is_listed), ("read", is_same), ("deleted", is_gone)) if not so]
+    if stale:
+        return Check(
+            "file system",
+            Verdict.PROBLEM,
+            f"a file that was just written in {files.name} is not {', '.join(stale)} as it should be",
+            "put the checkpoint onto a store whose reads and listings show what was written before",
+        )
+    found = f"writes, renames, lists, reads and deletes; {1000 * seconds:.0f} ms a request"
+    if seconds > _SLOW_SECONDS:
+        return Check("file system", Verdict.ADVICE, found, "put checkpoint and query into the same region")
+    return Check("file system", Verdict.FINE, found)
+
+
+def _problem(files: Files, doing: str, error: OSError) -> Check:
+    return Check(
+        "file system",
+        Verdict.PROBLEM,
+        f"cannot {doing} below {files.name}: {error}",
+        "give this user, and those of the driver and the executors, the right to do so",
+    )
+
+
+def _absent(files: Files) -> list[str]:
+    """The directories, the deepest first, that have to be made for the folder of requests."""
+    absent = []
+    path = files.path(_FOLDER)
+    while path and files.filesystem.get_file_info(path).type == fs.FileType.NotFound:
+        absent.append(path)
+        path = path.rpartition("/")[0]
+    return absent
+
+
+def _clean_up(files: Files, name: str, made: list[str]) -> None:
+    """What others have put into the directories meanwhile stays, and so do they."""
+    system = files.filesystem
+    for rest in (name, f"{name}.part"):
+        with contextlib.suppress(OSError):
+            system.delete_file(files.path(f"{_FOLDER}/{rest}"))
+    with contextlib.suppress(OSError):
+        for path in made:
+            if system.get_file_info(fs.FileSelector(path)):
+                return
+            system.delete_dir(path)
