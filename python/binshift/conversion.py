@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import SparkSession
 
 from binshift.control.uris import shown
-from binshift.errors import ConfigurationError
+from binshift.errors import ConfigurationError, impossible
 from binshift.jvm import call, gateway_of
 from binshift.session import configure
 
@@ -137,12 +137,7 @@ def convert(
     """
     output = output if output is not None else f"{checkpoint.rstrip('/')}-{to}"
     if partitions is not None and partitions < 1:
-        raise ConfigurationError(
-            f"{partitions} partitions are impossible; give 1 or more",
-            condition="INVALID_VALUE",
-            name="partitions",
-            value=partitions,
-        )
+        raise impossible(ConfigurationError, "partitions", partitions, "1 or more")
     with _session(spark, conf or {}) as session:
         conversion = call(
             gateway_of(session).conversion, session._jsparkSession, checkpoint, output, to, partitions or 0

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from binshift.errors import ConfigurationError
+from binshift.errors import ConfigurationError, impossible
 from binshift.jvm import recent_progress
 from binshift.numbers import is_whole
 
@@ -184,12 +184,7 @@ class EpochLog(StreamingQueryListener):
 
     def __init__(self, query: StreamingQuery | None = None, *, limit: int = _DEFAULT_LIMIT) -> None:
         if not is_whole(limit, 1):
-            raise ConfigurationError(
-                f"limit={limit!r} is not a number of epochs; give an int from 1 on",
-                condition="INVALID_VALUE",
-                name="limit",
-                value=limit,
-            )
+            raise impossible(ConfigurationError, "limit", limit, "a number of epochs from 1 on")
         self._query_id = None if query is None else str(query.id)
         self._limit = limit
         self._lock = threading.Lock()

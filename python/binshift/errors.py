@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 __all__ = [
     "BinshiftError",
@@ -52,6 +53,29 @@ def from_jvm(kind: str, message: str, condition: str, parameters: Mapping[str, A
     made = globals().get(kind)
     error = made if isinstance(made, type) and issubclass(made, BinshiftError) else BinshiftError
     return error(message, condition=condition or None, **parameters)
+
+
+_E = TypeVar("_E", bound=BinshiftError)
+
+
+def impossible(kind: type[_E], name: str, value: object, wanted: str, *, what: str = "") -> _E:
+    """The error for an argument that has an impossible value.
+
+    Parameters
+    ----------
+    kind : type
+        Class of the error.
+    name : str
+        Of the argument. The message has it in words, since the command line calls it otherwise.
+    value : object
+    wanted : str
+        What to give instead.
+    what : str, optional
+        What is impossible, if name and value do not say it.
+    """
+    words = re.sub(r"(?<!per)_s$", "", name).replace("_", " ")
+    message = f"{what or f'{words} {value!r}'} is impossible; give {wanted}"
+    return kind(message, condition="INVALID_VALUE", name=name, value=value)
 
 
 class ConfigurationError(BinshiftError):

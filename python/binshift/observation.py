@@ -11,7 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from binshift.control.history import history_table
 from binshift.epoch_log import epochs
-from binshift.errors import ConfigurationError, MigrationError
+from binshift.errors import ConfigurationError, MigrationError, impossible
 from binshift.jvm import call
 from binshift.numbers import is_whole
 from binshift.planning.load import By, Skew, bin_bytes, measured_loads, skew_of
@@ -131,12 +131,7 @@ class ObservedQuery:
             If the query ends, or commits no further epoch in time.
         """
         if not is_whole(n, 1, _MAX_HOT_KEYS):
-            raise ConfigurationError(
-                f"n={n!r} is no number of keys; give an int from 1 to {_MAX_HOT_KEYS}",
-                condition="INVALID_VALUE",
-                name="n",
-                value=n,
-            )
+            raise impossible(ConfigurationError, "n", n, f"a number of keys from 1 to {_MAX_HOT_KEYS}")
         after = call(self._handle.sampleKeys, n)
         deadline = time.monotonic() + timeout
         while (text := call(self._handle.hotKeys, after)) is None:

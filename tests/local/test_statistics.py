@@ -113,7 +113,7 @@ def test_the_hottest_keys_are_named_when_they_are_asked_for(stream):
     run = stream(deduplicate, mode="append").start()
     run.run(0)
     controller = run.attach()
-    with pytest.raises(ConfigurationError, match="n=0"):
+    with pytest.raises(ConfigurationError, match="n 0 is impossible"):
         controller.hot_keys(0)
     with pytest.raises(MigrationError, match="no epoch in 0"):
         controller.hot_keys(timeout=0)

@@ -6,9 +6,20 @@ import pickle
 import pytest
 
 import binshift
-from binshift import BinshiftError, LoadTarget, PlanError, RoutingTable
+from binshift import (
+    Batched,
+    BinshiftError,
+    Bounded,
+    Fluid,
+    LoadTarget,
+    Move,
+    OnDemand,
+    Optimized,
+    PlanError,
+    RoutingTable,
+)
 from binshift.planning.placement import Placement
-from binshift.planning.targets import table_of
+from binshift.planning.targets import balanced_by_load, table_of
 
 #: Values that the API returns or takes; two or three numbers that belong together have a usual order.
 VALUES = {
@@ -68,6 +79,54 @@ def test_a_plan_leads_to_a_number_a_table_a_target_by_load_or_owners(to, expecte
 def test_what_is_no_target_is_refused(to):
     with pytest.raises(PlanError):
         table_of(to, SOURCE)
+
+
+TABLE = RoutingTable(2, (0, 1) * 4)
+
+
+@pytest.mark.parametrize(
+    ("act", "condition", "parameters"),
+    [
+        (lambda: Batched(0), "INVALID_VALUE", {"name": "bins_per_step", "value": 0}),
+        (lambda: Optimized(True), "INVALID_VALUE", {"name": "bins_per_pair", "value": True}),
+        (lambda: Fluid(gap=-1).plan(TABLE, TABLE), "INVALID_VALUE", {"name": "gap", "value": -1}),
+        (lambda: TABLE.balanced(0), "INVALID_VALUE", {"name": "partitions", "value": 0}),
+        (lambda: TABLE.without([0, 1]), "INVALID_VALUE", {"name": "partitions", "value": (0, 1)}),
+        (lambda: RoutingTable(2, (0, 2)), "INVALID_VALUE", {"name": "assignment", "value": 2}),
+        (lambda: RoutingTable(2, ()), "INVALID_VALUE", {"name": "bins", "value": 0}),
+        (lambda: Move(3, 1, 1), "PLAN_DOES_NOT_FIT", {"bin": 3}),
+        (lambda: Move(3, 1, -1), "INVALID_VALUE", {"name": "target", "value": -1}),
+        (lambda: table_of([-1], TABLE), "INVALID_VALUE", {"name": "assignment", "value": -1}),
+        (lambda: table_of([0], TABLE).moves_to(TABLE), "BINS_ARE_FIXED", {"bins": 1}),
+        (lambda: balanced_by_load(TABLE, [1.0]), "BINS_ARE_FIXED", {"bins": 8}),
+        (
+            lambda: balanced_by_load(TABLE, [1.0] * 8, partitions=1, max_moves=2),
+            "TOO_FEW_MOVES",
+            {"max_moves": 2, "needed": 4},
+        ),
+        (
+            lambda: Bounded(Fluid(), max_bytes_per_step=0),
+            "INVALID_VALUE",
+            {"name": "max_bytes_per_step", "value": 0},
+        ),
+        (lambda: Bounded(Fluid()), "INVALID_VALUE", {"name": "max_bytes_per_step", "value": None}),
+        (
+            lambda: Bounded(OnDemand(), pause_budget_s=1),
+            "INVALID_VALUE",
+            {"name": "strategy", "value": OnDemand()},
+        ),
+        (lambda: Bounded(Fluid(), pause_budget_s=1).plan(TABLE, TABLE), "BYTES_UNKNOWN", {}),
+        (
+            lambda: Bounded(Fluid(), pause_budget_s=1, bin_bytes=[1]).plan(TABLE, TABLE),
+            "BINS_ARE_FIXED",
+            {"bins": 8},
+        ),
+    ],
+)
+def test_what_is_refused_has_a_condition_and_the_values_that_are_wrong(act, condition, parameters):
+    with pytest.raises(PlanError) as refused:
+        act()
+    assert (refused.value.condition, refused.value.parameters) == (condition, parameters)
 
 
 def test_errors_have_conditions_and_the_values_that_they_name():

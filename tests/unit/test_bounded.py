@@ -121,13 +121,13 @@ def test_a_plan_of_known_bytes_prints_them():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "no bound"),
-        ({"max_bytes_per_step": 0}, "max_bytes_per_step=0"),
-        ({"max_bytes_per_step": True}, "max_bytes_per_step=True"),
-        ({"pause_budget_s": -1}, "pause_budget_s=-1"),
-        ({"pause_budget_s": 1, "bytes_per_s": 0}, "bytes_per_s=0"),
-        ({"pause_budget_s": 1, "cores": 0}, "cores=0"),
-        ({"pause_budget_s": 1, "bin_bytes": [1, -4]}, "bin_bytes has -4"),
+        ({}, "without a bound"),
+        ({"max_bytes_per_step": 0}, "max bytes per step 0"),
+        ({"max_bytes_per_step": True}, "max bytes per step True"),
+        ({"pause_budget_s": -1}, "pause budget -1"),
+        ({"pause_budget_s": 1, "bytes_per_s": 0}, "bytes per s 0"),
+        ({"pause_budget_s": 1, "cores": 0}, "cores 0"),
+        ({"pause_budget_s": 1, "bin_bytes": [1, -4]}, "bin bytes -4"),
     ],
 )
 def test_bounds_that_make_no_sense_are_refused(arguments, message):

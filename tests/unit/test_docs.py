@@ -172,19 +172,52 @@ def raised():
              "unsupportedVersion": "UnsupportedVersionError", "failure": "BinshiftError"}  # fmt: skip
     for condition, method in re.findall(r'BinshiftException\("(\w+)"[^\n]*?\)\s*\.(\w+)\(', SCALA):
         yield condition, kinds[method]
+    for _, kind, conditions, _ in errors_of_python():
+        yield from ((condition, kind) for condition in conditions)
+
+
+def errors_of_python():
+    """Each place where Python makes an error: the place, its class, its conditions, and its parameters."""
     for file in (ROOT / "python/binshift").rglob("*.py"):
         for call in (n for n in ast.walk(ast.parse(file.read_text())) if isinstance(n, ast.Call)):
-            for keyword in call.keywords:
-                if keyword.arg == "condition" and isinstance(keyword.value, ast.Constant):
-                    yield keyword.value.value, ast.unparse(call.func).split(".")[-1]
+            place, kind = f"{file.name}:{call.lineno}", ast.unparse(call.func).split(".")[-1]
+            if kind == "impossible":
+                yield place, ast.unparse(call.args[0]), ["INVALID_VALUE"], {"name", "value"}
+            elif isinstance(made := getattr(binshift.errors, kind, None), type) and issubclass(made, Exception):
+                given = {k.arg: k.value for k in call.keywords}
+                found = [n.value for n in ast.walk(given.pop("condition", ast.Tuple([])))
+                         if isinstance(n, ast.Constant)]  # fmt: skip
+                yield place, kind, found, set(given)
+
+
+def tables():
+    """The rows of the tables of errors: condition and class, and the names of the parameters."""
+    text = (ROOT / "docs/errors.md").read_text()
+    for title, section in re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", text, re.M | re.S):
+        rows = re.findall(r"^\| `([A-Z_]+)` \| (?:`(\w+)` \|)?.*\| ?([^|]*) \|$", section, re.M)
+        for condition, kind, parameters in rows:
+            yield (condition, kind or title), set(re.findall(r"`(\w+)`", parameters))
+
+
+def test_every_error_of_python_has_a_condition_of_its_own_or_a_class_that_says_it_all():
+    telling = {"MigrationTimeout", "StateFormatError", "UnsupportedOperatorError", "UnsupportedVersionError"}
+    made = list(errors_of_python())
+    assert len(made) > 100
+    assert [(place, kind) for place, kind, found, _ in made if not found and kind not in telling] == []
+
+
+def test_errors_of_python_have_the_parameters_of_the_tables():
+    known = dict(tables())
+    wrong = []
+    for place, kind, found, given in errors_of_python():
+        for condition in found or [getattr(binshift.errors, kind).condition]:
+            named = known[condition, kind]
+            wrong += [] if given <= named and (given or not named) else [(place, condition, given, named)]
+    assert wrong == []
 
 
 def test_the_conditions_of_errors_are_those_of_the_tables():
-    text = (ROOT / "docs/errors.md").read_text()
-    named = set()
-    for title, section in re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", text, re.M | re.S):
-        for condition, kind in re.findall(r"^\| `([A-Z_]+)` \| (?:`(\w+)` \|)?", section, re.M):
-            named.add((condition, kind or title))
+    named = {row for row, _ in tables()}
     assert SCALA.count('BinshiftException("') == len(re.findall(r'BinshiftException\("\w+"', SCALA))
     assert set(raised()) == named
 

@@ -84,5 +84,5 @@ def test_a_log_of_all_queries_tells_their_runs_apart():
 
 @pytest.mark.parametrize("limit", [0, 1.5, True])
 def test_a_limit_that_is_no_number_of_epochs_is_refused(limit):
-    with pytest.raises(ConfigurationError, match="limit="):
+    with pytest.raises(ConfigurationError, match=f"limit {limit} is impossible"):
         EpochLog(limit=limit)

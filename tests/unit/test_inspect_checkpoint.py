@@ -44,6 +44,34 @@ def test_what_fits_the_words_is_named_in_words_and_not_in_options_of_the_command
     assert (result.exit_code, str(refused.value) in result.stderr) == (3, True)
 
 
+@pytest.mark.parametrize(
+    ("ask", "condition", "parameters"),
+    [
+        ({}, "SOURCE_AMBIGUOUS", {"operator": None, "store": None, "family": None}),
+        ({"family": "none"}, "SOURCE_NOT_FOUND", {"operator": None, "store": None, "family": "none"}),
+        ({"family": "count", "version": 99}, "VERSION_NOT_FOUND", {"version": 99}),
+        ({"family": "count", "partitions": [7]}, "INVALID_VALUE", {"name": "partitions", "value": 7}),
+        ({"family": "count", "bins": [4, 5]}, "INVALID_VALUE", {"name": "bins", "value": (4, 5)}),
+    ],
+)
+def test_what_is_not_there_has_a_condition_and_the_values_that_were_asked_for(
+    opened, ask, condition, parameters
+):
+    with pytest.raises(ConfigurationError) as refused:
+        opened.scan(**ask)
+    assert (refused.value.condition, refused.value.parameters) == (condition, parameters)
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "value"), [({}, "key", {}), ({"x": 1}, "key", "x"), ({"k": "text"}, "k", "text")]
+)
+def test_a_key_that_the_family_cannot_have_is_named(opened, key, name, value):
+    with pytest.raises(ConfigurationError) as refused:
+        opened.lookup(key, family="left-tsWithKey")
+    assert refused.value.condition == "INVALID_VALUE"
+    assert refused.value.parameters == {"name": name, "value": value}
+
+
 def test_a_query_without_state_is_told_and_nothing_is_offered(tmp_path):
     stateless = HandWritten(tmp_path / "stateless", RoutingTable(2, (0, 1) * 4), committed=5)
     result = CliRunner().invoke(cli, ["state", "get", str(stateless.root)])

@@ -164,12 +164,12 @@ def test_packings_are_within_their_bounds(loads, n):
     ("arguments", "message"),
     [
         ({"loads": [1, 2]}, "2 loads, but 4 bins"),
-        ({"loads": [1, 2, -1, 0]}, "bin 2 has load -1"),
-        ({"loads": [1, float("nan"), 1, 0]}, "bin 1 has load nan"),
+        ({"loads": [1, 2, -1, 0]}, "the load -1 of bin 2"),
+        ({"loads": [1, float("nan"), 1, 0]}, "the load nan of bin 1"),
         ({"loads": [1] * 4, "partitions": 5}, "5 partitions"),
-        ({"loads": [1] * 4, "max_moves": -1}, "-1 is not a number of moves"),
-        ({"loads": [1] * 4, "max_moves": True}, "True is not a number of moves"),
-        ({"loads": [1] * 4, "tolerance": -0.5}, "tolerance=-0.5"),
+        ({"loads": [1] * 4, "max_moves": -1}, "max moves -1"),
+        ({"loads": [1] * 4, "max_moves": True}, "max moves True"),
+        ({"loads": [1] * 4, "tolerance": -0.5}, "tolerance -0.5"),
     ],
 )
 def test_a_target_that_makes_no_sense_is_refused(arguments, message):

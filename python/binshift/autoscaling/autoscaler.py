@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from binshift.autoscaling.policy import Action, Change, Cluster, Decision, Observation, ScalingSettings, decide
 from binshift.epoch_log import epochs
-from binshift.errors import BinshiftError, ConfigurationError
+from binshift.errors import BinshiftError, ConfigurationError, impossible
 from binshift.jvm import task_slots, trigger_interval_ms
 
 if TYPE_CHECKING:
@@ -83,19 +83,9 @@ class Autoscaler:
         strategy: Strategy | None = None,
     ) -> None:
         if mode not in _MODES:
-            raise ConfigurationError(
-                f"mode={mode!r} is unknown; give 'advise' or 'act'",
-                condition="INVALID_VALUE",
-                name="mode",
-                value=mode,
-            )
+            raise impossible(ConfigurationError, "mode", mode, "'advise' or 'act'")
         if not interval_s > 0:
-            raise ConfigurationError(
-                f"interval_s={interval_s!r} is impossible; give seconds above 0",
-                condition="INVALID_VALUE",
-                name="interval_s",
-                value=interval_s,
-            )
+            raise impossible(ConfigurationError, "interval_s", interval_s, "seconds above 0")
         if epoch_s is None:
             epoch_s = trigger_interval_ms(controller.query) / 1000
             if not epoch_s:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil
 
-from binshift.errors import ConfigurationError
+from binshift.errors import ConfigurationError, impossible
 from binshift.numbers import is_whole
 
 __all__ = ["Action", "Change", "Cluster", "Decision", "Observation", "ScalingSettings", "decide"]
@@ -83,27 +83,22 @@ class ScalingSettings:
                 "max_partitions",
                 self.max_partitions,
                 is_whole(self.max_partitions, self.min_partitions),
-                "an int from min_partitions on",
+                f"an int from {self.min_partitions} on",
             ),
             (
                 "target_utilization",
                 self.target_utilization,
                 0 < self.target_utilization <= 1,
-                "above 0, at most 1",
+                "a share above 0, at most 1",
             ),
             ("epoch_s", self.epoch_s, self.epoch_s > 0, "seconds above 0"),
             ("cooldown_s", self.cooldown_s, self.cooldown_s >= 0, "seconds from 0 on"),
             ("window", self.window, is_whole(self.window, 2), "an int from 2 on"),
-            ("dead_band", self.dead_band, 0 <= self.dead_band < 1, "from 0 on, below 1"),
+            ("dead_band", self.dead_band, 0 <= self.dead_band < 1, "a share from 0 on, below 1"),
         )
         for name, value, is_possible, wanted in checks:
             if not is_possible:
-                raise ConfigurationError(
-                    f"{name}={value!r} is impossible; give {wanted}",
-                    condition="INVALID_VALUE",
-                    name=name,
-                    value=value,
-                )
+                raise impossible(ConfigurationError, name, value, wanted)
 
 
 @dataclass(frozen=True, slots=True)

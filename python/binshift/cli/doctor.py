@@ -37,9 +37,8 @@ __all__ = ["COMMANDS"]
 def doctor(ctx: click.Context, checkpoint: str, *, wait: float, as_json: bool) -> None:
     """Try file system, checkpoint and settings of a query.
 
-    Writes, lists and deletes a small file in CHECKPOINT, which may be a place that no query has used yet. Leaves
-    nothing there.
-    Asks the query, if it runs, for its settings. Says what to change.
+    Writes, lists and deletes a small file in CHECKPOINT, which may be a place that no query has used yet;
+    nothing stays there. Asks the query, if it runs, for its settings. Says what to change.
     """
     has_problem = False
     for check in examine(Files(checkpoint), wait):

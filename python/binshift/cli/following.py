@@ -102,7 +102,11 @@ def send(follower: Follower, options: MigrationOptions, *, as_json: bool, wait: 
         facts |= {"migration_id": migration, "state": str(status.state), "steps_done": status.steps_done}
         text = f"migration {migration} {status}"
         if status.state is MigrationState.CANCELLED:
-            raise MigrationError(f"{text}; it was cancelled, or did not fit any more; see 'binshift history'")
+            raise MigrationError(
+                f"{text}; it was cancelled, or did not fit any more; see 'binshift history'",
+                condition="MIGRATION_CANCELLED",
+                migration_id=migration,
+            )
     if as_json:
         print_json(facts)
     else:

@@ -149,7 +149,8 @@ def plan_of(
             raise PlanError(
                 "the query does not know the bytes of its bins, since "
                 "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows is off; leave "
-                "--max-bytes-per-step and --pause-budget out, or restart it with that setting on"
+                "--max-bytes-per-step and --pause-budget out, or restart it with that setting on",
+                condition="BYTES_UNKNOWN",
             )
         strategy = Bounded(
             strategy,

@@ -14,7 +14,7 @@ import pyarrow as pa
 import binshift.inspect as reading
 from binshift.cli.output import checkpoint, combined, example, print_json, print_table
 from binshift.control.uris import shown
-from binshift.errors import ConfigurationError, StateFormatError
+from binshift.errors import ConfigurationError, StateFormatError, impossible
 from binshift.inspect import Checkpoint, Source
 from binshift.inspect.decoding.types import TypeKind
 from binshift.inspect.tools.diff import Side
@@ -177,7 +177,11 @@ def export(checkpoint: str, format: str, output: str, as_json: bool, **options: 
         sources = [s for s in _sources(opened, options) if not s.is_unused]
         if not sources:
             raise ConfigurationError(
-                f"nothing of {shown(checkpoint)} fits; look with 'binshift state show {shown(checkpoint)}'"
+                f"nothing of {shown(checkpoint)} fits; look with 'binshift state show {shown(checkpoint)}'",
+                condition="SOURCE_NOT_FOUND",
+                operator=options["operator"],
+                store=options["store"],
+                family=options["family"],
             )
         if "://" not in output:
             Path(output).mkdir(parents=True, exist_ok=True)
@@ -232,11 +236,13 @@ def _key(text: str, source: Source) -> dict[str, Any]:
     fields = source.family.key.fields
     if len(fields) != 1 or fields[0].type.kind is TypeKind.STRUCT:
         names = ", ".join(f.name for f in fields)
-        raise ConfigurationError(f"{text} is no key of {source}; give a JSON object with some of {names}")
+        wanted = f"a JSON object with some of {names}"
+        raise impossible(ConfigurationError, "key", text, wanted, what=f"{text} as a key of {source}")
     try:
         return {fields[0].name: pa.scalar(text).cast(fields[0].type.arrow).as_py()}
     except (pa.ArrowException, ValueError) as error:
-        raise ConfigurationError(f"{text} is no {fields[0].type.name}, as {fields[0].name} is") from error
+        wanted = f"a value of type {fields[0].type.name}"
+        raise impossible(ConfigurationError, fields[0].name, text, wanted) from error
 
 
 def _print(reader: pa.RecordBatchReader, head: int, *, as_json: bool) -> None:

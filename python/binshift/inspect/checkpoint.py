@@ -26,6 +26,7 @@ from binshift.inspect.source import BATCH_ROWS, Source, decoded, stored_row, sto
 from binshift.inspect.storage.database import Database
 from binshift.inspect.storage.partition import Partitions, Place
 from binshift.planning.routing import RoutingTable
+from binshift.session import STOCK_PROVIDER
 
 __all__ = ["Checkpoint", "open"]
 
@@ -155,9 +156,19 @@ class Checkpoint:
             return named[0]
         choices = named or self.sources(version=version)
         if not choices:
-            raise ConfigurationError(f"the query of {self.facts.files.name} has no state that could be read")
+            raise ConfigurationError(
+                f"the query of {self.facts.files.name} has no state that could be read",
+                condition="SOURCE_NOT_FOUND",
+                operator=operator,
+                store=store,
+                family=family,
+            )
         raise ConfigurationError(
-            f"{'several things fit' if named else 'nothing fits'}; name one of: {'; '.join(map(str, choices))}"
+            f"{'several things fit' if named else 'nothing fits'}; name one of: {'; '.join(map(str, choices))}",
+            condition="SOURCE_AMBIGUOUS" if named else "SOURCE_NOT_FOUND",
+            operator=operator,
+            store=store,
+            family=family,
         )
 
     def scan(
@@ -278,9 +289,13 @@ class Checkpoint:
         there = self.facts.partitions(source.operator, source.version)
         wanted = set(there) if partitions is None else set(partitions)
         if not wanted <= set(there):
+            absent = min(wanted - set(there))
             raise ConfigurationError(
-                f"partition {min(wanted - set(there))} does not exist at version {source.version}, which has "
-                f"partitions 0 to {len(there) - 1}"
+                f"partition {absent} does not exist at version {source.version}, which has partitions 0 to "
+                f"{len(there) - 1}",
+                condition="INVALID_VALUE",
+                name="partitions",
+                value=absent,
             )
         if bins is not None and source.operator.is_binned:
             assignment = self.facts.table(source.version - 1).assignment
@@ -309,11 +324,19 @@ class Checkpoint:
         if self.facts.bins is None or not self.facts.is_binned_at(version - 1):
             raise ConfigurationError(
                 f"version {version} of {self.facts.files.name} is of Spark's own provider and has no bins; "
-                "name partitions"
+                "name partitions",
+                condition="CHECKPOINT_WITHOUT_BINS",
+                checkpoint=self.facts.files.name,
+                provider=STOCK_PROVIDER,
             )
         wanted = sorted(set(bins))
         if wanted and not 0 <= wanted[0] <= wanted[-1] < self.facts.bins:
-            raise ConfigurationError(f"bins {wanted} do not all exist; bins are 0 to {self.facts.bins - 1}")
+            raise ConfigurationError(
+                f"bins {wanted} do not all exist; bins are 0 to {self.facts.bins - 1}",
+                condition="INVALID_VALUE",
+                name="bins",
+                value=tuple(wanted),
+            )
         return wanted
 
 

@@ -139,13 +139,19 @@ class Facts:
             If there is no such version.
         """
         if not self.versions:
-            raise ConfigurationError(f"{self.files.name} has no committed batch yet; let the query run one")
+            raise ConfigurationError(
+                f"{self.files.name} has no committed batch yet; let the query run one",
+                condition="NO_EPOCH_COMMITTED",
+                checkpoint=self.files.name,
+            )
         if version is None:
             return self.versions[-1]
         if version not in self.versions:
             raise ConfigurationError(
                 f"version {version} is not in {self.files.name}; it has {self.versions[0]} to "
-                f"{self.versions[-1]} (version V is what batch V - 1 committed)"
+                f"{self.versions[-1]} (version V is what batch V - 1 committed)",
+                condition="VERSION_NOT_FOUND",
+                version=version,
             )
         return version
 
@@ -161,7 +167,9 @@ class Facts:
         if provider not in _PROVIDERS:
             raise ConfigurationError(
                 f"the state of {self.files.name} is that of {provider}; only that of RocksDB "
-                f"({', '.join(_PROVIDERS)}) can be read"
+                f"({', '.join(_PROVIDERS)}) can be read",
+                condition="PROVIDER_NOT_READABLE",
+                provider=provider,
             )
         ids = [int(n) for n in self.files.directories("state") if n.isdigit()]
         return tuple(self._operator(i, version - 1) for i in sorted(ids))

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from binshift.errors import ConfigurationError
+from binshift.errors import ConfigurationError, impossible
 from binshift.inspect.decoding.binning import bins_of, flat, partitioning
 from binshift.inspect.decoding.schema import Family, Store
 from binshift.inspect.decoding.types import Field, TypeKind
@@ -86,9 +86,9 @@ def equal_to(key: Mapping[str, Any], family: Family) -> pc.Expression:
         if isinstance(value, Mapping) and pa.types.is_struct(kind):
             for name, part in value.items():
                 if kind.get_field_index(name) < 0:
-                    raise ConfigurationError(
-                        f"keys of {family.name} have no {name}; they have {', '.join(f.name for f in kind)}"
-                    )
+                    wanted = f"some of {', '.join(f.name for f in kind)}"
+                    what = f"column {name} of a key of {family.name}"
+                    raise impossible(ConfigurationError, "key", name, wanted, what=what)
                 yield from conditions((*path, name), kind.field(name).type, part)
         elif value is None:
             yield pc.field(*path).is_null()
@@ -96,11 +96,14 @@ def equal_to(key: Mapping[str, Any], family: Family) -> pc.Expression:
             try:
                 yield pc.field(*path) == pa.scalar(value, kind)
             except (pa.ArrowException, TypeError, ValueError) as error:
-                raise ConfigurationError(f"{value!r} is no {kind}, as {'.'.join(path)} is ({error})") from error
+                raise impossible(
+                    ConfigurationError, ".".join(path), value, f"a value of type {kind}"
+                ) from error
 
     found = list(conditions(("key",), family.key.arrow, key))
     if not found:
-        raise ConfigurationError(f"no column of the key of {family.name} is given; give at least one")
+        what = f"a key of {family.name} without any column"
+        raise impossible(ConfigurationError, "key", {}, "at least one", what=what)
     out = found[0]
     for condition in found[1:]:
         out = out & condition
@@ -114,7 +117,8 @@ def _scalar(field: Field, value: Any) -> pa.Scalar:
     try:
         return pa.scalar(value, field.type.arrow)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise ConfigurationError(f"{value!r} is no {field.type.name}, as {field.name} is ({error})") from error
+        wanted = f"a value of type {field.type.name}"
+        raise impossible(ConfigurationError, field.name, value, wanted) from error
 
 
 def _bytes_of(field: Field, value: Any) -> bytes:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 
-from binshift.errors import PlanError
+from binshift.errors import PlanError, impossible
 from binshift.numbers import is_number
 from binshift.planning.plan import MigrationPlan
 from binshift.planning.routing import Move, RoutingTable
@@ -75,19 +75,24 @@ class Bounded:
 
     def __post_init__(self) -> None:
         if self.max_bytes_per_step is None and self.pause_budget_s is None:
-            raise PlanError("Bounded has no bound; give max_bytes_per_step=... or pause_budget_s=...")
+            wanted = "max_bytes_per_step=... or pause_budget_s=..."
+            raise impossible(PlanError, "max_bytes_per_step", None, wanted, what="Bounded without a bound")
         if isinstance(self.strategy, OnDemand):
             raise PlanError(
-                "a plan on demand moves everything in one step and cannot be bounded; bound another strategy"
+                "a plan on demand moves everything in one step and cannot be bounded; bound another strategy",
+                condition="INVALID_VALUE",
+                name="strategy",
+                value=self.strategy,
             )
         for name in ("max_bytes_per_step", "pause_budget_s", "bytes_per_s", "cores"):
             value = getattr(self, name)
             if value is not None and not (is_number(value) and value > 0):
-                raise PlanError(f"{name}={value!r} is impossible; give a number above 0")
+                raise impossible(PlanError, name, value, "a number above 0")
         if self.bin_bytes is not None:
             object.__setattr__(self, "bin_bytes", tuple(self.bin_bytes))
             if wrong := [b for b in self.bin_bytes if not (is_number(b) and b >= 0)]:
-                raise PlanError(f"bin_bytes has {wrong[0]!r}; give bytes, a number from 0 on, for each bin")
+                wanted = "the bytes of each bin, a number from 0 on"
+                raise impossible(PlanError, "bin_bytes", wrong[0], wanted)
 
     def with_costs(self, bin_bytes: Sequence[int] | None, *, bytes_per_s: float | None, cores: int) -> Bounded:
         """The same with what was measured, where the user has not said otherwise."""
@@ -116,10 +121,15 @@ class Bounded:
         if self.bin_bytes is None:
             raise PlanError(
                 "the bytes of the bins are not known; give Bounded(bin_bytes=[...]), or plan with "
-                "Controller.plan, which measures them"
+                "Controller.plan, which measures them",
+                condition="BYTES_UNKNOWN",
             )
         if len(self.bin_bytes) != source.bins:
-            raise PlanError(f"bin_bytes has {len(self.bin_bytes)} bins, but the table {source.bins}")
+            raise PlanError(
+                f"bin_bytes has {len(self.bin_bytes)} bins, but the table {source.bins}; give those of each",
+                condition="BINS_ARE_FIXED",
+                bins=source.bins,
+            )
         whole = self.strategy.plan(source, target)
         parts = [part for step in whole.steps for part in self._cut(step.moves)]
         return in_steps(source, target, parts, name=f"{whole.strategy}, bounded", gap=whole.gap).with_bytes(

@@ -157,7 +157,9 @@ def _sums(stats: pa.Table, bins: int, columns: Sequence[str]) -> list[int]:
     grouped = stats.group_by("bin").aggregate([(c, "sum") for c in columns])
     if grouped.num_rows and (highest := pc.max(grouped["bin"]).as_py()) >= bins:
         raise PlanError(
-            f"the statistics have bin {highest}, but there are {bins} bins; they are of another query"
+            f"the statistics have bin {highest}, but there are {bins} bins; they are of another query",
+            condition="BINS_ARE_FIXED",
+            bins=bins,
         )
     for column in columns:
         for bin_, value in zip(grouped["bin"].to_pylist(), grouped[f"{column}_sum"].to_pylist(), strict=True):

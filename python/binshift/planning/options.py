@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from binshift.errors import PlanError
+from binshift.errors import PlanError, impossible
 from binshift.numbers import is_whole
 
 __all__ = ["MigrationOptions"]
@@ -44,12 +44,7 @@ class MigrationOptions:
     def __post_init__(self) -> None:
         epoch = self.start_epoch
         if epoch is not None and not is_whole(epoch):
-            raise PlanError(
-                f"the start epoch {epoch!r} is impossible; give a whole number from 0 on",
-                condition="INVALID_VALUE",
-                name="start_epoch",
-                value=epoch,
-            )
+            raise impossible(PlanError, "start_epoch", epoch, "a whole number from 0 on")
 
     def as_dict(self) -> dict[str, Any]:
         """As the driver reads them."""

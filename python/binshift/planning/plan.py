@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from binshift.display import html_table, in_bytes
-from binshift.errors import PlanError
+from binshift.errors import PlanError, impossible
 from binshift.numbers import is_whole
 from binshift.planning.routing import Move, RoutingTable, require_partitions
 
@@ -39,7 +39,11 @@ class Step:
         bins = [m.bin for m in self.moves]
         if len(set(bins)) != len(bins):
             twice = next(b for b in bins if bins.count(b) > 1)
-            raise PlanError(f"bin {twice} moves twice in one step; give each bin one move a step")
+            raise PlanError(
+                f"bin {twice} moves twice in one step; give each bin one move a step",
+                condition="PLAN_DOES_NOT_FIT",
+                bin=twice,
+            )
 
     def __repr__(self) -> str:
         return f"<Step: {len(self.moves)} moves, {self.partitions} partitions>"
@@ -81,7 +85,7 @@ class MigrationPlan:
 
     def __post_init__(self) -> None:
         if not is_whole(self.gap):
-            raise PlanError(f"a gap of {self.gap!r} is not a number of epochs; give a whole number from 0 on")
+            raise impossible(PlanError, "gap", self.gap, "a whole number of epochs from 0 on")
         object.__setattr__(self, "target", self._walk())
 
     @property
@@ -141,6 +145,7 @@ class MigrationPlan:
                 raise PlanError(
                     f"step {i + 1} leaves bins in partition {max(beyond)}, but has {partitions} partitions",
                     condition="PLAN_DOES_NOT_FIT",
+                    bin=owners.index(max(beyond)),
                 )
         return RoutingTable(partitions, tuple(owners), self.source.epoch)
 

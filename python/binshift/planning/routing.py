@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from binshift.display import html_table
-from binshift.errors import PlanError
+from binshift.errors import PlanError, impossible
 from binshift.numbers import is_whole
 
 __all__ = ["MAX_BINS", "Move", "RoutingTable"]
@@ -36,9 +36,14 @@ class Move:
 
     def __post_init__(self) -> None:
         if self.source == self.target:
-            raise PlanError(f"bin {self.bin} moves from partition {self.source} to itself; leave it out")
-        if min(self.bin, self.source, self.target) < 0:
-            raise PlanError(f"{self} has a negative number; bins and partitions count from 0")
+            raise PlanError(
+                f"bin {self.bin} moves from partition {self.source} to itself; leave it out",
+                condition="PLAN_DOES_NOT_FIT",
+                bin=self.bin,
+            )
+        for name in ("bin", "source", "target"):
+            if not is_whole(value := getattr(self, name)):
+                raise impossible(PlanError, name, value, "a whole number from 0 on")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -75,13 +80,14 @@ class RoutingTable:
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.assignment) <= MAX_BINS:
-            raise PlanError(f"a table of {len(self.assignment)} bins is impossible; use 1 to {MAX_BINS}")
+            n = len(self.assignment)
+            raise impossible(PlanError, "bins", n, f"1 to {MAX_BINS} of them", what=f"a table of {n} bins")
         require_partitions(self.partitions, self.bins)
         for bin_, owner in enumerate(self.assignment):
             if not is_whole(owner, 0, self.partitions - 1):
-                raise PlanError(
-                    f"bin {bin_} is assigned to partition {owner!r}; partitions are 0 to {self.partitions - 1}"
-                )
+                wanted = f"a partition from 0 to {self.partitions - 1}"
+                what = f"the owner {owner!r} of bin {bin_}"
+                raise impossible(PlanError, "assignment", owner, wanted, what=what)
 
     @property
     def bins(self) -> int:
@@ -180,7 +186,12 @@ class RoutingTable:
         """
         others = [p for p in range(self.partitions) if p not in partitions]
         if not others:
-            raise PlanError(f"all {self.partitions} partitions would be left without bins; add others first")
+            raise PlanError(
+                f"all {self.partitions} partitions would be left without bins; add others first",
+                condition="INVALID_VALUE",
+                name="partitions",
+                value=tuple(partitions),
+            )
         return self._levelled(self.partitions, others)
 
     def _levelled(self, partitions: int, owners: Sequence[int]) -> RoutingTable:

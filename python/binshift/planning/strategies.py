@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass
 from itertools import chain, zip_longest
 from typing import Protocol
 
-from binshift.errors import PlanError
+from binshift.errors import PlanError, impossible
 from binshift.numbers import is_whole
 from binshift.planning.edge_colouring import edge_colours
 from binshift.planning.plan import MigrationPlan, Step
@@ -118,7 +118,7 @@ class Batched:
     gap: int = 0
 
     def __post_init__(self) -> None:
-        _require_bins("bins per step", self.bins_per_step)
+        _require_bins("bins_per_step", self.bins_per_step)
 
     def plan(self, source: RoutingTable, target: RoutingTable) -> MigrationPlan:
         """See `Strategy.plan`."""
@@ -153,7 +153,7 @@ class Optimized:
     gap: int = 0
 
     def __post_init__(self) -> None:
-        _require_bins("bins per pair", self.bins_per_pair)
+        _require_bins("bins_per_pair", self.bins_per_pair)
 
     def plan(self, source: RoutingTable, target: RoutingTable) -> MigrationPlan:
         """See `Strategy.plan`."""
@@ -203,7 +203,7 @@ _SIZED = ("batched", "optimized")
 
 def _require_bins(name: str, value: object) -> None:
     if not is_whole(value, 1):
-        raise PlanError(f"{value!r} is not a number of {name}; give a whole number from 1 on")
+        raise impossible(PlanError, name, value, "a whole number from 1 on")
 
 
 def _cut(

@@ -15,7 +15,7 @@ from typing import cast
 
 import pyarrow as pa
 
-from binshift.errors import PlanError
+from binshift.errors import PlanError, impossible
 from binshift.numbers import is_whole
 from binshift.planning.load import By, measured_loads
 from binshift.planning.packing import Packing, longest_first, multifit
@@ -124,7 +124,8 @@ def table_of(to: Target, source: RoutingTable) -> RoutingTable:
         case Sequence() if not isinstance(to, str | bytes):
             owners = tuple(to)
             if wrong := [o for o in owners if not is_whole(o)]:
-                raise PlanError(f"{wrong[0]!r} owns no bin; name the owner of each bin, an int from 0 on")
+                wanted = "the owner of each bin, a whole number from 0 on"
+                raise impossible(PlanError, "assignment", wrong[0], wanted, what=f"the owner {wrong[0]!r}")
             return RoutingTable(max(owners, default=0) + 1, owners)
     require_partitions(to, source.bins)
     return source.balanced(cast(int, to))
@@ -200,15 +201,18 @@ def balanced_by_load(
     require_partitions(n, table.bins)
     weights = _checked(table, loads)
     if max_moves is not None and not is_whole(max_moves):
-        raise PlanError(f"{max_moves!r} is not a number of moves; give a whole number from 0 on")
+        raise impossible(PlanError, "max_moves", max_moves, "a whole number from 0 on")
     homeless = sum(1 for owner in table.assignment if owner >= n)
     if max_moves is not None and homeless > max_moves:
         raise PlanError(
             f"{homeless} bins lose their partition when there are {n}, but only {max_moves} may move; "
-            "allow more moves, or keep more partitions"
+            "allow more moves, or keep more partitions",
+            condition="TOO_FEW_MOVES",
+            max_moves=max_moves,
+            needed=homeless,
         )
     if not 0 <= tolerance < float("inf"):
-        raise PlanError(f"tolerance={tolerance!r} is impossible; give a number from 0 on, such as {TOLERANCE}")
+        raise impossible(PlanError, "tolerance", tolerance, f"a number from 0 on, such as {TOLERANCE}")
     problem = _Problem(table, weights, n)
     found = problem.within(problem.bound * (1 + tolerance))
     if max_moves is not None and found.moves > max_moves:
@@ -231,10 +235,15 @@ def balanced_by_bins(table: RoutingTable, partitions: int) -> LoadTarget:
 
 def _checked(table: RoutingTable, loads: Sequence[float]) -> list[float]:
     if len(loads) != table.bins:
-        raise PlanError(f"there are {len(loads)} loads, but {table.bins} bins; give a load for each bin")
+        raise PlanError(
+            f"there are {len(loads)} loads, but {table.bins} bins; give a load for each bin",
+            condition="BINS_ARE_FIXED",
+            bins=table.bins,
+        )
     for bin_, load in enumerate(loads):
         if not 0 <= load < float("inf"):
-            raise PlanError(f"bin {bin_} has load {load!r}; a load is a number from 0 on")
+            what = f"the load {load!r} of bin {bin_}"
+            raise impossible(PlanError, "loads", load, "a number from 0 on", what=what)
     return [float(x) for x in loads] if any(loads) else [1.0] * len(loads)
 
 

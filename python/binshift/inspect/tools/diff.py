@@ -77,7 +77,8 @@ def _require_alike(before: Side, after: Side) -> None:
     ) or encodings[0] != encodings[1]:
         raise ConfigurationError(
             f"{before.source} and {after.source} have other columns or are stored in another form, so their "
-            "rows cannot be compared; export both and compare the files"
+            "rows cannot be compared; export both and compare the files",
+            condition="NOT_COMPARABLE",
         )
 
 

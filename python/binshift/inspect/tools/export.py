@@ -17,7 +17,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from pyarrow import fs
 
-from binshift.errors import ConfigurationError
+from binshift.errors import ConfigurationError, impossible
 
 __all__ = ["FORMATS", "export", "json_rows"]
 
@@ -52,7 +52,7 @@ def export(reader: pa.RecordBatchReader, output: str | os.PathLike[str], format:
         If the format is unknown.
     """
     if format not in FORMATS:
-        raise ConfigurationError(f"{format} is no format of files; use {', '.join(FORMATS)}")
+        raise impossible(ConfigurationError, "format", format, f"one of {', '.join(FORMATS)}")
     write = {"parquet": _parquet, "csv": _csv, "json": _json}[format]
     with _output(os.fspath(output)) as sink:
         return write(reader, sink)
