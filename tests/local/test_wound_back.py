@@ -166,7 +166,7 @@ def test_a_run_uploads_its_snapshots_though_another_driver_began_and_came_no_fur
     run.run(0, 1)
     runs = run.checkpoint / "binshift/runs.json"
     history = json.loads(runs.read_text())
-    other = {"run": str(uuid.uuid4()), "goes_on_from": 2}
+    other = history["runs"][-1] | {"run": str(uuid.uuid4()), "goes_on_from": 2, "began": 2}
     runs.write_text(json.dumps(history | {"runs": [other] if is_replaced else [*history["runs"], other]}))
     (runs.parent / ".runs.json.crc").unlink(missing_ok=True)
     run.run(2, 3)

@@ -289,7 +289,13 @@ def test_a_migration_longer_than_the_routing_log_is_followed_to_its_end(run, che
     ("kind", "code"), [("PlanError", 4), ("MigrationError", 5), ("UnsupportedOperatorError", 7), ("Novelty", 1)]
 )
 def test_a_refusal_of_the_driver_has_the_exit_code_of_its_family(run, checkpoint, kind, code):
-    with Answering(checkpoint, lambda r: {"error": {"kind": kind, "message": "it does not fit; plan again"}}):
+    error = {
+        "kind": kind,
+        "condition": "PLAN_OUTDATED",
+        "parameters": {},
+        "message": "it does not fit; plan again",
+    }
+    with Answering(checkpoint, lambda r: {"error": error}):
         assert "it does not fit; plan again" in run("rescale", 4, "--wait", 20, code=code).stderr
 
 

@@ -145,7 +145,12 @@ def test_a_query_that_runs_is_asked_for_its_settings(checkpoint):
 
 
 def test_a_driver_that_does_not_know_the_request_is_a_problem_of_versions(checkpoint):
-    error = {"kind": "configuration", "message": "its kind is settings", "condition": "REQUEST_UNREADABLE"}
+    error: dict[str, Any] = {
+        "kind": "ConfigurationError",
+        "message": "its kind is settings",
+        "condition": "REQUEST_UNREADABLE",
+    }
+    error |= {"parameters": {}}
     with Answering(checkpoint, lambda request: {"error": error}):
         checks = doctor(checkpoint.root, wait=10, code=1)
     assert "same version" in checks["query"]["then"]

@@ -80,9 +80,7 @@ class Mailbox:
         data = json.loads(text)
         if "error" in data:
             error = data["error"]
-            # A driver of before conditions were there sends none.
-            condition, parameters = error.get("condition", ""), error.get("parameters", {})
-            raise errors.from_jvm(error["kind"], error["message"], condition, parameters)
+            raise errors.from_jvm(error["kind"], error["message"], error["condition"], error["parameters"])
         result: dict[str, Any] = data["result"]
         return result
 

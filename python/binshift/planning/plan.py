@@ -201,8 +201,7 @@ class MigrationPlan:
             ),
             strategy=_field(data, "strategy", str),
             gap=_field(data, "gap", int),
-            # Plans of before this field was there say it by their strategy.
-            on_demand=data.get("on_demand", _field(data, "strategy", str) == "on-demand"),
+            on_demand=_field(data, "on_demand", bool),
         )
 
     def __str__(self) -> str:

@@ -57,7 +57,6 @@ private[binshift] object MigrationPlan {
       throw BinshiftException("UNKNOWN_FORMAT", "format" -> format).plan(
         s"the plan has format $format; this binshift reads format $FormatVersion; plan again")
     }
-    val strategy = (json \ "strategy").extract[String]
     MigrationPlan(
       RoutingTable(
         (json \ "source" \ "partitions").extract[Int],
@@ -69,10 +68,9 @@ private[binshift] object MigrationPlan {
             Move(numbers(0), numbers(1), numbers(2))
           })
       }.toIndexedSeq,
-      strategy,
+      (json \ "strategy").extract[String],
       (json \ "gap").extract[Int],
-      // Plans of before this field was there say it by their strategy.
-      (json \ "on_demand").extractOpt[Boolean].getOrElse(strategy == "on-demand"))
+      (json \ "on_demand").extract[Boolean])
   }
 }
 

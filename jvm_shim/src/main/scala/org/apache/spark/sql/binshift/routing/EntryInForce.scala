@@ -28,7 +28,7 @@ private[binshift] final class EntryInForce(query: MicroBatchExecution, dir: Cont
     val epochs = entries.listed()
     val named = lastNamed(epoch, isAgain, firstBinned)
     def follows(e: RoutingEntry): Boolean =
-      e.previous.forall(p => p < 0 || epochs.filter(_ < e.epoch).lastOption.contains(p))
+      e.previous < 0 || epochs.filter(_ < e.epoch).lastOption.contains(e.previous)
     val own = Option.when(epochs.contains(epoch))(epoch).flatMap(entries.read).filter { e =>
       // Without a name in the log of offsets, the epoch is the first one of a run: partitions decide. What follows an
       // entry that is not there is left of epochs that were lost.
@@ -38,7 +38,8 @@ private[binshift] final class EntryInForce(query: MicroBatchExecution, dir: Cont
       throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> epoch).configuration(
         s"${dir.path} has no routing entry at or before epoch $epoch; restore it from a copy of the checkpoint"))
     named.foreach(requireNamed(_, entry, epochs))
-    for (before <- entry.previous.filter(_ >= 0); older <- epochs.filter(_ < entry.epoch).lastOption if older != before) {
+    val before = entry.previous
+    for (older <- epochs.filter(_ < entry.epoch).lastOption if before >= 0 && older != before) {
       val next =
         if (older < before) s"restore routing/$before from a copy of the checkpoint"
         else s"one of the two is not of this query, restore ${dir.path}/routing from a copy of the checkpoint"
@@ -70,7 +71,7 @@ private[binshift] final class EntryInForce(query: MicroBatchExecution, dir: Cont
       .takeWhile(_.isDefined).flatten.collectFirst { case (e, Some(name)) => Named(e, name) }
     // The run may have begun with the epoch as it was logged before somebody took it out of the log.
     val began = RunHistory.read(dir).runs.lastOption
-      .filter(r => r.began.exists(_._1 < epoch) || r.hasBegun(epoch, loggedAtMs(epoch))).flatMap(_.began)
+      .filter(r => r.began._1 < epoch || r.hasBegun(epoch, loggedAtMs(epoch))).map(_.began)
       .collect { case (at, name) if at <= newest && at >= firstBinned => Named(at, name) }
     (logged ++ began).maxByOption(_.at)
   }

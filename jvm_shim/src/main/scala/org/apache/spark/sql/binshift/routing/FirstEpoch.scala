@@ -69,7 +69,7 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
       void = opening.void ++ entries.epochs.filter(e => e >= epoch && e != opening.entry.epoch && !(isAgain && e > epoch)),
       lost = lost,
       history = history,
-      run = Some(RunStart(query.runId.toString, goesOnFrom, Some((epoch, opening.entry.name)), lost.nonEmpty,
+      run = Some(RunStart(query.runId.toString, goesOnFrom, (epoch, opening.entry.name), lost.nonEmpty,
           logged.flatMap(SparkInternals.loggedAtMs))))
   }
 
@@ -83,8 +83,7 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
   /**
    * Whether an earlier run has got as far with an epoch that it has logged as to run its tasks. If not, state of the next
    * version is of an epoch that was lost before. Only the first epoch of a run is logged without a routing entry, and what
-   * that run deletes comes before its tasks. Where an older binshift has not said as what the epoch was logged, its
-   * state is made anew.
+   * that run deletes comes before its tasks. Where no run of binshift is known, Spark's own provider has run the epoch.
    */
   private def hasBegun(epoch: Long, logged: Option[OffsetSeqBase], history: RunHistory): Boolean =
     logged.exists(SparkInternals.entryName(_).isDefined) || history.runs.lastOption.forall { last =>
@@ -99,7 +98,7 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
     val there = Option.when(isAgain)(epochs.filter(e => e <= epoch && (isKept || e == epoch)).lastOption).flatten
       .flatMap(entries.read).filter(_.table == initial)
     val entry = there.getOrElse(
-      RoutingEntry(epoch, initial, None, System.currentTimeMillis(), Some(RoutingEntry.First)))
+      RoutingEntry(epoch, initial, None, System.currentTimeMillis(), RoutingEntry.First))
     val isStock = layout.takenOverAt.exists(_ > epoch)
     Opening(layout, stored, entry, isEntryNew = there.isEmpty, void = epochs.filter(e => e < epoch && e != entry.epoch),
       isAgain, isStateKept = isAgain && (isStock || stored.contains(layout)))

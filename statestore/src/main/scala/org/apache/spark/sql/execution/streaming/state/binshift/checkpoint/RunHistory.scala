@@ -36,8 +36,8 @@ private[sql] final case class RunHistory(runs: Seq[RunStart]) {
 
 /**
  * @param goesOnFrom the newest version that the run has in common with those before it
- * @param began      the first epoch of the run, and the routing entry in force at it; `None` if a binshift wrote this that
- *                   did not say so yet. No other file names that entry if the run ends with that epoch.
+ * @param began      the first epoch of the run, and the routing entry in force at it. No other file names that entry if
+ *                   the run ends with that epoch.
  * @param isCleaning whether files of later versions had still to be deleted
  * @param loggedAtMs when Spark logged the epoch that the run began with, as the log of offsets says. An epoch that was
  *                   taken out of the log, and is logged anew, has another time.
@@ -45,13 +45,13 @@ private[sql] final case class RunHistory(runs: Seq[RunStart]) {
 private[sql] final case class RunStart(
     runId: String,
     goesOnFrom: Long,
-    began: Option[(Long, EntryName)] = None,
+    began: (Long, EntryName),
     isCleaning: Boolean = false,
     loggedAtMs: Option[Long] = None) {
 
   /** Whether the run began with an epoch as it was logged then; false if that is not known. */
   def hasBegun(epoch: Long, loggedAtMs: Option[Long]): Boolean =
-    began.exists(_._1 == epoch) && loggedAtMs.isDefined && this.loggedAtMs == loggedAtMs
+    began._1 == epoch && loggedAtMs.isDefined && this.loggedAtMs == loggedAtMs
 }
 
 private[sql] object RunHistory {
@@ -70,11 +70,11 @@ private[sql] object RunHistory {
         s"$File has format $format; this binshift reads format $FormatVersion; use the binshift version that wrote it")
     }
     (json \ "runs").children.map { r =>
-      val began = for {
-        epoch <- (r \ "began").extractOpt[Long]
-        entry <- (r \ "routing").extractOpt[String].flatMap(EntryName.parse)
-      } yield (epoch, entry)
-      RunStart((r \ "run").extract[String], (r \ "goes_on_from").extract[Long], began,
+      val name = (r \ "routing").extract[String]
+      val entry = EntryName.parse(name).getOrElse(
+        throw BinshiftException("CHECKPOINT_DAMAGED", "file" -> File).configuration(
+          s"$File is damaged: '$name' names no routing entry; restore it from a copy of the checkpoint"))
+      RunStart((r \ "run").extract[String], (r \ "goes_on_from").extract[Long], ((r \ "began").extract[Long], entry),
         (r \ "cleaning").extractOpt[Boolean].getOrElse(false), (r \ "logged_at").extractOpt[String].map(ControlDir.millisOf))
     }
   })
@@ -102,6 +102,6 @@ private[sql] object RunHistory {
     ("format" -> FormatVersion) ~
       ("runs" -> history.runs.map(r =>
         ("run" -> r.runId) ~ ("goes_on_from" -> r.goesOnFrom) ~
-          ("began" -> r.began.map(_._1)) ~ ("routing" -> r.began.map(_._2.render)) ~
+          ("began" -> r.began._1) ~ ("routing" -> r.began._2.render) ~
           ("cleaning" -> Option.when(r.isCleaning)(true)) ~ ("logged_at" -> r.loggedAtMs.map(ControlDir.timeOf)))))
 }

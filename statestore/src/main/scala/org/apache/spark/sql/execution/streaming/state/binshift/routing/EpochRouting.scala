@@ -83,7 +83,7 @@ private[sql] final class EpochRouting(
 
   private def requireNeighbours(
       earlier: Long, later: Long, entry: => Option[RoutingEntry]): Unit = if (!neighbours.contains(later)) {
-    for (before <- entry.flatMap(_.previous) if before >= 0) {
+    for (before <- entry.map(_.previous) if before >= 0) {
       if (before > earlier) missing(before)
       if (before < earlier) throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> later).configuration(
         s"the routing log has an entry for epoch $earlier, but that of epoch $later follows the one of epoch $before: one of " +

@@ -14,11 +14,10 @@ import org.json4s.JsonDSL._
  *
  * @param step        the step of a migration that led to the table; `None` for the first table
  * @param writtenAtMs wall-clock time, milliseconds since 1970
- * @param previous    the epoch of the entry that this one follows, [[RoutingEntry.First]] if there is none;
- *                    `None` if a binshift wrote it that did not say so yet
+ * @param previous    the epoch of the entry that this one follows, [[RoutingEntry.First]] if there is none
  */
 private[sql] final case class RoutingEntry(
-    epoch: Long, table: RoutingTable, step: Option[StepRef], writtenAtMs: Long, previous: Option[Long] = None) {
+    epoch: Long, table: RoutingTable, step: Option[StepRef], writtenAtMs: Long, previous: Long = RoutingEntry.First) {
 
   /** What the log of offsets calls this entry. */
   lazy val name: EntryName = EntryName(epoch, table.checksum)
@@ -115,6 +114,6 @@ private[sql] object RoutingLog {
         ArraySeq.unsafeWrapArray((json \ "assignment").extract[Array[Int]])),
       step,
       ControlDir.millisOf((json \ "written_at").extract[String]),
-      (json \ "previous").extractOpt[Long])
+      (json \ "previous").extract[Long])
   }
 }
