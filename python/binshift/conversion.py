@@ -8,7 +8,7 @@ import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
@@ -56,6 +56,7 @@ class ConversionReport:
     """
 
     checkpoint: str
+    _: KW_ONLY
     output: str
     to: str
     provider: str

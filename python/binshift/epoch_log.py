@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +83,7 @@ class EpochProgress:
     """
 
     query_id: str
+    _: KW_ONLY
     run_id: str
     epoch: int
     started_at: datetime
@@ -114,16 +115,16 @@ class EpochProgress:
         metrics |= {name.removesuffix("ms") + "s": ms / 1000 for name, ms in times.items()}
         return cls(
             str(progress["id"]),
-            str(progress["runId"]),
-            int(progress["batchId"]),
-            datetime.fromisoformat(progress["timestamp"]).astimezone(UTC),
-            int(durations.get("triggerExecution", 0)) / 1000,
-            int(progress["numInputRows"] or 0),
-            max((int(op["numShufflePartitions"]) for op in operators), default=0),
-            sum(int(op["numRowsTotal"]) for op in operators),
-            sum(int(op["numRowsUpdated"]) for op in operators),
-            sum(int(op["memoryUsedBytes"]) for op in operators),
-            metrics,
+            run_id=str(progress["runId"]),
+            epoch=int(progress["batchId"]),
+            started_at=datetime.fromisoformat(progress["timestamp"]).astimezone(UTC),
+            duration_s=int(durations.get("triggerExecution", 0)) / 1000,
+            input_rows=int(progress["numInputRows"] or 0),
+            partitions=max((int(op["numShufflePartitions"]) for op in operators), default=0),
+            state_rows=sum(int(op["numRowsTotal"]) for op in operators),
+            state_rows_updated=sum(int(op["numRowsUpdated"]) for op in operators),
+            state_memory_bytes=sum(int(op["memoryUsedBytes"]) for op in operators),
+            metrics=metrics,
         )
 
     @property

@@ -63,13 +63,13 @@ class Migration:
         next_epoch = data.get("scheduled_epoch")
         return MigrationStatus(
             state,
-            done,
-            total,
-            next_epoch,
-            data["committed_epoch"],
-            _message(state, done, total, next_epoch, data),
-            data.get("earliest_epoch"),
-            data.get("misplaced", 0),
+            steps_done=done,
+            steps_total=total,
+            next_epoch=next_epoch,
+            committed_epoch=data["committed_epoch"],
+            message=_message(state, done, total, next_epoch, data),
+            earliest_epoch=data.get("earliest_epoch"),
+            misplaced=data.get("misplaced", 0),
         )
 
     def wait(self, timeout: float | None = None, *, progress: bool = False) -> MigrationReport:

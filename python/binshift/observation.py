@@ -60,7 +60,7 @@ class ObservedQuery:
                 condition="NO_EPOCH_PLANNED",
             )
         data = json.loads(text)
-        return RoutingTable(data["partitions"], tuple(data["assignment"]), data["epoch"])
+        return RoutingTable(data["partitions"], tuple(data["assignment"]), epoch=data["epoch"])
 
     def stats(self) -> pa.Table:
         """What each bin holds, and what was done to it in the last committed epoch.

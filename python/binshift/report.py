@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from binshift.display import html_table, in_bytes, in_seconds, text_table
@@ -38,6 +38,7 @@ class StepTiming:
     """
 
     step: int
+    _: KW_ONLY
     epoch: int
     bins: int
     partitions: int
@@ -77,6 +78,7 @@ class MigrationReport:
     """
 
     id: str
+    _: KW_ONLY
     strategy: str
     steps: int
     bins_moved: int
@@ -186,12 +188,15 @@ def report_of(
 
     def timing(row: dict[str, Any]) -> StepTiming:
         epoch = by_epoch.get(row["epoch"])
-        known = (
-            (None, None, None)
-            if epoch is None
-            else (epoch.duration_s, int(epoch.metrics.get("bytes_adopted", 0)), epoch.metrics.get("adopt_s", 0))
+        return StepTiming(
+            row["step"],
+            epoch=row["epoch"],
+            bins=row["bins_moved"],
+            partitions=row["partitions"],
+            duration_s=None if epoch is None else epoch.duration_s,
+            bytes=None if epoch is None else int(epoch.metrics.get("bytes_adopted", 0)),
+            adopt_s=None if epoch is None else epoch.metrics.get("adopt_s", 0),
         )
-        return StepTiming(row["step"], row["epoch"], row["bins_moved"], row["partitions"], *known)
 
     return MigrationReport(
         id=id,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 
 __all__ = ["MigrationState", "MigrationStatus"]
@@ -49,6 +49,7 @@ class MigrationStatus:
     """
 
     state: MigrationState
+    _: KW_ONLY
     steps_done: int
     steps_total: int
     next_epoch: int | None

@@ -71,7 +71,7 @@ def upgraded(
     assert version.startswith("4.2.")
     assert spark.version.startswith("4.3.")
     run.outputs = pickle.loads((run.root / "outputs").read_bytes())
-    assert json.loads((run.checkpoint / "binshift/layout.json").read_text())["sparkVersion"] == version
+    assert json.loads((run.checkpoint / "binshift/layout.json").read_text())["spark_version"] == version
     return run
 
 

@@ -87,7 +87,7 @@ def test_two_checkpoints_of_the_same_input_do_not_differ_though_one_has_bins(mad
         binshift.inspect.open(made("tws").checkpoint) as mine,
         binshift.inspect.open(stock.checkpoint) as other,
     ):
-        assert mine.facts.settings(8).has_row_checksums
+        assert mine._facts.settings(8).has_row_checksums
         for family in ("count", "values", "minutes", "$eventTimers_keyToTimestamp"):
             sides = [Side(c, c.source(family=family)) for c in (mine, other)]
             assert diff(*sides).read_all().num_rows == 0
@@ -276,8 +276,8 @@ def test_a_key_that_spark_would_look_for_in_another_bin_is_found(copy):
         source = opened.source(family="left-keyWithTsToValues")
         rows = opened.scan(source).read_all().to_pylist()
         partition, bin = rows[0]["partition"], rows[0]["bin"]
-        (place,) = opened.places(source, bins=[bin])
-        with opened.database(source, place) as (database, _):
+        (place,) = opened._places(source, bins=[bin])
+        with opened._database(source, place) as (database, _):
             prefix = database.prefix(source.family.name)
     other = next(b for b in table.bins_of(partition) if b != bin)
     path = newest(checkpoint / place.directory, "*.changelog")
@@ -369,8 +369,8 @@ def test_bins_are_those_of_spark_s_own_hash(spark):
     df = df.selectExpr("*", *more)
     hashed = df.selectExpr(*columns, f"pmod(hash({', '.join(columns)}), 997) as home")
     kind = types.parse_struct(hashed.select(columns).schema.json())
-    family = Family("default", kind, kind)
-    store = Store("default", (family,), False)
+    family = Family("default", key=kind, value=kind)
+    store = Store("default", families=(family,), has_families=False)
     table = hashed.toArrow().combine_chunks()
     homes = table["home"].to_pylist()
     assert len(set(homes)) > 30
@@ -386,4 +386,4 @@ def test_bins_are_those_of_spark_s_own_hash(spark):
         '{"type":"struct","fields":[{"name":"k","type":"decimal(38, 6)","nullable":true}]}'
     )
     column = pa.StructArray.from_arrays([pa.nulls(1, odd.arrow.field(0).type)], fields=list(odd.arrow))
-    assert bins_of_keys(column, store, Family("default", odd, odd), 997) is None
+    assert bins_of_keys(column, store, Family("default", key=odd, value=odd), 997) is None

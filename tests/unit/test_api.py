@@ -1,17 +1,25 @@
 """What holds for all of the public API, and what a target of a plan can be."""
 
+import collections.abc
 import inspect
 import pickle
+from enum import Enum
+from types import SimpleNamespace
+from typing import Any, get_args, get_type_hints
 
 import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 import binshift
+import binshift.inspect
 from binshift import (
     Batched,
     BinshiftError,
     Bounded,
     Fluid,
     LoadTarget,
+    MigrationPlan,
     Move,
     OnDemand,
     Optimized,
@@ -21,28 +29,29 @@ from binshift import (
 from binshift.planning.placement import Placement
 from binshift.planning.targets import balanced_by_load, table_of
 
-#: Values that the API returns or takes; two or three numbers that belong together have a usual order.
-VALUES = {
-    "ConversionReport", "EpochProgress", "HotBin", "LoadTarget", "MigrationPlan", "MigrationReport",
-    "MigrationState", "MigrationStatus", "Move", "RoutingTable", "Skew", "Step", "StepTiming",
-}  # fmt: skip
-#: Made by `attach`, `submit` and Spark.
-MADE = {"Controller", "Migration"}
+#: What has more than one place: a table is its partitions and owners, and a move is as in JSON.
+PLACES = {"RoutingTable": ["partitions", "assignment"], "Move": ["bin", "source", "target"]}
+#: Made by `open`, `attach` and `submit`.
+MADE = {"Checkpoint", "Controller", "Migration"}
 #: Pure functions of two tables, in the order in which time goes.
 IN_ORDER = {"Strategy.plan", *(f"{s}.plan" for s in ("AllAtOnce", "Batched", "Bounded", "Fluid", "OnDemand", "Optimized"))}  # fmt: skip  # noqa: E501
 
 
 def public_callables():
-    for name in binshift.__all__:
-        thing = getattr(binshift, name)
-        if inspect.isclass(thing):
-            if name not in VALUES | MADE | {"Strategy"} and not issubclass(thing, Exception):
-                yield name, thing.__init__
-            for method, function in inspect.getmembers(thing, inspect.isfunction):
-                if not method.startswith("_") and function.__module__.startswith("binshift"):
-                    yield f"{name}.{method}", function
-        elif inspect.isfunction(thing):
-            yield name, thing
+    for module in (binshift, binshift.autoscaling, binshift.inspect):
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if inspect.isclass(thing):
+                if name not in MADE | {"Strategy"} and not issubclass(thing, Exception | Enum):
+                    yield name, thing.__init__
+                for method, function in inspect.getmembers(thing, inspect.isroutine):
+                    own = inspect.unwrap(function)
+                    if not method.startswith("_") and str(getattr(own, "__module__", "")).startswith(
+                        "binshift"
+                    ):
+                        yield f"{name}.{method}", function
+            elif inspect.isfunction(thing):
+                yield name, thing
 
 
 @pytest.mark.parametrize(
@@ -54,7 +63,57 @@ def test_what_comes_behind_the_first_argument_is_given_by_name(name, function):
         for p in inspect.signature(function).parameters.values()
         if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.name != "self"
     ]
-    assert len(places) <= 1 + (name in IN_ORDER), places
+    assert places == PLACES.get(name, ["source", "target"] if name in IN_ORDER else places[:1])
+
+
+#: What modules import for types only.
+TYPES: dict[str, Any] = {
+    **vars(collections.abc),
+    **vars(binshift),
+    "Figure": object,
+    "SparkSession": SparkSession,
+    "StreamingQuery": StreamingQuery,
+    "pd": SimpleNamespace(DataFrame=object),
+}
+
+
+def annotated():
+    """The annotations of all that is public: of functions, methods, properties and fields."""
+    for name, function in public_callables():
+        yield name, get_type_hints(inspect.unwrap(getattr(function, "__func__", function)), localns=TYPES)
+    for module in (binshift, binshift.autoscaling, binshift.inspect):
+        for thing in (t for name in module.__all__ if inspect.isclass(t := getattr(module, name))):
+            yield thing.__name__, get_type_hints(thing, localns=TYPES)
+            for name, member in inspect.getmembers(thing, lambda m: isinstance(m, property)):
+                if not name.startswith("_"):
+                    yield f"{thing.__name__}.{name}", get_type_hints(member.fget, localns=TYPES)
+
+
+def classes(hint):
+    """The classes of binshift in an annotation, however deep."""
+    if inspect.isclass(hint) and hint.__module__.startswith("binshift"):
+        yield hint
+    for part in get_args(hint):
+        yield from classes(part)
+
+
+def test_what_is_public_gives_and_takes_nothing_that_is_not():
+    public = {getattr(m, n) for m in (binshift, binshift.autoscaling, binshift.inspect) for n in m.__all__
+              if inspect.isclass(getattr(m, n))}  # fmt: skip
+    hidden = {
+        f"{place}: {kind.__name__}"
+        for place, hints in annotated()
+        for name, hint in hints.items()
+        if not name.startswith("_")
+        for kind in classes(hint)
+        if kind not in public
+    }
+    assert hidden == set()
+
+
+def test_a_value_with_a_field_in_the_wrong_place_is_not_made():
+    with pytest.raises(TypeError, match="positional"):
+        MigrationPlan(SOURCE, (), "x", 0, True)  # type: ignore[misc]
 
 
 SOURCE = RoutingTable(2, (0, 1) * 4)
@@ -65,7 +124,7 @@ SOURCE = RoutingTable(2, (0, 1) * 4)
     [
         (4, SOURCE.balanced(4)),
         (RoutingTable(3, (0, 1) * 4), RoutingTable(3, (0, 1) * 4)),
-        (LoadTarget(SOURCE.balanced(3), (), (), 0.0, 2, ()), SOURCE.balanced(3)),
+        (LoadTarget(SOURCE.balanced(3), before=(), after=(), bound=0.0, moves=2, hot=()), SOURCE.balanced(3)),
         ([0] * 7 + [2], RoutingTable(3, (0,) * 7 + (2,))),
         ((0,) * 8, RoutingTable(1, (0,) * 8)),
     ],

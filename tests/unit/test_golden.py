@@ -36,7 +36,7 @@ def test_the_layout(directory, facts):
 
 def test_a_routing_entry(directory, facts):
     entry = golden(f"routing/{EPOCH}")
-    assert directory.routing() == RoutingTable(3, (0, 1, 0, 1, 0, 1, 2, 1), EPOCH)
+    assert directory.routing() == RoutingTable(3, (0, 1, 0, 1, 0, 1, 2, 1), epoch=EPOCH)
     found = facts.routing_entry(EPOCH)
     assert found.table == directory.routing() == facts.table(EPOCH)
     assert (found.step, found.written_at, found.previous) == (entry["step"], entry["written_at"], 0)

@@ -82,7 +82,7 @@ def encoded(value, id=0):
 
 
 def decoder(value, values):
-    return RowDecoder(Family("f", SCHEMA, value, Encoder(), values=values), "avro")
+    return RowDecoder(Family("f", key=SCHEMA, value=value, encoder=Encoder(), values=values), "avro")
 
 
 @settings(max_examples=60, deadline=None)
@@ -94,7 +94,7 @@ def test_rows_are_decoded_to_what_they_were_written_from(rows):
 @settings(max_examples=30, deadline=None)
 @given(ROWS)
 def test_rows_of_older_schemas_have_no_value_in_newer_columns(rows):
-    new = types.Field("new", types.parse("long"))
+    new = types.Field("new", type=types.parse("long"))
     newer = types.struct([new, *SCHEMA.fields])
     both = decoder(newer, ((3, SCHEMA), (4, newer)))
     data = [

@@ -157,7 +157,7 @@ NO_PREFIX = Encoder()
 
 
 def family(kind, encoder=NO_PREFIX):
-    return RowDecoder(Family("f", kind, kind, encoder), "unsaferow")
+    return RowDecoder(Family("f", key=kind, value=kind, encoder=encoder), "unsaferow")
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -89,7 +89,14 @@ def test_a_migration_without_a_step_says_so():
 
 
 def status(done, total, state=MigrationState.RUNNING):
-    return MigrationStatus(state, done, total, None, done, f"{state}: {done} of {total} steps done")
+    return MigrationStatus(
+        state,
+        steps_done=done,
+        steps_total=total,
+        next_epoch=None,
+        committed_epoch=done,
+        message=f"{state}: {done} of {total} steps done",
+    )
 
 
 def test_a_bar_counts_bins_and_bytes_of_the_steps_that_were_committed():

@@ -132,19 +132,23 @@ def test_a_gap_that_is_no_number_of_epochs_is_refused(gap):
 
 def test_a_step_that_moves_a_bin_twice_cannot_be_built():
     with pytest.raises(PlanError, match="bin 5 moves twice"):
-        Step((Move(5, 0, 1), Move(5, 1, 2)), 3)
+        Step((Move(5, 0, 1), Move(5, 1, 2)), partitions=3)
 
 
 def test_a_plan_whose_steps_do_not_fit_together_cannot_be_built():
     source = RoutingTable(2, (0, 1))
     with pytest.raises(PlanError, match="bin 0 belongs to partition 1"):
-        MigrationPlan(source, (Step((Move(0, 0, 1),), 2), Step((Move(0, 0, 1),), 2)), "by hand")
+        MigrationPlan(
+            source,
+            steps=(Step((Move(0, 0, 1),), partitions=2), Step((Move(0, 0, 1),), partitions=2)),
+            strategy="by hand",
+        )
 
 
 def test_a_step_that_leaves_bins_in_a_partition_that_goes_cannot_be_built():
     source = RoutingTable(3, (0, 1, 2))
     with pytest.raises(PlanError, match="step 1 leaves bins in partition 2, but has 2 partitions"):
-        MigrationPlan(source, (Step((), 2),), "by hand")
+        MigrationPlan(source, steps=(Step((), partitions=2),), strategy="by hand")
 
 
 def test_the_largest_fluid_plan_is_made_in_seconds():

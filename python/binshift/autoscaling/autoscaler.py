@@ -172,9 +172,13 @@ class Autoscaler:
                 self._last = replace(self._last, at_s=now)
             partitions = found[-1].partitions if found else 0
             reason = "a migration is under way"
-            return self._keep(Decision(now, Action.HOLD, partitions, partitions, reason))
+            return self._keep(
+                Decision(now, action=Action.HOLD, current=partitions, desired=partitions, reason=reason)
+            )
         observations = [
-            Observation(e.started_at.timestamp(), e.duration_s, e.input_rows, e.partitions)
+            Observation(
+                e.started_at.timestamp(), busy_s=e.duration_s, rows=e.input_rows, partitions=e.partitions
+            )
             for e in found
             if e.epoch > self._disturbed_until and not e.bins_adopted
         ]
@@ -183,7 +187,9 @@ class Autoscaler:
             most = min(settings.max_partitions, self._controller.routing().bins)
             settings = replace(settings, max_partitions=most)
         placement = self._controller._placement()
-        cluster = Cluster(task_slots(), placement.idle, len(placement.spread(place_on=placement.idle)))
+        cluster = Cluster(
+            task_slots(), idle=placement.idle, to_move=len(placement.spread(place_on=placement.idle))
+        )
         decision = self._keep(
             decide(observations, settings=settings, now_s=now, cluster=cluster, last=self._last)
         )

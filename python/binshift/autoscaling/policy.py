@@ -7,7 +7,7 @@ idle, its true rate, is measured while it runs, and tells how many partitions th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from math import ceil
 
@@ -37,6 +37,7 @@ class Observation:
     """
 
     started_s: float
+    _: KW_ONLY
     busy_s: float
     rows: int
     partitions: int
@@ -117,6 +118,7 @@ class Cluster:
     """
 
     slots: int | None = None
+    _: KW_ONLY
     idle: tuple[str, ...] = ()
     to_move: int = 0
 
@@ -136,6 +138,7 @@ class Change:
     """
 
     at_s: float
+    _: KW_ONLY
     source: int
     target: int
     input_rate: float | None
@@ -145,7 +148,7 @@ class Change:
         """The change that a decision leads to."""
         # Where the number stays, no later change takes it back.
         rate = decision.input_rate if decision.keeps_up and decision.desired != decision.current else None
-        return cls(decision.at_s, decision.current, decision.desired, rate)
+        return cls(decision.at_s, source=decision.current, target=decision.desired, input_rate=rate)
 
 
 class Action(StrEnum):
@@ -184,6 +187,7 @@ class Decision:
     """
 
     at_s: float
+    _: KW_ONLY
     action: Action
     current: int
     desired: int
@@ -236,17 +240,35 @@ def decide(
     """
     cluster = cluster or Cluster()
     if not observations:
-        return Decision(now_s, Action.HOLD, 0, 0, "no epoch was observed since the last change")
+        return Decision(
+            now_s,
+            action=Action.HOLD,
+            current=0,
+            desired=0,
+            reason="no epoch was observed since the last change",
+        )
     current = observations[-1].partitions
     recent = [o for o in observations if o.partitions == current][-settings.window :]
     if not (settings.min_partitions <= current <= settings.max_partitions):
         desired = min(max(current, settings.min_partitions), settings.max_partitions)
-        return Decision(now_s, Action.RESCALE, current, desired, f"the bounds are {_bounds(settings)}")
+        return Decision(
+            now_s,
+            action=Action.RESCALE,
+            current=current,
+            desired=desired,
+            reason=f"the bounds are {_bounds(settings)}",
+        )
     if last is not None and (left := last.at_s + settings.cooldown_s - now_s) > 0:
-        return Decision(now_s, Action.HOLD, current, current, f"cooling down for {left:.0f} s more")
+        return Decision(
+            now_s,
+            action=Action.HOLD,
+            current=current,
+            desired=current,
+            reason=f"cooling down for {left:.0f} s more",
+        )
     if len(recent) < settings.window:
         seen = f"{len(recent)} of {settings.window} epochs were observed since the last change"
-        return Decision(now_s, Action.HOLD, current, current, seen)
+        return Decision(now_s, action=Action.HOLD, current=current, desired=current, reason=seen)
     return _decided(recent, settings, now_s, cluster, last)
 
 
@@ -259,17 +281,30 @@ def _decided(
     newer = _utilization(recent[half:], s.epoch_s, None)
     rows, busy = sum(o.rows for o in recent), sum(o.busy_s for o in recent)
     input_rate = rows / _span(recent, s.epoch_s, None)
-    keeps_up = all(o.busy_s < _SATURATED * s.epoch_s for o in recent)
-    facts = (input_rate, rows / busy if busy else None, _utilization(recent, s.epoch_s, None))
+    utilization = _utilization(recent, s.epoch_s, None)
+
+    def decided(action: Action, desired: int, reason: str) -> Decision:
+        return Decision(
+            now_s,
+            action=action,
+            current=current,
+            desired=desired,
+            reason=reason,
+            input_rate=input_rate,
+            true_rate=rows / busy if busy else None,
+            utilization=utilization,
+            place_on=() if action is Action.HOLD else cluster.idle,
+            keeps_up=all(o.busy_s < _SATURATED * s.epoch_s for o in recent),
+        )
 
     def hold(reason: str) -> Decision:
-        return Decision(now_s, Action.HOLD, current, current, reason, *facts, keeps_up=keeps_up)
+        return decided(Action.HOLD, current, reason)
 
     low, high, target = min(older, newer), max(older, newer), s.target_utilization
-    seen = f"busy {facts[2]:.0%} of the time, {target:.0%} wanted"
+    seen = f"busy {utilization:.0%} of the time, {target:.0%} wanted"
     if cluster.idle and cluster.to_move:
         why = f"executors {', '.join(cluster.idle)} run no partition, and {cluster.to_move} move there"
-        return Decision(now_s, Action.REBALANCE, current, current, why, *facts, cluster.idle, keeps_up)
+        return decided(Action.REBALANCE, current, why)
     if low > target * (1 + s.dead_band):
         wanted = ceil(current * low / target)
         desired = min(wanted, s.max_partitions, max(_slots(cluster, s), current))
@@ -291,7 +326,7 @@ def _decided(
             f"{seen}; {desired} partitions would take back the last change, but the input is about the "
             f"{last.input_rate or 0:,.0f} rows/s that it was then"
         )
-    return Decision(now_s, Action.RESCALE, current, desired, seen, *facts, cluster.idle, keeps_up)
+    return decided(Action.RESCALE, desired, seen)
 
 
 def _span(epochs: Sequence[Observation], epoch_s: float, end_s: float | None) -> float:

@@ -47,7 +47,14 @@ class Follower:
         else:
             state = MigrationState.CANCELLED
         message = f"{state}: {done} of {total} steps done"
-        return MigrationStatus(state, done, total, next_epoch, committed, message)
+        return MigrationStatus(
+            state,
+            steps_done=done,
+            steps_total=total,
+            next_epoch=next_epoch,
+            committed_epoch=committed,
+            message=message,
+        )
 
     def wait(self, request: str, seconds: float) -> tuple[str, MigrationStatus]:
         """The migration's id and its last status, once it is over.

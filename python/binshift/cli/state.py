@@ -266,7 +266,7 @@ def _cell(value: Any) -> Any:
 
 
 def _show_overview(opened: Checkpoint, at: int | None, *, as_json: bool) -> None:
-    version = opened.facts.require_version(at)
+    version = opened._facts.require_version(at)
     sources = [s for s in opened.sources(version=version) if not s.is_unused]
     table = opened.routing(version)
     columns = ("operator", "name", "storage", "store", "family", "partitions", "key", "value")
@@ -277,7 +277,7 @@ def _show_overview(opened: Checkpoint, at: int | None, *, as_json: bool) -> None
             s.operator.storage,
             s.store.name,
             s.family.name,
-            len(opened.facts.partitions(s.operator, version)),
+            len(opened._facts.partitions(s.operator, version)),
             ", ".join(f"{f.name} {f.type.name}" for f in s.family.key.fields),
             ", ".join(f"{f.name} {f.type.name}" for f in s.family.value.fields),
         )
@@ -287,7 +287,7 @@ def _show_overview(opened: Checkpoint, at: int | None, *, as_json: bool) -> None
         facts = {
             "versions": [opened.versions[0], opened.versions[-1]],
             "version": version,
-            "bins": opened.facts.bins,
+            "bins": opened._facts.bins,
             "routing_epoch": table.epoch if table else None,
             "families": [dict(zip(columns, row, strict=True)) for row in rows],
         }

@@ -44,7 +44,7 @@ class RoutingEntry:
             If a field is missing, or the table is impossible; says which.
         """
         try:
-            table = RoutingTable(data["partitions"], tuple(data["assignment"]), data["epoch"])
+            table = RoutingTable(data["partitions"], tuple(data["assignment"]), epoch=data["epoch"])
             return cls(table, data.get("step"), str(data["written_at"]), int(data["previous"]))
         except KeyError as error:
             raise ValueError(f"it has no {error.args[0]}") from error

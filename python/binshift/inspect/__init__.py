@@ -4,7 +4,19 @@ Reads what Spark's RocksDB provider and binshift's have written, with rocksdict 
 """
 
 from binshift.inspect.checkpoint import Checkpoint, open  # noqa: A004 - read with its module, as gzip.open
-from binshift.inspect.decoding.schema import Family, Operator, Store
+from binshift.inspect.decoding.schema import Encoder, Family, Operator, Store
+from binshift.inspect.decoding.types import Field, SparkType, TypeKind
 from binshift.inspect.source import Source
 
-__all__ = ["Checkpoint", "Family", "Operator", "Source", "Store", "open"]
+__all__ = [
+    "Checkpoint",
+    "Encoder",
+    "Family",
+    "Field",
+    "Operator",
+    "Source",
+    "SparkType",
+    "Store",
+    "TypeKind",
+    "open",
+]

@@ -65,22 +65,15 @@ def open(
 
 
 class Checkpoint:
-    """Reads a checkpoint; see `open`. Not to be shared between threads.
+    """Reads a checkpoint; made by `open`. Not to be shared between threads.
 
-    Attributes
-    ----------
-    facts : Facts
-        What the checkpoint says about itself.
-    scratch : path
-        A directory that is deleted when the checkpoint is closed.
-    partitions : Partitions
-        What puts partitions together.
+    What begins with an underscore is for the tools of this package.
     """
 
     def __init__(self, files: Files, scratch: str | os.PathLike[str] | None = None) -> None:
-        self.facts = Facts(files)
-        self.scratch = Path(tempfile.mkdtemp(prefix="binshift-inspect-", dir=scratch))
-        self.partitions = Partitions(self.facts, self.scratch)
+        self._facts = Facts(files)
+        self._scratch = Path(tempfile.mkdtemp(prefix="binshift-inspect-", dir=scratch))
+        self._partitions = Partitions(self._facts, self._scratch)
 
     def __enter__(self) -> Checkpoint:
         return self
@@ -92,26 +85,26 @@ class Checkpoint:
 
     def close(self) -> None:
         """Deletes what was put together."""
-        self.partitions.close()
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        self._partitions.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
     @property
     def versions(self) -> tuple[int, ...]:
         """The versions that the checkpoint names, ascending; version V is what batch V - 1 committed."""
-        return self.facts.versions
+        return self._facts.versions
 
     def operators(self, version: int | None = None) -> tuple[Operator, ...]:
         """The stateful operators with their stores and families."""
-        return self.facts.operators(self.facts.require_version(version))
+        return self._facts.operators(self._facts.require_version(version))
 
     def routing(self, version: int | None = None) -> RoutingTable | None:
         """The routing table with which a version was committed; none without bins."""
-        epoch = self.facts.require_version(version) - 1
-        return self.facts.table(epoch) if self.facts.is_binned_at(epoch) else None
+        epoch = self._facts.require_version(version) - 1
+        return self._facts.table(epoch) if self._facts.is_binned_at(epoch) else None
 
     def history(self) -> pa.Table:
         """A row for each step that took effect; the columns are those of `Controller.history`."""
-        steps = ControlDirectory(self.facts.files).steps()
+        steps = ControlDirectory(self._facts.files).steps()
         return history_table(s for s in steps if s["committed"])
 
     def sources(
@@ -123,10 +116,10 @@ class Checkpoint:
         version: int | None = None,
     ) -> list[Source]:
         """All that can be read, or what of it the arguments name."""
-        at = self.facts.require_version(version)
+        at = self._facts.require_version(version)
         return [
-            Source(o, s, f, at)
-            for o in self.facts.operators(at)
+            Source(o, store=s, family=f, version=at)
+            for o in self._facts.operators(at)
             if operator in (None, o.id)
             for s in o.stores
             if store in (None, s.name)
@@ -157,7 +150,7 @@ class Checkpoint:
         choices = named or self.sources(version=version)
         if not choices:
             raise ConfigurationError(
-                f"the query of {self.facts.files.name} has no state that could be read",
+                f"the query of {self._facts.files.name} has no state that could be read",
                 condition="SOURCE_NOT_FOUND",
                 operator=operator,
                 store=store,
@@ -213,7 +206,7 @@ class Checkpoint:
         """
         chosen = source or self.source(operator=operator, store=store, family=family, version=version)
         wanted = self._require_bins(bins, chosen.version)
-        places = self.places(chosen, wanted, partitions)
+        places = self._places(chosen, bins=wanted, partitions=partitions)
 
         def batches() -> Iterator[pa.RecordBatch]:
             for place in places:
@@ -248,13 +241,13 @@ class Checkpoint:
             Or else name it as for `scan`.
         """
         chosen = source or self.source(**kwargs)
-        stored = encoded_key(key, chosen.family, self.facts.settings(chosen.version).encoding)
+        stored = encoded_key(key, chosen.family, self._facts.settings(chosen.version).encoding)
         if stored is None:
             bin = self._bin_of(key, chosen) if chosen.operator.is_binned else None
             where = equal_to(key, chosen.family)
             return self.scan(chosen, bins=None if bin is None else [bin], where=where).read_all()
         for place, bin in self._homes(key, chosen):
-            with self.database(chosen, place) as (database, settings):
+            with self._database(chosen, place) as (database, settings):
                 rows = stored_row(chosen, database, settings, stored, bin)
                 if rows:
                     return pa.Table.from_batches([decoded(chosen, place.partition, rows, settings)])
@@ -263,21 +256,21 @@ class Checkpoint:
     def _homes(self, key: Mapping[str, Any], source: Source) -> Iterator[tuple[Place, int | None]]:
         """Where a key can be, the likeliest place first."""
         if source.operator.is_binned:
-            table = self.facts.table(source.version - 1)
+            table = self._facts.table(source.version - 1)
             bin = self._bin_of(key, source)
             bins = range(table.bins) if bin is None else [bin]
             yield from ((Place(source.operator, source.store, table.assignment[b]), b) for b in bins)
             return
         # Without bins, what Spark distributes by may be fewer columns than the key has.
-        places = self.places(source)
+        places = self._places(source)
         likely = bin_of_key(key, source.store, source.family, len(places)) if places else 0
         yield from ((p, None) for p in sorted(places, key=lambda p: p.partition != likely))
 
     def _bin_of(self, key: Mapping[str, Any], source: Source) -> int | None:
-        return bin_of_key(key, source.store, source.family, self.facts.bins or 1)
+        return bin_of_key(key, source.store, source.family, self._facts.bins or 1)
 
-    def places(
-        self, source: Source, bins: Iterable[int] | None = None, partitions: Iterable[int] | None = None
+    def _places(
+        self, source: Source, *, bins: Iterable[int] | None = None, partitions: Iterable[int] | None = None
     ) -> list[Place]:
         """The databases that hold a source, or these bins of it.
 
@@ -286,7 +279,7 @@ class Checkpoint:
         ConfigurationError
             If a partition does not exist.
         """
-        there = self.facts.partitions(source.operator, source.version)
+        there = self._facts.partitions(source.operator, source.version)
         wanted = set(there) if partitions is None else set(partitions)
         if not wanted <= set(there):
             absent = min(wanted - set(there))
@@ -298,21 +291,21 @@ class Checkpoint:
                 value=absent,
             )
         if bins is not None and source.operator.is_binned:
-            assignment = self.facts.table(source.version - 1).assignment
+            assignment = self._facts.table(source.version - 1).assignment
             wanted &= {assignment[b] for b in bins}
         return [Place(source.operator, source.store, p) for p in sorted(wanted)]
 
     @contextlib.contextmanager
-    def database(self, source: Source, place: Place) -> Iterator[tuple[Database, Settings]]:
+    def _database(self, source: Source, place: Place) -> Iterator[tuple[Database, Settings]]:
         """The rows of a partition as they are stored, as long as the context lasts."""
-        settings = self.facts.settings(source.version)
-        with self.partitions.at(place, source.version, settings) as database:
+        settings = self._facts.settings(source.version)
+        with self._partitions.at(place, source.version, settings) as database:
             yield database, settings
 
     def _batches(
         self, source: Source, place: Place, bins: list[int] | None, batch_rows: int
     ) -> Iterator[pa.RecordBatch]:
-        with self.database(source, place) as (database, settings):
+        with self._database(source, place) as (database, settings):
             for rows in stored_rows(source, database, settings, bins, batch_rows):
                 batch = decoded(source, place.partition, rows, settings)
                 for at in range(0, batch.num_rows, batch_rows):
@@ -321,18 +314,18 @@ class Checkpoint:
     def _require_bins(self, bins: Iterable[int] | None, version: int) -> list[int] | None:
         if bins is None:
             return None
-        if self.facts.bins is None or not self.facts.is_binned_at(version - 1):
+        if self._facts.bins is None or not self._facts.is_binned_at(version - 1):
             raise ConfigurationError(
-                f"version {version} of {self.facts.files.name} is of Spark's own provider and has no bins; "
+                f"version {version} of {self._facts.files.name} is of Spark's own provider and has no bins; "
                 "name partitions",
                 condition="CHECKPOINT_WITHOUT_BINS",
-                checkpoint=self.facts.files.name,
+                checkpoint=self._facts.files.name,
                 provider=STOCK_PROVIDER,
             )
         wanted = sorted(set(bins))
-        if wanted and not 0 <= wanted[0] <= wanted[-1] < self.facts.bins:
+        if wanted and not 0 <= wanted[0] <= wanted[-1] < self._facts.bins:
             raise ConfigurationError(
-                f"bins {wanted} do not all exist; bins are 0 to {self.facts.bins - 1}",
+                f"bins {wanted} do not all exist; bins are 0 to {self._facts.bins - 1}",
                 condition="INVALID_VALUE",
                 name="bins",
                 value=tuple(wanted),

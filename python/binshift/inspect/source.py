@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import pyarrow as pa
 
@@ -37,6 +37,7 @@ class Source:
     """
 
     operator: Operator
+    _: KW_ONLY
     store: Store
     family: Family
     version: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from binshift.errors import PlanError, impossible
 from binshift.numbers import is_number
@@ -69,7 +69,7 @@ class Bounded:
     _: KW_ONLY
     max_bytes_per_step: int | None = None
     pause_budget_s: float | None = None
-    bin_bytes: Sequence[int] | None = None
+    bin_bytes: Sequence[int] | None = field(default=None, repr=False)
     bytes_per_s: float | None = None
     cores: int = 1
 

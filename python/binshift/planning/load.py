@@ -7,7 +7,7 @@ which has a row per stateful operator and bin.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal, get_args
 
 import pyarrow as pa
@@ -37,6 +37,7 @@ class Skew:
     """
 
     by: By
+    _: KW_ONLY
     loads: tuple[float, ...]
 
     @property
@@ -139,7 +140,7 @@ def skew_of(table: RoutingTable, stats: pa.Table | None, by: By = "rows") -> Ske
     loads = [0.0] * table.partitions
     for owner, load in zip(table.assignment, bin_loads(stats, table.bins, by), strict=True):
         loads[owner] += load
-    return Skew(by, tuple(loads))
+    return Skew(by, loads=tuple(loads))
 
 
 def _require_kind(by: str) -> None:

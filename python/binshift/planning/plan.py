@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, TypeVar
 
 from binshift.display import html_table, in_bytes
@@ -33,6 +33,7 @@ class Step:
     """
 
     moves: tuple[Move, ...]
+    _: KW_ONLY
     partitions: int
 
     def __post_init__(self) -> None:
@@ -75,6 +76,7 @@ class MigrationPlan:
     """
 
     source: RoutingTable
+    _: KW_ONLY
     steps: tuple[Step, ...]
     strategy: str
     gap: int = 0
@@ -147,7 +149,7 @@ class MigrationPlan:
                     condition="PLAN_DOES_NOT_FIT",
                     bin=owners.index(max(beyond)),
                 )
-        return RoutingTable(partitions, tuple(owners), self.source.epoch)
+        return RoutingTable(partitions, tuple(owners), epoch=self.source.epoch)
 
     def to_json(self) -> str:
         """The plan as JSON, for `from_json`."""
@@ -193,10 +195,10 @@ class MigrationPlan:
             source=RoutingTable(
                 _field(source, "partitions", int),
                 tuple(_field(source, "assignment", list)),
-                _field(source, "epoch", int),
+                epoch=_field(source, "epoch", int),
             ),
             steps=tuple(
-                Step(tuple(map(_move, _field(s, "moves", list))), _field(s, "partitions", int))
+                Step(tuple(map(_move, _field(s, "moves", list))), partitions=_field(s, "partitions", int))
                 for s in _field(data, "steps", list)
             ),
             strategy=_field(data, "strategy", str),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 from binshift.display import html_table
 from binshift.errors import PlanError, impossible
@@ -76,6 +76,7 @@ class RoutingTable:
 
     partitions: int
     assignment: tuple[int, ...]
+    _: KW_ONLY
     epoch: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
@@ -160,7 +161,7 @@ class RoutingTable:
                     bin=m.bin,
                 )
             assignment[m.bin] = m.target
-        return RoutingTable(partitions, tuple(assignment), self.epoch)
+        return RoutingTable(partitions, tuple(assignment), epoch=self.epoch)
 
     def balanced(self, partitions: int) -> RoutingTable:
         """The table with `partitions` partitions of equal size (within one bin) and the fewest moves.
@@ -212,7 +213,7 @@ class RoutingTable:
         homeless.sort(key=lambda b: (self.assignment[b], b))
         for bin_, receiver in zip(homeless, receivers, strict=True):
             assignment[bin_] = receiver
-        return RoutingTable(partitions, tuple(assignment), self.epoch)
+        return RoutingTable(partitions, tuple(assignment), epoch=self.epoch)
 
 
 def require_partitions(partitions: object, bins: int) -> None:

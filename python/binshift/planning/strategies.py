@@ -244,10 +244,10 @@ def in_steps(
     # Partitions that come are there from the first step on; those that go stay until the last.
     meanwhile = max(source.partitions, target.partitions)
     steps = tuple(
-        Step(tuple(part), target.partitions if i == len(parts) - 1 else meanwhile)
+        Step(tuple(part), partitions=target.partitions if i == len(parts) - 1 else meanwhile)
         for i, part in enumerate(parts)
     )
-    return MigrationPlan(source, steps, name, gap, on_demand)
+    return MigrationPlan(source, steps=steps, strategy=name, gap=gap, on_demand=on_demand)
 
 
 def _in_turn(moves: tuple[Move, ...]) -> tuple[Move, ...]:

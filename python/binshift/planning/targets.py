@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import cast
 
 import pyarrow as pa
@@ -54,6 +54,7 @@ class HotBin:
     """
 
     bin: int
+    _: KW_ONLY
     partition: int
     load: float
     fair_share: float
@@ -85,6 +86,7 @@ class LoadTarget:
     """
 
     table: RoutingTable
+    _: KW_ONLY
     before: tuple[float, ...]
     after: tuple[float, ...]
     bound: float
@@ -383,10 +385,10 @@ class _Problem:
         fair = sum(self.loads) / self.n
         hot = sorted((-load, b) for b, load in enumerate(self.loads) if load > fair * (1 + _ROUNDING))
         return LoadTarget(
-            RoutingTable(self.n, tuple(found.owners), self.table.epoch),
-            tuple(before),
-            tuple(self.sums(found.owners)),
-            self.bound,
-            found.moves,
-            tuple(HotBin(b, found.owners[b], -load, fair) for load, b in hot),
+            RoutingTable(self.n, tuple(found.owners), epoch=self.table.epoch),
+            before=tuple(before),
+            after=tuple(self.sums(found.owners)),
+            bound=self.bound,
+            moves=found.moves,
+            hot=tuple(HotBin(b, partition=found.owners[b], load=-load, fair_share=fair) for load, b in hot),
         )

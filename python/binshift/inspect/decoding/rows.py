@@ -102,7 +102,9 @@ class RowDecoder:
 
     def _ordered(self, data: unsafe_row.Bytes, start: Ints, end: Ints, fields: list[Field]) -> list[pa.Array]:
         if self.encoding == "avro":
-            named = [Field(f"{i}_{part}", _BINARY) for i in range(len(fields)) for part in ("marker", "value")]
+            named = [
+                Field(f"{i}_{part}", type=_BINARY) for i in range(len(fields)) for part in ("marker", "value")
+            ]
             parts = self._rows(data, start, end, tuple(named), is_first=True)
             pairs = [
                 pa.array(
@@ -111,7 +113,9 @@ class RowDecoder:
                 for a, b in zip(parts[0::2], parts[1::2], strict=True)
             ]
         else:
-            pairs = self._rows(data, start, end, tuple(Field(f.name, _BINARY) for f in fields), is_first=True)
+            pairs = self._rows(
+                data, start, end, tuple(Field(f.name, type=_BINARY) for f in fields), is_first=True
+            )
         return [_number(f.type, column) for f, column in zip(fields, pairs, strict=True)]
 
     def _rows(

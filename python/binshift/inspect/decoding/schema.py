@@ -11,7 +11,7 @@ state/<operator>/_stateSchema/<store>/<file>   format 2: key, value and encoder 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from binshift.control.files import Files, parse_json
@@ -41,6 +41,7 @@ class Encoder:
     """
 
     name: str = "NoPrefix"
+    _: KW_ONLY
     prefix: int = 0
     ordering: tuple[int, ...] = ()
 
@@ -63,6 +64,7 @@ class Family:
     """
 
     name: str
+    _: KW_ONLY
     key: SparkType
     value: SparkType
     encoder: Encoder = Encoder()
@@ -83,6 +85,7 @@ class Store:
     """
 
     name: str
+    _: KW_ONLY
     families: tuple[Family, ...]
     has_families: bool
 
@@ -90,7 +93,7 @@ class Store:
         """The family of that name."""
         return next((f for f in self.families if f.name == name), None)
 
-    def directory(self, operator: int, partition: int) -> str:
+    def directory(self, operator: int, *, partition: int) -> str:
         """The store's files in the checkpoint."""
         base = f"state/{operator}/{partition}"
         return base if self.name == DEFAULT else f"{base}/{self.name}"
@@ -111,6 +114,7 @@ class Operator:
     """
 
     id: int
+    _: KW_ONLY
     name: str
     stores: tuple[Store, ...]
     storage: str = "stock"
@@ -160,12 +164,12 @@ def read_operator(files: Files, operator: int, batch: int) -> Operator:
             raise StateFormatError(f"{path} has the unknown format {version!r}; use a newer binshift")
     except (KeyError, TypeError) as error:
         raise StateFormatError(f"{path} is damaged: {error!r} is missing; restore it") from error
-    return Operator(operator, name, tuple(stores))
+    return Operator(operator, name=name, stores=tuple(stores))
 
 
 def _store_of_v1(files: Files, operator: int, info: dict[str, Any]) -> Store:
-    store = Store(info["storeName"], (), False)
-    path = f"{store.directory(operator, 0)}/_metadata/schema"
+    store = Store(info["storeName"], families=(), has_families=False)
+    path = f"{store.directory(operator, partition=0)}/_metadata/schema"
     reader = _JavaReader(files.read(path), path)
     version = reader.utf()
     if version == "v1":
@@ -175,8 +179,10 @@ def _store_of_v1(files: Files, operator: int, info: dict[str, Any]) -> Store:
     else:
         raise StateFormatError(f"{path} has the unknown format {version!r}; use a newer binshift")
     prefix = int(info["numColsPrefixKey"])
-    encoder = Encoder("PrefixKeyScan", prefix) if prefix else Encoder()
-    return replace(store, families=(Family(DEFAULT, parse_struct(key), parse_struct(value), encoder),))
+    encoder = Encoder("PrefixKeyScan", prefix=prefix) if prefix else Encoder()
+    return replace(
+        store, families=(Family(DEFAULT, key=parse_struct(key), value=parse_struct(value), encoder=encoder),)
+    )
 
 
 def _store_of_v2(files: Files, operator: int, info: dict[str, Any], lists: set[str]) -> Store:
@@ -195,7 +201,7 @@ def _store_of_v2(files: Files, operator: int, info: dict[str, Any], lists: set[s
     done = (
         replace(f, values=tuple(sorted(values[n].items(), key=lambda v: v[0]))) for n, f in families.items()
     )
-    return Store(info["storeName"], tuple(done), True)
+    return Store(info["storeName"], families=tuple(done), has_families=True)
 
 
 def _families_of_v3(data: bytes, path: str) -> list[tuple[int, Family]]:
@@ -213,7 +219,7 @@ def _families_of_v3(data: bytes, path: str) -> list[tuple[int, Family]]:
         value = parse_struct(reader.chunks())
         encoder = _encoder(parse_json(reader.chunks().encode(), path), path)
         reader.chunks()
-        out.append((id, Family(name, key, value, encoder)))
+        out.append((id, Family(name, key=key, value=value, encoder=encoder)))
     return out
 
 

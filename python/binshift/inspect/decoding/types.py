@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -35,9 +35,18 @@ class TypeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A named part of a struct, an array's element, or a map's key or value."""
+    """A named part of a struct, an array's element, or a map's key or value.
+
+    Parameters
+    ----------
+    name : str
+    type : SparkType
+    nullable : bool
+        Whether it may be null.
+    """
 
     name: str
+    _: KW_ONLY
     type: SparkType
     nullable: bool = True
 
@@ -59,6 +68,7 @@ class SparkType:
     """
 
     name: str
+    _: KW_ONLY
     kind: TypeKind
     arrow: pa.DataType
     width: int = 8
@@ -70,21 +80,21 @@ _VARIANT = pa.struct([pa.field("value", pa.binary(), False), pa.field("metadata"
 _SIMPLE = {
     t.name: t
     for t in (
-        SparkType("void", TypeKind.NULL, pa.null()),
-        SparkType("boolean", TypeKind.BOOLEAN, pa.bool_(), 1),
-        SparkType("byte", TypeKind.FIXED, pa.int8(), 1),
-        SparkType("short", TypeKind.FIXED, pa.int16(), 2),
-        SparkType("integer", TypeKind.FIXED, pa.int32(), 4),
-        SparkType("long", TypeKind.FIXED, pa.int64(), 8),
-        SparkType("float", TypeKind.FIXED, pa.float32(), 4),
-        SparkType("double", TypeKind.FIXED, pa.float64(), 8),
-        SparkType("date", TypeKind.FIXED, pa.date32(), 4),
-        SparkType("timestamp", TypeKind.FIXED, pa.timestamp("us", "UTC"), 8),
-        SparkType("timestamp_ntz", TypeKind.FIXED, pa.timestamp("us"), 8),
-        SparkType("string", TypeKind.STRING, pa.string()),
-        SparkType("binary", TypeKind.BINARY, pa.binary()),
-        SparkType("interval", TypeKind.INTERVAL, pa.month_day_nano_interval()),
-        SparkType("variant", TypeKind.VARIANT, _VARIANT),
+        SparkType("void", kind=TypeKind.NULL, arrow=pa.null()),
+        SparkType("boolean", kind=TypeKind.BOOLEAN, arrow=pa.bool_(), width=1),
+        SparkType("byte", kind=TypeKind.FIXED, arrow=pa.int8(), width=1),
+        SparkType("short", kind=TypeKind.FIXED, arrow=pa.int16(), width=2),
+        SparkType("integer", kind=TypeKind.FIXED, arrow=pa.int32(), width=4),
+        SparkType("long", kind=TypeKind.FIXED, arrow=pa.int64(), width=8),
+        SparkType("float", kind=TypeKind.FIXED, arrow=pa.float32(), width=4),
+        SparkType("double", kind=TypeKind.FIXED, arrow=pa.float64(), width=8),
+        SparkType("date", kind=TypeKind.FIXED, arrow=pa.date32(), width=4),
+        SparkType("timestamp", kind=TypeKind.FIXED, arrow=pa.timestamp("us", "UTC"), width=8),
+        SparkType("timestamp_ntz", kind=TypeKind.FIXED, arrow=pa.timestamp("us"), width=8),
+        SparkType("string", kind=TypeKind.STRING, arrow=pa.string()),
+        SparkType("binary", kind=TypeKind.BINARY, arrow=pa.binary()),
+        SparkType("interval", kind=TypeKind.INTERVAL, arrow=pa.month_day_nano_interval()),
+        SparkType("variant", kind=TypeKind.VARIANT, arrow=_VARIANT),
     )
 }
 
@@ -112,12 +122,14 @@ def parse(json_type: Any) -> SparkType:
             return struct(_field(f["name"], f["type"], f["nullable"]) for f in json_type["fields"])
         if kind == "array":
             element = _field("element", json_type["elementType"], json_type["containsNull"])
-            return SparkType("array", TypeKind.ARRAY, pa.list_(_arrow_field(element)), fields=(element,))
+            return SparkType(
+                "array", kind=TypeKind.ARRAY, arrow=pa.list_(_arrow_field(element)), fields=(element,)
+            )
         if kind == "map":
             key = _field("key", json_type["keyType"], False)
             value = _field("value", json_type["valueType"], json_type["valueContainsNull"])
             arrow = pa.map_(_arrow_field(key).with_nullable(False), _arrow_field(value))
-            return SparkType("map", TypeKind.MAP, arrow, fields=(key, value))
+            return SparkType("map", kind=TypeKind.MAP, arrow=arrow, fields=(key, value))
         if kind == "udt":
             return parse(json_type["sqlType"])
     except KeyError as error:
@@ -152,11 +164,11 @@ def struct(fields: Iterable[Field]) -> SparkType:
             name = f"{field.name}_{n}"
         listed[name] = replace(field, name=name)
     arrow = pa.struct([_arrow_field(f) for f in listed.values()])
-    return SparkType("struct", TypeKind.STRUCT, arrow, fields=tuple(listed.values()))
+    return SparkType("struct", kind=TypeKind.STRUCT, arrow=arrow, fields=tuple(listed.values()))
 
 
 def _field(name: str, json_type: Any, nullable: bool) -> Field:
-    return Field(name, parse(json_type), bool(nullable))
+    return Field(name, type=parse(json_type), nullable=bool(nullable))
 
 
 def _arrow_field(field: Field) -> pa.Field:
@@ -170,15 +182,15 @@ def _atomic(name: str) -> SparkType:
     if match := _DECIMAL.fullmatch(name):
         precision, scale = int(match[1]), int(match[2])
         kind = TypeKind.DECIMAL if precision <= 18 else TypeKind.BIG_DECIMAL
-        return SparkType(name, kind, pa.decimal128(precision, scale))
+        return SparkType(name, kind=kind, arrow=pa.decimal128(precision, scale))
     if _TEXT.fullmatch(name):
-        return SparkType(name, TypeKind.STRING, pa.string())
+        return SparkType(name, kind=TypeKind.STRING, arrow=pa.string())
     if _TIME.fullmatch(name):
-        return SparkType(name, TypeKind.FIXED, pa.time64("ns"))
+        return SparkType(name, kind=TypeKind.FIXED, arrow=pa.time64("ns"))
     if _YEAR_MONTH.fullmatch(name):
-        return SparkType(name, TypeKind.FIXED, pa.int32(), 4)
+        return SparkType(name, kind=TypeKind.FIXED, arrow=pa.int32(), width=4)
     if _DAY_TIME.fullmatch(name):
-        return SparkType(name, TypeKind.FIXED, pa.duration("us"), 8)
+        return SparkType(name, kind=TypeKind.FIXED, arrow=pa.duration("us"), width=8)
     raise _unknown(name)
 
 

@@ -45,7 +45,7 @@ class Place:
     @property
     def directory(self) -> str:
         """Its files in the checkpoint."""
-        return self.store.directory(self.operator.id, self.partition)
+        return self.store.directory(self.operator.id, partition=self.partition)
 
     def __str__(self) -> str:
         return f"operator {self.operator.id}, store {self.store.name}, partition {self.partition}"

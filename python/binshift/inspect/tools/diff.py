@@ -68,7 +68,7 @@ def diff(before: Side, after: Side) -> pa.RecordBatchReader:
 
 def _require_alike(before: Side, after: Side) -> None:
     mine, other = before.source.family, after.source.family
-    encodings = [s.checkpoint.facts.settings(s.source.version).encoding for s in (before, after)]
+    encodings = [s.checkpoint._facts.settings(s.source.version).encoding for s in (before, after)]
     if (mine.key, mine.value, mine.encoder, mine.is_multi_valued) != (
         other.key,
         other.value,
@@ -84,10 +84,10 @@ def _require_alike(before: Side, after: Side) -> None:
 
 def _groups(before: Side, after: Side) -> Iterator[tuple[Iterator[_Row], Iterator[_Row]]]:
     """Pairs of streams in the order of keys, which have no key in common with those of another pair."""
-    bins = [s.checkpoint.facts.bins if s.source.operator.is_binned else None for s in (before, after)]
-    counts = [len(s.checkpoint.places(s.source)) for s in (before, after)]
+    bins = [s.checkpoint._facts.bins if s.source.operator.is_binned else None for s in (before, after)]
+    counts = [len(s.checkpoint._places(s.source)) for s in (before, after)]
     if bins[0] is not None and bins[0] == bins[1]:
-        old, new = (s.checkpoint.facts.table(s.source.version - 1).assignment for s in (before, after))
+        old, new = (s.checkpoint._facts.table(s.source.version - 1).assignment for s in (before, after))
         pairs: dict[tuple[int, int], list[int]] = {}
         for bin, pair in enumerate(zip(old, new, strict=True)):
             pairs.setdefault(pair, []).append(bin)
@@ -104,8 +104,8 @@ def _rows(side: Side, partitions: list[int], bins: list[int] | None = None) -> I
     """Rows in the order of keys, or first of bins if they are stored like that."""
     source = side.source
     in_front = bins is not None and not is_read_in_order(source.family.name)
-    for place in side.checkpoint.places(source, partitions=partitions):
-        with side.checkpoint.database(source, place) as (database, settings):
+    for place in side.checkpoint._places(source, partitions=partitions):
+        with side.checkpoint._database(source, place) as (database, settings):
             for rows in stored_rows(source, database, settings, bins):
                 for key, value, bin in rows:
                     ordered = (bin or 0).to_bytes(2, "big") + key if in_front else key
@@ -113,8 +113,8 @@ def _rows(side: Side, partitions: list[int], bins: list[int] | None = None) -> I
 
 
 def _sorted(side: Side) -> Iterator[_Row]:
-    partitions = [p.partition for p in side.checkpoint.places(side.source)]
-    path = Path(tempfile.mkdtemp(prefix="sorted-", dir=side.checkpoint.scratch))
+    partitions = [p.partition for p in side.checkpoint._places(side.source)]
+    path = Path(tempfile.mkdtemp(prefix="sorted-", dir=side.checkpoint._scratch))
     database = Database(path, None, b"", is_read_only=False)
     try:
         for _, key, value in _rows(side, partitions):
@@ -161,7 +161,7 @@ def _batches(changes: Iterator[_Change], side: Side) -> Iterator[pa.RecordBatch]
 def _decoded(chunk: list[_Change], side: Side) -> pa.RecordBatch:
     source = side.source
     family = source.family
-    decoder = RowDecoder(family, side.checkpoint.facts.settings(source.version).encoding)
+    decoder = RowDecoder(family, side.checkpoint._facts.settings(source.version).encoding)
     columns = [
         pa.array([c[0] for c in chunk]),
         decoder.keys([c[1] for c in chunk]),

@@ -83,7 +83,7 @@ def fsck(checkpoint: Checkpoint, version: int | None = None) -> Iterator[Finding
     Finding
         Nothing, if all is well. Files that a running query purges meanwhile are found missing.
     """
-    facts = checkpoint.facts
+    facts = checkpoint._facts
     at = facts.require_version(version)
     yield from _logs(checkpoint)
     try:
@@ -98,7 +98,7 @@ def fsck(checkpoint: Checkpoint, version: int | None = None) -> Iterator[Finding
 
 
 def _logs(checkpoint: Checkpoint) -> Iterator[Finding]:
-    files, facts = checkpoint.facts.files, checkpoint.facts
+    files, facts = checkpoint._facts.files, checkpoint._facts
     for name in ("offsets", "commits"):
         numbers = files.numbers(name)
         gaps = sorted(set(range(numbers[0], numbers[-1] + 1)) - set(numbers)) if numbers else []
@@ -131,12 +131,12 @@ def _logs(checkpoint: Checkpoint) -> Iterator[Finding]:
 
 def _store(checkpoint: Checkpoint, operator: Operator, store: Store, version: int) -> Iterator[Finding]:
     try:
-        settings = checkpoint.facts.settings(version)
-        partitions = checkpoint.facts.partitions(operator, version)
+        settings = checkpoint._facts.settings(version)
+        partitions = checkpoint._facts.partitions(operator, version)
     except StateFormatError as error:
         yield Finding(Severity.DAMAGE, f"operator {operator.id}, store {store.name}", str(error))
         return
-    there = [int(n) for n in checkpoint.facts.files.directories(f"state/{operator.id}") if n.isdigit()]
+    there = [int(n) for n in checkpoint._facts.files.directories(f"state/{operator.id}") if n.isdigit()]
     for partition in sorted({*there, *partitions}):
         place = Place(operator, store, partition)
         findings = list(_files(checkpoint, place)) + list(_versions(checkpoint, place))
@@ -147,7 +147,7 @@ def _store(checkpoint: Checkpoint, operator: Operator, store: Store, version: in
 
 def _files(checkpoint: Checkpoint, place: Place) -> Iterator[Finding]:
     """The files of one partition, whatever version they are of."""
-    files, directory = checkpoint.facts.files, place.directory
+    files, directory = checkpoint._facts.files, place.directory
     referred: set[str] = set()
     for name in sorted(files.sizes(directory)):
         path = f"{directory}/{name}"
@@ -172,13 +172,13 @@ def _files(checkpoint: Checkpoint, place: Place) -> Iterator[Finding]:
 
 def _snapshot(checkpoint: Checkpoint, path: str) -> set[str]:
     """The names of the files that a snapshot refers to, which must be there."""
-    scratch = Path(tempfile.mkdtemp(prefix="snapshot-", dir=checkpoint.scratch))
+    scratch = Path(tempfile.mkdtemp(prefix="snapshot-", dir=checkpoint._scratch))
     try:
-        snapshot = Snapshot(checkpoint.facts.files, path, scratch)
+        snapshot = Snapshot(checkpoint._facts.files, path, scratch)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     directory = path.rpartition("/")[0]
-    there = checkpoint.facts.files.sizes(f"{directory}/SSTs")
+    there = checkpoint._facts.files.sizes(f"{directory}/SSTs")
     for _, name, size in snapshot.ssts:
         if there.get(name) != size:
             state = "is missing" if name not in there else f"has {there[name]} bytes instead of {size}"
@@ -188,14 +188,14 @@ def _snapshot(checkpoint: Checkpoint, path: str) -> set[str]:
 
 def _versions(checkpoint: Checkpoint, place: Place) -> Iterator[Finding]:
     """What is missing below the oldest readable version, Spark has purged."""
-    facts = checkpoint.facts
+    facts = checkpoint._facts
     missing = []
     has_older = False
     for version in facts.versions:
         try:
             exists = place.partition in facts.partitions(place.operator, version)
             if exists:
-                checkpoint.partitions.recipe(place, version)
+                checkpoint._partitions.recipe(place, version)
         except StateFormatError as error:
             missing.append((version, has_older, error))
         else:
@@ -206,15 +206,15 @@ def _versions(checkpoint: Checkpoint, place: Place) -> Iterator[Finding]:
 
 
 def _rows(checkpoint: Checkpoint, place: Place, version: int, settings: Settings) -> Iterator[Finding]:
-    facts = checkpoint.facts
+    facts = checkpoint._facts
     owner_of = dict(enumerate(facts.table(version - 1).assignment)) if place.operator.is_binned else {}
     rows = 0
     misplaced: dict[int, int] = {}
     strangers: dict[tuple[str, int], _Strangers] = {}
     try:
-        with checkpoint.partitions.at(place, version, settings) as database:
+        with checkpoint._partitions.at(place, version, settings) as database:
             for family in place.store.families:
-                source = Source(place.operator, place.store, family, version)
+                source = Source(place.operator, store=place.store, family=family, version=version)
                 for chunk in stored_rows(source, database, settings):
                     rows += len(chunk)
                     batch = decoded(source, place.partition, chunk, settings)
@@ -240,9 +240,9 @@ def _rows(checkpoint: Checkpoint, place: Place, version: int, settings: Settings
             f"version {version}: {found.rows} rows of family {name} are in bin {bin}, but their keys are of "
             f"other bins; the first one is {found.key}, of bin {found.home}",
         )
-    recipe = checkpoint.partitions.recipe(place, version)
+    recipe = checkpoint._partitions.recipe(place, version)
     if recipe.snapshot and not recipe.changelogs:
-        said = checkpoint.partitions.rows_said(recipe.snapshot)
+        said = checkpoint._partitions.rows_said(recipe.snapshot)
         if said >= 0 and said != rows:
             yield Finding(Severity.DAMAGE, recipe.snapshot, f"says that it has {said} rows, and has {rows}")
 
@@ -276,7 +276,7 @@ def _find_strangers(
 
 def _strays(checkpoint: Checkpoint, operator: Operator) -> Iterator[Finding]:
     """Partitions that no version has: retired ones, until nothing needs them any more."""
-    facts = checkpoint.facts
+    facts = checkpoint._facts
     try:
         most = max(len(facts.partitions(operator, v)) for v in facts.versions)
     except StateFormatError:
@@ -287,7 +287,7 @@ def _strays(checkpoint: Checkpoint, operator: Operator) -> Iterator[Finding]:
 
 
 def _checksums(checkpoint: Checkpoint, directory: str) -> Iterator[Finding]:
-    files = checkpoint.facts.files
+    files = checkpoint._facts.files
     there = files.sizes(directory)
     for name in sorted(there):
         if is_unfinished(name):

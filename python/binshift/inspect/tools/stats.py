@@ -32,9 +32,9 @@ def stats(checkpoint: Checkpoint, sources: Iterable[Source]) -> pa.Table:
     """
     rows = []
     for source in sources:
-        for place in checkpoint.places(source):
+        for place in checkpoint._places(source):
             counts: dict[int | None, list[int]] = {}
-            with checkpoint.database(source, place) as (database, settings):
+            with checkpoint._database(source, place) as (database, settings):
                 for chunk in stored_rows(source, database, settings):
                     for key, value, bin in chunk:
                         count = counts.setdefault(bin, [0, 0])
