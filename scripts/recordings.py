@@ -2,7 +2,7 @@
 
 A recording is as old as what it was made with: the program, and the sources of what that shows. Their
 fingerprint is kept with it, in docs/recordings.json, so that a test notices when they change. Layout, comments,
-docstrings and imports do not count.
+docstrings, imports and annotations do not count.
 
     python scripts/recordings.py                       runs the notebook anew, and signs it
     python scripts/recordings.py --sign docs/demo.png  signs a picture that was made anew
@@ -69,7 +69,10 @@ def said(source: Path) -> str:
         for node in ast.walk(tree):
             body = getattr(node, "body", None)
             if isinstance(body, list):
-                vars(node)["body"] = [n for n in body if not _is_silent(n)]
+                vars(node)["body"] = [_plain(n) for n in body if not _is_silent(n)]
+            for name in {"annotation", "returns"} & set(vars(node)):
+                # A field of a class is nothing without one.
+                vars(node)[name] = ast.Constant(...) if isinstance(node, ast.AnnAssign) else None
         return ast.unparse(tree)
     text = re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.DOTALL)
     lines = (line.strip() for line in text.splitlines() if not re.match(r"\s*(package|import) ", line))
@@ -79,6 +82,13 @@ def said(source: Path) -> str:
 def _is_silent(node: ast.stmt) -> bool:
     is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     return is_docstring or isinstance(node, ast.Import | ast.ImportFrom)
+
+
+def _plain(node: ast.stmt) -> ast.stmt:
+    """An assignment without its annotation."""
+    if not isinstance(node, ast.AnnAssign) or node.value is None:
+        return node
+    return ast.copy_location(ast.Assign([node.target], node.value), node)
 
 
 def digest(text: str) -> str:

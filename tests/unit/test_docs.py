@@ -10,6 +10,7 @@ import io
 import json
 import pkgutil
 import re
+import tomllib
 from pathlib import Path
 
 import click
@@ -220,6 +221,17 @@ def test_the_conditions_of_errors_are_those_of_the_tables():
     named = {row for row, _ in tables()}
     assert SCALA.count('BinshiftException("') == len(re.findall(r'BinshiftException\("\w+"', SCALA))
     assert set(raised()) == named
+
+
+def test_ci_runs_what_a_developer_runs_and_types_of_all_programs_are_checked():
+    assert re.findall(r"^make (.*)$", (ROOT / ".ci/run").read_text(), re.M) == [
+        'check MATRIX="$(($(date +%s) / 86400 % 60))/60"'
+    ]
+    checked = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]["files"]
+    ours = [f.relative_to(ROOT) for top in ("python", "scripts", "tests") for f in (ROOT / top).rglob("*.py")]
+    ours += [f.relative_to(ROOT) for f in ROOT.glob("*.py")]
+    assert len(ours) > 200
+    assert [f for f in ours if not any(f.is_relative_to(c) for c in checked)] == []
 
 
 @pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])

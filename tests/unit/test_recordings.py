@@ -37,6 +37,14 @@ def test_a_change_of_what_is_shown_makes_a_recording_old(tmp_path, monkeypatch):
     assert recordings.stale("docs/a.png") == []
     source.write_text('"""Draws a one."""\nprint( 1 )  # so\n')
     assert recordings.stale("docs/a.png") == []
+    for text in (
+        "def f(a):\n    b = a\n    return b\n",
+        "def f(a: int) -> int:\n    b: int = a\n    return b\n",
+    ):
+        source.write_text(text)
+        if "int" not in text:
+            recordings.sign("docs/a.png")
+        assert recordings.stale("docs/a.png") == []
     source.write_text("print(2)\n")
     assert recordings.stale("docs/a.png") == ["a.py"]
     recordings.sign("docs/a.png")

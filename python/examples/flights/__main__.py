@@ -101,7 +101,7 @@ def session(root: Path, master: str) -> SparkSession:
         SPARK_HOME=str(spark_home(root)), SPARK_LOCAL_DIRS=str(root), PYSPARK_PYTHON=sys.executable
     )
     scratch = f"-Djava.io.tmpdir={root}"
-    options = {
+    options: dict[str, bool | float | int | str | None] = {
         "spark.driver.extraJavaOptions": scratch,
         "spark.driver.memory": "2g",
         "spark.executor.extraJavaOptions": scratch,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from stream import Epoch
 
 mpl.use("Agg")
@@ -36,7 +37,7 @@ def draw(live: Sequence[Epoch], moving: Sequence[bool], stock: Sequence[Epoch], 
     plt.close(figure)
 
 
-def _draw_latencies(axes: plt.Axes, epochs: Sequence[Epoch], colour: str, label: str) -> list[float]:
+def _draw_latencies(axes: Axes, epochs: Sequence[Epoch], colour: str, label: str) -> list[float]:
     times = [e.committed - epochs[0].committed for e in epochs]
     axes.plot(times, [e.latency for e in epochs], color=colour, marker=".", label=label)
     return times
