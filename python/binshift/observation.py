@@ -17,7 +17,7 @@ from binshift.numbers import is_whole
 from binshift.planning.load import By, Skew, bin_bytes, measured_loads, skew_of
 from binshift.planning.placement import Placement
 from binshift.planning.routing import RoutingTable
-from binshift.stats import hot_keys_of, table_of
+from binshift.stats import bin_stats_of, hot_keys_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -100,7 +100,7 @@ class ObservedQuery:
                 "yet; feed it data first, for example with query.processAllAvailable()",
                 condition="NO_EPOCH_COMMITTED",
             )
-        return table_of(bytes(packed))
+        return bin_stats_of(bytes(packed))
 
     def hot_keys(self, n: int = 10, *, timeout: float = 60.0) -> pa.Table:
         """The keys that the query reads and writes most: a bin can move away, but a key cannot be split.

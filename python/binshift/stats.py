@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["HOT_KEYS", "SCHEMA", "hot_keys_of", "table_of"]
+__all__ = ["BIN_STATS", "HOT_KEYS", "bin_stats_of", "hot_keys_of"]
 
-SCHEMA = pa.schema(
+BIN_STATS = pa.schema(
     [
         ("operator", pa.int32()),
         ("name", pa.string()),
@@ -41,7 +41,7 @@ _NUMBERS = ("keys", "bytes", "reads", "writes")
 _SIZES = ("keys", "bytes")
 
 
-def table_of(packed: bytes) -> pa.Table:
+def bin_stats_of(packed: bytes) -> pa.Table:
     """The table that the JVM packed (see StatisticsSnapshot.scala); its metadata has the epoch."""
     start = 4 + int.from_bytes(packed[:4], "little")
     header = json.loads(packed[4:start])
@@ -66,8 +66,8 @@ def table_of(packed: bytes) -> pa.Table:
             known = operator["sized"] or name not in _SIZES
             columns[name] = column("<i8", at) if known else pa.nulls(bins, pa.int64())
             at += 8 * bins
-        parts.append(pa.table(columns, SCHEMA))
-    table = pa.concat_tables(parts) if parts else SCHEMA.empty_table()
+        parts.append(pa.table(columns, BIN_STATS))
+    table = pa.concat_tables(parts) if parts else BIN_STATS.empty_table()
     return table.replace_schema_metadata({"epoch": str(header["epoch"])})
 
 

@@ -6,7 +6,7 @@ import org.json4s.JValue
 import org.json4s.JsonDSL._
 import org.json4s.jackson.JsonMethods.{compact, render}
 
-import org.apache.spark.sql.binshift.migration.Migration
+import org.apache.spark.sql.binshift.migration.PlannedMigration
 import org.apache.spark.sql.binshift.retention.RunEnd
 import org.apache.spark.sql.binshift.statistics.SavedStatistics
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{CheckpointIds, ControlDir, Layout, RunHistory}
@@ -27,7 +27,7 @@ object TestGolden {
       case Array("layout.json") => again(Layout.read(dir).get)(Layout.write(dir, _))
       case Array("runs.json") => again(RunHistory.read(dir))(RunHistory.write(dir, _))
       case Array("ended.json") => again(RunEnd.read(dir).get)(_.write(dir))
-      case Array("plan.json") => again(Migration.read(dir).get)(Migration.write(dir, _))
+      case Array("plan.json") => again(PlannedMigration.read(dir).get)(PlannedMigration.write(dir, _))
       case Array("shipping.json") => again(ShippingOrder.read(dir))(ShippingOrder.write(dir, _))
       case Array("statistics.json") => again(SavedStatistics.read(dir).get)(_.write(dir))
       case Array("routing", epoch) => again(log.read(epoch.toLong).get)(log.write)
@@ -38,7 +38,7 @@ object TestGolden {
 
   /** What the plan of `plan.json` says, which is written back as it was. */
   def plan(checkpoint: String): String = {
-    val plan = Migration.read(dirOf(checkpoint)).get.plan
+    val plan = PlannedMigration.read(dirOf(checkpoint)).get.plan
     text(("source" -> (("partitions" -> plan.source.partitions) ~ ("assignment" -> plan.source.assignment.toSeq))) ~
       ("steps" -> plan.steps.map { s =>
         ("partitions" -> s.partitions) ~ ("moves" -> s.moves.map(m => Seq(m.bin, m.source, m.target)))

@@ -1,8 +1,11 @@
 """What holds for all of the public API, and what a target of a plan can be."""
 
 import collections.abc
+import importlib
 import inspect
 import pickle
+import pkgutil
+from collections import Counter
 from enum import Enum
 from types import SimpleNamespace
 from typing import Any, get_args, get_type_hints
@@ -109,6 +112,18 @@ def test_what_is_public_gives_and_takes_nothing_that_is_not():
         if kind not in public
     }
     assert hidden == set()
+
+
+def test_no_two_modules_have_a_public_name_of_their_own_for_two_things():
+    found = Counter(
+        name
+        for module in pkgutil.walk_packages(binshift.__path__, "binshift.")
+        if not module.ispkg and not module.name.startswith("binshift.cli.")
+        for name, thing in vars(importlib.import_module(module.name)).items()
+        if name in getattr(importlib.import_module(module.name), "__all__", ())
+        and getattr(thing, "__module__", module.name) == module.name
+    )
+    assert [name for name, times in found.items() if times > 1] == []
 
 
 def test_a_value_with_a_field_in_the_wrong_place_is_not_made():

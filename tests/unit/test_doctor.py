@@ -13,7 +13,7 @@ from binshift import RoutingTable
 from binshift.cli.main import cli
 from binshift.control import trial
 from binshift.control.checks import Check, Verdict
-from binshift.control.doctor import in_seconds, settings_checks
+from binshift.control.doctor import seconds_of, settings_checks
 from binshift.session import CHANGELOG_KEY, PROVIDER_KEY, STOCK_PROVIDER
 from unit.checkpoints import Answering, HandWritten
 
@@ -176,4 +176,4 @@ def test_the_advice_follows_from_the_settings():
     st.integers(0, 10_000), st.sampled_from([("ms", 0.001), ("s", 1), ("min", 60), ("h", 3600), ("", 0.001)])
 )
 def test_times_are_read_as_spark_writes_them(number, unit):
-    assert in_seconds(f"{number}{unit[0]}") == pytest.approx(number * unit[1])
+    assert seconds_of(f"{number}{unit[0]}") == pytest.approx(number * unit[1])

@@ -295,6 +295,6 @@ def test_a_large_batch_is_decoded_by_columns_and_not_by_rows():
     n = 20_000
     data = unsafe_row.Bytes(one * n)
     start = np.arange(n) * len(one) + 1
-    decoded = unsafe_row.decode_rows(data, kind, start, start + len(one) - 1)
+    decoded = unsafe_row.unsafe_columns(data, kind, start, start + len(one) - 1)
     assert decoded[0].unique().to_pylist() == ["key"]
     assert decoded[1].to_numpy().sum() == 7 * n

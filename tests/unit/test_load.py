@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from binshift import PlanError, RoutingTable
 from binshift.planning.load import bin_bytes, bin_loads, measured_loads, skew_of
-from binshift.stats import SCHEMA
+from binshift.stats import BIN_STATS
 
 
 def stats(*rows):
@@ -15,7 +15,7 @@ def stats(*rows):
     names = ("operator", "bin", "bytes", "reads", "writes")
     fixed = {"name": "stateStoreSave", "partition": 0, "executor": "1", "keys": 1}
     return pa.Table.from_pylist(
-        [{**fixed, **dict(zip(names, row, strict=True))} for row in rows], schema=SCHEMA
+        [{**fixed, **dict(zip(names, row, strict=True))} for row in rows], schema=BIN_STATS
     )
 
 

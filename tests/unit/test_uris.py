@@ -8,7 +8,7 @@ from pyarrow import fs
 
 from binshift.cli import reading
 from binshift.cli.main import cli
-from binshift.control.directory import ControlDirectory
+from binshift.control.directory import ControlDir
 from binshift.control.files import Files
 from binshift.control.mailbox import Mailbox
 from binshift.control.uris import shown, without_secrets
@@ -57,7 +57,7 @@ def test_status_and_time_outs_do_not_print_secrets(tmp_path, monkeypatch):
     def opened(uri):
         files = Files(uri)
         files.filesystem, files._root = fs.LocalFileSystem(), str(tmp_path)
-        return ControlDirectory(files)
+        return ControlDir(files)
 
     with pytest.raises(MigrationTimeout, match=r"the request is s3://\*\*\*@bucket/orders") as late:
         Mailbox(opened(S3)).ask("status", 0)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from binshift.cli.output import print_json, summary_of
-from binshift.control.directory import ControlDirectory, PlannedMigration
+from binshift.control.directory import ControlDir, PlannedMigration
 from binshift.control.mailbox import Mailbox
 from binshift.errors import MigrationError, MigrationTimeout
 from binshift.planning.options import MigrationOptions
@@ -25,7 +25,7 @@ _POLL_SECONDS = 0.5
 class Follower:
     """A plan on its way into a query that runs elsewhere."""
 
-    def __init__(self, checkpoint: ControlDirectory, plan: MigrationPlan) -> None:
+    def __init__(self, checkpoint: ControlDir, plan: MigrationPlan) -> None:
         self.checkpoint, self.plan = checkpoint, plan
         self._cancelled = False
 
@@ -120,7 +120,7 @@ def send(follower: Follower, options: MigrationOptions, *, as_json: bool, wait: 
         click.echo(text)
 
 
-def _is_done(checkpoint: ControlDirectory, migration: PlannedMigration) -> bool:
+def _is_done(checkpoint: ControlDir, migration: PlannedMigration) -> bool:
     """Whether the last step is committed. The driver forgets the migration when it plans its next epoch."""
     done, _ = checkpoint.steps_of(migration.id)
     is_taken = done == len(migration.plan.steps)

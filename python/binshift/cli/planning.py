@@ -9,7 +9,7 @@ import click
 import pyarrow as pa
 
 from binshift.cli.output import combined
-from binshift.control.directory import ControlDirectory
+from binshift.control.directory import ControlDir
 from binshift.control.mailbox import Mailbox
 from binshift.errors import PlanError
 from binshift.planning.bounded import Bounded
@@ -114,7 +114,7 @@ def is_bounded(options: dict[str, Any]) -> bool:
 
 
 def plan_of(
-    found: ControlDirectory,
+    found: ControlDir,
     table: RoutingTable,
     target: RoutingTable,
     options: dict[str, Any],
@@ -124,7 +124,7 @@ def plan_of(
 
     Parameters
     ----------
-    found : ControlDirectory
+    found : ControlDir
         Of the query that is asked what a step may cost.
     table, target : RoutingTable
     options : dict
@@ -162,7 +162,7 @@ def plan_of(
     return plan if sizes is None else plan.with_bytes(sizes)
 
 
-def measured(found: ControlDirectory, options: dict[str, Any]) -> pa.Table:
+def measured(found: ControlDir, options: dict[str, Any]) -> pa.Table:
     """The statistics of the running query's bins, as far as plans need them.
 
     Raises

@@ -12,7 +12,7 @@ import click
 from binshift.cli.following import Follower, send
 from binshift.cli.output import as_json, checkpoint, example, print_json, print_plan, print_table
 from binshift.cli.planning import is_bounded, migration_options, options_of, plan_of, strategy_options
-from binshift.control.directory import ControlDirectory, PlannedMigration, open_directory
+from binshift.control.directory import ControlDir, PlannedMigration, open_directory
 from binshift.control.history import history_table
 from binshift.control.mailbox import Mailbox
 from binshift.errors import (
@@ -158,7 +158,7 @@ def history(checkpoint: str, as_json: bool) -> None:
 COMMANDS = (status, plan, history)
 
 
-def _facts(found: ControlDirectory) -> dict[str, Any]:
+def _facts(found: ControlDir) -> dict[str, Any]:
     layout = found.layout() or {}
     table = found.routing()
     sizes = table.sizes()
@@ -180,7 +180,7 @@ def _facts(found: ControlDirectory) -> dict[str, Any]:
     }
 
 
-def _migration(found: ControlDirectory, migration: PlannedMigration | None) -> dict[str, Any] | None:
+def _migration(found: ControlDir, migration: PlannedMigration | None) -> dict[str, Any] | None:
     if migration is None:
         return None
     return {

@@ -16,7 +16,7 @@ from binshift.cli.planning import (
     plan_of,
     strategy_options,
 )
-from binshift.control.directory import ControlDirectory, open_directory
+from binshift.control.directory import ControlDir, open_directory
 from binshift.control.mailbox import Mailbox
 from binshift.errors import (
     ConfigurationError,
@@ -152,7 +152,7 @@ def cancel(checkpoint: str, wait: float | None, as_json: bool) -> None:
 COMMANDS = (rescale, rebalance, drain, cancel)
 
 
-def _start(found: ControlDirectory, plan: MigrationPlan, options: dict[str, Any], **more: Any) -> None:
+def _start(found: ControlDir, plan: MigrationPlan, options: dict[str, Any], **more: Any) -> None:
     for partition, executor in sorted(more.get("places", {}).items()):
         click.echo(f"partition {partition} moves to executor {executor}", err=True)
     if options["dry_run"]:
@@ -163,7 +163,7 @@ def _start(found: ControlDirectory, plan: MigrationPlan, options: dict[str, Any]
     send(Follower(found, plan), options_of(options, **more), as_json=options["as_json"], wait=options["wait"])
 
 
-def _placement(found: ControlDirectory, options: dict[str, Any]) -> Placement:
+def _placement(found: ControlDir, options: dict[str, Any]) -> Placement:
     placement = Placement.of(Mailbox(found).ask("placement", options["answer_timeout"]))
     placement.require_live(options["place_on"])
     return placement

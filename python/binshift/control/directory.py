@@ -15,7 +15,7 @@ from binshift.planning.plan import MigrationPlan
 from binshift.planning.routing import RoutingTable
 from binshift.session import PROVIDER, PROVIDER_KEY, STOCK_PROVIDER
 
-__all__ = ["ControlDirectory", "PlannedMigration", "open_directory", "require_checkpoint"]
+__all__ = ["ControlDir", "PlannedMigration", "open_directory", "require_checkpoint"]
 
 _FORMAT = 1
 
@@ -32,7 +32,7 @@ class PlannedMigration:
         self.plan = MigrationPlan.from_json(json.dumps(data["plan"]))
 
 
-def open_directory(uri: str) -> ControlDirectory:
+def open_directory(uri: str) -> ControlDir:
     """The checkpoint at a path or URI.
 
     Raises
@@ -40,7 +40,7 @@ def open_directory(uri: str) -> ControlDirectory:
     ConfigurationError
         If pyarrow cannot open it, or it is no checkpoint of a query with binshift's provider.
     """
-    directory = ControlDirectory(Files(uri))
+    directory = ControlDir(Files(uri))
     if directory.layout() is None:
         require_checkpoint(directory.files)
         raise ConfigurationError(
@@ -75,7 +75,7 @@ def require_checkpoint(files: Files) -> None:
         )
 
 
-class ControlDirectory:
+class ControlDir:
     """Reads the control files of a checkpoint, each as it is now. Made by `open_directory`."""
 
     def __init__(self, files: Files) -> None:
@@ -220,7 +220,7 @@ class ControlDirectory:
         )
 
 
-def _without_layout(directory: ControlDirectory) -> str:
+def _without_layout(directory: ControlDir) -> str:
     """Why a checkpoint has nothing of binshift in it, and the way from there."""
     provider = directory.provider()
     if provider == STOCK_PROVIDER:

@@ -8,7 +8,7 @@ from typing import Any
 
 import binshift
 from binshift.control.checks import Check, Verdict
-from binshift.control.directory import ControlDirectory
+from binshift.control.directory import ControlDir
 from binshift.control.files import Files
 from binshift.control.mailbox import Mailbox
 from binshift.control.trial import try_files
@@ -55,7 +55,7 @@ def examine(files: Files, wait: float) -> Iterator[Check]:
             "start a query on it; if one has run, give its checkpointLocation",
         )
         return
-    directory = ControlDirectory(files)
+    directory = ControlDir(files)
     try:
         layout = directory.layout()
         if layout is None:
@@ -128,7 +128,7 @@ def _places(told: dict[str, Any], settings: dict[str, str]) -> Iterator[Check]:
     else:
         yield Check("executors", Verdict.FINE, found)
     name = next((n for n in _LOCALITY if n in settings), None)
-    wait = _LOCALITY_SECONDS if name is None else in_seconds(settings[name])
+    wait = _LOCALITY_SECONDS if name is None else seconds_of(settings[name])
     if wait < _LOCALITY_SECONDS:
         yield Check(
             "locality",
@@ -138,7 +138,7 @@ def _places(told: dict[str, Any], settings: dict[str, str]) -> Iterator[Check]:
         )
 
 
-def in_seconds(time_: str) -> float:
+def seconds_of(time_: str) -> float:
     """A time as Spark writes it: `30s`, `500ms`, `2min`, or milliseconds without a unit."""
     match = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", time_.lower())
     if match is None or match[2] not in _SECONDS:
@@ -146,7 +146,7 @@ def in_seconds(time_: str) -> float:
     return int(match[1]) * _SECONDS[match[2]]
 
 
-def _query(directory: ControlDirectory, wait: float) -> Iterator[Check]:
+def _query(directory: ControlDir, wait: float) -> Iterator[Check]:
     pending = Mailbox(directory).pending()
     try:
         told = Mailbox(directory).ask("settings", wait)
@@ -166,7 +166,7 @@ def _query(directory: ControlDirectory, wait: float) -> Iterator[Check]:
     yield from settings_checks(told, directory.uri.partition(":/")[0] if ":/" in directory.uri else "")
 
 
-def _without_bins(directory: ControlDirectory) -> Check:
+def _without_bins(directory: ControlDir) -> Check:
     if not directory.files.exists("offsets"):
         return Check("checkpoint", Verdict.FINE, "no query has run here yet")
     provider = directory.provider()
@@ -197,7 +197,7 @@ def _bins(bins: int, partitions: int) -> Iterator[Check]:
         )
 
 
-def _changelogs(directory: ControlDirectory, layout: dict[str, Any]) -> Iterator[Check]:
+def _changelogs(directory: ControlDir, layout: dict[str, Any]) -> Iterator[Check]:
     """Whether what the newest versions wrote were changelogs, which copies follow."""
     binned = [o["id"] for o in layout["operators"] if o["storage"] == "binned"]
     if not binned or directory.committed_epoch() < 1:

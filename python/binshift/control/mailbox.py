@@ -13,7 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 from binshift import errors
-from binshift.control.directory import ControlDirectory
+from binshift.control.directory import ControlDir
 from binshift.planning.options import MigrationOptions
 from binshift.planning.plan import MigrationPlan
 
@@ -28,7 +28,7 @@ _POLL_SECONDS = 0.2
 class Mailbox:
     """The requests and answers of one checkpoint."""
 
-    def __init__(self, checkpoint: ControlDirectory) -> None:
+    def __init__(self, checkpoint: ControlDir) -> None:
         self._checkpoint = checkpoint
         self._files = checkpoint.files
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
-from binshift.control.directory import ControlDirectory
+from binshift.control.directory import ControlDir
 from binshift.control.files import Files
 from binshift.control.history import history_table
 from binshift.errors import ConfigurationError
@@ -104,7 +104,7 @@ class Checkpoint:
 
     def history(self) -> pa.Table:
         """A row for each step that took effect; the columns are those of `Controller.history`."""
-        steps = ControlDirectory(self._facts.files).steps()
+        steps = ControlDir(self._facts.files).steps()
         return history_table(s for s in steps if s["committed"])
 
     def sources(

@@ -15,14 +15,14 @@ import pyarrow as pa
 from binshift.control.damage import damaged
 from binshift.inspect.decoding.types import Field, SparkType, TypeKind
 
-__all__ = ["decode_rows"]
+__all__ = ["avro_columns"]
 
 _NESTED = (TypeKind.STRUCT, TypeKind.ARRAY, TypeKind.MAP)
 #: Widest decimal of Spark.
 _EXACT = Context(prec=38)
 
 
-def decode_rows(rows: list[bytes], row: SparkType, written: SparkType | None = None) -> list[pa.Array]:
+def avro_columns(rows: list[bytes], row: SparkType, written: SparkType | None = None) -> list[pa.Array]:
     """The columns of a batch of rows.
 
     Parameters

@@ -131,10 +131,10 @@ class RowDecoder:
         _require(end > start, "a row has no bytes")
         _require(data.u8[start] == _VERSION, "a row is of another version than 0")
         if self.encoding != "avro":
-            return unsafe_row.decode_rows(data, row, start + 1, end)
+            return unsafe_row.unsafe_columns(data, row, start + 1, end)
         bounds = list(zip(start.tolist(), end.tolist(), strict=True))
         if is_first:
-            return avro.decode_rows([data.data[s + 1 : e] for s, e in bounds], row)
+            return avro.avro_columns([data.data[s + 1 : e] for s, e in bounds], row)
         _require(end - start >= 3, "a row has no room for the id of its schema")
         ids = np.asarray(data.numbers("<i2")[start + 1])
         rows = [data.data[s + 3 : e] for s, e in bounds]
@@ -152,12 +152,12 @@ def _by_schema(
         if versions and id not in versions:
             raise damaged("a state row", f"it is of schema {id}, and the checkpoint has {sorted(versions)}")
         index = np.flatnonzero(ids == id)
-        parts.append(avro.decode_rows([rows[i] for i in index.tolist()], row, versions.get(id)))
+        parts.append(avro.avro_columns([rows[i] for i in index.tolist()], row, versions.get(id)))
         order.append(index)
     if len(parts) == 1:
         return parts[0]
     if not parts:
-        return avro.decode_rows([], row)
+        return avro.avro_columns([], row)
     back = pa.array(np.argsort(np.concatenate(order)))
     return [pa.concat_arrays(column).take(back) for column in zip(*parts, strict=True)]
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 from binshift.control.damage import damaged
 from binshift.inspect.decoding.types import Field, SparkType, TypeKind
 
-__all__ = ["Bytes", "decode_rows"]
+__all__ = ["Bytes", "unsafe_columns"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -68,7 +68,7 @@ class _Slots:
         return len(self.at)
 
 
-def decode_rows(data: Bytes, row: SparkType, start: Ints, end: Ints) -> list[pa.Array]:
+def unsafe_columns(data: Bytes, row: SparkType, start: Ints, end: Ints) -> list[pa.Array]:
     """The columns of a batch of rows.
 
     Parameters

@@ -26,7 +26,7 @@ __all__ = ["Side", "diff", "diff_schema"]
 
 #: What rows are ordered by, the key, and the value.
 _Row = tuple[bytes, bytes, bytes]
-_Change = tuple[str, bytes, bytes | None, bytes | None]
+_Difference = tuple[str, bytes, bytes | None, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ def diff(before: Side, after: Side) -> pa.RecordBatchReader:
         If state is damaged; also while the reader is read.
     """
     _require_alike(before, after)
-    changes = (c for a, b in _groups(before, after) for c in _changes(a, b))
-    return pa.RecordBatchReader.from_batches(diff_schema(after.source), _batches(changes, after))
+    differences = (c for a, b in _groups(before, after) for c in _differences(a, b))
+    return pa.RecordBatchReader.from_batches(diff_schema(after.source), _batches(differences, after))
 
 
 def _require_alike(before: Side, after: Side) -> None:
@@ -131,7 +131,7 @@ def _normal(value: bytes, source: Source, delimiter: bytes) -> bytes:
     return b"".join(len(v).to_bytes(4, "little") + v for v in split_list(value, delimiter))
 
 
-def _changes(before: Iterator[_Row], after: Iterator[_Row]) -> Iterator[_Change]:
+def _differences(before: Iterator[_Row], after: Iterator[_Row]) -> Iterator[_Difference]:
     a, b = next(before, None), next(after, None)
     while a is not None or b is not None:
         if b is None or (a is not None and a[0] < b[0]):
@@ -147,10 +147,10 @@ def _changes(before: Iterator[_Row], after: Iterator[_Row]) -> Iterator[_Change]
             a, b = next(before, None), next(after, None)
 
 
-def _batches(changes: Iterator[_Change], side: Side) -> Iterator[pa.RecordBatch]:
-    chunk: list[_Change] = []
-    for change in changes:
-        chunk.append(change)
+def _batches(differences: Iterator[_Difference], side: Side) -> Iterator[pa.RecordBatch]:
+    chunk: list[_Difference] = []
+    for difference in differences:
+        chunk.append(difference)
         if len(chunk) == BATCH_ROWS:
             yield _decoded(chunk, side)
             chunk = []
@@ -158,7 +158,7 @@ def _batches(changes: Iterator[_Change], side: Side) -> Iterator[pa.RecordBatch]
         yield _decoded(chunk, side)
 
 
-def _decoded(chunk: list[_Change], side: Side) -> pa.RecordBatch:
+def _decoded(chunk: list[_Difference], side: Side) -> pa.RecordBatch:
     source = side.source
     family = source.family
     decoder = RowDecoder(family, side.checkpoint._facts.settings(source.version).encoding)

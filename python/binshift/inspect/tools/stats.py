@@ -11,7 +11,7 @@ from binshift.inspect.source import Source, stored_rows
 
 __all__ = ["stats"]
 
-_SCHEMA = pa.schema(
+_COUNTS = pa.schema(
     [
         ("operator", pa.int64()),
         ("name", pa.string()),
@@ -45,4 +45,4 @@ def stats(checkpoint: Checkpoint, sources: Iterable[Source]) -> pa.Table:
                 (*names, place.partition, bin, *count)
                 for bin, count in sorted(counts.items(), key=lambda c: c[0] or 0)
             ]
-    return pa.Table.from_pylist([dict(zip(_SCHEMA.names, r, strict=True)) for r in rows], _SCHEMA)
+    return pa.Table.from_pylist([dict(zip(_COUNTS.names, r, strict=True)) for r in rows], _COUNTS)

@@ -20,7 +20,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Move, Ro
  * @param isOnDemand whether each bin is fetched when it is first touched, after its step
  */
 private[binshift] final case class MigrationPlan(
-    source: RoutingTable, steps: IndexedSeq[PlanStep], strategy: String, gap: Int, isOnDemand: Boolean) {
+    source: RoutingTable, steps: IndexedSeq[Step], strategy: String, gap: Int, isOnDemand: Boolean) {
 
   /** Throws `IllegalArgumentException` if a step does not fit what the steps before it lead to. */
   def requireFitting(): Unit = {
@@ -45,7 +45,7 @@ private[binshift] final case class MigrationPlan(
 }
 
 /** @param partitions number of state partitions from the step's epoch on */
-private[binshift] final case class PlanStep(partitions: Int, moves: Seq[Move])
+private[binshift] final case class Step(partitions: Int, moves: Seq[Move])
 
 private[binshift] object MigrationPlan {
   private val FormatVersion = 1
@@ -62,7 +62,7 @@ private[binshift] object MigrationPlan {
         (json \ "source" \ "partitions").extract[Int],
         ArraySeq.unsafeWrapArray((json \ "source" \ "assignment").extract[Array[Int]])),
       (json \ "steps").children.map { s =>
-        PlanStep((s \ "partitions").extract[Int],
+        Step((s \ "partitions").extract[Int],
           (s \ "moves").children.map { m =>
             val numbers = m.extract[Array[Int]]
             Move(numbers(0), numbers(1), numbers(2))
@@ -84,7 +84,7 @@ private[binshift] object MigrationPlan {
  * @param cancelled   no further step is scheduled
  * @param application the one that it was submitted to, whose executors the options name
  */
-private[binshift] final case class Migration(
+private[binshift] final case class PlannedMigration(
     id: String, plan: MigrationPlan, json: JValue, options: MigrationOptions, cancelled: Boolean,
     application: Option[String] = None) {
 
@@ -140,17 +140,17 @@ private[binshift] object MigrationOptions {
   }
 }
 
-private[binshift] object Migration {
+private[binshift] object PlannedMigration {
   private val File = "plan.json"
   private val FormatVersion = 1
 
-  def create(id: String, planJson: String, optionsJson: String, application: String): Migration = {
+  def create(id: String, planJson: String, optionsJson: String, application: String): PlannedMigration = {
     val json = parse(planJson)
-    Migration(id, MigrationPlan.fromJson(json), json, MigrationOptions.fromJson(parse(optionsJson)),
+    PlannedMigration(id, MigrationPlan.fromJson(json), json, MigrationOptions.fromJson(parse(optionsJson)),
       cancelled = false, Some(application))
   }
 
-  def read(dir: ControlDir): Option[Migration] = dir.read(File).map { json =>
+  def read(dir: ControlDir): Option[PlannedMigration] = dir.read(File).map { json =>
     implicit val formats: Formats = DefaultFormats
     val format = (json \ "format").extract[Int]
     if (format != FormatVersion) {
@@ -158,12 +158,12 @@ private[binshift] object Migration {
         s"plan.json has format $format; this binshift reads format $FormatVersion; use the binshift " +
           "version that wrote the checkpoint, or delete plan.json to abandon the migration")
     }
-    Migration((json \ "id").extract[String], MigrationPlan.fromJson(json \ "plan"), json \ "plan",
+    PlannedMigration((json \ "id").extract[String], MigrationPlan.fromJson(json \ "plan"), json \ "plan",
       MigrationOptions.fromJson(json \ "options"), (json \ "cancelled").extract[Boolean],
       (json \ "application").extractOpt[String])
   }
 
-  def write(dir: ControlDir, m: Migration): Unit = dir.write(File,
+  def write(dir: ControlDir, m: PlannedMigration): Unit = dir.write(File,
     ("format" -> FormatVersion) ~ ("id" -> m.id) ~ ("options" -> m.options.toJson) ~
       ("cancelled" -> m.cancelled) ~ ("application" -> m.application) ~ ("plan" -> m.json))
 

@@ -35,7 +35,7 @@ private[binshift] final class StepScheduler(
   private val session = query.sparkSession
 
   private val application = SparkInternals.applicationOf(session.sparkContext)
-  private var migration: Option[Migration] = Migration.read(dir)
+  private var migration: Option[PlannedMigration] = PlannedMigration.read(dir)
   migration.filter(m => !m.cancelled && m.application.contains(application)).foreach(m => settling.begin(m.options))
   /** How the latest migrations of this run ended, for clients that still ask for them. */
   private var outcomes = Seq.empty[MigrationOutcome]
@@ -46,7 +46,7 @@ private[binshift] final class StepScheduler(
   private var uncopied = 0L
   private var forecasts: Option[(String, CopyForecast)] = None
 
-  def underWay: Option[Migration] = migration
+  def underWay: Option[PlannedMigration] = migration
 
   def ended: Seq[MigrationOutcome] = outcomes
 
@@ -59,13 +59,14 @@ private[binshift] final class StepScheduler(
    * @param planned the epoch planned last in this run, if one was
    */
   def submit(
-      id: String, planJson: String, optionsJson: String, facts: Layout, now: RoutingEntry, planned: Option[Long]): Migration = {
+      id: String, planJson: String, optionsJson: String, facts: Layout, now: RoutingEntry, planned: Option[Long])
+      : PlannedMigration = {
     migration.foreach { m =>
       throw BinshiftException("MIGRATION_UNDER_WAY", "migration_id" -> m.id).migration(
         s"migration ${m.id} is under way (${m.plan.steps.size} steps); wait for it or cancel it before you " +
           "submit another plan")
     }
-    val m = Migration.create(id, planJson, optionsJson, application)
+    val m = PlannedMigration.create(id, planJson, optionsJson, application)
     requireFitting(m, now)
     m.options.startEpoch.foreach { e =>
       val earliest = planned.getOrElse(now.epoch) + 1
@@ -82,7 +83,7 @@ private[binshift] final class StepScheduler(
     }
     if (m.plan.steps.isEmpty && !m.options.movesPartitions) remember(m, 0)
     else {
-      Migration.write(dir, m)
+      PlannedMigration.write(dir, m)
       uncopied = 0
       migration = Some(m)
       settling.begin(m.options)
@@ -95,7 +96,7 @@ private[binshift] final class StepScheduler(
   def forecast(id: String): Option[CopyForecast] = forecasts.filter(_._1 == id).map(_._2)
 
   /** A plan is as good without it. */
-  private def foresee(m: Migration): Unit =
+  private def foresee(m: PlannedMigration): Unit =
     try {
       forecasts = for {
         statistics <- QueryStatistics.of(query).snapshot() if m.options.isPrepared && !m.plan.isOnDemand && isShippable
@@ -109,7 +110,7 @@ private[binshift] final class StepScheduler(
   /** Takes no further step of migration `id`; one that is durable already still takes effect. */
   def cancel(id: String): Unit = migration.filter(m => m.id == id && !m.cancelled).foreach { m =>
     val cancelled = m.copy(cancelled = true)
-    Migration.write(dir, cancelled)
+    PlannedMigration.write(dir, cancelled)
     migration = Some(cancelled)
     settling.end(cancelled = true)
   }
@@ -118,7 +119,7 @@ private[binshift] final class StepScheduler(
    * Whether the last step of `m` has been committed and partitions are where it wants them, or it is cancelled and no step
    * is in flight.
    */
-  def isOver(m: Migration, tables: TablesInForce): Boolean =
+  def isOver(m: PlannedMigration, tables: TablesInForce): Boolean =
     (m.cancelled || tables.stepsTaken(m.id) == m.plan.steps.size) && !desk.isFetching && {
       val committed = CommittedEpoch.of(query)
       tables.newestOf(m.id).forall(_ <= committed) && (m.cancelled || settling.isDone(committed))
@@ -129,12 +130,12 @@ private[binshift] final class StepScheduler(
     migration.filter(m => query.isActive && isOver(m, tables)).foreach(forget(_, tables.stepsTaken))
 
   /** Bins that the next step waits for, if it waits for copies. */
-  def binsAwaited(m: Migration, tables: TablesInForce): Option[Long] =
+  def binsAwaited(m: PlannedMigration, tables: TablesInForce): Option[Long] =
     Option.when(tables.scheduled.isEmpty)(tables.stepsTaken(m.id))
       .filter(desk.covers(m.id, _)).flatMap(desk.awaited).filter(_ > 0)
 
   /** Bins of `m` that could not be copied ahead of their step: of steps taken so far, and of the next one. */
-  def binsGivenUp(m: Migration, tables: TablesInForce): Long =
+  def binsGivenUp(m: PlannedMigration, tables: TablesInForce): Long =
     uncopied + Option.when(tables.scheduled.isEmpty)(tables.stepsTaken(m.id)).map(desk.givenUp).getOrElse(0L)
 
   /**
@@ -143,7 +144,7 @@ private[binshift] final class StepScheduler(
    *
    * @param last the epoch planned last in this run; the one after it schedules what takes effect at `last + 2`
    */
-  def earliestEpoch(m: Migration, tables: TablesInForce, last: Long): Option[Long] = {
+  def earliestEpoch(m: PlannedMigration, tables: TablesInForce, last: Long): Option[Long] = {
     val index = tables.stepsTaken(m.id)
     val scheduled = tables.stepAt(last + 1).filter(_.migration == m.id).map(_ => last + 1)
     def awaited = tables.scheduled.orElse(tables.current).filter(_ => !m.cancelled && index < m.plan.steps.size).map { now =>
@@ -182,7 +183,7 @@ private[binshift] final class StepScheduler(
   def awaitedStep(tables: TablesInForce, next: Long): Int = tables.stepAt(next).map(_.index)
     .getOrElse(migration.filterNot(_.cancelled).map(m => tables.stepsTaken(m.id)).getOrElse(0))
 
-  private def take(m: Migration, index: Int, now: RoutingEntry, next: Long): Option[RoutingEntry] = {
+  private def take(m: PlannedMigration, index: Int, now: RoutingEntry, next: Long): Option[RoutingEntry] = {
     val step = m.plan.steps(index)
     val earliest = notBefore(m, index, now)
     m.tableAfter(index, now.table) match {
@@ -225,26 +226,26 @@ private[binshift] final class StepScheduler(
    * Opens new partitions, empty: copies are made for stores that are there. With the last of them, copies are
    * ordered, of the version with which they begin.
    */
-  private def open(m: Migration, index: Int, now: RoutingEntry, next: Long, wanted: Int): RoutingEntry = {
+  private def open(m: PlannedMigration, index: Int, now: RoutingEntry, next: Long, wanted: Int): RoutingEntry = {
     val partitions = math.min(now.table.partitions + openedAtOnce(m, index), wanted)
     if (partitions == wanted) orderCopies(m, index, next, partitions)
     entry(m, index - 1, next, now.table.copy(partitions = partitions), isOpening = true)
   }
 
-  private def openedAtOnce(m: Migration, index: Int): Int = OpeningPace.of(query).partitionsAtOnce(
+  private def openedAtOnce(m: PlannedMigration, index: Int): Int = OpeningPace.of(query).partitionsAtOnce(
     m.plan.steps(index).partitions - m.plan.source.partitions, storesPerPartition())
 
   /** What the user, or the gap between two steps, wants of step `index`. */
-  private def notBefore(m: Migration, index: Int, now: RoutingEntry): Long =
+  private def notBefore(m: PlannedMigration, index: Int, now: RoutingEntry): Long =
     if (index == 0) m.options.startEpoch.getOrElse(0L) else now.epoch + 1 + m.plan.gap
 
-  private def orderCopies(m: Migration, index: Int, next: Long, partitions: Int): Unit = {
+  private def orderCopies(m: PlannedMigration, index: Int, next: Long, partitions: Int): Unit = {
     idle = 0
     desk.order(m.id, next, index, m.copiedTogether(index, partitions), isUrgent = false)
   }
 
   /** The step takes effect with the copies that there are. */
-  private def entryWithCopies(m: Migration, index: Int, next: Long, table: RoutingTable): RoutingEntry = {
+  private def entryWithCopies(m: PlannedMigration, index: Int, next: Long, table: RoutingTable): RoutingEntry = {
     val missing = desk.givenUp(index)
     if (missing > 0) {
       uncopied += missing
@@ -256,27 +257,27 @@ private[binshift] final class StepScheduler(
   }
 
   /** The step takes effect without copies: its bins are sent as of the switch. */
-  private def switch(m: Migration, index: Int, next: Long, table: RoutingTable): RoutingEntry = {
+  private def switch(m: PlannedMigration, index: Int, next: Long, table: RoutingTable): RoutingEntry = {
     val moves = IndexedSeq(m.plan.steps(index).moves)
     desk.order(m.id, next, index, moves, isUrgent = true, isOnDemand = m.plan.isOnDemand && isShippable)
     entry(m, index, next, table)
   }
 
   private def entry(
-      m: Migration, index: Int, next: Long, table: RoutingTable, isOpening: Boolean = false): RoutingEntry = {
+      m: PlannedMigration, index: Int, next: Long, table: RoutingTable, isOpening: Boolean = false): RoutingEntry = {
     val moves = if (isOpening) 0 else m.plan.steps(index).moves.size
     RoutingEntry(next, table,
       Some(StepRef(m.id, index, m.plan.steps.size, m.plan.strategy, moves, isOpening)), System.currentTimeMillis())
   }
 
-  private def forget(m: Migration, stepsTaken: String => Int): Unit = {
+  private def forget(m: PlannedMigration, stepsTaken: String => Int): Unit = {
     remember(m, stepsTaken(m.id))
     settling.end(m.cancelled)
-    Migration.delete(dir)
+    PlannedMigration.delete(dir)
     migration = None
   }
 
-  private def remember(m: Migration, steps: Int): Unit =
+  private def remember(m: PlannedMigration, steps: Int): Unit =
     outcomes = (outcomes :+ MigrationOutcome(m.id, steps, m.cancelled)).takeRight(MaxOutcomes)
 
   /** Copies follow the changelogs of their sources. */
@@ -287,7 +288,7 @@ private[binshift] final class StepScheduler(
 private object StepScheduler {
   private val MaxOutcomes = 64
 
-  private def requireFitting(m: Migration, now: RoutingEntry): Unit = {
+  private def requireFitting(m: PlannedMigration, now: RoutingEntry): Unit = {
     if (m.plan.source != now.table) {
       throw BinshiftException("PLAN_OUTDATED", "epoch" -> now.epoch).plan(
         s"the plan starts from a table with ${m.plan.source.partitions} partitions and " +

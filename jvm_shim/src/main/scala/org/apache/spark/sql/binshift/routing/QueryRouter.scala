@@ -114,7 +114,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
 
   /** Accepts a plan, or throws before anything has changed. */
   def submit(
-      planJson: String, optionsJson: String, id: String = UUID.randomUUID().toString): Migration = synchronized {
+      planJson: String, optionsJson: String, id: String = UUID.randomUUID().toString): PlannedMigration = synchronized {
     finishIfDone()
     scheduler.submit(id, planJson, optionsJson, layout.getOrElse(throw notPlannedYet()),
       tables.current.getOrElse(throw notPlannedYet()), planned)
@@ -127,20 +127,20 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   }
 
   /** Whether the last step of `m` has been committed, or it is cancelled and no step is in flight. */
-  def isOver(m: Migration): Boolean = synchronized(scheduler.isOver(m, tables))
+  def isOver(m: PlannedMigration): Boolean = synchronized(scheduler.isOver(m, tables))
 
   /** Bins that the next step waits for, if it waits for copies. */
-  def binsAwaited(m: Migration): Option[Long] = synchronized(scheduler.binsAwaited(m, tables))
+  def binsAwaited(m: PlannedMigration): Option[Long] = synchronized(scheduler.binsAwaited(m, tables))
 
   /** The epoch before which the next step of `m` cannot take effect, once this run has planned one. */
-  def earliestEpoch(m: Migration): Option[Long] =
+  def earliestEpoch(m: PlannedMigration): Option[Long] =
     synchronized(planned.flatMap(scheduler.earliestEpoch(m, tables, _)))
 
   /** What copying for the migration was expected to take when it was submitted. */
   def forecast(id: String): Option[CopyForecast] = synchronized(scheduler.forecast(id))
 
   /** Bins of steps so far, and of the next one, that could not be copied ahead. */
-  def binsGivenUp(m: Migration): Long = synchronized(scheduler.binsGivenUp(m, tables))
+  def binsGivenUp(m: PlannedMigration): Long = synchronized(scheduler.binsGivenUp(m, tables))
 
   /** Partitions that are to run on another executor than they do, as of the last look. */
   def misplaced: Int = synchronized(settling.misplaced)
@@ -260,7 +260,7 @@ private[binshift] final case class Epoch(
 private[binshift] final case class RouterSnapshot(
     planned: Option[Long],
     tables: TablesInForce,
-    migration: Option[Migration],
+    migration: Option[PlannedMigration],
     outcomes: Seq[MigrationOutcome])
 
 /** The routers of this driver, one per run; those of runs that ended go when the next one is made. */
