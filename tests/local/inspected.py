@@ -8,11 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner, Result
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType, YearMonthIntervalType
 
 from binshift import AllAtOnce, Fluid, OnDemand, Strategy
+from binshift.cli.main import cli
 from binshift.session import PROVIDER
 from harness import STOCK, StreamRun, end_maintenance, until
 from local.queries import QUERIES, Query
@@ -248,3 +250,8 @@ PARAMETERS = [
     pytest.param(name, marks=[pytest.mark.matrix] * (name in MATRIX) + needs(case.conf))
     for name, case in (CASES | MATRIX).items()
 ]
+
+
+def run(name: str, *arguments: object) -> Result:
+    """What a command prints, and its exit code."""
+    return CliRunner().invoke(cli, [name, *map(str, arguments)])

@@ -10,6 +10,9 @@ from typing import Any
 
 from binshift import MigrationPlan, RoutingTable
 
+#: The table of most checkpoints written by hand.
+TWO = RoutingTable(2, (0, 1) * 4)
+
 
 class HandWritten:
     """A checkpoint of a counting query with 8 bins, at whatever epoch the test wants."""
@@ -93,3 +96,18 @@ class Answering:
     def __exit__(self, *error: object) -> None:
         self.over.set()
         self.thread.join()
+
+
+def cluster(request: dict[str, Any]) -> dict[str, Any]:
+    """What a query on executors 1, 2 and 3 answers, of which 3 has just joined; bin 0 has most rows."""
+    if request["kind"] == "placement":
+        return {"result": {"executors": ["1", "2", "3"], "partitions": [["1"], ["2"]]}}
+    if request["kind"] == "stats":
+        numbers = {"reads": [0] * 8, "writes": [50, 10, 10, 10, 10, 10, 0, 0], "bytes": [100] * 8}
+        return {"result": {"epoch": 5, "columns": {"bin": list(range(8)), **numbers, "keys": [1] * 8}}}
+    return {"result": {"migration_id": request["id"]}}
+
+
+def alone(*executors: object) -> dict[str, Any]:
+    """What a query answers all of whose partitions are on executor 1."""
+    return {"result": {"executors": [str(e) for e in executors], "partitions": [["1"], ["1"]]}}

@@ -1,0 +1,260 @@
+"""Commands that a query carries out: rescale, rebalance, drain and cancel, on checkpoints written by hand."""
+
+import json
+
+import pytest
+
+import binshift
+from binshift import AllAtOnce, MigrationPlan, MigrationState, OnDemand
+from binshift.cli.exits import EXIT_CODES
+from binshift.cli.following import Follower
+from binshift.control.directory import open_directory
+from harness import until
+from unit.checkpoints import TWO, Answering, alone, cluster
+
+
+def test_rescale_leaves_a_request_and_says_when_it_takes_effect(run, checkpoint):
+    result = run("rescale", 4, "--place-on", "1", "--place-on", "2")
+    (request,) = checkpoint.requests()
+    assert request["options"]["place_on"] == ["1", "2"]
+    assert MigrationPlan.from_json(json.dumps(request["plan"])).target == TWO.balanced(4)
+    assert f"request {request['id']} takes effect soon if the query runs" in result.stdout
+    assert "2 -> 4 partitions" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "place_on"),
+    [
+        (("plan", "--partitions", 4, "--submit"), []),
+        (("rescale", 4), []),
+        (("rebalance", "--by", "bins"), []),
+        (("rebalance", "--by", "bins", "--grow"), ["2"]),
+        (("drain", "1"), []),
+    ],
+    ids=lambda c: c[0] if isinstance(c, tuple) else "",
+)
+def test_all_commands_that_submit_say_alike_how_a_plan_is_carried_out(run, checkpoint, command, place_on):
+    where = {"result": {"executors": ["1", "2", "3"], "partitions": [["1"], ["3"]]}}
+
+    def submitted(*options):
+        def answer(request):
+            return where if request["kind"] == "placement" else {"result": {"migration_id": "m"}}
+
+        with Answering(checkpoint, answer) as driver:
+            run(*command, *options)
+            assert until(lambda: bool(driver.seen) and driver.seen[-1]["kind"] == "submit")
+        return driver.seen[-1]["options"]
+
+    is_drain = command[0] == "drain"
+    where_to = {"vacate": "1" if is_drain else None, "places": {"0": "2"} if is_drain else {}}
+    assert submitted() == {"start_epoch": None, "prepare": True, "place_on": place_on, **where_to}
+    given = submitted("--start-epoch", 9, "--no-prepare", "--place-on", "3")
+    where_to["places"] = {"0": "3"} if is_drain else {}
+    assert given == {"start_epoch": 9, "prepare": False, "place_on": ["3"], **where_to}
+    assert submitted("--prepare")["prepare"]
+
+
+def test_an_executor_that_is_not_alive_takes_no_partition(run, checkpoint):
+    with Answering(checkpoint, lambda r: {"result": {"executors": ["1", "2"], "partitions": [["1"], ["2"]]}}):
+        for command in (("rebalance", "--by", "bins"), ("drain", "1")):
+            assert "'9' is not alive" in run(*command, "--place-on", "9", code=4).stderr
+    assert checkpoint.requests() == []
+
+
+def test_a_dry_run_leaves_nothing(run, checkpoint):
+    assert "2 -> 4 partitions" in run("rescale", 4, "--dry-run").stdout
+    assert checkpoint.requests() == []
+
+
+def test_a_rescale_is_followed_until_it_is_over(run, checkpoint):
+    def take(request):
+        plan = MigrationPlan.from_json(json.dumps(request["plan"]))
+        checkpoint.take(plan, 6, id=request["id"])
+        return {"result": {"migration_id": request["id"]}}
+
+    with Answering(checkpoint, take):
+        out = json.loads(run("rescale", 4, "--wait", 20, "--json", "--strategy", "fluid").stdout)
+    assert (out["state"], out["steps_done"], out["steps"], out["bins_to_move"]) == ("finished", 4, 4, 4)
+    assert list((checkpoint.root / "binshift/answers").iterdir()) == []
+
+
+def test_a_migration_that_is_cancelled_while_it_is_followed_is_an_error(run, checkpoint):
+    with Answering(checkpoint, lambda r: {"result": {"migration_id": r["id"]}}):
+        result = run("rescale", 4, "--wait", 20, code=EXIT_CODES[binshift.MigrationError])
+    assert "cancelled: 0 of" in result.stderr
+
+
+def test_a_migration_that_takes_too_long_goes_on(run, checkpoint):
+    def accept(request):
+        checkpoint.under_way(MigrationPlan.from_json(json.dumps(request["plan"])), id=request["id"])
+        return {"result": {"migration_id": request["id"]}}
+
+    with Answering(checkpoint, accept):
+        result = run("rescale", 4, "--wait", 5, code=EXIT_CODES[binshift.MigrationTimeout])
+    assert "it goes on" in result.stderr
+
+
+def test_a_migration_longer_than_the_routing_log_is_followed_to_its_end(run, checkpoint):
+    def take(request):
+        checkpoint.take(MigrationPlan.from_json(json.dumps(request["plan"])), 6, id=request["id"])
+        for epoch in (0, 6, 7):
+            (checkpoint.root / f"binshift/routing/{epoch}").unlink()
+        return {"result": {"migration_id": request["id"]}}
+
+    with Answering(checkpoint, take):
+        assert "finished: 4 of 4" in run("rescale", 4, "--wait", 20, "--strategy", "fluid").stdout
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [("PlanError", 4), ("MigrationError", 5), ("UnsupportedOperatorError", 7), ("Novelty", 1)]
+)
+def test_a_refusal_of_the_driver_has_the_exit_code_of_its_family(run, checkpoint, kind, code):
+    error = {
+        "kind": kind,
+        "condition": "PLAN_OUTDATED",
+        "parameters": {},
+        "message": "it does not fit; plan again",
+    }
+    with Answering(checkpoint, lambda r: {"error": error}):
+        assert "it does not fit; plan again" in run("rescale", 4, "--wait", 20, code=code).stderr
+
+
+def test_another_migration_is_refused_while_one_is_under_way(run, checkpoint):
+    checkpoint.under_way(AllAtOnce().plan(TWO, TWO.balanced(4)))
+    assert "migration m-1 is under way" in run("rescale", 3, code=5).stderr
+    assert checkpoint.requests() == []
+
+
+def test_a_migration_whose_last_step_is_committed_is_in_nobodys_way(run, checkpoint):
+    plan = AllAtOnce().plan(TWO, TWO.balanced(4))
+    checkpoint.under_way(plan)
+    checkpoint.take(plan, 6)
+    run("rescale", 3)
+    (request,) = checkpoint.requests()
+    assert request["plan"]["steps"][-1]["partitions"] == 3
+
+
+def test_a_migration_on_demand_is_not_over_as_long_as_the_driver_awaits_its_bins(run, checkpoint):
+    plan = OnDemand().plan(TWO, TWO.balanced(4))
+    checkpoint.under_way(plan)
+    checkpoint.take(plan, 6)
+    assert "migration m-1 is under way" in run("rescale", 3, code=5).stderr
+    following = Follower(open_directory(str(checkpoint.root)), plan)
+    assert str(following.status("m-1")) == "running: 1 of 1 steps done"
+    (checkpoint.root / "binshift/plan.json").unlink()
+    assert following.status("m-1").state is MigrationState.FINISHED
+
+
+def test_a_migration_under_way_is_cancelled_by_its_id(run, checkpoint):
+    assert "nothing to cancel" in run("cancel", code=5).stderr
+    checkpoint.under_way(AllAtOnce().plan(TWO, TWO.balanced(4)))
+    with Answering(checkpoint, lambda r: {"result": {}}) as driver:
+        assert "migration m-1 is cancelled" in run("cancel", "--wait", 20).stdout
+    assert [(r["kind"], r["migration_id"]) for r in driver.seen] == [("cancel", "m-1")]
+
+
+def test_a_rebalance_weighs_bins_as_the_running_query_does(run, checkpoint):
+    with Answering(checkpoint, cluster) as driver:
+        result = run("rebalance", "--grow", "--dry-run", "--json")
+    assert [r["kind"] for r in driver.seen] == ["placement", "stats"]
+    plan = MigrationPlan.from_json(result.stdout)
+    assert plan.target.partitions == 3
+    loads = [sum((50, 10, 10, 10, 10, 10, 0, 0)[b] for b in plan.target.bins_of(p)) for p in range(3)]
+    assert max(loads) <= 55
+    assert "busiest partition: " in result.stderr
+    assert "bin 0" in result.stderr
+
+
+def test_a_rebalance_that_grows_places_new_partitions_on_new_executors(run, checkpoint):
+    with Answering(checkpoint, cluster) as driver:
+        run("rebalance", "--by", "bins", "--grow")
+    placement, submit = driver.seen + checkpoint.requests()
+    assert (placement["kind"], submit["kind"]) == ("placement", "submit")
+    assert submit["options"]["place_on"] == ["3"]
+    assert MigrationPlan.from_json(json.dumps(submit["plan"])).target == TWO.balanced(3)
+
+
+def test_a_rebalance_moves_whole_partitions_to_new_executors_and_adds_none(run, checkpoint):
+    def where(request):
+        on = [["1"], ["1"]]
+        return {"result": {"executors": ["1", "2"], "partitions": on}} if request["kind"] == "placement" else {}
+
+    with Answering(checkpoint, where) as driver:
+        result = run("rebalance", "--by", "bins")
+    placement, submit = driver.seen + checkpoint.requests()
+    assert (placement["kind"], submit["kind"]) == ("placement", "submit")
+    assert (submit["options"]["place_on"], submit["options"]["places"]) == ([], {"0": "2"})
+    assert MigrationPlan.from_json(json.dumps(submit["plan"])).target == TWO
+    assert "partition 0 moves to executor 2" in result.stderr
+
+
+@pytest.mark.parametrize("command", [("plan", "--partitions", 4), ("rescale", 4, "--dry-run")])
+def test_steps_are_bounded_by_the_bytes_that_the_running_query_knows(run, checkpoint, command):
+    with Answering(checkpoint, cluster) as driver:
+        whole = json.loads(run(*command, "--strategy", "all-at-once", "--json").stdout)
+        assert driver.seen == []
+        bounds = ("--strategy", "all-at-once", "--max-bytes-per-step", 200, "--gap", 1, "--json")
+        plan = MigrationPlan.from_json(run(*command, *bounds).stdout)
+    assert [r["kind"] for r in driver.seen] == ["stats"]
+    assert len(whole["steps"]) == 1
+    assert plan.target == TWO.balanced(4)
+    assert (plan.strategy, plan.gap) == ("all-at-once, bounded", 1)
+    assert [len(s.moves) for s in plan.steps] == [2, 2]
+
+
+def test_a_rebalance_is_bounded_without_asking_twice(run, checkpoint):
+    with Answering(checkpoint, cluster) as driver:
+        for by in ("rows", "bins"):
+            bounds = ("--pause-budget", 0.000002, "--strategy", "all-at-once")
+            plan = MigrationPlan.from_json(
+                run("rebalance", "--grow", "--by", by, *bounds, "--dry-run", "--json").stdout
+            )
+            assert {len(s.moves) for s in plan.steps} == {1}
+            assert [r["kind"] for r in driver.seen] == ["placement", "stats"]
+            driver.seen.clear()
+
+
+def test_bounds_that_cannot_be_kept_are_refused(run, checkpoint, tmp_path):
+    unknown = {"result": {"epoch": 5, "columns": {"bin": list(range(8)), "reads": [1] * 8, "writes": [1] * 8}}}
+    with Answering(checkpoint, lambda r: unknown):
+        assert "trackTotalNumberOfRows" in run("rescale", 4, "--max-bytes-per-step", 9, code=4).stderr
+    with Answering(checkpoint, cluster):
+        on_demand = ("--strategy", "on-demand", "--max-bytes-per-step", 9)
+        refused = run("rescale", 4, *on_demand, code=4).stderr
+        assert "a plan on demand moves everything in one step and cannot be bounded" in refused
+    run("rescale", 4, "--max-bytes-per-step", 0, code=2)
+    file = tmp_path / "plan.json"
+    run("plan", "--partitions", 4, "--output", file)
+    assert "taken as it is" in run("plan", "--from", file, "--pause-budget", 9, code=2).stderr
+    result = run("rescale", 4, "--pause-budget", 9, "--answer-timeout", 0.05, code=6)
+    assert "did not answer" in result.stderr
+    assert checkpoint.requests() == []
+
+
+def test_a_drain_moves_partitions_as_a_whole(run, checkpoint):
+    with Answering(checkpoint, cluster):
+        dry = run("drain", "2", "--dry-run", "--json")
+        assert MigrationPlan.from_json(dry.stdout).moves == ()
+        assert "partition 1 moves to executor 3" in dry.stderr
+        assert "'9' is not alive" in run("drain", "9", code=4).stderr
+        assert "'9' is not alive" in run("drain", "2", "--place-on", "9", code=4).stderr
+    with Answering(checkpoint, lambda r: alone(1)):
+        assert "no other executor than 1" in run("drain", "1", code=4).stderr
+
+
+def test_a_drain_is_followed_until_the_driver_has_forgotten_it(checkpoint):
+    follower = Follower(open_directory(str(checkpoint.root)), AllAtOnce().plan(TWO, TWO))
+    file = checkpoint.under_way(follower.plan, vacate="1")
+    assert follower.status("m-1").state is MigrationState.RUNNING
+    written = json.loads(file.read_text())
+    file.unlink()
+    assert follower.status("m-1").state is MigrationState.FINISHED
+    file.write_text(json.dumps(written | {"cancelled": True}))
+    assert follower.status("m-1").state is MigrationState.RUNNING
+    file.unlink()
+    assert follower.status("m-1").state is MigrationState.CANCELLED
+
+
+def test_another_migration_waits_for_a_drain(run, checkpoint):
+    checkpoint.under_way(AllAtOnce().plan(TWO, TWO), vacate="1")
+    assert "m-1 is under way" in run("rescale", 4, code=5).stderr
