@@ -29,9 +29,14 @@ final class PlanCheck(owners: Array[Int], binned: Set[Long], partitions: Int) {
 
   private def inputs(op: SparkPlan): Seq[String] = places(op) ++ orders(op)
 
-  private def orders(op: SparkPlan): Seq[String] = op.children.zip(op.requiredChildOrdering).collect {
-    case (child, required) if !SortOrder.orderingSatisfies(child.outputOrdering, required) =>
-      s"sorted: an input of ${name(op)} is not sorted by ${required.mkString(", ")}"
+  private def orders(op: SparkPlan): Seq[String] = op.children.zip(op.requiredChildOrdering).zipWithIndex.collect {
+    case ((child, required), i) if isRead(op, i) && !SortOrder.orderingSatisfies(child.outputOrdering, required) =>
+      s"sorted: input $i of ${name(op)} is not sorted by ${required.mkString(", ")}"
+  }
+
+  private def isRead(op: SparkPlan, input: Int): Boolean = op match {
+    case s: StatefulOperator if s.stateInfo.exists(i => binned(i.operatorId)) => states(s)(input).isDefined
+    case _ => true
   }
 
   private def places(op: SparkPlan): Seq[String] = op match {

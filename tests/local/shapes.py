@@ -27,7 +27,7 @@ class Shape(Case):
     follows : bool
         Whether an operator's rows have to follow the routing table.
     refused : str
-        The reason, a regular expression, if binshift runs no such query.
+        The reason, a regular expression, if binshift runs no such query with two partitions, as it begins.
     """
 
     follows: bool = True
@@ -232,6 +232,12 @@ SPECIAL: dict[str, Shape] = {
     "co-partitioned by some of the columns": Shape(
         build(("windowed", ("joined", ("unique_at_time", SOURCE), "plain", "inner", "merge"))),
         conf={"spark.sql.requireAllClusterKeysForCoPartition": "false"},
+    ),
+    "rows by some of the columns of the state": Shape(
+        build(("unique_at_time", HASHED)),
+        # As in checkpoints of old versions of Spark.
+        conf={"spark.sql.streaming.statefulOperator.useStrictDistribution": "false"},
+        refused=r"its rows are partitioned by hashpartitioning\(k#.*, and its state by k#\d+, t#",
     ),
     "null keys spread below": Shape(
         build(("unique", ("joined", SOURCE, "plain", "left", "merge"))), conf=SPREAD

@@ -3,6 +3,8 @@
 tests/jvm/RowPlacement.scala derives from the plan alone where each row is, and shares no code with what routes.
 """
 
+import re
+
 import pytest
 
 from local.compositions import make_tables
@@ -25,10 +27,10 @@ def test_all_rows_follow_the_table_that_have_to(spark, tables, tmp_path, name):
     for partitions in EPOCHS:
         followed, wrong = plan.found(partitions)
         assert wrong == [], "\n".join(wrong)
-        if shape.refused:
-            assert followed == f"refused: {shape.refused}"
+        if shape.refused and partitions == 2:
+            assert re.match(f"refused: .*{shape.refused}", followed), followed
         else:
-            assert (followed != "followed: 0") == shape.follows
+            assert re.match("followed: [1-9]" if shape.follows else "followed: 0", followed), followed
     # What Spark itself makes of the query is wrong for a table, and is seen to be.
     _, wrong = plan.found(5, is_routed=False)
     assert bool(wrong) == shape.follows
