@@ -205,7 +205,8 @@ SECTIONS = (
             "On demand **loses** here as well: all at once needs {longest time of an epoch until four in five of its "
             "records are processed, all-at-once ÷ on-demand} of its time until four in five records are processed.",
         ),
-        "**no**: all at once needs {longest time of an epoch until its end, all-at-once ÷ on-demand} of its time",
+        "**no**: until four in five records are processed, all at once needs {longest time of an epoch until four in "
+        "five of its records are processed, all-at-once ÷ on-demand} of its time",
         caveats=("A query that passes each new key, once. One repetition.",),
     ),
     Section(
