@@ -74,9 +74,9 @@ class Controller(ObservedQuery):
         Parameters
         ----------
         to : int, RoutingTable, LoadTarget or sequence of int
-            Where the plan leads: a number of state partitions, 1 to bins, over which bins are spread
-            evenly with the fewest moves; a table; what `target` returned; or the owner of each bin, of
-            which the highest is the last partition.
+            Where the plan leads. A number of state partitions, 1 to bins: bins are spread evenly over them
+            with the fewest moves. Else a table, a target of `target`, or the owner of each bin, of which
+            the highest is the last partition.
         strategy : Strategy, optional
             How to cut the moves into steps; by default a quarter of the bins per step. `Bounded` ones
             get the bytes of the bins, the rate of the query's earlier steps, and the number of cores.
@@ -121,8 +121,8 @@ class Controller(ObservedQuery):
             partitions first; by default all. Placement is a preference of Spark's scheduler.
         prepare : bool
             Whether bins are copied to their new owners in the background before their step takes
-            effect, which waits for the copies; an epoch with a step then takes about as long as any
-            other. Without it, steps take effect at once, and their epochs take the time to move the bins.
+            effect. A step waits for its copies, and its epoch takes about as long as any other.
+            Without it, steps take effect at once, and their epochs take the time to move the bins.
 
         Raises
         ------
@@ -264,8 +264,8 @@ class Controller(ObservedQuery):
     ) -> Migration:
         """Empties an executor before it is removed.
 
-        The bins of its partitions go to the partitions of other executors; when they are there, the
-        partitions, which by then hold nothing, are run elsewhere. They get bins again with the next
+        The bins of its partitions go to the partitions of other executors. When they are there, the
+        partitions hold nothing and are run elsewhere. They get bins again with the next
         `rebalance`.
 
         Parameters

@@ -126,9 +126,10 @@ SECTIONS = (
         "Does the number of bins matter?",
         ("M11",),
         (
-            "Yes, without copies: with 256 bins instead of 16, the longest epoch takes "
-            "{longest epoch at 256 ÷ at 16 bins: optimized, unprepared} times as long in small steps, and "
-            "{longest epoch at 256 ÷ at 16 bins: all-at-once, unprepared} times all at once.",
+                        "Yes, without copies.",
+            "With 256 bins instead of 16, the longest epoch takes {longest epoch at 256 ÷ at 16 bins: optimized, "
+            "unprepared} times as long in small steps.",
+            "All at once it takes {longest epoch at 256 ÷ at 16 bins: all-at-once, unprepared} times.",
         ),
         "more bins are better: × {longest epoch at 256 ÷ at 16 bins: optimized, unprepared} at 256 instead of 16",
         caveats=("One repetition.",),
