@@ -213,8 +213,8 @@ def decide(
     """How many partitions the query should have.
 
     A query with p partitions is busy for a share u of its time. For a target of t, it needs p * u / t
-    partitions, rounded up. This is DS2's rule, because u is the input rate divided by the true rate. A query that
-    cannot keep up is busy all the time, so it gets 1 / t as many, and more the next time.
+    partitions, rounded up. This is DS2's rule, because u is the input rate divided by the true rate. A query
+    that cannot keep up is busy all the time, so it gets 1 / t as many, and more the next time.
 
     Nothing changes within the dead band and the cooldown. No change is taken back while the input is as it
     was at that change. So under a constant input the number of partitions only ever goes one way, and
