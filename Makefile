@@ -60,7 +60,7 @@ bench-timers: setup  ## Measure timers against Spark's own provider.
 	$(PY) python/benchmarks/timers.py
 
 bench-migration: setup  ## Measure a rescale of 10M keys, live and by Spark's own means.
-	$(PY) python/benchmarks/suite.py --size full --only M1 M15 B1 M12
+	$(PY) python/benchmarks/suite.py --size full --only rescale resources restart more-keys
 
 bench-requests: setup  ## Count requests to the checkpoint, at 60 ms each; a quarter of an hour.
 	PYTHONPATH=python/benchmarks $(PY) python/benchmarks/requests
@@ -68,8 +68,8 @@ bench-requests: setup  ## Count requests to the checkpoint, at 60 ms each; a qua
 bench-quick: setup  ## Run one benchmark of each kind; ten minutes.
 	$(PY) python/benchmarks/suite.py --size quick
 
-bench: setup  ## Run all benchmarks; a night. What was done is not done again.
-	$(PY) python/benchmarks/suite.py --size full
+bench: setup  ## Run all benchmarks; a night. What was done is not done again. ONLY=rescale runs one.
+	$(PY) python/benchmarks/suite.py --size full $(if $(ONLY),--only $(ONLY))
 
 bench-report: setup  ## Write BENCHMARKS.md from the runs that were done.
 	$(PY) python/benchmarks/suite.py --size $(or $(SIZE),full) --report --publish

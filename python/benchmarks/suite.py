@@ -72,7 +72,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", choices=SIZES, default="full")
     parser.add_argument(
-        "--only", nargs="+", metavar="ID", help="experiments, or groups of them; see the report"
+        "--only", nargs="+", metavar="ID", help="experiments, or groups of them; the report has their names"
     )
     parser.add_argument(
         "--runs", nargs="+", metavar="NAME", help="of those, what the report calls so, such as idle or q5"

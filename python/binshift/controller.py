@@ -74,9 +74,9 @@ class Controller(ObservedQuery):
         Parameters
         ----------
         to : int, RoutingTable, LoadTarget or sequence of int
-            Where the plan leads: a number of state partitions, 1 to bins, over which bins are spread
-            evenly with the fewest moves; a table; what `target` returned; or the owner of each bin, of
-            which the highest is the last partition.
+            Where the plan leads. A number of state partitions, 1 to bins: bins are spread evenly over them
+            with the fewest moves. Else a table, a target of `target`, or the owner of each bin, of which
+            the highest is the last partition.
         strategy : Strategy, optional
             How to cut the moves into steps; by default a quarter of the bins per step. `Bounded` ones
             get the bytes of the bins, the rate of the query's earlier steps, and the number of cores.
@@ -121,8 +121,8 @@ class Controller(ObservedQuery):
             partitions first; by default all. Placement is a preference of Spark's scheduler.
         prepare : bool
             Whether bins are copied to their new owners in the background before their step takes
-            effect, which waits for the copies; an epoch with a step then takes about as long as any
-            other. Without it, steps take effect at once, and their epochs take the time to move the bins.
+            effect. A step waits for its copies, and its epoch takes about as long as any other.
+            Without it, steps take effect at once, and their epochs take the time to move the bins.
 
         Raises
         ------
@@ -272,9 +272,9 @@ class Controller(ObservedQuery):
     ) -> Migration:
         """Empties an executor before it is removed.
 
-        Its partitions move to other executors as a whole: no bin gets another partition, so this goes for
-        operators of all kinds. When the migration is over, no partition is on the executor, and it gets none
-        until a `rebalance` or `place_on` gives it some.
+        Its partitions move to other executors as a whole. No bin gets another partition, so operators of all
+        kinds can be drained. When the migration is over, no partition is on the executor. It gets none until
+        a `rebalance` or `place_on` gives it some.
 
         Parameters
         ----------

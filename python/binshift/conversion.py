@@ -103,8 +103,8 @@ def convert(
         The query's checkpoint directory, at a path or URL that Spark can read.
     to : {"rocksdb", "binshift"}
         `"rocksdb"` gives a checkpoint of Spark's own RocksDB provider. `"binshift"` gives one with which a
-        session of binshift goes on; of Spark's RocksDB provider that is any checkpoint as it is, so that
-        only those of its HDFS-backed provider are converted.
+        session of binshift goes on. It converts checkpoints of Spark's HDFS-backed provider only, because a
+        session of binshift goes on from any checkpoint of the RocksDB provider as it is.
     output : str, optional
         The directory to write, which must not exist. The default is the checkpoint's with `-rocksdb` or
         `-binshift` added.

@@ -157,8 +157,8 @@ def epoch_table(rows: Iterable[EpochProgress]) -> pa.Table:
     """A row for each epoch.
 
     Columns: query_id, run_id, epoch, started_at (UTC), duration_s, input_rows, partitions, state_rows,
-    state_rows_updated, state_memory_bytes, and one for each metric of binshift (`bins_adopted`,
-    `bytes_adopted`, `adopt_s`, ...), 0 where it was not reported.
+    state_rows_updated, state_memory_bytes. Each metric of binshift has one, too (`bins_adopted`,
+    `bytes_adopted`, `adopt_s`, ...), with 0 where it was not reported.
     """
     rows = list(rows)
     more = sorted({name for row in rows for name in row.metrics} - set(_METRICS))

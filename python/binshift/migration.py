@@ -80,8 +80,8 @@ class Migration:
         timeout : float, optional
             Seconds to wait at most; without it, as long as the query runs.
         progress : bool
-            Whether to show a bar that follows the migration (bins, bytes, rate and time left), in a
-            notebook, or on stderr if that is a terminal.
+            Whether to show a bar that follows the migration: bins, bytes, rate and time left. It is shown in
+            a notebook, or on stderr if that is a terminal.
 
         Raises
         ------

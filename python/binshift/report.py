@@ -32,8 +32,8 @@ class StepTiming:
     bins, partitions : int
         Bins that moved, and partitions from then on.
     duration_s, bytes, adopt_s : float, int, float, or None
-        Seconds of the epoch from its trigger to its commit, bytes of state that were adopted, and
-        the time that took, summed over all operators and partitions; None if Spark no longer
+        Seconds of the epoch from its trigger to its commit. Bytes of state that were adopted, and the time
+        that took, summed over all operators and partitions. None if Spark no longer
         remembers the epoch (`spark.sql.streaming.numRecentProgressUpdates`).
     """
 
@@ -60,8 +60,9 @@ class MigrationReport:
     first_epoch, last_epoch : int or None
         Epochs of the first and the last step; None if there was no step.
     bins_prepared, bins_shipped, bins_from_checkpoint : int
-        How the bins came, counted per operator and store: copied before their step took effect; sent by
-        their old owner's executor at the step; read from their old owner's checkpoint at the step.
+        How the bins came, counted per operator and store. The first were copied before their step took
+        effect. At the step, the second were sent by their old owner's executor, and the third were read
+        from its checkpoint.
     bins_recopied : int
         Of the first two, copied from the checkpoint, since the shipment was damaged or did not come.
     rows_adopted, bytes_adopted, adopt_s : int, int, float

@@ -40,7 +40,7 @@ def configure(builder: SparkSession.Builder, *, bins: int | None = None) -> Spar
 
     Adds the jar of this package to `spark.jars`, selects the state-store provider and turns on
     changelog checkpointing, unless that was set already. If Spark's JVM runs already, as under
-    `spark-submit`, in the `pyspark` shell and in a notebook, the jar is put onto its class loader; if a
+    `spark-submit`, in the `pyspark` shell and in a notebook, the jar is put onto its class loader. If a
     session lives already, `getOrCreate` of the builder makes binshift active in it.
 
     Parameters
@@ -59,8 +59,8 @@ def configure(builder: SparkSession.Builder, *, bins: int | None = None) -> Spar
     Raises
     ------
     ConfigurationError
-        If `bins` is out of range, the builder is for Spark Connect, or Spark's JVM runs already and no class
-        loader of it takes the jar.
+        If `bins` is out of range, or the builder is for Spark Connect. Also if Spark's JVM runs already and
+        no class loader of it takes the jar.
     UnsupportedVersionError
         If pyspark is neither 4.2 nor 4.3, or the package has no jar for it.
     """

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 import subprocess
 import sys
 import time
@@ -103,9 +104,9 @@ def test_experiments_that_look_at_the_runs_of_another_one_have_figures_and_a_hea
     def figures(records):
         return [spread("took", [r.values["took"] for r in records]), spread("runs", [len(records)])]
 
-    own = Experiment("M0", "own runs", "1", [], figures)
-    looking = Experiment("B0", "runs of M0", "2", [], figures, headline="runs", runs_of="M0")
-    silent = Experiment("M9", "no runs", "3", [], figures)
+    own = Experiment("M0", "own runs", {"the paper claims": "1"}, [], figures)
+    looking = Experiment("B0", "runs of M0", {"our aim": "2"}, [], figures, headline="runs", runs_of="M0")
+    silent = Experiment("throughput", "no runs", {}, [], figures)
     file = tmp_path / "BENCHMARKS.md"
     Report([own, looking, silent], [record(0, 4.0, run="a"), record(1, 9.0, run="a")], "quick").publish(
         file, tmp_path / "docs"
@@ -113,12 +114,14 @@ def test_experiments_that_look_at_the_runs_of_another_one_have_figures_and_a_hea
     text = file.read_text()
     assert "| [M0: own runs](#m0-own-runs) | took: **6.50 (4 to 9; 2 runs)** |" in text
     assert "| [B0: runs of M0](#b0-runs-of-m0) | runs: **2** |" in text
-    assert "Claimed: 2." in text
+    assert "| our aim |\n| --- |\n| 2 |" in text
     assert "no runs" not in text
 
 
 def test_what_is_written_by_hand_around_the_report_is_kept(tmp_path):
-    one = Experiment("M0", "own runs", "1", [], lambda records: [spread("took: all", [len(records)])])
+    one = Experiment(
+        "M0", "own runs", {"the paper claims": "1"}, [], lambda records: [spread("took: all", [len(records)])]
+    )
     asked = Section("How long?", ("M0",), ("It took {took: all}.", "Not {known}."), "{took: all} s", "bars")
     file = tmp_path / "BENCHMARKS.md"
     file.write_text("# By hand\n")
@@ -145,8 +148,15 @@ def test_each_sentence_of_the_published_report_has_its_figures():
         assert all(said), section.title
 
 
+def test_each_section_of_the_published_report_names_an_experiment_to_run():
+    known = {name for e in experiments(SIZES["full"]) if e.cases for name in (e.id, e.group)}
+    named = re.findall(r"^Run it: `make bench ONLY=(\S+)`\.$", (ROOT / "BENCHMARKS.md").read_text(), re.M)
+    assert len(named) == len(SECTIONS)
+    assert set(named) <= known
+
+
 def test_no_two_runs_of_a_picture_look_alike():
-    runs = [r for r in read_tables(ROOT / "docs/benchmarks") if r.experiment == "M1"]
+    runs = [r for r in read_tables(ROOT / "docs/benchmarks") if r.experiment == "rescale"]
     labels = sorted({_label(r) for r in runs})
     styles = _styles(labels)
     assert len(labels) == 11
@@ -155,7 +165,7 @@ def test_no_two_runs_of_a_picture_look_alike():
 
 def test_each_repetition_begins_with_another_case():
     cases = [Case({"n": n}, None) for n in range(4)]
-    one = Experiment("M0", "", "", cases, lambda records: [], repeats=4)
+    one = Experiment("M0", "", {}, cases, lambda records: [], repeats=4)
     order = [[c.name["n"] for e, c, r in turns([one], None) if r == repeat] for repeat in range(4)]
     assert order == [[0, 1, 2, 3], [1, 2, 3, 0], [2, 3, 0, 1], [3, 0, 1, 2]]
 
@@ -167,30 +177,35 @@ def test_runs_of_a_size_have_names_of_their_own(size, tmp_path):
 
 
 def test_the_fewest_bins_move_from_25_to_30_partitions(tmp_path):
-    (one,) = (e for e in experiments(SIZES["quick"]) if e.id == "C3")
+    (one,) = (e for e in experiments(SIZES["quick"]) if e.id == "fewest-moves")
     moved = one.cases[0].do(bench=SimpleNamespace(), repeat=0)
     # With ranges 115, as Meces has it; the fewest that five new partitions can have is four each.
     assert moved.values == {"contiguous": 115, "minimal": 20}
     results = Results(tmp_path / "results")
     results.add(moved)
     Report(experiments(SIZES["quick"]), results.all(), "quick").write(tmp_path / "report")
-    assert json.loads((tmp_path / "report" / "report.json").read_text())["experiments"].keys() == {"C3"}
+    assert json.loads((tmp_path / "report" / "report.json").read_text())["experiments"].keys() == {
+        "fewest-moves"
+    }
     again = Report(experiments(SIZES["quick"]), read_tables(tmp_path / "report"), "quick")
     again.publish(tmp_path / "BENCHMARKS.md", tmp_path / "docs")
     text = (tmp_path / "BENCHMARKS.md").read_text()
     assert "|  | bins moved |" in text
     assert "| contiguous | 115 |" in text
-    assert "Claimed: 115 and 15." in text
+    assert "| the Meces paper claims |\n| --- |\n| 15, and 115 with contiguous ranges |" in text
+    assert "Run it: `make bench ONLY=fewest-moves`." in text
 
 
 def test_final_states_are_compared_among_the_runs_of_one_input():
     def ended(repeat, workload, digest):
-        return Record("M1", {"run": "idle"}, repeat, {"workload": workload, "digest": digest, "others": 0.01})
+        return Record(
+            "rescale", {"run": "idle"}, repeat, {"workload": workload, "digest": digest, "others": 0.01}
+        )
 
     records = [ended(0, "a", "1f"), ended(1, "a", "1f"), ended(2, "b", "2e"), ended(3, "a", ""), record(0, 1.0)]
     assert final_states(records) == {
-        "a": {"1f": ["M1_run=idle_0", "M1_run=idle_1"]},
-        "b": {"2e": ["M1_run=idle_2"]},
+        "a": {"1f": ["rescale_run=idle_0", "rescale_run=idle_1"]},
+        "b": {"2e": ["rescale_run=idle_2"]},
     }
     assert "The final state of 2 runs of a is the same." in str(Report([], records, "quick"))
     assert "runs of b is DIFFERENT" in str(Report([], [*records, ended(4, "b", "2f")], "quick"))
@@ -198,8 +213,8 @@ def test_final_states_are_compared_among_the_runs_of_one_input():
 
 def test_runs_are_the_same_after_they_were_kept_as_tables(tmp_path):
     waits, epochs = [{"at": 0.5, "latency": 1.0}], [{"at": 0.1, "took_ms": 5, "rows": 2, "adopted": 0}]
-    records = [Record("M1", {"run": "idle"}, 0, {"ratio": 1.1, "bins": [1, 2, 3]}, epochs, waits)]
-    records += [Record("M9", {"bins": 16, "load": "q3"}, 1, {"rows_per_second": 7.0})]
+    records = [Record("rescale", {"run": "idle"}, 0, {"ratio": 1.1, "bins": [1, 2, 3]}, epochs, waits)]
+    records += [Record("throughput", {"bins": 16, "load": "q3"}, 1, {"rows_per_second": 7.0})]
     write_tables(records, tmp_path)
     assert read_tables(tmp_path) == records
 
@@ -207,18 +222,18 @@ def test_runs_are_the_same_after_they_were_kept_as_tables(tmp_path):
 def test_a_run_that_other_processes_disturbed_does_not_count_and_is_done_again(tmp_path):
     def idle(repeat, others, ratio):
         values = {"workload": "q1", "latency_ratio": ratio, "others": others}
-        return Record("M2", {"query": "q1", "run": "idle"}, repeat, values)
+        return Record("noise", {"query": "q1", "run": "idle"}, repeat, values)
 
     calm, disturbed = idle(0, 0.01, 1.5), idle(1, 0.2, 9.0)
     results = Results(tmp_path)
     for one in (calm, disturbed):
         results.add(one)
-    assert [results.has("M2", calm.case, n) for n in (0, 1, 2)] == [True, False, False]
+    assert [results.has("noise", calm.case, n) for n in (0, 1, 2)] == [True, False, False]
     text = str(Report(experiments(SIZES["full"]), results.all(), "full"))
     assert "9.0" not in text
     assert "1 runs, where it was more than 5%, do not count." in text
     results.add(idle(1, 0.02, 1.6))
-    assert results.has("M2", calm.case, 1)
+    assert results.has("noise", calm.case, 1)
 
 
 def test_processes_that_end_take_nothing_back_of_what_the_own_ones_took():

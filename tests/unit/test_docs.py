@@ -103,6 +103,21 @@ def test_names_in_the_text_exist_and_links_lead_somewhere(page):
     assert wrong == []
 
 
+def test_members_of_scala_classes_that_the_text_names_exist():
+    sources = {
+        f.stem: f.read_text() for top in ("statestore", "jvm_shim") for f in (ROOT / top).rglob("*.scala")
+    }
+    named = [n for page in PAGES for n in re.findall(r"`([A-Z]\w+)\.(\w+)(?:\([^`]*\))?`", page.read_text())]
+    named = [(kind, member) for kind, member in named if kind in sources and member != "scala"]
+    assert len(named) >= 10
+    missing = [
+        f"{kind}.{member}"
+        for kind, member in named
+        if not re.search(rf"\b(?:def|val|var|object|class) {member}\b|\b{member}:", sources[kind])
+    ]
+    assert [m for m in missing if not hasattr(getattr(binshift, m.split(".")[0], None), m.split(".")[1])] == []
+
+
 def commands(group, *names):
     """Each command of the command line, by the words that call it."""
     for name, command in group.commands.items():

@@ -32,14 +32,14 @@ def experiments(size: Size) -> list[Experiment]:
 def _brief(experiment: Experiment) -> Experiment:
     """What a look at everything needs of an experiment."""
     by_experiment: dict[str, list[dict[str, Any]]] = {
-        "M1": [{"run": a.name} for a in (UNPREPARED, PREPARED, BATCHED, STOCK)],
-        "M2": [{"query": "q1"}],
-        "M4": [{"run": a.name} for a in (UNPREPARED, BATCHED)],
-        "M9": [{"load": "key-count", "provider": "stock"}, {"load": "key-count", "bins": 1024}],
-        "M10": [{"operation": "update"}],
-        "M12": [{"run": BATCHED.name}],
-        "C1": [{}],
-        "C3": [{}],
+        "rescale": [{"run": a.name} for a in (UNPREPARED, PREPARED, BATCHED, STOCK)],
+        "noise": [{"query": "q1"}],
+        "nexmark-q4": [{"run": a.name} for a in (UNPREPARED, BATCHED)],
+        "throughput": [{"load": "key-count", "provider": "stock"}, {"load": "key-count", "bins": 1024}],
+        "operations": [{"operation": "update"}],
+        "more-keys": [{"run": BATCHED.name}],
+        "on-demand": [{}],
+        "fewest-moves": [{}],
     }
     kept = by_experiment.get(experiment.id, [])
     cases = [c for c in experiment.cases if any(k.items() <= c.name.items() for k in kept)]

@@ -15,9 +15,12 @@ from openloop.results import Record
 from openloop.workload import Workload
 
 __all__ = [
+    "AIM",
     "BATCHED",
     "BINS",
     "IDLE",
+    "MECES",
+    "MEGAPHONE",
     "ON_DEMAND",
     "PREPARED",
     "SIZES",
@@ -36,14 +39,19 @@ ON_DEMAND = Action("rescale", "on-demand", prepared=False)
 IDLE, STOCK = Action("idle"), Action("stock")
 #: Unless an experiment is about their number.
 BINS = 1024
+#: Who says what a figure should be; heads of columns in the report.
+MEGAPHONE, MECES, AIM = "the Megaphone paper claims", "the Meces paper claims", "our aim"
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large experiments are; but for M14, rates are such that two cores are busy for half of the time.
+    """How large experiments are.
 
-    `keys` are those of key-count in M1 and M14, `more_keys` in M12 and `few_keys` elsewhere; `rows` are its
-    events per interval. `rate` are the events per second of NEXMark and `fill` those before the measured time.
+    Rates are such that two cores are busy for half of the time, but for `more-load`.
+
+    `keys` are those of key-count in `rescale` and `more-load`, `more_keys` in `more-keys` and `few_keys`
+    elsewhere; `rows` are its events per interval. `rate` are the events per second of NEXMark and `fill` those
+    before the measured time.
     `patience` is how many seconds a run may wait for a quiet machine, or be repeated for want of one.
     """
 

@@ -1,4 +1,4 @@
-"""The experiments of Meces: C1 to C3."""
+"""The experiments of the Meces paper."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from operator import itemgetter
 
 from binshift.planning.routing import RoutingTable
 from experiments.common import (
+    MECES,
     ON_DEMAND,
     STOCK,
     UNPREPARED,
@@ -27,10 +28,10 @@ __all__ = ["assignments", "on_demand"]
 def on_demand(size: Size) -> list[Experiment]:
     actions = [replace(a, before=3, after=5) for a in (STOCK, UNPREPARED, ON_DEMAND)]
     zipfs = (0.0, 0.8, 1.2)
-    skewed = [
-        c for zipf in zipfs
-        for c in paced("C2", counting(size, keys=size.few_keys, zipf=zipf), [ON_DEMAND, UNPREPARED], zipf=zipf)
-    ]  # fmt: skip
+    skewed: list[Case] = []
+    for zipf in zipfs:
+        load = counting(size, keys=size.few_keys, zipf=zipf)
+        skewed += paced("on-demand-skewed", load, [ON_DEMAND, UNPREPARED], zipf=zipf)
 
     def peaks(records: Sequence[Record]) -> list[Figure]:
         found: list[Figure] = []
@@ -58,19 +59,24 @@ def on_demand(size: Size) -> list[Experiment]:
             found += compared(what, records, excess, over, under)
         return found
 
+    counted = paced("on-demand", counting(size, keys=size.few_keys), actions)
+    seen = firstseen(size.few_keys, size.rows, size.intervals, size.interval)
+    passed = paced("on-demand-by-record", seen, actions[1:])
+    restart = {MECES: "about 20 times lower than a restart"}
+    group, n = "fetching", size.repeats
+    title = "scale out 3 to 5: restart, order-unaware, on demand"
+    hot_first = {MECES: "hot first is lower than random order"}
     return [
-        Experiment("C1", "scale out 3 to 5: restart, order-unaware, on demand", "about 20", paced(
-            "C1", counting(size, keys=size.few_keys), actions), peaks, "on demand", size.repeats, "excess"),
-        Experiment("C1b", "the same, record by record: a query that passes each new key", "about 20", paced(
-            "C1b", firstseen(size.few_keys, size.rows, size.intervals, size.interval), actions[1:]), by_record,
-            "on demand", size.repeats, "longest"),
-        Experiment("C2", "skewed keys", "hot first is lower than random order", skewed, by_skew, "on demand",
-                   size.repeats, "excess"),
-    ]  # fmt: skip
+        Experiment("on-demand", title, restart, counted, peaks, group, n, "excess"),
+        Experiment(
+            "on-demand-by-record", "each new key is passed", restart, passed, by_record, group, n, "longest"
+        ),
+        Experiment("on-demand-skewed", "skewed keys", hot_first, skewed, by_skew, group, n, "excess"),
+    ]
 
 
 def assignments() -> Experiment:
-    """C3: no query runs; the tables are counted."""
+    """No query runs; the tables are counted."""
     name = {"bins": 128, "before": 25, "after": 30}
 
     def do(bench: Bench, repeat: int) -> Record:
@@ -79,14 +85,15 @@ def assignments() -> Experiment:
             "contiguous": len(table.moves_to(RoutingTable(30, _ranges(128, 30)))),
             "minimal": len(table.moves_to(table.balanced(30))),
         }
-        return Record("C3", name, repeat, moved)
+        return Record("fewest-moves", name, repeat, moved)
 
     def figures(records: Sequence[Record]) -> list[Figure]:
         kinds = ("contiguous", "minimal")
         return [spread(f"bins moved: {kind}", [r.values[kind] for r in records]) for kind in kinds]
 
     title = "minimal assignment against contiguous ranges, 25 to 30 partitions, 128 bins"
-    return Experiment("C3", title, "115 and 15", [Case(name, do)], figures, "on demand", 1, "bins")
+    claims = {MECES: "15, and 115 with contiguous ranges"}
+    return Experiment("fewest-moves", title, claims, [Case(name, do)], figures, "fetching", 1, "bins")
 
 
 def _ranges(bins: int, partitions: int) -> tuple[int, ...]:

@@ -1,10 +1,10 @@
-"""NEXMark while a query migrates: M2 to M8."""
+"""NEXMark while a query migrates."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.common import BATCHED, IDLE, UNPREPARED, Size, excess, paced
+from experiments.common import BATCHED, IDLE, MEGAPHONE, UNPREPARED, Size, excess, paced
 from openloop.experiment import Experiment, Figure, compared, spread_if_any
 from openloop.results import Record
 from openloop.workload import Workload
@@ -18,7 +18,7 @@ def noise_floor(size: Size) -> Experiment:
     cases = [
         case for q in stateless
         for case in paced(
-            "M2", nexmark(q, size.rate, size.intervals, 4_000, size.interval), [IDLE], query=q)
+            "noise", nexmark(q, size.rate, size.intervals, 4_000, size.interval), [IDLE], query=q)
     ]  # fmt: skip
 
     def figures(records: Sequence[Record]) -> list[Figure]:
@@ -29,19 +29,20 @@ def noise_floor(size: Size) -> Experiment:
         return found
 
     title = "NEXMark Q1 and Q2, which have no state"
-    return Experiment("M2", title, "no spike: 1", cases, figures, "noise floor", size.repeats, "largest")
+    claims = {MEGAPHONE: "no spike: 1"}
+    return Experiment("noise", title, claims, cases, figures, "noise floor", size.repeats, "largest")
 
 
 #: Queries whose state keeps few of the events are given so many times as many of them.
 HISTORY = 15
 
 CLAIMS = {
-    "q3": ("M3", "Q3, incremental join", "all-at-once ÷ batched 10"),
-    "q4": ("M4", "Q4, average of closed auctions", "all-at-once ÷ batched 20 or more"),
-    "q5": ("M5", "Q5, sliding windows", "all-at-once 10 × the periodic peaks, batched none"),
-    "q6": ("M6", "Q6, last 10 prices of a seller", "all-at-once ÷ batched 20 or more"),
-    "q7": ("M7", "Q7, windowed maximum, tiny state", "no difference: 1"),
-    "q8": ("M8", "Q8, window join", "all-at-once ÷ batched above 1"),
+    "q3": ("nexmark-q3", "Q3, incremental join", "all-at-once ÷ batched 10"),
+    "q4": ("nexmark-q4", "Q4, average of closed auctions", "all-at-once ÷ batched 20 or more"),
+    "q5": ("nexmark-q5", "Q5, sliding windows", "all-at-once 10 × the periodic peaks, batched none"),
+    "q6": ("nexmark-q6", "Q6, last 10 prices of a seller", "all-at-once ÷ batched 20 or more"),
+    "q7": ("nexmark-q7", "Q7, windowed maximum, tiny state", "no difference: 1"),
+    "q8": ("nexmark-q8", "Q8, window join", "all-at-once ÷ batched above 1"),
 }
 
 
@@ -59,7 +60,9 @@ def queries(size: Size) -> list[Experiment]:
     found = []
     for q, (id, title, claim) in CLAIMS.items():
         cases = paced(id, _load(q, size), [UNPREPARED, BATCHED, IDLE])
-        found.append(Experiment(id, f"NEXMark {title}", claim, cases, figures, "NEXMark", size.repeats))
+        found.append(
+            Experiment(id, f"NEXMark {title}", {MEGAPHONE: claim}, cases, figures, "nexmark", size.repeats)
+        )
     return found
 
 

@@ -9,7 +9,7 @@ __all__ = ["SECTIONS"]
 SECTIONS = (
     Section(
         "What does a rescale cost the stream?",
-        ("M1",),
+        ("rescale",),
         (
             "A prepared rescale cannot be told from a query that is left alone.",
             "The longest epoch is "
@@ -32,7 +32,7 @@ SECTIONS = (
     ),
     Section(
         "How much better is it than to stop, repartition and start?",
-        ("B1",),
+        ("restart",),
         (
             "Spark's own way adds {excess latency, stock ÷ batched, prepared} times the latency of a prepared "
             "rescale, and {excess latency, stock ÷ on-demand, unprepared} times that of one on demand.",
@@ -47,7 +47,7 @@ SECTIONS = (
     ),
     Section(
         "What does a rescale take of memory, processor and disk?",
-        ("M15",),
+        ("resources",),
         (
             "Memory outside the heap grows to {peak memory outside the heap ÷ before: batched, prepared} times "
             "batched, and to {peak memory outside the heap ÷ before: all-at-once, unprepared} times all at once "
@@ -68,15 +68,15 @@ SECTIONS = (
     ),
     Section(
         "Do NEXMark's queries notice?",
-        ("M3", "M4", "M5", "M6", "M7", "M8"),
+        ("nexmark-q3", "nexmark-q4", "nexmark-q5", "nexmark-q6", "nexmark-q7", "nexmark-q8"),
         (
             "A prepared rescale in four steps adds less than one at once without copies.",
             "It adds about a third of the excess latency in Q3 and Q4, a half in Q6 to Q8, four fifths in Q5.",
             "The 10 and 20 of the Megaphone paper are **missed**, because this state is small.",
             "More state makes the move without copies longer, and not the other.",
         ),
-        "less than without copies, by {M3: excess, all-at-once unprepared ÷ batched prepared} (Q3) to "
-        "{M5: excess, all-at-once unprepared ÷ batched prepared} (Q5); the paper's 10 and 20 are **missed**",
+        "less than without copies, by {nexmark-q3: excess, all-at-once unprepared ÷ batched prepared} (Q3) to "
+        "{nexmark-q5: excess, all-at-once unprepared ÷ batched prepared} (Q5); the paper's 10 and 20 are **missed**",
         "bars",
         (
             "Epochs take 0.2 to 1 s. Opening a partition, 0.1 s, and a switch, 0.1 s, weigh more in them than in those "
@@ -87,7 +87,7 @@ SECTIONS = (
     ),
     Section(
         "What do bins cost a query that is left alone?",
-        ("M9",),
+        ("throughput",),
         (
             "With 1024 bins, throughput is {throughput ÷ stock: key-count, 1024 bins} times that of Spark's provider "
             "for key-count.",
@@ -108,7 +108,7 @@ SECTIONS = (
     ),
     Section(
         "What do bins cost a single operation of the store?",
-        ("M10",),
+        ("operations",),
         (
             "Between {rows per second ÷ stock: get} (`get`, which **loses**) and {rows per second ÷ stock: merge} "
             "(`merge`) times the rows a second of Spark's store.",
@@ -124,18 +124,19 @@ SECTIONS = (
     ),
     Section(
         "Does the number of bins matter?",
-        ("M11",),
+        ("more-bins",),
         (
-            "Yes, without copies: with 256 bins instead of 16, the longest epoch takes "
-            "{longest epoch at 256 ÷ at 16 bins: optimized, unprepared} times as long in small steps, and "
-            "{longest epoch at 256 ÷ at 16 bins: all-at-once, unprepared} times all at once.",
+            "Yes, without copies.",
+            "With 256 bins instead of 16, the longest epoch takes {longest epoch at 256 ÷ at 16 bins: optimized, "
+            "unprepared} times as long in small steps.",
+            "All at once it takes {longest epoch at 256 ÷ at 16 bins: all-at-once, unprepared} times.",
         ),
         "more bins are better: × {longest epoch at 256 ÷ at 16 bins: optimized, unprepared} at 256 instead of 16",
         caveats=("One repetition.",),
     ),
     Section(
         "Does a rescale take longer with more keys?",
-        ("M12",),
+        ("more-keys",),
         (
             "With 16 times the keys, the longest epoch is {longest epoch at 16,000,000 ÷ at 1,000,000 keys: batched, "
             "prepared} times as long batched and {longest epoch at 16,000,000 ÷ at 1,000,000 keys: all-at-once, "
@@ -153,7 +154,7 @@ SECTIONS = (
     ),
     Section(
         "Does it with more bins of the same size?",
-        ("M13",),
+        ("keys-per-bin",),
         (
             "No: the longest epoch at 256 bins is {longest epoch at 256 ÷ at 16 bins: optimized, unprepared} times "
             "that at 16, which is the constant that the paper claims.",
@@ -166,7 +167,7 @@ SECTIONS = (
     ),
     Section(
         "Which load can a query bear while it is rescaled?",
-        ("M14",),
+        ("more-load",),
         (
             "Batched and prepared, no event takes longer than 2 s at any of these rates.",
             "All at once and unprepared, none of these rates keeps 2 s: the state that moves is the same at each.",
@@ -184,7 +185,7 @@ SECTIONS = (
     ),
     Section(
         "Does it help to fetch bins on demand?",
-        ("C1",),
+        ("on-demand",),
         (
             "On demand **loses** to all at once, neither prepared: the excess of all at once is only "
             "{excess latency, all-at-once, unprepared ÷ on-demand} times that of on demand.",
@@ -200,17 +201,18 @@ SECTIONS = (
     ),
     Section(
         "Does it help record by record?",
-        ("C1b",),
+        ("on-demand-by-record",),
         (
             "On demand **loses** here as well: all at once needs {longest time of an epoch until four in five of its "
             "records are processed, all-at-once ÷ on-demand} of its time until four in five records are processed.",
         ),
-        "**no**: all at once needs {longest time of an epoch until its end, all-at-once ÷ on-demand} of its time",
+        "**no**: until four in five records are processed, all at once needs {longest time of an epoch until four in "
+        "five of its records are processed, all-at-once ÷ on-demand} of its time",
         caveats=("A query that passes each new key, once. One repetition.",),
     ),
     Section(
         "Does it help with skewed keys?",
-        ("C2",),
+        ("on-demand-skewed",),
         (
             "On demand **loses** at each skew: all at once has "
             "{excess latency, all-at-once ÷ on-demand, Zipf 0}, {excess latency, all-at-once ÷ on-demand, Zipf 0.8} and "
@@ -223,7 +225,7 @@ SECTIONS = (
     ),
     Section(
         "How few bins have to move?",
-        ("C3",),
+        ("fewest-moves",),
         (
             "From 25 to 30 partitions, {bins moved: minimal} of 128 bins move, and {bins moved: contiguous} if each "
             "partition owned neighbouring bins, as in Flink.",
@@ -237,7 +239,7 @@ SECTIONS = (
     ),
     Section(
         "How large is the noise?",
-        ("M2",),
+        ("noise",),
         (
             "Queries without state, in which nothing moves, have {largest ÷ steady latency, nothing moves: Q1} (Q1) and "
             "{largest ÷ steady latency, nothing moves: Q2} (Q2) times their steady latency.",

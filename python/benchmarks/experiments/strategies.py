@@ -1,4 +1,4 @@
-"""Key-count while it migrates: M1, by bins, keys and rate (M11 to M14)."""
+"""Key-count while it migrates, by strategies, bins, keys and rate."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from operator import itemgetter
 from typing import Any
 
 from experiments.common import (
+    AIM,
     BATCHED,
     BINS,
     IDLE,
+    MEGAPHONE,
     ON_DEMAND,
     PREPARED,
     STOCK,
@@ -29,17 +31,17 @@ __all__ = ["shapes", "strategies"]
 
 Value = Callable[[Mapping[str, Any]], float]
 #: What the overview has of some of them.
-HEADLINES = {"M11": "longest epoch", "M12": "longest", "M14": "largest latency"}
+HEADLINES = {"more-bins": "longest epoch", "more-keys": "longest", "more-load": "largest latency"}
 
 
 def strategies(size: Size) -> list[Experiment]:
-    """M1, and M15 and B1, which look at the same runs."""
+    """By strategy; resources and Spark's own restart look at the same runs."""
     load = counting(size)
     optimized, fluid = Action("rescale", "optimized", size=16), Action("rescale", "fluid")
     moving = [UNPREPARED, PREPARED, _unprepared(BATCHED), BATCHED, _unprepared(optimized), optimized, ON_DEMAND]
-    cases = paced("M1", load, [*moving, IDLE, STOCK])
+    cases = paced("rescale", load, [*moving, IDLE, STOCK])
     # A bin an epoch: with 1024 bins, half an hour.
-    cases += paced("M1", load, [fluid, _unprepared(fluid)], bins=64)
+    cases += paced("rescale", load, [fluid, _unprepared(fluid)], bins=64)
 
     def latencies(records: Sequence[Record]) -> list[Figure]:
         found = _against("excess latency, ", records, excess, UNPREPARED, BATCHED)
@@ -74,14 +76,15 @@ def strategies(size: Size) -> list[Experiment]:
         return found
 
     title = f"key-count, {size.keys:,} keys, 4 to 8 partitions"
-    claim = "fluid, batched: orders of magnitude below all-at-once"
     group = "key-count"
+    claims = {MEGAPHONE: "fluid, batched: orders of magnitude below all-at-once", AIM: "batched: 1.2 medians"}
+    memory = {MEGAPHONE: "memory: all-at-once 1.9, others 1", AIM: "memory: 1.1 at most"}
     return [
-        Experiment("M1", title, claim, cases, latencies, group, size.repeats),
-        Experiment("M15", "resources in M1", "memory: all-at-once 1.9, others 1; our aim: at most 1.1", [],
-                   resources, group, headline="peak memory outside the heap", runs_of="M1"),
-        Experiment("B1", "Spark's own stop, offline repartition and restart, in M1", "our aim: 100 at least",
-                   [], restarts, group, headline="excess", runs_of="M1"),
+        Experiment("rescale", title, claims, cases, latencies, group, size.repeats),
+        Experiment("resources", "resources of the same runs", memory, [], resources, group,
+                   headline="peak memory outside the heap", runs_of="rescale"),
+        Experiment("restart", "Spark's own stop, offline repartition and restart", {AIM: "100 at least"}, [],
+                   restarts, group, headline="excess", runs_of="rescale"),
     ]  # fmt: skip
 
 
@@ -108,21 +111,23 @@ def shapes(size: Size) -> list[Experiment]:
     """How the longest epoch changes with bins, keys, both, and the rate."""
     fine = Action("rescale", "optimized", prepared=False, size=1)
     smaller = counting(size, keys=size.more_keys[0])
-    bins_cases = [c for bins in (16, 64, 256) for c in paced("M11", smaller, [UNPREPARED, fine], bins=bins)]
+    bins_cases = [
+        c for bins in (16, 64, 256) for c in paced("more-bins", smaller, [UNPREPARED, fine], bins=bins)
+    ]
     by_keys_actions = [UNPREPARED, PREPARED, BATCHED, IDLE, STOCK]
     keys_cases = [
         c for keys in size.more_keys
-        for c in paced("M12", counting(size, keys=keys), by_keys_actions, keys=keys)
+        for c in paced("more-keys", counting(size, keys=keys), by_keys_actions, keys=keys)
     ]  # fmt: skip
     per_bin = size.more_keys[0] // 16
     fixed_cases = [
         c for bins in (16, 64, 256)
-        for c in paced("M13", counting(size, keys=per_bin * bins // 4), [fine], bins=bins)
+        for c in paced("keys-per-bin", counting(size, keys=per_bin * bins // 4), [fine], bins=bins)
     ]  # fmt: skip
     rates = [size.rows // 4, size.rows, 2 * size.rows, 3 * size.rows]
     rate_cases = [
         c for rows in rates
-        for c in paced("M14", counting(replace(size, rows=rows)), [UNPREPARED, BATCHED], rows=rows)
+        for c in paced("more-load", counting(replace(size, rows=rows)), [UNPREPARED, BATCHED], rows=rows)
     ]  # fmt: skip
 
     def slope(
@@ -148,21 +153,27 @@ def shapes(size: Size) -> list[Experiment]:
     at_fixed = partial(slope, "bins", 16, 256, [fine.name])
     rows = [
         (
-            "M11",
+            "more-bins",
             "number of bins",
-            "the largest latency of fluid and batched falls with bins",
+            {MEGAPHONE: "the largest latency of fluid and batched falls with bins"},
             bins_cases,
             by_bins,
         ),
         (
-            "M12",
+            "more-keys",
             "number of keys",
-            "linear; our aim, prepared: at most 1.3 at 16 × the keys",
+            {MEGAPHONE: "linear", AIM: "prepared: 1.3 at most, at 16 × the keys"},
             keys_cases,
             by_keys,
         ),
-        ("M13", "a fixed number of keys per bin", "constant", fixed_cases, at_fixed),
-        ("M14", "offered load", "a 10 to 100 × lower latency", rate_cases, partial(_by_rate, size, rates)),
+        ("keys-per-bin", "a fixed number of keys per bin", {MEGAPHONE: "constant"}, fixed_cases, at_fixed),
+        (
+            "more-load",
+            "offered load",
+            {MEGAPHONE: "a 10 to 100 × lower latency"},
+            rate_cases,
+            partial(_by_rate, size, rates),
+        ),
     ]
     return [Experiment(*row, "shape", size.repeats, HEADLINES.get(row[0], "")) for row in rows]
 

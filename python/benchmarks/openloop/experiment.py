@@ -53,8 +53,8 @@ class Experiment:
     ----------
     id, title : str
         As in the report.
-    claim : str
-        What the paper, or the design, says.
+    claims : mapping
+        What the figures should be, by who says so.
     cases : sequence of Case
         Done one after the other, and all of them again for each repetition.
     figures : callable
@@ -67,7 +67,7 @@ class Experiment:
 
     id: str
     title: str
-    claim: str
+    claims: Mapping[str, str]
     cases: Sequence[Case]
     figures: Callable[[Sequence[Record]], list[Figure]]
     group: str = ""

@@ -50,11 +50,11 @@ def pictures(records: Sequence[Record], directory: Path) -> list[tuple[str, Path
         own = [r for r in records if r.experiment == experiment]
         drawn.append(_timeline(experiment, own, directory))
         drawn.append(_ccdf(experiment, own, directory))
-    of = {e: [r for r in records if r.experiment == e] for e in ("M1", "M9")}
-    if of["M1"]:
-        drawn.append(_latency_by_duration(of["M1"], directory))
-    if of["M9"]:
-        drawn.append(_overhead(of["M9"], directory))
+    of = {e: [r for r in records if r.experiment == e] for e in ("rescale", "throughput")}
+    if of["rescale"]:
+        drawn.append(_latency_by_duration(of["rescale"], directory))
+    if of["throughput"]:
+        drawn.append(_overhead(of["throughput"], directory))
     return drawn
 
 
@@ -73,7 +73,9 @@ def draw(
         return _timeline(id, own, directory)[1]
     if chart == "bins" and own:
         return _overhead(own, directory)[1]
-    return _bars(title, found, directory / f"{id}-bars.png") if chart == "bars" else None
+    # Experiments that share a picture share the beginning of their ids.
+    name = id if len(found) == 1 else id.rsplit("-", 1)[0]
+    return _bars(title, found, directory / f"{name}-bars.png") if chart == "bars" else None
 
 
 def _bars(title: str, found: Sequence[tuple[Experiment, Sequence[Figure]]], file: Path) -> Path | None:
@@ -176,7 +178,7 @@ def _latency_by_duration(records: Sequence[Record], directory: Path) -> tuple[st
         values = [r.values for r in same]
         axes.plot([v["seconds"] for v in values], [v["longest_latency"] for v in values], "o", label=label)
     axes.set_yscale("log")
-    return _saved(figure, axes, "M1: largest latency and duration", directory / "M1-duration.png")
+    return _saved(figure, axes, "largest latency and duration", directory / "rescale-duration.png")
 
 
 def _overhead(records: Sequence[Record], directory: Path) -> tuple[str, Path]:
@@ -192,7 +194,7 @@ def _overhead(records: Sequence[Record], directory: Path) -> tuple[str, Path]:
         axes.plot(*zip(*points, strict=True), "o", label="key-count")
     axes.axhline(1, color="#888888", linewidth=1)
     axes.set_xscale("log", base=2)
-    return _saved(figure, axes, "throughput by number of bins", directory / "M9-bins.png")
+    return _saved(figure, axes, "throughput by number of bins", directory / "throughput-bins.png")
 
 
 def _axes(x: str, y: str) -> tuple[Any, Any]:

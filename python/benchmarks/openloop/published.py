@@ -8,7 +8,7 @@ from pathlib import Path
 from openloop.experiment import Experiment, Figure
 from openloop.pictures import draw
 from openloop.results import Record
-from openloop.sections import Section, answered, tables
+from openloop.sections import Section, answered, claimed, tables
 
 __all__ = ["BEGIN", "END", "markdown"]
 
@@ -80,12 +80,12 @@ def _section(section: Section, own: Found, picture: Path | None) -> Iterator[str
         yield f"{answer}\n"
     if picture:
         yield f"![{section.title}]({picture})\n"
-    for head, *rows in tables(own):
+    for head, *rows in [*claimed(own), *tables(own)]:
         yield from (f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
         yield ""
     yield from (f"- {caveat}" for caveat in section.caveats)
     if section.caveats:
         yield ""
-    claims = "; ".join(dict.fromkeys(f"{e.title}: {e.claim}" if len(own) > 1 else e.claim for e, _ in own))
-    ids = " ".join(section.experiments)
-    yield f"Claimed: {claims}. Run it: `python/benchmarks/suite.py --only {ids}`.\n"
+    # Several that answer a question are a group; some only look at the runs of another one.
+    first = own[0][0]
+    yield f"Run it: `make bench ONLY={first.group if len(own) > 1 else first.runs_of or first.id}`.\n"

@@ -44,7 +44,8 @@ class Report:
     def __str__(self) -> str:
         lines = [f"{machine()}; size {self.size}; medians (lowest to highest; runs)"]
         for experiment, figures in self._sections:
-            lines += ["", f"{experiment.id}: {experiment.title}", f"  claimed: {experiment.claim}"]
+            lines += ["", f"{experiment.id}: {experiment.title}"]
+            lines += [f"  {who}: {claim}" for who, claim in experiment.claims.items()]
             lines += [f"  {f.what:<80} {f}" for f in figures]
         return "\n".join([*lines, "", *self._notes])
 
@@ -93,7 +94,7 @@ class Report:
             "machine": machine(),
             "size": self.size,
             "experiments": {
-                e.id: {"title": e.title, "claim": e.claim, "figures": {f.what: str(f) for f in figures}}
+                e.id: {"title": e.title, "claims": dict(e.claims), "figures": {f.what: str(f) for f in figures}}
                 for e, figures in self._sections
             },
         }
@@ -103,7 +104,8 @@ class Report:
         yield f"<p>{html.escape(machine())}; size {self.size}; medians (lowest to highest; runs)</p>"
         for experiment, figures in self._sections:
             yield f"<h2>{experiment.id}: {html.escape(experiment.title)}</h2>"
-            yield f"<p>claimed: {html.escape(experiment.claim)}</p><table>"
+            yield from (f"<p>{who}: {html.escape(claim)}</p>" for who, claim in experiment.claims.items())
+            yield "<table>"
             yield from (f"<tr><td>{html.escape(f.what)}</td><td>{f}</td></tr>" for f in figures)
             yield "</table>"
         for title, file in images:

@@ -26,7 +26,7 @@ class Record:
     Parameters
     ----------
     experiment : str
-        Its id, such as "M1".
+        Its id, such as "rescale".
     case : mapping
         What distinguishes it from the other runs of the experiment, such as the strategy.
     repeat : int

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from openloop.experiment import Experiment, Figure
 
-__all__ = ["MAX_CAVEATS", "Section", "answered", "tables"]
+__all__ = ["MAX_CAVEATS", "Section", "answered", "claimed", "tables"]
 
 MAX_CAVEATS = 3
 _PLACE = re.compile(r"\{([^{}]+)\}")
@@ -25,8 +25,8 @@ class Section:
     experiments : tuple of str
         Their ids. With more than one, the table has a row for each.
     answer : tuple of str
-        Sentences. `{name}` is the median of the figure of that name, `{M3: name}` that of one experiment's;
-        a sentence with a figure that no run gave is left out.
+        Sentences. `{name}` is the median of the figure of that name, `{nexmark-q3: name}` that of one
+        experiment's. A sentence with a figure that no run gave is left out.
     short : str
         The answer in the overview; likewise.
     chart : {"timeline", "bars", "bins"}
@@ -62,12 +62,16 @@ def tables(found: Sequence[tuple[Experiment, Sequence[Figure]]]) -> list[list[Se
     """Tables of figures, each with its head first.
 
     A figure called "measure: subject" is at home in the row of the subject and the column of the measure.
-    Several experiments have a row each.
+    Several experiments have a row each, with what is claimed of them.
     """
     if len(found) > 1:
         names = list(dict.fromkeys(f.what for _, figures in found for f in figures))
-        rows = [[e.title, *_cells({f.what: str(f) for f in figures}, names)] for e, figures in found]
-        return [[["", *names], *rows]]
+        whose = list(dict.fromkeys(who for e, _ in found for who in e.claims))
+        rows = [
+            [e.title, *_cells(e.claims, whose), *_cells({f.what: str(f) for f in figures}, names)]
+            for e, figures in found
+        ]
+        return [[["", *whose, *names], *rows]]
     ((_, figures),) = found
     by_measure: dict[str, dict[str, str]] = {}
     for figure in figures:
@@ -90,6 +94,12 @@ def tables(found: Sequence[tuple[Experiment, Sequence[Figure]]]) -> list[list[Se
         rows = [[s, *(group[m].get(s, "") for m in group)] for s in subjects]
         made.append([["", *(m or "measured" for m in group)], *rows])
     return made
+
+
+def claimed(found: Sequence[tuple[Experiment, Sequence[Figure]]]) -> list[list[Sequence[str]]]:
+    """A table of the claims about one experiment, with its head first; none for several, or without a claim."""
+    claims = found[0][0].claims if len(found) == 1 else {}
+    return [[list(claims), list(claims.values())]] if claims else []
 
 
 def _cells(values: Mapping[str, str], names: Sequence[str]) -> list[str]:

@@ -32,9 +32,9 @@ class Autoscaler:
     """Keeps the number of partitions right for the input, or says what it would do.
 
     Every `interval_s` seconds it looks at the query's latest epochs and decides (see
-    `binshift.autoscaling.decide`). Decisions are logged with their reasons under "binshift" (those that change
-    something, and those that differ from the one before, as INFO, the others as DEBUG), and the latest are
-    kept in `decisions`.
+    `binshift.autoscaling.decide`). Decisions are logged with their reasons under "binshift". Those that change
+    something, and those that differ from the one before, are logged as INFO, the others as DEBUG. The latest
+    are kept in `decisions`.
 
     Nothing is decided while a migration is under way, whoever started it. When the query ends, the
     thread does.

@@ -60,8 +60,8 @@ class ScalingSettings:
     window : int
         Epochs that a decision looks at. Both its older and its newer half have to ask for a change.
     dead_band : float
-        A utilization within this share of the target changes nothing, and a change is not taken back
-        while the input is within this share of what it was then.
+        A utilization within this share of the target changes nothing. A change is not taken back while the
+        input is within this share of the input at that change.
 
     Raises
     ------
@@ -175,7 +175,7 @@ class Decision:
     reason : str
         For people.
     input_rate, true_rate : float or None
-        Rows a second that came in, and that the query could process if it were never idle; None if
+        Rows a second that came in, and that the query could process if it were never idle. None if
         there were too few epochs to tell.
     utilization : float or None
         Share of the time that the query was busy.
@@ -216,12 +216,12 @@ def decide(
 ) -> Decision:
     """How many partitions the query should have.
 
-    With p partitions, busy for a share u of its time, and a target of t, it needs p * u / t of them, rounded
-    up; that is DS2's rule, since u is the input rate divided by the true rate. A query that cannot keep up
-    is busy all the time, so it gets 1 / t as many, and more the next time.
+    A query with p partitions is busy for a share u of its time. For a target of t, it needs p * u / t
+    partitions, rounded up. This is DS2's rule, because u is the input rate divided by the true rate. A query
+    that cannot keep up is busy all the time, so it gets 1 / t as many, and more the next time.
 
-    Nothing changes within the dead band and the cooldown, and no change is taken back while the input
-    is what it was then; so under a constant input the number of partitions only ever goes one way, and
+    Nothing changes within the dead band and the cooldown. No change is taken back while the input is as it
+    was at that change. So under a constant input the number of partitions only ever goes one way, and
     settles. A query that is behind its input first gets more partitions than it needs later, and gives
     them back once.
 

@@ -231,7 +231,7 @@ class Checkpoint:
         """The rows of a key.
 
         A whole key costs one look into the partition that owns it, or a scan of its bin where the key has
-        several parts; so do all columns by which Spark distributes rows. Fewer of them cost a scan.
+        several parts. So do all columns by which Spark distributes rows. Fewer columns cost a scan of all.
 
         Parameters
         ----------

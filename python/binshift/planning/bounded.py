@@ -29,8 +29,8 @@ class Bounded:
     cannot be cut: one that is beyond a bound alone moves in a step of its own, and is logged.
 
     The time that a step takes is estimated from `bytes_per_s`, for partitions that adopt their bins at
-    the same time on `cores` cores. The estimate is that of Graham's bound (1969) for any order in which
-    Spark starts the tasks, so it is never below what such tasks take at that rate.
+    the same time on `cores` cores. The estimate is Graham's bound (1969), which holds for any order in
+    which Spark starts the tasks. So tasks at that rate never take longer.
 
     Parameters
     ----------

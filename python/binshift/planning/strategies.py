@@ -78,8 +78,8 @@ class Fluid:
 class OnDemand:
     """Everything at once, and each bin fetched when it is first touched: Meces (ATC 2022), section 4.
 
-    The new owners take over at one epoch. A record whose bin has not come yet waits for that bin alone;
-    the old owners send the bins that were touched most first, and what nobody touches follows over the
+    The new owners take over at one epoch. A record whose bin has not come yet waits for that bin alone.
+    The old owners send the bins that were touched most first. Bins that nobody touches follow over the
     next epochs. Nothing is copied before, whatever `prepare` says.
 
     Parameters
@@ -130,9 +130,9 @@ class Optimized:
     """As many bins per step as can move without any partition being busier than another.
 
     In a step no partition sends more than `bins_per_pair` bins and none receives more; what it sends
-    and what it receives count apart. There is no plan with fewer steps of this kind: the moves are the
-    edges of a bipartite multigraph, which falls apart into as many matchings as its busiest node has
-    edges (König's theorem), and a step is made of `bins_per_pair` matchings. Megaphone's strategy of
+    and what it receives count apart. There is no plan with fewer steps of this kind. The moves are the
+    edges of a bipartite multigraph, and a step is made of `bins_per_pair` matchings. By König's theorem, the
+    graph falls apart into as many matchings as its busiest node has edges. Megaphone's strategy of
     the same name.
 
     Parameters
