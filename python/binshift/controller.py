@@ -269,6 +269,7 @@ class Controller(ObservedQuery):
         *,
         start_epoch: int | None = None,
         place_on: Sequence[str] = (),
+        prepare: bool = True,
     ) -> Migration:
         """Empties an executor before it is removed.
 
@@ -284,6 +285,8 @@ class Controller(ObservedQuery):
             No partition moves before this epoch.
         place_on : sequence of str, optional
             Ids of the executors that get its partitions, those with the fewest first; by default all others.
+        prepare : bool
+            Whether the files of a partition are fetched in the background before it moves.
 
         Raises
         ------
@@ -293,7 +296,7 @@ class Controller(ObservedQuery):
             If another migration is under way, or the query has ended.
         """
         places = self._placement().drained(executor_id, place_on)
-        options = MigrationOptions(start_epoch, place_on=tuple(place_on), vacate=executor_id, places=places)
+        options = MigrationOptions(start_epoch, prepare, tuple(place_on), executor_id, places)
         return self._submit(self.plan(self.routing()), options)
 
     def _require_live(self, executors: Sequence[str]) -> None:

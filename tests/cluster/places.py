@@ -22,11 +22,18 @@ from harness import StreamRun, session, until
 
 #: Longer than Spark by default leaves an executor without a task that another one is to run.
 SLOW_SECONDS = 4.0
+#: What counts rows that are moved one by one, with their bins.
+COPIED = ("RowsAdopted", "BytesCopied", "BinsFromCheckpoint")
 
 
 def main() -> None:
     root = Path(sys.argv[1])
-    spark = session("local-cluster[3,1,1024]")
+    conf = {
+        # A partition that moves has files of a snapshot.
+        "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
+        "spark.decommission.enabled": "true",
+    }
+    spark = session("local-cluster[3,1,1024]", **conf)
     await_executors(spark)
     places = Places(StreamRun(spark, root, counts(root)), root)
     report = places.play()
@@ -64,14 +71,18 @@ class Places:
         run.start()
         self.go_on(2)
         executors = self.executors()
+        # New partitions leave an executor that is busy for 3 s. Those that move do not, whatever is set.
+        conf = run.spark.sparkContext._jsc.sc().conf()
+        conf.set("spark.locality.wait", "1min")
         self.finish(run.attach().rescale(4, strategy=binshift.AllAtOnce(), place_on=[executors[0]]))
         self.go_on(1)
+        conf.remove("spark.locality.wait")
         report: dict[str, Any] = {"executors": executors, "placed": self.where()}
         table, since = run.attach().routing(), self.epoch
 
         # One that is idle attracts tasks that wait for a slot elsewhere.
         (self.root / "slow").touch()
-        drain = run.attach().drain(executors[0])
+        drain = run.attach().drain(executors[0], prepare=False)
         report["misplaced"] = drain.status.misplaced
         self.finish(drain)
         report["drained"] = self.where()
@@ -83,7 +94,8 @@ class Places:
         # Back again, and without a partition more.
         self.finish(run.attach().rebalance("bins"))
         report["balanced"] = self.where()
-        copied = self.copied(since)
+        copied = self.metric(since, *COPIED)
+        report["fetched_ahead"] = self.metric(since, "FilesWarm")
 
         # The executor that gets partitions dies, and the query is stopped before it has run an epoch.
         drain = run.attach().drain(executors[1], place_on=[executors[2]])
@@ -100,12 +112,23 @@ class Places:
         self.finish(run.attach().rebalance("bins"))
         report["replaced"] = self.where()
         report["executors_then"] = self.executors()
+        ran_on = sorted(set(run.attach().stats()["executor"].to_pylist()))
+
+        # One that Spark takes out of service gets no tasks any more, as long as it is there.
+        gone = self.executors()[0]
+        report["decommissioned"] = gone
+        decommission(run, gone)
+        placement = run.attach()._placement()
+        assert gone not in placement.executors + placement.idle
+        if gone in placement.decommissioned:
+            self.finish(run.attach().drain(gone))
+        report["after_decommission"] = self.where()
 
         stats = run.attach().stats()
         return report | {
-            "copied": copied + self.copied(0),
+            "copied": copied + self.metric(0, *COPIED),
             "history": [r["bins_moved"] for r in run.attach().history().to_pylist()],
-            "ran_on": sorted(set(stats["executor"].to_pylist())),
+            "ran_on": ran_on,
             "state": [[*key, *value] for key, value in run.state()],
             "partitions": run.attach().routing().partitions,
             "keys": sum(stats["keys"].to_pylist()),
@@ -113,11 +136,10 @@ class Places:
             "metadata": [m.numPartitions for m in run.metadata()],
         }
 
-    def copied(self, since: int) -> int:
-        """Rows and bytes that were moved with bins, from an epoch of this run on."""
+    def metric(self, since: int, *names: str) -> int:
+        """The sum of metrics from an epoch of this run on."""
         operators = [op for p in self.run.query.recentProgress if p.batchId >= since for op in p.stateOperators]
-        names = ("binshiftRowsAdopted", "binshiftBytesCopied", "binshiftBinsFromCheckpoint")
-        return sum(op.customMetrics.get(name, 0) for op in operators for name in names)
+        return sum(op.customMetrics.get(f"binshift{name}", 0) for op in operators for name in names)
 
     def go_on(self, epochs: int) -> None:
         for _ in range(epochs):
@@ -133,6 +155,12 @@ class Places:
 
     def executors(self) -> list[str]:
         return list(self.run.attach()._placement().executors)
+
+
+def decommission(run: StreamRun, executor: str) -> None:
+    jvm = run.spark._jvm
+    info = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo("a test", jvm.scala.Option.empty())
+    run.spark.sparkContext._jsc.sc().schedulerBackend().decommissionExecutor(executor, info, False, False)
 
 
 def kill(run: StreamRun, executor: str) -> None:

@@ -22,6 +22,9 @@ def test_partitions_move_between_executors_as_a_whole(drive, check, tmp_path):
     assert sorted(Counter(on[0] for on in report["replaced"]).values()) == [1, 1, 2]
     assert {on[0] for on in report["replaced"]} == set(report["executors_then"])
     assert report["ran_on"] == sorted(report["executors_then"])
+    assert not any(report["decommissioned"] in on for on in report["after_decommission"])
+    # Prepared, an executor has files before the partition comes.
+    assert report["fetched_ahead"] >= 1
     # By reference: nothing was read row by row, and no bin has another partition.
     assert (report["copied"], len(report["history"])) == (0, 1)
     check(partitions=4, last=finished)

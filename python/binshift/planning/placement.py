@@ -129,7 +129,8 @@ class _Residents:
     def __init__(self, placement: Placement, loads: Sequence[float], receivers: Sequence[str]) -> None:
         self.moved: dict[int, str] = {}
         self._receivers = receivers
-        self._loads = loads or [1.0] * len(placement.partitions)
+        n = len(placement.partitions)
+        self._loads = loads if len(loads) == n else [1.0] * n
         self._on: dict[str, list[int]] = {e: [] for e in (*placement._open, *receivers)}
         for p in range(len(placement.partitions)):
             if (home := placement._home(p)) is not None:

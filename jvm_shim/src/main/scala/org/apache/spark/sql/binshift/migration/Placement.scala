@@ -67,7 +67,7 @@ private[binshift] object Placement {
     }
 
   /** A join of an older state format has several stores per partition. */
-  private def stores(op: StateStoreWriter, partition: Int): Seq[StateStoreProviderId] = {
+  def stores(op: StateStoreWriter, partition: Int): Seq[StateStoreProviderId] = {
     val info = op.getStateInfo
     op.stateStoreNames.map { name =>
       StateStoreProviderId(

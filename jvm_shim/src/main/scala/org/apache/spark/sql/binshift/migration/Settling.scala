@@ -10,7 +10,8 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
  *
  * A partition's new executor loads its state from the checkpoint, as after the loss of an executor. So a place is no more
  * than a preference: a partition that runs elsewhere is as right there. Places are forgotten with the run of the query; the
- * next run of the same application is told again what the migration under way wants.
+ * next run of the same application is told again what the migration under way wants. A prepared migration has the new
+ * executor fetch files before ([[Warming]]).
  *
  * A partition is there when an epoch for which it was asked to be there is committed, and the coordinator still has it
  * there: each task reports its stores, so the coordinator would have another executor by then.
@@ -18,9 +19,12 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
  * Called under the router's lock: `enter` on the stream's thread while an epoch is planned, the rest by any thread.
  *
  * @param maxEpochs that a partition is asked to move, unless its executor is drained
+ * @param isBinned  whether an operator's stores take files that were fetched ahead
  */
-private[binshift] final class Settling(query: MicroBatchExecution, maxEpochs: Int) extends Logging {
+private[binshift] final class Settling(
+    query: MicroBatchExecution, maxEpochs: Int, isBinned: StateStoreWriter => Boolean) extends Logging {
   private val session = query.sparkSession
+  private val warming = new Warming(session)
 
   private var operators = Seq.empty[StateStoreWriter]
   private var partitions = 0
@@ -31,6 +35,7 @@ private[binshift] final class Settling(query: MicroBatchExecution, maxEpochs: In
   private var avoided = Set.empty[String]
   private var receivers = Seq.empty[String]
   private var notBefore = 0L
+  private var isPrepared = false
   private var left = 0
   /** Whether a migration wants something, and the first epoch at which it was asked for. */
   private var isUnderWay = false
@@ -49,6 +54,7 @@ private[binshift] final class Settling(query: MicroBatchExecution, maxEpochs: In
     avoided = avoided -- options.places.values -- options.placeOn ++ options.vacate
     receivers = options.placeOn
     notBefore = options.startEpoch.getOrElse(0L)
+    isPrepared = options.isPrepared
     left = wishes.size
     isUnderWay = options.movesPartitions
     since = None
@@ -62,6 +68,8 @@ private[binshift] final class Settling(query: MicroBatchExecution, maxEpochs: In
     receivers = Nil
     left = 0
     isUnderWay = false
+    isPrepared = false
+    warming.close()
     holdOrRelease()
   }
 
@@ -89,12 +97,15 @@ private[binshift] final class Settling(query: MicroBatchExecution, maxEpochs: In
     holdOrRelease()
   }
 
-  def close(): Unit = LocalityWait.release(this)
+  def close(): Unit = {
+    warming.close()
+    LocalityWait.release(this)
+  }
 
   private def ask(epoch: Long, executors: Executors): Unit = {
     since = since.orElse(Some(epoch))
     wishes = wishes.filter { case (p, w) => p < partitions && executors.live.contains(w.executor) && !avoided(w.executor) }
-    val (kept, given) = wishes.partition { case (p, w) => w.asked < maxEpochs || isAvoided(p) }
+    val (kept, given) = wishes.partition { case (p, w) => w.asked < math.max(maxEpochs, 1) || isAvoided(p) }
     if (given.nonEmpty) {
       logWarning(s"query ${query.id}: partitions ${given.keys.toSeq.sorted.mkString(", ")} were wanted on executors " +
         s"${given.values.map(_.executor).toSeq.distinct.sorted.mkString(", ")} for $maxEpochs epochs, and Spark runs them " +
@@ -106,11 +117,27 @@ private[binshift] final class Settling(query: MicroBatchExecution, maxEpochs: In
       .map(p => kept.get(p).map(w => Seq(w.executor)).getOrElse(placesOf(p).toSeq))
     wishes = kept ++ Placement.spread(stranded, executors.preferred(receivers, avoided), others)
       .map { case (p, executor) => p -> Wish(executor) }
-    wishes = wishes.map { case (p, w) =>
-      Placement.prefer(session, operators, p, w.executor, executors.live(w.executor))
-      p -> w.copy(askedAt = Some(epoch), asked = w.asked + 1)
+    if (isPrepared) fetchAhead(executors)
+    wishes = wishes.map {
+      case (p, w) if isDue(p, w, executors) =>
+        Placement.prefer(session, operators, p, w.executor, executors.live(w.executor))
+        p -> w.copy(askedAt = Some(epoch), asked = w.asked + 1)
+      case waiting => waiting
     }
   }
+
+  /** Whether a partition is to move now: it has run, and its files are there, or its old executor is not. */
+  private def isDue(partition: Int, wish: Wish, executors: Executors): Boolean = {
+    val now = placesOf(partition)
+    now.nonEmpty && (warming.isReady(partition, wish.executor) || !now.exists(executors.live.contains))
+  }
+
+  /** Has new executors fetch the files of partitions, unless these leave the old one with the next epoch anyway. */
+  private def fetchAhead(executors: Executors): Unit = warming.begin(for {
+    (p, w) <- wishes.toSeq.sortBy(_._1) if w.asked == 0 && !warming.hasOrdered(p, w.executor)
+    if placesOf(p).exists(executors.live.contains)
+    stores = operators.filter(isBinned).flatMap(Placement.stores(_, p)).map(_.storeId) if stores.nonEmpty
+  } yield Warming.Target(p, w.executor, executors.live(w.executor), stores))
 
   /** Lets go of partitions that are there. */
   private def look(committed: Long): Unit = {

@@ -50,7 +50,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private val retired = new RetiredPartitions(
     stateRoot.toString, dir.hadoopConf, RocksDBConf(StateStoreConf(sqlConf)))
   private val pruning = new RoutingPruning(stateRoot, dir.hadoopConf, entries, conf.entriesToRetain)
-  private val settling = new Settling(query, conf.maxEpochsToWait)
+  private val settling = new Settling(query, conf.maxEpochsToWait, op => binned.contains(op))
   private val scheduler = new StepScheduler(
     query, dir, desk, retired, settling, conf.maxEpochsToWait, () => binned.map(_.stateStoreNames.size).sum)
 

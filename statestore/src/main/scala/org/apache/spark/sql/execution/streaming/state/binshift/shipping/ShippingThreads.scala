@@ -29,6 +29,9 @@ private[binshift] object ShippingThreads {
   lazy val staging: ScheduledExecutorService =
     ThreadUtils.newDaemonThreadPoolScheduledExecutor("binshift-stage", Followed)
 
+  /** Long turns, which sleep as the pace demands: whole partitions are fetched one after the other. */
+  lazy val warming: ScheduledExecutorService = ThreadUtils.newDaemonSingleThreadScheduledExecutor("binshift-warm")
+
   /** Bytes of all copies that wait on this executor. */
   val stagedBytes = new AtomicLong()
 

@@ -13,6 +13,7 @@ import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
 import org.apache.spark.sql.execution.streaming.state.binshift.recovery.PartialSnapshot
+import org.apache.spark.sql.execution.streaming.state.binshift.shipping.WarmStore
 import org.apache.spark.util.Utils
 
 /**
@@ -44,6 +45,16 @@ private[binshift] final class BinnedFileManager(
 
   @volatile private var binding: Option[BinnedFileManager.Binding] = None
 
+  /** Files that were here before the snapshot was loaded last. */
+  @volatile private var warm = 0
+
+  /** How many files the snapshot that was loaded last had on this executor before; once. */
+  def takeWarmFiles(): Int = {
+    val files = warm
+    warm = 0
+    files
+  }
+
   def bind(to: BinnedFileManager.Binding): Unit = binding = Some(to)
 
   override def getChangelogReader(version: Long, checkpointUniqueId: Option[String]): StateStoreChangelogReader = {
@@ -56,7 +67,12 @@ private[binshift] final class BinnedFileManager(
       localDir: File,
       rocksDBFileMapping: RocksDBFileMapping,
       checkpointUniqueId: Option[String]): RocksDBCheckpointMetadata = {
-    def whole = super.loadCheckpointFromDfs(version, localDir, rocksDBFileMapping, checkpointUniqueId)
+    def whole = {
+      if (version > 0 && binding.exists(_.takesWarmFiles)) {
+        warm = WarmStore.hand(dfsRootDir, localDir, rocksDBFileMapping, version)
+      }
+      super.loadCheckpointFromDfs(version, localDir, rocksDBFileMapping, checkpointUniqueId)
+    }
     binding.flatMap(_.wanted).filter(_ => version > 0) match {
       case None => whole
       case Some(bins) =>
@@ -122,6 +138,9 @@ private[binshift] object BinnedFileManager {
 
     /** The only bins that are read, of a private copy; nobody makes snapshots of it. */
     def wanted: Option[Set[Int]]
+
+    /** Whether this is the store that files were fetched ahead for, and not a private copy of it. */
+    def takesWarmFiles: Boolean
 
     /** The oldest version that another partition's recovery still reads; called by maintenance threads. */
     def oldestNeededVersion(): Option[Long]

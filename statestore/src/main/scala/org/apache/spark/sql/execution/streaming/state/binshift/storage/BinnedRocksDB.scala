@@ -58,6 +58,9 @@ private[binshift] final class BinnedRocksDB(
 
   def bytesCopied: Long = shipping.bytesCopied
 
+  /** Files that were fetched ahead, of a store that has come to this executor with the loaded version. */
+  def warmFiles: Int = warmAt.filter(v => v == loadedVersion || v == loadedVersion - 1).fold(0)(_ => warm)
+
   /** The bins that come on demand. */
   def pendingBins: PendingBins = mover.pendingBins
 
@@ -75,6 +78,8 @@ private[binshift] final class BinnedRocksDB(
 
   private var switchStats = SwitchStats.None
   private var baseId: Option[String] = None
+  private var warm = 0
+  private var warmAt: Option[Long] = None
 
   private var keySample: KeySample = _
 
@@ -154,6 +159,11 @@ private[binshift] final class BinnedRocksDB(
   private def loadStored(version: Long, ckptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): Unit = {
     val native = RocksDBFields.native(this)
     replay.upTo(version)(super.load(version, ckptId, readOnly, loadEmpty))
+    val files = fileManager.asInstanceOf[BinnedFileManager].takeWarmFiles()
+    if (files > 0) {
+      warm = files
+      warmAt = Some(version)
+    }
     // Another native database: all is loaded from the checkpoint.
     if (RocksDBFields.native(this) ne native) mover.forget()
   }
@@ -224,6 +234,8 @@ private[binshift] final class BinnedRocksDB(
     (lent.oldest(fileManager.getLatestSnapshotVersion() - conf.minVersionsToRetain) ++ shipping.oldestNeeded).minOption
 
   override def partition: Int = partitionId
+
+  override def takesWarmFiles: Boolean = isRouted
 
   override def isDisowned(version: Long): Boolean = isRouted && {
     Faults.at("snapshot.check", partitionId)

@@ -1,0 +1,124 @@
+package org.apache.spark.sql.binshift.migration
+
+import java.util.Properties
+import java.util.concurrent.ThreadPoolExecutor
+
+import scala.util.control.NonFatal
+
+import org.apache.hadoop.conf.Configuration
+
+import org.apache.spark.SparkEnv
+import org.apache.spark.broadcast.Broadcast
+import org.apache.spark.internal.Logging
+import org.apache.spark.scheduler.ExecutorCacheTaskLocation
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
+import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{BackgroundConf, WarmStore}
+import org.apache.spark.util.{SerializableConfiguration, ThreadUtils}
+
+/**
+ * Has executors fetch the files of partitions that are about to come to them.
+ *
+ * An executor that has just joined runs no task of the query, so it hears of an order by a short job of its own. From then on
+ * it fetches in the background, and says with a block when the files are there (see [[WarmStore]]). Whatever goes wrong, the
+ * partition moves without its files.
+ *
+ * Called under the router's lock; the jobs run on a thread of their own.
+ */
+private[binshift] final class Warming(session: SparkSession) extends Logging {
+  import Warming._
+
+  private val context = session.sparkContext
+  private val conf = BackgroundConf(session.sessionState.conf.getAllConfs)
+  private var orders = Map.empty[(Int, String), Order]
+
+  /** Orders the files of partitions, each for an executor. */
+  def begin(targets: Seq[Target]): Unit = if (targets.nonEmpty) {
+    val hadoopConf = context.broadcast(new SerializableConfiguration(session.sessionState.newHadoopConf()))
+    val stores = for (t <- targets; store <- t.stores) yield (t, store)
+    val order = new Order(hadoopConf, stores.zipWithIndex.groupMap { case ((t, _), _) => t.key }(_._2))
+    orders ++= targets.map(_.key -> order)
+    val wanted = stores.zipWithIndex.map { case ((t, store), place) =>
+      WantedStore(t.executor, t.host, store.storeCheckpointLocation().toString, store.partitionId, place)
+    }
+    Jobs.execute(() =>
+      try ask(order, wanted)
+      catch {
+        case NonFatal(e) =>
+          logWarning("partitions move without that their files were fetched ahead", e)
+          order.fail(wanted.map(_.executor))
+      })
+  }
+
+  /** Whether nothing is to be waited for before a partition goes to an executor. */
+  def isReady(partition: Int, executor: String): Boolean = orders.get((partition, executor)).forall { order =>
+    order.hasFailed(executor) || order.isThere((partition, executor))
+  }
+
+  def hasOrdered(partition: Int, executor: String): Boolean = orders.contains((partition, executor))
+
+  /** Nothing is wanted any more, or what was wanted is where it was to go. */
+  def close(): Unit = {
+    val over = orders.values.toSeq.distinct
+    orders = Map.empty
+    over.foreach { order =>
+      try order.hadoopConf.destroy()
+      catch {
+        case NonFatal(e) => logWarning("files that were fetched ahead stay until their executors end", e)
+      }
+    }
+  }
+
+  private def ask(order: Order, wanted: Seq[WantedStore]): Unit = {
+    // A thread inherits what the thread that made it had set, such as the group by which a query cancels its jobs.
+    context.setLocalProperties(new Properties)
+    context.setJobGroup("binshift", "binshift: files of partitions that move are fetched ahead")
+    val byExecutor = wanted.groupBy(_.executor).toSeq
+    val located = byExecutor.map { case (executor, stores) =>
+      stores -> Seq(ExecutorCacheTaskLocation(stores.head.host, executor).toString)
+    }
+    val begun = context.runJob(context.makeRDD[Seq[WantedStore]](located), new Begin(order.hadoopConf, conf))
+    // A task that Spark has run elsewhere has done nothing.
+    order.fail(byExecutor.zip(begun).collect { case ((executor, _), false) => executor })
+  }
+}
+
+private[binshift] object Warming {
+  private lazy val Jobs: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-warming", 4)
+
+  /** @param stores of the partition, those that keep bins */
+  final case class Target(partition: Int, executor: String, host: String, stores: Seq[StateStoreId]) {
+    def key: (Int, String) = (partition, executor)
+  }
+
+  /** @param places of each partition's stores in the order */
+  private final class Order(
+      val hadoopConf: Broadcast[SerializableConfiguration], places: Map[(Int, String), Seq[Int]]) {
+    @volatile private var failed = Set.empty[String]
+
+    def fail(executors: Seq[String]): Unit = failed ++= executors
+
+    def hasFailed(executor: String): Boolean = failed(executor)
+
+    def isThere(key: (Int, String)): Boolean = {
+      val ids = places.getOrElse(key, Nil).map(WarmStore.readyBlock(hadoopConf.id, _))
+      SparkEnv.get.blockManager.master.getLocations(ids.toArray).forall(_.nonEmpty)
+    }
+  }
+
+  private final case class WantedStore(executor: String, host: String, root: String, partition: Int, place: Int)
+
+  /** What the task of each executor does; whether it is the right one. */
+  private final class Begin(hadoopConf: Broadcast[SerializableConfiguration], conf: BackgroundConf)
+    extends (Iterator[Seq[WantedStore]] => Boolean) with Serializable {
+
+    override def apply(stores: Iterator[Seq[WantedStore]]): Boolean = {
+      val wanted = stores.flatten.toSeq
+      val isHere = wanted.forall(_.executor == SparkEnv.get.executorId)
+      if (isHere) wanted.foreach { s =>
+        WarmStore.begin(s.root, s.partition, hadoopConf.id, s.place, conf, new Configuration(hadoopConf.value.value))
+      }
+      isHere
+    }
+  }
+}
