@@ -63,7 +63,7 @@ def move(stream: Any, target: int | str) -> None:
         owners = [(owner + 1) % table.partitions for owner in table.assignment]
         controller.submit(controller.plan(owners, strategy=AllAtOnce()), prepare=False)
     elif target == "slowly":
-        controller.rescale(table.partitions + 2, strategy=Batched(table.bins // 4), prepare=False)
+        controller.rescale(table.partitions + 2, strategy=Batched(table.bins // 8), prepare=False)
     else:
         controller.rescale(target, strategy=AllAtOnce(), prepare=False)
 

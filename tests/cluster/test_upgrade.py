@@ -120,7 +120,8 @@ def test_a_query_that_migrated_on_the_older_spark_is_rescaled_on_this_one(older,
 def test_a_migration_that_was_under_way_on_the_older_spark_is_carried_on(older, spark, tmp_path):
     conf = ONE_EPOCH | IDS
     run = upgraded(older, spark, tmp_path, "count", conf, {4: "slowly"}).start()
-    assert run.attach().migration() is not None
+    # What the older Spark has decided; the plan has four steps.
+    assert run.attach().history().num_rows < 4
     run.run(*AFTER)
     assert run.attach().routing().partitions == 4
     assert run.attach().history().num_rows == 4
