@@ -36,7 +36,11 @@ def prepare() -> None:
 def compile_jars() -> None:
     classes = SHARED / "classes"
     classes.mkdir()
-    compile_to(classes, [*FILE_SYSTEMS, *sorted((HERE / "jvm").glob("*.scala"))])
+    ours = HERE / "jvm"
+    # What looks into Spark's plans is written for one version of them.
+    of_version = ours / f"spark-{'.'.join(pyspark.__version__.split('.')[:2])}"
+    sources = [*sorted(ours.glob("*.scala")), *sorted(of_version.glob("*.scala"))]
+    compile_to(classes, [*FILE_SYSTEMS, *sources])
     with ZipFile(TESTS_JAR, "w") as own, ZipFile(FILES_JAR, "w") as first:
         for file in classes.rglob("*.class"):
             name = file.relative_to(classes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from binshift.session import PROVIDER, PROVIDER_KEY
@@ -13,6 +14,7 @@ from local.moving import Case
 
 #: Numbers of partitions, and epochs at which a query has so many; initial states are read in the first.
 EPOCHS = {2: 0, 5: 6, 1: 9}
+NEEDS_PLANS = pytest.mark.needs_spark("4.3", reason="plans are looked at by code for this version")
 
 
 class Planned:

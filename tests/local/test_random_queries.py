@@ -7,7 +7,7 @@ from pyspark.errors import AnalysisException
 
 from local.compositions import make_tables
 from local.moving import gives_what_spark_gives
-from local.planned import EPOCHS, Planned
+from local.planned import EPOCHS, NEEDS_PLANS, Planned
 from local.random_queries import operators_of, random_query
 
 #: Different in operators, modes, sinks and settings, and run by Spark.
@@ -47,6 +47,7 @@ def test_a_random_query_gives_what_spark_gives(stream, tables, seed):
     assert run_all(stream, [seed]) == 1
 
 
+@NEEDS_PLANS
 @pytest.mark.parametrize("block", [0, *(pytest.param(b, marks=pytest.mark.matrix) for b in range(1, PLANS))])
 def test_all_rows_of_random_queries_follow_the_table_that_have_to(spark, tables, tmp_path, block):
     planned = 0

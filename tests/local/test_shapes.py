@@ -1,6 +1,6 @@
 """In each shape of plan, all rows that have to follow the routing table do, and nothing else; or it is refused.
 
-tests/jvm/RowPlacement.scala derives from the plan alone where each row is, and shares no code with what routes.
+tests/jvm/spark-4.3/RowPlacement.scala derives from the plan alone where each row is, and shares no code with what routes.
 """
 
 import re
@@ -9,7 +9,7 @@ import pytest
 
 from local.compositions import make_tables
 from local.moving import gives_what_spark_gives
-from local.planned import EPOCHS, Planned
+from local.planned import EPOCHS, NEEDS_PLANS, Planned
 from local.shapes import SHAPES
 from local.stars import make_dimensions
 
@@ -20,6 +20,7 @@ def tables(spark):
     make_dimensions(spark)
 
 
+@NEEDS_PLANS
 @pytest.mark.parametrize("name", SHAPES)
 def test_all_rows_follow_the_table_that_have_to(spark, tables, tmp_path, name):
     shape = SHAPES[name]
