@@ -22,7 +22,14 @@ object TestUnrouted {
     val provider = StateStoreProvider.createAndInit(id, Keys, Values, NoPrefixKeyStateEncoderSpec(Keys),
       useColumnFamilies = false, new StateStoreConf(state.conf), hadoopConf, useMultipleValuesPerKey = false, None)
     try {
-      provider.getStore(version).commit()
+      val store = provider.getStore(version)
+      try store.commit()
+      catch {
+        // As Spark's tasks do that fail.
+        case e: Exception =>
+          store.abort()
+          throw e
+      }
       "committed"
     } catch {
       case e: Exception => Iterator.iterate[Throwable](e)(_.getCause).takeWhile(_ != null).toSeq.last.getMessage

@@ -1,6 +1,6 @@
 """In each shape of plan, all rows that have to follow the routing table do, and nothing else; or it is refused.
 
-tests/jvm/spark-4.3/RowPlacement.scala derives from the plan alone where each row is, and shares no code with what routes.
+tests/jvm/spark-4.3/RowPlacement.scala derives from the plan alone where each row is. It shares no code with the routing.
 """
 
 import re
