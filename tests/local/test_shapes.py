@@ -1,6 +1,7 @@
 """In each shape of plan, all rows that have to follow the routing table do, and nothing else; or it is refused.
 
-tests/jvm/spark-4.3/RowPlacement.scala derives from the plan alone where each row is. It shares no code with the routing.
+tests/jvm/spark-4.3/RowPlacement.scala derives from the plan alone where each row is. It shares no code with
+the routing.
 """
 
 import re
