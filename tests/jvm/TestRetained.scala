@@ -3,7 +3,8 @@ package org.apache.spark.sql.execution.streaming.state.binshift
 import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, StateStoreId}
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{RetainedVersions, VersionFile}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
+import org.apache.spark.sql.execution.streaming.state.binshift.recovery.RetainedVersions
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
 
 /** What a store of operator 0 is found to have lent, without a query around it. */

@@ -10,13 +10,12 @@ import org.apache.spark.{SPARK_VERSION, SparkContext}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.checkpointing.{OffsetMap, OffsetSeq, OffsetSeqBase, OffsetSeqMetadata, OffsetSeqMetadataBase, OffsetSeqMetadataV2}
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ControlDir, ReplacedFile}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ControlDir, EntryName, ReplacedFile}
 import org.apache.spark.sql.execution.streaming.state.binshift.provider.BinnedStateStoreProvider
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution}
 import org.apache.spark.sql.execution.streaming.state.{OperatorStateMetadata, OperatorStateMetadataReader, OperatorStateMetadataUtils, OperatorStateMetadataV1, OperatorStateMetadataV2}
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.EntryName
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.Utils
 

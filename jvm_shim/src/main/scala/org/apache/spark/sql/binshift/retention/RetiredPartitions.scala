@@ -8,7 +8,8 @@ import org.apache.hadoop.fs.Path
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, StateStoreId}
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{RetainedVersions, VersionFile}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
+import org.apache.spark.sql.execution.streaming.state.binshift.recovery.RetainedVersions
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
 import org.apache.spark.util.ThreadUtils
 

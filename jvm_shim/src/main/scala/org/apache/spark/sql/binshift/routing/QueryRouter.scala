@@ -19,7 +19,7 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, StateStoreConf}
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint._
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EntryName, RoutingEntry, RoutingHint, RoutingTable}
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingEntry, RoutingHint, RoutingTable}
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.ThreadUtils
 

@@ -13,7 +13,9 @@ import org.rocksdb.{Checkpoint, Options, RocksDB => NativeRocksDB}
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinnedRocksDB, RocksDBFields, RowCounts}
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.ShippingOrder
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBFields
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.storage.BlockId
 import org.apache.spark.util.Utils
@@ -34,7 +36,7 @@ private[binshift] final class Exporter(
     order: ShippingOrder,
     attempt: String,
     conf: BackgroundConf,
-    db: BinnedRocksDB,
+    db: ShippingStore,
     useColumnFamilies: Boolean) extends Logging {
   import Exporter._
 

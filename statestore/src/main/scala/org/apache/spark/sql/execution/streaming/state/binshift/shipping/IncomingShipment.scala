@@ -6,6 +6,7 @@ import java.util.concurrent.ThreadLocalRandom
 import scala.collection.mutable
 
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.ShippingOrder
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
 /**

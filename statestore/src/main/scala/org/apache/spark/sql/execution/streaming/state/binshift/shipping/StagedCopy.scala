@@ -5,10 +5,11 @@ import java.io.File
 import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.CommittedFile
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.CommittedFile
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.NumberedFamily
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, ShippedBin, ShippingOrder}
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 import org.apache.spark.sql.execution.streaming.state.{RecordType, StateStoreId}
 

@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.binshift.recovery
+package org.apache.spark.sql.execution.streaming.state.binshift.storage
 
 import java.io.ByteArrayOutputStream
 import java.nio.{ByteBuffer, ByteOrder}

@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.binshift.checkpoint
+package org.apache.spark.sql.execution.streaming.state.binshift.recovery
 
 import java.io.FileNotFoundException
 
@@ -10,6 +10,7 @@ import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.{RocksDBFileManager, StateStoreId}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{Lineage, VersionFile}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
 
 /**

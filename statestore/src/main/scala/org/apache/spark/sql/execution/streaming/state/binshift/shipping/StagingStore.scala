@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.binshift.storage
+package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
 import java.io.File
 import java.nio.file.Files

@@ -1,17 +1,20 @@
-package org.apache.spark.sql.execution.streaming.state.binshift.storage
+package org.apache.spark.sql.execution.streaming.state.binshift.provider
+
+import java.io.File
 
 import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{RetainedVersions, VersionFile}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
 import org.apache.spark.sql.execution.streaming.state.binshift.conversion.PartitionTakeover
-import org.apache.spark.sql.execution.streaming.state.binshift.migration.{BinMover, DepartingRows, PendingBins}
-import org.apache.spark.sql.execution.streaming.state.binshift.recovery.BinReplay
+import org.apache.spark.sql.execution.streaming.state.binshift.migration.{BinMover, PendingBins}
+import org.apache.spark.sql.execution.streaming.state.binshift.recovery.{ReplayingRocksDB, RetainedVersions}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{BinSwitch, EpochRouting}
-import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{BackgroundConf, PartitionShipping}
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{BinCounts, KeySample, StoreReport}
+import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{BackgroundConf, PartitionShipping, ShippingStore, WarmStore}
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{BinCounts, DepartingRows, KeySample, StoreReport}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 import org.apache.spark.TaskContext
 
 /**
@@ -32,7 +35,6 @@ import org.apache.spark.TaskContext
  * @param isRouted whether the store is one of a running, routed query
  * @param takeOver for a checkpoint that Spark's own provider started; its epochs before the takeover stay
  *                 in that provider's form
- * @param wanted   the bins that are read, of a store that only reads; others may be there or not
  */
 private[binshift] final class BinnedRocksDB(
     storeId: StateStoreId,
@@ -40,9 +42,8 @@ private[binshift] final class BinnedRocksDB(
     isRouted: Boolean,
     background: BackgroundConf,
     takeOver: Option[PartitionTakeover],
-    arguments: RocksDBArguments,
-    override val wanted: Option[Set[Int]] = None)
-  extends BinKeyedRocksDB(storeId, arguments) with BinnedFileManager.Binding with Logging {
+    arguments: RocksDBArguments)
+  extends ReplayingRocksDB(storeId, routing, arguments, wanted = None) with ShippingStore with Logging {
 
   /** What the last load adopted and released. */
   def lastSwitch: SwitchStats = switchStats
@@ -67,8 +68,10 @@ private[binshift] final class BinnedRocksDB(
   /** Counts keys while a client asks for it; else null. On the path of each operation. */
   def sample: KeySample = keySample
 
+  override def requireAllBins(): Unit = pendingBins.requireAll()
+
   /** Adds to what the loaded version has adopted. */
-  def count(stats: SwitchStats): Unit = {
+  private def count(stats: SwitchStats): Unit = {
     switchStats = switchStats + stats
     if (stats.binsAdopted > 0) snapshotTurn.request()
   }
@@ -92,8 +95,7 @@ private[binshift] final class BinnedRocksDB(
   private val lent = new RetainedVersions(
     storeId, routing, arguments.hadoopConf, VersionFile.opened(_, arguments.conf, arguments.hadoopConf))
   private val shipping = new PartitionShipping(storeId, this, routing, arguments, background)
-  private val replay = new BinReplay(this, storeId, routing, arguments, wanted, () => snapshotTurn.request())
-  private val mover = new BinMover(this, storeId, routing, shipping, background, arguments)
+  private val mover = new BinMover(this, storeId, routing, shipping, background, arguments, count)
 
   private val snapshotTurn = new SnapshotTurn(this)
   private val maintenance = new Object
@@ -101,7 +103,6 @@ private[binshift] final class BinnedRocksDB(
   /** A commit that compacts waits for it. */
   private val isPaced = isRouted && !conf.compactOnCommit
 
-  fileManager.asInstanceOf[BinnedFileManager].bind(this)
   if (isPaced) CompactionPace.limit(rocksDbOptions, background.compactionPace)
 
   override def load(
@@ -158,8 +159,8 @@ private[binshift] final class BinnedRocksDB(
   /** Changelogs hold keys in their stored form. */
   private def loadStored(version: Long, ckptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): Unit = {
     val native = RocksDBFields.native(this)
-    replay.upTo(version)(super.load(version, ckptId, readOnly, loadEmpty))
-    val files = fileManager.asInstanceOf[BinnedFileManager].takeWarmFiles()
+    replayingUpTo(version)(super.load(version, ckptId, readOnly, loadEmpty))
+    val files = binnedFiles.takeWarmFiles()
     if (files > 0) {
       warm = files
       warmAt = Some(version)
@@ -222,20 +223,19 @@ private[binshift] final class BinnedRocksDB(
         s"the state cannot be rebuilt across epoch ${t.epoch}, at which it was taken over from Spark's own provider; " +
           s"start from the snapshot of batch ${t.epoch} or a later one")
     }
-    replay.upTo(endVersion)(super.loadFromSnapshot(
+    replayingUpTo(endVersion)(super.loadFromSnapshot(
         snapshotVersion, endVersion, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId))
   }
 
   /** Versions of a stock form know no routing. */
   override def replayOf(version: Long): Option[BinnedFileManager.Replay] =
-    if (isStock(version - 1)) None else replay.of(version)
+    if (isStock(version - 1)) None else super.replayOf(version)
 
   override def oldestNeededVersion(): Option[Long] =
     (lent.oldest(fileManager.getLatestSnapshotVersion() - conf.minVersionsToRetain) ++ shipping.oldestNeeded).minOption
 
-  override def partition: Int = partitionId
-
-  override def takesWarmFiles: Boolean = isRouted
+  override def takeFilesFetchedAhead(localDir: File, mapping: RocksDBFileMapping, version: Long): Int =
+    if (isRouted) WarmStore.hand(arguments.dfsRootDir, localDir, mapping, version) else 0
 
   override def isDisowned(version: Long): Boolean = isRouted && {
     Faults.at("snapshot.check", partitionId)
@@ -280,6 +280,8 @@ private[binshift] final class BinnedRocksDB(
 
   /** Whether no bins are on their way. */
   private def isWhole: Boolean = pendingBins.missing == 0 && !mover.hasUncountedRows
+
+  override protected def replayHasAdopted(): Unit = snapshotTurn.request()
 
   private def report(epoch: Long): Unit = {
     counted = None

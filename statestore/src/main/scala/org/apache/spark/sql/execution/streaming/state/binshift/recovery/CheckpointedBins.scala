@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.binshift.migration
+package org.apache.spark.sql.execution.streaming.state.binshift.recovery
 
 import scala.util.control.NonFatal
 
@@ -6,8 +6,8 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
-import org.apache.spark.sql.execution.streaming.state.binshift.shipping.BackgroundConf
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinRows, BinnedRocksDB, RocksDBArguments, RocksDBFields, RowCounts}
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinKeyedRocksDB, BinRows, RocksDBArguments, RocksDBFields}
 import org.apache.spark.sql.execution.streaming.state.{RocksDB, StateStoreId}
 
 /**
@@ -52,7 +52,7 @@ private[binshift] final class CheckpointedBins(
    *
    * @param id that of the version under checkpoint format 2
    */
-  def openAt(version: Long, id: Option[String], bins: Set[Int]): BinnedRocksDB = {
+  def openAt(version: Long, id: Option[String], bins: Set[Int]): BinKeyedRocksDB = {
     Faults.at("checkpoint.read", source.partitionId)
     // Once more, and as a whole: the first time may have met a passing failure, or a list of files that is not understood.
     try open(version, id, Some(bins))
@@ -68,11 +68,11 @@ private[binshift] final class CheckpointedBins(
     }
   }
 
-  private def open(version: Long, id: Option[String], wanted: Option[Set[Int]]): BinnedRocksDB = {
-    val opened = new BinnedRocksDB(source, routing, isRouted = false, BackgroundConf(Map.empty[String, String]), None,
+  private def open(version: Long, id: Option[String], wanted: Option[Set[Int]]): BinKeyedRocksDB = {
+    val opened = new PrivateRocksDB(source, routing,
       arguments.inPrivate(s"binshift-adopt-op${source.operatorId}-part${source.partitionId}")
         .copy(dfsRootDir = source.storeCheckpointLocation().toString, partitionId = source.partitionId),
-      wanted = wanted)
+      wanted)
     try {
       opened.load(version, id, readOnly = true, loadEmpty = false)
       opened
@@ -83,7 +83,7 @@ private[binshift] final class CheckpointedBins(
     }
   }
 
-  private def at(version: Long, bins: Seq[Int])(body: BinnedRocksDB => Unit): Unit = {
+  private def at(version: Long, bins: Seq[Int])(body: BinKeyedRocksDB => Unit): Unit = {
     val opened = openAt(version, idAt(version), bins.toSet)
     try opened.inStoredForm(body(opened))
     finally opened.close()

@@ -1,10 +1,9 @@
-package org.apache.spark.sql.execution.streaming.state.binshift.shipping
+package org.apache.spark.sql.execution.streaming.state.binshift.routing
 
 import org.json4s.{DefaultFormats, Formats, JValue}
 
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.Move
 import org.json4s.JsonDSL._
 
 /**

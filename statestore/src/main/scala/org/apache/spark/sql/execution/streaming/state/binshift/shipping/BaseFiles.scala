@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.binshift.storage
+package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
 import java.io.File
 
@@ -6,7 +6,7 @@ import scala.collection.mutable
 
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, NumberedFamily}
-import org.apache.spark.sql.execution.streaming.state.binshift.shipping.ShippingThreads
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{SstFile, SstFiles}
 import org.apache.spark.sql.execution.streaming.state.RocksDBConf
 
 /**

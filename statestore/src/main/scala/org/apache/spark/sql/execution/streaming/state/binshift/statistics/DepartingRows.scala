@@ -1,7 +1,6 @@
-package org.apache.spark.sql.execution.streaming.state.binshift.migration
+package org.apache.spark.sql.execution.streaming.state.binshift.statistics
 
-import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{ShippedBin, ShippingOrder}
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.RowCounts
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{ShippedBin, ShippingOrder}
 
 /**
  * Counts what a store's writes add to the bins that are about to leave it, by step, so that they can be

@@ -1,6 +1,5 @@
-package org.apache.spark.sql.execution.streaming.state.binshift.recovery
+package org.apache.spark.sql.execution.streaming.state.binshift.routing
 
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingEntry, RoutingTable}
 
 /**
  * Who owned which bin, by the entries of the routing log.

@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.binshift.provider
+package org.apache.spark.sql.execution.streaming.state.binshift.keys
 
 import org.apache.spark.sql.execution.streaming.state.{KeyStateEncoderSpec, ReadStateStore, RocksDBStateStoreProvider, StateStore}
 import org.apache.spark.sql.types.StructType
