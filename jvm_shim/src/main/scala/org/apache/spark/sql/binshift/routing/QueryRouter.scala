@@ -45,14 +45,14 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private val first = new FirstEpoch(query, dir, entries)
   private val requests = Option.when(conf.areRequestsServed)(
     new RemoteRequests(query, dir, this, conf.requestsIntervalMs))
-  private val desk = new ShipmentCoordinator(query, dir)
+  private val shipments = new ShipmentCoordinator(query, dir)
   private val stateRoot = new Path(query.resolvedCheckpointRoot, "state")
   private val retired = new RetiredPartitions(
     stateRoot.toString, dir.hadoopConf, RocksDBConf(StateStoreConf(sqlConf)))
   private val pruning = new RoutingPruning(stateRoot, dir.hadoopConf, entries, conf.entriesToRetain)
-  private val settling = new Settling(query, conf.maxEpochsToWait, op => binned.contains(op))
+  private val relocation = new Relocation(query, conf.maxEpochsToWait, op => binned.contains(op))
   private val scheduler = new StepScheduler(
-    query, dir, desk, retired, settling, conf.maxEpochsToWait, () => binned.map(_.stateStoreNames.size).sum)
+    query, dir, shipments, retired, relocation, conf.maxEpochsToWait, () => binned.map(_.stateStoreNames.size).sum)
 
   private var layout: Option[Layout] = Layout.read(dir)
   /** The epoch planned last in this run. */
@@ -95,7 +95,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       val previous = tables.current.filterNot(_ => isFirst)
       val entry = if (isFirst) begin(epoch, n, streamSession) else next(epoch, n)
       if (!previous.exists(_.table.partitions == n)) changePartitions(n, previous, streamSession)
-      settling.enter(epoch, operators, n)
+      relocation.enter(epoch, operators, n)
       if (entry.epoch == epoch && epoch > 0 && info.stateStoreCkptIds.isDefined) CheckpointIds.keep(dir, epoch)
       arriving = previous.fold(Set.empty[Int])(_.table.movedIn(entry.table))
       tables = TablesInForce(Some(entry))
@@ -143,7 +143,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   def binsGivenUp(m: PlannedMigration): Long = synchronized(scheduler.binsGivenUp(m, tables))
 
   /** Partitions that are to run on another executor than they do, as of the last look. */
-  def misplaced: Int = synchronized(settling.misplaced)
+  def misplaced: Int = synchronized(relocation.misplaced)
 
   /** Forgets the migration once it is over. */
   def finishIfDone(): Unit = synchronized(scheduler.finishIfDone(tables))
@@ -154,15 +154,15 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     val partitions = (0 until tables.current.map(_.table.partitions).getOrElse(0))
       .map(Placement.executorsOf(session, operators, _).toSeq.sorted)
     PlacementSnapshot(executors.live.keys.toSeq, partitions, executors.decommissioned.toSeq.sorted,
-      settling.leaving.toSeq.sorted)
+      relocation.leaving.toSeq.sorted)
   }
 
   /** Called when the query has ended, by each thread that hears of it. */
   def close(): Unit = {
     requests.foreach(_.close())
     synchronized {
-      desk.close()
-      settling.close()
+      shipments.close()
+      relocation.close()
       if (!isClosed) for (epoch <- planned)
         try RunEnd(query.runId.toString, epoch).write(dir)
         catch {
@@ -214,14 +214,14 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     }
     SparkInternals.setNextConf(query, EntryName.Key -> tables.scheduled.getOrElse(now).name.render)
     SparkInternals.setNextConf(query, RunHistory.Key -> query.runId.toString)
-    shippingHint = desk.hint(next - 1, scheduler.awaitedStep(tables, next), tables.stepAt(next).isDefined)
+    shippingHint = shipments.hint(next - 1, scheduler.awaitedStep(tables, next), tables.stepAt(next).isDefined)
   }
 
   /** What else follows the number of partitions, at the first epoch that has it. */
   private def changePartitions(n: Int, previous: Option[RoutingEntry], conf: SparkSession): Unit = {
     for (before <- previous.map(_.table.partitions); op <- binned) {
       Placement.retire(conf, op, n until before)
-      Placement.place(conf, op, before until n, scheduler.placeOn, settling.leaving)
+      Placement.place(conf, op, before until n, scheduler.placeOn, relocation.leaving)
     }
     ThreadUtils.parmap(operators, "binshift-operator-metadata", operators.size)(
       SparkInternals.updateOperatorMetadata(conf, _))

@@ -92,7 +92,7 @@ private[binshift] final class BinnedRocksDB(
   /** The loaded version, if its switch has been applied and nothing was committed since. */
   private var switchedAt: Option[Long] = None
 
-  private val lent = new RetainedVersions(
+  private val retained = new RetainedVersions(
     storeId, routing, arguments.hadoopConf, VersionFile.opened(_, arguments.conf, arguments.hadoopConf))
   private val shipping = new PartitionShipping(storeId, this, routing, arguments, background)
   private val mover = new BinMover(this, storeId, routing, shipping, background, arguments, count)
@@ -232,7 +232,7 @@ private[binshift] final class BinnedRocksDB(
     if (isStock(version - 1)) None else super.replayOf(version)
 
   override def oldestNeededVersion(): Option[Long] =
-    (lent.oldest(fileManager.getLatestSnapshotVersion() - conf.minVersionsToRetain) ++ shipping.oldestNeeded).minOption
+    (retained.oldest(fileManager.getLatestSnapshotVersion() - conf.minVersionsToRetain) ++ shipping.oldestNeeded).minOption
 
   override def takeFilesFetchedAhead(localDir: File, mapping: RocksDBFileMapping, version: Long): Int =
     if (isRouted) WarmStore.hand(arguments.dfsRootDir, localDir, mapping, version) else 0

@@ -26,43 +26,43 @@ private[sql] final class RetainedVersions(
     store: StateStoreId, routing: EpochRouting, hadoopConf: Configuration, filesOf: StateStoreId => RocksDBFileManager)
   extends Logging {
   /** Epochs whose adopters have been found to need this partition no more. */
-  private val settled = mutable.Set.empty[Long]
+  private val released = mutable.Set.empty[Long]
   /** What the commit log has said of snapshots of adopters. */
   private val committed = mutable.Map.empty[(Int, VersionFile), Boolean]
 
   /** The oldest version up to `last` that another partition still needs. */
   def oldest(last: Long): Option[Long] = synchronized {
-    val lent = routing.adoptersUpTo(last)
-    settled.filterInPlace(lent.contains)
-    val needs = new Needs(lent, last)
+    val adopters = routing.adoptersUpTo(last)
+    released.filterInPlace(adopters.contains)
+    val needs = new Needs(adopters, last)
     val needed =
-      try lent.keySet.filter(epoch => !settled(epoch) && needs.isNeeded(store.partitionId, epoch))
+      try adopters.keySet.filter(epoch => !released(epoch) && needs.isNeeded(store.partitionId, epoch))
       finally needs.close()
-    settled ++= lent.keySet -- needed
+    released ++= adopters.keySet -- needed
     committed.filterInPlace((file, _) => needed.exists(_ < file._2.version))
     needed.minOption
   }
 
   /**
    * An adopter needs its source's version S until it has a snapshot newer than S that any of its own
-   * versions can be rebuilt from which may still be read: the retained ones, and those that it has lent
+   * versions can be rebuilt from which may still be read: the retained ones, and those from which it gave bins away
    * itself after S to adopters that still need them.
    */
-  private final class Needs(lent: Map[Long, Map[Int, Set[Int]]], last: Long) extends AutoCloseable {
+  private final class Needs(adopters: Map[Long, Map[Int, Set[Int]]], last: Long) extends AutoCloseable {
     private val known = mutable.Map.empty[(Int, Long), Boolean]
     private val files = mutable.Map.empty[Int, Option[Seq[VersionFile]]]
     private val lineages = mutable.Map.empty[Int, (RocksDBFileManager, Lineage)]
 
     def isNeeded(source: Int, epoch: Long): Boolean = known.getOrElse((source, epoch), {
-        val needed = lent(epoch).get(source).exists(_.exists(adopterNeeds(_, epoch)))
+        val needed = adopters(epoch).get(source).exists(_.exists(adopterNeeds(_, epoch)))
         known((source, epoch)) = needed
         needed
       })
 
     /** A directory that is gone needs nothing: its partition was retired and cleaned up. */
     private def adopterNeeds(adopter: Int, epoch: Long): Boolean = {
-      val lentOn = lent.keysIterator.filter(e => e > epoch && isNeeded(adopter, e)).minOption
-      val newest = lentOn.fold(last)(math.min(_, last))
+      val passedOn = adopters.keysIterator.filter(e => e > epoch && isNeeded(adopter, e)).minOption
+      val newest = passedOn.fold(last)(math.min(_, last))
       files.getOrElseUpdate(adopter, RetainedVersions.files(of(adopter), hadoopConf)).exists { all =>
         // Also those that do not count yet: while the commit log has their ids, it takes one read to know.
         val after = all.filter(f => f.isSnapshot && f.version > epoch).map(file => file -> isLogged(adopter, file))
@@ -82,7 +82,7 @@ private[sql] final class RetainedVersions(
             val opened = filesOf(of(partition))
             (opened, new Lineage(opened))
           })
-        val begins = lent.keysIterator.filter(_ > version).minOption ++
+        val begins = adopters.keysIterator.filter(_ > version).minOption ++
           all.map(_.version).filter(_ > version).distinct.sorted.takeRight(RetainedVersions.MaxUncommitted + 1).reverse
         begins.iterator.takeWhile(_ => lineage.id(version).isEmpty).foreach { from =>
           if (!lineage.knows(from)) loggedId(partition, from).foreach(lineage.add(from, _))

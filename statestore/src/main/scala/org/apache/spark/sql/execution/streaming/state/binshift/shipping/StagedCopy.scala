@@ -161,9 +161,9 @@ private[binshift] final class StagedCopy(
   def isGone(bin: Int): Boolean = synchronized(parts.isHandedOver(bin))
 
   /** Asks the source to send `bin` before the others; once. If that fails, the bin comes in its turn. */
-  def wish(bin: Int): Unit = synchronized {
+  def request(bin: Int): Unit = synchronized {
     if (state == Fetching)
-      try shipment.wish(bin)
+      try shipment.request(bin)
       catch {
         case NonFatal(e) => logWarning(s"$target could not ask $source for bin $bin", e)
       }

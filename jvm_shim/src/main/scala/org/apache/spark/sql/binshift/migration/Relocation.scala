@@ -21,14 +21,14 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
  * @param maxEpochs that a partition is asked to move, unless its executor is drained
  * @param isBinned  whether an operator's stores take files that were fetched ahead
  */
-private[binshift] final class Settling(
+private[binshift] final class Relocation(
     query: MicroBatchExecution, maxEpochs: Int, isBinned: StateStoreWriter => Boolean) extends Logging {
   private val session = query.sparkSession
   private val warming = new Warming(session)
 
   private var operators = Seq.empty[StateStoreWriter]
   private var partitions = 0
-  private var wishes = Map.empty[Int, Wish]
+  private var wanted = Map.empty[Int, WantedPlace]
   /** What the migration under way empties. */
   private var drained: Option[String] = None
   /** Executors that get no partition: what is drained or has been, until it is gone or partitions are placed there again. */
@@ -49,13 +49,13 @@ private[binshift] final class Settling(
 
   /** Takes over what a migration wants. */
   def begin(options: MigrationOptions): Unit = {
-    wishes = options.places.map { case (p, executor) => p -> Wish(executor) }
+    wanted = options.places.map { case (p, executor) => p -> WantedPlace(executor) }
     drained = options.vacate
     avoided = avoided -- options.places.values -- options.placeOn ++ options.vacate
     receivers = options.placeOn
     notBefore = options.startEpoch.getOrElse(0L)
     isPrepared = options.isPrepared
-    left = wishes.size
+    left = wanted.size
     isUnderWay = options.movesPartitions
     since = None
   }
@@ -63,7 +63,7 @@ private[binshift] final class Settling(
   /** The migration is over. What was drained still gets nothing, unless that was `cancelled`. */
   def end(cancelled: Boolean): Unit = {
     if (cancelled) avoided --= drained
-    wishes = Map.empty
+    wanted = Map.empty
     drained = None
     receivers = Nil
     left = 0
@@ -86,7 +86,7 @@ private[binshift] final class Settling(
   def enter(epoch: Long, planOperators: Seq[StateStoreWriter], n: Int): Unit = {
     operators = planOperators
     partitions = n
-    if (wishes.nonEmpty || avoided.nonEmpty) {
+    if (wanted.nonEmpty || avoided.nonEmpty) {
       look(epoch - 1)
       val executors = Executors.of(session.sparkContext)
       avoided = avoided.filter(executors.isThere)
@@ -104,8 +104,8 @@ private[binshift] final class Settling(
 
   private def ask(epoch: Long, executors: Executors): Unit = {
     since = since.orElse(Some(epoch))
-    wishes = wishes.filter { case (p, w) => p < partitions && executors.live.contains(w.executor) && !avoided(w.executor) }
-    val (kept, given) = wishes.partition { case (p, w) => w.asked < math.max(maxEpochs, 1) || isAvoided(p) }
+    wanted = wanted.filter { case (p, w) => p < partitions && executors.live.contains(w.executor) && !avoided(w.executor) }
+    val (kept, given) = wanted.partition { case (p, w) => w.asked < math.max(maxEpochs, 1) || isAvoided(p) }
     if (given.nonEmpty) {
       logWarning(s"query ${query.id}: partitions ${given.keys.toSeq.sorted.mkString(", ")} were wanted on executors " +
         s"${given.values.map(_.executor).toSeq.distinct.sorted.mkString(", ")} for $maxEpochs epochs, and Spark runs them " +
@@ -115,10 +115,10 @@ private[binshift] final class Settling(
     val stranded = (0 until partitions).filter(p => !kept.contains(p) && isAvoided(p))
     val others = (0 until partitions).filterNot(stranded.contains)
       .map(p => kept.get(p).map(w => Seq(w.executor)).getOrElse(placesOf(p).toSeq))
-    wishes = kept ++ Placement.spread(stranded, executors.preferred(receivers, avoided), others)
-      .map { case (p, executor) => p -> Wish(executor) }
+    wanted = kept ++ Placement.spread(stranded, executors.preferred(receivers, avoided), others)
+      .map { case (p, executor) => p -> WantedPlace(executor) }
     if (isPrepared) fetchAhead(executors)
-    wishes = wishes.map {
+    wanted = wanted.map {
       case (p, w) if isDue(p, w, executors) =>
         Placement.prefer(session, operators, p, w.executor, executors.live(w.executor))
         p -> w.copy(askedAt = Some(epoch), asked = w.asked + 1)
@@ -127,23 +127,23 @@ private[binshift] final class Settling(
   }
 
   /** Whether a partition is to move now: it has run, and its files are there, or its old executor is not. */
-  private def isDue(partition: Int, wish: Wish, executors: Executors): Boolean = {
+  private def isDue(partition: Int, place: WantedPlace, executors: Executors): Boolean = {
     val now = placesOf(partition)
-    now.nonEmpty && (warming.isReady(partition, wish.executor) || !now.exists(executors.live.contains))
+    now.nonEmpty && (warming.isReady(partition, place.executor) || !now.exists(executors.live.contains))
   }
 
   /** Has new executors fetch the files of partitions, unless these leave the old one with the next epoch anyway. */
   private def fetchAhead(executors: Executors): Unit = warming.begin(for {
-    (p, w) <- wishes.toSeq.sortBy(_._1) if w.asked == 0 && !warming.hasOrdered(p, w.executor)
+    (p, w) <- wanted.toSeq.sortBy(_._1) if w.asked == 0 && !warming.hasOrdered(p, w.executor)
     if placesOf(p).exists(executors.live.contains)
     stores = operators.filter(isBinned).flatMap(Placement.stores(_, p)).map(_.storeId) if stores.nonEmpty
   } yield Warming.Target(p, w.executor, executors.live(w.executor), stores))
 
   /** Lets go of partitions that are there. */
   private def look(committed: Long): Unit = {
-    wishes = wishes.filterNot { case (p, w) => w.askedAt.exists(_ <= committed) && placesOf(p) == Set(w.executor) }
+    wanted = wanted.filterNot { case (p, w) => w.askedAt.exists(_ <= committed) && placesOf(p) == Set(w.executor) }
     val remaining = drained.toSeq.flatMap(e => (0 until partitions).filter(placesOf(_)(e)))
-    left = (wishes.keySet ++ remaining).size
+    left = (wanted.keySet ++ remaining).size
   }
 
   private def isAvoided(partition: Int): Boolean = avoided.nonEmpty && placesOf(partition).exists(avoided)
@@ -151,7 +151,7 @@ private[binshift] final class Settling(
   private def placesOf(partition: Int): Set[String] = Placement.executorsOf(session, operators, partition)
 
   private def holdOrRelease(): Unit =
-    if (wishes.nonEmpty || avoided.nonEmpty) LocalityWait.hold(this, session.sparkContext)
+    if (wanted.nonEmpty || avoided.nonEmpty) LocalityWait.hold(this, session.sparkContext)
     else LocalityWait.release(this)
 }
 
@@ -159,4 +159,4 @@ private[binshift] final class Settling(
  * @param askedAt the last epoch for which the partition was asked to be there
  * @param asked   for how many epochs it was
  */
-private final case class Wish(executor: String, askedAt: Option[Long] = None, asked: Int = 0)
+private final case class WantedPlace(executor: String, askedAt: Option[Long] = None, asked: Int = 0)
