@@ -3,9 +3,9 @@ package org.apache.spark.sql.binshift.migration
 import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.binshift.internals.{CommittedEpoch, SparkInternals}
 import org.apache.spark.sql.binshift.retention.RetiredPartitions
-import org.apache.spark.sql.binshift.routing.{CommittedEpoch, TablesInForce}
-import org.apache.spark.sql.binshift.SparkInternals
+import org.apache.spark.sql.binshift.routing.TablesInForce
 import org.apache.spark.sql.binshift.statistics.QueryStatistics
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
@@ -27,7 +27,8 @@ import org.apache.spark.sql.execution.streaming.state.binshift.shipping.Backgrou
  * @param storesPerPartition stores that a new partition has, of all operators
  */
 private[binshift] final class StepScheduler(
-    query: MicroBatchExecution, dir: ControlDir, shipments: ShipmentCoordinator, retired: RetiredPartitions, relocation: Relocation,
+    query: MicroBatchExecution, dir: ControlDir, shipments: ShipmentCoordinator, retired: RetiredPartitions,
+    relocation: Relocation,
     maxEpochsToWait: Int, storesPerPartition: () => Int)
   extends Logging {
   import StepScheduler._

@@ -1,6 +1,5 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.routing
 
-
 /**
  * Who owned which bin, by the entries of the routing log.
  *

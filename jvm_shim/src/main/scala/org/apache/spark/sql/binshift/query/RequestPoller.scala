@@ -1,4 +1,4 @@
-package org.apache.spark.sql.binshift.migration
+package org.apache.spark.sql.binshift.query
 
 import scala.util.control.NonFatal
 
@@ -13,7 +13,7 @@ import org.apache.spark.internal.Logging
  * @param intervalMs between two looks, if nobody has asked lately
  * @param look       answers what is there; whether there was anything
  */
-private[migration] final class RequestPoller(name: String, intervalMs: Long, isActive: () => Boolean, look: () => Boolean)
+private[query] final class RequestPoller(name: String, intervalMs: Long, isActive: () => Boolean, look: () => Boolean)
   extends Logging {
   import RequestPoller._
 

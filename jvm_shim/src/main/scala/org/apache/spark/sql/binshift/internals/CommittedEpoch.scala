@@ -1,4 +1,4 @@
-package org.apache.spark.sql.binshift.routing
+package org.apache.spark.sql.binshift.internals
 
 import java.util.{Collections, WeakHashMap}
 import java.util.concurrent.TimeUnit.SECONDS

@@ -1,4 +1,4 @@
-package org.apache.spark.sql.binshift.migration
+package org.apache.spark.sql.binshift.query
 
 import scala.util.control.NonFatal
 
@@ -7,8 +7,7 @@ import org.json4s.JsonDSL._
 import org.json4s.jackson.JsonMethods.{compact, parse, render}
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.binshift.QueryHandle
-import org.apache.spark.sql.binshift.routing.QueryRouter
+import org.apache.spark.sql.binshift.migration.{MigrationOptions, MigrationPlan}
 import org.apache.spark.sql.binshift.statistics.QueryStatistics
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException

@@ -1,6 +1,8 @@
-package org.apache.spark.sql.binshift.routing
+package org.apache.spark.sql.binshift
 
-import org.apache.spark.sql.binshift.SparkInternals
+import org.apache.spark.sql.binshift.internals.SparkInternals
+import org.apache.spark.sql.binshift.query.{QueryRouters, QueryStarts}
+import org.apache.spark.sql.binshift.routing._
 import org.apache.spark.sql.binshift.statistics.QueryStatistics
 import org.apache.spark.sql.binshift.stock.TakeoverEpochs
 import org.apache.spark.sql.binshift.ui.Telemetry

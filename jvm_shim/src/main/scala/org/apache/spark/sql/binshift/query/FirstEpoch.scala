@@ -1,9 +1,10 @@
-package org.apache.spark.sql.binshift.routing
+package org.apache.spark.sql.binshift.query
 
 import org.apache.hadoop.fs.Path
 
-import org.apache.spark.sql.binshift.SparkInternals
+import org.apache.spark.sql.binshift.internals.SparkInternals
 import org.apache.spark.sql.binshift.retention.{LostVersions, RunEnd}
+import org.apache.spark.sql.binshift.routing.{BinsSetting, EntryInForce, RoutingEntries}
 import org.apache.spark.sql.binshift.stock.TakeoverEpochs
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqBase

@@ -1,4 +1,4 @@
-package org.apache.spark.sql.binshift
+package org.apache.spark.sql.binshift.query
 
 import scala.util.Try
 

@@ -1,10 +1,10 @@
-package org.apache.spark.sql.binshift.migration
+package org.apache.spark.sql.binshift.query
 
 import org.json4s.JObject
 import org.json4s.JsonDSL._
 
 import org.apache.spark.SPARK_VERSION
-import org.apache.spark.sql.binshift.Gateway
+import org.apache.spark.sql.binshift.internals.JarVersion
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingTable
 
@@ -22,7 +22,7 @@ private[binshift] object RunningSettings {
     val ofSession = query.sparkSessionForStream.sessionState.conf.getAllConfs
     val ofApplication = context.getConf.getAll.toMap
     val told = (ofApplication ++ ofSession).filter { case (name, _) => isTold(name) }
-    ("binshift" -> Gateway.version) ~ ("spark" -> SPARK_VERSION) ~ ("checkpoint" -> query.resolvedCheckpointRoot) ~
+    ("binshift" -> JarVersion.version) ~ ("spark" -> SPARK_VERSION) ~ ("checkpoint" -> query.resolvedCheckpointRoot) ~
       ("is_local" -> context.isLocal) ~ ("executors" -> executors) ~ ("slots" -> context.defaultParallelism) ~
       ("partitions" -> table.map(_.partitions)) ~ ("settings" -> told)
   }

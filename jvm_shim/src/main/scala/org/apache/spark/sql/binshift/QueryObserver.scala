@@ -1,10 +1,9 @@
-package org.apache.spark.sql.binshift.routing
+package org.apache.spark.sql.binshift
 
-import java.util.UUID
-import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.atomic.AtomicBoolean
 
-import org.apache.spark.sql.binshift.{LoggedBatch, SparkInternals}
+import org.apache.spark.sql.binshift.internals.{LoggedBatch, SparkInternals}
+import org.apache.spark.sql.binshift.query.{QueryRouters, QueryStarts}
 import org.apache.spark.sql.binshift.statistics.QueryStatistics
 import org.apache.spark.sql.binshift.stock.{OfflineRepartition, TakeoverEpochs}
 import org.apache.spark.sql.binshift.ui.Telemetry
@@ -12,7 +11,6 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
-import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingLog
 import org.apache.spark.sql.internal.{SharedState, SQLConf}
 import org.apache.spark.sql.streaming.StreamingQueryListener
@@ -33,7 +31,7 @@ import org.apache.spark.sql.streaming.StreamingQueryListener._
  * at, when the query is among the active ones already. The context keeps the listeners of each session, also of
  * one that is cloned for a run of a query, as long as it lives: so this must not hold a session.
  */
-private[binshift] final class QueryStarts(shared: SharedState) extends StreamingQueryListener {
+private[binshift] final class QueryObserver(shared: SharedState) extends StreamingQueryListener {
   override def onQueryStarted(event: QueryStartedEvent): Unit =
     Option(shared.activeStreamingQueries.get(event.id)).filter(_.runId == event.runId)
       .foreach { query =>
@@ -63,47 +61,25 @@ private[binshift] final class QueryStarts(shared: SharedState) extends Streaming
   }
 }
 
-private[binshift] object QueryStarts {
-  private val logged = new ConcurrentHashMap[UUID, Long]()
-  private val seen = ConcurrentHashMap.newKeySet[UUID]()
-
+private[binshift] object QueryObserver {
   /** Has all queries that the session starts from now on observed; again does nothing. */
   def register(session: SparkSession): Unit = session.streams.synchronized {
-    if (!session.streams.listListeners().exists(_.isInstanceOf[QueryStarts])) {
-      session.streams.addListener(new QueryStarts(session.sharedState))
+    if (!session.streams.listListeners().exists(_.isInstanceOf[QueryObserver])) {
+      session.streams.addListener(new QueryObserver(session.sharedState))
     }
     OfflineRepartition.guard(session)
-  }
-
-  /** Whether the beginning of a run was observed; without that, nothing here may be relied on. */
-  def isSeen(runId: UUID): Boolean = seen.contains(runId)
-
-  def unseen(query: StreamExecution): BinshiftException = BinshiftException("SESSION_WITHOUT_BINSHIFT").configuration(
-    s"the session of query ${query.id} was made before binshift was active in this application; start the query in the " +
-      "session that binshift.configure(builder).getOrCreate() gives, or in a newSession() of that")
-
-  private def saw(runId: UUID): Unit = seen.add(runId)
-
-  /** The newest epoch in the log of offsets when the run started; the run itself may have logged more since. */
-  def lastLogged(runId: UUID): Option[Long] = Option(logged.get(runId))
-
-  private def note(runId: UUID, last: LoggedBatch): Unit = logged.put(runId, last.epoch)
-
-  private def forget(runId: UUID): Unit = {
-    logged.remove(runId)
-    seen.remove(runId)
   }
 }
 
 /**
- * Registers [[QueryStarts]] in a session, the first time that the session analyses a plan: an
+ * Registers [[QueryObserver]] in a session, the first time that the session analyses a plan: an
  * extension has no other hook that runs once a session is usable and before it can start a query.
  */
-private[binshift] final case class RegisterQueryStarts(session: SparkSession) extends Rule[LogicalPlan] {
+private[binshift] final case class RegisterQueryObserver(session: SparkSession) extends Rule[LogicalPlan] {
   private val registered = new AtomicBoolean(false)
 
   override def apply(plan: LogicalPlan): LogicalPlan = {
-    if (registered.compareAndSet(false, true)) QueryStarts.register(session)
+    if (registered.compareAndSet(false, true)) QueryObserver.register(session)
     plan
   }
 }

@@ -1,4 +1,4 @@
-package org.apache.spark.sql.binshift.routing
+package org.apache.spark.sql.binshift.query
 
 import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
@@ -9,9 +9,10 @@ import scala.util.control.NonFatal
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.binshift.{DriverConf, SparkInternals}
+import org.apache.spark.sql.binshift.internals.{CommittedEpoch, SparkInternals}
 import org.apache.spark.sql.binshift.migration._
 import org.apache.spark.sql.binshift.retention.{RetiredPartitions, RoutingPruning, RunEnd}
+import org.apache.spark.sql.binshift.routing.{Epoch, RoutingEntries, StatefulOperators, TablesInForce}
 import org.apache.spark.sql.binshift.stock.TakeoverEpochs
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
@@ -19,7 +20,7 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, StateStoreConf}
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint._
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingEntry, RoutingHint, RoutingTable}
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingEntry, RoutingHint}
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.ThreadUtils
 
@@ -248,14 +249,6 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
 private object QueryRouter {
   private val EpochsBetweenCleaning = 20
 }
-
-/**
- * What `enter` hands to the rule: the facts and the table of the epoch that is being planned.
- *
- * @param arriving bins that have a new owner at this epoch; none, for all it matters, at the first of a run
- */
-private[binshift] final case class Epoch(
-    layout: Layout, table: RoutingTable, arriving: Set[Int], hint: RoutingHint, shippingHint: String)
 
 private[binshift] final case class RouterSnapshot(
     planned: Option[Long],
