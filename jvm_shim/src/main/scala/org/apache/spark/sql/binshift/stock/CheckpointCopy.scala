@@ -4,7 +4,7 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileStatus, FileSystem, FileUtil, Path}
 import org.json4s.JsonDSL._
 
-import org.apache.spark.sql.binshift.SparkInternals
+import org.apache.spark.sql.binshift.internals.SparkInternals
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.checkpointing.{CheckpointFileManager, CommitLog, OffsetSeqLog}
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException

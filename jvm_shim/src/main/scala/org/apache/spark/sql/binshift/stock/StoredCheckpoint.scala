@@ -3,7 +3,7 @@ package org.apache.spark.sql.binshift.stock
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
-import org.apache.spark.sql.binshift.SparkInternals
+import org.apache.spark.sql.binshift.internals.SparkInternals
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.datasources.v2.state.metadata.StateMetadataPartitionReader
 import org.apache.spark.sql.execution.streaming.checkpointing.{CommitLog, CommitMetadataBase, OffsetSeqBase, OffsetSeqLog, OffsetSeqMetadata}

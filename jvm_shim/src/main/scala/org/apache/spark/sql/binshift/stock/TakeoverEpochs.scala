@@ -4,8 +4,7 @@ import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.binshift.SparkInternals
-import org.apache.spark.sql.binshift.routing.CommittedEpoch
+import org.apache.spark.sql.binshift.internals.{CommittedEpoch, SparkInternals}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqBase
 import org.apache.spark.sql.execution.streaming.RealTimeTrigger

@@ -10,8 +10,7 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
-import org.apache.spark.sql.execution.streaming.state.binshift.keys.StoreBins
-import org.apache.spark.sql.execution.streaming.state.binshift.provider.FamilyRegistration
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{FamilyRegistration, StoreBins}
 import org.apache.spark.TaskContext
 
 /**

@@ -6,6 +6,7 @@ import java.util.concurrent.atomic.AtomicBoolean
 import org.rocksdb.{RocksDB => NativeRocksDB, StringAppendOperator}
 
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBConf}
 
 /**
@@ -62,14 +63,4 @@ private[binshift] object RocksDBFields {
           s"Spark's RocksDB has no field $name of type ${kind.getName} (${e.getMessage}); use the binshift " +
             "made for your Spark")
     }
-}
-
-/** Rows of families that users see, and of families that Spark keeps for itself. */
-private[sql] final case class RowCounts(rows: Long, internal: Long) {
-  def +(o: RowCounts): RowCounts = RowCounts(rows + o.rows, internal + o.internal)
-  def -(o: RowCounts): RowCounts = RowCounts(rows - o.rows, internal - o.internal)
-}
-
-private[sql] object RowCounts {
-  val Zero: RowCounts = RowCounts(0, 0)
 }
