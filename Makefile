@@ -77,8 +77,8 @@ bench-report: setup  ## Write BENCHMARKS.md from the runs that were done.
 chaos: setup  ## Kill 300 drivers and 300 executors at random instants; hours. SEED=n; goes on where it stopped.
 	$(PY) tests/chaos/run.py $(if $(SEED),--seed $(SEED))
 
-spark-suites: setup  ## Run Spark's own streaming suites on this provider and on the stock one.
-	$(PY) scripts/spark_suites.py
+spark-suites: setup  ## Run Spark's own streaming suites on this provider; hours. Goes on where it stopped.
+	$(PY) scripts/spark_suites.py --all
 
 recordings: setup $(VENV)/.docs  ## Run the notebook anew, with its outputs.
 	$(PY) scripts/recordings.py
