@@ -77,7 +77,7 @@ bench-report: setup  ## Write BENCHMARKS.md from the runs that were done.
 chaos: setup  ## Kill 300 drivers and 300 executors at random instants; hours. SEED=n; goes on where it stopped.
 	$(PY) tests/chaos/run.py $(if $(SEED),--seed $(SEED))
 
-fuzz: setup  ## Feed the decoders of both languages random and damaged inputs; INPUTS=1000000 of each language.
+fuzz: setup  ## Feed the decoders random and damaged inputs; INPUTS=1000000.
 	PYTHONPATH=tests $(PY) tests/fuzz/run.py --inputs $(or $(INPUTS),1000000)
 
 spark-suites: setup  ## Run Spark's own streaming suites on this provider; hours. Goes on where it stopped.

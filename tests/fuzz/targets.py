@@ -39,7 +39,7 @@ from binshift.planning.plan import MigrationPlan
 from checkpoints import Writer
 from fuzz.held import Held
 from golden import EPOCH, GOLDEN
-from unit.test_inspect_files import CODECS, changelog
+from unit.test_inspect_files import CODECS, changelog, lz4
 from unsafe_rows import row
 
 __all__ = ["TARGETS", "Target"]
@@ -122,7 +122,7 @@ def answer(held: Held) -> object:
     return None
 
 
-EVERYTHING = {
+EVERYTHING: dict[str, Any] = {
     "type": "struct",
     "fields": [
         {"name": n, "type": t, "nullable": True}
@@ -136,7 +136,7 @@ EVERYTHING = {
     ],
 }  # fmt: skip
 ROW = parse(EVERYTHING)
-AVRO = parse({**EVERYTHING, "fields": [f for f in EVERYTHING["fields"] if f["name"] not in ("iv", "v")]})  # type: ignore[attr-defined]
+AVRO = parse({**EVERYTHING, "fields": [f for f in EVERYTHING["fields"] if f["name"] not in ("iv", "v")]})
 VALUES: dict[str, Any] = dict.fromkeys(f.name for f in ROW.fields) | {
     "l": 5, "s": "text", "x": b"bytes", "a": [1, None, 3], "m": [("a", 1), ("b", None)], "st": {"y": "z"},
     "iv": (1, 2, 3), "v": {"value": b"vv", "metadata": b"m"}, "b": True, "d": 1.5, "i": 7,
@@ -200,7 +200,7 @@ def pieces(data: bytes) -> object:
 
 def records(data: bytes) -> object:
     """Of what is in the blocks, so that damage is not found by their checksums."""
-    log = Changelog(io.BytesIO(CODECS["lz4"](data, 1 << 12)), "log")
+    log = Changelog(io.BytesIO(lz4(data, 1 << 12)), "log")
     return log.lineage, list(log.records())
 
 
@@ -271,7 +271,7 @@ def changelogs() -> list[bytes]:
     return [
         changelog(f, [(1, b"key", b"value"), (0x10, b"k", b""), (1, b"", b"v" * 90)], [(1, "a"), (2, "b")])
         for f in (1, 2, 3, 4)
-    ]  # type: ignore[arg-type]
+    ]
 
 
 def targets() -> dict[str, Target]:

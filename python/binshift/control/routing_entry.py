@@ -58,9 +58,14 @@ class RoutingEntry:
             table = RoutingTable(data["partitions"], tuple(data["assignment"]), epoch=int(data["epoch"]))
             datetime.fromisoformat(data["written_at"])
             step = data.get("step")
-            for name, kind in _STEP if step is not None else ():
-                if type(step[name]) is not kind:
-                    raise TypeError(f"{name} of its step is {step[name]!r:.100}")
+            if step is not None:
+                _require_step(step)
             return cls(table, step, data["written_at"], int(data["previous"]))
         except (*NOT_UNDERSTOOD, PlanError) as error:
             raise ValueError(reason_of(error)) from error
+
+
+def _require_step(step: Mapping[str, Any]) -> None:
+    for name, kind in _STEP:
+        if type(step[name]) is not kind:
+            raise TypeError(f"{name} of its step is {step[name]!r:.100}")
