@@ -50,7 +50,8 @@ class Snapshot:
         try:
             with zipfile.ZipFile(archive) as z:
                 for name in z.namelist():
-                    plain_name(name.removeprefix("archive/"))
+                    if name != "archive/":
+                        plain_name(name.removeprefix("archive/"))
                 if (size := sum(i.file_size for i in z.infolist())) > _ARCHIVE_BYTES:
                     raise ValueError(f"its files would have {size} bytes")
                 z.extractall(scratch)
