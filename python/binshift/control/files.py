@@ -155,5 +155,5 @@ def parse_json(data: bytes, what: str) -> Any:
     """
     try:
         return json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise damaged(what, error) from error
