@@ -32,8 +32,8 @@ test: setup older-jar  ## Run all tests but the matrix; MATRIX=3/40 adds the thi
 test-matrix: setup older-jar  ## Run the matrix of operators and settings; MATRIX=3/40 runs a part.
 	$(PY) -m pytest -m matrix $(if $(MATRIX),--matrix-part=$(MATRIX))
 
-field: setup $(VENV)/.field  ## Run the tests that need servers, such as an S3 API; fetches them.
-	$(PY) -m pytest -m field tests/field
+field: setup $(VENV)/.field  ## Run the tests that need servers, which it fetches, part by part; PART=kafka runs one.
+	$(PY) scripts/field.py $(if $(PART),--only $(PART))
 
 test-few: setup  ## Run some tests of each thing that needs Spark, in two minutes; CI does with SPARK=4.2.
 	$(PY) -m pytest -m "few and not matrix"
@@ -116,6 +116,7 @@ $(VENV)/.docs: $(VENV)/.ready pyproject.toml
 	@touch $@
 
 $(VENV)/.field: $(VENV)/.ready pyproject.toml
+	@command -v mvn >/dev/null || scripts/install maven
 	@$(VENV)/bin/pip install --quiet --disable-pip-version-check -e '.[field]'
 	@touch $@
 
