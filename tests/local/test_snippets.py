@@ -56,20 +56,17 @@ def test_the_snippets_that_need_a_query_run(stream, spark):
     # Versions that a snippet names are there before the query goes on.
     for snippet in (s for s in NEEDY if "location" in s.free_names):
         execute(snippet, names)
-    of_run = run.spark._jsparkSession
-    sessions = spark._jvm.org.apache.spark.sql.classic.SparkSession
-    before = SparkSession.getActiveSession()
-    sessions.setActiveSession(of_run)
+    make_active(run.spark)
     feeder = Input(run)
     feeder.start()
     try:
         # As in the page on errors: another migration is under way.
-        controller.rescale(4, strategy=binshift.Fluid(gap=1))
+        controller.rescale(4, strategy=binshift.Batched(8, gap=1))
         for snippet in (s for s in NEEDY if "location" not in s.free_names):
             execute(snippet, names)
     finally:
         feeder.stop()
-        sessions.setActiveSession(before._jsparkSession if before else spark._jsparkSession)
+        make_active(spark)
     assert controller.routing().partitions == 8
     assert run.outputs.keys() >= set(range(9))
     assert sorted(run.state()) == sorted(((r.k,), (r["count"],)) for r in run.build(run.batch()).collect())
@@ -90,6 +87,11 @@ def execute(snippet: Snippet, names: dict) -> None:
         assert until(lambda: names["controller"].migration() is None)
     # Figures are those of the page's query; what they are of is not.
     assert first_word(out.getvalue()) in {first_word(snippet.printed), "keep"}
+
+
+def make_active(session: SparkSession) -> None:
+    """Has a name of a query looked up in `session`, as where there is no other."""
+    session.createDataFrame([], "k string")
 
 
 def first_word(text: str) -> str:
