@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -237,5 +238,6 @@ def test_an_autoscaler_says_of_which_query_it_is_and_what_it_does():
         def __repr__(self):
             return "<Controller of query q>"
 
-    autoscaler = Autoscaler(Named(), min_partitions=1, max_partitions=2, epoch_s=1)
+    controller: Any = Named()
+    autoscaler = Autoscaler(controller, min_partitions=1, max_partitions=2, epoch_s=1)
     assert repr(autoscaler) == "<Autoscaler of <Controller of query q>, advise>"
