@@ -105,7 +105,7 @@ def _draw_timeline(above: Any, below: Any, epochs: Sequence[EpochProgress], step
         above.axvline(epoch, color=_MARK, alpha=0.35, linewidth=2, label="" if i else "bins move")
     above.set_ylabel("seconds")
     # With room for the legend above whatever is drawn.
-    above.set_ylim(0, 1.25 * max(seconds, default=1.0))
+    above.set_ylim(0, 1.25 * (max(seconds, default=0) or 1))
     above.legend(loc="upper right", ncols=3)
     below.step(numbers, [e.partitions for e in epochs], where="mid", color=_STEPS)
     below.set_ylim(bottom=0)
