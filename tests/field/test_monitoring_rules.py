@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from field.conftest import BUILD
+from devtools.servers.jars import BUILD
 
 pytestmark = pytest.mark.field
 

@@ -116,6 +116,9 @@ class Autoscaler:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
+    def __repr__(self) -> str:
+        return f"<Autoscaler of {self._controller!r}, {self._mode}>"
+
     @property
     def decisions(self) -> tuple[Decision, ...]:
         """The latest decisions, oldest first; 256 at most."""
