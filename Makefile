@@ -14,7 +14,7 @@ JAR := python/binshift/jars/binshift-spark$(SPARK)_2.13-$(VERSION).jar
 SCALA := $(shell find {statestore,jvm_shim}/src/{main,spark-$(SPARK)} -type f) build.gradle settings.gradle gradle.properties
 FORMATTED := build/scala.formatted
 
-.PHONY: help setup jar demo test test-few test-matrix field test-unit older-jar lint types format check bench-timers bench-migration bench-requests bench-quick bench bench-report chaos spark-suites docs recordings wheel clean
+.PHONY: help setup jar demo test test-few test-matrix field test-unit older-jar lint types format check bench-timers bench-migration bench-requests bench-quick bench bench-report chaos spark-suites docs recordings wheel release-check clean
 
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -77,8 +77,8 @@ bench-report: setup  ## Write BENCHMARKS.md from the runs that were done.
 chaos: setup  ## Kill 300 drivers and 300 executors at random instants; hours. SEED=n; goes on where it stopped.
 	$(PY) tests/chaos/run.py $(if $(SEED),--seed $(SEED))
 
-spark-suites: setup  ## Run Spark's own streaming suites on this provider and on the stock one.
-	$(PY) scripts/spark_suites.py
+spark-suites: setup  ## Run Spark's own streaming suites on this provider; hours. Goes on where it stopped.
+	$(PY) scripts/spark_suites.py --all
 
 recordings: setup $(VENV)/.docs  ## Run the notebook anew, with its outputs.
 	$(PY) scripts/recordings.py
@@ -90,6 +90,10 @@ wheel: setup  ## Build the wheel into dist/, with the jars for all versions of S
 	@$(MAKE) --no-print-directory jar SPARK=4.2
 	@$(MAKE) --no-print-directory jar SPARK=4.3
 	$(PY) -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+release-check: wheel  ## Build what a release consists of, into dist/, and use each part in an empty environment.
+	scripts/release
+	$(PY) -m pytest -n 0 -m field tests/release
 
 clean:  ## Remove what the build made, and the environments.
 	rm -rf build dist .venv .venv-4.2 .gradle python/binshift/jars .pytest_cache .mypy_cache .ruff_cache .hypothesis
