@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,13 @@ class Commands:
         """Ports at which the driver and its executors listen."""
         return sum(len(listening(pid)) for pid in spark_processes(self.spark.sparkContext.applicationId))
 
+    def copy_checkpoint(self, to: str) -> None:
+        """Copies it to a local directory, as a person does by Hadoop's commands."""
+        hadoop = self.spark._jvm.org.apache.hadoop.fs.Path
+        source = hadoop(str(self.run.checkpoint))
+        system = source.getFileSystem(self.spark.sparkContext._jsc.hadoopConfiguration())
+        system.copyToLocalFile(False, source, hadoop(to), True)
+
     def report(self) -> dict[str, Any]:
         epochs = [p for p in self.run.query.recentProgress if "addBatch" in p.durationMs]
         metrics = [op.customMetrics for p in epochs for op in p.stateOperators]
@@ -87,10 +95,11 @@ class Commands:
         }
 
 
-def main() -> None:
+def serve(kind: Callable[[Path, SparkSession, str], Commands]) -> None:
+    """Does what the standard input says, until it ends."""
     root, master, conf, checkpoint = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]), sys.argv[4]
     spark = session(master, **conf)
-    commands = Commands(root, spark, checkpoint)
+    commands = kind(root, spark, checkpoint)
     for line in sys.stdin:
         name, *arguments = json.loads(line)
         sys.stdout.write(f"answer: {json.dumps(getattr(commands, name)(*arguments))}\n")
@@ -100,4 +109,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(Commands)
