@@ -1,0 +1,39 @@
+package org.apache.spark.sql.binshift
+
+import java.util.concurrent.ConcurrentLinkedQueue
+
+import scala.jdk.CollectionConverters._
+
+import org.apache.logging.log4j.{Level, LogManager}
+import org.apache.logging.log4j.core.{Logger, LogEvent}
+import org.apache.logging.log4j.core.appender.AbstractAppender
+import org.apache.logging.log4j.core.config.Property
+
+/** Listens to what binshift logs in this JVM. */
+object TestLog {
+  private val lines = new ConcurrentLinkedQueue[String]()
+  private val appender = new AbstractAppender("binshift-test", null, null, true, Property.EMPTY_ARRAY) {
+    override def append(event: LogEvent): Unit = lines.add(s"${event.getLevel} ${event.getMessage.getFormattedMessage}")
+  }
+  private val names = Seq("org.apache.spark.sql.binshift.migration.StepScheduler",
+    "org.apache.spark.sql.binshift.migration.ShipmentCoordinator",
+    "org.apache.spark.sql.binshift.query.RemoteRequests")
+
+  def listen(): Unit = {
+    lines.clear()
+    if (!appender.isStarted) appender.start()
+    names.map(loggerOf).foreach { logger =>
+      logger.setLevel(Level.INFO)
+      logger.addAppender(appender)
+    }
+  }
+
+  def heard(): java.util.List[String] = lines.asScala.toSeq.asJava
+
+  def end(): Unit = names.map(loggerOf).foreach { logger =>
+    logger.removeAppender(appender)
+    logger.setLevel(Level.OFF)
+  }
+
+  private def loggerOf(name: String): Logger = LogManager.getLogger(name).asInstanceOf[Logger]
+}
