@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import zipfile
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -168,6 +169,30 @@ def test_orphans_are_listed_and_do_no_harm(copy):
         unfinished,
         "17",
     }
+
+
+def test_a_purge_that_was_stopped_is_no_damage(copy):
+    """Spark deletes the files of versions that it keeps no more, and then the versions."""
+    checkpoint = copy("tws", with_checksums=False)
+    partition = checkpoint / "state/0/1"
+    versions = sorted(int(p.stem.split("_")[0]) for p in partition.glob("*.zip"))
+    old = versions[0] + 1
+    assert old < versions[-1]
+    # As the oldest, with a file more, which is gone.
+    with zipfile.ZipFile(partition / f"{versions[0]}.zip") as whole:
+        contents = {name: whole.read(name) for name in whole.namelist()}
+    gone = b'"sstFiles":[{"localFileName":"9.sst","dfsSstFileName":"9-gone.sst","sizeBytes":9},'
+    contents["metadata"] = contents["metadata"].replace(b'"sstFiles":[', gone)
+    with zipfile.ZipFile(partition / f"{old}.zip", "w") as lacking:
+        for name, content in contents.items():
+            lacking.writestr(name, content)
+    done = run("fsck", checkpoint)
+    assert (done.exit_code, f"damage: state/0/1/{old}.zip" in done.stdout) == (9, True), done.output
+    for log in ("commits", "offsets"):
+        for batch in range(old - 1):
+            (checkpoint / log / str(batch)).unlink()
+    done = run("fsck", checkpoint)
+    assert (done.exit_code, f"orphan: state/0/1/{old}.zip" in done.stdout) == (0, True), done.output
 
 
 def test_what_a_killed_writer_left_unfinished_is_no_damage(copy):

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
-import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -20,45 +15,15 @@ from binshift.inspect.decoding.binning import bins_of_keys
 from binshift.inspect.decoding.schema import Operator, Store
 from binshift.inspect.facts import Settings
 from binshift.inspect.source import Source, decoded, stored_rows
-from binshift.inspect.storage.changelog import Changelog
-from binshift.inspect.storage.checksums import check_file, is_checksum_of, is_unfinished
-from binshift.inspect.storage.database import Snapshot
 from binshift.inspect.storage.partition import Place
 from binshift.inspect.tools.export import json_rows
+from binshift.inspect.tools.finding import Finding, Severity
+from binshift.inspect.tools.fsck_files import checksums, files_of
 
 __all__ = ["Finding", "Severity", "fsck"]
 
-_SNAPSHOT = re.compile(r"(\d+)(_.+)?\.zip")
 #: Characters of a key in a message.
 _SHOWN = 200
-_CHANGELOG = re.compile(r"(\d+)(_.+)?\.changelog")
-
-
-class Severity(Enum):
-    """What a finding means."""
-
-    DAMAGE = "damage"  # state is lost or wrong, at least at some version
-    ORPHAN = "orphan"  # a file that nothing refers to; harmless
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something that is not as it should be.
-
-    Parameters
-    ----------
-    severity : Severity
-    where : str
-        A file of the checkpoint, or an operator's store and partition.
-    what : str
-    """
-
-    severity: Severity
-    where: str
-    what: str
-
-    def __str__(self) -> str:
-        return f"{self.severity.value}: {self.where}: {self.what}"
 
 
 def fsck(checkpoint: Checkpoint, version: int | None = None) -> Iterator[Finding]:
@@ -104,14 +69,14 @@ def _logs(checkpoint: Checkpoint) -> Iterator[Finding]:
         gaps = sorted(set(range(numbers[0], numbers[-1] + 1)) - set(numbers)) if numbers else []
         for batch in gaps:
             yield Finding(Severity.DAMAGE, f"{name}/{batch}", "is missing")
-        yield from _checksums(checkpoint, name)
+        yield from checksums(checkpoint, name)
     for batch in sorted(set(files.numbers("commits")) - set(files.numbers("offsets"))):
         if batch >= min(files.numbers("offsets"), default=0):
             yield Finding(Severity.DAMAGE, f"offsets/{batch}", "is missing")
     if not facts.is_binned:
         return
-    yield from _checksums(checkpoint, "binshift")
-    yield from _checksums(checkpoint, "binshift/routing")
+    yield from checksums(checkpoint, "binshift")
+    yield from checksums(checkpoint, "binshift/routing")
     for epoch in facts.routing_epochs:
         try:
             facts.table(epoch)
@@ -139,51 +104,10 @@ def _store(checkpoint: Checkpoint, operator: Operator, store: Store, version: in
     there = [int(n) for n in checkpoint._facts.files.directories(f"state/{operator.id}") if n.isdigit()]
     for partition in sorted({*there, *partitions}):
         place = Place(operator, store, partition)
-        findings = list(_files(checkpoint, place)) + list(_versions(checkpoint, place))
+        findings = list(files_of(checkpoint, place)) + list(_versions(checkpoint, place))
         yield from findings
         if partition in partitions and not any(f.severity is Severity.DAMAGE for f in findings):
             yield from _rows(checkpoint, place, version, settings)
-
-
-def _files(checkpoint: Checkpoint, place: Place) -> Iterator[Finding]:
-    """The files of one partition, whatever version they are of."""
-    files, directory = checkpoint._facts.files, place.directory
-    referred: set[str] = set()
-    for name in sorted(files.sizes(directory)):
-        path = f"{directory}/{name}"
-        try:
-            if _SNAPSHOT.fullmatch(name):
-                referred |= _snapshot(checkpoint, path)
-            elif _CHANGELOG.fullmatch(name):
-                with files.open(path) as stream:
-                    for _ in Changelog(stream, path).records():
-                        pass
-            elif not is_checksum_of(name, files.sizes(directory)):
-                yield Finding(Severity.ORPHAN, path, "belongs to no version")
-        except StateFormatError as error:
-            yield Finding(Severity.DAMAGE, path, str(error))
-    yield from _checksums(checkpoint, directory)
-    ssts = files.sizes(f"{directory}/SSTs")
-    for name in sorted(ssts):
-        if name not in referred and not is_checksum_of(name, ssts):
-            yield Finding(Severity.ORPHAN, f"{directory}/SSTs/{name}", "no snapshot refers to it")
-    yield from _checksums(checkpoint, f"{directory}/SSTs")
-
-
-def _snapshot(checkpoint: Checkpoint, path: str) -> set[str]:
-    """The names of the files that a snapshot refers to, which must be there."""
-    scratch = Path(tempfile.mkdtemp(prefix="snapshot-", dir=checkpoint._scratch))
-    try:
-        snapshot = Snapshot(checkpoint._facts.files, path, scratch)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    directory = path.rpartition("/")[0]
-    there = checkpoint._facts.files.sizes(f"{directory}/SSTs")
-    for _, name, size in snapshot.ssts:
-        if there.get(name) != size:
-            state = "is missing" if name not in there else f"has {there[name]} bytes instead of {size}"
-            raise StateFormatError(f"SSTs/{name}, which it refers to, {state}; restore it from a copy")
-    return {name for _, name, _ in snapshot.ssts}
 
 
 def _versions(checkpoint: Checkpoint, place: Place) -> Iterator[Finding]:
@@ -284,20 +208,3 @@ def _strays(checkpoint: Checkpoint, operator: Operator) -> Iterator[Finding]:
     for name in facts.files.directories(f"state/{operator.id}"):
         if name.isdigit() and int(name) >= most:
             yield Finding(Severity.ORPHAN, f"state/{operator.id}/{name}", "no version has this partition")
-
-
-def _checksums(checkpoint: Checkpoint, directory: str) -> Iterator[Finding]:
-    files = checkpoint._facts.files
-    there = files.sizes(directory)
-    for name in sorted(there):
-        if is_unfinished(name):
-            # What a writer that died has left is no damage: nothing refers to it.
-            continue
-        try:
-            problem = check_file(files, directory, name, there)
-        except StateFormatError as error:
-            problem = str(error)
-        if problem:
-            yield Finding(Severity.DAMAGE, f"{directory}/{name}" if directory else name, problem)
-        elif name.endswith(".crc") and not is_checksum_of(name, there):
-            yield Finding(Severity.ORPHAN, f"{directory}/{name}", "is the checksum of a file that is gone")
