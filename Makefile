@@ -84,9 +84,6 @@ fuzz: setup  ## Feed the decoders of both languages random and damaged inputs; I
 soak: setup  ## Run queries for HOURS=8 on a cluster whose machines come and go; writes build/soak/report.md with plots.
 	$(PY) tests/soak/run.py --hours $(or $(HOURS),8) $(if $(SEED),--seed $(SEED))
 
-soak: setup  ## Run queries for HOURS=8 on a cluster whose machines come and go; writes build/soak/report.md with plots.
-	$(PY) tests/soak/run.py --hours $(or $(HOURS),8) $(if $(SEED),--seed $(SEED))
-
 spark-suites: setup  ## Run Spark's own streaming suites on this provider; hours. Goes on where it stopped.
 	$(PY) scripts/spark_suites.py --all
 

@@ -22,7 +22,7 @@ def fuzzed_jvm() -> Iterator[Any]:
     prepare()
     spark = session("local[1]", **{"spark.jars": str(TESTS_JAR)})
     try:
-        yield spark._jvm.org.apache.spark.sql.binshift.TestFuzz
+        yield spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestFuzz
     finally:
         spark.stop()
         shutil.rmtree(SHARED, ignore_errors=True)

@@ -22,18 +22,19 @@ object TestLog {
   def listen(): Unit = {
     lines.clear()
     if (!appender.isStarted) appender.start()
-    names.map(loggerOf).foreach { logger =>
-      logger.setLevel(Level.INFO)
-      logger.addAppender(appender)
-    }
+    // In this order: an appender gives all loggers the levels of the configuration.
+    names.map(loggerOf).foreach(_.addAppender(appender))
+    names.map(loggerOf).foreach(_.setLevel(Level.INFO))
   }
 
   def heard(): java.util.List[String] = lines.asScala.toSeq.asJava
 
-  def end(): Unit = names.map(loggerOf).foreach { logger =>
-    logger.removeAppender(appender)
-    logger.setLevel(Level.OFF)
+  def end(): Unit = {
+    names.map(loggerOf).foreach(_.removeAppender(appender))
+    names.map(loggerOf).foreach(_.setLevel(Level.OFF))
   }
 
-  private def loggerOf(name: String): Logger = LogManager.getLogger(name).asInstanceOf[Logger]
+  /** Spark's loggers, which are those of the class loader that Spark is in. */
+  private def loggerOf(name: String): Logger =
+    LogManager.getContext(classOf[org.apache.spark.SparkContext].getClassLoader, false).getLogger(name).asInstanceOf[Logger]
 }

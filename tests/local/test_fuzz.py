@@ -9,7 +9,7 @@ _INPUTS = 300
 
 @pytest.fixture
 def jvm(spark):
-    return spark._jvm.org.apache.spark.sql.binshift.TestFuzz
+    return spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestFuzz
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -56,12 +56,17 @@ private[query] final class SignedRequests(dir: ControlDir, query: String, secret
     request.get
   }
 
-  /** To be called before the file of a request goes. Of one that was refused, nothing is remembered. */
+  /**
+   * To be called before the file of a request goes. Of one that is not for this query, or under another name than its own,
+   * nothing is remembered: copies of old requests must not crowd out what is.
+   */
   def done(id: String, envelope: JValue): Unit =
     for {
       text <- (envelope \ Signed).extractOpt[String]
       if isSigned(envelope, text)
-      issuedAt <- Try(parse(text)).toOption.flatMap(issued)
+      request <- Try(parse(text)).toOption
+      if (request \ "query").extractOpt[String].contains(query) && (request \ "id").extractOpt[String].contains(id)
+      issuedAt <- issued(request)
       if issuedAt <= System.currentTimeMillis() + WindowMs && !latest.covers(id, issuedAt)
     } {
       val next = latest.add(id, issuedAt)
