@@ -45,7 +45,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private val entries = new RoutingEntries(dir)
   private val first = new FirstEpoch(query, dir, entries)
   private val requests = Option.when(conf.areRequestsServed)(
-    new RemoteRequests(query, dir, this, conf.requestsIntervalMs))
+    new RemoteRequests(query, dir, this, conf.requestsIntervalMs, conf.requestsSecret))
   private val shipments = new ShipmentCoordinator(
     query, dir, partition => binned.flatMap(Placement.stores(_, partition)).map(_.storeId))
   private val stateRoot = new Path(query.resolvedCheckpointRoot, "state")

@@ -6,7 +6,7 @@ import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, LogLine}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
 import org.apache.spark.sql.execution.streaming.state.binshift.conversion.PartitionTakeover
 import org.apache.spark.sql.execution.streaming.state.binshift.migration.{BinMover, PendingBins}
@@ -210,7 +210,10 @@ private[binshift] final class BinnedRocksDB(
             s"epoch $version (${e.getMessage}); the batch is retried from the last committed state", e)
     }
     switchedAt = Some(version)
-    logInfo(s"$storeId switched at epoch $version: $switchStats")
+    logInfo(LogLine("switch", "epoch" -> version, "operator" -> storeId.operatorId, "partition" -> partitionId,
+        "store" -> storeId.storeName, "prepared" -> switchStats.binsPrepared, "shipped" -> switchStats.binsShipped,
+        "from_checkpoint" -> switchStats.binsFromCheckpoint, "released" -> switchStats.binsReleased,
+        "ms" -> switchStats.adoptMs))
   }
 
   override def loadFromSnapshot(
