@@ -9,7 +9,7 @@ import scala.util.control.NonFatal
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.binshift.{DriverConf, SparkInternals}
+import org.apache.spark.sql.binshift.{DriverConf, SparkInternals, StreamLogs}
 import org.apache.spark.sql.binshift.migration._
 import org.apache.spark.sql.binshift.retention.{RetiredPartitions, RoutingPruning, RunEnd}
 import org.apache.spark.sql.binshift.stock.TakeoverEpochs
@@ -212,8 +212,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       SparkInternals.setNextPartitions(query, entry.table.partitions)
       tables = tables.copy(scheduled = Some(entry))
     }
-    SparkInternals.setNextConf(query, EntryName.Key -> tables.scheduled.getOrElse(now).name.render)
-    SparkInternals.setNextConf(query, RunHistory.Key -> query.runId.toString)
+    StreamLogs.setNextConf(query, EntryName.Key -> tables.scheduled.getOrElse(now).name.render)
+    StreamLogs.setNextConf(query, RunHistory.Key -> query.runId.toString)
     shippingHint = desk.hint(next - 1, scheduler.awaitedStep(tables, next), tables.stepAt(next).isDefined)
   }
 

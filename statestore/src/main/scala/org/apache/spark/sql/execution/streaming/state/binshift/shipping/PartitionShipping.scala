@@ -10,7 +10,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Commit
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
 import org.apache.spark.sql.execution.streaming.state.binshift.migration.DepartingRows
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinnedRocksDB, RocksDBArguments, RowCounts}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinnedRocksDB, RocksDBArguments, RocksDBFields, RowCounts}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.util.Utils
 
@@ -210,7 +210,7 @@ private final class OrderPart(
 
   /** As far as it is known before the operator has asked for them. */
   private def hasFamilies: Boolean =
-    !arguments.useColumnFamilies || db.allColumnFamilyNames.exists(_ != ColumnFamily.Default.name)
+    !arguments.useColumnFamilies || RocksDBFields.families(db).keys.exists(_ != ColumnFamily.Default.name)
 
   /** The step with which exactly `bins` go. */
   private def stepOf(shipped: Seq[ShippedBin], bins: Seq[Int]): Option[Int] =

@@ -42,7 +42,7 @@ private[binshift] final class BinnedRocksDB(
     takeOver: Option[PartitionTakeover],
     arguments: RocksDBArguments,
     override val wanted: Option[Set[Int]] = None)
-  extends BinKeyedRocksDB(storeId, arguments) with BinnedFileManager.Binding with Logging {
+  extends BinKeyedRocksDB(storeId, arguments) with LoadsAndCommits with BinnedFileManager.Binding with Logging {
 
   /** What the last load adopted and released. */
   def lastSwitch: SwitchStats = switchStats
@@ -101,10 +101,10 @@ private[binshift] final class BinnedRocksDB(
   /** A commit that compacts waits for it. */
   private val isPaced = isRouted && !conf.compactOnCommit
 
-  fileManager.asInstanceOf[BinnedFileManager].bind(this)
+  files.bind(this)
   if (isPaced) CompactionPace.limit(rocksDbOptions, background.compactionPace)
 
-  override def load(
+  override def loadAt(
       version: Long,
       stateStoreCkptId: Option[String],
       readOnly: Boolean,
@@ -158,10 +158,10 @@ private[binshift] final class BinnedRocksDB(
   /** Changelogs hold keys in their stored form. */
   private def loadStored(version: Long, ckptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): Unit = {
     val native = RocksDBFields.native(this)
-    replay.upTo(version)(super.load(version, ckptId, readOnly, loadEmpty))
-    val files = fileManager.asInstanceOf[BinnedFileManager].takeWarmFiles()
-    if (files > 0) {
-      warm = files
+    replay.upTo(version)(loadBySpark(version, ckptId, readOnly, loadEmpty))
+    val fetchedAhead = files.takeWarmFiles()
+    if (fetchedAhead > 0) {
+      warm = fetchedAhead
       warmAt = Some(version)
     }
     // Another native database: all is loaded from the checkpoint.
@@ -231,7 +231,7 @@ private[binshift] final class BinnedRocksDB(
     if (isStock(version - 1)) None else replay.of(version)
 
   override def oldestNeededVersion(): Option[Long] =
-    (lent.oldest(fileManager.getLatestSnapshotVersion() - conf.minVersionsToRetain) ++ shipping.oldestNeeded).minOption
+    (lent.oldest(files.newestSnapshot() - conf.minVersionsToRetain) ++ shipping.oldestNeeded).minOption
 
   override def partition: Int = partitionId
 
@@ -246,7 +246,7 @@ private[binshift] final class BinnedRocksDB(
    * A version that adopted bins soon gets a snapshot, which is uploaded at once: it ends the dependence on the sources'
    * checkpoints, and with it how far a recovery has to read along the ways of bins.
    */
-  override def commit(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = {
+  override def commitVersion(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = {
     if (!isRouted) throw notRouted()
     mover.countIfSent()
     if (!isWhole && (forceSnapshot || RocksDBFields.mustSnapshot(this))) {
@@ -256,7 +256,7 @@ private[binshift] final class BinnedRocksDB(
     }
     val isBinned = !isStock(loadedVersion)
     val result @ (version, info) =
-      snapshotTurn.commit(loadedVersion + 1, isWhole, () => PromptUploads.submit(this))(super.commit(forceSnapshot))
+      snapshotTurn.commit(loadedVersion + 1, isWhole, () => PromptUploads.submit(this))(commitBySpark(forceSnapshot))
     if (isPaced) CompactionPace.committed(this, RocksDBFields.native(this), rocksDbOptions)
     if (isRouted && isBinned) {
       shipping.onCommit(version, info.stateStoreCkptId)
@@ -319,6 +319,8 @@ private[binshift] final class BinnedRocksDB(
   }
 
   override protected def departing: DepartingRows = shipping.departing
+
+  private def files: BinnedFileManager = fileManager.asInstanceOf[BinnedFileManager]
 
   private def notRouted(): BinshiftException = BinshiftException("SESSION_WITHOUT_BINSHIFT").configuration(
     s"$storeId was opened for writing by a session in which binshift's extension is not active; " +

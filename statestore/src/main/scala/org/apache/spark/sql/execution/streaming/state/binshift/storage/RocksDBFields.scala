@@ -1,16 +1,19 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.storage
 
 import java.lang.invoke.{MethodHandles, VarHandle}
+import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.atomic.AtomicBoolean
+
+import scala.jdk.CollectionConverters._
 
 import org.rocksdb.{RocksDB => NativeRocksDB, StringAppendOperator}
 
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
-import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBConf}
+import org.apache.spark.sql.execution.streaming.state.{ColumnFamilyInfo, RocksDB, RocksDBConf}
 
 /**
  * Private fields of Spark's `RocksDB` that moving whole files needs: the native database, into which
- * files are put beside Spark's own writes, and the counters of rows, which such rows do not move.
+ * files are put beside Spark's own writes, its column families, and the counters of rows, which such rows do not move.
  *
  * Relies on Spark: the names of the fields, and that `commit` stores the counters of the version that
  * is being written with it. A name that is gone fails the first load, with the reason.
@@ -20,6 +23,7 @@ private[binshift] object RocksDBFields {
   private val Rows = handle("numKeysOnWritingVersion", classOf[Long])
   private val InternalRows = handle("numInternalKeysOnWritingVersion", classOf[Long])
 
+  private val Families = handle("colFamilyNameToInfoMap", classOf[ConcurrentHashMap[_, _]])
   private val Forced = handle("shouldForceSnapshot", classOf[AtomicBoolean])
   private val LastSnapshot = handle(s"${classOf[RocksDB].getName.replace('.', '$')}$$$$lastSnapshotVersion", classOf[Long])
 
@@ -33,7 +37,14 @@ private[binshift] object RocksDBFields {
     !db.conf.enableChangelogCheckpointing || db.conf.minDeltasForSnapshot <= 1 ||
       Forced.get(db).asInstanceOf[AtomicBoolean].get
 
+  /** Has the next commit make a snapshot. */
+  def forceSnapshot(db: RocksDB): Unit = Forced.get(db).asInstanceOf[AtomicBoolean].set(true)
+
   def native(db: RocksDB): NativeRocksDB = Db.getVolatile(db).asInstanceOf[NativeRocksDB]
+
+  /** The column families of a loaded database, by name. */
+  def families(db: RocksDB): collection.Map[String, ColumnFamilyInfo] =
+    Families.get(db).asInstanceOf[ConcurrentHashMap[String, ColumnFamilyInfo]].asScala
 
   def rows(db: RocksDB): RowCounts =
     RowCounts(Rows.getVolatile(db).asInstanceOf[Long], InternalRows.getVolatile(db).asInstanceOf[Long])
@@ -49,9 +60,7 @@ private[binshift] object RocksDBFields {
   }
 
   /** What joins the values of one key: the form in which Spark stores several of them. */
-  def mergeOperator(conf: RocksDBConf): StringAppendOperator = new StringAppendOperator(delimiter(conf))
-
-  def delimiter(conf: RocksDBConf): String = if (conf.mergeOperatorVersion == 1) "," else ""
+  def mergeOperator(conf: RocksDBConf): StringAppendOperator = new StringAppendOperator(RowForm.delimiter(conf))
 
   private def handle(name: String, kind: Class[_]): VarHandle =
     try {
