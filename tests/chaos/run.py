@@ -2,7 +2,8 @@
 
     python tests/chaos/run.py --seed 7 --drivers 300 --executors 300
 
-Goes on where it stopped: what was done is in the results, a line for each life. `--table` prints a table.
+Goes on where it stopped, on any machine: `results.jsonl` beside this file has a line for each life.
+`--page` writes its table into docs/chaos.md.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections import defaultdict
@@ -22,6 +24,10 @@ from typing import Any
 TESTS = Path(__file__).resolve().parents[1]
 REPO = TESTS.parent
 BUILD = REPO / "build" / "chaos"
+RESULTS = TESTS / "chaos" / "results.jsonl"
+PAGE = REPO / "docs" / "chaos.md"
+#: The table stands between these two lines of the page.
+MARKS = ("<!-- Below: written by `tests/chaos/run.py --page`. -->\n\n", "\n\n<!-- Above. -->")
 KINDS = ("driver", "executors")
 sys.path.insert(0, str(TESTS))
 
@@ -35,13 +41,13 @@ def main() -> int:
     parser.add_argument("--epochs", type=int, default=40, help="of a life")
     parser.add_argument("--operators", nargs="+", default=None, help="only these")
     parser.add_argument("--kills", type=int, default=30, help="of a life, at most")
-    parser.add_argument("--results", type=Path, default=BUILD / "results.jsonl")
-    parser.add_argument("--table", action="store_true", help="only print what was done")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--page", action="store_true", help="only write what was done into the page")
     args = parser.parse_args()
-    args.results.parent.mkdir(parents=True, exist_ok=True)
+    BUILD.mkdir(parents=True, exist_ok=True)
     done = read(args.results)
-    if args.table:
-        print(table(done))
+    if args.page:
+        PAGE.write_text(page(PAGE.read_text(), done))
         return 0
     seed = args.seed or (done[-1]["seed"] if done else str(random.SystemRandom().randrange(10**6)))
     # So that what was started ends, too.
@@ -72,20 +78,34 @@ def one(seed: str, index: int, killed: str, args: argparse.Namespace) -> dict[st
     from chaos.killing import UndoneError, live
     from chaos.life import OPERATORS, Life
 
-    folder = args.results.parent
-    root = folder / "lives" / f"{seed}-{index}"
+    root = BUILD / "lives" / f"{seed}-{index}"
     shutil.rmtree(root, ignore_errors=True)
     operators = tuple(args.operators or OPERATORS)
     life = Life.of(root, f"{seed}-{index}", killed, args.epochs, args.kills, operators)
     began = time.monotonic()
-    facts = {"seed": seed, "index": index, "killed": killed, "master": life.master, "operator": life.operator}
+    facts = {
+        "commit": commit(),
+        "seed": seed,
+        "index": index,
+        "killed": killed,
+        "master": life.master,
+        "operator": life.operator,
+    }
     facts["conf"] = {k.removeprefix("spark.sql."): v for k, v in life.conf.items()}
     try:
-        facts |= live(life, folder / "oracles")
+        facts |= live(life, BUILD / "oracles")
         shutil.rmtree(root)
     except UndoneError as undone:
         facts |= {**undone.facts, "wrong": str(undone), "kept": str(root)}
     return {**facts, "epochs": args.epochs, "seconds": round(time.monotonic() - began)}
+
+
+def commit() -> str:
+    """Of the sources, as they are checked out."""
+    done = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=REPO, stdout=subprocess.PIPE, text=True, check=False
+    )
+    return done.stdout.strip()
 
 
 def read(results: Path) -> list[dict[str, Any]]:
@@ -105,6 +125,13 @@ def table(done: list[dict[str, Any]]) -> str:
     ]
     lines += [f"| {' | '.join(map(str, [*key, *row]))} |" for key, row in sorted(sums.items())]
     return "\n".join(lines)
+
+
+def page(text: str, done: list[dict[str, Any]]) -> str:
+    """The text of the page with the table of what was done."""
+    before, rest = text.split(MARKS[0])
+    _, after = rest.split(MARKS[1])
+    return f"{before}{MARKS[0]}{table(done)}{MARKS[1]}{after}"
 
 
 def prepare_jvms() -> None:

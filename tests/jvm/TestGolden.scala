@@ -10,8 +10,7 @@ import org.apache.spark.sql.binshift.migration.PlannedMigration
 import org.apache.spark.sql.binshift.retention.RunEnd
 import org.apache.spark.sql.binshift.statistics.SavedStatistics
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{CheckpointIds, ControlDir, Layout, RunHistory}
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingLog
-import org.apache.spark.sql.execution.streaming.state.binshift.shipping.ShippingOrder
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingLog, ShippingOrder}
 
 /** The parsers and writers of the files of `binshift/`, without a query around them. */
 object TestGolden {

@@ -12,7 +12,7 @@ import org.rocksdb.{Options, RocksDB => NativeRocksDB, WriteOptions}
 
 import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBConf, StateStore}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, NumberedFamily}
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBFields
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{PartialSnapshot, RocksDBFields}
 
 /** Snapshots of random changes, read in part. */
 object TestPartialSnapshot {

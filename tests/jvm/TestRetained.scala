@@ -3,22 +3,23 @@ package org.apache.spark.sql.execution.streaming.state.binshift
 import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, StateStoreId}
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{RetainedVersions, VersionFile}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
+import org.apache.spark.sql.execution.streaming.state.binshift.recovery.RetainedVersions
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
 
-/** What a store of operator 0 is found to have lent, without a query around it. */
+/** What a store of operator 0 is found to keep for others, without a query around it. */
 object TestRetained {
   /** The oldest version up to `last` of a partition that others still need; -1 if there is none. */
   def oldest(stateRoot: String, partition: Int, last: Long): Long = of(stateRoot, partition).oldest(last)
 
   /** The same, by one that goes on to be asked. */
-  def of(stateRoot: String, partition: Int): LastingLent = {
+  def of(stateRoot: String, partition: Int): LastingRetained = {
     val conf = new Configuration
-    new LastingLent(new RetainedVersions(StateStoreId(stateRoot, 0, partition), EpochRouting.forReader(stateRoot, conf), conf,
+    new LastingRetained(new RetainedVersions(StateStoreId(stateRoot, 0, partition), EpochRouting.forReader(stateRoot, conf), conf,
         VersionFile.opened(_, RocksDBConf(), conf)))
   }
 }
 
-final class LastingLent(lent: RetainedVersions) {
-  def oldest(last: Long): Long = lent.oldest(last).getOrElse(-1)
+final class LastingRetained(retained: RetainedVersions) {
+  def oldest(last: Long): Long = retained.oldest(last).getOrElse(-1)
 }

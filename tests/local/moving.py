@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,20 +63,59 @@ SINKS = {f.__name__: f for f in (collected, taken_twice, processed, kept_and_pro
 
 
 class ComposedRun(StreamRun):
-    """A run whose batches go through a sink of `SINKS`."""
+    """A run whose batches go through a sink of `SINKS`.
+
+    A query with several sources looks for files once for each of them, one after the other. A file that
+    comes meanwhile is in one epoch for some and in the next for others. So all files are there before the
+    query starts. If the run goes `step_by_step`, a file comes while an epoch is open. The epoch waits for it.
+    """
 
     sink = "collected"
+    step_by_step = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._changed = threading.Condition()
+        self._files = 0
+        self._is_complete = False
 
     def feed(self, data: Iterable[dict[str, Any]]) -> None:
         """Files are read in the order of their times, also where many are written at once."""
-        number = len(list(self.input.glob("*.json")))
         temporary = self.root / "next"
         temporary.write_text("\n".join(json.dumps(r) for r in data))
-        os.utime(temporary, (1e9 + number, 1e9 + number))
-        os.replace(temporary, self.input / f"{number:06}.json")
+        os.utime(temporary, (1e9 + self._files, 1e9 + self._files))
+        os.replace(temporary, self.input / f"{self._files:06}.json")
+        with self._changed:
+            self._files += 1
+            self._changed.notify_all()
+
+    def complete(self) -> None:
+        """No more files come."""
+        with self._changed:
+            self._is_complete = True
+            self._changed.notify_all()
+
+    def await_output(self, epoch: int) -> None:
+        """Waits until the sink has the epoch's batch; raises what the query failed of."""
+        with self._changed:
+            while epoch not in self.outputs:
+                self._changed.wait(0.2)
+                if not self.query.isActive:
+                    self.query.processAllAvailable()
+
+    def stop(self) -> None:
+        self.complete()
+        super().stop()
 
     def _keep(self, batch: DataFrame, epoch: int) -> None:
-        self.outputs[epoch] = sorted(SINKS[self.sink](batch), key=repr)
+        with self._changed:
+            files = self._files
+        output = sorted(SINKS[self.sink](batch), key=repr)
+        with self._changed:
+            self.outputs[epoch] = output
+            self._changed.notify_all()
+            while self.step_by_step and self._files == files and not self._is_complete:
+                self._changed.wait()
 
 
 def move_bins(run: ComposedRun, rng: random.Random) -> None:
@@ -89,12 +129,18 @@ def move_bins(run: ComposedRun, rng: random.Random) -> None:
 
 
 def move_while_running(run: ComposedRun, epochs: int, rng: random.Random) -> None:
-    """Two migrations at least; each takes effect two epochs after the one that it follows."""
+    """Two migrations at least; each takes effect two epochs after the one in which it is submitted."""
+    run.step_by_step = True
+    run.feed(epoch_rows(0))
+    run.start()
     for epoch in range(epochs):
-        run.feed(epoch_rows(epoch))
-        run.query.processAllAvailable()
+        run.await_output(epoch)
         if epoch in {0, 3} or rng.random() < 0.5:
             move_bins(run, rng)
+        if epoch + 1 < epochs:
+            run.feed(epoch_rows(epoch + 1))
+    run.complete()
+    run.query.processAllAvailable()
 
 
 def gives_what_spark_gives(stream: Any, case: Case, seed: int = 0, epochs: int | None = None) -> bool:
@@ -113,7 +159,6 @@ def gives_what_spark_gives(stream: Any, case: Case, seed: int = 0, epochs: int |
         oracle.feed(epoch_rows(epoch))
     try:
         oracle.start()
-        run.start()
         move_while_running(run, epochs, rng)
         oracle.query.processAllAvailable()
         moved = run.attach().history().num_rows
@@ -124,8 +169,10 @@ def gives_what_spark_gives(stream: Any, case: Case, seed: int = 0, epochs: int |
     finally:
         run.stop()
         oracle.stop()
-    assert run.outputs == oracle.outputs
-    assert moved >= 2
+    for epoch in sorted({*run.outputs, *oracle.outputs}):
+        mine, expected = run.outputs.get(epoch), oracle.outputs.get(epoch)
+        assert mine == expected, f"epoch {epoch} gave {mine}, and Spark gives {expected}"
+    assert moved >= 2, f"{moved} steps were taken"
     return True
 
 

@@ -50,7 +50,7 @@ def test_a_query_whose_trigger_has_no_interval_cannot_be_judged_by_it(stream):
     run = stream(count_by_key).start()
     with pytest.raises(ConfigurationError, match="epoch_s"):
         Autoscaler(run.attach(), min_partitions=1, max_partitions=8)
-    with pytest.raises(ConfigurationError, match="mode='try'"):
+    with pytest.raises(ConfigurationError, match="mode 'try' is impossible"):
         Autoscaler(run.attach(), min_partitions=1, max_partitions=8, mode="try", epoch_s=1)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="interval 0 is impossible"):
         Autoscaler(run.attach(), min_partitions=1, max_partitions=8, interval_s=0, epoch_s=1)

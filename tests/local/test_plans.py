@@ -252,7 +252,7 @@ def test_a_row_that_is_routed_wrongly_fails_the_batch_and_changes_no_state(strea
     run.run(0, 1)
     state = run.state()
     # Corrupt the table from which the driver routes; executors have read theirs from the checkpoint.
-    router = spark._jvm.org.apache.spark.sql.binshift.routing.QueryRouters.of(run.query._jsq.streamingQuery())
+    router = spark._jvm.org.apache.spark.sql.binshift.query.QueryRouters.of(run.query._jsq.streamingQuery())
     owners = router.snapshot().tables().current().get().table().assignment().unsafeArray()
     for b in range(64):
         owners[b] = 1 - owners[b]

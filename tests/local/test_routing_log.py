@@ -186,26 +186,26 @@ def test_a_snapshot_of_an_attempt_that_was_not_committed_ends_no_dependence(stre
         run.run(4, 5, 6)
         run.stop()
         end_maintenance(run.spark)
-    lent = run.spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestRetained
+    retained = run.spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestRetained
     state = run.checkpoint / "state"
     assert not list(state.rglob("*.zip"))
-    assert [lent.oldest(str(state), p, 7) for p in (0, 1)] == [2, 2]
+    assert [retained.oldest(str(state), p, 7) for p in (0, 1)] == [2, 2]
     for partition in (0, 1):
         (state / f"0/{partition}/5_of-another-attempt.zip").touch()
-    assert [lent.oldest(str(state), p, 7) for p in (0, 1)] == [2, 2]
+    assert [retained.oldest(str(state), p, 7) for p in (0, 1)] == [2, 2]
     for partition in (0, 1):
         changelog = next((state / f"0/{partition}").glob("5_*.changelog"))
         (state / f"0/{partition}/{changelog.stem}.zip").touch()
-    lasting = [lent.of(str(state), p) for p in (0, 1)]
+    lasting = [retained.of(str(state), p) for p in (0, 1)]
     assert [one.oldest(4) for one in lasting] == [2, 2]
-    assert [lent.oldest(str(state), p, 7) for p in (0, 1)] == [-1, -1]
+    assert [retained.oldest(str(state), p, 7) for p in (0, 1)] == [-1, -1]
     # Once the snapshots count, Spark has purged the ids that say so; the changelogs behind them do, too.
     run.forget(4)
-    assert [lent.oldest(str(state), p, 7) for p in (0, 1)] == [-1, -1]
+    assert [retained.oldest(str(state), p, 7) for p in (0, 1)] == [-1, -1]
     for partition in (0, 1):
         for changelog in (state / f"0/{partition}").glob("[67]_*.changelog"):
             changelog.rename(changelog.with_suffix(".away"))
-    assert [lent.oldest(str(state), p, 7) for p in (0, 1)] == [2, 2]
+    assert [retained.oldest(str(state), p, 7) for p in (0, 1)] == [2, 2]
     assert [one.oldest(7) for one in lasting] == [-1, -1]
     # Nothing that is there takes the place of a file that is not of the committed attempt.
     for partition in (0, 1):
@@ -213,7 +213,7 @@ def test_a_snapshot_of_an_attempt_that_was_not_committed_ends_no_dependence(stre
             changelog.rename(changelog.with_suffix(".changelog"))
         snapshot = next(f for f in (state / f"0/{partition}").glob("5_*.zip") if "another" not in f.name)
         snapshot.unlink()
-    assert [lent.oldest(str(state), p, 7) for p in (0, 1)] == [2, 2]
+    assert [retained.oldest(str(state), p, 7) for p in (0, 1)] == [2, 2]
 
 
 def test_the_first_epoch_keeps_its_layout_when_it_is_run_again(stream):

@@ -384,7 +384,7 @@ def test_a_recovery_reads_along_the_way_of_its_bins_alone(stream, tmp_path, spar
     assert_never_migrated(run, query, epoch + 1, tmp_path)
 
 
-def test_what_was_lent_is_kept_until_its_adopters_have_snapshots(stream, tmp_path, spark):
+def test_versions_that_others_read_are_kept_until_its_adopters_have_snapshots(stream, tmp_path, spark):
     query = QUERIES["tumbling-append"]
     conf = {
         MIN_DELTAS: "3",

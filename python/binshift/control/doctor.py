@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import binshift
+from binshift import _version
 from binshift.control.checks import Check, Verdict
 from binshift.control.directory import ControlDir
 from binshift.control.files import Files
@@ -84,11 +84,11 @@ def settings_checks(told: dict[str, Any], scheme: str) -> Iterator[Check]:
         Of the checkpoint's URI, such as `s3a`; empty for a path.
     """
     settings: dict[str, str] = told["settings"]
-    if told["binshift"] != binshift.__version__:
+    if told["binshift"] != _version.version:
         yield Check(
             "versions",
             Verdict.ADVICE,
-            f"the query has binshift {told['binshift']}, this program {binshift.__version__}",
+            f"the query has binshift {told['binshift']}, this program {_version.version}",
             "install the same version in both places",
         )
     if settings.get(CHANGELOG_KEY, "false").lower() != "true":

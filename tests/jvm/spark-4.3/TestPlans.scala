@@ -6,7 +6,7 @@ import java.util.UUID
 import scala.collection.mutable
 
 import org.apache.spark.sql.{DataFrame, classic}
-import org.apache.spark.sql.binshift.routing._
+import org.apache.spark.sql.binshift.routing.{ExchangeRouting, HashSources, StatefulOperators, TransformWithStateProvider}
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.catalyst.streaming.InternalOutputModes
 import org.apache.spark.sql.execution.{ApplyColumnarRulesAndInsertTransitions, CommandExecutionMode, SparkPlan}

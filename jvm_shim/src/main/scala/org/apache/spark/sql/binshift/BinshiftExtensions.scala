@@ -2,7 +2,6 @@ package org.apache.spark.sql.binshift
 
 import java.util.{Collections, WeakHashMap}
 
-import org.apache.spark.sql.binshift.routing.{QueryStarts, RegisterQueryStarts, RoutingRule}
 import org.apache.spark.sql.{SparkSessionExtensions, SparkSessionExtensionsProvider}
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.classic.SparkSession
@@ -18,7 +17,7 @@ import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan}
 class BinshiftExtensions extends SparkSessionExtensionsProvider {
   override def apply(extensions: SparkSessionExtensions): Unit = if (BinshiftExtensions.claim(extensions)) {
     extensions.injectPostHocResolutionRule { session =>
-      RegisterQueryStarts(session.asInstanceOf[SparkSession])
+      RegisterQueryObserver(session.asInstanceOf[SparkSession])
     }
     extensions.injectColumnar { session =>
       new ColumnarRule {
@@ -48,6 +47,6 @@ private[binshift] object BinshiftExtensions {
    */
   def activate(session: SparkSession): Unit = {
     new BinshiftExtensions().apply(session.extensions)
-    QueryStarts.register(session)
+    QueryObserver.register(session)
   }
 }

@@ -7,8 +7,7 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.{QueryExecution, SparkPlan}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
 import org.apache.spark.sql.execution.streaming.state.binshift.provider.BinMetrics
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Move, StepRef}
-import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{ShippingHint, ShippingOrder}
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Move, ShippingHint, ShippingOrder, StepRef}
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 

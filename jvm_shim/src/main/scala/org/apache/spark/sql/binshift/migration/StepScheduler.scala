@@ -3,9 +3,9 @@ package org.apache.spark.sql.binshift.migration
 import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.binshift.internals.{CommittedEpoch, SparkInternals}
 import org.apache.spark.sql.binshift.retention.RetiredPartitions
-import org.apache.spark.sql.binshift.routing.{CommittedEpoch, TablesInForce}
-import org.apache.spark.sql.binshift.SparkInternals
+import org.apache.spark.sql.binshift.routing.TablesInForce
 import org.apache.spark.sql.binshift.statistics.QueryStatistics
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
@@ -19,7 +19,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.shipping.Backgrou
  * A prepared migration first opens its new partitions, then has bins copied, and takes a step when the
  * copies for it are there. Which steps were taken is told by the routing log ([[TablesInForce]]); what
  * is kept here is lost with the driver and made anew. Whole partitions go to other executors before the first step, so that
- * copies of bins are made where they stay ([[Settling]]).
+ * copies of bins are made where they stay ([[Relocation]]).
  *
  * Called under the router's lock.
  *
@@ -27,7 +27,8 @@ import org.apache.spark.sql.execution.streaming.state.binshift.shipping.Backgrou
  * @param storesPerPartition stores that a new partition has, of all operators
  */
 private[binshift] final class StepScheduler(
-    query: MicroBatchExecution, dir: ControlDir, desk: ShipmentCoordinator, retired: RetiredPartitions, settling: Settling,
+    query: MicroBatchExecution, dir: ControlDir, shipments: ShipmentCoordinator, retired: RetiredPartitions,
+    relocation: Relocation,
     maxEpochsToWait: Int, storesPerPartition: () => Int)
   extends Logging {
   import StepScheduler._
@@ -36,7 +37,7 @@ private[binshift] final class StepScheduler(
 
   private val application = SparkInternals.applicationOf(session.sparkContext)
   private var migration: Option[PlannedMigration] = PlannedMigration.read(dir)
-  migration.filter(m => !m.cancelled && m.application.contains(application)).foreach(m => settling.begin(m.options))
+  migration.filter(m => !m.cancelled && m.application.contains(application)).foreach(m => relocation.begin(m.options))
   /** How the latest migrations of this run ended, for clients that still ask for them. */
   private var outcomes = Seq.empty[MigrationOutcome]
   /** For how many epochs nothing has come of the copies that the next step waits for. */
@@ -86,7 +87,7 @@ private[binshift] final class StepScheduler(
       PlannedMigration.write(dir, m)
       uncopied = 0
       migration = Some(m)
-      settling.begin(m.options)
+      relocation.begin(m.options)
       foresee(m)
     }
     m
@@ -112,7 +113,7 @@ private[binshift] final class StepScheduler(
     val cancelled = m.copy(cancelled = true)
     PlannedMigration.write(dir, cancelled)
     migration = Some(cancelled)
-    settling.end(cancelled = true)
+    relocation.end(cancelled = true)
   }
 
   /**
@@ -120,9 +121,9 @@ private[binshift] final class StepScheduler(
    * is in flight.
    */
   def isOver(m: PlannedMigration, tables: TablesInForce): Boolean =
-    (m.cancelled || tables.stepsTaken(m.id) == m.plan.steps.size) && !desk.isFetching && {
+    (m.cancelled || tables.stepsTaken(m.id) == m.plan.steps.size) && !shipments.isFetching && {
       val committed = CommittedEpoch.of(query)
-      tables.newestOf(m.id).forall(_ <= committed) && (m.cancelled || settling.isDone(committed))
+      tables.newestOf(m.id).forall(_ <= committed) && (m.cancelled || relocation.isDone(committed))
     }
 
   /** Forgets the migration once it is over. Once the query has ended, plan.json is its next run's. */
@@ -132,11 +133,11 @@ private[binshift] final class StepScheduler(
   /** Bins that the next step waits for, if it waits for copies. */
   def binsAwaited(m: PlannedMigration, tables: TablesInForce): Option[Long] =
     Option.when(tables.scheduled.isEmpty)(tables.stepsTaken(m.id))
-      .filter(desk.covers(m.id, _)).flatMap(desk.awaited).filter(_ > 0)
+      .filter(shipments.covers(m.id, _)).flatMap(shipments.awaited).filter(_ > 0)
 
   /** Bins of `m` that could not be copied ahead of their step: of steps taken so far, and of the next one. */
   def binsGivenUp(m: PlannedMigration, tables: TablesInForce): Long =
-    uncopied + Option.when(tables.scheduled.isEmpty)(tables.stepsTaken(m.id)).map(desk.givenUp).getOrElse(0L)
+    uncopied + Option.when(tables.scheduled.isEmpty)(tables.stepsTaken(m.id)).map(shipments.givenUp).getOrElse(0L)
 
   /**
    * The epoch before which the next step of `m` cannot take effect, as far as it is known: the one for which it is
@@ -154,7 +155,7 @@ private[binshift] final class StepScheduler(
       val epochs =
         if (!isCopied) if (isShippable && m.plan.isOnDemand) openings else 0
         else if (missing > 0) openings + 1
-        else if (!desk.covers(m.id, index)) 2
+        else if (!shipments.covers(m.id, index)) 2
         else if (tables.scheduled.flatMap(_.step).exists(_.isOpening)) 1
         else 0
       math.max(last + 2 + epochs, notBefore(m, index, now))
@@ -167,7 +168,7 @@ private[binshift] final class StepScheduler(
     val tables = TablesInForce(Some(now))
     val active = migration.filterNot(_.cancelled)
     val taken = active.map(m => tables.stepsTaken(m.id)).getOrElse(0)
-    desk.closeOthers(active.map(m => (m.id, taken)), tables.stepAt(next - 1))
+    shipments.closeOthers(active.map(m => (m.id, taken)), tables.stepAt(next - 1))
     val entry = active.filter(m => taken < m.plan.steps.size).flatMap(take(_, taken, now, next))
     entry.foreach { e =>
       idle = 0
@@ -194,28 +195,28 @@ private[binshift] final class StepScheduler(
           "not fit the table in force; the checkpoint was wound back or started anew; plan again")
         forget(m.copy(cancelled = true), _ => index)
         None
-      case _ if desk.isFetching => None // Bins of the step before are still on their way.
-      case _ if settling.misplaced > 0 => None
+      case _ if shipments.isFetching => None // Bins of the step before are still on their way.
+      case _ if relocation.misplaced > 0 => None
       case Some(table) if !isShippable || !m.plan.isOnDemand && !m.options.isPrepared =>
         Option.when(next >= earliest)(switch(m, index, next, table))
       case Some(table) if table.partitions > now.table.partitions => Some(open(m, index, now, next, table.partitions))
       case Some(table) if m.plan.isOnDemand => Option.when(next >= earliest)(switch(m, index, next, table))
-      case Some(_) if !desk.covers(m.id, index) =>
+      case Some(_) if !shipments.covers(m.id, index) =>
         orderCopies(m, index, next, now.table.partitions)
         None
       // The stores that get the copies are there from the epoch that is planned: they have said nothing yet.
       case Some(_) if now.epoch == next - 1 && now.step.exists(_.isOpening) => None
-      case Some(table) => desk.awaited(index) match {
+      case Some(table) => shipments.awaited(index) match {
           case Some(0) => Option.when(next >= earliest)(entryWithCopies(m, index, next, table))
           case Some(_) if idle < maxEpochsToWait =>
-            val bytes = desk.bytesCopied
+            val bytes = shipments.bytesCopied
             idle = if (bytes == copied) idle + 1 else 0
             copied = bytes
             None
           case Some(_) =>
             logWarning(s"query ${query.id}: step ${index + 1} of migration ${m.id} waits for its copies, of which " +
               s"nothing has come for $idle epochs; its bins are sent at the switch")
-            desk.abandon()
+            shipments.abandon()
             Some(switch(m, index, next, table))
           case None => None
         }
@@ -241,12 +242,12 @@ private[binshift] final class StepScheduler(
 
   private def orderCopies(m: PlannedMigration, index: Int, next: Long, partitions: Int): Unit = {
     idle = 0
-    desk.order(m.id, next, index, m.copiedTogether(index, partitions), isUrgent = false)
+    shipments.order(m.id, next, index, m.copiedTogether(index, partitions), isUrgent = false)
   }
 
   /** The step takes effect with the copies that there are. */
   private def entryWithCopies(m: PlannedMigration, index: Int, next: Long, table: RoutingTable): RoutingEntry = {
-    val missing = desk.givenUp(index)
+    val missing = shipments.givenUp(index)
     if (missing > 0) {
       uncopied += missing
       logWarning(s"query ${query.id}: $missing of the bins of step ${index + 1} of migration ${m.id} could not be copied " +
@@ -259,7 +260,7 @@ private[binshift] final class StepScheduler(
   /** The step takes effect without copies: its bins are sent as of the switch. */
   private def switch(m: PlannedMigration, index: Int, next: Long, table: RoutingTable): RoutingEntry = {
     val moves = IndexedSeq(m.plan.steps(index).moves)
-    desk.order(m.id, next, index, moves, isUrgent = true, isOnDemand = m.plan.isOnDemand && isShippable)
+    shipments.order(m.id, next, index, moves, isUrgent = true, isOnDemand = m.plan.isOnDemand && isShippable)
     entry(m, index, next, table)
   }
 
@@ -272,7 +273,7 @@ private[binshift] final class StepScheduler(
 
   private def forget(m: PlannedMigration, stepsTaken: String => Int): Unit = {
     remember(m, stepsTaken(m.id))
-    settling.end(m.cancelled)
+    relocation.end(m.cancelled)
     PlannedMigration.delete(dir)
     migration = None
   }

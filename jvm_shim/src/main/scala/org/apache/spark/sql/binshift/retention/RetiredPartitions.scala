@@ -8,7 +8,8 @@ import org.apache.hadoop.fs.Path
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, StateStoreId}
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{RetainedVersions, VersionFile}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
+import org.apache.spark.sql.execution.streaming.state.binshift.recovery.RetainedVersions
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
 import org.apache.spark.util.ThreadUtils
 
@@ -25,7 +26,7 @@ private[binshift] final class RetiredPartitions(stateRoot: String, hadoopConf: C
   import RetiredPartitions._
 
   /** Only the cleaner's thread; kept, as they know of snapshots whose ids Spark has purged since, which to read takes time. */
-  private val lent = mutable.Map.empty[StateStoreId, RetainedVersions]
+  private val retained = mutable.Map.empty[StateStoreId, RetainedVersions]
   private lazy val routing = EpochRouting.forReader(stateRoot, hadoopConf)
   private var deleting = Set.empty[Int]
   /** Partitions that exist, or are about to. */
@@ -59,14 +60,14 @@ private[binshift] final class RetiredPartitions(stateRoot: String, hadoopConf: C
     val there = fs.listStatus(dir).toSeq.flatMap(_.getPath.getName.toIntOption)
     if (there.exists(isRetired)) {
       val used = routing.partitionsSince(oldest)
-      def isLent(p: Int): Boolean = stores.exists { name =>
+      def isStillRead(p: Int): Boolean = stores.exists { name =>
         val store = StateStoreId(stateRoot, operator, p, name)
-        lent.getOrElseUpdate(store,
+        retained.getOrElseUpdate(store,
           new RetainedVersions(
             store, routing, hadoopConf, VersionFile.opened(_, conf, hadoopConf))).oldest(oldest).isDefined
       }
-      lent.filterInPlace((store, _) => store.partitionId >= used)
-      there.filter(p => p >= used && !isLent(p) && begin(p)).foreach { p =>
+      retained.filterInPlace((store, _) => store.partitionId >= used)
+      there.filter(p => p >= used && !isStillRead(p) && begin(p)).foreach { p =>
         try {
           fs.delete(new Path(dir, p.toString), true)
           logInfo(s"deleted the state of partition $p of operator $operator, which no epoch uses any more")

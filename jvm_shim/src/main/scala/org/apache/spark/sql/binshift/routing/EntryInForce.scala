@@ -1,10 +1,10 @@
 package org.apache.spark.sql.binshift.routing
 
-import org.apache.spark.sql.binshift.SparkInternals
+import org.apache.spark.sql.binshift.internals.SparkInternals
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ControlDir, RunHistory}
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EntryName, RoutingEntry}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ControlDir, EntryName, RunHistory}
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingEntry
 
 /**
  * Finds the routing entry that is in force at the first epoch of a run. Only reads.

@@ -8,12 +8,12 @@ import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.binshift.routing.{CommittedEpoch, Epoch}
-import org.apache.spark.sql.binshift.SparkInternals
+import org.apache.spark.sql.binshift.internals.{CommittedEpoch, SparkInternals}
+import org.apache.spark.sql.binshift.routing.Epoch
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Storage
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingTable
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{ReportAddress, StoreReport}
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{ReportAddress, RoutingTable}
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.StoreReport
 import org.apache.spark.util.{CollectionAccumulator, ThreadUtils}
 
 /**

@@ -4,7 +4,7 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileStatus, FileSystem, FileUtil, Path}
 import org.json4s.JsonDSL._
 
-import org.apache.spark.sql.binshift.StreamLogs
+import org.apache.spark.sql.binshift.internals.StreamLogs
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
@@ -53,7 +53,7 @@ private[binshift] final class CheckpointCopy(
             SQLConf.STATE_STORE_PROVIDER_CLASS.key -> provider), SQLConf.SHUFFLE_PARTITIONS.key -> partitions.toString))
     }
     val commit = ids.fold(source.commit)(StreamLogs.withStateIds(source.commit, _))
-    StreamLogs.commits(session, root, readOnly = false).add(source.epoch, commit)
+    StreamLogs.addCommit(session, root, source.epoch, commit)
     StreamMetadata.write(StreamMetadata(source.id), new Path(root, "metadata"), hadoopConf)
     marker.delete(CheckpointCopy.Marker)
   }

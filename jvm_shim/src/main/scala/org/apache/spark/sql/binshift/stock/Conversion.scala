@@ -11,7 +11,7 @@ import org.json4s.JsonDSL._
 import org.json4s.jackson.JsonMethods.{compact, render}
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.binshift.{Gateway, SparkInternals}
+import org.apache.spark.sql.binshift.internals.{QueryFailure, SparkInternals}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{CheckpointIds, Storage}
@@ -68,7 +68,7 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
     context.setJobGroup(group, s"binshift: converting ${source.root}", interruptOnCancel = true)
     try convert()
     catch {
-      case NonFatal(e) => throw Gateway.failure(e).getOrElse(
+      case NonFatal(e) => throw QueryFailure.of(e).getOrElse(
           BinshiftException("CONVERSION_FAILED", "checkpoint" -> source.root).failure(
             s"${source.root} could not be converted (${e.getMessage}); it is unchanged, and what is in $output " +
               "is of no use; convert again", e))

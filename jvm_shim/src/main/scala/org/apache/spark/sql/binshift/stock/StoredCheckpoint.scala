@@ -3,8 +3,8 @@ package org.apache.spark.sql.binshift.stock
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
-import org.apache.spark.sql.binshift.{SparkInternals, StreamLogs}
-import org.apache.spark.sql.binshift.StreamLogs.{Commit, Offsets}
+import org.apache.spark.sql.binshift.internals.{SparkInternals, StreamLogs}
+import org.apache.spark.sql.binshift.internals.StreamLogs.{Commit, Offsets}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.datasources.v2.state.metadata.StateMetadataPartitionReader
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
@@ -24,8 +24,8 @@ import org.apache.spark.util.SerializableConfiguration
 private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSession) {
   val hadoopConf: Configuration = session.sessionState.newHadoopConf()
   val stateRoot: String = new Path(root, "state").toString
-  private val offsetLog = StreamLogs.offsets(session, root, readOnly = true)
-  private val commitLog = StreamLogs.commits(session, root, readOnly = true)
+  private lazy val offsetLog = StreamLogs.offsets(session, root, readOnly = true)
+  private lazy val commitLog = StreamLogs.commits(session, root)
 
   /** The identity of the query. */
   val id: String = StreamMetadata.read(new Path(root, "metadata"), hadoopConf).map(_.id).getOrElse(

@@ -4,9 +4,8 @@ import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.binshift.{SparkInternals, StreamLogs}
-import org.apache.spark.sql.binshift.routing.CommittedEpoch
-import org.apache.spark.sql.binshift.StreamLogs.Offsets
+import org.apache.spark.sql.binshift.internals.{CommittedEpoch, SparkInternals, StreamLogs}
+import org.apache.spark.sql.binshift.internals.StreamLogs.Offsets
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.RealTimeTrigger
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution}

@@ -7,7 +7,7 @@ import scala.xml.Node
 
 import jakarta.servlet.http.HttpServletRequest
 
-import org.apache.spark.sql.binshift.routing.QueryRouters
+import org.apache.spark.sql.binshift.query.QueryRouters
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingEntry
 import org.apache.spark.ui.{UIUtils, WebUIPage}

@@ -1,6 +1,7 @@
 package org.apache.spark.sql.binshift.ui
 
-import org.apache.spark.sql.binshift.routing.{CommittedEpoch, QueryRouters}
+import org.apache.spark.sql.binshift.internals.CommittedEpoch
+import org.apache.spark.sql.binshift.query.QueryRouters
 import org.apache.spark.sql.binshift.statistics.{OperatorSnapshot, QueryStatistics, StatisticsSnapshot}
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingEntry

@@ -1,6 +1,6 @@
 package org.apache.spark.sql.binshift.routing
 
-import org.apache.spark.sql.binshift.SparkInternals
+import org.apache.spark.sql.binshift.internals.SparkInternals
 import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression}
 import org.apache.spark.sql.catalyst.plans.logical.TransformWithStateInPySpark
 import org.apache.spark.sql.execution.SparkPlan

@@ -5,9 +5,8 @@ import java.lang.invoke.MethodHandles
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.binshift.{SparkInternals, StreamLogs}
-import org.apache.spark.sql.binshift.StreamLogs.Offsets
-import org.apache.spark.sql.binshift.routing.CommittedEpoch
+import org.apache.spark.sql.binshift.internals.{CommittedEpoch, SparkInternals, StreamLogs}
+import org.apache.spark.sql.binshift.internals.StreamLogs.Offsets
 import org.apache.spark.sql.classic.{SparkSession, StreamingCheckpointManager}
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingLog

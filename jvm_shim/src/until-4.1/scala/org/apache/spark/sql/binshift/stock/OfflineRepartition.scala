@@ -1,6 +1,6 @@
 package org.apache.spark.sql.binshift.stock
 
-import org.apache.spark.sql.binshift.StreamLogs.Offsets
+import org.apache.spark.sql.binshift.internals.StreamLogs.Offsets
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 

@@ -8,7 +8,6 @@ import org.json4s.{DefaultFormats, Formats, JString}
 import org.json4s.jackson.JsonMethods
 
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, BinshiftException}
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.EntryName
 import org.json4s.JsonDSL._
 
 /**

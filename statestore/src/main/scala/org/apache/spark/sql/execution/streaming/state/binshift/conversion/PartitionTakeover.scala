@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.conversion
 
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, StoreBins}
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinnedRocksDB, RocksDBArguments, RowForm, SwitchStats}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinKeyedRocksDB, RocksDBArguments, RowForm, SwitchStats}
 import org.apache.spark.sql.execution.streaming.state.{ByteArrayPair, RocksDB, StateStoreId}
 import org.apache.spark.util.NextIterator
 
@@ -28,7 +28,7 @@ private[binshift] final class PartitionTakeover(
     binsOf: StoreBins) {
 
   /** Fills `target`, which is empty, with the rows of version `epoch`. Called by the store's task. */
-  def fill(target: BinnedRocksDB, checkpointId: Option[String], arguments: RocksDBArguments): SwitchStats = {
+  def fill(target: BinKeyedRocksDB, checkpointId: Option[String], arguments: RocksDBArguments): SwitchStats = {
     val started = System.nanoTime()
     keys.specs.foreach { case (family, spec) => binsOf.register(family, spec) }
     var rows = 0L

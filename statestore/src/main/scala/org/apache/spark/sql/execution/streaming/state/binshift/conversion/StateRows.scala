@@ -11,9 +11,7 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
-import org.apache.spark.sql.execution.streaming.state.binshift.keys.StoreBins
-import org.apache.spark.sql.execution.streaming.state.binshift.provider.FamilyRegistration
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBFields
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, FamilyRegistration, StoreBins}
 import org.apache.spark.TaskContext
 
 /**
@@ -39,7 +37,7 @@ private[sql] final class StateRows(form: StoreForm, stateRoot: String, conf: Sta
     val store = provider.getReadStore(version, checkpointId)
     task.foreach(_.addTaskCompletionListener[Unit](_ => store.release()))
     val there = provider match {
-      case p: RocksDBStateStoreProvider => RocksDBFields.families(p.rocksDB).keySet
+      case p: RocksDBStateStoreProvider => ColumnFamily.of(p.rocksDB, form.useColumnFamilies).map(_.name).toSet
       case _ => Set(StateStore.DEFAULT_COL_FAMILY_NAME)
     }
     val targets = placing(placed.partitions)

@@ -1,10 +1,13 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.keys
 
+import java.util.concurrent.ConcurrentHashMap
+
+import scala.jdk.CollectionConverters._
+
 import org.rocksdb.{ColumnFamilyHandle, ReadOptions, RocksDB => NativeRocksDB, Slice}
 
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.StateStoreColumnFamilySchemaUtils
-import org.apache.spark.sql.execution.streaming.state.{ByteArrayPair, RocksDB, RocksDBStateStoreProvider, StateStore}
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBFields
+import org.apache.spark.sql.execution.streaming.state.{ByteArrayPair, ColumnFamilyInfo, RocksDB, RocksDBStateStoreProvider, StateStore}
 import org.apache.spark.util.NextIterator
 
 /**
@@ -51,13 +54,23 @@ private[binshift] object ColumnFamily {
   /** The families of a loaded database with their numbers. */
   def numbered(db: RocksDB, useColumnFamilies: Boolean): Seq[NumberedFamily] =
     if (!useColumnFamilies) Seq(NumberedFamily(Default, None))
-    else RocksDBFields.families(db).toSeq.sortBy(_._1).map { case (name, info) =>
+    else families(db).toSeq.sortBy(_._1).map { case (name, info) =>
       NumberedFamily(ColumnFamily(name, info.isInternal), Some(info.cfId))
     }
 
   /** Whether Spark counts the rows of a family of a loaded database apart; asked once per family. */
   def isInternal(db: RocksDB, useColumnFamilies: Boolean, name: String): Boolean =
-    useColumnFamilies && RocksDBFields.families(db)(name).isInternal
+    useColumnFamilies && families(db)(name).isInternal
+
+  /** Relies on Spark: `RocksDB` keeps its families in a private map. Read by reflection, a few times per switch. */
+  private def families(db: RocksDB): collection.Map[String, ColumnFamilyInfo] =
+    field.get(db).asInstanceOf[ConcurrentHashMap[String, ColumnFamilyInfo]].asScala
+
+  private lazy val field = {
+    val field = classOf[RocksDB].getDeclaredField("colFamilyNameToInfoMap")
+    field.setAccessible(true)
+    field
+  }
 }
 
 /**

@@ -64,10 +64,10 @@ private[binshift] object PartitioningKey {
       columns(if (operator == Join && ValuesByIndex(family)) schema.dropRight(1) else schema)
     case PrefixKeyScanStateEncoderSpec(schema, prefix) => columns(schema.take(prefix))
     case RangeKeyScanStateEncoderSpec(schema, _) => Seq(elementOf(family, schema, specOf))
-    case TimestampKeys(schema) => columns(schema.dropRight(1))
-    case other => throw BinshiftException.unsupportedVersion(
-        s"column family $family has keys of an unknown kind (${other.getClass.getSimpleName}); this " +
-          "binshift does not know the operator that made them; use the binshift for your Spark version")
+    case other => columns(TimestampKeys.schemaOf(other).getOrElse(
+          throw BinshiftException.unsupportedVersion(
+            s"column family $family has keys of an unknown kind (${other.getClass.getSimpleName}); this " +
+              "binshift does not know the operator that made them; use the binshift for your Spark version")).dropRight(1))
   }
 
   /** Whether an operator reads the family in the order of its keys across partitioning keys. */

@@ -8,9 +8,10 @@ import org.apache.spark.TaskKilledException
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.NumberedFamily
-import org.apache.spark.sql.execution.streaming.state.binshift.recovery.BinRecovery
+import org.apache.spark.sql.execution.streaming.state.binshift.recovery.{BinRecovery, CheckpointedBins}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{BinSwitch, EpochRouting}
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping._
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 import org.apache.spark.sql.execution.streaming.state.{RecordType, StateStoreId}
 
@@ -20,14 +21,17 @@ import org.apache.spark.sql.execution.streaming.state.{RecordType, StateStoreId}
  *
  * Arriving bins come from the first of these that there is: the copy that was made before; the
  * shipment of their old owner's executor; their old owner's checkpoint.
+ *
+ * @param adopted hears of bins that came on demand, after their switch
  */
 private[binshift] final class BinMover(
-    db: BinnedRocksDB,
+    db: BinKeyedRocksDB,
     store: StateStoreId,
     routing: EpochRouting,
     shipping: PartitionShipping,
     conf: BackgroundConf,
-    arguments: RocksDBArguments) extends Logging {
+    arguments: RocksDBArguments,
+    adopted: SwitchStats => Unit) extends Logging {
 
   /** Called by the task that runs the epoch `version`. */
   def apply(version: Long, switch: BinSwitch): SwitchStats = {
@@ -56,9 +60,9 @@ private[binshift] final class BinMover(
     (bins, recopied, taken) =>
       db.inStoredForm {
         takeIn(taken)
-        db.count(SwitchStats(
+        adopted(SwitchStats(
             binsShipped = bins, binsRecopied = recopied, rowsAdopted = taken.rows.rows + taken.rows.internal))
-      }, (version, source, bins) => db.inStoredForm(db.count(readCheckpoint(version, source, bins))))
+      }, (version, source, bins) => db.inStoredForm(adopted(readCheckpoint(version, source, bins))))
 
   /** Whether rows were dropped that are still counted, until all have been sent. */
   def hasUncountedRows: Boolean = uncounted.isDefined

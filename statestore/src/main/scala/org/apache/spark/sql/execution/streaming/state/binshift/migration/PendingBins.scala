@@ -46,7 +46,7 @@ private[binshift] final class PendingBins(
       val from = absent(bin)
       from.copy match {
         case Some(copy) if !copy.isGone(bin) && System.nanoTime() < deadline =>
-          copy.wish(bin)
+          copy.request(bin)
           Thread.sleep(StagedBins.PollMs)
           pull()
         case _ => readAllOf(from)

@@ -1,6 +1,5 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.provider
 
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.BinnedRocksDB
 import org.apache.spark.sql.execution.streaming.state.{StateStoreCustomMetric, StateStoreCustomSizeMetric, StateStoreCustomSumMetric, StateStoreCustomTimingMetric}
 
 /**

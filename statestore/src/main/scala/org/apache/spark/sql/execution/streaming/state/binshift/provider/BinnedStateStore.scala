@@ -3,8 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.provider
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
-import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, PartitioningKey, StoreBins}
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.BinnedRocksDB
+import org.apache.spark.sql.execution.streaming.state.binshift.keys._
 import org.apache.spark.sql.types.StructType
 
 /**

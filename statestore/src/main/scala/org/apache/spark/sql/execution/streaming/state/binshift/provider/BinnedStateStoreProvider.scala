@@ -7,11 +7,11 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, BinshiftException}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ControlDir, Layout, Storage}
-import org.apache.spark.sql.execution.streaming.state.binshift.conversion.{KeyForm, StockKeys, StoreForm, PartitionTakeover}
+import org.apache.spark.sql.execution.streaming.state.binshift.conversion.{KeyForm, PartitionTakeover, StockKeys, StoreForm}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.StoreBins
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.BackgroundConf
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinnedRocksDB, RocksDBArguments}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBArguments
 import org.apache.spark.sql.types.StructType
 
 /**

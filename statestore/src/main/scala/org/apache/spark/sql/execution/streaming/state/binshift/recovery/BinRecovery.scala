@@ -9,8 +9,8 @@ import scala.util.control.NonFatal
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, ColumnFamily, NumberedFamily}
-import org.apache.spark.sql.execution.streaming.state.binshift.migration.CheckpointedBins
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 import org.apache.spark.util.Utils
 
@@ -27,7 +27,7 @@ import org.apache.spark.util.Utils
  * @param held    if it is that of `db`, the snapshot that is loaded, of which `owner` replays its own changelogs
  */
 private[binshift] final class BinRecovery private (
-    db: BinnedRocksDB, owner: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments,
+    db: BinKeyedRocksDB, owner: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments,
     bins: Set[Int], version: Long, held: Option[Long]) extends AutoCloseable with Logging {
 
   private val owners = routing.owners(version)
@@ -127,7 +127,7 @@ private[binshift] final class BinRecovery private (
   private def takeBases(plan: RecoveryPlan): RecoveryPlan = {
     val foreign = plan.bases.toSeq.sortBy { case (s, _) => (s.partition, s.version) }
       .filterNot { case (s, _) => s.partition == owner.partitionId && held.contains(s.version) }
-    val opened = new Ahead[BinnedRocksDB](foreign.iterator.map { case (base, of) =>
+    val opened = new Ahead[BinKeyedRocksDB](foreign.iterator.map { case (base, of) =>
         val files = source(base.partition)
         () => new CheckpointedBins(files.store, routing, arguments).openAt(base.version, files.id(base.version), of.toSet)
       }, _.close())
@@ -165,7 +165,7 @@ private[binshift] final class BinRecovery private (
   private def source(partition: Int): SourceFiles = sources.getOrElseUpdate(
     partition, new SourceFiles(owner.copy(partitionId = partition), routing, arguments, scratch))
 
-  private def takeIn(from: BinnedRocksDB, of: Seq[Int]): Unit = {
+  private def takeIn(from: BinKeyedRocksDB, of: Seq[Int]): Unit = {
     val native = RocksDBFields.native(from)
     val files = new SstFiles(Utils.createTempDir(scratch.getPath, "base"), arguments.conf)
     val written =
@@ -186,7 +186,7 @@ private[binshift] final class BinRecovery private (
   }
 
   /** Row checksums cover the number of the family, which may be another one here. */
-  private def putAnew(from: BinnedRocksDB, theirs: NumberedFamily, of: Seq[Int]): Unit = from.inStoredForm {
+  private def putAnew(from: BinKeyedRocksDB, theirs: NumberedFamily, of: Seq[Int]): Unit = from.inStoredForm {
     val native = RocksDBFields.native(from)
     theirs.foreachRow(native, native.getDefaultColumnFamily, of) { (stored, value) =>
       val key = theirs.keyIn(stored)
@@ -229,13 +229,13 @@ private[binshift] final class BinRecovery private (
 private[binshift] object BinRecovery {
   /** For a store that has `held`, a snapshot of its own, loaded, and whose changelogs are about to be replayed. */
   def ofReplay(
-      db: BinnedRocksDB, store: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments,
+      db: BinKeyedRocksDB, store: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments,
       bins: Set[Int], version: Long, held: Long): BinRecovery =
     new BinRecovery(db, store, routing, arguments, bins, version, Some(held))
 
   /** Adds `bins` to a store that has none of them, as `source` had them at `version`; returns rows and bytes. */
   def adopt(
-      db: BinnedRocksDB, source: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments,
+      db: BinKeyedRocksDB, source: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments,
       bins: Seq[Int], version: Long): (Long, Long) = {
     val before = RocksDBFields.rows(db)
     val recovery = new BinRecovery(db, source, routing, arguments, bins.toSet, version, None)

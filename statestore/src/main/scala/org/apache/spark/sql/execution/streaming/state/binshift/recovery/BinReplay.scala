@@ -1,7 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.recovery
 
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, Owners}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 
 /**
@@ -13,7 +13,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.storage._
  * @param adopted called when a replay took anything from another partition
  */
 private[binshift] final class BinReplay(
-    db: BinnedRocksDB, storeId: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments,
+    db: BinKeyedRocksDB, storeId: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments,
     wanted: Option[Set[Int]], adopted: () => Unit) {
 
   /** Runs `body`, in which Spark brings the database up to `version` from the checkpoint if it has to. */
@@ -29,7 +29,7 @@ private[binshift] final class BinReplay(
 
   /** What the replay of `version` takes from other partitions; `None` if no switch concerns what is left of it. */
   def of(version: Long): Option[BinnedFileManager.Replay] = {
-    def isSwitched = ownersNow.changed(db.partition, version - 1, replayed - 1, bin => wanted.forall(_(bin)))
+    def isSwitched = ownersNow.changed(storeId.partitionId, version - 1, replayed - 1, bin => wanted.forall(_(bin)))
     Option.when(version <= replayed && (recovery.exists(_.isBefore(version)) || isSwitched)) {
       new BinnedFileManager.Replay {
         private lazy val of = recovering(version)
@@ -52,7 +52,7 @@ private[binshift] final class BinReplay(
   /** The recovery that has come as far as the version before `version`; a replay may begin anew, with another snapshot. */
   private def recovering(version: Long): BinRecovery = recovery.filter(_.isBefore(version)).getOrElse {
     recovery.foreach(_.close())
-    val owned = ownersNow.table(ownersNow.at(replayed)).binsOf.lift(db.partition).fold(Set.empty[Int])(_.toSet)
+    val owned = ownersNow.table(ownersNow.at(replayed)).binsOf.lift(storeId.partitionId).fold(Set.empty[Int])(_.toSet)
     val made = BinRecovery.ofReplay(db, storeId, routing, arguments, wanted.getOrElse(owned), replayed, version - 1)
     recovery = Some(made)
     made

@@ -3,6 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.recovery
 import scala.collection.mutable
 
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.Owners
 
 /** The snapshot of a partition at a version. */
 private[binshift] final case class Snapshot(partition: Int, version: Long)

@@ -9,9 +9,6 @@ import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, BinshiftException}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{CheckpointIds, ControlDir, Layout, RunHistory}
-import org.apache.spark.sql.execution.streaming.state.binshift.recovery.Owners
-import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{ShippingHint, ShippingOrder}
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.ReportAddress
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.TaskContext
 import org.apache.spark.util.CollectionAccumulator

@@ -1,12 +1,11 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.routing
 
 import scala.collection.immutable.ArraySeq
-import scala.util.Try
 
 import org.json4s.{DefaultFormats, Formats, JNothing, JValue}
 
-import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, BinshiftException}
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ControlDir, EntryName}
 import org.json4s.JsonDSL._
 
 /**
@@ -28,26 +27,6 @@ private[sql] final case class RoutingEntry(
 
 private[sql] object RoutingEntry {
   val First: Long = -1
-}
-
-/**
- * An entry as others refer to it: one of the same epoch with another table has another name.
- *
- * Spark logs the name of the entry in force with the offsets of each epoch but the first one of a run. So a routing
- * log that is older than the log of offsets is noticed, and so is an entry that is lost or was written by somebody else.
- */
-private[sql] final case class EntryName(epoch: Long, checksum: Long) {
-  def render: String = f"$epoch:$checksum%08x"
-}
-
-private[sql] object EntryName {
-  /** The setting under which Spark logs it. */
-  val Key: String = BinshiftConf.Prefix + "routingEntry"
-
-  def parse(text: String): Option[EntryName] = text.split(':') match {
-    case Array(epoch, checksum) => Try(EntryName(epoch.toLong, java.lang.Long.parseLong(checksum, 16))).toOption
-    case _ => None
-  }
 }
 
 /**

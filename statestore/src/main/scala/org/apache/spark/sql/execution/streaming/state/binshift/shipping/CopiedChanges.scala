@@ -5,6 +5,7 @@ import java.io.File
 import scala.collection.mutable
 
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.NumberedFamily
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 import org.apache.spark.sql.execution.streaming.state.RecordType
 

@@ -2,6 +2,8 @@ package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
 import scala.collection.mutable
 
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.ShippedBin
+
 /**
  * The parts of a copy: the bins of a step, or on demand, each bin. A part is handed over once.
  *

@@ -13,7 +13,9 @@ import org.rocksdb.{Checkpoint, Options, RocksDB => NativeRocksDB}
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinnedRocksDB, RocksDBFields, RowCounts}
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.ShippingOrder
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBFields
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.storage.BlockId
 import org.apache.spark.util.Utils
@@ -34,7 +36,7 @@ private[binshift] final class Exporter(
     order: ShippingOrder,
     attempt: String,
     conf: BackgroundConf,
-    db: BinnedRocksDB,
+    db: ShippingStore,
     useColumnFamilies: Boolean) extends Logging {
   import Exporter._
 
@@ -179,14 +181,14 @@ private[binshift] final class Exporter(
     }
     while (waiting.nonEmpty) {
       if (isCancelled) throw new Cancelled
-      val wishes = waiting.keys.toSeq.sorted.flatMap { target => wish(target, asked(target)).map(target -> _) }
-      wishes.foreach { case (target, bin) =>
+      val requests = waiting.keys.toSeq.sorted.flatMap { target => request(target, asked(target)).map(target -> _) }
+      requests.foreach { case (target, bin) =>
         asked(target) += 1
         waiting.get(target).filter(_.contains(bin)).foreach { bins =>
           part(target, bin +: bins.filter(_ != bin).take(math.min(1 << (asked(target) - 1), MaxTogether) - 1))
         }
       }
-      if (wishes.isEmpty) {
+      if (requests.isEmpty) {
         if (ShippingThreads.maySend()) {
           val (target, bins) = waiting.minBy(_._1)
           part(target, bins.take(1))
@@ -196,13 +198,13 @@ private[binshift] final class Exporter(
     Map(order.firstStep -> rows)
   }
 
-  private def wish(target: Int, index: Int): Option[Int] = {
-    val id = ShipmentFormat.wishId(order.broadcast, store, target, index)
+  private def request(target: Int, index: Int): Option[Int] = {
+    val id = ShipmentFormat.requestId(order.broadcast, store, target, index)
     ShipmentBlocks.fetch(id).map { content =>
       ShipmentBlocks.remove(id)
-      val wish = ByteBuffer.wrap(content)
-      val bin = wish.getInt
-      marker.wishHeard(target, wish.getLong)
+      val request = ByteBuffer.wrap(content)
+      val bin = request.getInt
+      marker.requestServed(target, request.getLong)
       bin
     }
   }

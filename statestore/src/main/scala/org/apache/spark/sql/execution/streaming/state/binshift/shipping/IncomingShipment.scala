@@ -6,6 +6,7 @@ import java.util.concurrent.ThreadLocalRandom
 import scala.collection.mutable
 
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.ShippingOrder
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
 /**
@@ -18,7 +19,7 @@ private[binshift] final class IncomingShipment(order: ShippingOrder, source: Sta
   import IncomingShipment._
 
   private val number = ThreadLocalRandom.current.nextLong(1, Long.MaxValue)
-  private val wishes = mutable.Set.empty[Int]
+  private val requested = mutable.Set.empty[Int]
   private var next = 0
   private var lookedAt = System.nanoTime() - LookNs
 
@@ -53,9 +54,9 @@ private[binshift] final class IncomingShipment(order: ShippingOrder, source: Sta
   }
 
   /** Asks the source to send `bin` before the others; once. */
-  def wish(bin: Int): Unit = if (wishes.add(bin)) {
-    val wish = ByteBuffer.allocate(Integer.BYTES + java.lang.Long.BYTES).putInt(bin).putLong(number)
-    ShipmentBlocks.put(ShipmentFormat.wishId(order.broadcast, source, target, wishes.size - 1), wish.array)
+  def request(bin: Int): Unit = if (requested.add(bin)) {
+    val request = ByteBuffer.allocate(Integer.BYTES + java.lang.Long.BYTES).putInt(bin).putLong(number)
+    ShipmentBlocks.put(ShipmentFormat.requestId(order.broadcast, source, target, requested.size - 1), request.array)
   }
 
   /**

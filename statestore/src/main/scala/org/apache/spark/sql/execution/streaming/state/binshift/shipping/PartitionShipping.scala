@@ -8,9 +8,9 @@ import scala.util.control.NonFatal
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.CommittedFile
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
-import org.apache.spark.sql.execution.streaming.state.binshift.migration.DepartingRows
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinnedRocksDB, RocksDBArguments, RocksDBFields, RowCounts}
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, ShippedBin, ShippingHint, ShippingOrder}
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{DepartingRows, RowCounts}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBArguments
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.util.Utils
 
@@ -22,7 +22,7 @@ import org.apache.spark.util.Utils
  */
 private[binshift] final class PartitionShipping(
     store: StateStoreId,
-    db: BinnedRocksDB,
+    db: ShippingStore,
     routing: EpochRouting,
     arguments: RocksDBArguments,
     conf: BackgroundConf) extends Logging {
@@ -136,7 +136,7 @@ private[binshift] final class PartitionShipping(
 private final class OrderPart(
     val order: ShippingOrder,
     store: StateStoreId,
-    db: BinnedRocksDB,
+    db: ShippingStore,
     routing: EpochRouting,
     arguments: RocksDBArguments,
     conf: BackgroundConf) {
@@ -162,7 +162,7 @@ private final class OrderPart(
   def onCommit(version: Long, checkpointId: Option[String]): Unit = {
     departing.foreach(_.onCommit(version))
     if (version == order.base && leaving.nonEmpty) {
-      db.pendingBins.requireAll()
+      db.requireAllBins()
       exporter.foreach(_.cancel())
       val attempt = CommittedFile.attempt(store, version, checkpointId, arguments.hadoopConf)
       exporter = Some(new Exporter(store, order, attempt, conf, db, arguments.useColumnFamilies))
@@ -210,7 +210,7 @@ private final class OrderPart(
 
   /** As far as it is known before the operator has asked for them. */
   private def hasFamilies: Boolean =
-    !arguments.useColumnFamilies || RocksDBFields.families(db).keys.exists(_ != ColumnFamily.Default.name)
+    !arguments.useColumnFamilies || ColumnFamily.of(db, useColumnFamilies = true).exists(_.name != ColumnFamily.Default.name)
 
   /** The step with which exactly `bins` go. */
   private def stepOf(shipped: Seq[ShippedBin], bins: Seq[Int]): Option[Int] =

@@ -44,8 +44,8 @@ private[binshift] object ShipmentFormat {
     block(broadcast, source, "sending")
 
   /** A block by which partition `target` asks `source` for a bin: the bin, and the number of the receiver. */
-  def wishId(broadcast: Long, source: StateStoreId, target: Int, index: Int): BlockId =
-    block(broadcast, source, s"q${target}_w$index")
+  def requestId(broadcast: Long, source: StateStoreId, target: Int, index: Int): BlockId =
+    block(broadcast, source, s"q${target}_r$index")
 
   private def block(broadcast: Long, source: StateStoreId, what: String): BlockId = {
     val store = source.storeName.filter(_.isLetterOrDigit)

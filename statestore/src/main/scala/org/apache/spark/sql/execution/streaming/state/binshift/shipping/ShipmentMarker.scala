@@ -9,7 +9,7 @@ import org.apache.spark.storage.BlockId
 
 /**
  * The block that says how far a store is that sends in an order. Whether it has more to send; and for each new
- * owner of its bins, how many chunks it has sent, and which receiver it heard last. A shipment can be received
+ * owner of its bins, how many chunks it has sent, and which receiver it served last. A shipment can be received
  * once; a second receiver, as that of a task which is retried elsewhere, sees here that it is too late.
  *
  * {{{
@@ -46,8 +46,8 @@ private[binshift] final class ShipmentMarker(id: BlockId, targets: Iterable[Int]
   /** One more chunk for `target` is in the block store, or will never be. */
   def chunkSent(target: Int): Unit = change(target)(s => s.copy(chunks = s.chunks + 1))
 
-  /** A wish of `receiver`, for `target`, is being seen to. */
-  def wishHeard(target: Int, receiver: Long): Unit = change(target)(_.copy(receiver = receiver))
+  /** A request of `receiver`, for `target`, is being seen to. */
+  def requestServed(target: Int, receiver: Long): Unit = change(target)(_.copy(receiver = receiver))
 
   def close(): Unit = holders.computeIfPresent(id,
     (_, holder) =>
@@ -73,7 +73,7 @@ private[binshift] object ShipmentMarker {
   /** The receiver that none has as its number. */
   val Nobody = 0L
 
-  /** @param receiver whose wish was heard last */
+  /** @param receiver whose request was served last */
   final case class Sent(chunks: Int, receiver: Long)
 
   /** Whether the store of a marker has nothing more to send, and what it says of `target`, if anything. */

@@ -55,6 +55,6 @@ private[binshift] object ShippingThreads {
 
   private def costNs(bytes: Long, bytesPerSecond: Long): Long = bytes * 1000000000L / bytesPerSecond
 
-  /** Whether all that was sent is paid for. */
+  /** Whether what was sent is within the rate. */
   def maySend(): Boolean = nextSend.get - System.nanoTime() <= 0
 }

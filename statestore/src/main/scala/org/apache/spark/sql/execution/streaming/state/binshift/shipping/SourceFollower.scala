@@ -6,8 +6,8 @@ import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
-import org.apache.spark.sql.execution.streaming.state.binshift.migration.CheckpointedBins
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
+import org.apache.spark.sql.execution.streaming.state.binshift.recovery.CheckpointedBins
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, ShippingOrder}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
 /**

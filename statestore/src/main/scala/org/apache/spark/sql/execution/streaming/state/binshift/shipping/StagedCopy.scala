@@ -5,10 +5,11 @@ import java.io.File
 import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.CommittedFile
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.CommittedFile
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.NumberedFamily
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, ShippedBin, ShippingOrder}
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 import org.apache.spark.sql.execution.streaming.state.{RecordType, StateStoreId}
 
@@ -160,9 +161,9 @@ private[binshift] final class StagedCopy(
   def isGone(bin: Int): Boolean = synchronized(parts.isHandedOver(bin))
 
   /** Asks the source to send `bin` before the others; once. If that fails, the bin comes in its turn. */
-  def wish(bin: Int): Unit = synchronized {
+  def request(bin: Int): Unit = synchronized {
     if (state == Fetching)
-      try shipment.wish(bin)
+      try shipment.request(bin)
       catch {
         case NonFatal(e) => logWarning(s"$target could not ask $source for bin $bin", e)
       }

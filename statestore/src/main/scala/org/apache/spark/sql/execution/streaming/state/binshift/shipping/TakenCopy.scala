@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
 import java.io.File
 
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.RowCounts
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 
 /**
  * Files of one step's bins from one source.

@@ -8,9 +8,8 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, ProcessConf}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, ColumnFamily}
-import org.apache.spark.sql.execution.streaming.state.binshift.migration.DepartingRows
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingTable
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.BinCounts
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{BinCounts, DepartingRows}
 import org.apache.spark.util.{NextIterator, Utils}
 
 /**
@@ -33,7 +32,7 @@ private[binshift] abstract class BinKeyedRocksDB(
   extends RocksDB(arguments.dfsRootDir, arguments.conf, arguments.localRootDir, arguments.hadoopConf, arguments.loggingId,
     arguments.useColumnFamilies, arguments.enableStateStoreCheckpointIds, arguments.partitionId, arguments.eventForwarder,
     arguments.uniqueId)
-  with RowOperations with VersionedRocksDB {
+  with RowOperations with LoadsAndCommits with VersionedRocksDB {
 
   protected final def partitionId: Int = arguments.partitionId
 

@@ -8,6 +8,7 @@ import org.rocksdb.{IngestExternalFileOptions, WriteOptions}
 
 import org.apache.spark.sql.execution.streaming.state.RocksDB
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 
 /**
  * Whole bins of a loaded database: they go as ranges of keys and come as files, which costs next to nothing per row.

@@ -12,8 +12,6 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
-import org.apache.spark.sql.execution.streaming.state.binshift.recovery.PartialSnapshot
-import org.apache.spark.sql.execution.streaming.state.binshift.shipping.WarmStore
 import org.apache.spark.util.Utils
 
 /**
@@ -72,9 +70,7 @@ private[binshift] final class BinnedFileManager(
       rocksDBFileMapping: RocksDBFileMapping,
       checkpointUniqueId: Option[String]): RocksDBCheckpointMetadata = {
     def whole = {
-      if (version > 0 && binding.exists(_.takesWarmFiles)) {
-        warm = WarmStore.hand(dfsRootDir, localDir, rocksDBFileMapping, version)
-      }
+      if (version > 0) binding.foreach(b => warm = b.takeFilesFetchedAhead(localDir, rocksDBFileMapping, version))
       super.loadCheckpointFromDfs(version, localDir, rocksDBFileMapping, checkpointUniqueId)
     }
     binding.flatMap(_.wanted).filter(_ => version > 0) match {
@@ -143,8 +139,8 @@ private[binshift] object BinnedFileManager {
     /** The only bins that are read, of a private copy; nobody makes snapshots of it. */
     def wanted: Option[Set[Int]]
 
-    /** Whether this is the store that files were fetched ahead for, and not a private copy of it. */
-    def takesWarmFiles: Boolean
+    /** Puts files of `version` that were fetched ahead for this store into `localDir`; returns how many there were. */
+    def takeFilesFetchedAhead(localDir: File, mapping: RocksDBFileMapping, version: Long): Int
 
     /** The oldest version that another partition's recovery still reads; called by maintenance threads. */
     def oldestNeededVersion(): Option[Long]

@@ -1,19 +1,17 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.storage
 
 import java.lang.invoke.{MethodHandles, VarHandle}
-import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.atomic.AtomicBoolean
-
-import scala.jdk.CollectionConverters._
 
 import org.rocksdb.{RocksDB => NativeRocksDB, StringAppendOperator}
 
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
-import org.apache.spark.sql.execution.streaming.state.{ColumnFamilyInfo, RocksDB, RocksDBConf}
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
+import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBConf}
 
 /**
  * Private fields of Spark's `RocksDB` that moving whole files needs: the native database, into which
- * files are put beside Spark's own writes, its column families, and the counters of rows, which such rows do not move.
+ * files are put beside Spark's own writes, and the counters of rows, which such rows do not move.
  *
  * Relies on Spark: the names of the fields, and that `commit` stores the counters of the version that
  * is being written with it. A name that is gone fails the first load, with the reason.
@@ -23,9 +21,8 @@ private[binshift] object RocksDBFields {
   private val Rows = handle("numKeysOnWritingVersion", classOf[Long])
   private val InternalRows = handle("numInternalKeysOnWritingVersion", classOf[Long])
 
-  private val Families = handle("colFamilyNameToInfoMap", classOf[ConcurrentHashMap[_, _]])
   private val Forced = handle("shouldForceSnapshot", classOf[AtomicBoolean])
-  private val LastSnapshot = handle(s"${classOf[RocksDB].getName.replace('.', '$')}$$$$lastSnapshotVersion", classOf[Long])
+  private val LastSnapshot = handle(LoadsAndCommits.LastSnapshot, classOf[Long])
 
   /** The version of the last snapshot, from which Spark counts to the next one. */
   def lastSnapshot(db: RocksDB): Long = LastSnapshot.getVolatile(db).asInstanceOf[Long]
@@ -41,10 +38,6 @@ private[binshift] object RocksDBFields {
   def forceSnapshot(db: RocksDB): Unit = Forced.get(db).asInstanceOf[AtomicBoolean].set(true)
 
   def native(db: RocksDB): NativeRocksDB = Db.getVolatile(db).asInstanceOf[NativeRocksDB]
-
-  /** The column families of a loaded database, by name. */
-  def families(db: RocksDB): collection.Map[String, ColumnFamilyInfo] =
-    Families.get(db).asInstanceOf[ConcurrentHashMap[String, ColumnFamilyInfo]].asScala
 
   def rows(db: RocksDB): RowCounts =
     RowCounts(Rows.getVolatile(db).asInstanceOf[Long], InternalRows.getVolatile(db).asInstanceOf[Long])
@@ -71,14 +64,4 @@ private[binshift] object RocksDBFields {
           s"Spark's RocksDB has no field $name of type ${kind.getName} (${e.getMessage}); use the binshift " +
             "made for your Spark")
     }
-}
-
-/** Rows of families that users see, and of families that Spark keeps for itself. */
-private[sql] final case class RowCounts(rows: Long, internal: Long) {
-  def +(o: RowCounts): RowCounts = RowCounts(rows + o.rows, internal + o.internal)
-  def -(o: RowCounts): RowCounts = RowCounts(rows - o.rows, internal - o.internal)
-}
-
-private[sql] object RowCounts {
-  val Zero: RowCounts = RowCounts(0, 0)
 }

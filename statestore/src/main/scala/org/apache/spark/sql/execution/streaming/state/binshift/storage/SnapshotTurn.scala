@@ -23,7 +23,7 @@ private[binshift] final class SnapshotTurn(db: RocksDB) {
 
   private val every = math.max(1, db.conf.minDeltasForSnapshot)
   private lazy val turn = Turns.take(this, every)
-  private var isOwed = false
+  private var isRequested = false
   private var hasJustAdopted = false
 
   /**
@@ -31,25 +31,25 @@ private[binshift] final class SnapshotTurn(db: RocksDB) {
    * commit is a switch's, which has enough to do; from then on each version is the turn of one of the executor's stores.
    */
   def request(): Unit = {
-    hasJustAdopted ||= !isOwed
-    isOwed = true
+    hasJustAdopted ||= !isRequested
+    isRequested = true
   }
 
   /**
-   * Runs `commit`, which makes a snapshot if it is the store's turn, and then `paid` if that is one that was uncounted.
+   * Runs `commit`, which makes a snapshot if it is the store's turn, and then `whenMade` if that is one that was requested.
    *
    * @param version what is committed
    * @param isWhole whether all of the state is there; without, there is no snapshot unless Spark forces one
    */
-  def commit[T](version: Long, isWhole: Boolean, paid: () => Unit = () => ())(commit: => T): T = {
+  def commit[T](version: Long, isWhole: Boolean, whenMade: () => Unit = () => ())(commit: => T): T = {
     val last = RocksDBFields.lastSnapshot(db)
     val isDue = isWhole && (isTurn(version) || version - last >= 2L * every)
     RocksDBFields.setLastSnapshot(db, if (isDue) version - every else version - 1)
     val result = commit
     hasJustAdopted = false
     if (RocksDBFields.lastSnapshot(db) == version) {
-      if (isOwed) paid()
-      isOwed = false
+      if (isRequested) whenMade()
+      isRequested = false
     } else RocksDBFields.setLastSnapshot(db, last)
     result
   }
@@ -57,7 +57,7 @@ private[binshift] final class SnapshotTurn(db: RocksDB) {
   def close(): Unit = Turns.leave(this)
 
   private def isTurn(version: Long): Boolean =
-    Math.floorMod(version + turn, if (isOwed && !hasJustAdopted) soon else every) == 0
+    Math.floorMod(version + turn, if (isRequested && !hasJustAdopted) soon else every) == 0
 
   private def soon: Int = math.min(every, math.min(Soon, math.max(1, Turns.count(every))))
 }

@@ -5,6 +5,7 @@ import java.io.File
 import org.rocksdb.{BlockBasedTableConfig, BloomFilter, CompressionType, EnvOptions, Options, SstFileWriter}
 
 import org.apache.spark.sql.execution.streaming.state.RocksDBConf
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 
 /**
  * A file in the form that RocksDB takes in whole.

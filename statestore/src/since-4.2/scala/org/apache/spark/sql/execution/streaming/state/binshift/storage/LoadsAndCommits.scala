@@ -23,6 +23,11 @@ private[binshift] trait LoadsAndCommits extends RocksDB {
   protected final def commitBySpark(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = super.commit(forceSnapshot)
 }
 
+private[storage] object LoadsAndCommits {
+  /** The field of `RocksDB` with the version of the last snapshot, which its closures use, too. */
+  val LastSnapshot: String = s"${classOf[RocksDB].getName.replace('.', '$')}$$$$lastSnapshotVersion"
+}
+
 /** What the files of a version are since Spark 4.2. */
 private[binshift] trait VersionedFiles extends RocksDBFileManager {
   /** 0 if there is none. */

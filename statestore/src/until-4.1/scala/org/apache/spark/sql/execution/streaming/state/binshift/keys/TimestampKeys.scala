@@ -5,7 +5,7 @@ import org.apache.spark.sql.types.StructType
 
 /** Keys with a time of their own at the end of their schema, of which Spark 4.1 has none. */
 private[binshift] object TimestampKeys {
-  def unapply(spec: KeyStateEncoderSpec): Option[StructType] = None
+  def schemaOf(spec: KeyStateEncoderSpec): Option[StructType] = None
 
   def areInOrder(spec: KeyStateEncoderSpec): Boolean = false
 }

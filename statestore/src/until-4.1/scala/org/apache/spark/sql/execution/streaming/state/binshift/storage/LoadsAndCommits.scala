@@ -46,3 +46,8 @@ private[binshift] trait LoadsAndCommits extends RocksDB {
 
   private def files: VersionedFiles = fileManager.asInstanceOf[VersionedFiles]
 }
+
+private[storage] object LoadsAndCommits {
+  /** The field of `RocksDB` with the version of the last snapshot. */
+  val LastSnapshot = "lastSnapshotVersion"
+}

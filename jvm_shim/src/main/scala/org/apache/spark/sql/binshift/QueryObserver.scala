@@ -1,0 +1,84 @@
+package org.apache.spark.sql.binshift
+
+import java.util.concurrent.atomic.AtomicBoolean
+
+import org.apache.spark.sql.binshift.internals.{LoggedBatch, SparkInternals}
+import org.apache.spark.sql.binshift.query.{QueryRouters, QueryStarts}
+import org.apache.spark.sql.binshift.statistics.QueryStatistics
+import org.apache.spark.sql.binshift.stock.{OfflineRepartition, TakeoverEpochs}
+import org.apache.spark.sql.binshift.ui.Telemetry
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
+import org.apache.spark.sql.catalyst.rules.Rule
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingLog
+import org.apache.spark.sql.internal.SharedState
+import org.apache.spark.sql.streaming.StreamingQueryListener
+import org.apache.spark.sql.streaming.StreamingQueryListener._
+
+/**
+ * What has to be known before a query begins: whether it takes over state of Spark's own provider (see
+ * [[TakeoverEpochs]]), whether it ended in the middle of a switch, and how far it had got.
+ *
+ * Lets a query start again whose last run ended in the middle of an epoch at which the number of
+ * partitions changes.
+ *
+ * Spark takes such an epoch for an offline repartition that was cut short, and refuses to start. Where
+ * the routing log has an entry for the epoch, with the partitions that were logged, it is a step of a
+ * migration, and running it again is exactly right. The check is turned off for that one query only.
+ *
+ * Relies on Spark: `onQueryStarted` is called on the stream's thread before the offset log is looked
+ * at, when the query is among the active ones already. The context keeps the listeners of each session, also of
+ * one that is cloned for a run of a query, as long as it lives: so this must not hold a session.
+ */
+private[binshift] final class QueryObserver(shared: SharedState) extends StreamingQueryListener {
+  override def onQueryStarted(event: QueryStartedEvent): Unit =
+    Option(shared.activeStreamingQueries.get(event.id)).filter(_.runId == event.runId)
+      .foreach { query =>
+        QueryStarts.saw(event.runId)
+        val found = query.offsetLog.getLatest()
+        val isUndone = OfflineRepartition.undo(query, found)
+        val latest = if (isUndone) query.offsetLog.getLatest() else found
+        val last = latest.flatMap(SparkInternals.loggedBatch)
+        last.foreach(QueryStarts.note(event.runId, _))
+        if (isUndone || last.exists(endedInSwitch(query, _))) OfflineRepartition.letStart(query)
+        TakeoverEpochs.observe(query, latest)
+      }
+
+  private def endedInSwitch(query: StreamExecution, logged: LoggedBatch): Boolean =
+    logged.providerClass.exists(SparkInternals.isBinshiftProvider) && (logged.routing.exists(_.epoch == logged.epoch) ||
+      new RoutingLog(SparkInternals.controlDir(query)).read(logged.epoch)
+        .exists(e => logged.partitions.contains(e.table.partitions)))
+
+  override def onQueryProgress(event: QueryProgressEvent): Unit = Telemetry.progressed(event.progress)
+  override def onQueryTerminated(event: QueryTerminatedEvent): Unit = {
+    Telemetry.close(event.runId)
+    QueryRouters.close(event.runId)
+    QueryStatistics.close(event.runId)
+    TakeoverEpochs.forget(event.runId)
+    QueryStarts.forget(event.runId)
+  }
+}
+
+private[binshift] object QueryObserver {
+  /** Has all queries that the session starts from now on observed; again does nothing. */
+  def register(session: SparkSession): Unit = session.streams.synchronized {
+    if (!session.streams.listListeners().exists(_.isInstanceOf[QueryObserver])) {
+      session.streams.addListener(new QueryObserver(session.sharedState))
+    }
+    OfflineRepartition.guard(session)
+  }
+}
+
+/**
+ * Registers [[QueryObserver]] in a session, the first time that the session analyses a plan: an
+ * extension has no other hook that runs once a session is usable and before it can start a query.
+ */
+private[binshift] final case class RegisterQueryObserver(session: SparkSession) extends Rule[LogicalPlan] {
+  private val registered = new AtomicBoolean(false)
+
+  override def apply(plan: LogicalPlan): LogicalPlan = {
+    if (registered.compareAndSet(false, true)) QueryObserver.register(session)
+    plan
+  }
+}

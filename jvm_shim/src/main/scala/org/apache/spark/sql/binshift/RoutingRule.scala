@@ -1,0 +1,50 @@
+package org.apache.spark.sql.binshift
+
+import org.apache.spark.sql.binshift.internals.SparkInternals
+import org.apache.spark.sql.binshift.query.{QueryRouters, QueryStarts}
+import org.apache.spark.sql.binshift.routing._
+import org.apache.spark.sql.binshift.statistics.QueryStatistics
+import org.apache.spark.sql.binshift.stock.TakeoverEpochs
+import org.apache.spark.sql.binshift.ui.Telemetry
+import org.apache.spark.sql.catalyst.rules.Rule
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftConf
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Storage
+import org.apache.spark.sql.internal.SQLConf
+
+/**
+ * Routes the micro-batches of queries that use binshift's provider, and lets every other plan pass.
+ *
+ * Called on the stream's thread, once per batch, by Spark's planner. Also called for plans that are no
+ * batch of a running query (`explain` of a streaming DataFrame, subqueries): those have no entry among
+ * the active queries, or no stateful operator, and pass.
+ */
+private[binshift] final case class RoutingRule(session: SparkSession) extends Rule[SparkPlan] {
+
+  override def apply(plan: SparkPlan): SparkPlan = {
+    val operators = StatefulOperators.writers(plan)
+    def provider = session.sessionState.conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS)
+    def isTakenOver = TakeoverEpochs.of(operators.head.getStateInfo.queryRunId).isDefined
+    if (operators.isEmpty || !SparkInternals.isBinshiftProvider(provider) && !isTakenOver) plan
+    else SparkInternals.activeQuery(session, operators.head.getStateInfo.queryRunId) match {
+      case None => plan
+      case Some(query) =>
+        SparkInternals.requireSupportedVersion()
+        if (!QueryStarts.isSeen(query.runId)) throw QueryStarts.unseen(query)
+        // Before anything of this epoch is written.
+        HashSources.requireThatRowsFollow(plan, operators)
+        val epoch = QueryRouters.of(query).enter(session, operators)
+        session.conf.set(BinshiftConf.RoutedRun, query.runId.toString)
+        session.sparkContext.setLocalProperty(BinshiftConf.RoutingHint, epoch.hint.render)
+        session.sparkContext.setLocalProperty(BinshiftConf.ShippingHint, epoch.shippingHint)
+        session.sparkContext.setLocalProperty(
+          BinshiftConf.StatisticsHint, QueryStatistics.of(query).announce(epoch))
+        Telemetry.show(query)
+        val binned =
+          epoch.layout.operators.collect { case (id, o) if o.storage == Storage.Binned => id }.toSet
+        val routed = new ExchangeRouting(epoch.table, epoch.arriving, binned).apply(plan)
+        TransformWithStateProvider.accept(NewPartitionIds.assign(query, routed, binned))
+    }
+  }
+}

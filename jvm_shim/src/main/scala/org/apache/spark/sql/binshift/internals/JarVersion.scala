@@ -1,0 +1,6 @@
+package org.apache.spark.sql.binshift.internals
+
+private[binshift] object JarVersion {
+  /** The version of the jar that this is in. */
+  def version: String = Option(getClass.getPackage.getImplementationVersion).getOrElse("unknown")
+}

@@ -1,0 +1,142 @@
+package org.apache.spark.sql.binshift.internals
+
+import java.util.UUID
+
+import scala.jdk.CollectionConverters._
+
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.{SPARK_VERSION, SparkContext}
+import org.apache.spark.sql.binshift.internals.StreamLogs.Offsets
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ControlDir, EntryName, ReplacedFile}
+import org.apache.spark.sql.execution.streaming.state.binshift.provider.BinnedStateStoreProvider
+import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
+import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution}
+import org.apache.spark.sql.execution.streaming.state.{OperatorStateMetadata, OperatorStateMetadataReader, OperatorStateMetadataUtils, OperatorStateMetadataV1, OperatorStateMetadataV2}
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.util.Utils
+
+/**
+ * The driver-side places where binshift reaches into Spark; docs/porting.md says what a port to another
+ * version needs. Each method says what it relies on.
+ */
+private[binshift] object SparkInternals {
+  val ChangelogKey = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+
+  def requireSupportedVersion(version: String = SPARK_VERSION): Unit =
+    if (!version.startsWith(s"${SupportedSpark.Minor}.")) {
+      throw BinshiftException("UNSUPPORTED_VERSION", "installed" -> version).unsupportedVersion(
+        s"this jar of binshift works with Spark ${SupportedSpark.Minor}.x, not with $version; take the jar that " +
+          s"binshift.jar_path() gives on your Spark, or install pyspark==${SupportedSpark.Minor}.*")
+    }
+
+  def isBinshiftProvider(className: String): Boolean =
+    try {
+      classOf[BinnedStateStoreProvider].isAssignableFrom(Utils.classForName(className))
+    } catch {
+      case _: ClassNotFoundException => false
+    }
+
+  /**
+   * The running query of a plan. The session of the plan is the query's clone, whose own list of
+   * active queries is empty; the state shared by all sessions has it, under its query id.
+   */
+  def activeQuery(session: SparkSession, runId: UUID): Option[MicroBatchExecution] =
+    session.sharedState.activeStreamingQueries.values.asScala.collectFirst {
+      case m: MicroBatchExecution if m.runId == runId => m
+    }
+
+  /** Tells this application from all others, also from another attempt of a driver at it: only here do ids name executors. */
+  def applicationOf(context: SparkContext): String = s"${context.applicationId}@${context.startTime}"
+
+  /**
+   * Makes the batch after the one being planned run with `n` state partitions.
+   *
+   * The context of the next batch copies `offsetSeqMetadata` from this one; Spark logs it with the
+   * next batch's offsets and plans stateful operators, exchanges and commit validation with it. Must
+   * be called on the stream's thread while a batch is planned, whose own metadata is logged already.
+   */
+  def setNextPartitions(query: MicroBatchExecution, n: Int): Unit =
+    StreamLogs.setNextConf(query, SQLConf.SHUFFLE_PARTITIONS.key -> n.toString)
+
+  /** binshift's directory in the query's checkpoint. */
+  def controlDir(query: StreamExecution): ControlDir =
+    ControlDir.of(new Path(query.resolvedCheckpointRoot), query.sparkSession.sessionState.newHadoopConf())
+
+  /** The newest batch of the offset log, with the provider and the state partitions it logged. */
+  def lastLogged(query: StreamExecution): Option[LoggedBatch] = query.offsetLog.getLatest().flatMap(loggedBatch)
+
+  def loggedBatch(entry: (Long, Offsets)): Option[LoggedBatch] = {
+    val (epoch, offsets) = entry
+    StreamLogs.confOf(offsets).map { _ =>
+      LoggedBatch(epoch, loggedConf(offsets, SQLConf.STATE_STORE_PROVIDER_CLASS.key),
+        loggedConf(offsets, SQLConf.SHUFFLE_PARTITIONS.key).map(_.toInt), entryName(offsets))
+    }
+  }
+
+  /** A setting that Spark logged with a batch. */
+  def loggedConf(offsets: Offsets, key: String): Option[String] = StreamLogs.confOf(offsets).flatMap(_.get(key))
+
+  /**
+   * Whether another driver has logged `epoch`, one of the two newest, maybe between the start of this run and its first
+   * look at the log.
+   *
+   * Relies on Spark: a log keeps in memory what its own `add` has written, if its cache is on; false if it is off.
+   */
+  def isOfAnother(query: StreamExecution, epoch: Long): Boolean = !query.offsetLog.batchCache.containsKey(epoch) &&
+    query.sparkSession.sessionState.conf.getConf(SQLConf.STREAMING_METADATA_CACHE_ENABLED) &&
+    query.offsetLog.get(epoch).isDefined
+
+  /** When Spark planned to log an epoch: it tells it from another one that was logged in its place. */
+  def loggedAtMs(offsets: Offsets): Option[Long] = StreamLogs.timestampMsOf(offsets)
+
+  /** The routing entry in force at an epoch; not logged with the first epoch of a run. */
+  def entryName(offsets: Offsets): Option[EntryName] = loggedConf(offsets, EntryName.Key).flatMap(EntryName.parse)
+
+  /**
+   * Refuses to run `epoch` if the logs have later ones, or have it committed: Spark notices when it logs the end of the
+   * epoch, after other files of it were written. The logs are listed on disk for this.
+   */
+  def requireNewest(query: StreamExecution, epoch: Long): Unit = {
+    val logged = query.offsetLog.getLatestBatchId().filter(_ > epoch).map(e => s"offsets/$e")
+    val committed = query.commitLog.getLatestBatchId().filter(_ >= epoch).map(e => s"commits/$e")
+    val later = logged.toSeq ++ committed
+    if (later.nonEmpty) throw BinshiftException("ANOTHER_RUN", "checkpoint" -> query.resolvedCheckpointRoot).configuration(
+      s"query ${query.id} begins with epoch $epoch, but ${query.resolvedCheckpointRoot} has ${later.mkString(" and ")}: " +
+        "another run of the query is under way, or epochs were taken out of offsets only; stop the other run, or delete " +
+        "from commits what is later than the newest of offsets")
+  }
+
+  /**
+   * Corrects the number of partitions in the operator's metadata, which Spark writes in the first
+   * batch of a run only and the `state-metadata` source reads. Version 1 is one file, which is
+   * replaced; version 2 is a file per batch at which something changed.
+   */
+  def updateOperatorMetadata(session: SparkSession, op: StateStoreWriter): Unit = {
+    val info = op.getStateInfo
+    val n = info.numPartitions
+    val dir = new Path(info.checkpointLocation, info.operatorId.toString)
+    val conf = session.sessionState.newHadoopConf()
+    // Spark's writer of version 2 leaves a file alone that is there, maybe of an epoch that was wound back.
+    def write(metadata: OperatorStateMetadata, file: Path): Unit = {
+      val fm = CheckpointFileManager.create(dir, conf)
+      fm.mkdirs(file.getParent)
+      OperatorStateMetadataUtils.writeMetadata(ReplacedFile.create(fm, file), metadata, file)
+    }
+    OperatorStateMetadataReader.createReader(dir, conf, op.operatorStateMetadataVersion, info.storeVersion).read().foreach {
+      case m: OperatorStateMetadataV1 if m.stateStoreInfo.exists(_.numPartitions != n) =>
+        write(m.copy(stateStoreInfo = m.stateStoreInfo.map(_.copy(numPartitions = n))),
+          OperatorStateMetadataV1.metadataFilePath(dir))
+      case m: OperatorStateMetadataV2 if m.stateStoreInfo.exists(_.numPartitions != n) =>
+        write(m.copy(stateStoreInfo = m.stateStoreInfo.map(_.copy(numPartitions = n))),
+          OperatorStateMetadataV2.metadataFilePath(dir, info.storeVersion))
+      case _ =>
+    }
+  }
+}
+
+private[binshift] final case class LoggedBatch(
+    epoch: Long, providerClass: Option[String], partitions: Option[Int], routing: Option[EntryName])

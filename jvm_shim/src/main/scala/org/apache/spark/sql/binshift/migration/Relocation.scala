@@ -1,0 +1,162 @@
+package org.apache.spark.sql.binshift.migration
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+
+/**
+ * Has whole partitions settle on other executors: knows which are wanted where, says so to Spark's scheduler at each epoch
+ * until they are there, and lets go.
+ *
+ * A partition's new executor loads its state from the checkpoint, as after the loss of an executor. So a place is no more
+ * than a preference: a partition that runs elsewhere is as right there. Places are forgotten with the run of the query; the
+ * next run of the same application is told again what the migration under way wants. A prepared migration has the new
+ * executor fetch files before ([[Warming]]).
+ *
+ * A partition is there when an epoch for which it was asked to be there is committed, and the coordinator still has it
+ * there: each task reports its stores, so the coordinator would have another executor by then.
+ *
+ * Called under the router's lock: `enter` on the stream's thread while an epoch is planned, the rest by any thread.
+ *
+ * @param maxEpochs that a partition is asked to move, unless its executor is drained
+ * @param isBinned  whether an operator's stores take files that were fetched ahead
+ */
+private[binshift] final class Relocation(
+    query: MicroBatchExecution, maxEpochs: Int, isBinned: StateStoreWriter => Boolean) extends Logging {
+  private val session = query.sparkSession
+  private val warming = new Warming(session)
+
+  private var operators = Seq.empty[StateStoreWriter]
+  private var partitions = 0
+  private var wanted = Map.empty[Int, WantedPlace]
+  /** What the migration under way empties. */
+  private var drained: Option[String] = None
+  /** Executors that get no partition: what is drained or has been, until it is gone or partitions are placed there again. */
+  private var avoided = Set.empty[String]
+  private var receivers = Seq.empty[String]
+  private var notBefore = 0L
+  private var isPrepared = false
+  private var left = 0
+  /** Whether a migration wants something, and the first epoch at which it was asked for. */
+  private var isUnderWay = false
+  private var since: Option[Long] = None
+
+  /** Executors on which nothing is to be placed. */
+  def leaving: Set[String] = avoided
+
+  /** Partitions that are not yet where they are wanted, as of the last look. */
+  def misplaced: Int = left
+
+  /** Takes over what a migration wants. */
+  def begin(options: MigrationOptions): Unit = {
+    wanted = options.places.map { case (p, executor) => p -> WantedPlace(executor) }
+    drained = options.vacate
+    avoided = avoided -- options.places.values -- options.placeOn ++ options.vacate
+    receivers = options.placeOn
+    notBefore = options.startEpoch.getOrElse(0L)
+    isPrepared = options.isPrepared
+    left = wanted.size
+    isUnderWay = options.movesPartitions
+    since = None
+  }
+
+  /** The migration is over. What was drained still gets nothing, unless that was `cancelled`. */
+  def end(cancelled: Boolean): Unit = {
+    if (cancelled) avoided --= drained
+    wanted = Map.empty
+    drained = None
+    receivers = Nil
+    left = 0
+    isUnderWay = false
+    isPrepared = false
+    warming.close()
+    holdOrRelease()
+  }
+
+  /**
+   * Whether all partitions are where they are wanted, as of the committed epoch. Before the tasks of an epoch have reported,
+   * it is not known where the partitions of a run are.
+   */
+  def isDone(committed: Long): Boolean = !isUnderWay || since.exists(_ <= committed) && {
+    look(committed)
+    left == 0
+  }
+
+  /** Says where partitions are wanted at `epoch`, whose tasks have not begun. */
+  def enter(epoch: Long, planOperators: Seq[StateStoreWriter], n: Int): Unit = {
+    operators = planOperators
+    partitions = n
+    if (wanted.nonEmpty || avoided.nonEmpty) {
+      look(epoch - 1)
+      val executors = Executors.of(session.sparkContext)
+      avoided = avoided.filter(executors.isThere)
+      holdOrRelease()
+      if (epoch >= notBefore) ask(epoch, executors)
+      look(epoch - 1)
+    }
+    holdOrRelease()
+  }
+
+  def close(): Unit = {
+    warming.close()
+    LocalityWait.release(this)
+  }
+
+  private def ask(epoch: Long, executors: Executors): Unit = {
+    since = since.orElse(Some(epoch))
+    wanted = wanted.filter { case (p, w) => p < partitions && executors.live.contains(w.executor) && !avoided(w.executor) }
+    val (kept, given) = wanted.partition { case (p, w) => w.asked < math.max(maxEpochs, 1) || isAvoided(p) }
+    if (given.nonEmpty) {
+      logWarning(s"query ${query.id}: partitions ${given.keys.toSeq.sorted.mkString(", ")} were wanted on executors " +
+        s"${given.values.map(_.executor).toSeq.distinct.sorted.mkString(", ")} for $maxEpochs epochs, and Spark runs them " +
+        "elsewhere; they stay there")
+    }
+    // Those of which nobody said where to, and those whose new executor is gone.
+    val stranded = (0 until partitions).filter(p => !kept.contains(p) && isAvoided(p))
+    val others = (0 until partitions).filterNot(stranded.contains)
+      .map(p => kept.get(p).map(w => Seq(w.executor)).getOrElse(placesOf(p).toSeq))
+    wanted = kept ++ Placement.spread(stranded, executors.preferred(receivers, avoided), others)
+      .map { case (p, executor) => p -> WantedPlace(executor) }
+    if (isPrepared) fetchAhead(executors)
+    wanted = wanted.map {
+      case (p, w) if isDue(p, w, executors) =>
+        Placement.prefer(session, operators, p, w.executor, executors.live(w.executor))
+        p -> w.copy(askedAt = Some(epoch), asked = w.asked + 1)
+      case waiting => waiting
+    }
+  }
+
+  /** Whether a partition is to move now: it has run, and its files are there, or its old executor is not. */
+  private def isDue(partition: Int, place: WantedPlace, executors: Executors): Boolean = {
+    val now = placesOf(partition)
+    now.nonEmpty && (warming.isReady(partition, place.executor) || !now.exists(executors.live.contains))
+  }
+
+  /** Has new executors fetch the files of partitions, unless these leave the old one with the next epoch anyway. */
+  private def fetchAhead(executors: Executors): Unit = warming.begin(for {
+    (p, w) <- wanted.toSeq.sortBy(_._1) if w.asked == 0 && !warming.hasOrdered(p, w.executor)
+    if placesOf(p).exists(executors.live.contains)
+    stores = operators.filter(isBinned).flatMap(Placement.stores(_, p)).map(_.storeId) if stores.nonEmpty
+  } yield Warming.Target(p, w.executor, executors.live(w.executor), stores))
+
+  /** Lets go of partitions that are there. */
+  private def look(committed: Long): Unit = {
+    wanted = wanted.filterNot { case (p, w) => w.askedAt.exists(_ <= committed) && placesOf(p) == Set(w.executor) }
+    val remaining = drained.toSeq.flatMap(e => (0 until partitions).filter(placesOf(_)(e)))
+    left = (wanted.keySet ++ remaining).size
+  }
+
+  private def isAvoided(partition: Int): Boolean = avoided.nonEmpty && placesOf(partition).exists(avoided)
+
+  private def placesOf(partition: Int): Set[String] = Placement.executorsOf(session, operators, partition)
+
+  private def holdOrRelease(): Unit =
+    if (wanted.nonEmpty || avoided.nonEmpty) LocalityWait.hold(this, session.sparkContext)
+    else LocalityWait.release(this)
+}
+
+/**
+ * @param askedAt the last epoch for which the partition was asked to be there
+ * @param asked   for how many epochs it was
+ */
+private final case class WantedPlace(executor: String, askedAt: Option[Long] = None, asked: Int = 0)

@@ -1,0 +1,93 @@
+package org.apache.spark.sql.binshift.query
+
+import org.json4s.JValue
+import org.json4s.JsonDSL._
+import org.json4s.jackson.JsonMethods.{compact, render}
+
+import org.apache.spark.sql.binshift.internals.{CommittedEpoch, QueryFailure}
+import org.apache.spark.sql.binshift.statistics.QueryStatistics
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingEntry
+
+/** One run of a query, for Python. All methods may be called from any thread. */
+final class QueryHandle private[binshift] (query: MicroBatchExecution) {
+  private val router = QueryRouters.of(query)
+  private val statisticsOfRun = QueryStatistics.of(query)
+
+  def requireActive(): Unit = if (!query.isActive) throw QueryFailure.ended(query)
+
+  /** The table in force, or null while the query has not planned its first epoch. */
+  def routing(): String = router.snapshot().tables.current.map(e => json(entryJson(e))).orNull
+
+  /** Submits a plan with the options of [[MigrationOptions]]. Returns the migration's id. */
+  def submit(plan: String, options: String): String = {
+    requireActive()
+    router.submit(plan, options).id
+  }
+
+  /** The live executors, those on which each partition is, and those that get none (see [[PlacementSnapshot]]). */
+  def placement(): String = {
+    requireActive()
+    val p = router.placement()
+    json(("executors" -> p.executors) ~ ("partitions" -> p.partitions) ~
+      ("decommissioned" -> p.decommissioned) ~ ("leaving" -> p.leaving))
+  }
+
+  /** The statistics as of the last committed epoch (see [[StatisticsSnapshot]]), or null before the first. */
+  def statistics(): Array[Byte] = statisticsOfRun.snapshot().map(_.toBytes).orNull
+
+  /** Asks for the `n` hottest keys of the next epoch; returns what to give to [[hotKeys]]. */
+  def sampleKeys(n: Int): Long = {
+    requireActive()
+    statisticsOfRun.sampleKeys(n)
+  }
+
+  /** The hottest keys of an epoch after `after`, or null until it is committed. */
+  def hotKeys(after: Long): String = statisticsOfRun.sampledKeys(after).map(k => json(k.toJson)).orNull
+
+  def cancel(id: String): Unit = {
+    requireActive()
+    router.cancel(id)
+  }
+
+  /** The migration under way as `{id, plan}`, or null. */
+  def currentMigration(): String = {
+    router.finishIfDone()
+    router.snapshot().migration.map(m => json(("id" -> m.id) ~ ("plan" -> m.json))).orNull
+  }
+
+  /** Everything from which Python derives the state of migration `id`. */
+  def progress(id: String): String = {
+    val committed = CommittedEpoch.of(query)
+    router.finishIfDone()
+    val s = router.snapshot()
+    val outcome = s.outcomes.find(_.id == id)
+    json(
+      ("ended" -> (outcome.isDefined || s.migration.exists(m => m.id == id && router.isOver(m)))) ~
+        ("cancelled" -> (outcome.exists(_.cancelled) || s.migration.exists(m => m.id == id && m.cancelled))) ~
+        ("steps_done" -> outcome.map(_.steps).getOrElse(s.tables.stepsCommitted(id, committed))) ~
+        ("scheduled_epoch" -> s.tables.newestOf(id).filter(_ > committed)) ~
+        ("earliest_epoch" -> s.migration.filter(_.id == id).flatMap(router.earliestEpoch)) ~
+        ("committed_epoch" -> committed) ~
+        ("bins_awaited" -> s.migration.filter(_.id == id).flatMap(router.binsAwaited)) ~
+        ("forecast" -> router.forecast(id).map(_.toJson)) ~
+        ("bins_given_up" -> s.migration.filter(_.id == id).map(router.binsGivenUp)) ~
+        ("misplaced" -> s.migration.filter(_.id == id).map(_ => router.misplaced)) ~
+        ("active" -> query.isActive) ~
+        // Not isTriggerActive, which is also true while Spark looks for data in vain.
+        ("idle" -> (s.planned.forall(_ <= committed) && !query.status.isDataAvailable)))
+  }
+
+  /** The steps that took effect, oldest first. */
+  def history(): String = json(router.history().filter(_.step.exists(!_.isOpening)).map(e => entryJson(e)))
+
+  private def entryJson(e: RoutingEntry): JValue =
+    ("epoch" -> e.epoch) ~ ("bins" -> e.table.bins) ~ ("partitions" -> e.table.partitions) ~
+      ("assignment" -> e.table.assignment.toSeq) ~ ("written_at" -> e.writtenAt) ~
+      ("step" -> e.step.map { s =>
+        ("migration_id" -> s.migration) ~ ("index" -> s.index) ~ ("steps" -> s.steps) ~
+          ("strategy" -> s.strategy) ~ ("moves" -> s.moves)
+      })
+
+  private def json(value: JValue): String = compact(render(value))
+}

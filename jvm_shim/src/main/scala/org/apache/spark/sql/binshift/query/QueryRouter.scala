@@ -1,0 +1,272 @@
+package org.apache.spark.sql.binshift.query
+
+import java.util.UUID
+import java.util.concurrent.ConcurrentHashMap
+
+import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
+
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.binshift.internals.{CommittedEpoch, SparkInternals, StreamLogs}
+import org.apache.spark.sql.binshift.migration._
+import org.apache.spark.sql.binshift.retention.{RetiredPartitions, RoutingPruning, RunEnd}
+import org.apache.spark.sql.binshift.routing.{Epoch, RoutingEntries, StatefulOperators, TablesInForce}
+import org.apache.spark.sql.binshift.stock.TakeoverEpochs
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, StateStoreConf}
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint._
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingEntry, RoutingHint}
+import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.util.ThreadUtils
+
+/**
+ * Decides which routing table is in force at each epoch of one run of a query.
+ *
+ * While epoch e is planned (`enter`), the step that is due at e+1, if any, is prepared: first its
+ * routing entry becomes durable, then Spark is told the number of partitions and the name of the entry, which it
+ * logs together with the offsets of e+1. A crash in between leaves an entry whose epoch never came to be with
+ * it: `enter(e+1)` of the next run compares the entry with what was logged, and takes it over or
+ * deletes it. So an entry is obeyed as a whole or not at all. Nothing is prepared while an epoch is run again that an
+ * earlier run has logged: that run may be alive, and have prepared the next epoch.
+ *
+ * Thread-safe: the stream's thread plans, threads of the user submit and ask.
+ */
+private[binshift] final class QueryRouter(val query: MicroBatchExecution) extends Logging {
+  import QueryRouter._
+
+  private val session: SparkSession = query.sparkSession
+  private val dir = SparkInternals.controlDir(query)
+  private val conf = DriverConf.of(session)
+  private val entries = new RoutingEntries(dir)
+  private val first = new FirstEpoch(query, dir, entries)
+  private val requests = Option.when(conf.areRequestsServed)(
+    new RemoteRequests(query, dir, this, conf.requestsIntervalMs))
+  private val shipments = new ShipmentCoordinator(query, dir)
+  private val stateRoot = new Path(query.resolvedCheckpointRoot, "state")
+  private val retired = new RetiredPartitions(
+    stateRoot.toString, dir.hadoopConf, RocksDBConf(StateStoreConf(sqlConf)))
+  private val pruning = new RoutingPruning(stateRoot, dir.hadoopConf, entries, conf.entriesToRetain)
+  private val relocation = new Relocation(query, conf.maxEpochsToWait, op => binned.contains(op))
+  private val scheduler = new StepScheduler(
+    query, dir, shipments, retired, relocation, conf.maxEpochsToWait, () => binned.map(_.stateStoreNames.size).sum)
+
+  private var layout: Option[Layout] = Layout.read(dir)
+  /** The epoch planned last in this run. */
+  private var planned: Option[Long] = None
+  /** Whether the epoch planned last was logged by an earlier run. */
+  private var isAgain = false
+  /** At first the table as an earlier run left it, for clients that ask before this run plans an epoch. */
+  private var tables = TablesInForce(restored())
+  /** The operators of the epoch planned last. */
+  private var operators = Seq.empty[StateStoreWriter]
+  /** The bins that have another owner at the epoch planned last than at the one before. */
+  private var arriving = Set.empty[Int]
+  /** What the jobs of the epoch planned last carry of shipping. */
+  private var shippingHint = ""
+  private var isClosed = false
+
+  /** What a client may know of the query's routing; see [[Gateway]]. */
+  def snapshot(): RouterSnapshot = synchronized {
+    RouterSnapshot(planned, tables, scheduler.underWay, scheduler.ended)
+  }
+
+  /** The newest entries of committed epochs, oldest first. */
+  def history(limit: Int = Int.MaxValue): Seq[RoutingEntry] =
+    entries.upTo(CommittedEpoch.of(query), limit)
+
+  /**
+   * Enters the epoch that is being planned: returns its table, and prepares the next epoch.
+   *
+   * Called on the stream's thread for each batch, before any of its tasks runs.
+   *
+   * @param planOperators operators of the plan; all carry the same epoch and number of partitions
+   */
+  def enter(streamSession: SparkSession, planOperators: Seq[StateStoreWriter]): Epoch = synchronized {
+    operators = planOperators
+    val info = operators.head.getStateInfo
+    val epoch = info.storeVersion
+    val n = info.numPartitions
+    if (!planned.contains(epoch)) {
+      val isFirst = planned.isEmpty
+      val previous = tables.current.filterNot(_ => isFirst)
+      val entry = if (isFirst) begin(epoch, n, streamSession) else next(epoch, n)
+      if (!previous.exists(_.table.partitions == n)) changePartitions(n, previous, streamSession)
+      relocation.enter(epoch, operators, n)
+      if (entry.epoch == epoch && epoch > 0 && info.stateStoreCkptIds.isDefined) CheckpointIds.keep(dir, epoch)
+      arriving = previous.fold(Set.empty[Int])(_.table.movedIn(entry.table))
+      tables = TablesInForce(Some(entry))
+      planned = Some(epoch)
+      if (isFirst) requests.foreach(_.start())
+      prepare(entry, epoch + 1)
+      pruning.prune(binned.map(StatefulOperators.idOf), oldestRetained(epoch), sqlConf.streamingMaintenanceInterval)
+      if (tables.scheduled.isEmpty) retired.claim(n)
+      if (epoch % EpochsBetweenCleaning == 0) cleanUp(epoch)
+    }
+    val entry = tables.current.get
+    val before = if (entry.epoch == epoch) entries.before(epoch) else None
+    val hint = RoutingHint(query.runId.toString, epoch, entry.epoch, before)
+    Epoch(layout.get, entry.table, arriving, hint, shippingHint)
+  }
+
+  /** Accepts a plan, or throws before anything has changed. */
+  def submit(
+      planJson: String, optionsJson: String, id: String = UUID.randomUUID().toString): PlannedMigration = synchronized {
+    finishIfDone()
+    scheduler.submit(id, planJson, optionsJson, layout.getOrElse(throw notPlannedYet()),
+      tables.current.getOrElse(throw notPlannedYet()), planned)
+  }
+
+  /** Schedules no further step; one that is durable already still takes effect. */
+  def cancel(id: String): Unit = synchronized {
+    scheduler.cancel(id)
+    finishIfDone()
+  }
+
+  /** Whether the last step of `m` has been committed, or it is cancelled and no step is in flight. */
+  def isOver(m: PlannedMigration): Boolean = synchronized(scheduler.isOver(m, tables))
+
+  /** Bins that the next step waits for, if it waits for copies. */
+  def binsAwaited(m: PlannedMigration): Option[Long] = synchronized(scheduler.binsAwaited(m, tables))
+
+  /** The epoch before which the next step of `m` cannot take effect, once this run has planned one. */
+  def earliestEpoch(m: PlannedMigration): Option[Long] =
+    synchronized(planned.flatMap(scheduler.earliestEpoch(m, tables, _)))
+
+  /** What copying for the migration was expected to take when it was submitted. */
+  def forecast(id: String): Option[CopyForecast] = synchronized(scheduler.forecast(id))
+
+  /** Bins of steps so far, and of the next one, that could not be copied ahead. */
+  def binsGivenUp(m: PlannedMigration): Long = synchronized(scheduler.binsGivenUp(m, tables))
+
+  /** Partitions that are to run on another executor than they do, as of the last look. */
+  def misplaced: Int = synchronized(relocation.misplaced)
+
+  /** Forgets the migration once it is over. */
+  def finishIfDone(): Unit = synchronized(scheduler.finishIfDone(tables))
+
+  /** Where the partitions are, of all operators. */
+  def placement(): PlacementSnapshot = synchronized {
+    val executors = Executors.of(session.sparkContext)
+    val partitions = (0 until tables.current.map(_.table.partitions).getOrElse(0))
+      .map(Placement.executorsOf(session, operators, _).toSeq.sorted)
+    PlacementSnapshot(executors.live.keys.toSeq, partitions, executors.decommissioned.toSeq.sorted,
+      relocation.leaving.toSeq.sorted)
+  }
+
+  /** Called when the query has ended, by each thread that hears of it. */
+  def close(): Unit = {
+    requests.foreach(_.close())
+    synchronized {
+      shipments.close()
+      relocation.close()
+      if (!isClosed) for (epoch <- planned)
+        try RunEnd(query.runId.toString, epoch).write(dir)
+        catch {
+          case NonFatal(e) => logWarning(s"query ${query.id}: its next start has to look for state of lost epochs", e)
+        }
+      isClosed = true
+    }
+  }
+
+  private def restored(): Option[RoutingEntry] = for {
+    logged <- SparkInternals.lastLogged(query)
+    n <- logged.partitions
+    entry <- entries.at(logged.epoch + 1).filter(e => e.epoch <= logged.epoch || e.table.partitions == n)
+      .orElse(entries.at(logged.epoch))
+  } yield entry
+
+  /** The first epoch of the run: nothing is written before all that can refuse it has been looked at. */
+  private def begin(epoch: Long, n: Int, streamSession: SparkSession): RoutingEntry = {
+    val opening = first.look(epoch, n, operators, streamSession)
+    first.write(opening)
+    TakeoverEpochs.of(query.runId).foreach(TakeoverEpochs.switchProvider(_, query, streamSession))
+    layout = Some(opening.layout)
+    isAgain = opening.isAgain
+    opening.entry
+  }
+
+  /** The entry in force at `epoch`, which Spark has logged with `n` partitions, after the first epoch of the run. */
+  private def next(epoch: Long, n: Int): RoutingEntry = {
+    // Only now is it known that no other run goes on from where this one began.
+    if (isAgain) entries.listed().filter(_ >= epoch).foreach(entries.forget)
+    isAgain = false
+    val entry = tables.scheduled.orElse(tables.current).get
+    if (entry.table.partitions != n) throw BinshiftException("PARTITIONS_CHANGED", "epoch" -> epoch).configuration(
+      s"epoch $epoch was logged with $n partitions, but the routing table in force since epoch ${entry.epoch} has " +
+        s"${entry.table.partitions}; something else changed the number of partitions of query ${query.id}; start it again")
+    entry
+  }
+
+  /** Makes the table of epoch `next` durable, and tells Spark its partitions, if it differs from `now`. */
+  private def prepare(now: RoutingEntry, next: Long): Unit = {
+    finishIfDone()
+    // The epoch that takes the state over reads each partition where Spark's provider has left it.
+    val mayChange = !isAgain && !layout.flatMap(_.takenOverAt).exists(next <= _)
+    Option.when(mayChange)(scheduler.advance(now, next)).flatten.foreach { step =>
+      val entry = step.copy(previous = now.epoch)
+      entries.write(entry)
+      SparkInternals.setNextPartitions(query, entry.table.partitions)
+      tables = tables.copy(scheduled = Some(entry))
+    }
+    StreamLogs.setNextConf(query, EntryName.Key -> tables.scheduled.getOrElse(now).name.render)
+    StreamLogs.setNextConf(query, RunHistory.Key -> query.runId.toString)
+    shippingHint = shipments.hint(next - 1, scheduler.awaitedStep(tables, next), tables.stepAt(next).isDefined)
+  }
+
+  /** What else follows the number of partitions, at the first epoch that has it. */
+  private def changePartitions(n: Int, previous: Option[RoutingEntry], conf: SparkSession): Unit = {
+    for (before <- previous.map(_.table.partitions); op <- binned) {
+      Placement.retire(conf, op, n until before)
+      Placement.place(conf, op, before until n, scheduler.placeOn, relocation.leaving)
+    }
+    ThreadUtils.parmap(operators, "binshift-operator-metadata", operators.size)(
+      SparkInternals.updateOperatorMetadata(conf, _))
+  }
+
+  private def cleanUp(epoch: Long): Unit =
+    retired.clean(binned.map(op => StatefulOperators.idOf(op) -> op.stateStoreNames).toMap,
+      oldestRetained(epoch))
+
+  private def oldestRetained(epoch: Long): Long = epoch - sqlConf.minBatchesToRetain
+
+  private def sqlConf: SQLConf = session.sessionState.conf
+
+  /** The operators whose state follows the routing table. */
+  private def binned: Seq[StateStoreWriter] = operators.filter { op =>
+    layout.flatMap(_.operators.get(StatefulOperators.idOf(op))).exists(_.storage == Storage.Binned)
+  }
+
+  private def notPlannedYet(): BinshiftException = BinshiftException("NO_EPOCH_PLANNED").migration(
+    s"query ${query.id} has not planned its first epoch, so it has no routing table yet; feed it data " +
+      "first, for example with query.processAllAvailable()")
+}
+
+private object QueryRouter {
+  private val EpochsBetweenCleaning = 20
+}
+
+private[binshift] final case class RouterSnapshot(
+    planned: Option[Long],
+    tables: TablesInForce,
+    migration: Option[PlannedMigration],
+    outcomes: Seq[MigrationOutcome])
+
+/** The routers of this driver, one per run; those of runs that ended go when the next one is made. */
+private[binshift] object QueryRouters {
+  private val routers = new ConcurrentHashMap[UUID, QueryRouter]()
+
+  def of(query: MicroBatchExecution): QueryRouter = Option(routers.get(query.runId)).getOrElse {
+    val ended = routers.values.asScala.filterNot(_.query.isActive).toSeq
+    // A plan that the last run has accepted is to be found by this one.
+    ended.foreach(_.close())
+    routers.values.removeAll(ended.asJava)
+    routers.computeIfAbsent(query.runId, _ => new QueryRouter(query))
+  }
+
+  def close(runId: UUID): Unit = Option(routers.get(runId)).foreach(_.close())
+}

@@ -1,0 +1,199 @@
+package org.apache.spark.sql.binshift.query
+
+import scala.util.control.NonFatal
+
+import org.json4s.{DefaultFormats, Formats, JNothing, JNull, JObject, JValue}
+import org.json4s.JsonDSL._
+import org.json4s.jackson.JsonMethods.{compact, parse, render}
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.binshift.migration.{MigrationOptions, MigrationPlan}
+import org.apache.spark.sql.binshift.statistics.QueryStatistics
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
+
+/**
+ * Serves the requests that other processes leave in the checkpoint.
+ *
+ * {{{
+ *   binshift/requests/<id>.json   written by whoever asks, in one atomic step; deleted when it is answered
+ *            answers/<id>.json    the newest are kept, 64 of them
+ * }}}
+ *
+ * A request is served, then answered, then deleted. A crash in between has it served again, which changes
+ * nothing: the id of a migration is that of the request, and cancelling twice is cancelling. Whatever is
+ * wrong with a request goes into its answer; nothing fails the epoch.
+ *
+ * What was left while the query was stopped is served while the first epoch of a run is planned, on the stream's thread.
+ * From then on a thread of its own looks for requests ([[RequestPoller]]) and serves them as a client's thread would: a
+ * plan that it submits is begun with the epoch that is planned next, and questions are answered while the query waits
+ * for data.
+ *
+ * @param intervalMs between two looks, if nobody has asked lately
+ */
+private[binshift] final class RemoteRequests(
+    query: MicroBatchExecution, dir: ControlDir, router: QueryRouter, intervalMs: Long) extends Logging {
+  import RemoteRequests._
+
+  private val poller =
+    new RequestPoller(s"binshift-requests-${query.runId}", intervalMs, () => query.isActive, () => serve())
+
+  /** Serves what is there, and whatever comes until `close`. Called once, on the stream's thread. */
+  def start(): Unit = {
+    serve()
+    poller.start()
+  }
+
+  /** Called when the query has ended. A request that has been begun is served to its end. */
+  def close(): Unit = poller.close()
+
+  /** Serves what is there, oldest first; whether there was anything. */
+  private def serve(): Boolean =
+    try {
+      // Who follows a migration by its files sees its end though no epoch is planned.
+      router.finishIfDone()
+      val waiting = dir.jsonFiles(Requests)
+      waiting.take(MaxPerLook).foreach { id =>
+        try if (query.isActive) answer(id)
+        catch {
+          case NonFatal(e) => logWarning(s"query ${query.id}: request $id waits for the next look", e)
+        }
+      }
+      if (waiting.nonEmpty) {
+        dir.jsonFiles(Answers).dropRight(AnswersKept).foreach(id => dir.delete(fileOf(Answers, id)))
+      }
+      waiting.nonEmpty
+    } catch {
+      case NonFatal(e) =>
+        logWarning(s"query ${query.id}: requests in ${dir.path} wait for the next look", e)
+        false
+    }
+
+  private def answer(id: String): Unit = {
+    val file = fileOf(Answers, id)
+    if (!dir.exists(file)) {
+      val outcome =
+        try JObject("result" -> act(id))
+        catch {
+          case e: BinshiftException => failure(e)
+          case NonFatal(e) =>
+            failure(BinshiftException.failure(s"request $id failed: $e; the driver's log has more", e))
+        }
+      val epoch = router.snapshot().planned
+      dir.write(file, ("format" -> FormatVersion) ~ ("id" -> id) ~ ("epoch" -> epoch) ~ outcome)
+      logInfo(s"query ${query.id}: request $id was served at epoch ${epoch.mkString}")
+    }
+    dir.delete(fileOf(Requests, id))
+  }
+
+  private def failure(e: BinshiftException): JObject = JObject("error" -> (("kind" -> e.kind) ~
+    ("condition" -> e.condition) ~ ("parameters" -> e.json) ~ ("message" -> e.detail)))
+
+  private def act(id: String): JValue = {
+    val request = read(id)
+    val handle = new QueryHandle(query)
+    text(request, "kind") match {
+      case Some("submit") => submit(id, request)
+      case Some("cancel") => cancel(text(request, "migration_id"))
+      case Some("status") =>
+        val progress = router.snapshot().migration.map(m => parse(handle.progress(m.id)))
+        ("progress" -> progress.getOrElse(JNull)) ~
+          ("routing" -> Option(handle.routing()).map(parse(_)).getOrElse(JNull))
+      case Some("placement") => parse(handle.placement())
+      case Some("stats") => stats()
+      case Some("settings") =>
+        RunningSettings.of(query, router.snapshot().tables.current.map(_.table), router.placement().executors.size)
+      case other => throw bad(id,
+          s"its kind is ${other.getOrElse("missing")}; known are submit, cancel, status, placement, stats and settings")
+    }
+  }
+
+  private def stats(): JValue = {
+    val s = QueryStatistics.of(query).snapshot().getOrElse(throw BinshiftException("NO_EPOCH_COMMITTED").migration(
+        s"query ${query.id} has not committed an epoch in this run, so it has no statistics yet; ask again"))
+    ("epoch" -> s.epoch) ~ ("columns" -> s.toColumns)
+  }
+
+  private def read(id: String): JValue = {
+    val json =
+      try dir.read(fileOf(Requests, id), MaxBytes).getOrElse(JNothing)
+      catch {
+        case NonFatal(e) =>
+          throw bad(id, s"it cannot be read (${BinshiftException.find(e).map(_.detail).getOrElse(e.getMessage)})")
+      }
+    implicit val formats: Formats = DefaultFormats
+    if (!(json \ "format").extractOpt[Int].contains(FormatVersion)) {
+      val format = compact(render(json \ "format"))
+      throw bad(id, s"its format is $format; this binshift reads format $FormatVersion")
+    }
+    if (!text(json, "id").contains(id)) throw bad(id, "the id in it is not that of its file name")
+    json
+  }
+
+  private def submit(id: String, request: JValue): JValue = {
+    if (!isKnown(id)) {
+      val options = DefaultOptions.merge((request \ "options") match {
+        case options: JObject => options
+        case _ => JObject()
+      })
+      try {
+        MigrationPlan.fromJson(request \ "plan")
+        MigrationOptions.fromJson(options)
+      } catch {
+        case e: BinshiftException => throw e
+        case NonFatal(e) => throw BinshiftException("PLAN_UNREADABLE").plan(
+            s"the plan or the options of request $id cannot be read (${e.getMessage}); make the plan with " +
+              "binshift")
+      }
+      router.submit(compact(render(request \ "plan")), compact(render(options)), id)
+    }
+    "migration_id" -> id
+  }
+
+  /** Whether the plan was accepted before the driver crashed, or before its answer could be written. */
+  private def isKnown(id: String): Boolean = {
+    val s = router.snapshot()
+    s.migration.exists(_.id == id) || s.outcomes.exists(_.id == id) ||
+    s.tables.newestOf(id).isDefined ||
+    router.history().exists(_.step.exists(_.migration == id))
+  }
+
+  private def cancel(migration: Option[String]): JValue = {
+    val s = router.snapshot()
+    val id = migration.orElse(s.migration.map(_.id)).getOrElse(throw BinshiftException("NO_MIGRATION").migration(
+        s"query ${query.id} has no migration under way; there is nothing to cancel"))
+    if (s.migration.exists(_.id == id)) router.cancel(id)
+    else if (!s.outcomes.exists(_.id == id)) throw BinshiftException("NO_MIGRATION", "migration_id" -> id).migration(
+      s"query ${query.id} has no migration $id; under way is ${s.migration.map(_.id).getOrElse("none")}")
+    JObject()
+  }
+
+  private def text(json: JValue, field: String): Option[String] = {
+    implicit val formats: Formats = DefaultFormats
+    (json \ field).extractOpt[String]
+  }
+
+  private def bad(id: String, reason: String): BinshiftException =
+    BinshiftException("REQUEST_UNREADABLE").configuration(
+      s"request $id is not one that this binshift understands: $reason; write it anew")
+}
+
+private object RemoteRequests {
+  private val FormatVersion = 1
+  private val Requests = "requests"
+  private val Answers = "answers"
+  private val AnswersKept = 64
+
+  /** What is served at once, at most. */
+  private val MaxPerLook = 64
+
+  /** Of a request; a plan for all possible bins, moved one by one, takes a few. */
+  private val MaxBytes = 64L << 20
+
+  private val DefaultOptions: JObject =
+    ("start_epoch" -> JNull) ~ ("prepare" -> true) ~ ("place_on" -> Seq.empty[String]) ~ ("vacate" -> JNull) ~
+      ("places" -> JObject())
+
+  private def fileOf(folder: String, id: String): String = s"$folder/$id.json"
+}

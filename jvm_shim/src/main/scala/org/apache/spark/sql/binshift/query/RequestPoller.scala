@@ -1,0 +1,63 @@
+package org.apache.spark.sql.binshift.query
+
+import scala.util.control.NonFatal
+
+import org.apache.spark.internal.Logging
+
+/**
+ * Looks for requests of other processes at a bounded rate, on a thread of its own, so that no epoch waits for the
+ * checkpoint's file system.
+ *
+ * Whoever asks once mostly asks again: after a request, and for a while, it looks more often.
+ *
+ * @param intervalMs between two looks, if nobody has asked lately
+ * @param look       answers what is there; whether there was anything
+ */
+private[query] final class RequestPoller(name: String, intervalMs: Long, isActive: () => Boolean, look: () => Boolean)
+  extends Logging {
+  import RequestPoller._
+
+  private var isClosed = false
+
+  private val thread = new Thread((() => run()): Runnable, name)
+  thread.setDaemon(true)
+
+  def start(): Unit = thread.start()
+
+  /** Has it end, and waits until a look that has begun is over: what was accepted is in the checkpoint then. */
+  def close(): Unit = {
+    synchronized {
+      isClosed = true
+      notifyAll()
+    }
+    if (Thread.currentThread ne thread) thread.join(MaxWaitMs)
+  }
+
+  private def run(): Unit = {
+    var askedAt = Option.empty[Long]
+    var goesOn = true
+    while (goesOn) {
+      val isAsked = askedAt.exists(System.nanoTime() - _ < AttentiveNanos)
+      goesOn = pause(if (isAsked) math.min(intervalMs, AttentiveMs) else intervalMs) && isActive()
+      try if (goesOn && look()) askedAt = Some(System.nanoTime())
+      catch {
+        case NonFatal(e) => logWarning(s"$name: requests wait", e)
+      }
+    }
+  }
+
+  /** Whether it goes on after the pause. */
+  private def pause(ms: Long): Boolean = synchronized {
+    val until = System.nanoTime() + ms * NanosPerMs
+    def left = until - System.nanoTime()
+    while (!isClosed && left > 0) wait(left / NanosPerMs + 1)
+    !isClosed
+  }
+}
+
+private object RequestPoller {
+  private val NanosPerMs = 1000000L
+  private val AttentiveMs = 250L
+  private val AttentiveNanos = 30000 * NanosPerMs
+  private val MaxWaitMs = 60000L
+}

@@ -1,6 +1,0 @@
-package org.apache.spark.sql.binshift
-
-private[binshift] object SupportedSpark {
-  /** The Spark that this jar was made for. */
-  val Minor = "4.3"
-}

@@ -1,0 +1,332 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.provider
+
+import java.io.File
+
+import scala.util.control.NonFatal
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
+import org.apache.spark.sql.execution.streaming.state.binshift.conversion.PartitionTakeover
+import org.apache.spark.sql.execution.streaming.state.binshift.migration.{BinMover, PendingBins}
+import org.apache.spark.sql.execution.streaming.state.binshift.recovery.{ReplayingRocksDB, RetainedVersions}
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{BinSwitch, EpochRouting}
+import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{BackgroundConf, PartitionShipping, ShippingStore, WarmStore}
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{BinCounts, DepartingRows, KeySample, StoreReport}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage._
+import org.apache.spark.TaskContext
+
+/**
+ * A binned database whose content follows the routing table: loading a version at which the table
+ * changes adopts the bins that arrive and releases those that leave, before the first row is
+ * processed.
+ *
+ * What a switch changes reaches no changelog: the routing log already says it, and replaying the next
+ * version's changelog does the switch again, from the checkpoints of the sources (`BinRecovery`). So
+ * a switch writes nothing to the checkpoint; the next regular snapshot holds what was adopted.
+ *
+ * What it relies on in Spark's `RocksDB`: changelog replay happens inside `load` and
+ * `loadFromSnapshot`; `load` of the version that is loaded already keeps the content, and opens the
+ * changelog if it is for writing; `loadEmpty`, as well as a new column family, makes the commit upload
+ * a whole snapshot; `rollback` makes the next load start from the checkpoint.
+ *
+ * @param routing  routing of the query's run, or of the checkpoint for a store that only reads
+ * @param isRouted whether the store is one of a running, routed query
+ * @param takeOver for a checkpoint that Spark's own provider started; its epochs before the takeover stay
+ *                 in that provider's form
+ */
+private[binshift] final class BinnedRocksDB(
+    storeId: StateStoreId,
+    routing: EpochRouting,
+    isRouted: Boolean,
+    background: BackgroundConf,
+    takeOver: Option[PartitionTakeover],
+    arguments: RocksDBArguments)
+  extends ReplayingRocksDB(storeId, routing, arguments, wanted = None) with ShippingStore with Logging {
+
+  /** What the last load adopted and released. */
+  def lastSwitch: SwitchStats = switchStats
+
+  /**
+   * Bins of which there is no copy yet, if the next step waits for them; on demand, those that have not come, and
+   * one more until this store has sent all of its own.
+   */
+  def binsAwaited: Int = shipping.awaited + pendingBins.missing + (if (mover.hasUncountedRows) 1 else 0)
+
+  /** Bins of which there will be no copy, if the next step has them. */
+  def binsGivenUp: Int = shipping.givenUp
+
+  def bytesCopied: Long = shipping.bytesCopied
+
+  /** Files that were fetched ahead, of a store that has come to this executor with the loaded version. */
+  def warmFiles: Int = warmAt.filter(v => v == loadedVersion || v == loadedVersion - 1).fold(0)(_ => warm)
+
+  /** The bins that come on demand. */
+  def pendingBins: PendingBins = mover.pendingBins
+
+  /** Counts keys while a client asks for it; else null. On the path of each operation. */
+  def sample: KeySample = keySample
+
+  override def requireAllBins(): Unit = pendingBins.requireAll()
+
+  /** Adds to what the loaded version has adopted. */
+  private def count(stats: SwitchStats): Unit = {
+    switchStats = switchStats + stats
+    if (stats.binsAdopted > 0) snapshotTurn.request()
+  }
+
+  /** The checkpoint id that the driver has for the loaded version, if Spark's `RocksDB` knows none. */
+  def unknownBaseId: Option[String] = baseId
+
+  private var switchStats = SwitchStats.None
+  private var baseId: Option[String] = None
+  private var warm = 0
+  private var warmAt: Option[Long] = None
+
+  private var keySample: KeySample = _
+
+  /** What `counts` are of, until it is committed. */
+  private var counted: Option[Counted] = None
+
+  /** The loaded version, if its switch has been applied and nothing was committed since. */
+  private var switchedAt: Option[Long] = None
+
+  private val retained = new RetainedVersions(
+    storeId, routing, arguments.hadoopConf, VersionFile.opened(_, arguments.conf, arguments.hadoopConf))
+  private val shipping = new PartitionShipping(storeId, this, routing, arguments, background)
+  private val mover = new BinMover(this, storeId, routing, shipping, background, arguments, count)
+
+  private val snapshotTurn = new SnapshotTurn(this)
+  private val maintenance = new Object
+
+  /** A commit that compacts waits for it. */
+  private val isPaced = isRouted && !conf.compactOnCommit
+
+  if (isPaced) CompactionPace.limit(rocksDbOptions, background.compactionPace)
+
+  override def loadAt(
+      version: Long,
+      stateStoreCkptId: Option[String],
+      readOnly: Boolean,
+      loadEmpty: Boolean): RocksDB = {
+    shipping.awaitLinks()
+    if (takeOver.isDefined) keepPlain(isStock(version))
+    if (isStock(version)) {
+      switchStats = SwitchStats.None
+      baseId = None
+      switchedAt = None
+      table = routing.at(version).now
+      loadStored(version, stateStoreCkptId, readOnly, loadEmpty)
+    } else if (isRouted) {
+      val tables = routing.at(version)
+      val switch =
+        if (isTakeOver(version)) Some(BinSwitch.Fresh)
+        else tables.before.map(BinSwitch.between(_, tables.now, partitionId)).filterNot(_.isEmpty)
+      table = tables.now
+      beginCounting(version)
+      switch.orElse(voidSwitch(version)) match {
+        case Some(s) =>
+          baseId = if (s.isNew) stateStoreCkptId else None
+          loadAndSwitch(version, stateStoreCkptId, readOnly, loadEmpty, s)
+        case None =>
+          baseId = None
+          switchStats = SwitchStats.None
+          switchedAt = None
+          loadStored(version, stateStoreCkptId, readOnly, loadEmpty)
+          shipping.onLoad(version)
+          pendingBins.pull()
+      }
+    } else {
+      if (!readOnly && !VersionedRocksDB.ReadersOpenToWrite) throw notRouted()
+      loadStored(version, stateStoreCkptId, readOnly, loadEmpty)
+    }
+    this
+  }
+
+  /**
+   * A partition that owns no bins has no state. If it comes to this executor, it starts like a new one,
+   * rather than from files that are full of what it released.
+   */
+  private def voidSwitch(version: Long): Option[BinSwitch] = Option.when(
+    binsOwned == 0 && version > 0 && (loadedVersion != version || isSwitched(version)))(BinSwitch.Fresh)
+
+  /** Whether the epoch `version` runs, and commits, in the form of Spark's own provider. */
+  private def isStock(version: Long): Boolean = takeOver.exists(version < _.epoch)
+
+  private def isTakeOver(version: Long): Boolean = takeOver.exists(_.epoch == version)
+
+  /** Changelogs hold keys in their stored form. */
+  private def loadStored(version: Long, ckptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): Unit = {
+    val native = RocksDBFields.native(this)
+    replayingUpTo(version)(loadBySpark(version, ckptId, readOnly, loadEmpty))
+    val files = binnedFiles.takeWarmFiles()
+    if (files > 0) {
+      warm = files
+      warmAt = Some(version)
+    }
+    // Another native database: all is loaded from the checkpoint.
+    if (RocksDBFields.native(this) ne native) mover.forget()
+  }
+
+  /**
+   * Loads as if to read, so that no changelog is open while bins come and go. An operator that reads
+   * before it writes loads twice, a foreachBatch with several actions more often; the content then is
+   * switched already.
+   */
+  private def loadAndSwitch(
+      version: Long, ckptId: Option[String], readOnly: Boolean, loadEmpty: Boolean, switch: BinSwitch): Unit =
+    if (switch.isNew) {
+      // Files of this partition's directory are from before it was retired, or do not exist. Spark wipes
+      // an empty store whenever it is loaded, and opens no changelog for it.
+      if (!isSwitched(version)) {
+        loadStored(version, None, readOnly = false, loadEmpty = true)
+        shipping.onLoad(version)
+        applySwitch(version, switch, ckptId)
+      }
+    } else {
+      if (!isSwitched(version)) {
+        switchedAt = None
+        loadStored(version, ckptId, readOnly = true, loadEmpty)
+        shipping.onLoad(version)
+        applySwitch(version, switch, ckptId)
+      }
+      if (!readOnly) loadStored(version, ckptId, readOnly, loadEmpty)
+    }
+
+  private def isSwitched(version: Long): Boolean = switchedAt.contains(version) && loadedVersion == version
+
+  private def applySwitch(version: Long, switch: BinSwitch, ckptId: Option[String]): Unit = {
+    switchStats = SwitchStats.None
+    try {
+      count(
+        if (isTakeOver(version)) takeOver.get.fill(this, ckptId, arguments)
+        else inStoredForm(mover.apply(version, switch)))
+    } catch {
+      case e: Throwable =>
+        rollback()
+        throw BinshiftException("SWITCH_FAILED", "partition" -> partitionId, "epoch" -> version).migration(
+          s"partition $partitionId of operator ${storeId.operatorId} could not take over its bins at " +
+            s"epoch $version (${e.getMessage}); the batch is retried from the last committed state", e)
+    }
+    switchedAt = Some(version)
+    logInfo(s"$storeId switched at epoch $version: $switchStats")
+  }
+
+  override def loadFromSnapshot(
+      snapshotVersion: Long,
+      endVersion: Long,
+      snapshotVersionStateStoreCkptId: Option[String],
+      endVersionStateStoreCkptId: Option[String]): RocksDB = {
+    takeOver.filter(t => snapshotVersion <= t.epoch && endVersion > t.epoch).foreach { t =>
+      throw BinshiftException("BEFORE_TAKEOVER", "epoch" -> t.epoch).configuration(
+        s"the state cannot be rebuilt across epoch ${t.epoch}, at which it was taken over from Spark's own provider; " +
+          s"start from the snapshot of batch ${t.epoch} or a later one")
+    }
+    replayingUpTo(endVersion)(super.loadFromSnapshot(
+        snapshotVersion, endVersion, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId))
+  }
+
+  /** Versions of a stock form know no routing. */
+  override def replayOf(version: Long): Option[BinnedFileManager.Replay] =
+    if (isStock(version - 1)) None else super.replayOf(version)
+
+  override def oldestNeededVersion(): Option[Long] =
+    (retained.oldest(binnedFiles.newestSnapshot() - conf.minVersionsToRetain) ++ shipping.oldestNeeded).minOption
+
+  override def takeFilesFetchedAhead(localDir: File, mapping: RocksDBFileMapping, version: Long): Int =
+    if (isRouted) WarmStore.hand(arguments.dfsRootDir, localDir, mapping, version) else 0
+
+  override def isDisowned(version: Long): Boolean = isRouted && {
+    Faults.at("snapshot.check", partitionId)
+    routing.isDisowned(version)
+  }
+
+  /**
+   * A version that adopted bins soon gets a snapshot, which is uploaded at once: it ends the dependence on the sources'
+   * checkpoints, and with it how far a recovery has to read along the ways of bins.
+   */
+  override def commitVersion(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = {
+    if (!isRouted) throw notRouted()
+    mover.countIfSent()
+    if (!isWhole && (forceSnapshot || RocksDBFields.mustSnapshot(this))) {
+      // A snapshot without these bins would be taken for all of the state.
+      pendingBins.requireAll()
+      mover.countSent()
+    }
+    val isBinned = !isStock(loadedVersion)
+    val result @ (version, info) =
+      snapshotTurn.commit(loadedVersion + 1, isWhole, () => PromptUploads.submit(this))(commitBySpark(forceSnapshot))
+    if (isPaced) CompactionPace.committed(this, RocksDBFields.native(this), rocksDbOptions)
+    if (isRouted && isBinned) {
+      shipping.onCommit(version, info.stateStoreCkptId)
+      report(version - 1)
+    }
+    result
+  }
+
+  /**
+   * A task loads a version twice if it reads before it writes, and counts go on; another attempt, or another
+   * action of the same epoch, counts from the start.
+   */
+  private def beginCounting(version: Long): Unit = {
+    val now = Counted(version, Option(TaskContext.get()).map(_.taskAttemptId()))
+    if (counts == null || !counted.contains(now)) {
+      counts = new BinCounts(table, partitionId)
+      keySample = if (routing.keysWanted(version) > 0) new KeySample else null
+    }
+    counted = Some(now)
+  }
+
+  /** Whether no bins are on their way. */
+  private def isWhole: Boolean = pendingBins.missing == 0 && !mover.hasUncountedRows
+
+  override protected def replayHasAdopted(): Unit = snapshotTurn.request()
+
+  private def report(epoch: Long): Unit = {
+    counted = None
+    try routing.reportAddress(epoch).foreach { address =>
+        val isSized = conf.trackTotalNumberOfRows
+        val size = Option.when(isSized && isWhole)(RocksDBFields.rows(this))
+        val hot = Option(keySample).toSeq.flatMap(_.hottest(routing.keysWanted(epoch)))
+        address.add(StoreReport.of(storeId, epoch, counts, isSized, size, hot).toBytes)
+      }
+    catch {
+      // The epoch is committed; statistics are not worth failing it.
+      case NonFatal(e) => logWarning(s"$storeId could not report its bins at epoch $epoch", e)
+    }
+  }
+
+  override def removeColFamilyIfExists(cfName: String): Boolean = {
+    shipping.invalidateCounts()
+    super.removeColFamilyIfExists(cfName)
+  }
+
+  /** By Spark's maintenance, and by [[PromptUploads]]: uploads share what they know of the files that are there. */
+  override protected def maintaining(work: => Unit): Unit = maintenance.synchronized(work)
+
+  override def rollback(): Unit = {
+    switchedAt = None
+    counted = None
+    super.rollback()
+  }
+
+  override def close(): Unit = {
+    shipping.close()
+    CompactionPace.closed(this)
+    snapshotTurn.close()
+    // An upload lists the local files: one that goes on while they are deleted would take what is left for all of them.
+    // No upload waits for a lock of the thread that closes, be it one of Spark's maintenance or the one that ends it.
+    maintenance.synchronized(super.close())
+  }
+
+  override protected def departing: DepartingRows = shipping.departing
+
+  private def notRouted(): BinshiftException = BinshiftException("SESSION_WITHOUT_BINSHIFT").configuration(
+    s"$storeId was opened for writing by a session in which binshift's extension is not active; " +
+      "put the binshift jar into spark.jars before the session is created, for example with " +
+      "binshift.configure(builder)")
+}
+
+/** A version, and the attempt of the task that works on it. */
+private final case class Counted(version: Long, task: Option[Long])

@@ -1,0 +1,94 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.recovery
+
+import scala.util.control.NonFatal
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, NumberedFamily}
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinKeyedRocksDB, BinRows, RocksDBArguments, RocksDBFields}
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
+
+/**
+ * Reads bins of a partition from its checkpoint, as they were committed at a version.
+ *
+ * Opens a private copy of the partition in a temporary directory of the executor: the partition's own
+ * executor is not involved, may be busy with a later version, and may be gone. What it adopted since its last snapshot
+ * and nobody asks for is left out.
+ *
+ * @param source    store of the partition to read from
+ * @param arguments the arguments of the adopting database
+ */
+private[binshift] final class CheckpointedBins(
+    source: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments) extends Logging {
+
+  /**
+   * Calls `consume(step, family, key, value)` for each row of the bins of each step, step by step and
+   * family by family, in the order of keys, with values as they are stored; before all, `begin` gets the
+   * families.
+   */
+  def foreachStoredRow(version: Long, steps: Seq[(Int, Seq[Int])])(begin: Seq[NumberedFamily] => Unit)(
+      consume: (Int, NumberedFamily, Array[Byte], Array[Byte]) => Unit): Unit = at(version, steps.flatMap(_._2)) { db =>
+    val families = ColumnFamily.numbered(db, arguments.useColumnFamilies)
+    val native = RocksDBFields.native(db)
+    begin(families)
+    for ((step, bins) <- steps; family <- families) {
+      family.foreachRow(native, native.getDefaultColumnFamily, bins) { (key, value) =>
+        consume(step, family, family.keyIn(key), value)
+      }
+    }
+  }
+
+  /** The rows of `bins` at `version`. */
+  def count(version: Long, bins: Seq[Int]): RowCounts = {
+    val opened = openAt(version, idAt(version), bins.toSet)
+    try new BinRows(opened, arguments.useColumnFamilies).count(bins)
+    finally opened.close()
+  }
+
+  /**
+   * A private database with `bins` as they were at `version`; to be closed. Any thread may call.
+   *
+   * @param id that of the version under checkpoint format 2
+   */
+  def openAt(version: Long, id: Option[String], bins: Set[Int]): BinKeyedRocksDB = {
+    Faults.at("checkpoint.read", source.partitionId)
+    // Once more, and as a whole: the first time may have met a passing failure, or a list of files that is not understood.
+    try open(version, id, Some(bins))
+    catch {
+      case NonFatal(first) =>
+        logWarning(s"version $version of $source could not be read in part; it is read as a whole", first)
+        try open(version, id, None)
+        catch {
+          case NonFatal(e) =>
+            e.addSuppressed(first)
+            throw e
+        }
+    }
+  }
+
+  private def open(version: Long, id: Option[String], wanted: Option[Set[Int]]): BinKeyedRocksDB = {
+    val opened = new PrivateRocksDB(source, routing,
+      arguments.inPrivate(s"binshift-adopt-op${source.operatorId}-part${source.partitionId}")
+        .copy(dfsRootDir = source.storeCheckpointLocation().toString, partitionId = source.partitionId),
+      wanted)
+    try {
+      opened.loadAt(version, id, readOnly = true, loadEmpty = false)
+      opened
+    } catch {
+      case e: Throwable =>
+        opened.close()
+        throw e
+    }
+  }
+
+  private def at(version: Long, bins: Seq[Int])(body: BinKeyedRocksDB => Unit): Unit = {
+    val opened = openAt(version, idAt(version), bins.toSet)
+    try opened.inStoredForm(body(opened))
+    finally opened.close()
+  }
+
+  private def idAt(version: Long): Option[String] =
+    Option.when(arguments.enableStateStoreCheckpointIds)(routing.checkpointIds(version).of(source))
+}

@@ -1,0 +1,133 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.recovery
+
+import java.io.FileNotFoundException
+
+import scala.collection.mutable
+
+import scala.util.control.NonFatal
+
+import org.apache.hadoop.conf.Configuration
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.{RocksDBFileManager, StateStoreId}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{Lineage, VersionFile}
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
+
+/**
+ * The versions of a partition that the recovery of other partitions reads: a partition that adopted
+ * bins at epoch S needs its source's version S until it has a snapshot newer than S.
+ *
+ * Called by maintenance threads, one at a time for a partition.
+ *
+ * @param store   the partition that gave bins away
+ * @param filesOf opens the files of another partition
+ */
+private[sql] final class RetainedVersions(
+    store: StateStoreId, routing: EpochRouting, hadoopConf: Configuration, filesOf: StateStoreId => RocksDBFileManager)
+  extends Logging {
+  /** Epochs whose adopters have been found to need this partition no more. */
+  private val released = mutable.Set.empty[Long]
+  /** What the commit log has said of snapshots of adopters. */
+  private val committed = mutable.Map.empty[(Int, VersionFile), Boolean]
+
+  /** The oldest version up to `last` that another partition still needs. */
+  def oldest(last: Long): Option[Long] = synchronized {
+    val adopters = routing.adoptersUpTo(last)
+    released.filterInPlace(adopters.contains)
+    val needs = new Needs(adopters, last)
+    val needed =
+      try adopters.keySet.filter(epoch => !released(epoch) && needs.isNeeded(store.partitionId, epoch))
+      finally needs.close()
+    released ++= adopters.keySet -- needed
+    committed.filterInPlace((file, _) => needed.exists(_ < file._2.version))
+    needed.minOption
+  }
+
+  /**
+   * An adopter needs its source's version S until it has a snapshot newer than S that any of its own
+   * versions can be rebuilt from which may still be read: the retained ones, and those from which it gave bins away
+   * itself after S to adopters that still need them.
+   */
+  private final class Needs(adopters: Map[Long, Map[Int, Set[Int]]], last: Long) extends AutoCloseable {
+    private val known = mutable.Map.empty[(Int, Long), Boolean]
+    private val files = mutable.Map.empty[Int, Option[Seq[VersionFile]]]
+    private val lineages = mutable.Map.empty[Int, (RocksDBFileManager, Lineage)]
+
+    def isNeeded(source: Int, epoch: Long): Boolean = known.getOrElse((source, epoch), {
+        val needed = adopters(epoch).get(source).exists(_.exists(adopterNeeds(_, epoch)))
+        known((source, epoch)) = needed
+        needed
+      })
+
+    /** A directory that is gone needs nothing: its partition was retired and cleaned up. */
+    private def adopterNeeds(adopter: Int, epoch: Long): Boolean = {
+      val passedOn = adopters.keysIterator.filter(e => e > epoch && isNeeded(adopter, e)).minOption
+      val newest = passedOn.fold(last)(math.min(_, last))
+      files.getOrElseUpdate(adopter, RetainedVersions.files(of(adopter), hadoopConf)).exists { all =>
+        // Also those that do not count yet: while the commit log has their ids, it takes one read to know.
+        val after = all.filter(f => f.isSnapshot && f.version > epoch).map(file => file -> isLogged(adopter, file))
+        !after.filter(_._1.version <= newest).sortBy(-_._1.version).exists { case (file, isLogged) =>
+          isLogged.orElse(isOfAttempt(adopter, file, idBefore(adopter, all, file.version))).getOrElse(false)
+        }
+      }
+    }
+
+    /**
+     * The id of a version that Spark has purged from the commit log, by the changelogs that came after it: from the next
+     * version whose ids were kept, since bins moved at it, or from the newest one that is committed.
+     */
+    private def idBefore(partition: Int, all: Seq[VersionFile], version: Long): Option[String] =
+      try {
+        val (_, lineage) = lineages.getOrElseUpdate(partition, {
+            val opened = filesOf(of(partition))
+            (opened, new Lineage(opened))
+          })
+        val begins = adopters.keysIterator.filter(_ > version).minOption ++
+          all.map(_.version).filter(_ > version).distinct.sorted.takeRight(RetainedVersions.MaxUncommitted + 1).reverse
+        begins.iterator.takeWhile(_ => lineage.id(version).isEmpty).foreach { from =>
+          if (!lineage.knows(from)) loggedId(partition, from).foreach(lineage.add(from, _))
+        }
+        lineage.id(version)
+      } catch {
+        case NonFatal(e) =>
+          logWarning(s"the changelogs of ${of(partition)} do not say which file of version $version is committed; what it " +
+              s"adopted from $store is kept for now", e)
+          None
+      }
+
+    override def close(): Unit = lineages.values.foreach(_._1.close())
+  }
+
+  private def of(partition: Int): StateStoreId = store.copy(partitionId = partition)
+
+  private def loggedId(partition: Int, version: Long): Option[String] = routing.committedId(of(partition), version)
+
+  /**
+   * Of two attempts of a task, both may upload a snapshot under checkpoint format 2, and only that of the committed one is
+   * ever read. `None` if the commit log does not know any more.
+   */
+  private def isLogged(partition: Int, file: VersionFile): Option[Boolean] =
+    if (file.id.isEmpty) Some(true)
+    else committed.get((partition, file)).orElse(isOfAttempt(partition, file, loggedId(partition, file.version)))
+
+  private def isOfAttempt(partition: Int, file: VersionFile, committedId: Option[String]): Option[Boolean] = {
+    if (committed.size >= RetainedVersions.MaxCommitted) committed.clear()
+    committedId.foreach(id => committed((partition, file)) = file.id.contains(id))
+    committedId.map(file.id.contains(_))
+  }
+}
+
+private[sql] object RetainedVersions {
+  private val MaxCommitted = 1000
+  /** Versions that a store may be ahead of the commit log. */
+  private val MaxUncommitted = 2
+
+  /** The files of versions in a store's directory; `None` if there is no such directory. */
+  private def files(store: StateStoreId, hadoopConf: Configuration): Option[Seq[VersionFile]] =
+    try {
+      val dir = store.storeCheckpointLocation()
+      Some(dir.getFileSystem(hadoopConf).listStatus(dir).toSeq.flatMap(f => VersionFile.parse(f.getPath.getName)))
+    } catch {
+      case _: FileNotFoundException => None
+    }
+}

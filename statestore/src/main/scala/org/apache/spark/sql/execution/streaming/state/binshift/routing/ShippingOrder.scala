@@ -1,0 +1,97 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.routing
+
+import org.json4s.{DefaultFormats, Formats, JValue}
+
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
+import org.json4s.JsonDSL._
+
+/**
+ * What is to be shipped: the moves of some steps of a migration, as copies of what was committed as
+ * version `base`. The content of `shipping.json`, from which executors read it; while the driver
+ * announces an order with each epoch, sources export and targets stage, and an order that is no longer
+ * announced is forgotten by both.
+ *
+ * Invariants: no bin moves twice in an order, and each is at its source from `base` until its step.
+ *
+ * @param id        unique among all orders
+ * @param broadcast number of a Spark broadcast whose blocks the shipments are: destroying the broadcast
+ *                  removes what is left of them from all executors
+ * @param firstStep  position of the first of `steps` in the migration's plan
+ * @param isUrgent   whether the moves take effect at `base`, so that an epoch waits for the bins
+ * @param isOnDemand whether, moreover, each bin is fetched when it is first touched; bins then travel
+ *                   one by one, each as a part of its own
+ */
+private[sql] final case class ShippingOrder(
+    id: String, broadcast: Long, base: Long, firstStep: Int, steps: IndexedSeq[Seq[Move]],
+    isUrgent: Boolean, isOnDemand: Boolean) {
+
+  /** The step of each bin that leaves `partition`, by the partition that it goes to. */
+  def leaving(partition: Int): Map[Int, Seq[ShippedBin]] = shipped(_.source == partition, _.target)
+
+  /** The step of each bin that arrives at `partition`, by the partition that it comes from. */
+  def arriving(partition: Int): Map[Int, Seq[ShippedBin]] = shipped(_.target == partition, _.source)
+
+  def covers(step: Int): Boolean = step >= firstStep && step < firstStep + steps.size
+
+  private def shipped(isMine: Move => Boolean, peer: Move => Int): Map[Int, Seq[ShippedBin]] =
+    steps.zipWithIndex.flatMap { case (moves, i) =>
+      moves.filter(isMine).map(m => peer(m) -> ShippedBin(m.bin, if (isOnDemand) m.bin else firstStep + i))
+    }.groupMap(_._1)(_._2)
+}
+
+/** @param step the step with which the bin goes, or the bin itself if it goes on demand */
+private[binshift] final case class ShippedBin(bin: Int, step: Int)
+
+private[sql] object ShippingOrder {
+  val File = "shipping.json"
+  private val FormatVersion = 1
+
+  def read(dir: ControlDir): Seq[ShippingOrder] = dir.read(File).toSeq.flatMap { json =>
+    implicit val formats: Formats = DefaultFormats
+    val format = (json \ "format").extract[Int]
+    if (format != FormatVersion) {
+      throw BinshiftException("UNKNOWN_FORMAT", "file" -> File, "format" -> format).configuration(
+        s"$File has format $format; this binshift reads format $FormatVersion; delete it")
+    }
+    (json \ "orders").children.map { o =>
+      ShippingOrder((o \ "id").extract[String], (o \ "broadcast").extract[Long],
+        (o \ "base").extract[Long], (o \ "first_step").extract[Int],
+        (o \ "steps").children.map(_.children.map { m =>
+          val numbers = m.extract[Array[Int]]
+          Move(numbers(0), numbers(1), numbers(2))
+        }).toIndexedSeq, (o \ "urgent").extract[Boolean], (o \ "on_demand").extract[Boolean])
+    }
+  }
+
+  def write(dir: ControlDir, orders: Seq[ShippingOrder]): Unit =
+    if (orders.isEmpty) dir.delete(File)
+    else dir.write(File, ("format" -> FormatVersion) ~ ("orders" -> orders.map(toJson)))
+
+  private def toJson(o: ShippingOrder): JValue =
+    ("id" -> o.id) ~ ("broadcast" -> o.broadcast) ~ ("base" -> o.base) ~ ("first_step" -> o.firstStep) ~
+      ("urgent" -> o.isUrgent) ~ ("on_demand" -> o.isOnDemand) ~
+      ("steps" -> o.steps.map(_.map(m => List(m.bin, m.source, m.target)).toList).toList)
+}
+
+/**
+ * What the jobs of an epoch carry of an order in force.
+ *
+ * @param next  the step that is waited for
+ * @param isDue whether that step takes effect at the epoch after this one
+ */
+private[sql] final case class ShippingHint(order: String, next: Int, isDue: Boolean)
+
+private[sql] object ShippingHint {
+  def render(runId: String, epoch: Long, hints: Seq[ShippingHint]): String =
+    (s"$runId:$epoch" +: hints.map(h => s"${h.order}:${h.next}:${h.isDue}")).mkString(";")
+
+  /** `None` if the text is of another run or epoch. */
+  def parse(text: String, runId: String, epoch: Long): Option[Seq[ShippingHint]] = text.split(';').toSeq match {
+    case where +: hints if where == s"$runId:$epoch" =>
+      Some(hints.map(_.split(':')).collect {
+        case Array(order, next, isDue) => ShippingHint(order, next.toInt, isDue.toBoolean)
+      })
+    case _ => None
+  }
+}

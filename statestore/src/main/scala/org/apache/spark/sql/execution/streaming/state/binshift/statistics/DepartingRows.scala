@@ -1,0 +1,49 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.statistics
+
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{ShippedBin, ShippingOrder}
+
+/**
+ * Counts what a store's writes add to the bins that are about to leave it, by step, so that they can be
+ * dropped in one piece and the store still knows how many rows it has.
+ *
+ * Counts only hold along the versions of one store in one place: anything else makes them invalid.
+ * Used by the store's task.
+ */
+private[binshift] final class DepartingRows(order: ShippingOrder, bins: Iterable[ShippedBin]) {
+  private val steps = bins.map(_.step).toSeq.distinct.sorted.toIndexedSeq
+  private val slots = new Array[Short](bins.map(_.bin).max + 1)
+  bins.foreach(b => slots(b.bin) = (steps.indexOf(b.step) + 1).toShort)
+  private val pending = Array.fill(steps.size)(RowCounts.Zero)
+  private val committed = Array.fill(steps.size)(RowCounts.Zero)
+  private var version = order.base
+
+  /** A write to `bin` added `rows`, or took them away. */
+  def add(bin: Int, rows: Long, isInternal: Boolean): Unit = if (rows != 0 && isDeparting(bin)) {
+    pending(slots(bin) - 1) += (if (isInternal) RowCounts(0, rows) else RowCounts(rows, 0))
+  }
+
+  def onLoad(loaded: Long): Unit = {
+    if (loaded != version) version = DepartingRows.Invalid
+    pending.indices.foreach(pending(_) = RowCounts.Zero)
+  }
+
+  def onCommit(newVersion: Long): Unit = if (version == newVersion - 1) {
+    version = newVersion
+    pending.indices.foreach { i =>
+      committed(i) += pending(i)
+      pending(i) = RowCounts.Zero
+    }
+  }
+
+  def invalidate(): Unit = version = DepartingRows.Invalid
+
+  /** What was added to the bins of `step` from the order's base up to version `at`, if that is known. */
+  def since(step: Int, at: Long): Option[RowCounts] =
+    Option.when(version == at)(steps.indexOf(step)).filter(_ >= 0).map(committed(_))
+
+  private def isDeparting(bin: Int): Boolean = bin < slots.length && slots(bin) > 0
+}
+
+private object DepartingRows {
+  private val Invalid = -1L
+}

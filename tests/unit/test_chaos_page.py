@@ -1,0 +1,10 @@
+"""The page on kills at random instants tells of what was done."""
+
+from chaos import run
+
+
+def test_the_page_has_the_table_of_the_results_and_nothing_was_wrong():
+    text, done = run.PAGE.read_text(), run.read(run.RESULTS)
+    assert run.page(text, done) == text
+    assert done
+    assert [d for d in done if "wrong" in d] == []

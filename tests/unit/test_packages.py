@@ -1,0 +1,115 @@
+"""Packages depend on each other in one direction only, in both languages; so do the modules of Python."""
+
+import ast
+import re
+from collections.abc import Container, Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PYTHON = ROOT / "python" / "binshift"
+SCALA = {
+    "statestore": "org.apache.spark.sql.execution.streaming.state.binshift",
+    "jvm_shim": "org.apache.spark.sql.binshift",
+}
+
+Graph = dict[str, set[str]]
+
+_DEFINED = re.compile(
+    r"^(?:private(?:\[\w+\])? |final |sealed |abstract |case )*(?:class|object|trait) (\w+)", re.MULTILINE
+)
+
+
+@pytest.mark.parametrize("folder", SCALA)
+def test_packages_of_scala_form_no_circle(folder: str) -> None:
+    sources = [
+        (_package(file, SCALA[folder]), _code(file.read_text()))
+        for part in ("main", "since-4.2", "since-4.3", "spark-4.3")
+        for file in (ROOT / folder / "src" / part / "scala").rglob("*.scala")
+        if SCALA[folder].replace(".", "/") in str(file)
+    ]
+    homes = {name: package for package, code in sources for name in _DEFINED.findall(code)}
+    graph: Graph = {package: set() for package, _ in sources}
+    for package, code in sources:
+        own = set(re.findall(r"(?:class|object|trait|val) (\w+)", code))
+        names = set(re.findall(r"(?<![.\w])([A-Z]\w+)", code)) - own
+        graph[package] |= {homes[name] for name in names & homes.keys()} - {package}
+    assert len(graph) > 5
+    assert _circle(graph) is None
+
+
+def test_modules_and_packages_of_python_form_no_circle() -> None:
+    files = {_module(file): file for file in PYTHON.rglob("*.py")}
+    modules: Graph = {name: set(_imports(file, files)) - {name} for name, file in files.items()}
+    assert modules["binshift.controller"] >= {"binshift.migration"}
+    assert _circle(modules) is None
+    # A module of the top level is one of its own.
+    packages: Graph = {}
+    for name, found in modules.items():
+        packages.setdefault(_top(name), set()).update(_top(n) for n in found if _top(n) != _top(name))
+    assert {"binshift.planning", "binshift.control"} <= packages.keys()
+    assert _circle(packages) is None
+
+
+def test_a_circle_is_found() -> None:
+    assert _circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert _circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) is None
+
+
+def _circle(graph: Mapping[str, Iterable[str]]) -> list[str] | None:
+    """The nodes of a circle, the first of them again at its end."""
+    done: set[str] = set()
+
+    def visit(node: str, path: list[str]) -> list[str] | None:
+        if node in path:
+            return [*path[path.index(node) :], node]
+        if node in done:
+            return None
+        for target in sorted(graph.get(node, ())):
+            if found := visit(target, [*path, node]):
+                return found
+        done.add(node)
+        return None
+
+    return next((found for node in sorted(graph) if (found := visit(node, []))), None)
+
+
+def _package(file: Path, base: str) -> str:
+    package = re.search(r"^package (\S+)$", file.read_text(), re.MULTILINE)
+    assert package is not None, file
+    return package[1].removeprefix(base)
+
+
+def _code(text: str) -> str:
+    """The text without comments, strings and imports of others' classes."""
+    text = re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.DOTALL)
+    text = re.sub(r'"""(?:.*?)"""', _interpolated, text, flags=re.DOTALL)
+    text = re.sub(r'"(?:[^"\\\n]|\\.)*"', _interpolated, text)
+    return re.sub(r"^import (?!.*\bbinshift\b).*$", "", text, flags=re.MULTILINE)
+
+
+def _interpolated(literal: re.Match[str]) -> str:
+    return " ".join(re.findall(r"\$\{([^}]*)\}", literal[0]))
+
+
+def _module(file: Path) -> str:
+    parts = file.relative_to(PYTHON.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _imports(file: Path, modules: Container[str]) -> Iterable[str]:
+    """The ones of `modules` that a file imports, also only for annotations."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in modules)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file} has a relative import"
+            for name in (f"{node.module}.{alias.name}" for alias in node.names):
+                home = name if name in modules else str(node.module)
+                if home in modules:
+                    yield home
+
+
+def _top(module: str) -> str:
+    return ".".join(module.split(".")[:2])
