@@ -16,7 +16,7 @@ JAR := python/binshift/jars/binshift-spark$(SPARK)_2.13-$(VERSION).jar
 SCALA := $(shell find {statestore,jvm_shim}/src -type f) build.gradle settings.gradle gradle.properties
 FORMATTED := build/scala.formatted
 
-.PHONY: help setup jar demo test test-few test-matrix field test-unit older-jar lint types format check bench-timers bench-migration bench-requests bench-quick bench bench-report chaos spark-suites docs recordings wheel clean
+.PHONY: help setup jar demo test test-few test-matrix field test-unit older-jar lint types format check bench-timers bench-migration bench-requests bench-quick bench bench-report chaos spark-suites docs recordings wheel release-check clean
 
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -79,8 +79,8 @@ bench-report: setup  ## Write BENCHMARKS.md from the runs that were done.
 chaos: setup  ## Kill 300 drivers and 300 executors at random instants; hours. SEED=n; goes on where it stopped.
 	$(PY) tests/chaos/run.py $(if $(SEED),--seed $(SEED))
 
-spark-suites: setup  ## Run Spark's own streaming suites on this provider and on the stock one.
-	$(PY) scripts/spark_suites.py
+spark-suites: setup  ## Run Spark's own streaming suites on this provider; hours. Goes on where it stopped.
+	$(PY) scripts/spark_suites.py --all
 
 recordings: setup $(VENV)/.docs  ## Run the notebook anew, with its outputs.
 	$(PY) scripts/recordings.py
@@ -91,6 +91,10 @@ docs: setup $(VENV)/.docs  ## Build the site of the documentation into build/sit
 wheel: setup  ## Build the wheel into dist/, with the jars for all versions of Spark.
 	@for spark in 4.1 4.2 4.3; do $(MAKE) --no-print-directory jar SPARK=$$spark; done
 	$(PY) -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+release-check: wheel  ## Build what a release consists of, into dist/, and use each part in an empty environment.
+	scripts/release
+	$(PY) -m pytest -n 0 -m field tests/release
 
 clean:  ## Remove what the build made, and the environments.
 	rm -rf build dist .venv .venv-4.1 .venv-4.2 .gradle python/binshift/jars .pytest_cache .mypy_cache .ruff_cache .hypothesis

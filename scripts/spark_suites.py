@@ -3,12 +3,13 @@
 
 The suites are the test jars of a Spark release, which Maven fetches from wherever its settings say. Their
 sessions get the provider from a system property; where a suite names Spark's RocksDB provider itself, the name
-is replaced in its compiled classes. A suite runs once on each provider, and its tests are compared one by one:
-what passes on the stock provider has to pass on binshift's, or to be explained in devtools/suites/explained.py.
+is replaced in its compiled classes. A test that fails on binshift's provider runs on the stock one too: what
+passes there has to pass here, or to be explained in devtools/suites/explained.py.
 
-Results are kept, and what has ended does not run again, so that a long run can go on after a stop.
+Results are kept in devtools/suites/results.jsonl, and what has run does not run again, so that a long run can
+go on after a stop, on this machine or on another.
 
-    scripts/spark_suites.py                        the selection below
+    scripts/spark_suites.py                        a suite or two of each operator
     scripts/spark_suites.py --all --minutes 60     all suites of streams and state, for an hour; writes the page
     scripts/spark_suites.py --again --suite streaming.StreamingInnerJoinV4Suite
 """
@@ -16,6 +17,8 @@ Results are kept, and what has ended does not run again, so that a long run can 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import shutil
 import subprocess
 import sys
 import time
@@ -24,40 +27,17 @@ from pathlib import Path
 import pyspark
 
 import binshift.session
-from devtools.suites.report import HEAD, Comparison, page
+from devtools.suites.comparing import Comparing
+from devtools.suites.order import SELECTION, by_weight
+from devtools.suites.report import HEAD, page
+from devtools.suites.results import Results
 from devtools.suites.running import Provider, Runner
 from devtools.suites.testjars import PACKAGE, fetch, suites, unpack
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/spark-suites.md"
+RESULTS = ROOT / "python/devtools/suites/results.jsonl"
 STOCK = binshift.session.STOCK_PROVIDER
-
-SELECTION = [
-    "streaming.RocksDBStateStoreStreamingAggregationSuite",
-    "streaming.RocksDBStateStoreStreamingDeduplicationSuite",
-    "streaming.StreamingDeduplicationWithinWatermarkSuite",
-    "streaming.StreamingSessionWindowSuite",
-    "streaming.StreamingInnerJoinWithoutVCFSuite",
-    "streaming.StreamingInnerJoinV4Suite",
-    "streaming.StreamingOuterJoinWithVCFSuite",
-    "streaming.StreamingOuterJoinV4Suite",
-    "streaming.StreamingFullOuterJoinWithoutVCFSuite",
-    "streaming.StreamingLeftSemiJoinV4Suite",
-    "streaming.RocksDBStateStoreFlatMapGroupsWithStateSuite",
-    "streaming.FlatMapGroupsWithStateWithInitialStateSuite",
-    "streaming.TransformWithStateUnsafeRowSuite",
-    "streaming.TransformWithStateAvroSuite",
-    "streaming.TransformWithStateChainingSuite",
-    "streaming.TransformWithStateInitialStateSuite",
-    "streaming.TransformWithListStateSuite",
-    "streaming.TransformWithListStateTTLSuite",
-    "streaming.TransformWithMapStateSuite",
-    "streaming.TransformWithMapStateTTLSuite",
-    "streaming.TransformWithValueStateTTLSuite",
-    "streaming.MultiStatefulOperatorsSuite",
-    "streaming.EventTimeWatermarkSuite",
-    "execution.streaming.state.RocksDBStateStoreIntegrationSuite",
-]
 
 
 def interpreter(work: Path, spark: str) -> Path:
@@ -87,46 +67,62 @@ def built(python: Path, spark: str) -> Path:
     return binshift.session.jar_for(spark)
 
 
+def binned(work: Path, libs: list[Path], jar: Path) -> Provider:
+    """Binshift's provider, with a jar of its own that a build in the meantime does not touch."""
+    kept = work / "jars" / f"{hashlib.sha256(jar.read_bytes()).hexdigest()[:16]}.jar"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(jar, kept)
+    commit = ["git", "log", "-1", "--format=%h", "--", "statestore", "jvm_shim"]
+    written = subprocess.run(commit, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+    ours = binshift.session.PROVIDER
+    # The suites' sessions do not look for extensions on the class path.
+    extension = "-Dspark.sql.extensions=org.apache.spark.sql.binshift.BinshiftExtensions"
+    classes = unpack(libs, work / "classes-binshift", (STOCK, ours))
+    return Provider(ours, "binshift", written, classes, (kept,), (extension,))
+
+
+def write_page(every: list[str], comparing: Comparing, spark: str) -> None:
+    """The page of what is known."""
+    known = {suite: comparing.known(suite) for suite in sorted(every)}
+    left = [suite for suite, compared in known.items() if compared is None]
+    PAGE.write_text(page([c for c in known.values() if c], spark, left))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--suite", action="append", help=f"suite below {PACKAGE}; may be repeated")
     parser.add_argument("--all", action="store_true", help="all suites of streams and state; writes the page")
     parser.add_argument("--spark", default="4.2.0", help="release whose suites are run")
-    parser.add_argument("--minutes", type=float, help="begin no suite after so long")
-    parser.add_argument("--again", action="store_true", help="run on binshift's provider also what has run")
+    parser.add_argument("--minutes", type=float, help="begin no suites after so long; 0 only writes the page")
+    parser.add_argument("--again", action="store_true", help="run also what has run")
+    parser.add_argument("--at-once", type=int, default=6, help="how many suites share a JVM")
     parser.add_argument("--work", type=Path, default=ROOT / "build/spark-suites")
     args = parser.parse_args()
-    ends = time.monotonic() + 60 * args.minutes if args.minutes else float("inf")
+    ends = time.monotonic() + 60 * args.minutes if args.minutes is not None else float("inf")
     work = args.work.resolve() / args.spark
     libs = fetch(work, args.spark)
     python = interpreter(work, args.spark)
-    jar = built(python, args.spark)
-    ours = binshift.session.PROVIDER
-    stock = Provider(STOCK, "stock", unpack(libs, work / "classes-stock", None))
-    # The suites' sessions do not look for extensions on the class path.
-    extension = "-Dspark.sql.extensions=org.apache.spark.sql.binshift.BinshiftExtensions"
-    binned = Provider(
-        ours, "binshift", unpack(libs, work / "classes-binshift", (STOCK, ours)), (jar,), (extension,)
-    )
-    runner = Runner(work, libs, spark_jars(python), STOCK)
-    every = suites(stock.classes)
-    # What is most about state comes first.
-    wanted = args.suite or ([*SELECTION, *(s for s in every if s not in SELECTION)] if args.all else SELECTION)
-    compared = {}
+    stock = Provider(STOCK, "stock", args.spark, unpack(libs, work / "classes-stock", None))
+    ours = binned(work, libs, built(python, args.spark))
+    results = Results(RESULTS)
+    comparing = Comparing(Runner(work, libs, spark_jars(python), args.spark, STOCK), results, ours, stock)
+    every = by_weight(suites(stock.classes))
+    wanted = args.suite or (every if args.all else SELECTION)
+    if args.again:
+        results.forget(wanted, args.spark)
     print(HEAD)
-    for suite in wanted:
-        if args.again:
-            runner.forget(suite, binned)
-        if time.monotonic() > ends and not (runner.kept(suite, stock) and runner.kept(suite, binned)):
-            continue
-        one = Comparison(suite, runner.outcome(suite, stock), runner.outcome(suite, binned))
-        compared[suite] = one
-        print(one.line, flush=True)
-        for test, reason in one.differs.items():
-            print(f"    {test}: {reason or 'NOT EXPLAINED'}", flush=True)
-    if args.all:
-        PAGE.write_text(page(compared, args.spark, len(every) - len(compared)))
-    return 1 if any(c.unexplained or not c.tests for c in compared.values()) else 0
+    for at in range(0, len(wanted), args.at_once):
+        some = wanted[at : at + args.at_once]
+        if time.monotonic() < ends:
+            comparing.run(some)
+        for one in filter(None, map(comparing.known, some)):
+            print(one.line, flush=True)
+            for test, reason in one.differs.items():
+                print(f"    {test}: {reason or 'NOT EXPLAINED'}", flush=True)
+        if args.all:
+            write_page(every, comparing, args.spark)
+    known = filter(None, map(comparing.known, wanted))
+    return 1 if any(c.unexplained or not c.ours.ended for c in known) else 0
 
 
 if __name__ == "__main__":

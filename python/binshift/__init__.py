@@ -8,12 +8,8 @@ import importlib
 import logging
 from typing import TYPE_CHECKING, Any
 
-from binshift import autoscaling
 from binshift._version import version as __version__
-from binshift.autoscaling import Autoscaler
-from binshift.controller import Controller, attach
-from binshift.conversion import ConversionReport, convert
-from binshift.epoch_log import EpochLog, EpochProgress, epoch_table, epochs
+from binshift.epoch_progress import EpochProgress, epoch_table
 from binshift.errors import (
     BinshiftError,
     ConfigurationError,
@@ -24,7 +20,7 @@ from binshift.errors import (
     UnsupportedOperatorError,
     UnsupportedVersionError,
 )
-from binshift.migration import Migration
+from binshift.libraries import needed_for
 from binshift.planning.bounded import Bounded
 from binshift.planning.load import Skew
 from binshift.planning.plan import MigrationPlan, Step
@@ -36,7 +32,12 @@ from binshift.session import configure, jar_path
 from binshift.status import MigrationState, MigrationStatus
 
 if TYPE_CHECKING:
-    from binshift import inspect
+    from binshift import autoscaling, inspect
+    from binshift.autoscaling import Autoscaler
+    from binshift.controller import Controller, attach
+    from binshift.conversion import ConversionReport, convert
+    from binshift.epoch_log import EpochLog, epochs
+    from binshift.migration import Migration
 
 __all__ = [
     "AllAtOnce",
@@ -85,8 +86,30 @@ __all__ = [
 logging.getLogger("binshift").addHandler(logging.NullHandler())
 
 
+#: What is imported on first use, because it needs pyspark, which the command line does without.
+_OF_DRIVERS = {
+    "Autoscaler": "autoscaling",
+    "Controller": "controller",
+    "ConversionReport": "conversion",
+    "EpochLog": "epoch_log",
+    "Migration": "migration",
+    "attach": "controller",
+    "autoscaling": "",
+    "convert": "conversion",
+    "epochs": "epoch_log",
+}
+
+
 def __getattr__(name: str) -> Any:
-    # On first use, because it loads RocksDB, which a driver does not need.
-    if name == "inspect":
+    if name == "inspect":  # loads RocksDB, which a driver does not need
         return importlib.import_module("binshift.inspect")
-    raise AttributeError(f"module 'binshift' has no attribute {name!r}")
+    if name not in _OF_DRIVERS:
+        raise AttributeError(f"module 'binshift' has no attribute {name!r}")
+    with needed_for(f"binshift.{name}", extra="spark"):
+        module = importlib.import_module(f"binshift.{_OF_DRIVERS[name] or name}")
+    globals()[name] = found = getattr(module, name) if _OF_DRIVERS[name] else module
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -12,7 +12,8 @@ from concurrent.futures import Future
 from typing import Any
 
 from binshift.display import html_table, in_bytes
-from binshift.epoch_log import EpochProgress, epochs
+from binshift.epoch_log import epochs
+from binshift.epoch_progress import EpochProgress
 from binshift.errors import MigrationError, MigrationTimeout
 from binshift.jvm import call, last_progress
 from binshift.observation import ObservedQuery

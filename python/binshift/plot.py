@@ -7,8 +7,8 @@ from io import BytesIO
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from binshift.epoch_log import EpochProgress
-from binshift.errors import ConfigurationError
+from binshift.epoch_progress import EpochProgress
+from binshift.libraries import needed_for
 from binshift.planning.routing import RoutingTable
 
 if TYPE_CHECKING:
@@ -117,15 +117,10 @@ def _draw_timeline(above: Any, below: Any, epochs: Sequence[EpochProgress], step
 
 def _matplotlib() -> Any:
     """What is used of matplotlib; a Figure without pyplot keeps no global state and needs no display."""
-    try:
+    with needed_for("a plot", extra="plot"):
         from matplotlib.figure import Figure  # noqa: PLC0415 - optional
         from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
-        from numpy.ma import masked_invalid  # noqa: PLC0415 - matplotlib needs numpy
-    except ImportError as error:
-        raise ConfigurationError(
-            f"plots need matplotlib, which is not installed ({error}); pip install 'binshift[plot]'",
-            condition="LIBRARY_MISSING",
-        ) from error
+        from numpy.ma import masked_invalid  # noqa: PLC0415
 
     class Picture(Figure):
         """Shows itself in a notebook, whatever backend that has."""

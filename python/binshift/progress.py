@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from binshift.display import in_bytes
-from binshift.epoch_log import EpochProgress
+from binshift.epoch_progress import EpochProgress
 
 if TYPE_CHECKING:
     from binshift.planning.plan import MigrationPlan

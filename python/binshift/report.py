@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from binshift.display import html_table, in_bytes, in_seconds, text_table
-from binshift.epoch_log import EpochProgress
+from binshift.epoch_progress import EpochProgress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,11 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyspark
-
-from binshift import driver
 from binshift._version import version
 from binshift.errors import ConfigurationError, UnsupportedVersionError
+from binshift.libraries import needed_for
 from binshift.numbers import is_whole
 
 if TYPE_CHECKING:
@@ -65,6 +63,8 @@ def configure(builder: SparkSession.Builder, *, bins: int | None = None) -> Spar
         If pyspark is none of 4.1, 4.2 and 4.3, or the package has no jar for it.
     """
     require_spark()
+    from binshift import driver  # noqa: PLC0415 - imports pyspark, which the command line can do without
+
     options: dict[str, str] = getattr(builder, "_options", {})
     _require_classic_builder(builder, options)
     if bins is not None:
@@ -102,6 +102,8 @@ def _ready(
 ) -> Callable[[], SparkSession]:
     @functools.wraps(make)
     def made() -> SparkSession:
+        from binshift import driver  # noqa: PLC0415 - imports pyspark
+
         options: dict[str, str] = getattr(builder, "_options", {})
         _require_classic_builder(builder, options)
         driver.launch(options)
@@ -124,7 +126,7 @@ def jar_path() -> Path:
     UnsupportedVersionError
         If there is none: pyspark is none of 4.1, 4.2 and 4.3, or the source tree was not built for it.
     """
-    return jar_for(pyspark.__version__)
+    return jar_for(installed_spark())
 
 
 def jar_for(installed: str) -> Path:
@@ -159,8 +161,22 @@ def _minor(installed: str) -> str:
     return ".".join(installed.split(".")[:2])
 
 
-def require_spark(installed: str = pyspark.__version__) -> None:
-    """Refuses a pyspark that this package was not made for."""
+def installed_spark() -> str:
+    """The version of the installed pyspark.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is none.
+    """
+    with needed_for("a driver", extra="spark"):
+        import pyspark  # noqa: PLC0415 - the command line does without
+    return str(pyspark.__version__)
+
+
+def require_spark(installed: str | None = None) -> None:
+    """Refuses a pyspark that this package was not made for; by default the installed one."""
+    installed = installed_spark() if installed is None else installed
     if _minor(installed) not in SUPPORTED_SPARK:
         raise UnsupportedVersionError(
             f"binshift {version} works with pyspark {listed(SUPPORTED_SPARK)}, not with {installed}; "
@@ -206,6 +222,8 @@ def with_jars(*lists: str) -> str:
 
 def _spark_defaults() -> dict[str, str]:
     """What spark-defaults.conf sets, which an option of the builder would override."""
+    import pyspark  # noqa: PLC0415 - the command line does without
+
     home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
     file = Path(os.environ.get("SPARK_CONF_DIR") or Path(home) / "conf") / "spark-defaults.conf"
     if not file.is_file():

@@ -50,7 +50,7 @@ def test_the_command_hands_its_arguments_on_and_prints_the_report(monkeypatch):
         calls.append((args, options))
         return REPORT
 
-    monkeypatch.setattr("binshift.cli.convert.convert_checkpoint", record)
+    monkeypatch.setattr("binshift.convert", record)
     result = run("in", "--to", "rocksdb", "--partitions", "8", "--dry-run")
     options = {"to": "rocksdb", "output": None, "partitions": 8, "dry_run": True, "progress": True, "conf": {}}
     assert calls == [(("in",), options)]
@@ -67,7 +67,7 @@ def test_settings_of_spark_are_handed_on(monkeypatch):
         given.update(options)
         return REPORT
 
-    monkeypatch.setattr("binshift.cli.convert.convert_checkpoint", record)
+    monkeypatch.setattr("binshift.convert", record)
     run(*ROCKSDB, "--conf", "spark.hadoop.a=b=c", "--jars", "x.jar,y.jar", "--packages", "g:a:1")
     settings = {"spark.hadoop.a": "b=c", "spark.jars": "x.jar,y.jar", "spark.jars.packages": "g:a:1"}
     assert given["conf"] == settings

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from binshift import ConfigurationError, EpochLog, EpochProgress, epoch_table
-from binshift.epoch_log import distinct
+from binshift.epoch_progress import distinct
 from unit.progress import QUERY, RUN, epoch, idle, operator, progress
 
 

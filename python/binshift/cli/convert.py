@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 import click
 
+import binshift
 from binshift.cli.output import as_json, checkpoint, example, print_json
-from binshift.conversion import convert as convert_checkpoint
 from binshift.errors import ConfigurationError, UnsupportedOperatorError, UnsupportedVersionError
 
 __all__ = ["COMMANDS"]
@@ -68,7 +68,7 @@ def convert(
     settings |= {
         key: value for key, value in (("spark.jars", jars), ("spark.jars.packages", packages)) if value
     }
-    report = convert_checkpoint(
+    report = binshift.convert(
         checkpoint,
         to=to,
         output=output,

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import click
 
 from binshift import __version__, errors
-from binshift.cli import convert, doctor, fsck, reading, requesting, running, state
+from binshift.cli import convert, doctor, reading, requesting, running
 from binshift.cli.exits import EXIT_CODES, described, exit_code_of
 
 __all__ = ["cli", "main"]
 
-_FAMILIES = (reading, requesting, state, fsck, doctor, convert, running)
+_FAMILIES = (reading, requesting, doctor, convert, running)
+#: Modules that need an extra, each with a command of its own name.
+_OPTIONAL = ("state", "fsck")
 
 
 class _Group(click.Group):
@@ -35,11 +39,30 @@ def cli() -> None:
     """
 
 
+def main() -> None:
+    """Runs the program; `binshift.cli.main` is its entry point."""
+    sys.exit(cli())
+
+
+def _optional(name: str) -> Iterable[click.Command]:
+    """The commands of a module, or one that says which library they need."""
+    try:
+        commands: Iterable[click.Command] = importlib.import_module(f"binshift.cli.{name}").COMMANDS
+        return commands
+    except errors.ConfigurationError as missing:
+        error = missing
+
+    def fail(arguments: tuple[str, ...]) -> None:
+        raise error
+
+    rest = click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)
+    settings = {"ignore_unknown_options": True, "help_option_names": []}
+    return [click.Command(name, settings, fail, [rest], help=f"Not here: {error}")]
+
+
 for family in _FAMILIES:
     for command in family.COMMANDS:
         cli.add_command(command)
-
-
-def main() -> None:
-    """The entry point of the program `binshift`."""
-    sys.exit(cli())
+for name in _OPTIONAL:
+    for command in _optional(name):
+        cli.add_command(command)

@@ -10,7 +10,8 @@ import click
 
 import binshift
 from binshift.cli.output import example
-from binshift.errors import ConfigurationError
+from binshift.errors import ConfigurationError, UnsupportedVersionError
+from binshift.session import jar_for
 
 __all__ = ["COMMANDS"]
 
@@ -18,13 +19,18 @@ _BENCHMARKS = {"suite": "benchmarks/suite.py", "timers": "benchmarks/timers.py"}
 _PASSED_ON = {"ignore_unknown_options": True}
 
 
-@click.command(epilog=example('spark-submit --jars "$(binshift jar)" app.py', errors=(ConfigurationError,)))
-def jar() -> None:
+@click.command(
+    epilog=example(
+        'spark-submit --jars "$(binshift jar)" app.py', errors=(ConfigurationError, UnsupportedVersionError)
+    )
+)
+@click.option("--spark", metavar="VERSION", help="That of another Spark than the installed pyspark.")
+def jar(spark: str | None) -> None:
     """Print the path of the jar, for --jars and spark.jars.
 
     It is needed where binshift.configure() is not called, or finds no class loader that takes the jar.
     """
-    click.echo(str(binshift.jar_path()))
+    click.echo(str(binshift.jar_path() if spark is None else jar_for(spark)))
 
 
 @click.command(

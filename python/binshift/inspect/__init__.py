@@ -3,10 +3,13 @@
 Reads what Spark's RocksDB provider and binshift's have written, with rocksdict and pyarrow alone.
 """
 
-from binshift.inspect.checkpoint import Checkpoint, open  # noqa: A004 - read with its module, as gzip.open
-from binshift.inspect.decoding.schema import Encoder, Family, Operator, Store
-from binshift.inspect.decoding.types import Field, SparkType, TypeKind
-from binshift.inspect.source import Source
+from binshift.libraries import needed_for
+
+with needed_for("reading state", extra="inspect"):
+    from binshift.inspect.checkpoint import Checkpoint, open  # noqa: A004 - read with its module, as gzip.open
+    from binshift.inspect.decoding.schema import Encoder, Family, Operator, Store
+    from binshift.inspect.decoding.types import Field, SparkType, TypeKind
+    from binshift.inspect.source import Source
 
 __all__ = [
     "Checkpoint",

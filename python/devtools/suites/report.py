@@ -2,121 +2,159 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from devtools.suites.explained import EXPLAINED
-from devtools.suites.running import Outcome
+from devtools.suites.results import Outcome
 
-__all__ = ["Comparison", "page"]
+__all__ = ["HEAD", "Comparison", "page"]
+
+#: Stands for the tests that a suite did not come to.
+NOT_RUN = "(tests that did not run)"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A suite on Spark's own provider and on binshift's."""
+    """A suite on binshift's provider, and on Spark's own as far as it did not pass there.
 
-    suite: str
-    stock: Outcome
+    Attributes
+    ----------
+    stock : Outcome, optional
+        What became of the tests that failed on binshift's provider; of all if the suite did not end there.
+    """
+
     ours: Outcome
+    stock: Outcome | None = None
 
     @property
-    def tests(self) -> int:
-        """How many there are on Spark's provider."""
-        return len(self.stock.tests)
+    def suite(self) -> str:
+        """The name of both."""
+        return self.ours.suite
 
-    def both(self, *, passed: bool) -> int:
-        """How many tests passed, or failed, on both providers."""
-        return sum(1 for t, p in self.stock.tests.items() if p is passed and self.ours.tests.get(t) is p)
+    @property
+    def failed_on_both(self) -> set[str]:
+        """The tests that no provider passes."""
+        return set(self.ours.failed) & set(self.stock.failed) if self.stock else set()
 
     @property
     def differs(self) -> dict[str, str | None]:
         """The tests that passed on one provider only, and the reasons that are known."""
-        either = sorted({*self.stock.tests, *self.ours.tests})
-        return {t: self._reason(t) for t in either if self.stock.tests.get(t) is not self.ours.tests.get(t)}
+        tests = set(self.ours.failed) ^ set(self.stock.failed if self.stock else ())
+        if self.stock and not self.ours.ended and self.ours.tests < self.stock.tests:
+            tests.add(NOT_RUN)
+        return {test: self._reason(test) for test in sorted(tests)}
 
     @property
     def unexplained(self) -> int:
-        """How many differences have no reason; a suite that did not end is one."""
-        unended = self.stock.ended != self.ours.ended and self._reason("") is None
+        """How many differences have no reason; a suite that ended on one provider only is one."""
+        unended = self.stock is not None and self.stock.ended != self.ours.ended and self._reason("") is None
         return unended + sum(reason is None for reason in self.differs.values())
+
+    def passes_here(self, test: str) -> bool:
+        """Whether a test that differs passes on binshift's provider."""
+        return test not in self.ours.failed and test != NOT_RUN
 
     def _reason(self, test: str) -> str | None:
         """That of the first entry whose suite and part of a name fit."""
         return next((r for suite, part, r in EXPLAINED if suite in self.suite and part in test), None)
 
     @property
+    def counts(self) -> tuple[int, int, int, int, int]:
+        """Tests, those that pass, that pass when run again, that fail on both, that differ."""
+        ours = self.ours
+        return (
+            ours.tests,
+            ours.passed,
+            len(ours.unsteady),
+            len(self.failed_on_both),
+            len(self.differs),
+        )
+
+    @property
     def line(self) -> str:
         """A row below `HEAD`."""
-        ends = "" if self.stock.ended and self.ours.ended else "  did not end"
-        counts = (self.tests, self.both(passed=True), self.both(passed=False), len(self.differs))
-        return f"{self.suite:80}" + "".join(f"{n:11}" for n in counts) + ends
+        ends = "" if self.ours.ended else "  did not end"
+        return f"{self.suite:80}" + "".join(f"{n:9}" for n in self.counts) + ends
 
+
+HEAD = f"{'suite':80}{'tests':>9}{'pass':>9}{'unsteady':>9}{'both fail':>9}{'differ':>9}"
 
 INTRODUCTION = """\
 # Spark's own suites
 
-On binshift's provider, the suites of Spark {spark} for streams and their state do what they do on Spark's own
-RocksDB provider, but for what is explained below. `scripts/spark_suites.py --all` runs them and writes this
-page.
+Spark {spark} has {every} suites for streams and their state. {ran} of them have run on binshift's provider.
+Below is each difference to Spark's own RocksDB provider, with its reason.
+
+`make spark-suites` runs them, the ones that need most of a provider first, and writes this page. It goes on
+where it stopped: results are in `python/devtools/suites/results.jsonl`, a line for each suite.
 
 Sessions of the suites get the provider by a system property. Where a suite names Spark's RocksDB provider
-itself, the name is replaced in its compiled classes. Tests that fail on both providers need files of Spark's
-source tree, or settings of its build.
+itself, the name is replaced in its compiled classes. A test that does not pass on binshift's provider runs on
+Spark's too. Tests that fail on both need files of Spark's source tree, or settings of its build. A test is
+unsteady if it failed, and passed when it ran once more.
 """
 
-HEAD = f"{'suite':80}{'tests':>11}{'both pass':>11}{'both fail':>11}{'differ':>11}"
+COLUMNS = "| tests | passed | unsteady | failed on both | differ |"
 
 
-def page(compared: Mapping[str, Comparison], spark: str, left: int) -> str:
+def page(compared: Sequence[Comparison], spark: str, left: Sequence[str]) -> str:
     """A page with a row for each suite and the reasons of what differs.
 
     Parameters
     ----------
-    compared : mapping
-        The suites that ran on both providers, by name.
-    left : int
-        How many suites have not run yet.
+    compared : sequence
+        The suites that ran, in the order of their names.
+    left : sequence of str
+        The suites that have not run yet.
     """
-    rows = [c for _, c in sorted(compared.items())]
-    total = [
-        sum(x)
-        for x in zip(
-            *((c.tests, c.both(passed=True), c.both(passed=False), len(c.differs)) for c in rows), strict=True
-        )
-    ]
+    totals = [sum(column) for column in zip(*(c.counts for c in compared), strict=True)]
     lines = [
-        INTRODUCTION.format(spark=spark),
-        "| suites | tests | passed on both | failed on both | differ |",
-        "|---|---|---|---|---|",
-        f"| {len(rows)} | {' | '.join(f'{n:,}' for n in total)} |",
+        INTRODUCTION.format(spark=spark, every=len(compared) + len(left), ran=len(compared)),
+        f"| suites {COLUMNS}",
+        "|---|---|---|---|---|---|",
+        f"| {len(compared)} | {_cells(totals)} |",
         "",
-        *([f"{left} suites of the release have not been run.", ""] if left else []),
         "## What differs",
         "",
-        *_differences(rows),
+        *_differences(compared),
         "",
-        "## All suites",
+        *_unsteady(compared),
+        "## Suites that have run",
         "",
         "Names are below `org.apache.spark.sql`.",
         "",
-        "| suite | tests | passed on both | failed on both | differ |",
-        "|---|---|---|---|---|",
-        *(
-            f"| `{c.suite}` | {c.tests} | {c.both(passed=True)} | {c.both(passed=False)} | {len(c.differs)} |"
-            for c in rows
-        ),
+        f"| suite {COLUMNS}",
+        "|---|---|---|---|---|---|",
+        *(f"| `{c.suite}` | {_cells(c.counts)} |" for c in compared),
+        *_left(left),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _differences(rows: list[Comparison]) -> list[str]:
+def _cells(counts: Sequence[int]) -> str:
+    return " | ".join(f"{n:,}" for n in counts)
+
+
+def _differences(compared: Sequence[Comparison]) -> list[str]:
     """A row for each reason in each suite, with the tests that it is of."""
     out = ["| suite | tests | passes on | reason |", "|---|---|---|---|"]
-    for c in rows:
-        reasons: dict[tuple[str, str], int] = {}
-        for test, reason in c.differs.items():
-            where = "Spark's only" if c.stock.tests.get(test) else "binshift's only"
-            key = (where, reason or f"not explained: {test}")
-            reasons[key] = reasons.get(key, 0) + 1
+    for c in compared:
+        reasons = Counter(
+            ("binshift's only" if c.passes_here(test) else "Spark's only", reason or f"not explained: {test}")
+            for test, reason in c.differs.items()
+        )
         out += [f"| `{c.suite}` | {n} | {where} | {reason} |" for (where, reason), n in reasons.items()]
+        if not c.ours.ended and not c.differs:
+            out.append(f"| `{c.suite}` | | neither to its end | |")
     return out if len(out) > 2 else ["Nothing."]
+
+
+def _unsteady(compared: Sequence[Comparison]) -> list[str]:
+    rows = [f"| `{c.suite}` | {test} |" for c in compared for test in c.ours.unsteady]
+    return ["## Unsteady tests", "", "| suite | test |", "|---|---|", *rows, ""] if rows else []
+
+
+def _left(left: Sequence[str]) -> list[str]:
+    return ["", "## Suites that have not run", "", *(f"- `{suite}`" for suite in left)] if left else []

@@ -1,43 +1,30 @@
-"""Runs a suite in a JVM of its own, and keeps what became of its tests."""
+"""Runs suites in a JVM, one after the other, and tells what became of their tests."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
+import time
 import xml.etree.ElementTree as ET
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from devtools.suites.results import Outcome
 from devtools.suites.testjars import PACKAGE
 
-__all__ = ["Outcome", "Provider", "Runner"]
+__all__ = ["Provider", "Runner"]
 
 OPENED = [
     "java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util",
     "java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref", "sun.nio.ch", "sun.nio.cs",
     "sun.security.action", "sun.util.calendar",
 ]  # fmt: skip
+#: Suites run code a few times only, so that compiling it well costs more than it brings.
+QUICK_TO_START = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 #: A suite that takes longer hangs.
-TIMEOUT_S = 1800
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of the tests of a suite on a provider.
-
-    Attributes
-    ----------
-    tests : dict
-        Whether each test passed, by its name.
-    ended : bool
-        Whether the suite came to its end; else some of its tests are not there.
-    """
-
-    tests: dict[str, bool]
-    ended: bool
+TIMEOUT_S = 2400
 
 
 @dataclass(frozen=True)
@@ -46,6 +33,7 @@ class Provider:
 
     name: str
     title: str
+    version: str
     classes: Path
     #: What else is on the class path, in front.
     jars: tuple[Path, ...] = ()
@@ -59,74 +47,117 @@ class Runner:
     Attributes
     ----------
     work : Path
-        Where reports and results are kept.
+        Where the logs of JVMs and the reports of suites are kept.
     libs : sequence of Path
         The jars that the tests need beside Spark's own.
-    spark : Path
+    jars : Path
         The directory of Spark's jars.
+    spark : str
+        Which release it is.
     same : str
         What stands for the name of a provider in the name of a test.
     """
 
     work: Path
     libs: Sequence[Path]
-    spark: Path
+    jars: Path
+    spark: str
     same: str
 
-    def outcome(self, suite: str, provider: Provider) -> Outcome:
-        """What became of the suite, which runs unless it has come to its end before."""
-        kept = self.kept(suite, provider)
-        if kept is not None:
-            return kept
-        outcome = self._run(suite, provider)
-        file = self._file(suite, provider)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({"ended": outcome.ended, "tests": outcome.tests}, indent=1))
-        return outcome
+    def run(self, suites: Mapping[str, Sequence[str]], provider: Provider) -> Iterator[Outcome]:
+        """Runs suites in a JVM, and yields what became of each as soon as it ends.
 
-    def kept(self, suite: str, provider: Provider) -> Outcome | None:
-        """What became of the suite when it ran, if it did."""
-        file = self._file(suite, provider)
-        return Outcome(**json.loads(file.read_text())) if file.exists() else None
+        The last one yielded has not ended if the JVM dies or a suite hangs; those behind it have not run.
 
-    def forget(self, suite: str, provider: Provider) -> None:
-        """Has the suite run again."""
-        self._file(suite, provider).unlink(missing_ok=True)
-
-    def _file(self, suite: str, provider: Provider) -> Path:
-        return self.work / "results" / provider.title / f"{suite}.json"
-
-    def _run(self, suite: str, provider: Provider) -> Outcome:
-        reports, scratch = (self.work / d / provider.title / suite for d in ("reports", "scratch"))
+        Parameters
+        ----------
+        suites : mapping
+            By its name, the tests of each suite that are run; all of them if none is named.
+        """
+        place = self.work / "runs" / provider.title / next(iter(suites))
+        shutil.rmtree(place, ignore_errors=True)
+        reports, scratch = place / "reports", place / "scratch"
         for directory in (reports, scratch):
-            shutil.rmtree(directory, ignore_errors=True)
             directory.mkdir(parents=True)
+        with (place / "log.txt").open("w") as log:
+            jvm = subprocess.Popen(
+                self._command(suites, provider, reports, scratch),
+                cwd=scratch,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+            try:
+                for suite in list(suites):
+                    report = reports / f"TEST-{PACKAGE}{suite}.xml"
+                    outcome = self._outcome(suite, provider, self._awaited(report, jvm))
+                    yield outcome
+                    if not outcome.ended and not report.exists():
+                        return
+            finally:
+                jvm.kill()
+                jvm.wait()
+                shutil.rmtree(scratch, ignore_errors=True)
+
+    def _awaited(self, report: Path, jvm: subprocess.Popen[bytes]) -> ET.Element | None:
+        """What the suite reports at its end, or nothing if it does not come to it."""
+        until = time.monotonic() + TIMEOUT_S
+        while time.monotonic() < until:
+            over = jvm.poll() is not None
+            if report.exists():
+                try:
+                    return ET.parse(report).getroot()
+                except ET.ParseError:
+                    pass  # It is being written.
+            if over:
+                return None
+            time.sleep(0.5)
+        return None
+
+    def _outcome(self, suite: str, provider: Provider, report: ET.Element | None) -> Outcome:
+        cases = {} if report is None else {self._name(case, provider): case for case in report.iter("testcase")}
+        skipped = {name for name, case in cases.items() if case.find("skipped") is not None}
+        failed = {n for n, c in cases.items() if c.find("failure") is not None or c.find("error") is not None}
+        # An error of a suite, rather than of a test, is one that keeps its tests from running.
+        ended = report is not None and bool(cases) and report.get("errors") == "0"
+        return Outcome(
+            suite=suite,
+            spark=self.spark,
+            provider=provider.title,
+            version=provider.version,
+            ended=ended,
+            passed=len(cases) - len(skipped) - len(failed),
+            failed=tuple(sorted(failed)),
+            skipped=tuple(sorted(skipped)),
+        )
+
+    def _name(self, case: ET.Element, provider: Provider) -> str:
+        """That of a test; some suites say in it which provider it runs on."""
+        return case.get("name", "").replace(provider.name, self.same)
+
+    def _title(self, test: str, provider: Provider) -> str:
+        """The name of a test as its suite has it on the provider."""
+        return test.replace(self.same, provider.name)
+
+    def _command(
+        self, suites: Mapping[str, Sequence[str]], provider: Provider, reports: Path, scratch: Path
+    ) -> list[str]:
         libs = [j for j in self.libs if not j.name.startswith("spark-sql_")]
-        path = [*map(str, [*provider.jars, provider.classes, *libs]), f"{self.spark}/*"]
-        command = [
-            "java", "-Xss8m", "-Xmx4g", *(f"--add-opens=java.base/{p}=ALL-UNNAMED" for p in OPENED),
+        path = [*map(str, [*provider.jars, provider.classes, *libs]), f"{self.jars}/*"]
+        named = [
+            option
+            for suite, tests in suites.items()
+            for option in (
+                "-s",
+                PACKAGE + suite,
+                *(o for test in tests for o in ("-t", self._title(test, provider))),
+            )
+        ]
+        return [
+            "java", "-Xss8m", "-Xmx4g", *QUICK_TO_START,
+            *(f"--add-opens=java.base/{p}=ALL-UNNAMED" for p in OPENED),
             "-Dspark.testing=1", "-Dspark.ui.enabled=false", "-Djdk.reflect.useDirectMethodHandle=false",
+            "-Dspark.hadoop.fs.AbstractFileSystem.file.impl=binshift.devtools.QuickLocalFs",
             *provider.options, f"-Dspark.sql.streaming.stateStore.providerClass={provider.name}",
             f"-Dspark.test.home={scratch}", f"-Djava.io.tmpdir={scratch}", "-cp", os.pathsep.join(path),
-            "org.scalatest.tools.Runner", "-R", str(provider.classes), "-s", PACKAGE + suite, "-oW",
-            "-u", str(reports),
+            "org.scalatest.tools.Runner", "-R", str(provider.classes), *named, "-oDWF", "-u", str(reports),
         ]  # fmt: skip
-        with (reports / "log.txt").open("w") as log:
-            try:
-                subprocess.run(
-                    command, cwd=scratch, stdout=log, stderr=subprocess.STDOUT, check=False, timeout=TIMEOUT_S
-                )
-                ended = True
-            except subprocess.TimeoutExpired:
-                ended = False
-        shutil.rmtree(scratch, ignore_errors=True)
-        found = list(reports.glob("*.xml"))
-        # Some suites say in a test's name which provider it runs on.
-        tests = {
-            case.get("name", "").replace(provider.name, self.same): case.find("failure") is None
-            and case.find("error") is None
-            for report in found
-            for case in ET.parse(report).iter("testcase")
-            if case.find("skipped") is None
-        }
-        return Outcome(tests, ended and bool(found))

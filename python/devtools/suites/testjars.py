@@ -8,9 +8,13 @@ import subprocess
 import zipfile
 from pathlib import Path
 
+from devtools.compiling import FILE_SYSTEMS, compile_to
+
 __all__ = ["PACKAGE", "fetch", "suites", "unpack"]
 
 PACKAGE = "org.apache.spark.sql."
+#: The file system of the suites, which notices streams that are left open.
+DEBUG_FILES = "org/apache/spark/DebugFilesystem.class"
 #: Where suites of streams and of their state are.
 FOLDERS = ("streaming", "execution/streaming", "execution/datasources/v2/state", "execution/python/streaming")
 
@@ -76,21 +80,37 @@ def _dependency(artifact: tuple[str, str, str, str]) -> str:
 def unpack(libs: list[Path], target: Path, names: tuple[str, str] | None) -> Path:
     """The test classes of Spark SQL in a directory, since some tests look for resources as files.
 
-    Of two `names` of classes, each mention of the first becomes one of the second.
+    Of two `names` of classes, each mention of the first becomes one of the second. The suites' file system is
+    that of devtools/jvm/QuickLocalFiles.scala, without which epochs spend most of their time on processes.
     """
     if not target.exists():
         staging = target.with_suffix(".part")
         shutil.rmtree(staging, ignore_errors=True)
-        with zipfile.ZipFile(next(j for j in libs if j.name.startswith("spark-sql_"))) as jar:
+        with zipfile.ZipFile(_of(libs, "spark-sql_")) as jar:
             jar.extractall(staging)
         if names is not None:
-            old, new = (name.replace(".", "/").encode() for name in names)
             for file in (staging / "org/apache/spark/sql").rglob("*.class"):
-                code = file.read_bytes()
-                if old in code:
-                    file.write_bytes(_ClassFile(code).renamed(old, new))
+                _rename(file, *names)
+        with zipfile.ZipFile(_of(libs, "spark-core_")) as jar:
+            jar.extract(DEBUG_FILES, staging)
+        _rename(
+            staging / DEBUG_FILES, "org.apache.hadoop.fs.LocalFileSystem", "binshift.devtools.QuickLocalFiles"
+        )
+        compile_to(staging, [f for f in FILE_SYSTEMS if f.name.startswith("Quick")])
         staging.rename(target)
     return target
+
+
+def _of(libs: list[Path], start: str) -> Path:
+    return next(jar for jar in libs if jar.name.startswith(start))
+
+
+def _rename(file: Path, old: str, new: str) -> None:
+    """Has a compiled class name another class."""
+    code = file.read_bytes()
+    was, now = (name.replace(".", "/").encode() for name in (old, new))
+    if was in code:
+        file.write_bytes(_ClassFile(code).renamed(was, now))
 
 
 def suites(classes: Path) -> list[str]:

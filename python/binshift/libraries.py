@@ -1,0 +1,47 @@
+"""Libraries that not every user needs: the extras of the package, and an error for one that is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from binshift.errors import ConfigurationError
+
+__all__ = ["needed_for"]
+
+_INSTALL = {
+    "spark": "run it with the Python of your Spark, or pip install 'binshift[spark]'",
+    "cli": "pip install 'binshift[cli]'",
+    "inspect": "pip install 'binshift[inspect]'",
+    "plot": "pip install 'binshift[plot]'",
+}
+
+
+@contextmanager
+def needed_for(purpose: str, *, extra: str) -> Iterator[None]:
+    """Has an import in its body fail with a message that names the extra.
+
+    Parameters
+    ----------
+    purpose : str
+        What cannot be done without the libraries, as the subject of a sentence.
+    extra : str
+        The extra that installs them.
+
+    Raises
+    ------
+    ConfigurationError
+        If a library is not installed.
+    """
+    try:
+        yield
+    except ImportError as error:
+        library = (error.name or str(error)).partition(".")[0]
+        if library == "binshift":
+            raise
+        raise ConfigurationError(
+            f"{purpose} needs {library}, which is not installed ({error}); {_INSTALL[extra]}",
+            condition="LIBRARY_MISSING",
+            library=library,
+            extra=extra,
+        ) from error

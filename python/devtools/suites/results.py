@@ -1,0 +1,99 @@
+"""What became of suites, kept in the repository: a line for each suite and provider."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Outcome", "Results"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What became of the tests of a suite on a provider.
+
+    Attributes
+    ----------
+    suite : str
+        Its name below `PACKAGE`.
+    spark : str
+        The release that the suite and Spark's jars are of.
+    provider : str
+        A title of the provider: stock or binshift.
+    version : str
+        That of the provider.
+    ended : bool
+        Whether the suite came to its end; else some of its tests are not there.
+    passed : int
+        How many tests passed.
+    failed : tuple of str
+        The tests that failed whenever they ran.
+    unsteady : tuple of str
+        The tests that failed, and passed when their suite ran once more.
+    skipped : tuple of str
+        The tests that are ignored or cancelled.
+    """
+
+    suite: str
+    spark: str
+    provider: str
+    version: str
+    ended: bool
+    passed: int
+    failed: tuple[str, ...] = ()
+    unsteady: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+
+    @property
+    def tests(self) -> int:
+        """How many ran."""
+        return self.passed + len(self.failed) + len(self.unsteady)
+
+    @property
+    def clean(self) -> bool:
+        """Whether all tests passed, so that no other run is needed to judge it."""
+        return self.ended and not self.failed and not self.unsteady and self.passed > 0
+
+
+@dataclass(frozen=True)
+class Results:
+    """The file of all outcomes, in the order of suites; written as a whole at each change."""
+
+    file: Path
+
+    def of(self, suite: str, spark: str, provider: str) -> Outcome | None:
+        """What became of the suite on that provider, if it has run there."""
+        return self._read().get((spark, suite, provider))
+
+    def put(self, outcome: Outcome) -> None:
+        """Keeps an outcome instead of an earlier one."""
+        self._write(self._read() | {(outcome.spark, outcome.suite, outcome.provider): outcome})
+
+    def forget(self, suites: Iterable[str], spark: str) -> None:
+        """Has the suites run again."""
+        gone = set(suites)
+        self._write({k: o for k, o in self._read().items() if o.spark != spark or o.suite not in gone})
+
+    def _write(self, outcomes: Mapping[tuple[str, str, str], Outcome]) -> None:
+        lines = (json.dumps(_filled(outcomes[key])) + "\n" for key in sorted(outcomes))
+        staging = self.file.with_suffix(".part")
+        staging.write_text("".join(lines))
+        os.replace(staging, self.file)
+
+    def _read(self) -> dict[tuple[str, str, str], Outcome]:
+        lines = self.file.read_text().splitlines() if self.file.exists() else []
+        outcomes = (Outcome(**{k: _frozen(v) for k, v in json.loads(line).items()}) for line in lines)
+        return {(o.spark, o.suite, o.provider): o for o in outcomes}
+
+
+def _filled(outcome: Outcome) -> dict[str, object]:
+    """Its fields, without empty lists."""
+    return {k: v for k, v in asdict(outcome).items() if v != ()}
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
