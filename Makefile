@@ -16,7 +16,7 @@ JAR := python/binshift/jars/binshift-spark$(SPARK)_2.13-$(VERSION).jar
 SCALA := $(shell find {statestore,jvm_shim}/src -type f) build.gradle settings.gradle gradle.properties
 FORMATTED := build/scala.formatted
 
-.PHONY: help setup jar demo test test-few test-matrix field test-unit older-jar lint types format check bench-timers bench-migration bench-requests bench-quick bench bench-report chaos spark-suites docs recordings wheel release-check clean
+.PHONY: help setup jar demo test test-few test-matrix field test-unit older-jar lint types format check bench-timers bench-migration bench-requests bench-quick bench bench-report chaos fuzz spark-suites docs recordings wheel release-check clean
 
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -34,8 +34,8 @@ test: setup older-jar  ## Run all tests but the matrix; MATRIX=3/40 adds the thi
 test-matrix: setup older-jar  ## Run the matrix of operators and settings; MATRIX=3/40 runs a part.
 	$(PY) -m pytest -m matrix $(if $(MATRIX),--matrix-part=$(MATRIX))
 
-field: setup $(VENV)/.field  ## Run the tests that need servers, such as an S3 API; fetches them.
-	$(PY) -m pytest -m field tests/field
+field: setup $(VENV)/.field  ## Run the tests that need servers, which it fetches, part by part; PART=kafka runs one.
+	$(PY) scripts/field.py $(if $(PART),--only $(PART))
 
 test-few: setup  ## Run some tests of each thing that needs Spark, in two minutes; CI does with SPARK=4.1 or 4.2.
 	$(PY) -m pytest -m "few and not matrix"
@@ -79,6 +79,9 @@ bench-report: setup  ## Write BENCHMARKS.md from the runs that were done.
 chaos: setup  ## Kill 300 drivers and 300 executors at random instants; hours. SEED=n; goes on where it stopped.
 	$(PY) tests/chaos/run.py $(if $(SEED),--seed $(SEED))
 
+fuzz: setup  ## Feed the decoders random and damaged inputs; INPUTS=1000000.
+	PYTHONPATH=tests $(PY) tests/fuzz/run.py --inputs $(or $(INPUTS),1000000)
+
 spark-suites: setup  ## Run Spark's own streaming suites on this provider; hours. Goes on where it stopped.
 	$(PY) scripts/spark_suites.py --all
 
@@ -116,6 +119,7 @@ $(VENV)/.docs: $(VENV)/.ready pyproject.toml
 	@touch $@
 
 $(VENV)/.field: $(VENV)/.ready pyproject.toml
+	@command -v mvn >/dev/null || scripts/install maven
 	@$(VENV)/bin/pip install --quiet --disable-pip-version-check -e '.[field]'
 	@touch $@
 

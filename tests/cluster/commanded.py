@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +88,11 @@ class Commands:
         }
 
 
-def main() -> None:
+def serve(kind: Callable[[Path, SparkSession, str], Commands]) -> None:
+    """Does what the standard input says, until it ends."""
     root, master, conf, checkpoint = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]), sys.argv[4]
     spark = session(master, **conf)
-    commands = Commands(root, spark, checkpoint)
+    commands = kind(root, spark, checkpoint)
     for line in sys.stdin:
         name, *arguments = json.loads(line)
         sys.stdout.write(f"answer: {json.dumps(getattr(commands, name)(*arguments))}\n")
@@ -100,4 +102,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(Commands)

@@ -16,12 +16,30 @@ from cluster.conftest import HERE, expected_outputs, expected_state, outputs_of
 
 
 class Driver:
-    """A driver that waits for commands (see `commanded.py`)."""
+    """A driver that waits for commands (see `commanded.py`).
 
-    def __init__(self, root: Path, master: str, conf: Mapping[str, str], checkpoint: str = "") -> None:
+    Parameters
+    ----------
+    root : Path
+        Input, outputs, and what the driver says on stderr.
+    checkpoint : str
+        Where it is; by default below `root`.
+    script : Path
+        What runs.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        master: str,
+        conf: Mapping[str, str],
+        checkpoint: str = "",
+        *,
+        script: Path = HERE / "commanded.py",
+    ) -> None:
         self.root = root
         root.mkdir(exist_ok=True)
-        command = [sys.executable, str(HERE / "commanded.py"), str(root), master, json.dumps(conf), checkpoint]
+        command = [sys.executable, str(script), str(root), master, json.dumps(conf), checkpoint]
         with (root / "stderr").open("w") as errors:
             self.process = subprocess.Popen(
                 command,

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cluster.commands import Driver
-from field.conftest import jars
+from devtools.servers.jars import jars
 
 pytestmark = pytest.mark.field
 
@@ -26,7 +26,7 @@ def settings(s3: str, jvm_jar: Path) -> dict[str, str]:
     a = "spark.hadoop.fs.s3a"
     return {
         # File systems are found by the class path of the driver, before Spark loads `spark.jars`.
-        "spark.jars": ",".join(map(str, [jvm_jar, *jars("s3a")])),
+        "spark.jars": ",".join(map(str, [jvm_jar, *jars("s3a", for_spark=True)])),
         f"{a}.endpoint": s3,
         # The default one wants more of the SDK.
         f"{a}.input.stream.type": "classic",

@@ -54,6 +54,23 @@ def test_a_query_that_does_not_answer_is_a_timeout_and_its_request_is_taken_back
     assert checkpoint.requests() == []
 
 
+def test_status_is_shown_anew_until_it_is_interrupted(run, checkpoint, monkeypatch):
+    pauses = []
+
+    def pause(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise KeyboardInterrupt
+        checkpoint.commit(5 + len(pauses))
+
+    monkeypatch.setattr("binshift.cli.reading.time.sleep", pause)
+    shown = [json.loads(line) for line in run("status", "--json", "--watch", 7).stdout.splitlines()]
+    assert [s["committed_epoch"] for s in shown] == [5, 6, 7]
+    assert pauses == [7, 7, 7]
+    pauses.clear()
+    assert run("status", "--watch", 7).stdout.count("committed") == 3
+
+
 def test_history_has_the_steps_that_were_committed(run, checkpoint):
     plan = Fluid().plan(TWO, TWO.balanced(4))
     checkpoint.take(plan, 6, steps=2)

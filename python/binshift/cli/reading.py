@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
+import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,7 @@ __all__ = ["COMMANDS"]
     epilog=example(
         "binshift status /data/checkpoint",
         "binshift status s3://bucket/checkpoint --json",
+        "binshift status /data/checkpoint --watch 2",
         errors=(ConfigurationError, MigrationError, MigrationTimeout),
         note="5 and 6 with --live only.",
     )
@@ -43,15 +47,38 @@ __all__ = ["COMMANDS"]
 @click.option(
     "--live", type=float, metavar="SECONDS", help="Ask the running query too, and wait so long for it."
 )
-def status(checkpoint: str, as_json: bool, live: float | None) -> None:
+@click.option(
+    "--watch", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Show it anew, so often; ^C ends it."
+)
+def status(checkpoint: str, as_json: bool, live: float | None, watch: float | None) -> None:
     """Show where a query and its migration stand."""
     found = open_directory(checkpoint)
+    if watch is None:
+        _show(_asked(found, live), as_json=as_json)
+        return
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            shown = _asked(found, live)
+            if not as_json:
+                # Does nothing but in a terminal.
+                click.clear()
+                click.echo(f"at           {datetime.now().astimezone():%H:%M:%S}")
+            _show(shown, as_json=as_json)
+            time.sleep(watch)
+
+
+def _asked(found: ControlDir, live: float | None) -> dict[str, Any]:
     facts = _facts(found)
     if live is not None:
         facts["live"] = Mailbox(found).ask("status", live)
+    return facts
+
+
+def _show(facts: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(facts)
         return
+    live = facts.get("live")
     table, migration = facts["routing"], facts["migration"]
     click.echo(f"checkpoint   {facts['checkpoint']}")
     operators = (f"{o['name']} ({o['storage']})" for o in facts["operators"])
@@ -72,7 +99,7 @@ def status(checkpoint: str, as_json: bool, live: float | None) -> None:
     if facts["requests"]:
         click.echo(f"requests     {facts['requests']} that the query has not taken yet")
     if live is not None:
-        click.echo(f"live         {json.dumps(facts['live']['progress'])}")
+        click.echo(f"live         {json.dumps(live['progress'])}")
 
 
 @click.command(

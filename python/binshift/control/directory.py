@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from binshift.control.damage import NOT_UNDERSTOOD, reason_of
 from binshift.control.files import Files
 from binshift.control.routing_entry import RoutingEntry
 from binshift.errors import ConfigurationError, PlanError
+from binshift.numbers import is_whole
 from binshift.planning.plan import MigrationPlan
-from binshift.planning.routing import RoutingTable
+from binshift.planning.routing import MAX_BINS, RoutingTable
 from binshift.session import PROVIDER, PROVIDER_KEY, STOCK_PROVIDER
 
 __all__ = ["ControlDir", "PlannedMigration", "open_directory", "require_checkpoint"]
@@ -20,12 +22,31 @@ __all__ = ["ControlDir", "PlannedMigration", "open_directory", "require_checkpoi
 _FORMAT = 1
 
 
+_STORAGES = ("binned", "single", "plain")
+
+
+def checked_layout(data: dict[str, Any]) -> dict[str, Any]:
+    """What `layout.json` says; raises one of NOT_UNDERSTOOD if that is no layout."""
+    if not is_whole(data["bins"], 1, MAX_BINS):
+        raise ValueError(f"it has {data['bins']!r:.100} bins")
+    if not isinstance(data["spark_version"], str):
+        raise ValueError("its spark_version is no text")
+    if (epoch := data.get("taken_over_at")) is not None and not is_whole(epoch):
+        raise ValueError(f"it was taken over at epoch {epoch!r:.100}")
+    for operator in data["operators"]:
+        if not is_whole(operator["id"]) or not isinstance(operator["name"], str):
+            raise ValueError(f"it has an operator {operator!r:.100}")
+        if operator["storage"] not in _STORAGES:
+            raise ValueError(f"it has the unknown storage {operator['storage']!r:.100}")
+    return data
+
+
 class PlannedMigration:
     """The migration of `plan.json`, which is under way or waits for the query to start."""
 
     def __init__(self, data: dict[str, Any]) -> None:
-        self.id: str = data["id"]
-        self.cancelled: bool = data["cancelled"]
+        self.id = str(data["id"])
+        self.cancelled = bool(data["cancelled"])
         options = data.get("options", {})
         #: Whether whole partitions go to other executors, which only the driver knows the end of.
         self.moves_partitions = bool(options.get("vacate") or options.get("places"))
@@ -88,7 +109,12 @@ class ControlDir:
 
     def layout(self) -> dict[str, Any] | None:
         """`layout.json`: format, bins, Spark version, and the storage of each operator."""
-        return self._read("binshift/layout.json")
+        name = "binshift/layout.json"
+        data = self.read(name)
+        try:
+            return None if data is None else checked_layout(data)
+        except NOT_UNDERSTOOD as error:
+            raise self._damaged(name, error) from error
 
     def committed_epoch(self) -> int:
         """The newest epoch that was committed; -1 if there is none."""
@@ -110,7 +136,7 @@ class ControlDir:
         lines = text.split(b"\n", 2)
         try:
             conf = json.loads(lines[1])["conf"]
-        except (ValueError, KeyError, TypeError, IndexError):
+        except NOT_UNDERSTOOD:
             return None
         return str(conf[PROVIDER_KEY]) if PROVIDER_KEY in conf else None
 
@@ -136,13 +162,11 @@ class ControlDir:
     def migration(self) -> PlannedMigration | None:
         """The migration under way, also one that waits for the query to be started again."""
         name = "binshift/plan.json"
-        data = self._read(name)
+        data = self.read(name)
         try:
             return None if data is None else PlannedMigration(data)
-        except KeyError as error:
-            raise self._damaged(name, f"it has no {error.args[0]}") from error
-        except PlanError as error:
-            raise self._damaged(name, str(error)) from error
+        except (*NOT_UNDERSTOOD, PlanError) as error:
+            raise self._damaged(name, error) from error
 
     def steps(self) -> list[dict[str, Any]]:
         """The entries of the routing log that a step led to, oldest first, also those not committed yet.
@@ -185,23 +209,28 @@ class ControlDir:
 
     def _entry(self, epoch: int) -> RoutingEntry | None:
         name = f"binshift/routing/{epoch}"
-        data = self._read(name)
+        data = self.read(name)
         try:
             return None if data is None else RoutingEntry.of(data)
         except ValueError as error:
-            raise self._damaged(name, str(error)) from error
+            raise self._damaged(name, error) from error
 
-    def _read(self, name: str) -> dict[str, Any] | None:
+    def read(self, name: str) -> dict[str, Any] | None:
+        """A JSON file of this format; None if it is not there.
+
+        Raises
+        ------
+        ConfigurationError
+            If it is damaged, or of another format.
+        """
         text = self.files.find(name)
         if text is None:
             return None
         try:
             data: dict[str, Any] = json.loads(text)
             found = data["format"]
-        except ValueError as error:
-            raise self._damaged(name, str(error)) from error
-        except (KeyError, TypeError) as error:
-            raise self._damaged(name, "it has no format") from error
+        except NOT_UNDERSTOOD as error:
+            raise self._damaged(name, error) from error
         if found != _FORMAT:
             raise ConfigurationError(
                 f"{self.uri}/{name} has format {found}; this binshift reads format {_FORMAT}; use the binshift "
@@ -212,9 +241,9 @@ class ControlDir:
             )
         return data
 
-    def _damaged(self, name: str, reason: str) -> ConfigurationError:
+    def _damaged(self, name: str, error: Exception) -> ConfigurationError:
         return ConfigurationError(
-            f"{self.uri}/{name} is damaged ({reason}); restore it from a copy of the checkpoint",
+            f"{self.uri}/{name} is damaged ({reason_of(error)}); restore it from a copy of the checkpoint",
             condition="CHECKPOINT_DAMAGED",
             file=name,
         )

@@ -13,6 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 from binshift import errors
+from binshift.control.damage import NOT_UNDERSTOOD, reason_of
 from binshift.control.directory import ControlDir
 from binshift.planning.options import MigrationOptions
 from binshift.planning.plan import MigrationPlan
@@ -77,11 +78,26 @@ class Mailbox:
                 )
             time.sleep(_POLL_SECONDS)
         self._files.filesystem.delete_file(self._files.path(name))
-        data = json.loads(text)
-        if "error" in data:
-            error = data["error"]
-            raise errors.from_jvm(error["kind"], error["message"], error["condition"], error["parameters"])
-        result: dict[str, Any] = data["result"]
+        try:
+            data = json.loads(text)
+            error = data.get("error")
+            if error is not None:
+                refused = errors.from_jvm(
+                    str(error["kind"]),
+                    str(error["message"]),
+                    str(error["condition"]),
+                    dict(error["parameters"]),
+                )
+            else:
+                result = dict(data["result"])
+        except NOT_UNDERSTOOD as damage:
+            raise errors.ConfigurationError(
+                f"{self._checkpoint.uri}/{name} is damaged ({reason_of(damage)}); ask again",
+                condition="CHECKPOINT_DAMAGED",
+                file=name,
+            ) from damage
+        if error is not None:
+            raise refused
         return result
 
     def take_back(self, request: str) -> bool:

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
+from binshift.control.damage import NOT_UNDERSTOOD, reason_of
 from binshift.errors import PlanError
 from binshift.planning.routing import RoutingTable
 
 __all__ = ["RoutingEntry"]
+
+_STEP = (
+    ("migration_id", str),
+    ("index", int),
+    ("steps", int),
+    ("strategy", str),
+    ("moves", int),
+    ("opening", bool),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +55,17 @@ class RoutingEntry:
             If a field is missing, or the table is impossible; says which.
         """
         try:
-            table = RoutingTable(data["partitions"], tuple(data["assignment"]), epoch=data["epoch"])
-            return cls(table, data.get("step"), str(data["written_at"]), int(data["previous"]))
-        except KeyError as error:
-            raise ValueError(f"it has no {error.args[0]}") from error
-        except (TypeError, PlanError) as error:
-            raise ValueError(str(error)) from error
+            table = RoutingTable(data["partitions"], tuple(data["assignment"]), epoch=int(data["epoch"]))
+            datetime.fromisoformat(data["written_at"])
+            step = data.get("step")
+            if step is not None:
+                _require_step(step)
+            return cls(table, step, data["written_at"], int(data["previous"]))
+        except (*NOT_UNDERSTOOD, PlanError) as error:
+            raise ValueError(reason_of(error)) from error
+
+
+def _require_step(step: Mapping[str, Any]) -> None:
+    for name, kind in _STEP:
+        if type(step[name]) is not kind:
+            raise TypeError(f"{name} of its step is {step[name]!r:.100}")

@@ -14,7 +14,10 @@ _PLAIN = frozenset({"region", "scheme", "endpoint_override", "allow_bucket_creat
 
 def shown(uri: str) -> str:
     """The URI without its password or keys, and without parameters that may be secret."""
-    parts = urlsplit(uri)
+    parts = _split(uri)
+    if parts is None:
+        # Whatever it is, it may have a password in it.
+        return f"{uri.partition('://')[0]}://{_HIDDEN}" if "://" in uri else uri
     if not _secrets(parts):
         return uri
     host = parts.netloc.rpartition("@")[2]
@@ -26,9 +29,18 @@ def shown(uri: str) -> str:
 def without_secrets(text: str, uri: str) -> str:
     """A message of another library about `uri`, without what `shown` hides."""
     text = text.replace(uri, shown(uri))
-    for secret in {s for value in _secrets(urlsplit(uri)) for s in (value, unquote(value)) if s}:
+    parts = _split(uri)
+    for secret in {s for value in _secrets(parts) for s in (value, unquote(value)) if s} if parts else ():
         text = text.replace(secret, _HIDDEN)
     return text
+
+
+def _split(uri: str) -> SplitResult | None:
+    """The parts of a URI; None if it is none, as with brackets that do not hold an address."""
+    try:
+        return urlsplit(uri)
+    except ValueError:
+        return None
 
 
 def _account(parts: SplitResult) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from binshift.control.damage import NOT_UNDERSTOOD, plain_name, understood
 from binshift.control.files import Files, parse_json
 from binshift.errors import StateFormatError
 
@@ -45,8 +46,8 @@ class CheckpointIds:
             return None
         position = _JOIN_STORES.index(store) if store in _JOIN_STORES else 0
         try:
-            return str(ids[str(operator)][partition][position])
-        except (KeyError, IndexError):
+            return plain_name(ids[str(operator)][partition][position])
+        except NOT_UNDERSTOOD:
             raise StateFormatError(
                 f"commits/{version - 1} has no checkpoint id of operator {operator}, partition {partition}, "
                 f"store {store}; restore it from a copy of the checkpoint"
@@ -56,7 +57,10 @@ class CheckpointIds:
         path, kept = f"commits/{version - 1}", f"binshift/ids/{version}"
         if self._files.exists(path):
             lines = self._files.read(path).split(b"\n")
-            return parse_json(lines[1] or b"{}", path).get("stateUniqueIds") if len(lines) > 1 else None
+            with understood(path):
+                found = parse_json(lines[1] or b"{}", path).get("stateUniqueIds") if len(lines) > 1 else None
+                return None if found is None else dict(found)
         if self._files.exists(kept):
-            return dict(self._files.read_json(kept))
+            with understood(kept):
+                return dict(self._files.read_json(kept))
         return None

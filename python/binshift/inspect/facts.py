@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from binshift.control.damage import damaged
-from binshift.control.directory import require_checkpoint
+from binshift.control.damage import understood
+from binshift.control.directory import checked_layout, require_checkpoint
 from binshift.control.files import Files, parse_json
 from binshift.control.routing_entry import RoutingEntry
 from binshift.errors import ConfigurationError, StateFormatError
@@ -97,6 +97,9 @@ class Facts:
         self._control = (
             files.read_json("binshift/layout.json") if files.exists("binshift/layout.json") else None
         )
+        if self._control is not None:
+            with understood("binshift/layout.json"):
+                self._control["format"]
         if self._control and (self._control.get("format") != 1 or self._control.get("hash") != _HASH):
             raise ConfigurationError(
                 f"binshift/layout.json of {files.name} has format {self._control.get('format')} and hash "
@@ -105,6 +108,9 @@ class Facts:
                 file="binshift/layout.json",
                 format=self._control.get("format"),
             )
+        if self._control is not None:
+            with understood("binshift/layout.json"):
+                checked_layout(self._control)
 
     @property
     def is_binned(self) -> bool:
@@ -189,19 +195,21 @@ class Facts:
         path = f"offsets/{batch}"
         lines = self.files.read(path).split(b"\n", 2)
         metadata = parse_json(lines[1], path) if len(lines) > 1 else {}
-        return dict(metadata.get("conf", {}))
+        with understood(path):
+            return {str(k): str(v) for k, v in metadata.get("conf", {}).items()}
 
     def settings(self, version: int) -> Settings:
         """The settings of the batch that committed a version."""
         conf = self.conf(version - 1)
         # Spark's defaults for checkpoints from before a setting existed.
         merge = conf.get(_PREFIX + "rocksdb.mergeOperatorVersion", "1")
-        return Settings(
-            int(conf.get("spark.sql.shuffle.partitions", "200")),
-            conf.get(_PREFIX + "encodingFormat", "unsaferow"),
-            conf.get(_PREFIX + "rowChecksum.enabled", "false") == "true",
-            b"," if merge == "1" else b"",
-        )
+        with understood(f"offsets/{version - 1}"):
+            return Settings(
+                int(conf.get("spark.sql.shuffle.partitions", "200")),
+                conf.get(_PREFIX + "encodingFormat", "unsaferow"),
+                conf.get(_PREFIX + "rowChecksum.enabled", "false") == "true",
+                b"," if merge == "1" else b"",
+            )
 
     def partitions(self, operator: Operator, version: int) -> range:
         """The partitions that a version has."""
@@ -223,10 +231,8 @@ class Facts:
             If it is missing or damaged.
         """
         name = f"binshift/routing/{epoch}"
-        try:
+        with understood(name):
             return RoutingEntry.of(self.files.read_json(name))
-        except ValueError as error:
-            raise damaged(name, error) from error
 
     def routing_problems(self) -> Iterator[tuple[int, str]]:
         """Epochs whose entries are missing from the routing log, or are others than were in force, and why.
@@ -243,7 +249,8 @@ class Facts:
         for batch in self.files.numbers("offsets"):
             at, _, checksum = self.conf(batch).get(_ENTRY, "").partition(":")
             if checksum and batch >= self.first_binned_epoch:
-                named[int(at)] = (batch, checksum)
+                with understood(f"offsets/{batch}"):
+                    named[int(at)] = (batch, checksum)
         oldest = self.routing_epochs[0] if self.routing_epochs else 0
         for epoch, (batch, checksum) in sorted(named.items()):
             if epoch < oldest:

@@ -182,7 +182,7 @@ class MigrationPlan:
         """
         try:
             data = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _unreadable(f"it is no JSON ({error})") from error
         if (found := _field(data, "format", object)) != _FORMAT:
             raise PlanError(

@@ -37,10 +37,10 @@ class Comparing:
         # Of a suite that did not end it is not known which of its tests are missing.
         self._each({o.suite: o.failed if o.ended else () for o in unknown if o}, self.stock)
         # A failure of a busy machine is not there the second time.
-        for compared in filter(None, map(self.known, fresh)):
+        for compared in filter(None, map(self.known, suites)):
             once = sorted(set(compared.ours.failed) - compared.failed_on_both)
-            for again in self.runner.run({compared.suite: once}, self.ours) if once else ():
-                if again.ended:
+            if once and not compared.ours.repeated:
+                for again in self.runner.run({compared.suite: once}, self.ours):
                     self.results.put(steadied(compared.ours, again))
 
     def _each(self, suites: Mapping[str, Sequence[str]], provider: Provider) -> None:
@@ -54,9 +54,10 @@ class Comparing:
 
 def steadied(first: Outcome, again: Outcome) -> Outcome:
     """What a suite says when some of its tests have run again: those that passed then are unsteady."""
-    unsteady = set(first.failed) - set(again.failed) if again.passed else set()
+    unsteady = set(first.failed) - set(again.failed) if again.ended and again.passed else set()
     return replace(
         first,
+        repeated=True,
         failed=tuple(t for t in first.failed if t not in unsteady),
         unsteady=tuple(sorted(unsteady)),
     )

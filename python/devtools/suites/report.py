@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from devtools.suites.explained import EXPLAINED
@@ -92,8 +92,7 @@ where it stopped: results are in `python/devtools/suites/results.jsonl`, a line 
 
 Sessions of the suites get the provider by a system property. Where a suite names Spark's RocksDB provider
 itself, the name is replaced in its compiled classes. A test that does not pass on binshift's provider runs on
-Spark's too. Tests that fail on both need files of Spark's source tree, or settings of its build. A test is
-unsteady if it failed, and passed when it ran once more.
+Spark's too. A test is unsteady if it failed, and passed when it ran once more.
 """
 
 COLUMNS = "| tests | passed | unsteady | failed on both | differ |"
@@ -120,7 +119,8 @@ def page(compared: Sequence[Comparison], spark: str, left: Sequence[str]) -> str
         "",
         *_differences(compared),
         "",
-        *_unsteady(compared),
+        *_named("Unsteady tests", {c.suite: c.ours.unsteady for c in compared}),
+        *_named("Tests that fail on both", {c.suite: sorted(c.failed_on_both) for c in compared}),
         "## Suites that have run",
         "",
         "Names are below `org.apache.spark.sql`.",
@@ -151,9 +151,11 @@ def _differences(compared: Sequence[Comparison]) -> list[str]:
     return out if len(out) > 2 else ["Nothing."]
 
 
-def _unsteady(compared: Sequence[Comparison]) -> list[str]:
-    rows = [f"| `{c.suite}` | {test} |" for c in compared for test in c.ours.unsteady]
-    return ["## Unsteady tests", "", "| suite | test |", "|---|---|", *rows, ""] if rows else []
+def _named(title: str, tests: Mapping[str, Sequence[str]]) -> list[str]:
+    rows = [
+        f"| `{suite}` | {test.replace('|', '&#124;')} |" for suite, names in tests.items() for test in names
+    ]
+    return [f"## {title}", "", "| suite | test |", "|---|---|", *rows, ""] if rows else []
 
 
 def _left(left: Sequence[str]) -> list[str]:

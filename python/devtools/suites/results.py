@@ -36,6 +36,8 @@ class Outcome:
         The tests that failed, and passed when their suite ran once more.
     skipped : tuple of str
         The tests that are ignored or cancelled.
+    repeated : bool
+        Whether the tests that failed on this provider only have run once more.
     """
 
     suite: str
@@ -47,6 +49,7 @@ class Outcome:
     failed: tuple[str, ...] = ()
     unsteady: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
+    repeated: bool = False
 
     @property
     def tests(self) -> int:
@@ -91,8 +94,8 @@ class Results:
 
 
 def _filled(outcome: Outcome) -> dict[str, object]:
-    """Its fields, without empty lists."""
-    return {k: v for k, v in asdict(outcome).items() if v != ()}
+    """Its fields, without empty lists and what has not been done."""
+    return {k: v for k, v in asdict(outcome).items() if v != () and (k != "repeated" or v)}
 
 
 def _frozen(value: Any) -> Any:

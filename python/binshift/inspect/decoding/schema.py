@@ -14,6 +14,7 @@ import json
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
+from binshift.control.damage import plain_name, understood
 from binshift.control.files import Files, parse_json
 from binshift.errors import StateFormatError
 from binshift.inspect.decoding.types import SparkType, parse_struct
@@ -152,8 +153,8 @@ def read_operator(files: Files, operator: int, batch: int) -> Operator:
     text = files.read(path)
     version, _, body = text.partition(b"\n")
     metadata = parse_json(body, path)
-    try:
-        name = metadata["operatorInfo"]["operatorName"]
+    with understood(path):
+        name = str(metadata["operatorInfo"]["operatorName"])
         infos = metadata["stateStoreInfo"]
         if version == b"v1":
             stores = [_store_of_v1(files, operator, i) for i in infos]
@@ -161,14 +162,12 @@ def read_operator(files: Files, operator: int, batch: int) -> Operator:
             lists = _list_variables(metadata.get("operatorPropertiesJson") or "{}")
             stores = [_store_of_v2(files, operator, i, lists) for i in infos]
         else:
-            raise StateFormatError(f"{path} has the unknown format {version!r}; use a newer binshift")
-    except (KeyError, TypeError) as error:
-        raise StateFormatError(f"{path} is damaged: {error!r} is missing; restore it") from error
+            raise StateFormatError(f"{path} has the unknown format {version!r:.100}; use a newer binshift")
     return Operator(operator, name=name, stores=tuple(stores))
 
 
 def _store_of_v1(files: Files, operator: int, info: dict[str, Any]) -> Store:
-    store = Store(info["storeName"], families=(), has_families=False)
+    store = Store(plain_name(info["storeName"]), families=(), has_families=False)
     path = f"{store.directory(operator, partition=0)}/_metadata/schema"
     reader = _JavaReader(files.read(path), path)
     version = reader.utf()
@@ -187,11 +186,12 @@ def _store_of_v1(files: Files, operator: int, info: dict[str, Any]) -> Store:
 
 def _store_of_v2(files: Files, operator: int, info: dict[str, Any], lists: set[str]) -> Store:
     # The paths are those at which the checkpoint was written, and it may have been moved since.
-    names = [str(p).rsplit("/", 1)[-1] for p in info["stateSchemaFilePaths"]]
+    store = plain_name(info["storeName"])
+    names = [plain_name(str(p).rsplit("/", 1)[-1]) for p in info["stateSchemaFilePaths"]]
     families: dict[str, Family] = {}
     values: dict[str, dict[int, SparkType]] = {}
     for name in names:
-        path = f"state/{operator}/_stateSchema/{info['storeName']}/{name}"
+        path = f"state/{operator}/_stateSchema/{store}/{name}"
         latest = {}
         for id, family in _families_of_v3(files.read(path), path):
             multi = family.name in lists or family.name.endswith(("-keyWithTsToValues", "-tsWithKey"))
@@ -201,7 +201,7 @@ def _store_of_v2(files: Files, operator: int, info: dict[str, Any], lists: set[s
     done = (
         replace(f, values=tuple(sorted(values[n].items(), key=lambda v: v[0]))) for n, f in families.items()
     )
-    return Store(info["storeName"], families=tuple(done), has_families=True)
+    return Store(store, families=tuple(done), has_families=True)
 
 
 def _families_of_v3(data: bytes, path: str) -> list[tuple[int, Family]]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from binshift.control.damage import understood
 from binshift.errors import StateFormatError
 
 __all__ = ["Field", "SparkType", "TypeKind", "parse", "parse_struct"]
@@ -145,10 +146,8 @@ def parse_struct(text: str) -> SparkType:
     StateFormatError
         If the text is damaged or names an unknown type.
     """
-    try:
+    with understood("a state schema"):
         found = parse(json.loads(text))
-    except ValueError as error:
-        raise StateFormatError(f"a state schema is damaged ({error}); restore the schema file") from error
     if found.kind is not TypeKind.STRUCT:
         raise StateFormatError(f"a state schema is a {found.name} and no struct; restore the schema file")
     return found

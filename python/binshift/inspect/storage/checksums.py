@@ -8,14 +8,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import zlib
 from collections.abc import Collection, Mapping
 
 import google_crc32c
 
-from binshift.control.damage import damaged
+from binshift.control.damage import damaged, understood
 from binshift.control.files import Files
 
 __all__ = ["check_file", "is_checksum_of", "is_unfinished"]
@@ -55,11 +54,9 @@ def check_file(files: Files, directory: str, name: str, there: Mapping[str, int]
 
 
 def _by_spark(files: Files, path: str, size: int) -> str | None:
-    try:
-        said = json.loads(files.read(f"{path}.crc"))
+    said = files.read_json(f"{path}.crc")
+    with understood(f"{path}.crc"):
         algorithm, sum, bytes_ = said["algorithm"], int(said["value"]), int(said["mainFileSize"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise damaged(f"{path}.crc", error) from error
     if bytes_ != size:
         return f"has {size} bytes, and {bytes_} by its checksum file"
     if algorithm != "CRC32C":

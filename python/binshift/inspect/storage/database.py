@@ -7,6 +7,7 @@ memtables and files of the scratch copy. So memory stays flat, and nothing in th
 from __future__ import annotations
 
 import json
+import lzma
 import shutil
 import zipfile
 import zlib
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from rocksdict import AccessType, Options, Rdict, ReadOptions, WriteBatch, WriteOptions
 
-from binshift.control.damage import damaged
+from binshift.control.damage import NOT_UNDERSTOOD, damaged, plain_name
 from binshift.control.files import Files
 from binshift.errors import StateFormatError
 from binshift.inspect.storage.changelog import Record, RecordKind
@@ -26,6 +27,10 @@ __all__ = ["Database", "Snapshot", "successor"]
 _BATCH_BYTES = 4 << 20
 #: Bytes that RocksDB keeps in memory before it writes a file.
 _BUFFER_BYTES = 16 << 20
+#: More than all files of a snapshot but those of rows have.
+_ARCHIVE_BYTES = 1 << 30
+#: Options of RocksDB that name directories.
+_ELSEWHERE = ("wal_dir=", "db_log_dir=", "db_paths=", "cf_paths=")
 
 
 class Snapshot:
@@ -44,11 +49,21 @@ class Snapshot:
         files.fetch(path, archive)
         try:
             with zipfile.ZipFile(archive) as z:
-                names = z.namelist()
-                if any("/" in n.removeprefix("archive/") or n.startswith("..") for n in names):
-                    raise StateFormatError(f"{path} is damaged: it has files in strange places")
+                for name in z.namelist():
+                    if name != "archive/":
+                        plain_name(name.removeprefix("archive/"))
+                if (size := sum(i.file_size for i in z.infolist())) > _ARCHIVE_BYTES:
+                    raise ValueError(f"its files would have {size} bytes")
                 z.extractall(scratch)
-        except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, NotImplementedError) as error:
+        except (
+            zipfile.BadZipFile,
+            zlib.error,
+            lzma.LZMAError,
+            OSError,
+            EOFError,
+            RuntimeError,
+            ValueError,
+        ) as error:
             raise self._damaged(error) from error
         finally:
             archive.unlink(missing_ok=True)
@@ -57,23 +72,25 @@ class Snapshot:
             version, _, body = text.partition("\n")
             if version != "v1":
                 raise StateFormatError(
-                    f"{path} has metadata of the unknown format {version!r}; use a newer binshift"
+                    f"{path} has metadata of the unknown format {version!r:.100}; use a newer binshift"
                 )
-            self._metadata = json.loads(body)
+            said = json.loads(body)
             #: Rows, those of families that Spark keeps for itself included; -1 if they were not counted.
-            self.rows = int(self._metadata["numKeys"])
+            self.rows = int(said["numKeys"])
             if self.rows >= 0:
-                self.rows += int(self._metadata.get("numInternalKeys") or 0)
+                self.rows += int(said.get("numInternalKeys") or 0)
             #: Numbers of the families by name; empty in a store without families.
-            self.families = {
-                str(k): int(v) for k, v in (self._metadata.get("columnFamilyMapping") or {}).items()
-            }
+            self.families = {str(k): int(v) for k, v in (said.get("columnFamilyMapping") or {}).items()}
             #: Files of rows: the local name, the one in the checkpoint, and the size in bytes.
             self.ssts = [
-                (str(f["localFileName"]), str(f["dfsSstFileName"]), int(f["sizeBytes"]))
-                for f in self._metadata["sstFiles"]
+                (plain_name(f["localFileName"]), plain_name(f["dfsSstFileName"]), int(f["sizeBytes"]))
+                for f in said["sstFiles"]
             ]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            self._logs = [
+                (plain_name(str(f["localFileName"]).rpartition("/")[2]), plain_name(f["dfsLogFileName"]))
+                for f in said.get("logFiles") or []
+            ]
+        except (OSError, *NOT_UNDERSTOOD) as error:
             raise self._damaged(error) from error
 
     def fetch(self) -> None:
@@ -86,17 +103,17 @@ class Snapshot:
         """
         directory = self.path.rpartition("/")[0]
         for local, remote, size in self.ssts:
-            target = self._scratch / Path(local).name
+            target = self._scratch / local
             self._files.fetch(f"{directory}/SSTs/{remote}", target)
             if target.stat().st_size != size:
                 raise StateFormatError(
                     f"{directory}/SSTs/{remote} has {target.stat().st_size} bytes and {self.path} says {size}; "
                     "restore it from a copy of the checkpoint"
                 )
-        for log in self._metadata.get("logFiles") or []:
-            archived = self._scratch / "archive" / Path(str(log["localFileName"])).name
+        for local, remote in self._logs:
+            archived = self._scratch / "archive" / local
             archived.parent.mkdir(exist_ok=True)
-            self._files.fetch(f"{directory}/logs/{log['dfsLogFileName']}", archived)
+            self._files.fetch(f"{directory}/logs/{remote}", archived)
 
     def _damaged(self, error: Exception) -> StateFormatError:
         return damaged(self.path, error)
@@ -238,9 +255,13 @@ class Database:
 
 
 def _name_delimiter(path: Path, delimiter: bytes) -> None:
-    """Spark's options name the merge operator, but RocksDB does not write down that its delimiter is empty."""
+    """Makes a snapshot's options fit for this process.
+
+    They name the merge operator, but RocksDB does not write down that its delimiter is empty. Directories that
+    they name are not this process's to write to.
+    """
     for options in path.glob("OPTIONS-*"):
-        text = options.read_text()
+        text = "\n".join(x for x in options.read_text().splitlines() if not x.strip().startswith(_ELSEWHERE))
         named = f"merge_operator={{id=StringAppendOperator;delimiter={delimiter.decode()};}}"
         lines = (
             f"  {named}" if line.strip().startswith("merge_operator=") and "StringAppend" in line else line
