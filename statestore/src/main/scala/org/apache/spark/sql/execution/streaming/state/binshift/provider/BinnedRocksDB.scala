@@ -139,7 +139,9 @@ private[binshift] final class BinnedRocksDB(
       }
     } else {
       if (!readOnly && !VersionedRocksDB.ReadersOpenToWrite) throw notRouted()
-      loadStored(version, stateStoreCkptId, readOnly, loadEmpty)
+      // Spark 4.1 reads all partitions that have a directory; one that is retired has files, and no state.
+      if (isRetired(version)) loadStored(version, None, readOnly, loadEmpty = true)
+      else loadStored(version, stateStoreCkptId, readOnly, loadEmpty)
     }
     this
   }
@@ -150,6 +152,13 @@ private[binshift] final class BinnedRocksDB(
    */
   private def voidSwitch(version: Long): Option[BinSwitch] = Option.when(
     binsOwned == 0 && version > 0 && (loadedVersion != version || isSwitched(version)))(BinSwitch.Fresh)
+
+  /** Whether the query had fewer partitions when it committed `version`. */
+  private def isRetired(version: Long): Boolean = {
+    val owners = routing.owners(version)
+    val entry = owners.at(version)
+    entry >= 0 && owners.table(entry).partitions <= partitionId
+  }
 
   /** Whether the epoch `version` runs, and commits, in the form of Spark's own provider. */
   private def isStock(version: Long): Boolean = takeOver.exists(version < _.epoch)
