@@ -44,6 +44,7 @@ PARTS = (
     Part(name="kafka", tests=("tests/field/test_kafka.py",),
          artifacts=(("kafka", "kafka_2.13"), ("spark-kafka", "spark-sql-kafka-0-10_2.13"))),
     Part(name="s3", tests=("tests/field/test_object_store.py",), artifacts=(("s3a", "hadoop-aws"),)),
+    Part(name="hdfs", tests=("tests/field/test_hdfs.py",), artifacts=(("hdfs", "hadoop-client-minicluster"),)),
     Part(name="monitoring", tests=("tests/field/test_monitoring_rules.py",)),
     Part(name="standalone", tests=("tests/cluster/test_standalone.py",)),
     Part(name="spark-submit", tests=("tests/cluster/test_submitted.py",)),

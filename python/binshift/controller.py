@@ -10,9 +10,10 @@ from uuid import UUID
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from binshift.epoch_log import epochs
+from binshift.connect import ConnectLink
+from binshift.epoch_progress import distinct
 from binshift.errors import ConfigurationError
-from binshift.jvm import call, handle_of, task_slots
+from binshift.jvm import JvmLink
 from binshift.migration import Migration, forecast_message
 from binshift.observation import ObservedQuery
 from binshift.planning.bounded import Bounded
@@ -22,7 +23,7 @@ from binshift.planning.plan import MigrationPlan
 from binshift.planning.strategies import Strategy, default_strategy
 from binshift.planning.targets import LoadTarget, Target, balanced, table_of
 from binshift.report import adopt_rate
-from binshift.session import require_classic
+from binshift.session import is_connect
 
 __all__ = ["Controller", "attach"]
 
@@ -37,32 +38,40 @@ def attach(query: StreamingQuery | str | UUID, *, spark: SparkSession | None = N
     query : StreamingQuery or str or UUID
         The query, or its name or id.
     spark : SparkSession, optional
-        Session in which to look for a name or id.
+        Session in which to look for a name or id. A session of Spark Connect finds the queries of all sessions
+        of its server.
 
     Raises
     ------
     ConfigurationError
-        If there is no such query, or it does not use binshift's provider, or is of Spark Connect.
+        If there is no such query, or it does not use binshift's provider. With Spark Connect also if the server
+        has no binshift of this version.
     MigrationError
         If the query has ended.
     UnsupportedVersionError
         If Spark is none of 4.1, 4.2 and 4.3.
     """
     if isinstance(query, str | UUID):
-        query = _find(str(query), spark)
-    return Controller(query, handle_of(query))
+        session = _session(str(query), spark)
+        if is_connect(session):
+            return Controller(ConnectLink(session, str(query)))
+        query = _find(str(query), session)
+    elif is_connect(query):
+        own: SparkSession = query._session  # type: ignore[attr-defined]
+        return Controller(ConnectLink(own if spark is None else spark, query))
+    return Controller(JvmLink(query))
 
 
 class Controller(ObservedQuery):
     """Rescales one run of a query. Thread-safe; made by `attach`.
 
-    Every method asks the JVM of the driver; the property `query` does not. What a method returns is a
-    value and does not change any more, but for `Migration`, whose `status` asks the JVM each time.
+    Every method asks the driver, through py4j or Spark Connect; the property `query` does not. What a method
+    returns is a value and does not change any more, but for `Migration`, whose `status` asks each time.
     """
 
     def migration(self) -> Migration | None:
         """The migration under way, also one that an earlier run of the query left; None if there is none."""
-        text = call(self._handle.currentMigration)
+        text = self._link.current_migration()
         if text is None:
             return None
         data = json.loads(text)
@@ -93,7 +102,8 @@ class Controller(ObservedQuery):
         cut = strategy if strategy is not None else default_strategy(source)
         sizes = self._sizes(source.bins)
         if isinstance(cut, Bounded):
-            cut = cut.with_costs(sizes, bytes_per_s=adopt_rate(epochs(self._query)), cores=task_slots() or 1)
+            rate = adopt_rate(distinct(self._link.recent_progress()))
+            cut = cut.with_costs(sizes, bytes_per_s=rate, cores=self._link.task_slots() or 1)
         plan = cut.plan(source, target)
         return plan if sizes is None else plan.with_bytes(sizes)
 
@@ -138,17 +148,17 @@ class Controller(ObservedQuery):
         return self._submit(plan, MigrationOptions(start_epoch, prepare, tuple(place_on)))
 
     def _submit(self, plan: MigrationPlan, options: MigrationOptions) -> Migration:
-        id_ = call(self._handle.submit, plan.to_json(), json.dumps(options.as_dict()))
+        id_ = self._link.submit(plan.to_json(), json.dumps(options.as_dict()))
         _log.info(
             "query %s: migration %s submitted, %d -> %d partitions, %d bins in %d steps",
-            self._query.id,
+            self._link.id,
             id_,
             plan.source.partitions,
             plan.target.partitions,
             len(plan.moves),
             len(plan.steps),
         )
-        expected = forecast_message(json.loads(call(self._handle.progress, id_)).get("forecast"))
+        expected = forecast_message(json.loads(self._link.progress(id_)).get("forecast"))
         if expected:
             _log.warning("migration %s: %s", id_, expected)
         return Migration(self, id_, plan)
@@ -254,7 +264,7 @@ class Controller(ObservedQuery):
         n = placement.partitions_with_idle(table.bins) if grow else table.partitions
         target = self.target(by, partitions=n, max_moves=max_moves)
         for hot in target.hot:
-            _log.warning("query %s: %s", self._query.id, hot)
+            _log.warning("query %s: %s", self._link.id, hot)
         plan = self.plan(target, strategy=strategy)
         if n > table.partitions:
             options = MigrationOptions(start_epoch, prepare, tuple(place_on) or placement.idle)
@@ -304,14 +314,17 @@ class Controller(ObservedQuery):
             self._placement().require_live(executors)
 
 
-def _find(name_or_id: str, spark: SparkSession | None) -> StreamingQuery:
+def _session(name_or_id: str, spark: SparkSession | None) -> SparkSession:
     session = spark if spark is not None else SparkSession.getActiveSession()
     if session is None:
         raise ConfigurationError(
             f"there is no session to look for query {name_or_id!r} in; give spark=...",
             condition="QUERY_NOT_FOUND",
         )
-    require_classic(session)
+    return session
+
+
+def _find(name_or_id: str, session: SparkSession) -> StreamingQuery:
     active = session.streams.active
     for query in active:
         if name_or_id in (str(query.id), query.name):

@@ -33,11 +33,6 @@ def epochs(query: StreamingQuery) -> list[EpochProgress]:
 
     These are the last 100, unless `spark.sql.streaming.numRecentProgressUpdates` says otherwise; an
     `EpochLog` remembers more. `epoch_table` makes a table of them.
-
-    Raises
-    ------
-    ConfigurationError
-        If the query is of Spark Connect.
     """
     return distinct(recent_progress(query))
 

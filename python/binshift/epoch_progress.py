@@ -86,6 +86,10 @@ class EpochProgress:
         if "addBatch" not in durations:
             return None
         operators = progress["stateOperators"]
+        rows = progress.get("numInputRows")
+        if rows is None:
+            # A client of Spark Connect hears of it for each source only.
+            rows = sum(int(source["numInputRows"]) for source in progress["sources"])
         times: dict[str, int] = {}
         metrics: dict[str, float] = {}
         for operator in operators:
@@ -103,7 +107,7 @@ class EpochProgress:
             epoch=int(progress["batchId"]),
             started_at=datetime.fromisoformat(progress["timestamp"]).astimezone(UTC),
             duration_s=int(durations.get("triggerExecution", 0)) / 1000,
-            input_rows=int(progress["numInputRows"] or 0),
+            input_rows=int(rows),
             partitions=max((int(op["numShufflePartitions"]) for op in operators), default=0),
             state_rows=sum(int(op["numRowsTotal"]) for op in operators),
             state_rows_updated=sum(int(op["numRowsUpdated"]) for op in operators),

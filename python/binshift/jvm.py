@@ -1,4 +1,4 @@
-"""What Python asks the JVM about queries and sessions that are there."""
+"""What Python asks the JVM about queries and sessions that are there, through py4j."""
 
 from __future__ import annotations
 
@@ -11,21 +11,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from binshift import driver, errors
 from binshift.driver import call
-from binshift.session import jar_path, require_classic, require_spark
+from binshift.session import is_connect, jar_path, require_classic, require_spark
 
-__all__ = [
-    "call",
-    "gateway_of",
-    "handle_of",
-    "last_progress",
-    "recent_progress",
-    "task_slots",
-    "trigger_interval_ms",
-]
+__all__ = ["JvmLink", "call", "gateway_of", "recent_progress"]
 
 
-def handle_of(query: StreamingQuery) -> Any:
-    """The JVM's handle of `query`.
+class JvmLink:
+    """The link to a query of a classic session; see `QueryLink`.
 
     Raises
     ------
@@ -36,12 +28,94 @@ def handle_of(query: StreamingQuery) -> Any:
     MigrationError
         If the query has ended.
     """
-    require_classic(query)
-    return call(_gateway(query, f"query {query.id}").attach, query._jsq)
+
+    def __init__(self, query: StreamingQuery) -> None:
+        require_classic(query)
+        self._query = query
+        self._handle = call(_gateway(query, f"query {query.id}").attach, query._jsq)
+
+    @property
+    def poll_s(self) -> float:
+        return 0.1
+
+    @property
+    def id(self) -> str:
+        return str(self._query.id)
+
+    @property
+    def name(self) -> str | None:
+        return self._query.name
+
+    @property
+    def query(self) -> StreamingQuery:
+        return self._query
+
+    def routing(self) -> str | None:
+        return _text(call(self._handle.routing))
+
+    def statistics(self) -> bytes | None:
+        packed = call(self._handle.statistics)
+        return None if packed is None else bytes(packed)
+
+    def placement(self) -> str:
+        return str(call(self._handle.placement))
+
+    def submit(self, plan: str, options: str) -> str:
+        return str(call(self._handle.submit, plan, options))
+
+    def cancel(self, migration: str) -> None:
+        call(self._handle.cancel, migration)
+
+    def current_migration(self) -> str | None:
+        return _text(call(self._handle.currentMigration))
+
+    def progress(self, migration: str) -> str:
+        return str(call(self._handle.progress, migration))
+
+    def history(self) -> str:
+        return str(call(self._handle.history))
+
+    def sample_keys(self, n: int) -> int:
+        return int(call(self._handle.sampleKeys, n))
+
+    def hot_keys(self, after: int) -> str | None:
+        return _text(call(self._handle.hotKeys, after))
+
+    def require_active(self) -> None:
+        call(self._handle.requireActive)
+
+    def is_active(self) -> bool:
+        return bool(self._query.isActive)
+
+    def recent_progress(self) -> list[dict[str, Any]]:
+        return recent_progress(self._query)
+
+    def last_progress(self) -> dict[str, Any] | None:
+        progress = self._query._jsq.lastProgress()
+        return None if progress is None else json.loads(progress.json())
+
+    def task_slots(self) -> int | None:
+        context = SparkContext._active_spark_context
+        return None if context is None else int(self._facts()["task_slots"])
+
+    def trigger_interval_ms(self) -> int:
+        return int(self._facts()["trigger_interval_ms"])
+
+    def _facts(self) -> dict[str, Any]:
+        facts: dict[str, Any] = json.loads(call(self._handle.facts))
+        return facts
+
+
+def recent_progress(query: StreamingQuery) -> list[dict[str, Any]]:
+    """The progress that Spark remembers of `query`, of a classic session or of Spark Connect."""
+    if is_connect(query):
+        return list(query.recentProgress)
+    # One call for each, and not one for each of its fields.
+    return [json.loads(p.json()) for p in query._jsq.recentProgress()]
 
 
 def gateway_of(session: SparkSession) -> Any:
-    """The JVM's end, for what concerns no running query; raises what `handle_of` raises."""
+    """The JVM's end, for what concerns no running query; raises what `JvmLink` raises."""
     return _gateway(session, "the session")
 
 
@@ -57,38 +131,5 @@ def _gateway(thing: object, name: str) -> Any:
     return driver.gateway("the binshift jar is not on the class path of this session", jar_path())
 
 
-def recent_progress(query: StreamingQuery) -> list[dict[str, Any]]:
-    """The progress that Spark remembers of `query`, one call for each and not one for each of its fields."""
-    require_classic(query)
-    return [json.loads(p.json()) for p in query._jsq.recentProgress()]
-
-
-def last_progress(query: StreamingQuery) -> dict[str, Any] | None:
-    """The newest progress of `query`, None before there is any."""
-    require_classic(query)
-    progress = query._jsq.lastProgress()
-    return None if progress is None else json.loads(progress.json())
-
-
-def task_slots() -> int | None:
-    """Tasks that all live executors run at the same time; None without a running SparkContext.
-
-    Relies on Spark: `SparkContext.maxNumConcurrentTasks` of the default resource profile, by which barrier
-    stages are checked.
-    """
-    context = SparkContext._active_spark_context
-    if context is None or context._jsc is None:
-        return None
-    scala = context._jsc.sc()
-    return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
-
-
-def trigger_interval_ms(query: StreamingQuery) -> int:
-    """The interval of the query's trigger; 0 if it has none.
-
-    Relies on Spark: a query of a classic session wraps a StreamExecution, which has its trigger.
-    """
-    trigger = query._jsq.streamingQuery().trigger()
-    if trigger.getClass().getSimpleName() != "ProcessingTimeTrigger":
-        return 0
-    return int(trigger.intervalMs())
+def _text(found: Any) -> str | None:
+    return None if found is None else str(found)

@@ -12,10 +12,8 @@ from concurrent.futures import Future
 from typing import Any
 
 from binshift.display import html_table, in_bytes
-from binshift.epoch_log import epochs
-from binshift.epoch_progress import EpochProgress
+from binshift.epoch_progress import EpochProgress, distinct
 from binshift.errors import MigrationError, MigrationTimeout
-from binshift.jvm import call, last_progress
 from binshift.observation import ObservedQuery
 from binshift.planning.plan import MigrationPlan
 from binshift.progress import ProgressBar, has_viewer
@@ -25,7 +23,6 @@ from binshift.status import MigrationState, MigrationStatus
 __all__ = ["Migration"]
 
 _log = logging.getLogger("binshift")
-_POLL_SECONDS = 0.1
 _PROGRESS_SECONDS = 5.0
 #: Copies that take longer are worth a word.
 _LONG_SECONDS = 60
@@ -35,7 +32,7 @@ class Migration:
     """A submitted plan. Made by `Controller.submit`, `Controller.rescale` or `Controller.migration`.
 
     The plan is in the checkpoint: it goes on when this object, or the driver, is gone. `status`, `wait`,
-    `cancel`, and awaiting it, ask the JVM of the driver; `id` and `plan` do not.
+    `cancel`, and awaiting it, ask the driver; `id` and `plan` do not.
     """
 
     def __init__(self, query: ObservedQuery, id: str, plan: MigrationPlan) -> None:
@@ -57,9 +54,9 @@ class Migration:
 
     @property
     def status(self) -> MigrationStatus:
-        """Where the migration stands now; a property as in PySpark, though it asks the JVM each time."""
-        data: dict[str, Any] = json.loads(call(self._query._handle.progress, self._id))
-        state = _state(data)
+        """Where the migration stands now; a property as in PySpark, though it asks the driver each time."""
+        data: dict[str, Any] = json.loads(self._query._link.progress(self._id))
+        state = MigrationState(data["state"])
         done, total = data["steps_done"], len(self._plan.steps)
         next_epoch = data.get("scheduled_epoch")
         return MigrationStatus(
@@ -105,7 +102,7 @@ class Migration:
                     bar.finish(report)
                     return report
                 if status.state is MigrationState.STOPPED:
-                    call(self._query._handle.requireActive)
+                    self._query._link.require_active()
                     raise MigrationError(
                         f"migration {self._id}: {status}", condition="QUERY_ENDED", migration_id=self._id
                     )
@@ -116,7 +113,7 @@ class Migration:
                         migration_id=self._id,
                         timeout=timeout,
                     )
-                time.sleep(_POLL_SECONDS)
+                time.sleep(self._query._link.poll_s)
 
     def __await__(self) -> Generator[Any, None, MigrationReport]:
         """Waits as `wait` does, without holding up the event loop; raises what `wait` raises.
@@ -143,7 +140,7 @@ class Migration:
         MigrationError
             If the query has ended. Start it again, attach, and cancel `Controller.migration()`.
         """
-        call(self._query._handle.cancel, self._id)
+        self._query._link.cancel(self._id)
         _log.info("migration %s is cancelled", self._id)
 
     def _ended(self) -> Future[MigrationReport]:
@@ -179,17 +176,17 @@ class Migration:
 
     def _epochs(self, last: int | None) -> list[EpochProgress]:
         """What Spark remembers; of the epoch `last`, it publishes the progress a moment after the commit."""
-        query = self._query.query
+        link = self._query._link
         deadline = time.monotonic() + _PROGRESS_SECONDS
         while True:
-            found = epochs(query)
+            found = distinct(link.recent_progress())
             is_there = last is None or any(e.epoch >= last for e in found)
-            if is_there or not query.isActive or time.monotonic() >= deadline:
+            if is_there or not link.is_active() or time.monotonic() >= deadline:
                 return found
-            time.sleep(_POLL_SECONDS)
+            time.sleep(self._query._link.poll_s)
 
     def _last_epoch(self) -> EpochProgress | None:
-        progress = last_progress(self._query.query)
+        progress = self._query._link.last_progress()
         return None if progress is None else EpochProgress.of(progress)
 
     def _repr_html_(self) -> str:
@@ -206,16 +203,6 @@ class Migration:
 
     def __repr__(self) -> str:
         return f"<Migration {self._id}: {self._plan.summary}>"
-
-
-def _state(data: dict[str, Any]) -> MigrationState:
-    if data["ended"]:
-        return MigrationState.CANCELLED if data["cancelled"] else MigrationState.FINISHED
-    if not data["active"]:
-        return MigrationState.STOPPED
-    if data["idle"]:
-        return MigrationState.WAITING
-    return MigrationState.PREPARING if data.get("bins_awaited") else MigrationState.RUNNING
 
 
 def _message(state: MigrationState, done: int, total: int, next_epoch: int | None, data: dict[str, Any]) -> str:

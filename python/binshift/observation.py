@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.streaming.query import StreamingQuery
 
 from binshift.control.history import history_table
-from binshift.epoch_log import epochs
+from binshift.epoch_progress import distinct
 from binshift.errors import ConfigurationError, MigrationError, impossible
-from binshift.jvm import call
+from binshift.link import QueryLink
 from binshift.numbers import is_whole
 from binshift.planning.load import By, Skew, bin_bytes, measured_loads, skew_of
 from binshift.planning.placement import Placement
@@ -25,24 +25,28 @@ if TYPE_CHECKING:
 __all__ = ["ObservedQuery"]
 
 _MAX_HOT_KEYS = 100
-_POLL_SECONDS = 0.1
 
 
 class ObservedQuery:
     """One run of a query, as it is. Thread-safe; the base of `Controller`, which changes it."""
 
-    def __init__(self, query: StreamingQuery, handle: Any) -> None:
-        self._query = query
-        self._handle = handle
-        self._name = f"query {query.name or 'without a name'} ({query.id})"
+    def __init__(self, link: QueryLink) -> None:
+        self._link = link
+        self._name = f"query {link.name or 'without a name'} ({link.id})"
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._name}>"
 
     @property
     def query(self) -> StreamingQuery:
-        """The query that is controlled."""
-        return self._query
+        """The query that is controlled.
+
+        Raises
+        ------
+        ConfigurationError
+            If another session of Spark Connect has started it, which alone has it as an object.
+        """
+        return self._link.query
 
     def routing(self) -> RoutingTable:
         """The routing table in force.
@@ -52,10 +56,10 @@ class ObservedQuery:
         MigrationError
             If the query has not planned its first epoch, so that there is no table yet.
         """
-        text = call(self._handle.routing)
+        text = self._link.routing()
         if text is None:
             raise MigrationError(
-                f"query {self._query.id} has not planned its first epoch, so it has no routing table yet; "
+                f"query {self._link.id} has not planned its first epoch, so it has no routing table yet; "
                 "feed it data first, for example with query.processAllAvailable()",
                 condition="NO_EPOCH_PLANNED",
             )
@@ -93,14 +97,14 @@ class ObservedQuery:
         MigrationError
             If the query has not committed an epoch in this run.
         """
-        packed = call(self._handle.statistics)
+        packed = self._link.statistics()
         if packed is None:
             raise MigrationError(
-                f"query {self._query.id} has not committed an epoch in this run, so it has no statistics "
+                f"query {self._link.id} has not committed an epoch in this run, so it has no statistics "
                 "yet; feed it data first, for example with query.processAllAvailable()",
                 condition="NO_EPOCH_COMMITTED",
             )
-        return bin_stats_of(bytes(packed))
+        return bin_stats_of(packed)
 
     def hot_keys(self, n: int = 10, *, timeout: float = 60.0) -> pa.Table:
         """The keys that the query reads and writes most: a bin can move away, but a key cannot be split.
@@ -132,17 +136,17 @@ class ObservedQuery:
         """
         if not is_whole(n, 1, _MAX_HOT_KEYS):
             raise impossible(ConfigurationError, "n", n, f"a number of keys from 1 to {_MAX_HOT_KEYS}")
-        after = call(self._handle.sampleKeys, n)
+        after = self._link.sample_keys(n)
         deadline = time.monotonic() + timeout
-        while (text := call(self._handle.hotKeys, after)) is None:
-            call(self._handle.requireActive)
+        while (text := self._link.hot_keys(after)) is None:
+            self._link.require_active()
             if time.monotonic() >= deadline:
                 raise MigrationError(
-                    f"query {self._query.id} has committed no epoch in {timeout} s, so it saw no key; feed it "
+                    f"query {self._link.id} has committed no epoch in {timeout} s, so it saw no key; feed it "
                     "data and ask again",
                     condition="NO_EPOCH_COMMITTED",
                 )
-            time.sleep(_POLL_SECONDS)
+            time.sleep(self._link.poll_s)
         return hot_keys_of(text, n)
 
     def skew(self, by: By = "rows") -> Skew:
@@ -163,7 +167,7 @@ class ObservedQuery:
         Columns: epoch, partitions (from that epoch on), bins_moved, migration_id, strategy, step (from
         1), steps (of the plan), written_at (when the step became durable, UTC).
         """
-        return history_table(json.loads(call(self._handle.history)))
+        return history_table(json.loads(self._link.history()))
 
     def plot(self, by: By = "rows") -> Figure:
         """The bins of each partition as a heat map, and the epochs that Spark remembers, with all steps marked.
@@ -186,10 +190,10 @@ class ObservedQuery:
         kind, loads = measured_loads(self._statistics(by), table.bins, by)
         steps = {r["epoch"]: r["bins_moved"] for r in self.history().to_pylist()}
         weights = None if kind == "bins" else loads
-        return overview(table, weights, f"share of {kind}", epochs(self._query), steps)
+        return overview(table, weights, f"share of {kind}", distinct(self._link.recent_progress()), steps)
 
     def _placement(self) -> Placement:
-        return Placement.of(json.loads(call(self._handle.placement)))
+        return Placement.of(json.loads(self._link.placement()))
 
     def _statistics(self, by: By = "both") -> pa.Table | None:
         """What `stats` measures, None where that is not asked for."""

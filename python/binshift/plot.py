@@ -104,8 +104,9 @@ def _draw_timeline(above: Any, below: Any, epochs: Sequence[EpochProgress], step
     for i, epoch in enumerate(e for e in sorted(steps) if e in set(numbers)):
         above.axvline(epoch, color=_MARK, alpha=0.35, linewidth=2, label="" if i else "bins move")
     above.set_ylabel("seconds")
-    above.set_ylim(bottom=0)
-    above.legend(loc="upper right")
+    # With room for the legend above whatever is drawn.
+    above.set_ylim(0, 1.25 * (max(seconds, default=0) or 1))
+    above.legend(loc="upper right", ncols=3)
     below.step(numbers, [e.partitions for e in epochs], where="mid", color=_STEPS)
     below.set_ylim(bottom=0)
     below.set_ylabel("partitions")

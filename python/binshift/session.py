@@ -24,6 +24,9 @@ PROVIDER = "binshift.StateStoreProvider"
 STOCK_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass"
 CHANGELOG_KEY = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+#: The catalog of SQL.
+CATALOG = "binshift.Catalog"
+CATALOG_KEY = "spark.sql.catalog.binshift"
 BINS_KEY = "spark.sql.streaming.stateStore.binshift.bins"
 JARS_KEY = "spark.jars"
 
@@ -41,10 +44,13 @@ def configure(builder: SparkSession.Builder, *, bins: int | None = None) -> Spar
     `spark-submit`, in the `pyspark` shell and in a notebook, the jar is put onto its class loader. If a
     session lives already, `getOrCreate` of the builder makes binshift active in it.
 
+    A builder of Spark Connect gets the settings that a session of a client can have. When it makes a session,
+    it checks that the server has binshift. A server that Spark starts itself, as for `local[2]`, gets the jar.
+
     Parameters
     ----------
     builder : SparkSession.Builder
-        Builder of a classic (not a Connect) session.
+        Builder of a session, classic or of Spark Connect.
     bins : int, optional
         Number of bins of new checkpoints, 1 to 32768; rounded up to a multiple of the first batch's
         partitions. The default is 1024. An existing checkpoint keeps its own number.
@@ -57,8 +63,8 @@ def configure(builder: SparkSession.Builder, *, bins: int | None = None) -> Spar
     Raises
     ------
     ConfigurationError
-        If `bins` is out of range, or the builder is for Spark Connect. Also if Spark's JVM runs already and
-        no class loader of it takes the jar.
+        If `bins` is out of range. Also if Spark's JVM runs already and no class loader of it takes the jar. A
+        builder of Spark Connect raises it when it makes a session, if the server has no binshift.
     UnsupportedVersionError
         If pyspark is none of 4.1, 4.2 and 4.3, or the package has no jar for it.
     """
@@ -66,7 +72,6 @@ def configure(builder: SparkSession.Builder, *, bins: int | None = None) -> Spar
     from binshift import driver  # noqa: PLC0415 - imports pyspark, which the command line can do without
 
     options: dict[str, str] = getattr(builder, "_options", {})
-    _require_classic_builder(builder, options)
     if bins is not None:
         if not is_whole(bins, 1, MAX_REQUESTED_BINS):
             raise ConfigurationError(
@@ -77,13 +82,28 @@ def configure(builder: SparkSession.Builder, *, bins: int | None = None) -> Spar
             )
         builder = builder.config(BINS_KEY, str(bins))
     jar = jar_path()
+    if _is_remote(builder, options):
+        return _configure_remote(builder, options, jar)
     if driver.is_running():
         driver.load(jar)
     present = {**_spark_defaults(), **driver.settings(), **options}
     builder = builder.config(JARS_KEY, with_jars(present.get(JARS_KEY, ""), str(jar)))
-    builder = builder.config(PROVIDER_KEY, PROVIDER)
+    builder = builder.config(PROVIDER_KEY, PROVIDER).config(CATALOG_KEY, CATALOG)
     if CHANGELOG_KEY not in present:
         builder = builder.config(CHANGELOG_KEY, "true")
+    _make_ready(builder, jar)
+    return builder
+
+
+def _configure_remote(
+    builder: SparkSession.Builder, options: dict[str, str], jar: Path
+) -> SparkSession.Builder:
+    builder = builder.config(PROVIDER_KEY, PROVIDER)
+    if CHANGELOG_KEY not in options:
+        builder = builder.config(CHANGELOG_KEY, "true")
+    if not _remote_of(options).startswith("sc://"):
+        # Spark starts a server in this process.
+        builder = builder.config(JARS_KEY, with_jars(options.get(JARS_KEY, ""), str(jar)))
     _make_ready(builder, jar)
     return builder
 
@@ -105,7 +125,8 @@ def _ready(
         from binshift import driver  # noqa: PLC0415 - imports pyspark
 
         options: dict[str, str] = getattr(builder, "_options", {})
-        _require_classic_builder(builder, options)
+        if _is_remote(builder, options):
+            return _with_server(make())
         driver.launch(options)
         driver.load(jar)
         # Given to spark-submit, or found by it: --jars, --packages. The option of a builder replaces them.
@@ -116,6 +137,13 @@ def _ready(
         return session
 
     return made
+
+
+def _with_server(session: SparkSession) -> SparkSession:
+    from binshift.server import require_server  # noqa: PLC0415 - imports pyspark
+
+    require_server(session, how_to_start_server())
+    return session
 
 
 def jar_path() -> Path:
@@ -187,28 +215,34 @@ def require_spark(installed: str | None = None) -> None:
 
 def require_classic(thing: object) -> None:
     """Refuses a session or query of Spark Connect."""
-    if _is_connect(thing):
+    if is_connect(thing):
         raise ConfigurationError(
-            f"{type(thing).__name__} is of Spark Connect, in which the driver's JVM cannot be reached; rescale "
-            "its query by 'binshift rescale CHECKPOINT PARTITIONS', or use a classic session on the driver",
+            f"{type(thing).__name__} is of Spark Connect, in which the driver's JVM cannot be reached; do it "
+            "with a classic session on the driver, or by the command line",
             condition="SPARK_CONNECT",
         )
 
 
-def _is_connect(thing: object) -> bool:
+def how_to_start_server() -> str:
+    """What to type, for messages."""
+    return (
+        f"start the server with --jars {jar_path().name}, --conf {PROVIDER_KEY}={PROVIDER} and --conf "
+        f"{CHANGELOG_KEY}=true; binshift.jar_path() has the jar"
+    )
+
+
+def is_connect(thing: object) -> bool:
+    """Whether a session, a query or a builder is of Spark Connect."""
     return type(thing).__module__.startswith("pyspark.sql.connect")
 
 
-def _require_classic_builder(builder: object, options: dict[str, str]) -> None:
+def _is_remote(builder: object, options: dict[str, str]) -> bool:
     mode = options.get("spark.api.mode") or os.environ.get("SPARK_API_MODE") or ""
-    remote = "spark.remote" in options or os.environ.get("SPARK_REMOTE")
-    if remote or mode.lower() == "connect" or _is_connect(builder):
-        raise ConfigurationError(
-            "the builder makes a Spark Connect session, whose settings are those of its server; start the "
-            f"server with --jars {jar_path()}, {PROVIDER_KEY}={PROVIDER} and {CHANGELOG_KEY}=true, or use a "
-            "classic session (without spark.remote, SPARK_REMOTE, or connect as spark.api.mode)",
-            condition="SPARK_CONNECT",
-        )
+    return bool(_remote_of(options)) or mode.lower() == "connect" or is_connect(builder)
+
+
+def _remote_of(options: dict[str, str]) -> str:
+    return options.get("spark.remote") or os.environ.get("SPARK_REMOTE") or ""
 
 
 def with_jars(*lists: str) -> str:

@@ -27,6 +27,8 @@ class Request:
         stream, task, maintenance, background (a thread of binshift's) or other.
     ours : bool
         Whether binshift asked, rather than Spark.
+    bytes : int
+        How much of the file was read or written.
     """
 
     epoch: int
@@ -35,13 +37,14 @@ class Request:
     path: str
     thread: str
     ours: bool
+    bytes: int
     caller: str
 
     @classmethod
     def parse(cls, line: str) -> Request:
         """Of a line of CountedRequests."""
-        epoch, at_ms, kind, path, thread, ours, caller = line.split("\t")
-        return cls(int(epoch), int(at_ms), kind, path, thread, ours == "true", caller)
+        epoch, at_ms, kind, path, thread, ours, size, caller = line.split("\t")
+        return cls(int(epoch), int(at_ms), kind, path, thread, ours == "true", int(size), caller)
 
 
 def by_caller(requests: Iterable[Request]) -> list[tuple[str, int]]:

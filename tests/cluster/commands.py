@@ -15,6 +15,10 @@ from typing import Any
 from cluster.conftest import HERE, expected_outputs, expected_state, outputs_of
 
 
+class DriverEndedError(AssertionError):
+    """The driver ended while it did a command."""
+
+
 class Driver:
     """A driver that waits for commands (see `commanded.py`).
 
@@ -24,6 +28,8 @@ class Driver:
         Input, outputs, and what the driver says on stderr.
     checkpoint : str
         Where it is; by default below `root`.
+    halt : str
+        The instant at which the driver dies, see `HaltingCheckpointFileManager`.
     script : Path
         What runs.
     """
@@ -35,14 +41,17 @@ class Driver:
         conf: Mapping[str, str],
         checkpoint: str = "",
         *,
+        halt: str = "",
         script: Path = HERE / "commanded.py",
     ) -> None:
         self.root = root
         root.mkdir(exist_ok=True)
         command = [sys.executable, str(script), str(root), master, json.dumps(conf), checkpoint]
+        environment = os.environ | ({"BINSHIFT_HALT": halt} if halt else {})
         with (root / "stderr").open("w") as errors:
             self.process = subprocess.Popen(
                 command,
+                env=environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -64,7 +73,7 @@ class Driver:
         for line in self.process.stdout:
             if line.startswith("answer: "):
                 return json.loads(line.removeprefix("answer: "))
-        raise AssertionError(f"{name}: the driver ended: {(self.root / 'stderr').read_text()[-4000:]}")
+        raise DriverEndedError(f"{name}: the driver ended: {(self.root / 'stderr').read_text()[-4000:]}")
 
     def kill(self) -> None:
         """SIGKILL to the driver's Python and its JVM."""

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from devtools.servers.hdfs import Hdfs
+
 
 @pytest.fixture(scope="session")
 def s3() -> Iterator[str]:
@@ -20,6 +22,13 @@ def s3() -> Iterator[str]:
     boto3.client("s3", endpoint_url=endpoint, **keys).create_bucket(Bucket="states")
     yield endpoint
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URI of an HDFS on the loopback."""
+    with Hdfs(tmp_path_factory.mktemp("hdfs")) as server:
+        yield server.uri
 
 
 @pytest.fixture(scope="session")

@@ -81,7 +81,7 @@ def test_a_query_is_rescaled_stopped_and_started_again(driver, binshift, form):
     query.end()
     for uri in (checkpoint, checkpoint.replace("s3a:", "s3:")):
         assert binshift("status", uri, "--json")["routing"]["partitions"] == 3
-    assert binshift("state", "stats", checkpoint, "--json")
+    assert binshift("state", "stats", checkpoint)
     binshift("fsck", checkpoint)
 
 

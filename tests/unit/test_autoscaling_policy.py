@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import settings as checked
 from hypothesis import strategies as st
 
 from binshift import ConfigurationError
-from binshift.autoscaling import Action, Change, Cluster, Observation, ScalingSettings, decide
+from binshift.autoscaling import Action, Autoscaler, Change, Cluster, Observation, ScalingSettings, decide
 
 EPOCH = 10.0
 
@@ -230,3 +231,13 @@ def test_settings_that_make_no_sense_are_refused(name, value):
         ScalingSettings(**{"min_partitions": 2, "max_partitions": 4, name: value})
     assert refused.value.condition == "INVALID_VALUE"
     assert refused.value.parameters == {"name": name, "value": value}
+
+
+def test_an_autoscaler_says_of_which_query_it_is_and_what_it_does():
+    class Named:
+        def __repr__(self):
+            return "<Controller of query q>"
+
+    controller: Any = Named()
+    autoscaler = Autoscaler(controller, min_partitions=1, max_partitions=2, epoch_s=1)
+    assert repr(autoscaler) == "<Autoscaler of <Controller of query q>, advise>"

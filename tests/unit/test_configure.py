@@ -9,6 +9,7 @@ from binshift.session import (
     BINS_KEY,
     CHANGELOG_KEY,
     JARS_KEY,
+    PROVIDER,
     PROVIDER_KEY,
     SUPPORTED_SPARK,
     jar_for,
@@ -69,20 +70,23 @@ def test_an_impossible_number_of_bins_is_refused(bins):
         binshift.configure(builder(), bins=bins)
 
 
-def test_a_connect_builder_is_refused(monkeypatch):
-    with pytest.raises(ConfigurationError, match="Connect"):
-        binshift.configure(builder(**{"spark.remote": "sc://localhost"}))
-    with pytest.raises(ConfigurationError, match="Connect"):
-        binshift.configure(builder(**{"spark.api.mode": "connect"}))
+def test_a_builder_of_spark_connect_gets_what_a_session_of_a_client_can_have(monkeypatch):
+    options = binshift.configure(builder(**{"spark.remote": "sc://localhost"}), bins=64)._options
+    assert (options[PROVIDER_KEY], options[CHANGELOG_KEY], options[BINS_KEY]) == (PROVIDER, "true", "64")
+    assert JARS_KEY not in options
+    # Spark starts a server in this process, which needs the jar.
+    local = binshift.configure(builder(**{"spark.remote": "local[2]", JARS_KEY: "/a.jar"}))._options
+    assert local[JARS_KEY] == f"/a.jar,{binshift.jar_path()}"
+    assert JARS_KEY in binshift.configure(builder(**{"spark.api.mode": "connect"}))._options
     monkeypatch.setenv("SPARK_REMOTE", "sc://localhost")
-    with pytest.raises(ConfigurationError, match="Connect"):
-        binshift.configure(builder())
+    assert JARS_KEY not in binshift.configure(builder())._options
 
 
-def test_a_connect_query_is_refused():
-    query_type = type("StreamingQuery", (), {"__module__": "pyspark.sql.connect.streaming.query"})
-    with pytest.raises(ConfigurationError, match="Connect"):
-        binshift.attach(query_type())
+def test_a_conversion_in_a_session_of_spark_connect_is_refused():
+    session = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    with pytest.raises(ConfigurationError, match="classic session") as refused:
+        binshift.convert("/checkpoint", output="/output", to="spark", spark=session)
+    assert refused.value.condition == "SPARK_CONNECT"
 
 
 @pytest.mark.parametrize("installed", ["4.0.5", "4.10.0", "4.20.0", "4.4.0", "3.5.0"])

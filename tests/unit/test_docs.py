@@ -1,7 +1,6 @@
 """What the documentation says is so: snippets, names, links, settings, metrics, and examples of docstrings."""
 
 import ast
-import builtins
 import contextlib
 import doctest
 import importlib
@@ -20,9 +19,8 @@ import binshift
 import binshift.inspect
 from binshift.cli import exits
 from binshift.cli.main import cli
+from snippets import PAGES, ROOT, snippets
 
-ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 SCALA = "\n".join(f.read_text() for top in ("statestore", "jvm_shim") for f in (ROOT / top).rglob("*.scala"))
 #: What snippets call things that need a query.
 KINDS = {
@@ -35,18 +33,9 @@ KINDS = {
     "checkpoint": binshift.inspect.Checkpoint,
     "binshift": binshift,
 }
-FENCE = re.compile(r"^```(\w+)\n(.*?)^```\n(?:\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 #: Code in the text: a call, or an attribute with what is above it in the API; neither a file nor a metric.
 INLINE = re.compile(rf"`((?:{'|'.join(KINDS)})\.\w+\([^`]*\)|(?:binshift|controller)\.(?!py`)[a-z]\w+)`")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
-
-
-def snippets():
-    """Each block of Python: its page and number, the program, and what the block behind says that it prints."""
-    for page in PAGES:
-        blocks = [b for b in FENCE.findall(page.read_text()) if b[0] == "python"]
-        for i, (_, program, printed) in enumerate(blocks):
-            yield pytest.param(program, printed, id=f"{page.relative_to(ROOT)}-{i}")
 
 
 def unknown_names(tree):
@@ -71,25 +60,15 @@ def meant(node):
     return None
 
 
-def free_names(tree):
-    """Names that a program uses and does not make."""
-    names = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
-    imported = {(a.asname or a.name).split(".")[0] for n in ast.walk(tree)
-                if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names}  # fmt: skip
-    made = imported | {n.id for n in names if isinstance(n.ctx, ast.Store)}
-    return {n.id for n in names} - made - set(dir(builtins)) - {"binshift"}
-
-
-@pytest.mark.parametrize(("program", "printed"), list(snippets()))
-def test_a_snippet_compiles_has_the_names_of_the_api_and_runs_if_it_needs_no_query(program, printed):
-    tree = ast.parse(program)
-    assert list(unknown_names(tree)) == []
-    if free_names(tree) or "pyspark" in program:
+@pytest.mark.parametrize("snippet", list(snippets()), ids=lambda s: s.place)
+def test_a_snippet_compiles_has_the_names_of_the_api_and_runs_if_it_needs_no_query(snippet):
+    assert list(unknown_names(snippet.tree)) == []
+    if snippet.needs_a_query or snippet.makes_a_session:
         return
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        exec(compile(tree, "snippet", "exec"), {"binshift": binshift})
-    assert out.getvalue() == printed
+        exec(compile(snippet.tree, snippet.place, "exec"), {"binshift": binshift})
+    assert out.getvalue() == snippet.printed
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))

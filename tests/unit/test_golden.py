@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+import golden_plans
 from binshift.control.directory import open_directory
 from binshift.control.history import history_table
 from binshift.control.mailbox import Mailbox
@@ -120,3 +121,7 @@ def test_fields_are_called_alike_in_all_files_with_underscores():
     assert {"migration_id", "written_at"} <= found[GOLDEN / f"routing/{EPOCH}"] & set(
         history_table([]).column_names
     )
+
+
+def test_golden_plans_are_what_python_plans():
+    assert json.loads(golden_plans.FILE.read_text()) == golden_plans.written()

@@ -77,3 +77,7 @@ def test_a_query_without_state_is_told_and_nothing_is_offered(tmp_path):
     result = CliRunner().invoke(cli, ["state", "get", str(stateless.root)])
     assert result.exit_code == 3
     assert re.search(r"has no state[^:;]*$", result.stderr.strip())
+
+
+def test_an_open_checkpoint_says_which_one_it_is(opened, root):
+    assert repr(opened) == f"<Checkpoint {root}>"

@@ -42,7 +42,6 @@ def test_the_package_pulls_no_pyspark_and_what_all_pulls_is_in_the_other_extras(
 #: An expression of the API, the libraries of which it names one, and the extra that brings it.
 NEEDS = [
     ("binshift.attach", ["pyspark"], "spark"),
-    ("binshift.autoscaling", ["pyspark"], "spark"),
     ("binshift.configure(None)", ["pyspark"], "spark"),
     ("binshift.jar_path()", ["pyspark"], "spark"),
     ("binshift.inspect", ["rocksdict", "google_crc32c", "xxhash"], "inspect"),

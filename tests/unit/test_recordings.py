@@ -11,15 +11,8 @@ spec = importlib.util.spec_from_file_location("recordings", ROOT / "scripts/reco
 recordings = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(recordings)
 
-#: To be recorded anew, and taken out here then: `make recordings`.
-OLD = {recordings.NOTEBOOK}
 
-
-@pytest.mark.parametrize(
-    "recording",
-    [pytest.param(r, marks=[pytest.mark.xfail(reason="recorded before", strict=True)] if r in OLD else [])
-     for r in recordings.SHOWN],
-)  # fmt: skip
+@pytest.mark.parametrize("recording", recordings.SHOWN)
 def test_a_recording_is_as_new_as_what_it_shows(recording):
     assert recordings.stale(recording) == []
 

@@ -7,6 +7,8 @@ BENCHMARKS.md. Needs `python/benchmarks` on PYTHONPATH; `make bench-requests` do
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -14,15 +16,18 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
 import binshift
 from binshift.session import PROVIDER, STOCK_PROVIDER
 from devtools.counted import CountedQuery, Request, by_caller
+from killedquery import PARTITIONS, SPAN, conf, snapshots
 from openloop.session import session
 
 EPOCHS = 10
 THREADS = ("stream", "task", "maintenance", "background", "other")
 Report = Callable[[str, float, int, list[Request]], None]
-Make = Callable[..., CountedQuery]
+Make = Callable[[str], CountedQuery]
 
 
 def steady(query: CountedQuery, wait: Callable[[], object] = lambda: None) -> tuple[float, list[Request]]:
@@ -96,22 +101,39 @@ def prepared(make: Make, report: Report) -> None:
     query.stop()
 
 
-def recovery(make: Make, report: Report, steps: int) -> None:
-    """A restart from changelogs alone: no snapshot was uploaded since the first step."""
-    never = {"spark.sql.streaming.stateStore.minDeltasForSnapshot": "100000"}
-    query = make(PROVIDER, never)
-    query.count()
-    controller = binshift.attach(query.start())
-    query.reach(1)
-    for step in range(steps):
-        table = list(controller.routing().assignment)
-        table[step] = (table[step] + 1) % query_partitions(query)
-        controller.submit(controller.plan(table), prepare=False).wait(timeout=120)
-    query.reach(query.epoch + 1)
+KINDS = ("changelogs", "snapshots", "routing", "other")
+
+
+def kind(request: Request) -> str:
+    """What a request is for, as far as it matters to a recovery."""
+    name = request.path.rsplit("/", 1)[-1]
+    if "/routing" in request.path:
+        return "routing"
+    if "/state/" in request.path and request.kind == "GET":
+        return "changelogs" if ".changelog" in name else "snapshots"
+    return "other"
+
+
+def recovery(spark: SparkSession, root: Path, steps: int, details: bool) -> None:
+    """A restart after the driver was killed, with no snapshot from after the first step (killedquery.py)."""
+    history = Path(__file__).resolve().parents[1] / "killedquery.py"
+    subprocess.run([sys.executable, str(history), str(root), str(steps)], check=True)
+    query = CountedQuery(spark, root, PROVIDER, PARTITIONS, conf=conf())
+    committed = query.epoch
+    seconds, requests = restart(query, committed)
+    since = [committed + 1 - version for version in snapshots(root)]
     query.stop()
-    seconds, requests = restart(query, query.epoch)
-    report(f"binshift, recovery after {steps} steps", seconds, 1, requests)
-    query.stop()
+    kinds = Counter(map(kind, requests))
+    megabytes = sum(r.bytes for r in requests if r.kind == "GET") / 1e6
+    cells = [steps, max(since), f"{seconds:.1f}", len(requests), *(kinds[k] for k in KINDS), f"{megabytes:.2f}"]
+    print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+    if details:
+        print_callers(requests)
+
+
+def print_callers(requests: Iterable[Request]) -> None:
+    for who, n in by_caller(requests):
+        print(f"    {n:4} {who}", flush=True)
 
 
 @contextmanager
@@ -132,8 +154,7 @@ def reporting(details: bool) -> Iterator[Report]:
         ]
         print("| " + " | ".join(map(str, cells)) + " |", flush=True)
         if details:
-            for who, n in by_caller(r for r in requests if r.ours):
-                print(f"    {n:4} {who}", flush=True)
+            print_callers(r for r in requests if r.ours)
 
     yield report
 
@@ -141,22 +162,28 @@ def reporting(details: bool) -> Iterator[Report]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--partitions", type=int, default=2)
-    parser.add_argument("--steps", type=int, nargs="*", default=[1, 4, 40])
+    parser.add_argument("--steps", type=int, nargs="*", default=[0, 1, 4, 40])
+    parser.add_argument("--only-recovery", action="store_true", help="leave the first table out")
     parser.add_argument("--details", action="store_true", help="print who asked for what")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch, reporting(args.details) as report:
+    with tempfile.TemporaryDirectory() as scratch:
         spark = session(Path(scratch), memory="2g", **{"spark.sql.streaming.minBatchesToRetain": "100"})
         runs = iter(range(1000))
 
-        def make(provider: str, conf: dict[str, str] | None = None) -> CountedQuery:
-            return CountedQuery(spark, Path(scratch) / f"run{next(runs)}", provider, args.partitions, conf=conf)
+        def make(provider: str) -> CountedQuery:
+            return CountedQuery(spark, Path(scratch) / f"run{next(runs)}", provider, args.partitions)
 
-        for provider, name in ((STOCK_PROVIDER, "stock"), (PROVIDER, "binshift")):
-            idle(make, report, provider, name)
-        watched(make, report)
-        prepared(make, report)
+        if not args.only_recovery:
+            with reporting(args.details) as report:
+                for provider, name in ((STOCK_PROVIDER, "stock"), (PROVIDER, "binshift")):
+                    idle(make, report, provider, name)
+                watched(make, report)
+                prepared(make, report)
+        head = ["epochs since snapshots", "s", "requests", *KINDS, "MB read"]
+        print(f"\n| steps in {SPAN} epochs | {' | '.join(head)} |")
+        print("|---|" + "---|" * (len(head) + 1))
         for steps in args.steps:
-            recovery(make, report, steps)
+            recovery(spark, Path(scratch) / f"recovery{steps}", steps, args.details)
         spark.stop()
 
 

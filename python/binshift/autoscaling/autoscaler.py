@@ -11,9 +11,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 from binshift.autoscaling.policy import Action, Change, Cluster, Decision, Observation, ScalingSettings, decide
-from binshift.epoch_log import epochs
+from binshift.epoch_progress import distinct
 from binshift.errors import BinshiftError, ConfigurationError, impossible
-from binshift.jvm import task_slots, trigger_interval_ms
 
 if TYPE_CHECKING:
     from binshift.controller import Controller
@@ -87,10 +86,10 @@ class Autoscaler:
         if not interval_s > 0:
             raise impossible(ConfigurationError, "interval_s", interval_s, "seconds above 0")
         if epoch_s is None:
-            epoch_s = trigger_interval_ms(controller.query) / 1000
+            epoch_s = controller._link.trigger_interval_ms() / 1000
             if not epoch_s:
                 raise ConfigurationError(
-                    f"query {controller.query.id} has a trigger without an interval, so it is busy whenever it "
+                    f"query {controller._link.id} has a trigger without an interval, so it is busy whenever it "
                     "has input; give epoch_s=, what an epoch may take, or start the query with "
                     "trigger(processingTime=...)",
                     condition="TRIGGER_WITHOUT_INTERVAL",
@@ -115,6 +114,9 @@ class Autoscaler:
         self._failure: Exception | None = None
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+
+    def __repr__(self) -> str:
+        return f"<Autoscaler of {self._controller!r}, {self._mode}>"
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
@@ -164,7 +166,7 @@ class Autoscaler:
             If there are fewer bins than `min_partitions`.
         """
         now = time.time()
-        found = epochs(self._controller.query)
+        found = distinct(self._controller._link.recent_progress())
         newest = found[-1].epoch if found else -1
         if self._controller.migration() is not None:
             self._disturbed_until = newest
@@ -188,7 +190,9 @@ class Autoscaler:
             settings = replace(settings, max_partitions=most)
         placement = self._controller._placement()
         cluster = Cluster(
-            task_slots(), idle=placement.idle, to_move=len(placement.spread(place_on=placement.idle))
+            self._controller._link.task_slots(),
+            idle=placement.idle,
+            to_move=len(placement.spread(place_on=placement.idle)),
         )
         decision = self._keep(
             decide(observations, settings=settings, now_s=now, cluster=cluster, last=self._last)
@@ -207,21 +211,21 @@ class Autoscaler:
         is_news = previous is None or (previous.action, previous.desired) != (decision.action, decision.desired)
         level = logging.INFO if is_news or decision.action is not Action.HOLD else logging.DEBUG
         said = "would " * (self._mode == "advise" and decision.action is not Action.HOLD)
-        _log.log(level, "autoscaler of query %s: %s%s", self._controller.query.id, said, decision)
+        _log.log(level, "autoscaler of query %s: %s%s", self._controller._link.id, said, decision)
         self._decisions.append(decision)
         return decision
 
     def _run(self) -> None:
-        query = self._controller.query
+        link = self._controller._link
         while not self._stopping.wait(self._interval):
             try:
-                if not query.isActive:
+                if not link.is_active():
                     return
                 self.step()
             except BinshiftError as error:
                 # Another migration came first, or the query ended meanwhile: the next look tells.
-                _log.warning("autoscaler of query %s: %s", query.id, error)
+                _log.warning("autoscaler of query %s: %s", link.id, error)
             except Exception as error:
                 self._failure = error
-                _log.exception("the autoscaler of query %s has ended", query.id)
+                _log.exception("the autoscaler of query %s has ended", link.id)
                 return

@@ -66,7 +66,7 @@ strategy_options = combined(
 migration_options = combined(
     click.option("--start-epoch", type=int, metavar="EPOCH", help="No step takes effect before this epoch."),
     click.option(
-        "--place-on", multiple=True, metavar="EXECUTOR", help="Executor for new partitions; repeatable."
+        "--place-on", multiple=True, metavar="EXECUTOR", help="Executor that gets partitions; repeatable."
     ),
     click.option(
         "--prepare/--no-prepare",

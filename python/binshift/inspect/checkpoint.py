@@ -75,6 +75,9 @@ class Checkpoint:
         self._scratch = Path(tempfile.mkdtemp(prefix="binshift-inspect-", dir=scratch))
         self._partitions = Partitions(self._facts, self._scratch)
 
+    def __repr__(self) -> str:
+        return f"<Checkpoint {self._facts.files.name}>"
+
     def __enter__(self) -> Checkpoint:
         return self
 

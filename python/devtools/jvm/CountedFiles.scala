@@ -1,8 +1,9 @@
 package binshift.devtools
 
-import java.io.OutputStream
+import java.io.{IOException, OutputStream}
 import java.net.URI
 import java.util.concurrent.ConcurrentLinkedQueue
+import java.util.concurrent.atomic.AtomicLong
 import java.util.concurrent.locks.LockSupport
 
 import scala.jdk.CollectionConverters._
@@ -22,47 +23,48 @@ class CountedFiles extends QuickRawFiles {
   override def getScheme: String = CountedFiles.Root.getScheme
 
   override def open(f: Path, bufferSize: Int): FSDataInputStream =
-    CountedRequests.of("GET", f)(new FSDataInputStream(new PacedInput(super.open(f, bufferSize))))
+    CountedRequests.of("GET", f)(request => new FSDataInputStream(new PacedInput(super.open(f, bufferSize), request)))
 
   override def create(
       f: Path, overwrite: Boolean, bufferSize: Int, replication: Short, blockSize: Long,
-      progress: Progressable): FSDataOutputStream = CountedRequests.of("PUT", f)(
-    paced(super.create(f, overwrite, bufferSize, replication, blockSize, progress)))
+      progress: Progressable): FSDataOutputStream = CountedRequests.of("PUT", f) { request =>
+    CountedRequests.requireTaken(f)
+    new FSDataOutputStream(
+      new PacedOutput(super.create(f, overwrite, bufferSize, replication, blockSize, progress), request), null)
+  }
 
   override def create(
       f: Path, permission: FsPermission, overwrite: Boolean, bufferSize: Int, replication: Short, blockSize: Long,
       progress: Progressable): FSDataOutputStream = create(f, overwrite, bufferSize, replication, blockSize, progress)
 
   override def rename(from: Path, to: Path): Boolean =
-    try CountedRequests.of("RENAME", to)(super.rename(from, to))
+    try CountedRequests.of("RENAME", to)(_ => super.rename(from, to))
     finally CountedRequests.renamed(to)
 
   override def delete(f: Path, recursive: Boolean): Boolean =
-    CountedRequests.of("DELETE", f)(super.delete(f, recursive))
+    CountedRequests.of("DELETE", f)(_ => super.delete(f, recursive))
 
-  override def listStatus(f: Path): Array[FileStatus] = CountedRequests.of("LIST", f)(super.listStatus(f))
+  override def listStatus(f: Path): Array[FileStatus] = CountedRequests.of("LIST", f)(_ => super.listStatus(f))
 
-  override def mkdirs(f: Path): Boolean = CountedRequests.of("MKDIR", f)(super.mkdirs(f))
+  override def mkdirs(f: Path): Boolean = CountedRequests.of("MKDIR", f)(_ => super.mkdirs(f))
 
   override def mkdirs(f: Path, permission: FsPermission): Boolean = mkdirs(f)
 
-  override def getFileStatus(f: Path): FileStatus = CountedRequests.of("HEAD", f)(super.getFileStatus(f))
+  override def getFileStatus(f: Path): FileStatus = CountedRequests.of("HEAD", f)(_ => super.getFileStatus(f))
 
-  override def exists(f: Path): Boolean = CountedRequests.of("HEAD", f)(super.exists(f))
-
-  private def paced(out: FSDataOutputStream): FSDataOutputStream = new FSDataOutputStream(new PacedOutput(out), null)
+  override def exists(f: Path): Boolean = CountedRequests.of("HEAD", f)(_ => super.exists(f))
 }
 
 private object CountedFiles {
   private val Root = URI.create("counted:///")
 }
 
-private class PacedInput(in: FSDataInputStream) extends FSInputStream {
+private class PacedInput(in: FSDataInputStream, request: Request) extends FSInputStream {
   override def read(): Int = in.read()
 
   override def read(bytes: Array[Byte], from: Int, length: Int): Int = {
     val n = in.read(bytes, from, length)
-    CountedRequests.pass(n)
+    request.pass(n)
     n
   }
 
@@ -72,11 +74,11 @@ private class PacedInput(in: FSDataInputStream) extends FSInputStream {
   override def close(): Unit = in.close()
 }
 
-private class PacedOutput(out: OutputStream) extends OutputStream {
+private class PacedOutput(out: OutputStream, request: Request) extends OutputStream {
   override def write(byte: Int): Unit = out.write(byte)
 
   override def write(bytes: Array[Byte], from: Int, length: Int): Unit = {
-    CountedRequests.pass(length)
+    request.pass(length)
     out.write(bytes, from, length)
   }
 
@@ -94,35 +96,52 @@ object CountedRequests {
   @volatile private var delayNanos = 0L
   @volatile private var bytesPerSecond = 0L
   @volatile private var epoch = 0L
+  @volatile private var refused: Option[String] = None
+  @volatile private var last = Long.MaxValue
   private val requests = new ConcurrentLinkedQueue[Request]()
-  private val isInside = ThreadLocal.withInitial(() => false)
+  /** The request that this thread is in. */
+  private val inside = new ThreadLocal[Request]
 
   /** Forgets what was counted. `bytesPerSecond` of each stream; 0 is as fast as it goes. */
   def begin(delayMs: Int, bytesPerSecond: Long): Unit = {
     delayNanos = delayMs * 1000000L
     this.bytesPerSecond = bytesPerSecond
     requests.clear()
+    epoch = 0
   }
 
-  /** A line per request: its epoch, milliseconds since 1970, kind, path, thread, whether it is binshift's, the caller. */
+  /** Fails all further writes of files whose names contain `part`, as if each took longer than the JVM lives. */
+  def refuse(part: String): Unit = refused = Some(part)
+
+  /** Kills this JVM as soon as `epoch` is committed. */
+  def haltAt(epoch: Long): Unit = last = epoch
+
+  /** A line per request: epoch, milliseconds since 1970, kind, path, thread, whether it is binshift's, bytes, caller. */
   def lines(): String = requests.asScala.map(_.line).mkString("\n")
 
-  private[devtools] def of[T](kind: String, path: Path)(body: => T): T =
-    if (isInside.get) body
+  private[devtools] def of[T](kind: String, path: Path)(body: Request => T): T =
+    if (inside.get != null) body(inside.get)
     else {
-      requests.add(request(kind, path))
-      isInside.set(true)
+      val made = request(kind, path)
+      requests.add(made)
+      inside.set(made)
       try {
         if (delayNanos > 0) LockSupport.parkNanos(delayNanos)
-        body
-      } finally isInside.set(false)
+        body(made)
+      } finally inside.remove()
     }
 
-  private[devtools] def pass(bytes: Int): Unit =
-    if (bytesPerSecond > 0 && bytes > 0) LockSupport.parkNanos(bytes * 1000000000L / bytesPerSecond)
+  private[devtools] def pace(bytes: Int): Unit =
+    if (bytesPerSecond > 0) LockSupport.parkNanos(bytes * 1000000000L / bytesPerSecond)
+
+  private[devtools] def requireTaken(path: Path): Unit =
+    if (refused.exists(path.getName.contains)) throw new IOException(s"$path is refused on purpose")
 
   private[devtools] def renamed(to: Path): Unit =
-    if (to.getParent.getName == "commits") to.getName.toLongOption.foreach(committed => epoch = committed + 1)
+    if (to.getParent.getName == "commits") to.getName.toLongOption.foreach { committed =>
+      epoch = committed + 1
+      if (committed >= last) Runtime.getRuntime.halt(9)
+    }
 
   private def request(kind: String, path: Path): Request = {
     val stack = StackWalker.getInstance().walk(frames =>
@@ -148,7 +167,15 @@ object CountedRequests {
 
 private case class Request(
     epoch: Long, atMs: Long, kind: String, path: String, thread: String, isOurs: Boolean, caller: Frame) {
-  def line: String = Seq(epoch, atMs, kind, path, thread, isOurs, caller.name).mkString("\t")
+  private val bytes = new AtomicLong
+
+  /** Some more bytes of its stream, which take their time. */
+  def pass(more: Int): Unit = if (more > 0) {
+    bytes.addAndGet(more)
+    CountedRequests.pace(more)
+  }
+
+  def line: String = Seq(epoch, atMs, kind, path, thread, isOurs, bytes, caller.name).mkString("\t")
 }
 
 private case class Frame(className: String, method: String) {

@@ -2,6 +2,7 @@ package org.apache.spark.sql.binshift
 
 import java.util.{Collections, WeakHashMap}
 
+import org.apache.spark.sql.binshift.sql.BinshiftCatalog
 import org.apache.spark.sql.{SparkSessionExtensions, SparkSessionExtensionsProvider}
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.classic.SparkSession
@@ -17,6 +18,8 @@ import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan}
 class BinshiftExtensions extends SparkSessionExtensionsProvider {
   override def apply(extensions: SparkSessionExtensions): Unit = if (BinshiftExtensions.claim(extensions)) {
     extensions.injectPostHocResolutionRule { session =>
+      // When the analyser is made, before it looks up a catalog.
+      BinshiftCatalog.register(session.asInstanceOf[SparkSession])
       RegisterQueryObserver(session.asInstanceOf[SparkSession])
     }
     extensions.injectColumnar { session =>
@@ -48,5 +51,6 @@ private[binshift] object BinshiftExtensions {
   def activate(session: SparkSession): Unit = {
     new BinshiftExtensions().apply(session.extensions)
     QueryObserver.register(session)
+    BinshiftCatalog.register(session)
   }
 }

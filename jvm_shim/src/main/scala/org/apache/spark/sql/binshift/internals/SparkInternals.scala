@@ -14,6 +14,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{Contr
 import org.apache.spark.sql.execution.streaming.state.binshift.provider.BinnedStateStoreProvider
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution}
+import org.apache.spark.sql.execution.streaming.ProcessingTimeTrigger
 import org.apache.spark.sql.execution.streaming.state.{OperatorStateMetadata, OperatorStateMetadataReader, OperatorStateMetadataUtils, OperatorStateMetadataV1, OperatorStateMetadataV2}
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.internal.SQLConf
@@ -51,6 +52,20 @@ private[binshift] object SparkInternals {
 
   /** Tells this application from all others, also from another attempt of a driver at it: only here do ids name executors. */
   def applicationOf(context: SparkContext): String = s"${context.applicationId}@${context.startTime}"
+
+  /**
+   * Tasks that all live executors run at the same time.
+   *
+   * `SparkContext.maxNumConcurrentTasks` of the default resource profile, by which barrier stages are checked.
+   */
+  def taskSlots(context: SparkContext): Int =
+    context.maxNumConcurrentTasks(context.resourceProfileManager.defaultResourceProfile)
+
+  /** The interval of the query's trigger; 0 if it has none. */
+  def triggerIntervalMs(query: StreamExecution): Long = query.trigger match {
+    case t: ProcessingTimeTrigger => t.intervalMs
+    case _ => 0L
+  }
 
   /**
    * Makes the batch after the one being planned run with `n` state partitions.

@@ -11,8 +11,8 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Contro
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Move, RoutingTable}
 
 /**
- * An ordered list of steps that leads from one routing table to another. Made and cut into steps by
- * the Python planner; here it is only checked and applied.
+ * An ordered list of steps that leads from one routing table to another. Made by the planner of Python, or by
+ * that of `planning`; here it is only checked and applied.
  *
  * @param source     table that the plan starts from
  * @param strategy   name of what cut the plan, for people: nothing depends on it
@@ -42,6 +42,17 @@ private[binshift] final case class MigrationPlan(
         s"step ${i + 1} leaves bins in partitions beyond its ${step.partitions}")
     }
   }
+
+  /** The table after the last step. */
+  def target: RoutingTable =
+    source.moved(steps.flatMap(_.moves), steps.lastOption.fold(source.partitions)(_.partitions))
+
+  /** @param epoch from which on the source is in force */
+  def toJson(epoch: Long): JObject = ("format" -> MigrationPlan.FormatVersion) ~
+    ("source" -> (("partitions" -> source.partitions) ~ ("assignment" -> source.assignment.toSeq) ~ ("epoch" -> epoch))) ~
+    ("steps" -> steps.map { s =>
+      ("partitions" -> s.partitions) ~ ("moves" -> s.moves.map(m => Seq(m.bin, m.source, m.target)))
+    }) ~ ("strategy" -> strategy) ~ ("gap" -> gap) ~ ("on_demand" -> isOnDemand)
 }
 
 /** @param partitions number of state partitions from the step's epoch on */

@@ -279,7 +279,7 @@ private[binshift] final class StepScheduler(
   }
 
   private def remember(m: PlannedMigration, steps: Int): Unit =
-    outcomes = (outcomes :+ MigrationOutcome(m.id, steps, m.cancelled)).takeRight(MaxOutcomes)
+    outcomes = (outcomes :+ MigrationOutcome(m.id, m.plan.strategy, steps, m.plan.steps.size, m.cancelled)).takeRight(MaxOutcomes)
 
   /** Copies follow the changelogs of their sources. */
   private def isShippable: Boolean =
@@ -304,5 +304,8 @@ private object StepScheduler {
   }
 }
 
-/** @param steps steps that took effect */
-private[binshift] final case class MigrationOutcome(id: String, steps: Int, cancelled: Boolean)
+/**
+ * @param steps steps that took effect
+ * @param total steps of the plan
+ */
+private[binshift] final case class MigrationOutcome(id: String, strategy: String, steps: Int, total: Int, cancelled: Boolean)

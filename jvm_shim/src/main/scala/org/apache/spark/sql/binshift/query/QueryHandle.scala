@@ -4,7 +4,7 @@ import org.json4s.JValue
 import org.json4s.JsonDSL._
 import org.json4s.jackson.JsonMethods.{compact, render}
 
-import org.apache.spark.sql.binshift.internals.{CommittedEpoch, QueryFailure}
+import org.apache.spark.sql.binshift.internals.{QueryFailure, SparkInternals}
 import org.apache.spark.sql.binshift.statistics.QueryStatistics
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingEntry
@@ -15,6 +15,12 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
   private val statisticsOfRun = QueryStatistics.of(query)
 
   def requireActive(): Unit = if (!query.isActive) throw QueryFailure.ended(query)
+
+  /** What does not change while the query runs, but for whether it does and on how many cores. */
+  def facts(): String = json(
+    ("id" -> query.id.toString) ~ ("run_id" -> query.runId.toString) ~ ("name" -> Option(query.name)) ~
+      ("is_active" -> query.isActive) ~ ("trigger_interval_ms" -> SparkInternals.triggerIntervalMs(query)) ~
+      ("task_slots" -> SparkInternals.taskSlots(query.sparkSession.sparkContext)))
 
   /** The table in force, or null while the query has not planned its first epoch. */
   def routing(): String = router.snapshot().tables.current.map(e => json(entryJson(e))).orNull
@@ -57,26 +63,7 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
   }
 
   /** Everything from which Python derives the state of migration `id`. */
-  def progress(id: String): String = {
-    val committed = CommittedEpoch.of(query)
-    router.finishIfDone()
-    val s = router.snapshot()
-    val outcome = s.outcomes.find(_.id == id)
-    json(
-      ("ended" -> (outcome.isDefined || s.migration.exists(m => m.id == id && router.isOver(m)))) ~
-        ("cancelled" -> (outcome.exists(_.cancelled) || s.migration.exists(m => m.id == id && m.cancelled))) ~
-        ("steps_done" -> outcome.map(_.steps).getOrElse(s.tables.stepsCommitted(id, committed))) ~
-        ("scheduled_epoch" -> s.tables.newestOf(id).filter(_ > committed)) ~
-        ("earliest_epoch" -> s.migration.filter(_.id == id).flatMap(router.earliestEpoch)) ~
-        ("committed_epoch" -> committed) ~
-        ("bins_awaited" -> s.migration.filter(_.id == id).flatMap(router.binsAwaited)) ~
-        ("forecast" -> router.forecast(id).map(_.toJson)) ~
-        ("bins_given_up" -> s.migration.filter(_.id == id).map(router.binsGivenUp)) ~
-        ("misplaced" -> s.migration.filter(_.id == id).map(_ => router.misplaced)) ~
-        ("active" -> query.isActive) ~
-        // Not isTriggerActive, which is also true while Spark looks for data in vain.
-        ("idle" -> (s.planned.forall(_ <= committed) && !query.status.isDataAvailable)))
-  }
+  def progress(id: String): String = json(MigrationProgress.of(query, router, id).toJson)
 
   /** The steps that took effect, oldest first. */
   def history(): String = json(router.history().filter(_.step.exists(!_.isOpening)).map(e => entryJson(e)))

@@ -268,5 +268,8 @@ private[binshift] object QueryRouters {
     routers.computeIfAbsent(query.runId, _ => new QueryRouter(query))
   }
 
+  /** The router of a run, also of one that has ended since the last one was made. */
+  def known(runId: UUID): Option[QueryRouter] = Option(routers.get(runId))
+
   def close(runId: UUID): Unit = Option(routers.get(runId)).foreach(_.close())
 }

@@ -7,7 +7,6 @@ import org.json4s.JsonDSL._
 import org.json4s.jackson.JsonMethods.{compact, parse, render}
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.binshift.migration.{MigrationOptions, MigrationPlan}
 import org.apache.spark.sql.binshift.statistics.QueryStatistics
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
@@ -35,6 +34,8 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Contro
 private[binshift] final class RemoteRequests(
     query: MicroBatchExecution, dir: ControlDir, router: QueryRouter, intervalMs: Long) extends Logging {
   import RemoteRequests._
+
+  private val submissions = new Submissions(query, router)
 
   private val poller =
     new RequestPoller(s"binshift-requests-${query.runId}", intervalMs, () => query.isActive, () => serve())
@@ -95,7 +96,9 @@ private[binshift] final class RemoteRequests(
     val handle = new QueryHandle(query)
     text(request, "kind") match {
       case Some("submit") => submit(id, request)
-      case Some("cancel") => cancel(text(request, "migration_id"))
+      case Some("cancel") =>
+        submissions.cancel(text(request, "migration_id"))
+        JObject()
       case Some("status") =>
         val progress = router.snapshot().migration.map(m => parse(handle.progress(m.id)))
         ("progress" -> progress.getOrElse(JNull)) ~
@@ -132,41 +135,12 @@ private[binshift] final class RemoteRequests(
   }
 
   private def submit(id: String, request: JValue): JValue = {
-    if (!isKnown(id)) {
-      val options = DefaultOptions.merge((request \ "options") match {
-        case options: JObject => options
-        case _ => JObject()
-      })
-      try {
-        MigrationPlan.fromJson(request \ "plan")
-        MigrationOptions.fromJson(options)
-      } catch {
-        case e: BinshiftException => throw e
-        case NonFatal(e) => throw BinshiftException("PLAN_UNREADABLE").plan(
-            s"the plan or the options of request $id cannot be read (${e.getMessage}); make the plan with " +
-              "binshift")
-      }
-      router.submit(compact(render(request \ "plan")), compact(render(options)), id)
-    }
+    val options = DefaultOptions.merge((request \ "options") match {
+      case options: JObject => options
+      case _ => JObject()
+    })
+    submissions.submit(id, compact(render(request \ "plan")), compact(render(options)), outlivesDriver = true)
     "migration_id" -> id
-  }
-
-  /** Whether the plan was accepted before the driver crashed, or before its answer could be written. */
-  private def isKnown(id: String): Boolean = {
-    val s = router.snapshot()
-    s.migration.exists(_.id == id) || s.outcomes.exists(_.id == id) ||
-    s.tables.newestOf(id).isDefined ||
-    router.history().exists(_.step.exists(_.migration == id))
-  }
-
-  private def cancel(migration: Option[String]): JValue = {
-    val s = router.snapshot()
-    val id = migration.orElse(s.migration.map(_.id)).getOrElse(throw BinshiftException("NO_MIGRATION").migration(
-        s"query ${query.id} has no migration under way; there is nothing to cancel"))
-    if (s.migration.exists(_.id == id)) router.cancel(id)
-    else if (!s.outcomes.exists(_.id == id)) throw BinshiftException("NO_MIGRATION", "migration_id" -> id).migration(
-      s"query ${query.id} has no migration $id; under way is ${s.migration.map(_.id).getOrElse("none")}")
-    JObject()
   }
 
   private def text(json: JValue, field: String): Option[String] = {

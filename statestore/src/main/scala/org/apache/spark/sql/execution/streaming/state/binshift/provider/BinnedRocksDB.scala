@@ -85,6 +85,10 @@ private[binshift] final class BinnedRocksDB(
   private var warmAt: Option[Long] = None
 
   private var keySample: KeySample = _
+  private var retired = false
+
+  /** Whether a store that only reads is of a partition that the query had not at the loaded version: nothing is in it. */
+  def isRetired: Boolean = retired
 
   /** What `counts` are of, until it is committed. */
   private var counted: Option[Counted] = None
@@ -140,7 +144,8 @@ private[binshift] final class BinnedRocksDB(
     } else {
       if (!readOnly && !VersionedRocksDB.ReadersOpenToWrite) throw notRouted()
       // Spark 4.1 reads all partitions that have a directory; one that is retired has files, and no state.
-      if (isRetired(version)) loadStored(version, None, readOnly, loadEmpty = true)
+      retired = isRetired(version)
+      if (retired) loadStored(version, None, readOnly, loadEmpty = true)
       else loadStored(version, stateStoreCkptId, readOnly, loadEmpty)
     }
     this

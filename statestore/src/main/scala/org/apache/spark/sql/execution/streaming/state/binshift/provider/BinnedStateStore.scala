@@ -65,7 +65,8 @@ private[binshift] final class BinnedStateStore(
 
   override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     db.pendingBins.requireAll()
-    delegate.iterator(colFamilyName)
+    // It has no column families either.
+    if (db.isRetired) new StateStoreIterator(Iterator.empty[UnsafeRowPair]) else delegate.iterator(colFamilyName)
   }
 
   /** A prefix holds all partitioning columns, so its rows are in one bin. */

@@ -48,7 +48,7 @@ private[binshift] final class Exporter(
   }
   private val families = ColumnFamily.numbered(db, useColumnFamilies)
   private val dir = new File(db.localRootDir.getParentFile, s"binshift-export-${java.util.UUID.randomUUID()}")
-  private val inFlight = mutable.Queue.empty[Sent]
+  private val inFlight = mutable.Queue.empty[ChunkInFlight]
 
   @volatile private var isCancelled = false
   @volatile private var isEnded = false
@@ -233,7 +233,7 @@ private[binshift] final class Exporter(
     val id = ShipmentFormat.chunkId(order.broadcast, store, target, index)
     Faults.at("export.chunk", store.partitionId)
     ShipmentBlocks.put(id, Faults.change("export.chunk", chunk))
-    inFlight += Sent(id, target, chunk.length)
+    inFlight += ChunkInFlight(id, target, chunk.length)
     if (isCancelled) throw new Cancelled
   }
 
@@ -264,6 +264,6 @@ private object Exporter {
   private val PollMs = 10L
 }
 
-private final case class Sent(id: BlockId, target: Int, bytes: Long)
+private final case class ChunkInFlight(id: BlockId, target: Int, bytes: Long)
 
 private final class Cancelled extends RuntimeException

@@ -34,8 +34,11 @@ private[binshift] trait VersionedFiles extends RocksDBFileManager {
   override def getChangeLogWriter(
       version: Long, useColumnFamilies: Boolean, checkpointUniqueId: Option[String],
       lineage: Option[Array[LineageItem]]): StateStoreChangelogWriter =
-    if (silent.contains(version)) new NoChangelog(directory, hadoop)
-    else super.getChangeLogWriter(version, useColumnFamilies, checkpointUniqueId, lineage)
+    if (silent.contains(version)) {
+      // A writer makes the directory of its file, which the snapshot needs, too.
+      CheckpointFileManager.create(directory, hadoop).mkdirs(directory)
+      new NoChangelog(directory, hadoop)
+    } else super.getChangeLogWriter(version, useColumnFamilies, checkpointUniqueId, lineage)
 }
 
 /**

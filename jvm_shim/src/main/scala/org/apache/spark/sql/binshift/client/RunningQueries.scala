@@ -1,0 +1,54 @@
+package org.apache.spark.sql.binshift.client
+
+import java.util.UUID
+
+import scala.jdk.CollectionConverters._
+import scala.util.Try
+
+import org.apache.spark.sql.binshift.query.QueryRouters
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+
+/**
+ * The running queries of an application, whichever of its sessions has started them.
+ *
+ * Relies on Spark: the state that all sessions of an application share has its active queries.
+ */
+private[binshift] object RunningQueries {
+
+  /** Those that use binshift, by name and id. */
+  def all(session: SparkSession): Seq[MicroBatchExecution] =
+    active(session).filter(q => isRouted(q) || Try(AttachedQuery.of(q)).isSuccess)
+
+  /**
+   * One query, by its name, id or run id. By its run id, a run is found that has ended a moment ago.
+   *
+   * @throws BinshiftException if there is none, or several have the name, or it does not use binshift
+   */
+  def find(session: SparkSession, nameOrId: String): MicroBatchExecution = {
+    val there = active(session)
+    there.filter(q => q.name == nameOrId || q.id.toString == nameOrId || q.runId.toString == nameOrId) match {
+      case Seq(one) => if (isRouted(one)) one else AttachedQuery.of(one)
+      // A client of a run that has just ended hears of its end.
+      case Seq() if ended(nameOrId).isDefined => ended(nameOrId).get
+      case Seq() =>
+        val names = there.map(q => Option(q.name).getOrElse(q.id.toString)).mkString(", ")
+        throw BinshiftException("QUERY_NOT_FOUND").configuration(
+          s"no active query has the name or id '$nameOrId'; active are: ${if (names.isEmpty) "none" else names}")
+      case several => throw BinshiftException("QUERY_AMBIGUOUS").configuration(
+          s"several active queries have the name '$nameOrId'; give the id of one: ${several.map(_.id).mkString(", ")}")
+    }
+  }
+
+  /** Whether binshift has planned an epoch of the run: then nothing is asked of the checkpoint, however often one asks. */
+  private def isRouted(query: MicroBatchExecution): Boolean =
+    QueryRouters.known(query.runId).exists(_.snapshot().planned.isDefined)
+
+  private def ended(runId: String): Option[MicroBatchExecution] =
+    Try(UUID.fromString(runId)).toOption.flatMap(QueryRouters.known).map(_.query)
+
+  private def active(session: SparkSession): Seq[MicroBatchExecution] =
+    session.sharedState.activeStreamingQueries.values.asScala.collect { case m: MicroBatchExecution => m }.toSeq
+      .sortBy(q => (Option(q.name).getOrElse(""), q.id.toString))
+}

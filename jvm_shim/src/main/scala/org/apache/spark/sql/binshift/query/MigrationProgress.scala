@@ -1,0 +1,61 @@
+package org.apache.spark.sql.binshift.query
+
+import org.json4s.JObject
+import org.json4s.JsonDSL._
+
+import org.apache.spark.sql.binshift.internals.CommittedEpoch
+import org.apache.spark.sql.binshift.migration.CopyForecast
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+
+/**
+ * How far a migration has come.
+ *
+ * @param state          the name of one of Python's `MigrationState`s
+ * @param stepsDone      steps whose epochs are committed
+ * @param scheduledEpoch the epoch of a step that is durable and not committed yet
+ * @param earliestEpoch  before which the next step cannot take effect
+ * @param committedEpoch newest committed epoch of the query, -1 before the first
+ * @param awaited        bins whose copies the next step waits for
+ * @param givenUp        bins that could not be copied ahead
+ * @param misplaced      partitions that are to run on another executor than they do
+ */
+private[binshift] final case class MigrationProgress(
+    state: String, stepsDone: Int, scheduledEpoch: Option[Long], earliestEpoch: Option[Long], committedEpoch: Long,
+    awaited: Option[Long], givenUp: Option[Long], misplaced: Option[Int], forecast: Option[CopyForecast]) {
+
+  def toJson: JObject = ("state" -> state) ~ ("steps_done" -> stepsDone) ~ ("scheduled_epoch" -> scheduledEpoch) ~
+    ("earliest_epoch" -> earliestEpoch) ~ ("committed_epoch" -> committedEpoch) ~ ("bins_awaited" -> awaited) ~
+    ("forecast" -> forecast.map(_.toJson)) ~ ("bins_given_up" -> givenUp) ~ ("misplaced" -> misplaced)
+}
+
+private[binshift] object MigrationProgress {
+
+  /** Called from any thread; asks nothing of the checkpoint in a run that has committed an epoch. */
+  def of(query: MicroBatchExecution, router: QueryRouter, id: String): MigrationProgress = {
+    val committed = CommittedEpoch.of(query)
+    router.finishIfDone()
+    val s = router.snapshot()
+    val outcome = s.outcomes.find(_.id == id)
+    val mine = s.migration.filter(_.id == id)
+    val awaited = mine.flatMap(router.binsAwaited)
+    // Not isTriggerActive, which is also true while Spark looks for data in vain.
+    def isIdle = s.planned.forall(_ <= committed) && !query.status.isDataAvailable
+    val state =
+      if (outcome.isDefined || mine.exists(router.isOver)) {
+        if (outcome.exists(_.cancelled) || mine.exists(_.cancelled)) "cancelled" else "finished"
+      } else if (!query.isActive) "stopped"
+      else if (isIdle) "waiting"
+      else if (awaited.exists(_ > 0)) "preparing"
+      else "running"
+    MigrationProgress(
+      state = state,
+      stepsDone = outcome.map(_.steps).getOrElse(s.tables.stepsCommitted(id, committed)),
+      scheduledEpoch = s.tables.newestOf(id).filter(_ > committed),
+      earliestEpoch = mine.flatMap(router.earliestEpoch),
+      committedEpoch = committed,
+      awaited = awaited,
+      givenUp = mine.map(router.binsGivenUp),
+      misplaced = mine.map(_ => router.misplaced),
+      forecast = router.forecast(id))
+  }
+}

@@ -1,0 +1,54 @@
+package org.apache.spark.sql.binshift.query
+
+import scala.util.control.NonFatal
+
+import org.apache.spark.sql.binshift.migration.PlannedMigration
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+
+/**
+ * What clients ask of a query that may ask again, because they did not hear the answer: the id of a migration is theirs, so
+ * that submitting twice is submitting, and cancelling twice is cancelling.
+ *
+ * May be called from any thread.
+ */
+private[binshift] final class Submissions(query: MicroBatchExecution, router: QueryRouter) {
+
+  /**
+   * Accepts a plan, unless it was accepted under the same id before.
+   *
+   * @param outlivesDriver whether an earlier run of the query may have accepted it, which the routing log is read for
+   */
+  def submit(id: String, plan: String, options: String, outlivesDriver: Boolean): Unit = {
+    if (!isKnown(id) && !(outlivesDriver && router.history().exists(_.step.exists(_.migration == id)))) {
+      try PlannedMigration.create(id, plan, options, "")
+      catch {
+        case e: BinshiftException => throw e
+        case NonFatal(e) => throw BinshiftException("PLAN_UNREADABLE").plan(
+            s"the plan or the options of request $id cannot be read (${e.getMessage}); make the plan with " +
+              "binshift")
+      }
+      try router.submit(plan, options, id)
+      catch {
+        // Somebody who asks the same was quicker.
+        case e: BinshiftException if e.condition == "MIGRATION_UNDER_WAY" && isKnown(id) =>
+      }
+    }
+  }
+
+  private def isKnown(id: String): Boolean = {
+    val s = router.snapshot()
+    s.migration.exists(_.id == id) || s.outcomes.exists(_.id == id) || s.tables.newestOf(id).isDefined
+  }
+
+  /** Cancels a migration, by default the one under way; returns its id. */
+  def cancel(migration: Option[String]): String = {
+    val s = router.snapshot()
+    val id = migration.orElse(s.migration.map(_.id)).getOrElse(throw BinshiftException("NO_MIGRATION").migration(
+        s"query ${query.id} has no migration under way; there is nothing to cancel"))
+    if (s.migration.exists(_.id == id)) router.cancel(id)
+    else if (!s.outcomes.exists(_.id == id)) throw BinshiftException("NO_MIGRATION", "migration_id" -> id).migration(
+      s"query ${query.id} has no migration $id; under way is ${s.migration.map(_.id).getOrElse("none")}")
+    id
+  }
+}

@@ -1,0 +1,81 @@
+package org.apache.spark.sql.binshift.sql
+
+import java.sql.Timestamp
+
+import org.apache.spark.sql.Row
+import org.apache.spark.sql.binshift.client.RunningQueries
+import org.apache.spark.sql.binshift.query.{MigrationProgress, QueryRouter, QueryRouters}
+import org.apache.spark.sql.binshift.statistics.QueryStatistics
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+import org.apache.spark.sql.types._
+
+/** The tables of `binshift.system`. Columns that Python's tables have, too, have their names and meaning. */
+private[sql] object SystemTables {
+  private val OfQuery = new StructType().add("query_id", StringType, nullable = false).add("query", StringType)
+
+  private val Queries = table("queries")(_.add("run_id", StringType, false).add("checkpoint", StringType, false)
+      .add("epoch", LongType).add("bins", IntegerType).add("partitions", IntegerType).add("migration_id", StringType)) {
+    (query, router) =>
+      router.finishIfDone()
+      val s = router.snapshot()
+      val now = s.tables.current.map(_.table)
+      Seq(Row(query.runId.toString, query.resolvedCheckpointRoot, s.planned.orNull, now.map(_.bins).orNull,
+          now.map(_.partitions).orNull, s.migration.map(_.id).orNull))
+  }
+
+  private val Routing = table("routing")(_.add("epoch", LongType, false).add("bin", IntegerType, false)
+      .add("partition", IntegerType, false)) { (_, router) =>
+    router.snapshot().tables.current.toSeq.flatMap(e => e.table.owners.indices.map(b => Row(e.epoch, b, e.table.owner(b))))
+  }
+
+  private val Stats = table("stats")(_.add("epoch", LongType, false).add("operator", LongType, false)
+      .add("name", StringType, false).add("bin", IntegerType, false).add("partition", IntegerType, false)
+      .add("executor", StringType).add("keys", LongType).add("bytes", LongType).add("reads", LongType, false)
+      .add("writes", LongType, false)) { (query, _) =>
+    for {
+      s <- QueryStatistics.of(query).snapshot().toSeq
+      o <- s.operators
+      bin <- 0 until s.table.bins
+    } yield {
+      def sized(column: Array[Long]): Any = if (o.isSized) column(bin) else null
+      val owner = s.table.owner(bin)
+      Row(s.epoch, o.id, o.name, bin, owner, o.executors(owner).orNull, sized(o.keys), sized(o.bytes), o.reads(bin),
+        o.writes(bin))
+    }
+  }
+
+  private val History = table("history")(_.add("epoch", LongType, false).add("partitions", IntegerType, false)
+      .add("bins_moved", IntegerType, false).add("migration_id", StringType, false).add("strategy", StringType, false)
+      .add("step", IntegerType, false).add("steps", IntegerType, false).add("written_at", TimestampType, false)) {
+    (_, router) =>
+      for { e <- router.history(); step <- e.step if !step.isOpening } yield Row(e.epoch, e.table.partitions, step.moves,
+        step.migration, step.strategy, step.index + 1, step.steps, new Timestamp(e.writtenAtMs))
+  }
+
+  private val Migrations = table("migrations")(_.add("migration_id", StringType, false).add("state", StringType, false)
+      .add("strategy", StringType).add("steps_done", IntegerType, false).add("steps_total", IntegerType)
+      .add("next_epoch", LongType).add("earliest_epoch", LongType).add("committed_epoch", LongType, false)
+      .add("bins_awaited", LongType).add("misplaced", IntegerType)) { (query, router) =>
+    router.finishIfDone()
+    val s = router.snapshot()
+    val known = s.outcomes.map(o => (o.id, o.strategy, o.total)) ++
+      s.migration.map(m => (m.id, m.plan.strategy, m.plan.steps.size))
+    known.map { case (id, strategy, total) =>
+      val p = MigrationProgress.of(query, router, id)
+      Row(id, p.state, strategy, p.stepsDone, total, p.scheduledEpoch.orNull, p.earliestEpoch.orNull, p.committedEpoch,
+        p.awaited.orNull, p.misplaced.orNull)
+    }
+  }
+
+  val All: Map[String, SystemTable] = Seq(Queries, Routing, Stats, History, Migrations).map(t => t.name -> t).toMap
+
+  /** A table whose rows begin with the id and the name of a query. */
+  private def table(name: String)(columns: StructType => StructType)(
+      rows: (MicroBatchExecution, QueryRouter) => Seq[Row]): SystemTable =
+    new SystemTable(name, columns(OfQuery),
+      (session: SparkSession) =>
+        RunningQueries.all(session).flatMap { query =>
+          rows(query, QueryRouters.of(query)).map(row => Row.fromSeq(Seq(query.id.toString, query.name) ++ row.toSeq))
+        })
+}

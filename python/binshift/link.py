@@ -1,0 +1,101 @@
+"""The way to the driver of a running query: through py4j, or through the SQL of Spark Connect."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["QueryLink"]
+
+
+class QueryLink(Protocol):
+    """What a controller asks about one run of a query. Thread-safe; every method asks the driver.
+
+    Answers are those of `QueryHandle` in the JVM, mostly as JSON; failures are raised as the errors that they
+    name there.
+    """
+
+    @property
+    def poll_s(self) -> float:
+        """Seconds between two questions of somebody who waits."""
+        ...
+
+    @property
+    def id(self) -> str:
+        """Id of the query; known without asking."""
+        ...
+
+    @property
+    def name(self) -> str | None:
+        """Name of the query; known without asking."""
+        ...
+
+    @property
+    def query(self) -> StreamingQuery:
+        """The query, as the session has it that started it."""
+        ...
+
+    def routing(self) -> str | None:
+        """The table in force, None while no epoch was planned."""
+        ...
+
+    def statistics(self) -> bytes | None:
+        """What `bin_stats_of` reads, None before an epoch was committed."""
+        ...
+
+    def placement(self) -> str:
+        """What `Placement.of` reads."""
+        ...
+
+    def submit(self, plan: str, options: str) -> str:
+        """Submits a plan; returns the migration's id."""
+        ...
+
+    def cancel(self, migration: str) -> None:
+        """Has the migration take no further step."""
+        ...
+
+    def current_migration(self) -> str | None:
+        """Id and plan of the migration under way."""
+        ...
+
+    def progress(self, migration: str) -> str:
+        """How far a migration has come."""
+        ...
+
+    def history(self) -> str:
+        """The steps that took effect."""
+        ...
+
+    def sample_keys(self, n: int) -> int:
+        """Asks for the hottest keys of the next epoch; returns what to give to `hot_keys`."""
+        ...
+
+    def hot_keys(self, after: int) -> str | None:
+        """The hottest keys of an epoch after `after`, None until it is committed."""
+        ...
+
+    def require_active(self) -> None:
+        """Raises what has ended the query, if it has."""
+        ...
+
+    def is_active(self) -> bool:
+        """Whether the query runs."""
+        ...
+
+    def recent_progress(self) -> list[dict[str, Any]]:
+        """The progress that Spark remembers, as its JSON has it."""
+        ...
+
+    def last_progress(self) -> dict[str, Any] | None:
+        """The newest of it."""
+        ...
+
+    def task_slots(self) -> int | None:
+        """Tasks that all live executors run at the same time."""
+        ...
+
+    def trigger_interval_ms(self) -> int:
+        """The interval of the query's trigger; 0 if it has none."""
+        ...

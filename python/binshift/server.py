@@ -1,0 +1,61 @@
+"""A server of Spark Connect as its client sees it: whether it has binshift, and what it raises."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from binshift import errors
+from binshift._version import version
+
+__all__ = ["failure_of", "require_server"]
+
+#: How a failure of binshift begins where nothing but its text is there.
+_MARKER = re.compile(r"\[binshift\.(\w+)(?:\.(\w+))?\] ([^\n]*)")
+
+
+def require_server(session: SparkSession, how_to_start: str) -> None:
+    """Refuses a server without binshift, or with another version of it.
+
+    Parameters
+    ----------
+    session : SparkSession
+        Of the client.
+    how_to_start : str
+        What to type, for the message.
+
+    Raises
+    ------
+    ConfigurationError
+        It says how to start the server.
+    """
+    try:
+        there = session.sql("CALL binshift.system.version()").collect()[0]
+    except PySparkException as error:
+        if (failure := failure_of(error)) is not None:
+            raise failure from None
+        reason = str(error).strip().partition("\n")[0]
+        raise errors.ConfigurationError(
+            f"the server of Spark Connect has no binshift ({reason}); {how_to_start}",
+            condition="SERVER_WITHOUT_BINSHIFT",
+        ) from None
+    if there["binshift"] != version:
+        raise errors.ConfigurationError(
+            f"the server of Spark Connect has the binshift jar {there['binshift']} and the Python package of "
+            f"the client is {version}; install binshift=={there['binshift']}, or {how_to_start}",
+            condition="JAR_OF_ANOTHER_VERSION",
+            installed=there["binshift"],
+        )
+
+
+def failure_of(error: PySparkException) -> errors.BinshiftError | None:
+    """The failure of binshift that the server has raised, if it is one."""
+    packed = (error.getMessageParameters() or {}).get("binshift")
+    if packed is not None:
+        data = json.loads(packed)
+        return errors.from_jvm(data["kind"], data["message"], data["condition"], data["parameters"])
+    found = _MARKER.search(str(error))
+    return None if found is None else errors.from_jvm(found[1], found[3], found[2] or "", {})

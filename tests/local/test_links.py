@@ -1,0 +1,200 @@
+"""The public API over both ways to the driver: py4j in a classic session, and SQL in one of Spark Connect."""
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.connect import session as connect_session
+
+import binshift
+from binshift import (
+    AllAtOnce,
+    Autoscaler,
+    Batched,
+    Bounded,
+    ConfigurationError,
+    MigrationError,
+    MigrationState,
+    Optimized,
+    PlanError,
+)
+from binshift.autoscaling import Action
+from harness import until
+from local.counting import Counting
+from local.server import connect_server
+
+#: Of its own type for type checkers, which `SparkSession.builder.remote` hides from users.
+ConnectSession: Any = connect_session.SparkSession
+LEAVER = Path(__file__).with_name("leaver.py")
+
+
+@pytest.fixture(scope="module")
+def server(jvm_jar, tmp_path_factory):
+    with connect_server(tmp_path_factory.mktemp("server")) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    """A client's session, made as users make it."""
+    session = binshift.configure(ConnectSession.builder.remote(server), bins=64).create()
+    yield session
+    session.stop()
+
+
+@pytest.fixture(params=["py4j", "connect"])
+def session(request):
+    if request.param == "connect":
+        return request.getfixturevalue("client")
+    return request.getfixturevalue("spark").newSession()
+
+
+@pytest.fixture
+def counting(session, tmp_path):
+    query = Counting(session, tmp_path).start()
+    query.run()
+    yield query
+    query.query.stop()
+
+
+@pytest.mark.few
+def test_a_query_is_looked_at_planned_for_and_rescaled(counting, session):
+    controller = binshift.attach(counting.query)
+    assert controller.query.id == counting.query.id
+    assert repr(controller) == f"<Controller of query {counting.name} ({counting.query.id})>"
+    table = controller.routing()
+    assert (table.bins, table.partitions, table.epoch) == (64, 2, 0)
+    stats = controller.stats()
+    assert stats.schema.metadata == {b"epoch": b"0"}
+    assert sum(stats["keys"].to_pylist()) == len(counting.expected)
+    assert controller.skew().ratio >= 1
+    plan = controller.plan(5, strategy=Batched(20))
+    assert plan == Batched(20).plan(table, table.balanced(5))
+    assert plan.bytes_to_move > 0
+    assert controller.migration() is None
+    migration = controller.submit(plan, prepare=False)
+    assert (controller.migration().id, controller.migration().plan) == (migration.id, plan)
+    assert until(lambda: migration.status.state is MigrationState.WAITING)
+    log = binshift.EpochLog(counting.query)
+    session.streams.addListener(log)
+    counting.run(4)
+    report = migration.wait(timeout=60)
+    assert (report.steps, report.bins_moved, report.cancelled) == (len(plan.steps), len(plan.moves), False)
+    assert report.rows_adopted > 0
+    assert [t.duration_s is not None for t in report.timings] == [True] * len(plan.steps)
+    assert migration.status.state is MigrationState.FINISHED
+    assert controller.routing() == plan.target
+    assert [r["bins_moved"] for r in controller.history().to_pylist()] == [len(s.moves) for s in plan.steps]
+    epochs = binshift.epochs(counting.query)
+    assert [e.epoch for e in epochs] == [0, 1, 2, 3, 4]
+    assert [e.partitions for e in epochs] == [2, 2, 5, 5, 5]
+    assert [e.input_rows for e in epochs] == [40] * 5
+    assert until(lambda: log.epochs[-1:] == tuple(epochs[-1:]))
+    session.streams.removeListener(log)
+    assert counting.counted() == counting.expected
+
+
+def test_what_a_controller_does_beside_rescaling(counting, session):
+    controller = binshift.attach(counting.name, spark=session)
+    assert controller.query.runId == counting.query.runId
+    assert controller.rebalance("bins", prepare=False).wait(60).steps == 0
+    bounded = controller.plan(4, strategy=Bounded(Optimized(8), max_bytes_per_step=1 << 20))
+    assert bounded.target.partitions == 4
+    migration = controller.submit(bounded, start_epoch=9)
+    migration.cancel()
+    assert migration.wait(60).cancelled
+    advisor = Autoscaler(controller, min_partitions=2, max_partitions=2, epoch_s=10)
+    assert advisor.step().action is Action.HOLD
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(controller.hot_keys, 3)
+        while not asked.done():
+            counting.run()
+    hot = asked.result().to_pylist()
+    assert len(hot) == 3
+    assert {r["key"] for r in hot} <= set(counting.expected)
+
+
+def test_refusals_are_the_same_errors(counting, session):
+    controller = binshift.attach(counting.query)
+    with pytest.raises(PlanError) as no_plan:
+        controller.drain("driver")
+    assert (no_plan.value.condition, no_plan.value.parameters) == ("NO_OTHER_EXECUTOR", {"executor": "driver"})
+    with pytest.raises(PlanError, match="has passed") as no_plan:
+        controller.rescale(4, start_epoch=0)
+    assert (no_plan.value.condition, no_plan.value.parameters) == ("EPOCH_PASSED", {"epoch": 0, "earliest": 1})
+    stale = controller.plan(3)
+    first = controller.rescale(4, strategy=AllAtOnce(), prepare=False)
+    with pytest.raises(MigrationError) as refused:
+        controller.submit(stale)
+    assert (refused.value.condition, refused.value.migration_id) == ("MIGRATION_UNDER_WAY", first.id)
+    counting.run(2)
+    first.wait(60)
+    with pytest.raises(PlanError, match="not the one in force since epoch 2") as no_plan:
+        controller.submit(stale)
+    assert (no_plan.value.condition, no_plan.value.parameters) == ("PLAN_OUTDATED", {"epoch": 2})
+    with pytest.raises(ConfigurationError, match="'nobody'") as not_found:
+        binshift.attach("nobody", spark=session)
+    assert not_found.value.condition == "QUERY_NOT_FOUND"
+    waiting = controller.rescale(2, prepare=False)
+    counting.query.stop()
+    assert waiting.status.state is MigrationState.STOPPED
+    for refused_call in (
+        lambda: controller.rescale(3),
+        lambda: waiting.wait(60),
+        lambda: binshift.attach(counting.query),
+    ):
+        with pytest.raises(MigrationError, match="has ended") as refused:
+            refused_call()
+        assert refused.value.condition == "QUERY_ENDED"
+
+
+def has_committed(migration, epoch):
+    return migration.status.committed_epoch >= epoch
+
+
+def test_a_migration_goes_on_without_its_client_and_another_client_finds_it(client, server, tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(LEAVER), server, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+        cwd=tmp_path,
+        env={"PYTHONPATH": ":".join(p for p in sys.path if p), "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
+    )
+    assert done.returncode == 7, done.stderr[-4000:]
+    name, id_ = done.stdout.split()[-2:]
+    controller = binshift.attach(name, spark=client)
+    with pytest.raises(ConfigurationError, match="another session") as refused:
+        _ = controller.query
+    assert refused.value.condition == "QUERY_OF_ANOTHER_SESSION"
+    migration = controller.migration()
+    assert migration.id == id_
+    counting = Counting(client, tmp_path, name)
+    committed = migration.status.committed_epoch
+    for more in range(1, 8):
+        counting.feed()
+        assert until(partial(has_committed, migration, committed + more))
+        if migration.status.is_over:
+            break
+    assert migration.wait(60).steps == len(migration.plan.steps)
+    assert controller.routing().partitions == 4
+    rows = controller.stats()["keys"].to_pylist()
+    assert sum(rows) == len(set(counting.expected)) == 30
+    facts = client.sql(f"SELECT partitions FROM binshift.system.queries WHERE query = '{name}'").collect()
+    assert [r.partitions for r in facts] == [4]
+
+
+def test_a_server_without_binshift_is_refused_by_name(server):
+    session = ConnectSession.builder.remote(server).create()
+    session.sql("SELECT 1").collect()
+    # As on a server that has no jar, whose sessions never hear of the catalog.
+    session.conf.unset("spark.sql.catalog.binshift")
+    with pytest.raises(ConfigurationError, match="start the server with --jars") as refused:
+        binshift.attach("orders", spark=session)
+    assert refused.value.condition == "SERVER_WITHOUT_BINSHIFT"
+    session.stop()
