@@ -143,8 +143,8 @@ private[binshift] final class BinnedRocksDB(
       }
     } else {
       if (!readOnly && !VersionedRocksDB.ReadersOpenToWrite) throw notRouted()
-      // Spark 4.1 reads all partitions that have a directory; one that is retired has files, and no state.
-      retired = isRetired(version)
+      // One that is retired has files, and no state.
+      retired = ReadPartitions.MayBeRetired && isRetired(version)
       if (retired) loadStored(version, None, readOnly, loadEmpty = true)
       else loadStored(version, stateStoreCkptId, readOnly, loadEmpty)
     }

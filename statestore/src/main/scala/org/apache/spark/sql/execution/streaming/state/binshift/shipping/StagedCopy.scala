@@ -74,9 +74,6 @@ private[binshift] final class StagedCopy(
     case _ => true
   }
 
-  /** Whether it is whole, and no further behind its source than a step leaves to its task. */
-  def isReady: Boolean = state == Staged && epoch - equalTo <= CatchUp.MaxLag
-
   /** Whether its turns are not to be put off. */
   def isHurried: Boolean = due.nonEmpty || state == Staged && epoch - equalTo > CatchUp.MaxLag
 
