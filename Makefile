@@ -4,14 +4,16 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
 
-# SPARK=4.2 has an environment and a jar of its own; the default is the newest.
+# SPARK=4.1 and SPARK=4.2 have an environment and a jar of their own; the default is the newest.
 SPARK := 4.3
+# The one on which `make check` runs some tests, too.
+OLDER := 4.2
 SUFFIX := $(if $(filter-out 4.3,$(SPARK)),$(SPARK))
 VENV := .venv$(if $(SUFFIX),-$(SUFFIX))
 PY := $(VENV)/bin/python
 VERSION := $(shell sed -n 's/^version=//p' gradle.properties)
 JAR := python/binshift/jars/binshift-spark$(SPARK)_2.13-$(VERSION).jar
-SCALA := $(shell find {statestore,jvm_shim}/src/{main,spark-$(SPARK)} -type f) build.gradle settings.gradle gradle.properties
+SCALA := $(shell find {statestore,jvm_shim}/src -type f) build.gradle settings.gradle gradle.properties
 FORMATTED := build/scala.formatted
 
 .PHONY: help setup jar demo test test-few test-matrix field test-unit older-jar lint types format check bench-timers bench-migration bench-requests bench-quick bench bench-report chaos fuzz soak spark-suites docs recordings wheel release-check clean
@@ -19,14 +21,14 @@ FORMATTED := build/scala.formatted
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
 
-setup: $(VENV)/.ready $(JAR)  ## Prepare .venv with the package installed in it; SPARK=4.2 prepares .venv-4.2.
+setup: $(VENV)/.ready $(JAR)  ## Prepare .venv with the package installed in it; SPARK=4.1 prepares .venv-4.1.
 
-jar: $(VENV)/.ready $(JAR)  ## Build the jar into the package; SPARK=4.2 builds that of Spark 4.2.
+jar: $(VENV)/.ready $(JAR)  ## Build the jar into the package; SPARK=4.1 builds that of Spark 4.1.
 
 demo: setup  ## Rescale a running query over real flights, live and by Spark itself; writes demo.png.
 	$(PY) python/examples/flights --picture demo.png
 
-test: setup older-jar  ## Run all tests but the matrix; MATRIX=3/40 adds the third of 40 parts of it, SPARK=4.2 is on Spark 4.2.
+test: setup older-jar  ## Run all tests but the matrix; MATRIX=3/40 adds the third of 40 parts of it, SPARK=4.1 is on Spark 4.1.
 	$(PY) -m pytest $(if $(MATRIX),--matrix-part=$(MATRIX))
 
 test-matrix: setup older-jar  ## Run the matrix of operators and settings; MATRIX=3/40 runs a part.
@@ -35,7 +37,7 @@ test-matrix: setup older-jar  ## Run the matrix of operators and settings; MATRI
 field: setup $(VENV)/.field  ## Run the tests that need servers, which it fetches, part by part; PART=kafka runs one.
 	$(PY) scripts/field.py $(if $(PART),--only $(PART))
 
-test-few: setup  ## Run some tests of each thing that needs Spark, in two minutes; CI does with SPARK=4.2.
+test-few: setup  ## Run some tests of each thing that needs Spark, in two minutes; CI does with SPARK=4.1 or 4.2.
 	$(PY) -m pytest -m "few and not matrix"
 
 test-unit: setup  ## Run the tests that need no JVM.
@@ -52,8 +54,8 @@ format: setup  ## Format the code of both languages.
 	$(VENV)/bin/ruff format . && $(VENV)/bin/ruff check --fix .
 	scripts/scalafmt --write
 
-check: lint types docs  ## Run all that CI runs; MATRIX=3/40 adds a part of the matrix.
-	@$(MAKE) --no-print-directory test-few SPARK=4.2
+check: lint types docs  ## Run all that CI runs; MATRIX=3/40 adds a part of the matrix, OLDER=4.1 takes that Spark beside 4.3.
+	@$(MAKE) --no-print-directory test-few SPARK=$(OLDER)
 	@$(MAKE) --no-print-directory test
 
 bench-timers: setup  ## Measure timers against Spark's own provider.
@@ -77,8 +79,9 @@ bench-report: setup  ## Write BENCHMARKS.md from the runs that were done.
 chaos: setup  ## Kill 300 drivers and 300 executors at random instants; hours. SEED=n; goes on where it stopped.
 	$(PY) tests/chaos/run.py $(if $(SEED),--seed $(SEED))
 
-fuzz: setup  ## Feed the decoders random and damaged inputs; INPUTS=1000000.
+fuzz: setup  ## Feed the decoders of both languages random and damaged inputs; INPUTS=1000000 of each language.
 	PYTHONPATH=tests $(PY) tests/fuzz/run.py --inputs $(or $(INPUTS),1000000)
+	PYTHONPATH=tests $(PY) tests/fuzz/run.py --inputs $(or $(INPUTS),1000000) --jvm
 
 soak: setup  ## Run queries for HOURS=8 on a cluster whose machines come and go; writes build/soak/report.md with plots.
 	$(PY) tests/soak/run.py --hours $(or $(HOURS),8) $(if $(SEED),--seed $(SEED))
@@ -93,8 +96,7 @@ docs: setup $(VENV)/.docs  ## Build the site of the documentation into build/sit
 	$(PY) scripts/build_docs.py
 
 wheel: setup  ## Build the wheel into dist/, with the jars for all versions of Spark.
-	@$(MAKE) --no-print-directory jar SPARK=4.2
-	@$(MAKE) --no-print-directory jar SPARK=4.3
+	@for spark in 4.1 4.2 4.3; do $(MAKE) --no-print-directory jar SPARK=$$spark; done
 	$(PY) -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 release-check: wheel  ## Build what a release consists of, into dist/, and use each part in an empty environment.
@@ -102,7 +104,7 @@ release-check: wheel  ## Build what a release consists of, into dist/, and use e
 	$(PY) -m pytest -n 0 -m field tests/release
 
 clean:  ## Remove what the build made, and the environments.
-	rm -rf build dist .venv .venv-4.2 .gradle python/binshift/jars .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist .venv .venv-4.1 .venv-4.2 .gradle python/binshift/jars .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # The editable install builds the jar itself (hatch_build.py); later changes of Scala sources are built
 # by the rule for the jar.
@@ -110,9 +112,11 @@ $(VENV)/.ready: pyproject.toml hatch_build.py gradle.properties scripts/setup
 	@scripts/setup $(SUFFIX)
 	@touch $@
 
-# A test continues checkpoints of an older Spark, if there is an environment with one.
+# A test continues checkpoints of older versions of Spark, if there are environments with them.
 older-jar:
-	$(if $(wildcard .venv-4.2/.ready),@$(MAKE) --no-print-directory jar SPARK=4.2)
+	@for spark in 4.1 4.2; do \
+		if [ -e .venv-$$spark/.ready ]; then $(MAKE) --no-print-directory jar SPARK=$$spark; fi; \
+	done
 
 $(VENV)/.docs: $(VENV)/.ready pyproject.toml
 	@$(VENV)/bin/pip install --quiet --disable-pip-version-check -e '.[docs]'

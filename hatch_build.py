@@ -62,8 +62,18 @@ class JarBuildHook(BuildHookInterface):  # type: ignore[misc]
         """When a source of the jar was changed last."""
         root = Path(self.root)
         sources = [root / "gradle.properties", root / "build.gradle"]
-        spark = jar.name.removeprefix("binshift-").partition("_")[0].replace("spark", "spark-")
+        spark = jar.name.removeprefix("binshift-spark").partition("_")[0]
         for folder in ("statestore", "jvm_shim"):
-            for part in ("main", spark):
-                sources += [p for p in (root / folder / "src" / part).rglob("*") if p.is_file()]
+            for part in (root / folder / "src").iterdir():
+                if _is_of(part.name, spark):
+                    sources += [p for p in part.rglob("*") if p.is_file()]
         return max(p.stat().st_mtime for p in sources)
+
+
+def _is_of(folder: str, spark: str) -> bool:
+    """Whether sources in a folder are for a version of Spark, as build.gradle has it."""
+    kind, _, bound = folder.partition("-")
+    if not bound:
+        return kind == "main"
+    (here, limit) = (tuple(map(int, v.split("."))) for v in (spark, bound))
+    return {"spark": here == limit, "since": here >= limit, "until": here <= limit}[kind]

@@ -17,6 +17,7 @@ FILES = (
     "ended.json",
     "plan.json",
     "shipping.json",
+    "served.json",
     "statistics.json",
     f"ids/{EPOCH}",
 )

@@ -49,7 +49,7 @@ def attach(query: StreamingQuery | str | UUID, *, spark: SparkSession | None = N
     MigrationError
         If the query has ended.
     UnsupportedVersionError
-        If Spark is neither 4.2 nor 4.3.
+        If Spark is none of 4.1, 4.2 and 4.3.
     """
     if isinstance(query, str | UUID):
         session = _session(str(query), spark)

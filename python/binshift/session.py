@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,7 @@ JARS_KEY = "spark.jars"
 #: More bins than partitions that anyone asks for, and room for rounding up to a multiple.
 MAX_REQUESTED_BINS = 32768
 #: Minor versions of Spark that there is a jar for; the newest is last.
-SUPPORTED_SPARK = ("4.2", "4.3")
+SUPPORTED_SPARK = ("4.1", "4.2", "4.3")
 
 
 def configure(builder: SparkSession.Builder, *, bins: int | None = None) -> SparkSession.Builder:
@@ -66,7 +66,7 @@ def configure(builder: SparkSession.Builder, *, bins: int | None = None) -> Spar
         If `bins` is out of range. Also if Spark's JVM runs already and no class loader of it takes the jar. A
         builder of Spark Connect raises it when it makes a session, if the server has no binshift.
     UnsupportedVersionError
-        If pyspark is neither 4.2 nor 4.3, or the package has no jar for it.
+        If pyspark is none of 4.1, 4.2 and 4.3, or the package has no jar for it.
     """
     require_spark()
     from binshift import driver  # noqa: PLC0415 - imports pyspark, which the command line can do without
@@ -152,7 +152,7 @@ def jar_path() -> Path:
     Raises
     ------
     UnsupportedVersionError
-        If there is none: pyspark is neither 4.2 nor 4.3, or the source tree was not built for it.
+        If there is none: pyspark is none of 4.1, 4.2 and 4.3, or the source tree was not built for it.
     """
     return jar_for(installed_spark())
 
@@ -168,12 +168,17 @@ def jar_for(installed: str) -> Path:
         other = f", or pip install 'pyspark=={there[-1]}.*'" if there else ""
         raise UnsupportedVersionError(
             f"pyspark {installed} is installed and {jar} is missing; the package has a jar for "
-            f"{' and '.join(there) or 'no Spark at all'}; run 'make jar SPARK={minor}' in a source tree, "
+            f"{listed(there) or 'no Spark at all'}; run 'make jar SPARK={minor}' in a source tree, "
             f"install a wheel that carries the jar{other}",
             condition="JAR_MISSING",
             installed=installed,
         )
     return jar
+
+
+def listed(versions: Sequence[str]) -> str:
+    """Versions as a sentence has them: 4.1, 4.2 and 4.3."""
+    return " and ".join([*filter(None, [", ".join(versions[:-1])]), *versions[-1:]])
 
 
 def _jar_name(minor: str) -> str:
@@ -202,7 +207,7 @@ def require_spark(installed: str | None = None) -> None:
     installed = installed_spark() if installed is None else installed
     if _minor(installed) not in SUPPORTED_SPARK:
         raise UnsupportedVersionError(
-            f"binshift {version} works with pyspark {' and '.join(SUPPORTED_SPARK)}, not with {installed}; "
+            f"binshift {version} works with pyspark {listed(SUPPORTED_SPARK)}, not with {installed}; "
             f"pip install 'pyspark=={SUPPORTED_SPARK[-1]}.*'",
             installed=installed,
         )

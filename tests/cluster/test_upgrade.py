@@ -1,6 +1,6 @@
-"""A query that was started, and migrated, on Spark 4.2 goes on with Spark 4.3, and is rescaled there.
+"""A query that was started, and migrated, on an older Spark goes on with this one, and is rescaled here.
 
-The oracle is the same query over the same input on Spark's own RocksDB provider, in Spark 4.3 throughout.
+The oracle is the same query over the same input on Spark's own RocksDB provider, in this Spark throughout.
 """
 
 from __future__ import annotations
@@ -13,66 +13,91 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 
+import binshift.inspect
 from binshift import AllAtOnce
 from binshift.errors import UnsupportedVersionError
-from binshift.session import jar_for
+from binshift.session import SUPPORTED_SPARK, jar_for
 from harness import STOCK, StreamRun, assert_same_results
+from local.inspected import comparable, expected, read
 from local.queries import QUERIES
 from local.settings import AVRO, CHECKSUMS, IDS, JOIN_3, NO_CHANGELOG, ONE_EPOCH
 
 HERE = Path(__file__).parent
-OLDER = HERE.parents[1] / ".venv-4.2/bin/python"
 BEFORE, AFTER = range(6), range(6, 12)
 Older = Callable[..., str]
+#: The versions of Spark before this one, oldest first.
+OLDER = [v for v in SUPPORTED_SPARK if v < ".".join(pyspark.__version__.split(".")[:2])]
+#: Their interpreters.
+PYTHON = {v: HERE.parents[1] / f".venv-{v}/bin/python" for v in OLDER}
+#: The one from which upgrades are always tested: the newest that has an environment.
+USUAL = max((v for v in OLDER if PYTHON[v].exists()), default=OLDER[-1] if OLDER else "")
 
-pytestmark = pytest.mark.needs_spark("4.3", reason="an upgrade goes from Spark 4.2 to this one")
+pytestmark = pytest.mark.needs_spark("4.2", reason="an upgrade goes to this Spark from an older one")
 
 
 @pytest.fixture(scope="module")
 def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Older]:
-    """Runs a query on Spark 4.2, in one process for all of them."""
-    if not OLDER.exists():
-        pytest.skip(f"there is no {OLDER}; 'make setup SPARK=4.2' makes it")
-    try:
-        jar_for("4.2.0")
-    except UnsupportedVersionError as missing:
-        pytest.skip(str(missing))
-    log = tmp_path_factory.mktemp("older") / "log.txt"
-    # What is set for the JVMs of this run concerns the other Spark.
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "BINSHIFT_TESTS_"))}
-    with log.open("w") as stderr:
-        process = subprocess.Popen(
-            [str(OLDER), str(HERE / "older_spark.py")],
-            env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True,
-        )  # fmt: skip
+    """Runs a query on an older Spark, in one process of each for all of them."""
+    log = tmp_path_factory.mktemp("older")
+    processes: dict[str, subprocess.Popen[str]] = {}
 
-        def run(**what: Any) -> str:
-            process.stdin.write(json.dumps(what) + "\n")
-            process.stdin.flush()
-            answer = next((line for line in process.stdout if line.startswith("done ")), None)
-            assert answer is not None, log.read_text()[-4000:]
-            return answer.split()[1]
+    def run(spark: str, **what: Any) -> str:
+        if spark not in processes:
+            processes[spark] = start(spark, log / spark)
+        process = processes[spark]
+        process.stdin.write(json.dumps(what) + "\n")
+        process.stdin.flush()
+        answer = next((line for line in process.stdout if line.startswith("done ")), None)
+        assert answer is not None, (log / spark).read_text()[-4000:]
+        return answer.split()[1]
 
-        yield run
+    yield run
+    for process in processes.values():
         process.stdin.close()
         process.stdout.read()
         process.wait()
 
 
+def start(spark: str, log: Path) -> subprocess.Popen[str]:
+    python = PYTHON[spark]
+    if not python.exists():
+        pytest.skip(f"there is no {python}; 'make setup SPARK={spark}' makes it")
+    try:
+        jar_for(f"{spark}.0")
+    except UnsupportedVersionError as missing:
+        pytest.skip(str(missing))
+    # What is set for the JVMs of this run concerns the other Spark.
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "BINSHIFT_TESTS_"))}
+    with log.open("w") as stderr:
+        return subprocess.Popen(
+            [str(python), str(HERE / "older_spark.py")],
+            env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True,
+        )  # fmt: skip
+
+
 def upgraded(
-    older: Older, spark: Any, root: Path, name: str, conf: dict[str, str], targets: dict[int, Any]
+    older: Older, before: str, spark: Any, root: Path, name: str, conf: dict[str, str], targets: dict[int, Any]
 ) -> StreamRun:
-    """The run of a query whose first epochs were on Spark 4.2, not yet started."""
+    """The run of a query whose first epochs were on Spark `before`, not yet started."""
     query = QUERIES[name]
     run = StreamRun(spark, root / "run", query.build, mode=query.mode, conf=conf)
-    version = older(name=name, root=str(run.root), conf=conf, epochs=list(BEFORE), targets=targets)
-    assert version.startswith("4.2.")
-    assert spark.version.startswith("4.3.")
+    version = older(before, name=name, root=str(run.root), conf=conf, epochs=list(BEFORE), targets=targets)
+    assert version.startswith(f"{before}.")
     run.outputs = pickle.loads((run.root / "outputs").read_bytes())
     assert json.loads((run.checkpoint / "binshift/layout.json").read_text())["spark_version"] == version
     return run
+
+
+def assert_inspected(run: StreamRun, name: str) -> None:
+    """State that each of the two has written is read without a JVM as Spark reads it."""
+    with binshift.inspect.open(run.checkpoint) as checkpoint:
+        for version in (len(BEFORE), len(BEFORE) + len(AFTER)):
+            for option in QUERIES[name].state:
+                mine = comparable(read(checkpoint, version, option))
+                assert mine == comparable(expected(run, version, option))
 
 
 def assert_exact(run: StreamRun, root: Path, name: str, conf: dict[str, str]) -> None:
@@ -85,28 +110,41 @@ def assert_exact(run: StreamRun, root: Path, name: str, conf: dict[str, str]) ->
 
 
 DEFAULT = ("join-full", "tws-jvm")
+#: What Spark has had since a version.
+SETTINGS = [
+    ("4.1", "count", IDS),
+    ("4.2", "tws-jvm", IDS | CHECKSUMS),
+    ("4.1", "tws-jvm", IDS),
+    ("4.1", "tws-jvm", AVRO),
+    ("4.1", "join-full", JOIN_3),
+    ("4.1", "count", NO_CHANGELOG),
+    ("4.2", "session-fixed", CHECKSUMS),
+]
+
+
+def of_matrix(before: str, name: str, conf: dict[str, str]) -> Any:
+    """Parameters of a test; what is of the usual older version, and by default, is always run."""
+    is_default = before == USUAL and name in DEFAULT and not conf
+    return pytest.param(before, name, conf, marks=[pytest.mark.matrix] * (not is_default))
 
 
 @pytest.mark.parametrize(
-    ("name", "conf"),
+    ("before", "name", "conf"),
     [
-        *(pytest.param(n, {}, marks=[pytest.mark.matrix] * (n not in DEFAULT)) for n in QUERIES),
+        *(of_matrix(before, name, {}) for before in OLDER for name in QUERIES),
         *(
-            pytest.param(n, conf, marks=pytest.mark.matrix)
-            for n, conf in [
-                ("count", IDS),
-                ("tws-jvm", IDS | CHECKSUMS),
-                ("tws-jvm", AVRO),
-                ("join-full", JOIN_3),
-                ("count", NO_CHANGELOG),
-                ("session-fixed", CHECKSUMS),
-            ]
+            of_matrix(before, name, conf)
+            for before in OLDER
+            for since, name, conf in SETTINGS
+            if since <= before
         ),
     ],
 )
-def test_a_query_that_migrated_on_the_older_spark_is_rescaled_on_this_one(older, spark, tmp_path, name, conf):
+def test_a_query_that_migrated_on_an_older_spark_is_rescaled_on_this_one(
+    older, before, spark, tmp_path, name, conf
+):
     conf = ONE_EPOCH | conf
-    run = upgraded(older, spark, tmp_path, name, conf, {1: 4, 3: "shuffle"}).start()
+    run = upgraded(older, before, spark, tmp_path, name, conf, {1: 4, 3: "shuffle"}).start()
     assert run.attach().routing().partitions == 4
     for epoch in AFTER:
         run.run(epoch)
@@ -115,11 +153,13 @@ def test_a_query_that_migrated_on_the_older_spark_is_rescaled_on_this_one(older,
     assert run.attach().routing().partitions >= 3
     assert_exact(run, tmp_path, name, conf)
     run.stop()
+    assert_inspected(run, name)
 
 
-def test_a_migration_that_was_under_way_on_the_older_spark_is_carried_on(older, spark, tmp_path):
+@pytest.mark.parametrize("before", [pytest.param(v, marks=[pytest.mark.matrix] * (v != USUAL)) for v in OLDER])
+def test_a_migration_that_was_under_way_on_an_older_spark_is_carried_on(older, before, spark, tmp_path):
     conf = ONE_EPOCH | IDS
-    run = upgraded(older, spark, tmp_path, "count", conf, {4: "slowly"}).start()
+    run = upgraded(older, before, spark, tmp_path, "count", conf, {4: "slowly"}).start()
     # What the older Spark has decided; the plan has four steps.
     assert run.attach().history().num_rows < 4
     run.run(*AFTER)

@@ -6,6 +6,7 @@ import argparse
 import resource
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,25 @@ def main() -> int:
     parser.add_argument("--inputs", type=int, default=1_000_000, help="of all targets")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="*", help="these targets")
+    parser.add_argument(
+        "--jvm", action="store_true", help="the decoders of the JVM, instead of those of Python"
+    )
     arguments = parser.parse_args()
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+    if not arguments.jvm:  # which has bounds of its own, and reserves much more than it uses
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
     jobs: list[tuple[str, int, Callable[..., Outcome]]]
     jobs = [(n, t.cost, partial(feed, n, t)) for n, t in TARGETS.items()]
-    rows, failed = run(jobs, arguments)
+    context: Any = nullcontext()
+    if arguments.jvm:
+        # After the package, because they need Spark.
+        from fuzz import jvm
+        from fuzz.running import fuzzed_jvm
+
+        context = fuzzed_jvm()
+    with context as spark:
+        if arguments.jvm:
+            jobs = [(n, cost, partial(jvm.feed, spark, n)) for n, cost in jvm.TARGETS.items()]
+        rows, failed = run(jobs, arguments)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     fed = sum(int(row[1].replace(",", "")) for row in rows)
     sys.stdout.write(text_table(("target", "inputs", "decoded", "refused", "failed", "slowest, s"), rows))

@@ -7,6 +7,7 @@ import org.json4s.JsonDSL._
 import org.json4s.jackson.JsonMethods.{compact, render}
 
 import org.apache.spark.sql.binshift.migration.PlannedMigration
+import org.apache.spark.sql.binshift.query.ServedRequests
 import org.apache.spark.sql.binshift.retention.RunEnd
 import org.apache.spark.sql.binshift.statistics.SavedStatistics
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{CheckpointIds, ControlDir, Layout, RunHistory}
@@ -27,6 +28,7 @@ object TestGolden {
       case Array("runs.json") => again(RunHistory.read(dir))(RunHistory.write(dir, _))
       case Array("ended.json") => again(RunEnd.read(dir).get)(_.write(dir))
       case Array("plan.json") => again(PlannedMigration.read(dir).get)(PlannedMigration.write(dir, _))
+      case Array("served.json") => again(ServedRequests.read(dir))(ServedRequests.write(dir, _))
       case Array("shipping.json") => again(ShippingOrder.read(dir))(ShippingOrder.write(dir, _))
       case Array("statistics.json") => again(SavedStatistics.read(dir).get)(_.write(dir))
       case Array("routing", epoch) => again(log.read(epoch.toLong).get)(log.write)

@@ -27,6 +27,7 @@ JOIN_3 = {"spark.sql.streaming.join.stateFormatVersion": "3"}
 JOIN_4 = {"spark.sql.streaming.join.stateFormatVersion": "4"}
 #: Spark 4.2 has it for its own tests only.
 NEEDS_JOIN_4 = pytest.mark.needs_spark("4.3", reason="state format 4 of joins is not finished before")
+NEEDS_CHECKSUMS = pytest.mark.needs_spark("4.2", reason="rows have no checksums before")
 
 _DEFAULT = {"count": {}, "tws-jvm": IDS}
 

@@ -11,7 +11,18 @@ import pytest
 from binshift import AllAtOnce, Batched, Fluid
 from harness import STOCK, assert_same_results
 from local.queries import QUERIES
-from local.settings import AVRO, CHECKSUMS, IDS, JOIN_3, JOIN_4, NEEDS_JOIN_4, NO_CHANGELOG, ONE_EPOCH, needs
+from local.settings import (
+    AVRO,
+    CHECKSUMS,
+    IDS,
+    JOIN_3,
+    JOIN_4,
+    NEEDS_CHECKSUMS,
+    NEEDS_JOIN_4,
+    NO_CHANGELOG,
+    ONE_EPOCH,
+    needs,
+)
 
 EPOCHS = range(12)
 
@@ -119,7 +130,7 @@ SETTINGS = {
 #: but transformWithState, and cannot write joins of format 1.
 SET_QUERIES = [
     ("checkpoint-ids", "join-full"),
-    ("row-checksums", "dedup"),
+    pytest.param("row-checksums", "dedup", marks=NEEDS_CHECKSUMS),
     ("no-changelog", "count"),
     ("avro", "tws-jvm"),
     ("join-3", "join-full"),
@@ -127,12 +138,15 @@ SET_QUERIES = [
         pytest.param(setting, name, marks=[pytest.mark.matrix, *needs(SETTINGS[setting])])
         for setting, names in {
             "checkpoint-ids": ("dedup", "tws-jvm"),
-            "row-checksums": ("tws-jvm", "join-full", "session-fixed"),
             "no-changelog": ("tws-jvm", "join-full"),
             "join-3": ("join-semi",),
             "join-4": ("join-semi", "join-full", "join-unbounded", "join-window"),
         }.items()
         for name in names
+    ),
+    *(
+        pytest.param("row-checksums", name, marks=[pytest.mark.matrix, NEEDS_CHECKSUMS])
+        for name in ("tws-jvm", "join-full", "session-fixed")
     ),
 ]
 

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from binshift import AllAtOnce, Fluid
+from binshift.control.signing import signed
 from harness import until
 from local.queries import count_by_key
 
@@ -150,3 +151,70 @@ def test_a_running_query_answers_requests_and_goes_on_whatever_they_are(run):
     unseen = box.ask("status")
     run.run(4)
     assert (box.requests / f"{unseen}.json").exists()
+
+
+SECRET = b"correct horse battery staple"
+PREFIX = "spark.sql.streaming.stateStore.binshift.requests."
+
+
+def test_a_query_that_takes_signed_requests_refuses_others_by_name_and_each_copy(stream, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_bytes(SECRET + b"\n")
+    run = stream(count_by_key, conf={PREFIX + "enabled": "signed", PREFIX + "secretFile": str(secret)}).start()
+    run.run(0)
+    box = Mailbox(run)
+    query = str(run.query.id)
+
+    def request(secret=SECRET, query=query, kind="status", **changed):
+        id = str(uuid.uuid4())
+        made = signed({"format": 1, "id": id, "kind": kind}, secret, query)
+        return box.put(json.dumps({**made, **changed}), id)
+
+    def outcomes(*ids):
+        box.wait()
+        return [(box.answer(id).get("error") or {"condition": None})["condition"] for id in ids]
+
+    first = request()
+    kept = (box.requests / f"{first}.json").read_text()
+    assert outcomes(first) == [None]
+    other = signed({"format": 1, "id": str(uuid.uuid4()), "kind": "cancel"}, SECRET, query)["signed"]
+    assert outcomes(
+        box.ask("status"),
+        request(secret=b"another secret, as long"),
+        request(query=str(uuid.uuid4())),
+        request(signed=other),
+        request(signature="no hexadecimal number"),
+        request(kind="dance"),
+    ) == ["REQUEST_NOT_SIGNED", *["REQUEST_SIGNATURE_WRONG"] * 4, "REQUEST_UNREADABLE"]
+    # A copy, while its answer is there, when it is gone, under another name, and in another run.
+    box.put(kept, first)
+    assert outcomes(first) == [None]
+    (box.answers / f"{first}.json").unlink()
+    box.put(kept, first)
+    assert outcomes(first) == ["REQUEST_REPLAYED"]
+    renamed = str(uuid.uuid4())
+    box.put(json.dumps({**json.loads(kept), "id": renamed}), renamed)
+    assert outcomes(renamed) in (["REQUEST_UNREADABLE"], ["REQUEST_REPLAYED"])
+    run.stop()
+    run.start()
+    (box.answers / f"{first}.json").unlink()
+    box.put(kept, first)
+    after = request()
+    run.run(1)
+    assert outcomes(first, after) == ["REQUEST_REPLAYED", None]
+    served = json.loads((run.checkpoint / "binshift/served.json").read_text())["requests"]
+    # With the one whose kind is unknown: it was signed, and answered.
+    assert {first, after} <= {r["id"] for r in served}
+    assert len(served) == 3
+
+
+def test_a_query_that_wants_signatures_and_has_no_secret_does_not_start(stream, tmp_path):
+    for secret in ("", "short"):
+        file = tmp_path / "secret"
+        file.write_text(secret)
+        run = stream(
+            count_by_key, conf={PREFIX + "enabled": "signed", PREFIX + "secretFile": str(file)}
+        ).start()
+        run.feed([{"k": "key1", "v": 1, "t": "2026-01-01 00:00:00"}])
+        with pytest.raises(Exception, match="the secret is missing: it has"):
+            run.query.processAllAvailable()

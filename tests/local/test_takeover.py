@@ -220,6 +220,7 @@ def files_of(run):
     return sorted(run.checkpoint.rglob("*"))
 
 
+@pytest.mark.needs_spark("4.2", reason="there is no offline repartition before")
 def test_spark_s_offline_repartition_leaves_a_checkpoint_of_binshift_alone(stream):
     run = stream(QUERIES["count"].build, conf=ONE_EPOCH).start()
     run.run(0, 1)

@@ -3,7 +3,7 @@
 import re
 from urllib.request import urlopen
 
-from binshift import Fluid
+from binshift import Batched, Fluid
 from harness import until
 from local.queries import count_by_key
 from unit.test_monitoring import GAUGES, relabelled
@@ -12,6 +12,28 @@ from unit.test_monitoring import GAUGES, relabelled
 def get(spark, path):
     with urlopen(spark.sparkContext.uiWebUrl + path, timeout=30) as response:
         return response.read().decode()
+
+
+def test_the_driver_logs_a_line_for_each_step_that_tools_can_take_apart(stream):
+    run = stream(count_by_key).start(name="logged")
+    run.run(0)
+    log = run.spark._jvm.org.apache.spark.sql.binshift.TestLog
+    log.listen()
+    try:
+        migration = run.attach().rescale(3, strategy=Batched(8), prepare=False)
+        run.run(1, 2, 3, 4, 5)
+        heard = [line for line in log.heard() if str(run.query.id) in line]
+    finally:
+        log.end()
+    history = run.attach().history().to_pylist()
+    assert len(history) == len(migration.plan.steps) == 3
+    lines = [line for line in heard if line.startswith("INFO binshift step: ")]
+    found = [dict(part.split("=") for part in line.split(": ", 1)[1].split()) for line in lines]
+    assert found == [
+        {"query": str(run.query.id), "epoch": str(row["epoch"]), "migration": migration.id,
+         "step": f"{row['step']}/3", "bins": str(row["bins_moved"]), "partitions": "3"}
+        for row in history
+    ]  # fmt: skip
 
 
 def metrics_of(spark, query):

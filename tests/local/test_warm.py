@@ -60,8 +60,9 @@ def stopped(spark, stream, name, conf):
     run = stream(query.build, mode=query.mode, provider=PROVIDER, conf=conf).start()
     for q in (run, oracle):
         q.run(*range(6))
+    assert until(lambda: all(list((run.checkpoint / "state" / s).glob("*.zip")) for s in STORES[name]))
     run.stop()
-    # The last snapshots are uploaded, and all is loaded from the checkpoint at the next start.
+    # All is loaded from the checkpoint at the next start.
     end_maintenance(spark)
     return run, oracle
 

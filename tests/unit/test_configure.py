@@ -89,15 +89,15 @@ def test_a_conversion_in_a_session_of_spark_connect_is_refused():
     assert refused.value.condition == "SPARK_CONNECT"
 
 
-@pytest.mark.parametrize("installed", ["4.1.4", "4.20.0", "4.4.0", "3.5.0"])
+@pytest.mark.parametrize("installed", ["4.0.5", "4.10.0", "4.20.0", "4.4.0", "3.5.0"])
 def test_another_pyspark_is_refused_with_the_version_to_install(installed):
     with pytest.raises(
-        UnsupportedVersionError, match=rf"pyspark 4\.2 and 4\.3, not with {installed}; .*4\.3\.\*"
+        UnsupportedVersionError, match=rf"pyspark 4\.1, 4\.2 and 4\.3, not with {installed}; .*4\.3\.\*"
     ):
         require_spark(installed)
 
 
-@pytest.mark.parametrize("installed", ["4.2.0", "4.2.1", "4.3.0"])
+@pytest.mark.parametrize("installed", ["4.1.1", "4.1.4", "4.2.0", "4.2.1", "4.3.0"])
 def test_each_spark_has_a_jar_of_its_own(installed, jars):
     assert jar_for(installed) == jars / f"binshift-spark{installed[:3]}_2.13-1.0.jar"
 
@@ -108,7 +108,7 @@ def test_a_missing_jar_is_named_with_what_is_there_and_what_to_do(jars):
         jar_for("4.2.1")
     message = str(caught.value)
     assert "pyspark 4.2.1 is installed" in message
-    assert "binshift-spark4.2_2.13-1.0.jar is missing; the package has a jar for 4.3;" in message
+    assert "binshift-spark4.2_2.13-1.0.jar is missing; the package has a jar for 4.1 and 4.3;" in message
     assert "make jar SPARK=4.2" in message
     assert "pip install 'pyspark==4.3.*'" in message
     assert (caught.value.condition, caught.value.installed) == ("JAR_MISSING", "4.2.1")

@@ -25,8 +25,8 @@ _DEFINED = re.compile(
 def test_packages_of_scala_form_no_circle(folder: str) -> None:
     sources = [
         (_package(file, SCALA[folder]), file.read_text())
-        for minor in ("main", "spark-4.3")
-        for file in (ROOT / folder / "src" / minor / "scala").rglob("*.scala")
+        for part in ("main", "since-4.2", "since-4.3", "spark-4.3")
+        for file in (ROOT / folder / "src" / part / "scala").rglob("*.scala")
         if SCALA[folder].replace(".", "/") in str(file)
     ]
     homes = {name: package for package, text in sources for name in _DEFINED.findall(text)}

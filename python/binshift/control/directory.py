@@ -124,6 +124,17 @@ class ControlDir:
         """The newest epoch whose offsets were logged; -1 if there is none."""
         return max(self.files.numbers("offsets"), default=-1)
 
+    def query_id(self) -> str | None:
+        """The id of the query, which stays the same over its runs; None before its first start.
+
+        Relies on Spark: the file `metadata` of a checkpoint has it.
+        """
+        text = self.files.find("metadata")
+        try:
+            return None if text is None else str(json.loads(text)["id"])
+        except NOT_UNDERSTOOD as error:
+            raise self._damaged("metadata", error) from error
+
     def provider(self) -> str | None:
         """Class name of the provider that the newest epoch was logged with; None before there is one.
 

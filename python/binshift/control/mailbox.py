@@ -15,6 +15,7 @@ from uuid import uuid4
 from binshift import errors
 from binshift.control.damage import NOT_UNDERSTOOD, reason_of
 from binshift.control.directory import ControlDir
+from binshift.control.signing import secret_of, signed
 from binshift.planning.options import MigrationOptions
 from binshift.planning.plan import MigrationPlan
 
@@ -116,10 +117,13 @@ class Mailbox:
     def _send(self, kind: str, **fields: Any) -> str:
         """A request is visible as a whole or not at all: the driver passes over names that begin with a dot."""
         id_ = str(uuid4())
+        request = {"format": _FORMAT, "id": id_, "kind": kind, **fields}
+        if (secret := secret_of()) is not None:
+            request = signed(request, secret, self._checkpoint.query_id() or "")
         folder, system = self._files.path(_REQUESTS), self._files.filesystem
         system.create_dir(folder, recursive=True)
         hidden = f"{folder}/.{id_}.json"
         with system.open_output_stream(hidden) as stream:
-            stream.write(json.dumps({"format": _FORMAT, "id": id_, "kind": kind, **fields}).encode())
+            stream.write(json.dumps(request).encode())
         system.move(hidden, f"{folder}/{id_}.json")
         return id_

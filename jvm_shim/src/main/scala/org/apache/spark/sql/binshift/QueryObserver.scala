@@ -12,7 +12,7 @@ import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingLog
-import org.apache.spark.sql.internal.{SharedState, SQLConf}
+import org.apache.spark.sql.internal.SharedState
 import org.apache.spark.sql.streaming.StreamingQueryListener
 import org.apache.spark.sql.streaming.StreamingQueryListener._
 
@@ -41,8 +41,7 @@ private[binshift] final class QueryObserver(shared: SharedState) extends Streami
         val latest = if (isUndone) query.offsetLog.getLatest() else found
         val last = latest.flatMap(SparkInternals.loggedBatch)
         last.foreach(QueryStarts.note(event.runId, _))
-        if (isUndone || last.exists(endedInSwitch(query, _))) query.sparkSessionForStream.conf.set(
-          SQLConf.STREAMING_CHECK_UNFINISHED_REPARTITION_ON_RESTART.key, "false")
+        if (isUndone || last.exists(endedInSwitch(query, _))) OfflineRepartition.letStart(query)
         TakeoverEpochs.observe(query, latest)
       }
 

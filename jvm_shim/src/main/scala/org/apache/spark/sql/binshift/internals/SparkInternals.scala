@@ -7,8 +7,8 @@ import scala.jdk.CollectionConverters._
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.{SPARK_VERSION, SparkContext}
+import org.apache.spark.sql.binshift.internals.StreamLogs.Offsets
 import org.apache.spark.sql.classic.SparkSession
-import org.apache.spark.sql.execution.streaming.checkpointing.{OffsetMap, OffsetSeq, OffsetSeqBase, OffsetSeqMetadata, OffsetSeqMetadataBase, OffsetSeqMetadataV2}
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ControlDir, EntryName, ReplacedFile}
 import org.apache.spark.sql.execution.streaming.state.binshift.provider.BinnedStateStoreProvider
@@ -75,30 +75,7 @@ private[binshift] object SparkInternals {
    * be called on the stream's thread while a batch is planned, whose own metadata is logged already.
    */
   def setNextPartitions(query: MicroBatchExecution, n: Int): Unit =
-    setNextConf(query, SQLConf.SHUFFLE_PARTITIONS.key -> n.toString)
-
-  /** Has the batch after the one being planned logged with another setting, in the same way. */
-  def setNextConf(query: MicroBatchExecution, conf: (String, String)): Unit = {
-    val context = query.getLatestExecutionContext()
-    context.offsetSeqMetadata = withConf(context.offsetSeqMetadata, conf)
-  }
-
-  /** A copy of an entry of the offset log, with another setting. */
-  def withConf(offsets: OffsetSeqBase, conf: (String, String)): OffsetSeqBase = offsets match {
-    case o: OffsetSeq => o.copy(metadataOpt = o.metadataOpt.map(withConf(_, conf).asInstanceOf[OffsetSeqMetadata]))
-    case o: OffsetMap => o.copy(metadata = withConf(o.metadata, conf).asInstanceOf[OffsetSeqMetadataV2])
-    case other => throw unknownMetadata(other)
-  }
-
-  private def withConf(metadata: OffsetSeqMetadataBase, conf: (String, String)): OffsetSeqMetadataBase =
-    metadata match {
-      case m: OffsetSeqMetadata => m.copy(conf = m.conf + conf)
-      case m: OffsetSeqMetadataV2 => m.copy(conf = m.conf + conf)
-      case other => throw unknownMetadata(other)
-    }
-
-  private def unknownMetadata(found: AnyRef): BinshiftException = BinshiftException.unsupportedVersion(
-    s"an offset log with ${found.getClass.getName} is unknown to this binshift; use the binshift for your Spark version")
+    StreamLogs.setNextConf(query, SQLConf.SHUFFLE_PARTITIONS.key -> n.toString)
 
   /** binshift's directory in the query's checkpoint. */
   def controlDir(query: StreamExecution): ControlDir =
@@ -107,16 +84,16 @@ private[binshift] object SparkInternals {
   /** The newest batch of the offset log, with the provider and the state partitions it logged. */
   def lastLogged(query: StreamExecution): Option[LoggedBatch] = query.offsetLog.getLatest().flatMap(loggedBatch)
 
-  def loggedBatch(entry: (Long, OffsetSeqBase)): Option[LoggedBatch] = {
+  def loggedBatch(entry: (Long, Offsets)): Option[LoggedBatch] = {
     val (epoch, offsets) = entry
-    offsets.metadataOpt.map { _ =>
+    StreamLogs.confOf(offsets).map { _ =>
       LoggedBatch(epoch, loggedConf(offsets, SQLConf.STATE_STORE_PROVIDER_CLASS.key),
         loggedConf(offsets, SQLConf.SHUFFLE_PARTITIONS.key).map(_.toInt), entryName(offsets))
     }
   }
 
   /** A setting that Spark logged with a batch. */
-  def loggedConf(offsets: OffsetSeqBase, key: String): Option[String] = offsets.metadataOpt.flatMap(_.conf.get(key))
+  def loggedConf(offsets: Offsets, key: String): Option[String] = StreamLogs.confOf(offsets).flatMap(_.get(key))
 
   /**
    * Whether another driver has logged `epoch`, one of the two newest, maybe between the start of this run and its first
@@ -129,10 +106,10 @@ private[binshift] object SparkInternals {
     query.offsetLog.get(epoch).isDefined
 
   /** When Spark planned to log an epoch: it tells it from another one that was logged in its place. */
-  def loggedAtMs(offsets: OffsetSeqBase): Option[Long] = offsets.metadataOpt.map(_.batchTimestampMs)
+  def loggedAtMs(offsets: Offsets): Option[Long] = StreamLogs.timestampMsOf(offsets)
 
   /** The routing entry in force at an epoch; not logged with the first epoch of a run. */
-  def entryName(offsets: OffsetSeqBase): Option[EntryName] = loggedConf(offsets, EntryName.Key).flatMap(EntryName.parse)
+  def entryName(offsets: Offsets): Option[EntryName] = loggedConf(offsets, EntryName.Key).flatMap(EntryName.parse)
 
   /**
    * Refuses to run `epoch` if the logs have later ones, or have it committed: Spark notices when it logs the end of the

@@ -73,7 +73,9 @@ private[binshift] object MigrationPlan {
         (json \ "source" \ "partitions").extract[Int],
         ArraySeq.unsafeWrapArray((json \ "source" \ "assignment").extract[Array[Int]])),
       (json \ "steps").children.map { s =>
-        Step((s \ "partitions").extract[Int],
+        val partitions = (s \ "partitions").extract[Int]
+        require(partitions >= 1 && partitions <= RoutingTable.MaxPartitions, s"a step has $partitions partitions")
+        Step(partitions,
           (s \ "moves").children.map { m =>
             val numbers = m.extract[Array[Int]]
             Move(numbers(0), numbers(1), numbers(2))
@@ -161,7 +163,7 @@ private[binshift] object PlannedMigration {
       cancelled = false, Some(application))
   }
 
-  def read(dir: ControlDir): Option[PlannedMigration] = dir.read(File).map { json =>
+  def read(dir: ControlDir): Option[PlannedMigration] = dir.decoded(File) { json =>
     implicit val formats: Formats = DefaultFormats
     val format = (json \ "format").extract[Int]
     if (format != FormatVersion) {

@@ -5,6 +5,7 @@ import java.util.UUID
 import org.apache.spark.broadcast.Broadcast
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.{QueryExecution, SparkPlan}
+import org.apache.spark.sql.execution.streaming.state.binshift.LogLine
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
 import org.apache.spark.sql.execution.streaming.state.binshift.provider.BinMetrics
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Move, ShippingHint, ShippingOrder, StepRef}
@@ -36,7 +37,8 @@ private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, di
       UUID.randomUUID().toString, broadcast.id, base, firstStep, steps, isUrgent, isOnDemand)
     open = open :+ new OpenOrder(migration, order, broadcast)
     ShippingOrder.write(dir, open.map(_.order))
-    logInfo(s"query ${query.id}: ${steps.map(_.size).sum} bins are to be copied as of version $base")
+    logInfo(LogLine("copies", "query" -> query.id, "epoch" -> (base - 1), "migration" -> migration,
+        "steps" -> s"${firstStep + 1}-${firstStep + steps.size}", "bins" -> steps.map(_.size).sum, "order" -> order.id))
   }
 
   /**

@@ -8,7 +8,7 @@ import org.apache.spark.sql.binshift.retention.RetiredPartitions
 import org.apache.spark.sql.binshift.routing.TablesInForce
 import org.apache.spark.sql.binshift.statistics.QueryStatistics
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
-import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, LogLine}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ControlDir, Layout}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingEntry, RoutingTable, StepRef}
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.BackgroundConf
@@ -173,8 +173,9 @@ private[binshift] final class StepScheduler(
     entry.foreach { e =>
       idle = 0
       e.step.foreach { s =>
-        logInfo(s"query ${query.id}: step ${s.index + 1} of ${s.steps} of migration ${s.migration} is " +
-          s"scheduled for epoch $next (${s.moves} bins, ${e.table.partitions} partitions)")
+        logInfo(LogLine(if (s.isOpening) "opening" else "step", "query" -> query.id, "epoch" -> next,
+            "migration" -> s.migration, "step" -> s"${s.index + 1}/${s.steps}", "bins" -> s.moves,
+            "partitions" -> e.table.partitions))
       }
     }
     entry

@@ -1,5 +1,10 @@
 package org.apache.spark.sql.binshift.query
 
+import java.io.IOException
+import java.nio.charset.StandardCharsets.{ISO_8859_1, UTF_8}
+import java.nio.file.{Files, InvalidPathException, Paths}
+import java.util.Locale
+
 import scala.util.Try
 
 import org.apache.spark.network.util.JavaUtils
@@ -13,12 +18,19 @@ import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, Bi
  * @param maxEpochsToWait    epochs without progress of its copies that a step waits
  * @param areRequestsServed  whether the checkpoint is searched for requests of other processes
  * @param requestsIntervalMs between two searches, while nobody asks
+ * @param requestsSecret     what requests have to be signed with; `None` if they need not be
  */
 private[binshift] final case class DriverConf(
-    entriesToRetain: Int, maxEpochsToWait: Int, areRequestsServed: Boolean, requestsIntervalMs: Long)
+    entriesToRetain: Int, maxEpochsToWait: Int, areRequestsServed: Boolean, requestsIntervalMs: Long,
+    requestsSecret: Option[Array[Byte]] = None)
 
 private[binshift] object DriverConf {
-  /** @throws BinshiftException if a setting is no number from 0 on, or neither true nor false */
+  private val Secret = "BINSHIFT_REQUESTS_SECRET"
+  private val SecretFile = "BINSHIFT_REQUESTS_SECRET_FILE"
+  /** A shorter one can be guessed. */
+  private val SecretBytes = 16
+
+  /** @throws BinshiftException if a setting has an impossible value, or the secret that it asks for is not there */
   def of(session: SparkSession): DriverConf = {
     def setting[A](key: String, default: A, wanted: String)(parse: String => Option[A]): A =
       session.conf.getOption(key).fold(default) { text =>
@@ -28,11 +40,37 @@ private[binshift] object DriverConf {
       }
     def count(key: String, default: Int): Int =
       setting(key, default, "a whole number from 0 on")(_.toIntOption.filter(_ >= 0))
+    val enabled = setting(BinshiftConf.RequestsEnabled, "true", "true, false or signed")(text =>
+      Some(text.trim.toLowerCase(Locale.ROOT)).filter(Set("true", "false", "signed")))
     DriverConf(
       entriesToRetain = count(BinshiftConf.RoutingEntriesToRetain, 256),
       maxEpochsToWait = count(BinshiftConf.MaxEpochsToWait, 120),
-      areRequestsServed = setting(BinshiftConf.RequestsEnabled, true, "true or false")(_.toBooleanOption),
+      areRequestsServed = enabled != "false",
       requestsIntervalMs = setting(BinshiftConf.RequestsInterval, 5000L, "a time from 50ms on, such as 5s")(text =>
-        Try(JavaUtils.timeStringAsMs(text)).toOption.filter(_ >= 50)))
+        Try(JavaUtils.timeStringAsMs(text)).toOption.filter(_ >= 50)),
+      requestsSecret =
+        Option.when(enabled == "signed")(secret(session.conf.getOption(BinshiftConf.RequestsSecretFile), sys.env)))
   }
+
+  /** The secret from the file that a setting or the environment names, or from the environment itself. */
+  private def secret(file: Option[String], environment: Map[String, String]): Array[Byte] = {
+    val named = file.orElse(environment.get(SecretFile))
+    val found = named match {
+      case Some(name) =>
+        try Some(Files.readAllBytes(Paths.get(name)))
+        catch {
+          case e @ (_: IOException | _: InvalidPathException) => throw withoutSecret(s"$name cannot be read (${e.getMessage})")
+        }
+      case None => environment.get(Secret).map(_.getBytes(UTF_8))
+    }
+    // Editors end a file with a line feed.
+    val trimmed = new String(found.getOrElse(throw withoutSecret("there is none")), ISO_8859_1).trim.getBytes(ISO_8859_1)
+    if (trimmed.length < SecretBytes) throw withoutSecret(s"it has ${trimmed.length} bytes, and $SecretBytes are needed")
+    trimmed
+  }
+
+  private def withoutSecret(why: String): BinshiftException =
+    BinshiftException("INVALID_VALUE", "name" -> BinshiftConf.RequestsEnabled, "value" -> "signed").configuration(
+      s"${BinshiftConf.RequestsEnabled} is 'signed', and the secret is missing: $why; set ${BinshiftConf.RequestsSecretFile} " +
+        s"to a file of the driver, or $SecretFile or $Secret in its environment")
 }

@@ -6,8 +6,8 @@ import org.apache.spark.sql.binshift.internals.SparkInternals
 import org.apache.spark.sql.binshift.retention.{LostVersions, RunEnd}
 import org.apache.spark.sql.binshift.routing.{BinsSetting, EntryInForce, RoutingEntries}
 import org.apache.spark.sql.binshift.stock.TakeoverEpochs
+import org.apache.spark.sql.binshift.internals.StreamLogs.Offsets
 import org.apache.spark.sql.classic.SparkSession
-import org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqBase
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
@@ -86,7 +86,7 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
    * version is of an epoch that was lost before. Only the first epoch of a run is logged without a routing entry, and what
    * that run deletes comes before its tasks. Where no run of binshift is known, Spark's own provider has run the epoch.
    */
-  private def hasBegun(epoch: Long, logged: Option[OffsetSeqBase], history: RunHistory): Boolean =
+  private def hasBegun(epoch: Long, logged: Option[Offsets], history: RunHistory): Boolean =
     logged.exists(SparkInternals.entryName(_).isDefined) || history.runs.lastOption.forall { last =>
       last.hasBegun(epoch, logged.flatMap(SparkInternals.loggedAtMs)) && !last.isCleaning
     }

@@ -9,7 +9,7 @@ import scala.util.control.NonFatal
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.binshift.internals.{CommittedEpoch, SparkInternals}
+import org.apache.spark.sql.binshift.internals.{CommittedEpoch, SparkInternals, StreamLogs}
 import org.apache.spark.sql.binshift.migration._
 import org.apache.spark.sql.binshift.retention.{RetiredPartitions, RoutingPruning, RunEnd}
 import org.apache.spark.sql.binshift.routing.{Epoch, RoutingEntries, StatefulOperators, TablesInForce}
@@ -45,7 +45,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private val entries = new RoutingEntries(dir)
   private val first = new FirstEpoch(query, dir, entries)
   private val requests = Option.when(conf.areRequestsServed)(
-    new RemoteRequests(query, dir, this, conf.requestsIntervalMs))
+    new RemoteRequests(query, dir, this, conf.requestsIntervalMs, conf.requestsSecret))
   private val shipments = new ShipmentCoordinator(query, dir)
   private val stateRoot = new Path(query.resolvedCheckpointRoot, "state")
   private val retired = new RetiredPartitions(
@@ -213,8 +213,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       SparkInternals.setNextPartitions(query, entry.table.partitions)
       tables = tables.copy(scheduled = Some(entry))
     }
-    SparkInternals.setNextConf(query, EntryName.Key -> tables.scheduled.getOrElse(now).name.render)
-    SparkInternals.setNextConf(query, RunHistory.Key -> query.runId.toString)
+    StreamLogs.setNextConf(query, EntryName.Key -> tables.scheduled.getOrElse(now).name.render)
+    StreamLogs.setNextConf(query, RunHistory.Key -> query.runId.toString)
     shippingHint = shipments.hint(next - 1, scheduler.awaitedStep(tables, next), tables.stepAt(next).isDefined)
   }
 

@@ -9,7 +9,7 @@ import org.json4s.jackson.JsonMethods.{compact, parse, render}
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.binshift.statistics.QueryStatistics
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
-import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, LogLine}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
 
 /**
@@ -30,11 +30,14 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Contro
  * for data.
  *
  * @param intervalMs between two looks, if nobody has asked lately
+ * @param secret     what requests have to be signed with, if they have to be
  */
 private[binshift] final class RemoteRequests(
-    query: MicroBatchExecution, dir: ControlDir, router: QueryRouter, intervalMs: Long) extends Logging {
+    query: MicroBatchExecution, dir: ControlDir, router: QueryRouter, intervalMs: Long, secret: Option[Array[Byte]])
+  extends Logging {
   import RemoteRequests._
 
+  private val signatures = secret.map(new SignedRequests(dir, query.id.toString, _))
   private val submissions = new Submissions(query, router)
 
   private val poller =
@@ -77,13 +80,23 @@ private[binshift] final class RemoteRequests(
       val outcome =
         try JObject("result" -> act(id))
         catch {
-          case e: BinshiftException => failure(e)
+          case e: BinshiftException =>
+            logWarning(LogLine("refused", "query" -> query.id, "request" -> id, "condition" -> e.condition,
+                "message" -> e.detail))
+            failure(e)
           case NonFatal(e) =>
             failure(BinshiftException.failure(s"request $id failed: $e; the driver's log has more", e))
         }
       val epoch = router.snapshot().planned
       dir.write(file, ("format" -> FormatVersion) ~ ("id" -> id) ~ ("epoch" -> epoch) ~ outcome)
-      logInfo(s"query ${query.id}: request $id was served at epoch ${epoch.mkString}")
+      logInfo(LogLine("request", "query" -> query.id, "epoch" -> epoch.mkString, "request" -> id))
+    }
+    signatures.foreach { s =>
+      // A request that cannot be read was not served. One that was has to be known before its file goes.
+      val envelope =
+        try dir.read(fileOf(Requests, id), MaxBytes)
+        catch { case _: BinshiftException => None }
+      envelope.foreach(s.done(id, _))
     }
     dir.delete(fileOf(Requests, id))
   }
@@ -131,8 +144,16 @@ private[binshift] final class RemoteRequests(
       throw bad(id, s"its format is $format; this binshift reads format $FormatVersion")
     }
     if (!text(json, "id").contains(id)) throw bad(id, "the id in it is not that of its file name")
-    json
+    signatures match {
+      case Some(s) => matching(id, s.opened(id, json))
+      // Somebody signs what need not be signed.
+      case None => text(json, SignedRequests.Signed).fold(json)(signed => matching(id, parse(signed)))
+    }
   }
+
+  private def matching(id: String, request: JValue): JValue =
+    if (text(request, "id").contains(id)) request
+    else throw bad(id, "the id that is signed is not that of its file name")
 
   private def submit(id: String, request: JValue): JValue = {
     val options = DefaultOptions.merge((request \ "options") match {

@@ -1,6 +1,6 @@
 package org.apache.spark.sql.binshift.retention
 
-import org.json4s.{DefaultFormats, Formats, MappingException}
+import org.json4s.{DefaultFormats, Formats}
 import org.json4s.JsonDSL._
 
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
@@ -36,12 +36,12 @@ private[binshift] object RunEnd {
 
   /** `None` also if it is damaged, or a newer binshift has written it: the start then lists all stores. */
   def read(dir: ControlDir): Option[RunEnd] =
-    try dir.read(File).flatMap { json =>
+    try dir.decoded(File) { json =>
         implicit val formats: Formats = DefaultFormats
         Option.when((json \ "format").extractOpt[Int].contains(FormatVersion))(
           RunEnd((json \ "run").extract[String], (json \ "epoch").extract[Long]))
-      }
+      }.flatten
     catch {
-      case _: BinshiftException | _: MappingException => None
+      case _: BinshiftException => None
     }
 }

@@ -6,6 +6,7 @@ import java.util.Base64
 import org.apache.hadoop.io.WritableUtils.{readVLong, writeVLong}
 
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.BinKeyCodec
 import org.json4s.{DefaultFormats, Formats}
 import org.json4s.JsonDSL._
 
@@ -30,17 +31,18 @@ private[binshift] object SavedStatistics {
   private val File = "statistics.json"
   private val FormatVersion = 1
 
-  def read(dir: ControlDir): Option[SavedStatistics] = dir.read(File).flatMap { json =>
+  def read(dir: ControlDir): Option[SavedStatistics] = dir.decoded(File) { json =>
     implicit val formats: Formats = DefaultFormats
     Option.when((json \ "format").extract[Int] == FormatVersion) {
       val bins = (json \ "bins").extract[Int]
+      require(bins >= 1 && bins <= BinKeyCodec.MaxBins, s"it has $bins bins")
       SavedStatistics((json \ "epoch").extract[Long], bins,
         (json \ "stores").children.map { s =>
           decode(
             (s \ "operator").extract[Long], (s \ "store").extract[String], (s \ "data").extract[String], bins)
         })
     }
-  }
+  }.flatten
 
   /** Keys, bytes and rows of one bin after the other, as numbers of varying length. */
   private def encode(s: SavedStore): String = {

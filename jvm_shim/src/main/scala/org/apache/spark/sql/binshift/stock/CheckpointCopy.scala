@@ -4,9 +4,9 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileStatus, FileSystem, FileUtil, Path}
 import org.json4s.JsonDSL._
 
-import org.apache.spark.sql.binshift.internals.SparkInternals
+import org.apache.spark.sql.binshift.internals.StreamLogs
 import org.apache.spark.sql.classic.SparkSession
-import org.apache.spark.sql.execution.streaming.checkpointing.{CheckpointFileManager, CommitLog, OffsetSeqLog}
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
 import org.apache.spark.sql.execution.streaming.state.binshift.conversion.StoreForm
@@ -46,14 +46,14 @@ private[binshift] final class CheckpointCopy(
 
   /** @param ids under checkpoint format 2, by operator, partition and store */
   def finish(ids: Option[Map[Long, Array[Array[String]]]]): Unit = {
-    val offsetLog = new OffsetSeqLog(session, new Path(root, "offsets").toString, false)
+    val offsetLog = StreamLogs.offsets(session, root, readOnly = false)
     source.offsets.foreach { case (epoch, entry) =>
       offsetLog.add(epoch,
-        SparkInternals.withConf(SparkInternals.withConf(entry,
+        StreamLogs.withConf(StreamLogs.withConf(entry,
             SQLConf.STATE_STORE_PROVIDER_CLASS.key -> provider), SQLConf.SHUFFLE_PARTITIONS.key -> partitions.toString))
     }
-    val commit = if (ids.isDefined) source.commit.withStateUniqueIds(ids) else source.commit
-    new CommitLog(session, new Path(root, "commits").toString, false).add(source.epoch, commit)
+    val commit = ids.fold(source.commit)(StreamLogs.withStateIds(source.commit, _))
+    StreamLogs.addCommit(session, root, source.epoch, commit)
     StreamMetadata.write(StreamMetadata(source.id), new Path(root, "metadata"), hadoopConf)
     marker.delete(CheckpointCopy.Marker)
   }

@@ -3,10 +3,10 @@ package org.apache.spark.sql.binshift.stock
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
-import org.apache.spark.sql.binshift.internals.SparkInternals
+import org.apache.spark.sql.binshift.internals.{SparkInternals, StreamLogs}
+import org.apache.spark.sql.binshift.internals.StreamLogs.{Commit, Offsets}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.datasources.v2.state.metadata.StateMetadataPartitionReader
-import org.apache.spark.sql.execution.streaming.checkpointing.{CommitLog, CommitMetadataBase, OffsetSeqBase, OffsetSeqLog, OffsetSeqMetadata}
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{CheckpointIds, ControlDir, Layout}
 import org.apache.spark.sql.execution.streaming.state.binshift.conversion.StoreForm
@@ -24,8 +24,8 @@ import org.apache.spark.util.SerializableConfiguration
 private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSession) {
   val hadoopConf: Configuration = session.sessionState.newHadoopConf()
   val stateRoot: String = new Path(root, "state").toString
-  private val offsetLog = new OffsetSeqLog(session, new Path(root, "offsets").toString, true)
-  private val commitLog = new CommitLog(session, new Path(root, "commits").toString, true)
+  private lazy val offsetLog = StreamLogs.offsets(session, root, readOnly = true)
+  private lazy val commitLog = StreamLogs.commits(session, root)
 
   /** The identity of the query. */
   val id: String = StreamMetadata.read(new Path(root, "metadata"), hadoopConf).map(_.id).getOrElse(
@@ -38,14 +38,14 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
     throw BinshiftException("NOTHING_TO_CONVERT", "checkpoint" -> root).configuration(
       s"$root has no committed epoch, so there is no state to convert; start the query with a new checkpoint"))
 
-  val commit: CommitMetadataBase = commitLog.get(epoch).get
+  val commit: Commit = commitLog.get(epoch).get
 
   /** What a restart reads: the last committed epoch, the one before it, and those that are not committed. */
-  val offsets: Seq[(Long, OffsetSeqBase)] =
+  val offsets: Seq[(Long, Offsets)] =
     (math.max(0, epoch - 1) to math.max(epoch, offsetLog.getLatestBatchId().getOrElse(epoch)))
       .flatMap(e => offsetLog.get(e).map(e -> _))
 
-  private val logged: OffsetSeqBase = offsets.toMap.getOrElse(epoch,
+  private val logged: Offsets = offsets.toMap.getOrElse(epoch,
     throw BinshiftException("CHECKPOINT_DAMAGED", "checkpoint" -> root).configuration(
       s"$root/offsets has no entry of the committed epoch $epoch; restore it from a copy of the checkpoint"))
 
@@ -69,7 +69,7 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
   /** The settings with which the query keeps its state, but for the provider. */
   def conf(provider: String): StateStoreConf = {
     val conf = session.sessionState.conf.clone()
-    OffsetSeqMetadata.setSessionConf(logged.metadataOpt.get, conf)
+    StreamLogs.setSessionConf(logged, conf)
     conf.setConf(SQLConf.STATE_STORE_PROVIDER_CLASS, provider)
     conf.setConf(SQLConf.STATE_STORE_CHECKPOINT_FORMAT_VERSION, if (commit.stateUniqueIds.isDefined) 2 else 1)
     new StateStoreConf(conf)

@@ -4,9 +4,9 @@ import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.binshift.internals.{CommittedEpoch, SparkInternals}
+import org.apache.spark.sql.binshift.internals.{CommittedEpoch, SparkInternals, StreamLogs}
+import org.apache.spark.sql.binshift.internals.StreamLogs.Offsets
 import org.apache.spark.sql.classic.SparkSession
-import org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqBase
 import org.apache.spark.sql.execution.streaming.RealTimeTrigger
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution}
 import org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider
@@ -43,7 +43,7 @@ private[binshift] object TakeoverEpochs extends Logging {
    * Relies on Spark: the log keeps its last entries in memory, and the run reads the provider from there.
    */
   def observe(
-      query: StreamExecution, latest: Option[(Long, OffsetSeqBase)]): Unit = if (!query.trigger.isInstanceOf[RealTimeTrigger]) {
+      query: StreamExecution, latest: Option[(Long, Offsets)]): Unit = if (!query.trigger.isInstanceOf[RealTimeTrigger]) {
     val wanted = query.sparkSession.sessionState.conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS)
     val log = query.offsetLog
     for ((last, offsets) <- latest; logged <- providerOf(offsets)) {
@@ -53,7 +53,7 @@ private[binshift] object TakeoverEpochs extends Logging {
         if (!isPlacedByKey(offsets)) {
           logWarning(s"query ${query.id} goes on with Spark's provider: $reasonNotPlacedByKey")
         } else if (isCommitted && isCached(query)) {
-          log.batchCache.put(last, SparkInternals.withConf(offsets, SQLConf.STATE_STORE_PROVIDER_CLASS.key -> wanted))
+          log.batchCache.put(last, StreamLogs.withConf(offsets, SQLConf.STATE_STORE_PROVIDER_CLASS.key -> wanted))
           takeOver(last + 1, wanted)
         } else {
           // The next entry is a copy of this one, or is logged with the provider of this one.
@@ -76,7 +76,7 @@ private[binshift] object TakeoverEpochs extends Logging {
   /** Has the rest of the run log binshift's provider, and use it. */
   def switchProvider(at: TakeoverEpoch, query: MicroBatchExecution, session: SparkSession): Unit = {
     val provider = SQLConf.STATE_STORE_PROVIDER_CLASS.key -> at.provider
-    SparkInternals.setNextConf(query, provider)
+    StreamLogs.setNextConf(query, provider)
     session.conf.set(provider._1, provider._2)
     logInfo(s"query ${query.id}: the state of Spark's RocksDB provider is taken over at epoch ${at.epoch}")
   }
@@ -85,7 +85,7 @@ private[binshift] object TakeoverEpochs extends Logging {
    * Whether keys are in the partition of the hash of all of their columns. In checkpoints that older
    * versions of Spark started, rows may have been distributed by some of the columns only.
    */
-  private def isPlacedByKey(offsets: OffsetSeqBase): Boolean =
+  private def isPlacedByKey(offsets: Offsets): Boolean =
     SparkInternals.loggedConf(offsets, SQLConf.STATEFUL_OPERATOR_USE_STRICT_DISTRIBUTION.key).contains("true")
 
   private val reasonNotPlacedByKey = "the checkpoint may have keys that were placed by some of their columns only " +
@@ -94,7 +94,7 @@ private[binshift] object TakeoverEpochs extends Logging {
   private def isCached(query: StreamExecution): Boolean =
     query.sparkSession.sessionState.conf.getConf(SQLConf.STREAMING_METADATA_CACHE_ENABLED)
 
-  private def providerOf(offsets: OffsetSeqBase): Option[String] =
+  private def providerOf(offsets: Offsets): Option[String] =
     SparkInternals.loggedConf(offsets, SQLConf.STATE_STORE_PROVIDER_CLASS.key)
 }
 

@@ -14,8 +14,11 @@ private[sql] object BinshiftConf {
   /** Epochs in which nothing of its copies comes that a step waits before its bins are sent at the switch. */
   val MaxEpochsToWait: String = Prefix + "ship.maxEpochsToWait"
 
-  /** Whether the driver looks for requests of other processes in the checkpoint. */
+  /** Whether the driver looks for requests of other processes in the checkpoint, and whether they have to be signed. */
   val RequestsEnabled: String = Prefix + "requests.enabled"
+
+  /** File of the driver's machine with the secret that signed requests are signed with. */
+  val RequestsSecretFile: String = Prefix + "requests.secretFile"
 
   /** Time between two looks, while nobody asks. */
   val RequestsInterval: String = Prefix + "requests.interval"

@@ -44,12 +44,14 @@ private[sql] object CheckpointIds {
    * kept because bins moved at `version`.
    */
   private[binshift] def read(dir: ControlDir, version: Long): CheckpointIds = {
-    implicit val formats: Formats = DefaultFormats
     val ids = committed(dir, version).orElse(dir.read(kept(version))).getOrElse(
       throw BinshiftException("CHECKPOINT_DAMAGED").configuration(
         s"neither commits/${version - 1} nor binshift/${kept(version)} is in the checkpoint; restore one of them"))
-    new CheckpointIds(ids.extractOpt[Map[String, Seq[Seq[String]]]].getOrElse(Map.empty)
-        .map { case (operator, partitions) => operator.toLong -> partitions })
+    ControlDir.understood(new Path(dir.path, kept(version))) {
+      implicit val formats: Formats = DefaultFormats
+      new CheckpointIds(ids.extractOpt[Map[String, Seq[Seq[String]]]].getOrElse(Map.empty)
+          .map { case (operator, partitions) => operator.toLong -> partitions })
+    }
   }
 
   /** Keeps the ids of `version`, as long as the routing entry of the switch at that version. */
@@ -71,7 +73,7 @@ private[sql] object CheckpointIds {
       val lines =
         try new String(in.readAllBytes(), StandardCharsets.UTF_8).linesIterator.toSeq
         finally in.close()
-      Some(JsonMethods.parse(lines.lift(1).getOrElse("{}")) \ "stateUniqueIds")
+      Some(ControlDir.understood(file)(JsonMethods.parse(lines.lift(1).getOrElse("{}")) \ "stateUniqueIds"))
     } catch {
       case _: FileNotFoundException => None
     }

@@ -5,6 +5,7 @@ import java.nio.charset.StandardCharsets.UTF_8
 import java.time.Instant
 
 import scala.util.Try
+import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileStatus, Path}
@@ -24,6 +25,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  *                         plan.json         the migration in progress, if any
  *                         routing/<epoch>   routing table from that epoch on   (RoutingLog)
  *                         ids/<epoch>       checkpoint ids from which bins moved (CheckpointIds)
+ *                         served.json       signed requests that were served   (ServedRequests)
  *                         shipping.json     bins to be copied, while they are  (ShippingOrder)
  *                         statistics.json   what each bin held some time ago   (SavedStatistics)
  *                         requests/<id>.json, answers/<id>.json                (RemoteRequests)
@@ -52,13 +54,13 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
     text.map { t =>
       if (t.length > maxBytes)
         throw BinshiftException("CHECKPOINT_DAMAGED", "file" -> file).configuration(s"$file is larger than $maxBytes bytes")
-      try parse(t)
-      catch {
-        case e: Exception => throw BinshiftException("CHECKPOINT_DAMAGED", "file" -> file).configuration(
-            s"$file is damaged (${e.getMessage}); restore it from a copy of the checkpoint", e)
-      }
+      ControlDir.understood(file)(parse(t))
     }
   }
+
+  /** What `decode` makes of a file, if it is there; one that `decode` does not understand is damaged. */
+  def decoded[T](name: String)(decode: JValue => T): Option[T] =
+    read(name).map(json => ControlDir.understood(new Path(path, name))(decode(json)))
 
   def write(name: String, json: JValue): Unit = {
     val file = new Path(path, name)
@@ -100,6 +102,15 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
 
 private[sql] object ControlDir {
   private val JsonEnding = ".json"
+
+  /** Has whatever fails in `decode` say that `file` is damaged. */
+  def understood[T](file: Path)(decode: => T): T =
+    try decode
+    catch {
+      case e: BinshiftException => throw e
+      case NonFatal(e) => throw BinshiftException("CHECKPOINT_DAMAGED", "file" -> file).configuration(
+          s"$file is damaged (${e.getMessage}); restore it from a copy of the checkpoint", e)
+    }
 
   /** A time as the files have it, in UTC, such as `2026-01-01T00:00:00.004Z`. */
   def timeOf(millis: Long): String = Instant.ofEpochMilli(millis).toString

@@ -52,7 +52,7 @@ private[sql] object Layout {
   val Hash = "murmur3-42"
   private val FormatVersion = 1
 
-  def read(dir: ControlDir): Option[Layout] = dir.read(File).map(fromJson)
+  def read(dir: ControlDir): Option[Layout] = dir.decoded(File)(fromJson)
 
   def write(dir: ControlDir, layout: Layout): Unit = dir.write(File, toJson(layout))
 
@@ -85,8 +85,10 @@ private[sql] object Layout {
         s"layout.json has format $format and hash '$hash'; this binshift reads format " +
           s"$FormatVersion and hash '$Hash'; use the binshift version that wrote the checkpoint")
     }
+    val bins = (json \ "bins").extract[Int]
+    require(bins >= 1 && bins <= BinKeyCodec.MaxBins, s"it has $bins bins")
     Layout(
-      (json \ "bins").extract[Int],
+      bins,
       (json \ "requested_bins").extract[Int],
       (json \ "spark_version").extract[String],
       (json \ "operators").children.map { o =>

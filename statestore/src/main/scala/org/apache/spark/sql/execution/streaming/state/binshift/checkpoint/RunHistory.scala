@@ -4,7 +4,7 @@ import java.io.FileNotFoundException
 import java.nio.charset.StandardCharsets
 
 import org.apache.hadoop.fs.Path
-import org.json4s.{DefaultFormats, Formats, JString}
+import org.json4s.{DefaultFormats, Formats, JString, JValue}
 import org.json4s.jackson.JsonMethods
 
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, BinshiftException}
@@ -61,22 +61,24 @@ private[sql] object RunHistory {
   /** Of a run that is not among so many, stores are hardly open any more; it then counts as older than all. */
   private val MaxRuns = 20
 
-  def read(dir: ControlDir): RunHistory = RunHistory(dir.read(File).toSeq.flatMap { json =>
+  def read(dir: ControlDir): RunHistory = dir.decoded(File)(fromJson).getOrElse(RunHistory(Nil))
+
+  private def fromJson(json: JValue): RunHistory = {
     implicit val formats: Formats = DefaultFormats
     val format = (json \ "format").extract[Int]
     if (format != FormatVersion) {
       throw BinshiftException("UNKNOWN_FORMAT", "file" -> File, "format" -> format).configuration(
         s"$File has format $format; this binshift reads format $FormatVersion; use the binshift version that wrote it")
     }
-    (json \ "runs").children.map { r =>
+    RunHistory((json \ "runs").children.map { r =>
       val name = (r \ "routing").extract[String]
       val entry = EntryName.parse(name).getOrElse(
         throw BinshiftException("CHECKPOINT_DAMAGED", "file" -> File).configuration(
           s"$File is damaged: '$name' names no routing entry; restore it from a copy of the checkpoint"))
       RunStart((r \ "run").extract[String], (r \ "goes_on_from").extract[Long], ((r \ "began").extract[Long], entry),
         (r \ "cleaning").extractOpt[Boolean].getOrElse(false), (r \ "logged_at").extractOpt[String].map(ControlDir.millisOf))
-    }
-  })
+    })
+  }
 
   /**
    * Whether the log of offsets has `epoch` as the run has logged it; false for the first epoch of each run. If so, no
@@ -92,7 +94,7 @@ private[sql] object RunHistory {
       val lines =
         try new String(in.readAllBytes(), StandardCharsets.UTF_8).linesIterator.toSeq
         finally in.close()
-      lines.lift(1).exists(line => JsonMethods.parse(line) \ "conf" \ Key == JString(runId))
+      lines.lift(1).exists(line => ControlDir.understood(file)(JsonMethods.parse(line) \ "conf" \ Key == JString(runId)))
     } catch {
       case _: FileNotFoundException => false
     }

@@ -39,7 +39,8 @@ private[sql] object VersionFile {
   /** The files of a store that is another one's, for reading its changelogs; to be closed. */
   def opened(store: StateStoreId, conf: RocksDBConf, hadoopConf: Configuration): RocksDBFileManager =
     new RocksDBFileManager(store.storeCheckpointLocation().toString, Unused, hadoopConf, conf.compressionCodec,
-      s"binshift-changes-$store", conf.stateStoreConf, conf.fileChecksumEnabled, fileChecksumThreadPoolSize = Some(0))
+      s"binshift-changes-$store", conf.stateStoreConf, conf.fileChecksumEnabled,
+      fileChecksumThreadPoolSize = Some(ReaderThreads.Size))
 
   /** Relies on Spark: local files are for snapshots alone. */
   private val Unused = new File("unused")

@@ -2,8 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.conversion
 
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, StoreBins}
-import org.apache.spark.sql.execution.streaming.state.binshift.recovery.CheckpointedBins
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinKeyedRocksDB, RocksDBArguments, SwitchStats}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinKeyedRocksDB, RocksDBArguments, RowForm, SwitchStats}
 import org.apache.spark.sql.execution.streaming.state.{ByteArrayPair, RocksDB, StateStoreId}
 import org.apache.spark.util.NextIterator
 
@@ -39,7 +38,7 @@ private[binshift] final class PartitionTakeover(
         if (arguments.useColumnFamilies) target.createColFamilyIfAbsent(family.name, family.isInternal)
         ColumnFamily.each(rowsOf(stock, family, arguments.useColumnFamilies)) { row =>
           val key = row.key
-          val values = CheckpointedBins.valuesOf(stock, family, key, row.value)
+          val values = RowForm.valuesOf(stock, family.name, key, row.value)
           target.bin = binsOf.of(family.name)(keys.row(family.name, key))
           target.putList(key, values, family.name)
           rows += 1

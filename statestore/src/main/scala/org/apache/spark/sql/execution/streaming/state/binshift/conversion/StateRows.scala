@@ -8,9 +8,10 @@ import scala.collection.mutable.ArrayBuffer
 import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
-import org.apache.spark.sql.execution.streaming.state.binshift.keys.{FamilyRegistration, StoreBins}
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, FamilyRegistration, StoreBins}
 import org.apache.spark.TaskContext
 
 /**
@@ -29,13 +30,16 @@ private[sql] final class StateRows(form: StoreForm, stateRoot: String, conf: Sta
    * each of them belongs to by Spark's own hash partitioning.
    */
   def read(partition: Int, version: Long, checkpointId: Option[String], placed: Placed): Iterator[(Int, Array[Byte])] = {
-    val provider = open(partition)
+    val provider = open(StateStoreProvider.create(conf.providerClass), partition)
     val task = Option(TaskContext.get())
     // Listeners are called last one first.
     task.foreach(_.addTaskCompletionListener[Unit](_ => provider.close()))
     val store = provider.getReadStore(version, checkpointId)
     task.foreach(_.addTaskCompletionListener[Unit](_ => store.release()))
-    val there = store.allColumnFamilyNames
+    val there = provider match {
+      case p: RocksDBStateStoreProvider => ColumnFamily.of(p.rocksDB, form.useColumnFamilies).map(_.name).toSet
+      case _ => Set(StateStore.DEFAULT_COL_FAMILY_NAME)
+    }
     val targets = placing(placed.partitions)
     val origins = placed.before.map(placing)
     families.iterator.zipWithIndex.filter { case (f, _) => !form.useColumnFamilies || there(f.name) }.flatMap { case (f, i) =>
@@ -43,7 +47,7 @@ private[sql] final class StateRows(form: StoreForm, stateRoot: String, conf: Sta
         FamilyRegistration.register(store, f.name, f.keySchema, f.valueSchema, f.spec, f.isMultiValued, f.isInternal)
       }
       if (isUnused(f)) Iterator.empty
-      else grouped(if (f.isMultiValued) store.iteratorWithMultiValues(f.name) else store.iterator(f.name)).map {
+      else grouped(WholeStore.rows(store, f.name, f.isMultiValued)).map {
         case (key, values) =>
           if (origins.exists(_.of(f.name)(key) != partition)) throw misplaced(partition)
           (if (form.isSingle) partition else targets.of(f.name)(key)) -> StateRow.encode(i, key, values)
@@ -57,9 +61,9 @@ private[sql] final class StateRows(form: StoreForm, stateRoot: String, conf: Sta
    * @return the checkpoint id under which it is committed, under checkpoint format 2
    */
   def write(partition: Int, version: Long, rows: Iterator[Array[Byte]]): Option[String] = {
-    val provider = open(partition)
+    val provider = open(WholeStore.provider(conf), partition)
     try {
-      val store = provider.getStore(version - 1, None, forceSnapshotOnCommit = false, loadEmpty = true)
+      val store = WholeStore.empty(provider, version - 1)
       try {
         if (form.useColumnFamilies) families.filter(_.name != StateStore.DEFAULT_COL_FAMILY_NAME).foreach { f =>
           store.createColFamilyIfAbsent(f.name, f.keySchema, f.valueSchema, f.spec, f.isMultiValued, f.isInternal)
@@ -89,15 +93,15 @@ private[sql] final class StateRows(form: StoreForm, stateRoot: String, conf: Sta
   /** The family that Spark makes in each store with families, whose schema is but a placeholder. */
   private def isUnused(f: FamilyForm): Boolean = form.useColumnFamilies && f.name == StateStore.DEFAULT_COL_FAMILY_NAME
 
-  private def open(partition: Int): StateStoreProvider = {
+  private def open(provider: StateStoreProvider, partition: Int): StateStoreProvider = {
     val own = families.find(_.name == StateStore.DEFAULT_COL_FAMILY_NAME).getOrElse(families.head)
     val spec = if (form.useColumnFamilies) NoPrefixKeyStateEncoderSpec(own.keySchema) else own.spec
     val schemas = Option.when(form.schemaFiles.nonEmpty)(new InMemoryStateSchemaProvider(
         StateSchemaMetadata.createStateSchemaMetadata(stateRoot, hadoopConf, form.schemaFiles.toList)))
-    StateStoreProvider.createAndInit(
-      StateStoreProviderId(StateStoreId(stateRoot, form.operatorId, partition, form.storeName), UUID.randomUUID()),
-      own.keySchema, own.valueSchema, spec, form.useColumnFamilies, conf, hadoopConf,
-      useMultipleValuesPerKey = false, schemas)
+    hadoopConf.set(StreamExecution.RUN_ID_KEY, UUID.randomUUID().toString)
+    provider.init(StateStoreId(stateRoot, form.operatorId, partition, form.storeName), own.keySchema, own.valueSchema, spec,
+      form.useColumnFamilies, conf, hadoopConf, useMultipleValuesPerKey = false, schemas)
+    provider
   }
 
   /** The values of one key follow one another. */

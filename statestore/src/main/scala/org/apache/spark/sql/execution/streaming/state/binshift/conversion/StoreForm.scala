@@ -4,11 +4,9 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
-import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper.{LeftSide, RightSide}
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorsUtils
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
-import org.apache.spark.sql.execution.streaming.operators.stateful.join.SymmetricHashJoinStateManager
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.{StateVariableType, TransformWithStateOperatorProperties}
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
@@ -49,7 +47,9 @@ private[sql] object StoreForm {
   private val GlobalLimit = "globalLimit"
   private val MetadataVersion = 2
   private[binshift] val JoinCounts = Set("left-keyToNumValues", "right-keyToNumValues")
-  private val JoinFamilies = SymmetricHashJoinStateManager.allStateStoreNamesV4(LeftSide, RightSide).toSet
+  /** Of state format 4 of joins, whose keys have several values. */
+  private val JoinFamilies =
+    for (side <- Set("left", "right"); name <- Set("keyWithTsToValues", "tsWithKey")) yield s"$side-$name"
 
   /**
    * The stores of an operator.
@@ -65,7 +65,7 @@ private[sql] object StoreForm {
           .filter(_.stateVariableType == StateVariableType.ListState).map(_.stateName).toSet
       case _ => Set.empty[String]
     }
-    metadata.stateStoresMetadata.map { store =>
+    storesOf(metadata).map { store =>
       val files = schemaFiles(stateRoot, id, store)
       val families = schemasOf(files, hadoopConf).map { s =>
         val prefix = store.numColsPrefixKey
@@ -76,6 +76,14 @@ private[sql] object StoreForm {
       }
       StoreForm(id, operator, store.storeName, families, if (store.isInstanceOf[StateStoreMetadataV2]) files else Nil)
     }
+  }
+
+  private def storesOf(metadata: OperatorStateMetadata): Seq[StateStoreMetadata] = metadata match {
+    case m: OperatorStateMetadataV1 => m.stateStoreInfo.toSeq
+    case m: OperatorStateMetadataV2 => m.stateStoreInfo.toSeq
+    case other => throw BinshiftException.unsupportedVersion(
+        s"operator ${other.operatorInfo.operatorId} has metadata of version ${other.version}, which is unknown to this " +
+          "binshift; use the binshift for your Spark version")
   }
 
   /** The families of one store as of an epoch, for an operator that has families. */

@@ -1,5 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.keys
 
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+
 /**
  * The bytes of a key in a binned store.
  *
@@ -28,10 +30,12 @@ private[sql] final class BinKeyCodec private (val isBehind: Boolean) {
 
   /** The key as Spark encoded it. */
   def stripBin(binned: Array[Byte]): Array[Byte] =
-    if (isBehind) java.util.Arrays.copyOf(binned, binned.length - BinBytes)
+    if (binned.length < BinBytes) throw withoutBin(binned)
+    else if (isBehind) java.util.Arrays.copyOf(binned, binned.length - BinBytes)
     else java.util.Arrays.copyOfRange(binned, BinBytes, binned.length)
 
   def binOf(binned: Array[Byte]): Int = {
+    if (binned.length < BinBytes) throw withoutBin(binned)
     val at = if (isBehind) binned.length - BinBytes else 0
     ((binned(at) & 0xff) << 8) | (binned(at + 1) & 0xff)
   }
@@ -42,6 +46,10 @@ private[sql] object BinKeyCodec {
   val MaxBins: Int = 1 << 16
 
   private val BinBytes = 2
+
+  private def withoutBin(key: Array[Byte]): BinshiftException = BinshiftException("SOURCE_DAMAGED").migration(
+    s"a stored key has ${key.length} bytes and no bin; check the checkpoint with `binshift fsck`")
+
   private val InFront = new BinKeyCodec(isBehind = false)
   private val Behind = new BinKeyCodec(isBehind = true)
 

@@ -1,5 +1,9 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.keys
 
+import java.util.concurrent.ConcurrentHashMap
+
+import scala.jdk.CollectionConverters._
+
 import org.rocksdb.{ColumnFamilyHandle, ReadOptions, RocksDB => NativeRocksDB, Slice}
 
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.StateStoreColumnFamilySchemaUtils
@@ -23,25 +27,14 @@ private[binshift] object ColumnFamily {
    * timers by time, TTL indexes, and the time index of a join.
    */
   def isReadInOrder(family: String): Boolean =
-    StateStoreColumnFamilySchemaUtils.isTtlColFamilyName(family) ||
+    family.startsWith(TtlPrefix) ||
       family.startsWith("$") && family.endsWith("_timestampToKey") ||
       family == "left-tsWithKey" || family == "right-tsWithKey"
 
-  /**
-   * Calls `consume` for each row of `bins` in a family, whose keys the database gives as stored. A
-   * bin is a range of keys, or else, in a family that is read in order, all rows are looked through.
-   */
-  def foreachRow(db: RocksDB, family: String, bins: Seq[Int])(consume: ByteArrayPair => Unit): Unit = {
-    val codec = BinKeyCodec.of(family)
-    if (codec.isBehind) {
-      val wanted = bins.toSet
-      each(db.rangeScan(None, None, family)) { row => if (wanted(codec.binOf(row.key))) consume(row) }
-    } else {
-      ranges(bins).foreach { case (first, last) =>
-        each(db.rangeScan(BinKeyCodec.lowerBound(first), BinKeyCodec.lowerBound(last + 1), family))(consume)
-      }
-    }
-  }
+  /** The state variable of a TTL index. */
+  def timedOutBy(family: String): Option[String] = Option.when(family.startsWith(TtlPrefix))(family.substring(TtlPrefix.length))
+
+  private val TtlPrefix = StateStoreColumnFamilySchemaUtils.getTtlColFamilyName("")
 
   /** Calls `consume` for each row, and closes the iterator. */
   def each(rows: NextIterator[ByteArrayPair])(consume: ByteArrayPair => Unit): Unit =
@@ -58,29 +51,25 @@ private[binshift] object ColumnFamily {
   /** The families of a loaded database. */
   def of(db: RocksDB, useColumnFamilies: Boolean): Seq[ColumnFamily] = numbered(db, useColumnFamilies).map(_.family)
 
-  /**
-   * The families of a loaded database with their numbers.
-   *
-   * Relies on Spark: `RocksDB` keeps both in a private map. Read by reflection, a few times per switch.
-   */
+  /** The families of a loaded database with their numbers. */
   def numbered(db: RocksDB, useColumnFamilies: Boolean): Seq[NumberedFamily] =
     if (!useColumnFamilies) Seq(NumberedFamily(Default, None))
-    else db.allColumnFamilyNames.toSeq.sorted.map { name =>
-      val info = infoOf(db, name)
+    else families(db).toSeq.sortBy(_._1).map { case (name, info) =>
       NumberedFamily(ColumnFamily(name, info.isInternal), Some(info.cfId))
     }
 
   /** Whether Spark counts the rows of a family of a loaded database apart; asked once per family. */
   def isInternal(db: RocksDB, useColumnFamilies: Boolean, name: String): Boolean =
-    useColumnFamilies && infoOf(db, name).isInternal
+    useColumnFamilies && families(db)(name).isInternal
 
-  private def infoOf(db: RocksDB, name: String): ColumnFamilyInfo =
-    infoMethod.invoke(db, name).asInstanceOf[ColumnFamilyInfo]
+  /** Relies on Spark: `RocksDB` keeps its families in a private map. Read by reflection, a few times per switch. */
+  private def families(db: RocksDB): collection.Map[String, ColumnFamilyInfo] =
+    field.get(db).asInstanceOf[ConcurrentHashMap[String, ColumnFamilyInfo]].asScala
 
-  private lazy val infoMethod = {
-    val method = classOf[RocksDB].getDeclaredMethod("getColumnFamilyInfo", classOf[String])
-    method.setAccessible(true)
-    method
+  private lazy val field = {
+    val field = classOf[RocksDB].getDeclaredField("colFamilyNameToInfoMap")
+    field.setAccessible(true)
+    field
   }
 }
 
@@ -95,6 +84,9 @@ private[binshift] final case class NumberedFamily(family: ColumnFamily, number: 
     RocksDBStateStoreProvider.encodeStateRowWithPrefix(Array.emptyByteArray, _))
 
   def nativeKey(key: Array[Byte]): Array[Byte] = prefix ++ key
+
+  /** A native key without its family's number. */
+  def keyIn(native: Array[Byte]): Array[Byte] = java.util.Arrays.copyOfRange(native, prefix.length, native.length)
 
   /**
    * Ranges of native keys, from (inclusive) and to (exclusive), that hold all rows of `bins`.
@@ -142,5 +134,8 @@ private[binshift] object NumberedFamily {
 
   /** The smallest key that is greater than all keys that begin with `prefix`. */
   private def successor(prefix: Array[Byte]): Array[Byte] =
-    RocksDB.prefixUpperBound(prefix).getOrElse(Array.fill(64)(0xff.toByte))
+    prefix.lastIndexWhere(_ != -1) match {
+      case -1 => Array.fill(64)(0xff.toByte)
+      case last => prefix.take(last) :+ (prefix(last) + 1).toByte
+    }
 }

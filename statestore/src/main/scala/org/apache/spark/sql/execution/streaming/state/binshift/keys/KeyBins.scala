@@ -2,7 +2,6 @@ package org.apache.spark.sql.execution.streaming.state.binshift.keys
 
 import org.apache.spark.sql.catalyst.expressions.{BoundReference, CollationAwareMurmur3Hash, Expression, GetStructField, Literal, Pmod, UnsafeProjection, UnsafeRow}
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
-import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.StateStoreColumnFamilySchemaUtils
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.{DataType, StructField, StructType}
 
@@ -65,18 +64,15 @@ private[binshift] object PartitioningKey {
       columns(if (operator == Join && ValuesByIndex(family)) schema.dropRight(1) else schema)
     case PrefixKeyScanStateEncoderSpec(schema, prefix) => columns(schema.take(prefix))
     case RangeKeyScanStateEncoderSpec(schema, _) => Seq(elementOf(family, schema, specOf))
-    case TimestampAsPrefixKeyStateEncoderSpec(schema) => columns(schema.dropRight(1))
-    case TimestampAsPostfixKeyStateEncoderSpec(schema) => columns(schema.dropRight(1))
-    case other => throw BinshiftException.unsupportedVersion(
-        s"column family $family has keys of an unknown kind (${other.getClass.getSimpleName}); this " +
-          "binshift does not know the operator that made them; use the binshift for your Spark version")
+    case other => columns(TimestampKeys.schemaOf(other).getOrElse(
+          throw BinshiftException.unsupportedVersion(
+            s"column family $family has keys of an unknown kind (${other.getClass.getSimpleName}); this " +
+              "binshift does not know the operator that made them; use the binshift for your Spark version")).dropRight(1))
   }
 
   /** Whether an operator reads the family in the order of its keys across partitioning keys. */
-  def isReadInOrder(spec: KeyStateEncoderSpec): Boolean = spec match {
-    case _: RangeKeyScanStateEncoderSpec | _: TimestampAsPrefixKeyStateEncoderSpec => true
-    case _ => false
-  }
+  def isReadInOrder(spec: KeyStateEncoderSpec): Boolean =
+    spec.isInstanceOf[RangeKeyScanStateEncoderSpec] || TimestampKeys.areInOrder(spec)
 
   private val Join = "symmetricHashJoin"
 
@@ -87,9 +83,7 @@ private[binshift] object PartitioningKey {
   private def elementOf(
       family: String, schema: StructType, specOf: String => Option[KeyStateEncoderSpec]): Expression = {
     val element = BoundReference(1, schema(1).dataType, schema(1).nullable)
-    val isOfMap = StateStoreColumnFamilySchemaUtils.isTtlColFamilyName(family) &&
-      specOf(StateStoreColumnFamilySchemaUtils.getStateNameFromTtlColFamily(family))
-        .exists(_.isInstanceOf[PrefixKeyScanStateEncoderSpec])
+    val isOfMap = ColumnFamily.timedOutBy(family).flatMap(specOf).exists(_.isInstanceOf[PrefixKeyScanStateEncoderSpec])
     if (isOfMap) GetStructField(element, 0) else element
   }
 

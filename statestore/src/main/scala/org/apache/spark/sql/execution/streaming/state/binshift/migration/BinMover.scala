@@ -145,10 +145,9 @@ private[binshift] final class BinMover(
   private def applyChange(
       kind: RecordType.Value, family: NumberedFamily, key: Array[Byte], value: Array[Byte]): Unit = {
     val name = family.family.name
-    val isWithChecksum = arguments.conf.rowChecksumEnabled
     kind match {
-      case RecordType.PUT_RECORD => db.put(key, value, name, false, false, isWithChecksum)
-      case RecordType.MERGE_RECORD => db.merge(key, value, name, false, false, isWithChecksum)
+      case RecordType.PUT_RECORD => db.putStored(key, value, name)
+      case RecordType.MERGE_RECORD => db.mergeStored(key, value, name)
       case RecordType.DELETE_RECORD => db.remove(key, name)
       case other => throw new IllegalStateException(s"a changelog record of kind $other cannot be moved")
     }

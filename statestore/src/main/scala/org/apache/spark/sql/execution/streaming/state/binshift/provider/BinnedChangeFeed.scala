@@ -8,7 +8,6 @@ import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.io.CompressionCodec
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
-import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, ProcessConf}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.BinKeyCodec
@@ -33,12 +32,9 @@ private[binshift] object BinnedChangeFeed {
       endCheckpointId: Option[String],
       storeConf: StateStoreConf,
       hadoopConf: Configuration): StateStoreChangeDataReader = {
-    val storeId = provider.stateStoreId
-    val location = storeId.storeCheckpointLocation()
-    new RocksDBStateStoreChangeDataReader(
-      storeId, CheckpointFileManager.create(location, hadoopConf), db, location, startVersion,
-      endVersion, endCheckpointId, CompressionCodec.createCodec(ProcessConf(), storeConf.compressionCodec),
-      strippingBins(encodersOf(provider)), storeConf, family)
+    val codec = CompressionCodec.createCodec(ProcessConf(), storeConf.compressionCodec)
+    ChangeDataReader.of(provider.stateStoreId, db, startVersion, endVersion, endCheckpointId, codec,
+      strippingBins(encodersOf(provider)), family, storeConf, hadoopConf)
   }
 
   private def strippingBins(encoders: Map[String, Encoders]): ConcurrentHashMap[String, Encoders] =

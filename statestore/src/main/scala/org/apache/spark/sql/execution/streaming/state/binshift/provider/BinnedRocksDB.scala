@@ -6,7 +6,7 @@ import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, LogLine}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
 import org.apache.spark.sql.execution.streaming.state.binshift.conversion.PartitionTakeover
 import org.apache.spark.sql.execution.streaming.state.binshift.migration.{BinMover, PendingBins}
@@ -85,6 +85,10 @@ private[binshift] final class BinnedRocksDB(
   private var warmAt: Option[Long] = None
 
   private var keySample: KeySample = _
+  private var retired = false
+
+  /** Whether a store that only reads is of a partition that the query had not at the loaded version: nothing is in it. */
+  def isRetired: Boolean = retired
 
   /** What `counts` are of, until it is committed. */
   private var counted: Option[Counted] = None
@@ -105,7 +109,7 @@ private[binshift] final class BinnedRocksDB(
 
   if (isPaced) CompactionPace.limit(rocksDbOptions, background.compactionPace)
 
-  override def load(
+  override def loadAt(
       version: Long,
       stateStoreCkptId: Option[String],
       readOnly: Boolean,
@@ -139,7 +143,10 @@ private[binshift] final class BinnedRocksDB(
       }
     } else {
       if (!readOnly && !VersionedRocksDB.ReadersOpenToWrite) throw notRouted()
-      loadStored(version, stateStoreCkptId, readOnly, loadEmpty)
+      // One that is retired has files, and no state.
+      retired = ReadPartitions.MayBeRetired && isRetired(version)
+      if (retired) loadStored(version, None, readOnly, loadEmpty = true)
+      else loadStored(version, stateStoreCkptId, readOnly, loadEmpty)
     }
     this
   }
@@ -151,6 +158,13 @@ private[binshift] final class BinnedRocksDB(
   private def voidSwitch(version: Long): Option[BinSwitch] = Option.when(
     binsOwned == 0 && version > 0 && (loadedVersion != version || isSwitched(version)))(BinSwitch.Fresh)
 
+  /** Whether the query had fewer partitions when it committed `version`. */
+  private def isRetired(version: Long): Boolean = {
+    val owners = routing.owners(version)
+    val entry = owners.at(version)
+    entry >= 0 && owners.table(entry).partitions <= partitionId
+  }
+
   /** Whether the epoch `version` runs, and commits, in the form of Spark's own provider. */
   private def isStock(version: Long): Boolean = takeOver.exists(version < _.epoch)
 
@@ -159,7 +173,7 @@ private[binshift] final class BinnedRocksDB(
   /** Changelogs hold keys in their stored form. */
   private def loadStored(version: Long, ckptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): Unit = {
     val native = RocksDBFields.native(this)
-    replayingUpTo(version)(super.load(version, ckptId, readOnly, loadEmpty))
+    replayingUpTo(version)(loadBySpark(version, ckptId, readOnly, loadEmpty))
     val files = binnedFiles.takeWarmFiles()
     if (files > 0) {
       warm = files
@@ -210,7 +224,10 @@ private[binshift] final class BinnedRocksDB(
             s"epoch $version (${e.getMessage}); the batch is retried from the last committed state", e)
     }
     switchedAt = Some(version)
-    logInfo(s"$storeId switched at epoch $version: $switchStats")
+    logInfo(LogLine("switch", "epoch" -> version, "operator" -> storeId.operatorId, "partition" -> partitionId,
+        "store" -> storeId.storeName, "prepared" -> switchStats.binsPrepared, "shipped" -> switchStats.binsShipped,
+        "from_checkpoint" -> switchStats.binsFromCheckpoint, "released" -> switchStats.binsReleased,
+        "ms" -> switchStats.adoptMs))
   }
 
   override def loadFromSnapshot(
@@ -232,7 +249,7 @@ private[binshift] final class BinnedRocksDB(
     if (isStock(version - 1)) None else super.replayOf(version)
 
   override def oldestNeededVersion(): Option[Long] =
-    (retained.oldest(fileManager.getLatestSnapshotVersion() - conf.minVersionsToRetain) ++ shipping.oldestNeeded).minOption
+    (retained.oldest(binnedFiles.newestSnapshot() - conf.minVersionsToRetain) ++ shipping.oldestNeeded).minOption
 
   override def takeFilesFetchedAhead(localDir: File, mapping: RocksDBFileMapping, version: Long): Int =
     if (isRouted) WarmStore.hand(arguments.dfsRootDir, localDir, mapping, version) else 0
@@ -246,7 +263,7 @@ private[binshift] final class BinnedRocksDB(
    * A version that adopted bins soon gets a snapshot, which is uploaded at once: it ends the dependence on the sources'
    * checkpoints, and with it how far a recovery has to read along the ways of bins.
    */
-  override def commit(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = {
+  override def commitVersion(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = {
     if (!isRouted) throw notRouted()
     mover.countIfSent()
     if (!isWhole && (forceSnapshot || RocksDBFields.mustSnapshot(this))) {
@@ -256,7 +273,7 @@ private[binshift] final class BinnedRocksDB(
     }
     val isBinned = !isStock(loadedVersion)
     val result @ (version, info) =
-      snapshotTurn.commit(loadedVersion + 1, isWhole, () => PromptUploads.submit(this))(super.commit(forceSnapshot))
+      snapshotTurn.commit(loadedVersion + 1, isWhole, () => PromptUploads.submit(this))(commitBySpark(forceSnapshot))
     if (isPaced) CompactionPace.committed(this, RocksDBFields.native(this), rocksDbOptions)
     if (isRouted && isBinned) {
       shipping.onCommit(version, info.stateStoreCkptId)

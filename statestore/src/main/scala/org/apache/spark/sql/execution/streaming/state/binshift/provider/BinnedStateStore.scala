@@ -23,7 +23,7 @@ private[binshift] final class BinnedStateStore(
     val delegate: RocksDBStateStoreProvider#RocksDBStateStore,
     val provider: BinnedStateStoreProvider,
     db: BinnedRocksDB,
-    binsOf: StoreBins) extends FamilyRegistration {
+    binsOf: StoreBins) extends FamilyRegistration with ReadOperations {
 
   override def id: StateStoreId = delegate.id
   override def version: Long = delegate.version
@@ -32,15 +32,6 @@ private[binshift] final class BinnedStateStore(
     enterBin(key, colFamilyName)
     delegate.get(key, colFamilyName)
   }
-
-  override def keyExists(key: UnsafeRow, colFamilyName: String): Boolean = {
-    enterBin(key, colFamilyName)
-    delegate.keyExists(key, colFamilyName)
-  }
-
-  /** One lookup after the other: each key has a bin of its own. */
-  override def multiGet(keys: Array[UnsafeRow], colFamilyName: String): Iterator[UnsafeRow] =
-    keys.iterator.map(get(_, colFamilyName))
 
   override def valuesIterator(key: UnsafeRow, colFamilyName: String): Iterator[UnsafeRow] = {
     enterBin(key, colFamilyName)
@@ -72,18 +63,10 @@ private[binshift] final class BinnedStateStore(
     delegate.remove(key, colFamilyName)
   }
 
-  /** Rejected by the database: the keys of a range are spread over bins. */
-  override def deleteRange(beginKey: UnsafeRow, endKey: UnsafeRow, colFamilyName: String): Unit =
-    delegate.deleteRange(beginKey, endKey, colFamilyName)
-
   override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     db.pendingBins.requireAll()
-    delegate.iterator(colFamilyName)
-  }
-
-  override def iteratorWithMultiValues(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
-    db.pendingBins.requireAll()
-    delegate.iteratorWithMultiValues(colFamilyName)
+    // It has no column families either.
+    if (db.isRetired) new StateStoreIterator(Iterator.empty[UnsafeRowPair]) else delegate.iterator(colFamilyName)
   }
 
   /** A prefix holds all partitioning columns, so its rows are in one bin. */
@@ -91,24 +74,6 @@ private[binshift] final class BinnedStateStore(
       prefixKey: UnsafeRow, colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     enterBin(prefixKey, colFamilyName)
     delegate.prefixScan(prefixKey, colFamilyName)
-  }
-
-  override def prefixScanWithMultiValues(
-      prefixKey: UnsafeRow, colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
-    enterBin(prefixKey, colFamilyName)
-    delegate.prefixScanWithMultiValues(prefixKey, colFamilyName)
-  }
-
-  override def rangeScan(
-      startKey: Option[UnsafeRow], endKey: Option[UnsafeRow], colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
-    enterRange(startKey, endKey, colFamilyName)
-    delegate.rangeScan(startKey, endKey, colFamilyName)
-  }
-
-  override def rangeScanWithMultiValues(
-      startKey: Option[UnsafeRow], endKey: Option[UnsafeRow], colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
-    enterRange(startKey, endKey, colFamilyName)
-    delegate.rangeScanWithMultiValues(startKey, endKey, colFamilyName)
   }
 
   override def createColFamilyIfAbsent(
@@ -127,8 +92,6 @@ private[binshift] final class BinnedStateStore(
     db.pendingBins.requireAll()
     delegate.removeColFamilyIfExists(colFamilyName)
   }
-
-  override def allColumnFamilyNames: Set[String] = delegate.allColumnFamilyNames
 
   override def commit(): Long = delegate.commit()
   override def abort(): Unit = delegate.abort()
@@ -150,7 +113,7 @@ private[binshift] final class BinnedStateStore(
     m.copy(customMetrics = m.customMetrics ++ BinMetrics.of(db))
   }
 
-  private def enterBin(key: UnsafeRow, family: String): Unit = {
+  override protected def enterBin(key: UnsafeRow, family: String): Unit = {
     val bins = binsOf.of(family)
     val bin = bins(key)
     db.bin = bin
@@ -159,9 +122,11 @@ private[binshift] final class BinnedStateStore(
   }
 
   /** A range is one key's, unless the family is read in order; its bounds then are of no key. */
-  private def enterRange(start: Option[UnsafeRow], end: Option[UnsafeRow], family: String): Unit =
+  protected def enterRange(start: Option[UnsafeRow], end: Option[UnsafeRow], family: String): Unit =
     if (ColumnFamily.isReadInOrder(family) || start.isEmpty && end.isEmpty) db.pendingBins.requireAll()
     else start.orElse(end).foreach(enterBin(_, family))
+
+  override protected def enterAll(): Unit = db.pendingBins.requireAll()
 
   override protected def register(family: String, spec: KeyStateEncoderSpec): Unit = {
     if (PartitioningKey.isReadInOrder(spec) != ColumnFamily.isReadInOrder(family)) {

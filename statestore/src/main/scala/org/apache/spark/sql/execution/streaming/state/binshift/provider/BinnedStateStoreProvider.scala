@@ -25,7 +25,7 @@ import org.apache.spark.sql.types.StructType
  * unwrapped first. Constructed without arguments on the driver, just to ask for metrics, and by
  * readers of state; hence nothing happens before `init`, and nothing is written by `init`.
  */
-class BinnedStateStoreProvider extends RocksDBStateStoreProvider {
+class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOfStores {
 
   /** Set before `super.init`, which calls `createRocksDB`; `None` means Spark's storage. */
   private var storage: Option[BinnedStorage] = None
@@ -93,25 +93,8 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider {
         useColumnFamilies, enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
   }
 
-  override def getStore(
-      version: Long, uniqueId: Option[String], forceSnapshotOnCommit: Boolean, loadEmpty: Boolean): StateStore =
-    wrap(super.getStore(version, uniqueId, forceSnapshotOnCommit, loadEmpty))
-
   override def getReadStore(version: Long, uniqueId: Option[String]): StateStore =
     wrap(super.getReadStore(version, uniqueId))
-
-  override def upgradeReadStoreToWriteStore(
-      readStore: ReadStateStore, version: Long, uniqueId: Option[String], forceSnapshotOnCommit: Boolean): StateStore =
-    readStore match {
-      case binned: BinnedStateStore if binned.provider ne this =>
-        // Spark's rule: a read store is upgraded by the provider that made it, should maintenance have
-        // replaced that provider in between.
-        binned.provider.upgradeReadStoreToWriteStore(readStore, version, uniqueId, forceSnapshotOnCommit)
-      case binned: BinnedStateStore =>
-        wrap(super.upgradeReadStoreToWriteStore(
-            binned.delegate, version, uniqueId, forceSnapshotOnCommit))
-      case other => super.upgradeReadStoreToWriteStore(other, version, uniqueId, forceSnapshotOnCommit)
-    }
 
   override def getStateStoreChangeDataReader(
       startVersion: Long,
@@ -133,10 +116,15 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider {
   override def supportedCustomMetrics: Seq[StateStoreCustomMetric] =
     super.supportedCustomMetrics ++ BinMetrics.All
 
-  private def wrap(store: StateStore): StateStore = (storage, store, rocksDB) match {
+  override protected def wrap(store: StateStore): StateStore = (storage, store, rocksDB) match {
     case (Some(s), rocks: RocksDBStateStoreProvider#RocksDBStateStore, db: BinnedRocksDB) =>
       new BinnedStateStore(rocks, this, db, s.binsOf)
     case _ => store
+  }
+
+  override protected def unwrap(store: ReadStateStore): Option[(ReadStateStore, ProviderOfStores)] = store match {
+    case binned: BinnedStateStore => Some((binned.delegate, binned.provider))
+    case _ => None
   }
 }
 

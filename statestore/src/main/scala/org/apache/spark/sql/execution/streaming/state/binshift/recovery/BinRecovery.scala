@@ -64,10 +64,10 @@ private[binshift] final class BinRecovery private (
 
   /** Whether a record of the changelog that is being replayed is of one of `bins` and was not superseded by its base. */
   def keeps(kind: RecordType.Value, logged: Array[Byte]): Boolean = {
-    val native = SourceFiles.nativeKey(kind, logged, arguments.conf.rowChecksumEnabled)
+    val native = RowForm.keyOf(kind, logged, arguments.conf)
     SourceFiles.familyOf(native, byNumber, arguments.useColumnFamilies).forall { family =>
       val codec = BinKeyCodec.of(family.family.name)
-      kept(codec.binOf(java.util.Arrays.copyOfRange(native, family.prefix.length, native.length)))
+      kept(codec.binOf(family.keyIn(native)))
     }
   }
 
@@ -170,13 +170,12 @@ private[binshift] final class BinRecovery private (
     val files = new SstFiles(Utils.createTempDir(scratch.getPath, "base"), arguments.conf)
     val written =
       try ColumnFamily.numbered(from, arguments.useColumnFamilies).flatMap { theirs =>
-          if (arguments.conf.rowChecksumEnabled && mineIfAny(theirs).forall(_.number != theirs.number)) {
-            putAnew(from, theirs.family, of)
+          if (RowForm.hasChecksums(arguments.conf) && mineIfAny(theirs).forall(_.number != theirs.number)) {
+            putAnew(from, theirs, of)
             None
           } else {
             theirs.foreachRow(native, native.getDefaultColumnFamily, of) { (key, value) =>
-              val stripped = java.util.Arrays.copyOfRange(key, theirs.prefix.length, key.length)
-              files.put(mine(theirs.family).nativeKey(stripped), value)
+              files.put(mine(theirs.family).nativeKey(theirs.keyIn(key)), value)
             }
             files.finish(theirs.family.isInternal)
           }
@@ -187,27 +186,25 @@ private[binshift] final class BinRecovery private (
   }
 
   /** Row checksums cover the number of the family, which may be another one here. */
-  private def putAnew(from: BinKeyedRocksDB, family: ColumnFamily, of: Seq[Int]): Unit = from.inStoredForm {
-    ColumnFamily.foreachRow(from, family.name, of) { row =>
-      val key = row.key
-      db.putList(key, CheckpointedBins.valuesOf(from, family, key, row.value), mine(family).family.name)
-      bytes += key.length + row.value.length
+  private def putAnew(from: BinKeyedRocksDB, theirs: NumberedFamily, of: Seq[Int]): Unit = from.inStoredForm {
+    val native = RocksDBFields.native(from)
+    theirs.foreachRow(native, native.getDefaultColumnFamily, of) { (stored, value) =>
+      val key = theirs.keyIn(stored)
+      db.putList(key, RowForm.valuesOf(from, theirs.family.name, key, value), mine(theirs.family).family.name)
+      bytes += key.length + value.length
     }
   }
 
   private def applyChange(change: Change): Unit = {
     val family = mine(change.family.family)
     val name = family.family.name
-    val hasChecksum = arguments.conf.rowChecksumEnabled
-    def values = KeyValueChecksumEncoder
-      .decodeAndVerifyMultiValueRowWithChecksum(None, change.key, change.value, db.delimiterSize)
-      .map(v => java.util.Arrays.copyOfRange(v.array, v.fromIndex, v.untilIndex)).toList
-    val isAnew = hasChecksum && family.number != change.family.number
+    def values = RowForm.valuesIn(db, change.key, change.value)
+    val isAnew = RowForm.hasChecksums(arguments.conf) && family.number != change.family.number
     change.kind match {
       case RecordType.PUT_RECORD if isAnew => db.putList(change.key, values, name)
       case RecordType.MERGE_RECORD if isAnew => db.mergeList(change.key, values, name)
-      case RecordType.PUT_RECORD => db.put(change.key, change.value, name, false, false, hasChecksum)
-      case RecordType.MERGE_RECORD => db.merge(change.key, change.value, name, false, false, hasChecksum)
+      case RecordType.PUT_RECORD => db.putStored(change.key, change.value, name)
+      case RecordType.MERGE_RECORD => db.mergeStored(change.key, change.value, name)
       case RecordType.DELETE_RECORD => db.remove(change.key, name)
       case other => throw new IllegalStateException(s"a changelog record of kind $other cannot be recovered")
     }

@@ -8,7 +8,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamil
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinKeyedRocksDB, BinRows, RocksDBArguments, RocksDBFields}
-import org.apache.spark.sql.execution.streaming.state.{RocksDB, StateStoreId}
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
 /**
  * Reads bins of a partition from its checkpoint, as they were committed at a version.
@@ -35,7 +35,7 @@ private[binshift] final class CheckpointedBins(
     begin(families)
     for ((step, bins) <- steps; family <- families) {
       family.foreachRow(native, native.getDefaultColumnFamily, bins) { (key, value) =>
-        consume(step, family, java.util.Arrays.copyOfRange(key, family.prefix.length, key.length), value)
+        consume(step, family, family.keyIn(key), value)
       }
     }
   }
@@ -74,7 +74,7 @@ private[binshift] final class CheckpointedBins(
         .copy(dfsRootDir = source.storeCheckpointLocation().toString, partitionId = source.partitionId),
       wanted)
     try {
-      opened.load(version, id, readOnly = true, loadEmpty = false)
+      opened.loadAt(version, id, readOnly = true, loadEmpty = false)
       opened
     } catch {
       case e: Throwable =>
@@ -91,16 +91,4 @@ private[binshift] final class CheckpointedBins(
 
   private def idAt(version: Long): Option[String] =
     Option.when(arguments.enableStateStoreCheckpointIds)(routing.checkpointIds(version).of(source))
-}
-
-private[binshift] object CheckpointedBins {
-  /** The values of a row of `db`, as putting them again wants them: one by one where they carry checksums. */
-  def valuesOf(
-      db: RocksDB, family: ColumnFamily, key: Array[Byte], value: Array[Byte]): List[Array[Byte]] =
-    if (db.conf.rowChecksumEnabled) {
-      db.getMergedValues(key, family.name)
-        .map(v => java.util.Arrays.copyOfRange(v.array, v.fromIndex, v.untilIndex)).toList
-    } else {
-      List(value)
-    }
 }

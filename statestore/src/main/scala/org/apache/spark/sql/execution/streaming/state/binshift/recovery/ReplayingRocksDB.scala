@@ -41,12 +41,12 @@ private[recovery] final class PrivateRocksDB(
     storeId: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments, wanted: Option[Set[Int]])
   extends ReplayingRocksDB(storeId, routing, arguments, wanted) {
 
-  override def load(version: Long, stateStoreCkptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): RocksDB = {
-    replayingUpTo(version)(super.load(version, stateStoreCkptId, readOnly, loadEmpty))
+  override def loadAt(version: Long, stateStoreCkptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): RocksDB = {
+    replayingUpTo(version)(loadBySpark(version, stateStoreCkptId, readOnly, loadEmpty))
     this
   }
 
-  override def commit(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = unsupported("commit")
+  override def commitVersion(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = unsupported("commit")
 
   override protected def replayHasAdopted(): Unit = ()
 

@@ -13,7 +13,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftExceptio
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{Lineage, VersionFile}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, ColumnFamily, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBArguments
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{RocksDBArguments, RowForm}
 
 /**
  * A record of a changelog.
@@ -73,12 +73,12 @@ private[binshift] final class SourceFiles(
     }
     val reader = manager.getChangelogReader(version, id)
     val changes = reader.flatMap { case (kind, logged, value) =>
-      val native = nativeKey(kind, logged, arguments.conf.rowChecksumEnabled)
+      val native = RowForm.keyOf(kind, logged, arguments.conf)
       val family = familyOf(native, known, arguments.useColumnFamilies).getOrElse(
         throw BinshiftException("SOURCE_DAMAGED").migration(
           s"the changelog of version $version in $root has a column family that no snapshot before it has; restore the " +
             "snapshots from a copy"))
-      val key = java.util.Arrays.copyOfRange(native, family.prefix.length, native.length)
+      val key = family.keyIn(native)
       Option.when(bins(BinKeyCodec.of(family.family.name).binOf(key)))(Change(kind, family, key, value))
     }
     try {
@@ -132,11 +132,6 @@ private[binshift] final class SourceFiles(
 private[binshift] object SourceFiles {
   /** Of a changelog that is read ahead; [[Ahead]] bounds how many of them a store holds. */
   private val MaxHeldBytes = 512L << 10
-
-  /** The key of a changelog's record; one that has no value to put its checksum to has it before the key. */
-  def nativeKey(kind: RecordType.Value, logged: Array[Byte], hasRowChecksum: Boolean): Array[Byte] =
-    if (kind == RecordType.DELETE_RECORD && hasRowChecksum) KeyValueChecksumEncoder.decodeKeyRowWithChecksum(logged)._1
-    else logged
 
   /** The family that a native key is of. */
   def familyOf(

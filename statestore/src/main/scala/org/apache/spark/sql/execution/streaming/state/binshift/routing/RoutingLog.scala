@@ -50,7 +50,7 @@ private[sql] final class RoutingLog(dir: ControlDir) {
 
   def epochs: Seq[Long] = dir.numbers(Dir)
 
-  def read(epoch: Long): Option[RoutingEntry] = dir.read(s"$Dir/$epoch").map(fromJson(epoch, _))
+  def read(epoch: Long): Option[RoutingEntry] = dir.decoded(s"$Dir/$epoch")(fromJson(epoch, _))
 
   /** The entry in force at `epoch`. */
   def at(epoch: Long): Option[RoutingEntry] = epochs.filter(_ <= epoch).lastOption.flatMap(read)

@@ -16,6 +16,9 @@ import scala.collection.immutable.ArraySeq
  */
 private[sql] final case class RoutingTable(partitions: Int, assignment: ArraySeq[Int]) {
   require(partitions >= 1, s"a routing table needs at least 1 partition, not $partitions")
+  // Arrays are made of so many, and the number may come from outside.
+  require(partitions <= RoutingTable.MaxPartitions,
+    s"a routing table has at most ${RoutingTable.MaxPartitions} partitions, not $partitions")
   require(assignment.nonEmpty, "a routing table needs at least 1 bin")
   assignment.iterator.zipWithIndex.foreach { case (owner, bin) =>
     require(owner >= 0 && owner < partitions,
@@ -76,6 +79,9 @@ private[sql] final case class RoutingTable(partitions: Int, assignment: ArraySeq
 }
 
 private[sql] object RoutingTable {
+  /** As many as there can be bins. */
+  val MaxPartitions: Int = 1 << 16
+
   /** The first table of a checkpoint: places every key where Spark's own hash partitioning would. */
   def initial(bins: Int, partitions: Int): RoutingTable =
     RoutingTable(partitions, ArraySeq.tabulate(bins)(_ % partitions))

@@ -47,7 +47,9 @@ private[sql] object ShippingOrder {
   val File = "shipping.json"
   private val FormatVersion = 1
 
-  def read(dir: ControlDir): Seq[ShippingOrder] = dir.read(File).toSeq.flatMap { json =>
+  def read(dir: ControlDir): Seq[ShippingOrder] = dir.decoded(File)(fromJson).getOrElse(Nil)
+
+  private def fromJson(json: JValue): Seq[ShippingOrder] = {
     implicit val formats: Formats = DefaultFormats
     val format = (json \ "format").extract[Int]
     if (format != FormatVersion) {

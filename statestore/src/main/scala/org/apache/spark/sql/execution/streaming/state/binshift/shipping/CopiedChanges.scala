@@ -39,7 +39,7 @@ private[binshift] final class CopiedChanges(
     kind match {
       case RecordType.PUT_RECORD => store.put(native, value)
       case RecordType.MERGE_RECORD =>
-        store.put(native, before.fold(value)(_ ++ RocksDBFields.delimiter(arguments.conf).getBytes ++ value))
+        store.put(native, before.fold(value)(_ ++ RowForm.delimiter(arguments.conf).getBytes ++ value))
       case RecordType.DELETE_RECORD => store.delete(native)
       case other => throw new DamagedShipment(s"the source's changelog has a record of kind $other")
     }

@@ -1,7 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, NumberedFamily}
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBArguments
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{RocksDBArguments, RowForm}
 
 /**
  * The column families of a copy's source, by their numbers there, and those by the same names of the store that gets the bins.
@@ -22,7 +22,7 @@ private[binshift] final class CopiedFamilies(mine: Map[String, NumberedFamily], 
 
   /** A native key of the source without its family's number. */
   def keyIn(native: Array[Byte]): Array[Byte] =
-    java.util.Arrays.copyOfRange(native, of(native).prefix.length, native.length)
+    of(native).keyIn(native)
 
   /** The family here of a native key of the source. */
   def hereOf(native: Array[Byte]): NumberedFamily = here(of(native))
@@ -32,7 +32,7 @@ private[binshift] final class CopiedFamilies(mine: Map[String, NumberedFamily], 
     val found = mine.getOrElse(family.family.name,
       throw new IllegalStateException(
         s"column family ${family.family.name} does not exist here yet"))
-    if (arguments.conf.rowChecksumEnabled && found.number != family.number) {
+    if (RowForm.hasChecksums(arguments.conf) && found.number != family.number) {
       throw new IllegalStateException(
         s"column family ${family.family.name} has another number here, which row checksums cover")
     }

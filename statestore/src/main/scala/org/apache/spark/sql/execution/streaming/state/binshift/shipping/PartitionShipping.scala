@@ -210,7 +210,7 @@ private final class OrderPart(
 
   /** As far as it is known before the operator has asked for them. */
   private def hasFamilies: Boolean =
-    !arguments.useColumnFamilies || db.allColumnFamilyNames.exists(_ != ColumnFamily.Default.name)
+    !arguments.useColumnFamilies || ColumnFamily.of(db, useColumnFamilies = true).exists(_.name != ColumnFamily.Default.name)
 
   /** The step with which exactly `bins` go. */
   private def stepOf(shipped: Seq[ShippedBin], bins: Seq[Int]): Option[Int] =

@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
-import java.io.{ByteArrayInputStream, ByteArrayOutputStream, DataInputStream, DataOutputStream, EOFException}
+import java.io.{ByteArrayInputStream, ByteArrayOutputStream, DataInputStream, DataOutputStream, EOFException, UTFDataFormatException}
 import java.nio.{BufferUnderflowException, ByteBuffer}
 import java.util.zip.CRC32C
 
@@ -171,27 +171,39 @@ private[binshift] object ShipmentFormat {
       var part = in.getInt()
       while (part != End) {
         if (part == EndOfPart) {
-          ended(in.getInt(), Seq.fill(in.getInt())(in.getInt()))
+          ended(in.getInt(), Seq.fill(sizeIn(in, Integer.BYTES))(in.getInt()))
         } else {
-          val (rowsOf, family) = (part, families(in.getShort().toInt))
-          readRows(in, (key, value) => consume(rowsOf, family, key, value))
+          val (rowsOf, at) = (part, in.getShort().toInt)
+          check(families.indices.contains(at), s"it has no family $at")
+          readRows(in, (key, value) => consume(rowsOf, families(at), key, value))
         }
         part = in.getInt()
       }
       ChunkHeader(attempt, isLast, families)
     } catch {
-      case e @ (_: EOFException | _: BufferUnderflowException) => throw new DamagedShipment(s"it is cut off ($e)")
+      case e @ (_: EOFException | _: BufferUnderflowException | _: UTFDataFormatException) =>
+        throw new DamagedShipment(s"it is cut off, or has no text where it should ($e)")
     }
 
   private def readRows(in: ByteBuffer, consume: (Array[Byte], Array[Byte]) => Unit): Unit = {
     var length = in.getInt()
     while (length != End) {
+      // Before memory is taken: a checksum says nothing about a sender that means harm. Together they may still be
+      // longer than the rest, which is cut off then.
+      check(length >= 0 && length <= in.remaining, s"it has a key of $length bytes")
       val key = new Array[Byte](length)
-      val value = new Array[Byte](in.getInt())
+      val value = new Array[Byte](sizeIn(in, 1))
       in.get(key).get(value)
       consume(key, value)
       length = in.getInt()
     }
+  }
+
+  /** A number of things of `width` bytes, which the rest has room for. */
+  private def sizeIn(in: ByteBuffer, width: Int): Int = {
+    val size = in.getInt()
+    check(size >= 0 && size <= in.remaining / width, s"it has something of size $size in ${in.remaining} bytes")
+    size
   }
 
   private def crcOf(chunk: Array[Byte]): Long = {

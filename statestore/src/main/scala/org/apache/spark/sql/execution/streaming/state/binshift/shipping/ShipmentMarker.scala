@@ -78,6 +78,9 @@ private[binshift] object ShipmentMarker {
 
   /** Whether the store of a marker has nothing more to send, and what it says of `target`, if anything. */
   def read(marker: Array[Byte], target: Int): (Boolean, Option[Sent]) = {
+    if (marker.length % EntryBytes != Integer.BYTES) {
+      throw new DamagedShipment(s"its marker has ${marker.length} bytes")
+    }
     val isOver = ByteBuffer.wrap(marker).getInt != 0
     (isOver,
       marker.drop(Integer.BYTES).grouped(EntryBytes).map(ByteBuffer.wrap).collectFirst {

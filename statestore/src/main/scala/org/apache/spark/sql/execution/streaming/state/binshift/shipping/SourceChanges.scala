@@ -2,8 +2,8 @@ package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBArguments
-import org.apache.spark.sql.execution.streaming.state.{KeyValueChecksumEncoder, RecordType, StateStoreId}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{RocksDBArguments, RowForm}
+import org.apache.spark.sql.execution.streaming.state.{RecordType, StateStoreId}
 
 /**
  * What a store committed, version by version, as its changelogs have it.
@@ -19,14 +19,7 @@ private[binshift] final class SourceChanges(
     try {
       val changes = manager.getChangelogReader(version, SourceChanges.idOf(source, version, routing, arguments))
       try changes.foreach { case (kind, logged, value) =>
-          // A record that has no value to put its checksum to has it before the key.
-          val native =
-            if (kind == RecordType.DELETE_RECORD && arguments.conf.rowChecksumEnabled) {
-              KeyValueChecksumEncoder.decodeKeyRowWithChecksum(logged)._1
-            } else {
-              logged
-            }
-          consume(kind, native, value)
+          consume(kind, RowForm.keyOf(kind, logged, arguments.conf), value)
         }
       finally changes.closeIfNeeded()
     } finally {

@@ -32,7 +32,7 @@ private[binshift] abstract class BinKeyedRocksDB(
   extends RocksDB(arguments.dfsRootDir, arguments.conf, arguments.localRootDir, arguments.hadoopConf, arguments.loggingId,
     arguments.useColumnFamilies, arguments.enableStateStoreCheckpointIds, arguments.partitionId, arguments.eventForwarder,
     arguments.uniqueId)
-  with VersionedRocksDB {
+  with RowOperations with LoadsAndCommits with VersionedRocksDB {
 
   protected final def partitionId: Int = arguments.partitionId
 
@@ -81,72 +81,6 @@ private[binshift] abstract class BinKeyedRocksDB(
 
   override def get(key: Array[Byte], cfName: String): Array[Byte] = super.get(stored(key, cfName), cfName)
 
-  override def keyExists(key: Array[Byte], cfName: String): Boolean =
-    super.keyExists(stored(key, cfName), cfName)
-
-  override def getMergedValues(key: Array[Byte], cfName: String): Iterator[ArrayIndexRange[Byte]] =
-    super.getMergedValues(stored(key, cfName), cfName)
-
-  /** [[BinnedStateStore]] looks keys up one by one, since each has a bin of its own. */
-  override def multiGet(keys: Array[Array[Byte]], cfName: String): Iterator[Array[Byte]] =
-    unsupported("multiGet")
-
-  override def put(
-      key: Array[Byte], value: Array[Byte], cfName: String, includesPrefix: Boolean,
-      deriveCfName: Boolean, includesChecksum: Boolean): Unit = {
-    val form = formOf(cfName)
-    val k = storedAsOwner(key, form)
-    val before = rowsOf(form)
-    super.put(k, value, cfName, includesPrefix, deriveCfName, includesChecksum)
-    wrote(form, before, key.length + value.length, 0)
-  }
-
-  override def putList(
-      key: Array[Byte], values: List[Array[Byte]], cfName: String, includesPrefix: Boolean,
-      includesChecksum: Boolean, deriveCfName: Boolean): Unit = {
-    val form = formOf(cfName)
-    val k = storedAsOwner(key, form)
-    val before = rowsOf(form)
-    super.putList(k, values, cfName, includesPrefix, includesChecksum, deriveCfName)
-    wrote(form, before, key.length + values.map(_.length).sum, 0)
-  }
-
-  override def merge(
-      key: Array[Byte], value: Array[Byte], cfName: String, includesPrefix: Boolean,
-      deriveCfName: Boolean, includesChecksum: Boolean): Unit = {
-    val form = formOf(cfName)
-    val k = storedAsOwner(key, form)
-    val before = rowsOf(form)
-    super.merge(k, value, cfName, includesPrefix, deriveCfName, includesChecksum)
-    wrote(form, before, key.length + value.length, value.length)
-  }
-
-  override def mergeList(
-      key: Array[Byte], values: List[Array[Byte]], cfName: String, includesPrefix: Boolean,
-      includesChecksum: Boolean, deriveCfName: Boolean): Unit = {
-    val form = formOf(cfName)
-    val k = storedAsOwner(key, form)
-    val before = rowsOf(form)
-    super.mergeList(k, values, cfName, includesPrefix, includesChecksum, deriveCfName)
-    val appended = values.map(_.length).sum
-    wrote(form, before, key.length + appended, appended)
-  }
-
-  override def remove(
-      key: Array[Byte], cfName: String, includesPrefix: Boolean, deriveCfName: Boolean,
-      includesChecksum: Boolean): Unit = {
-    val form = formOf(cfName)
-    val k = storedAsOwner(key, form)
-    val before = rowsOf(form)
-    super.remove(k, cfName, includesPrefix, deriveCfName, includesChecksum)
-    wrote(form, before, 0, 0)
-  }
-
-  /** Of use only within one bin; no operator calls it. */
-  override def deleteRange(
-      beginKey: Array[Byte], endKey: Array[Byte], cfName: String, includesPrefix: Boolean,
-      includesChecksum: Boolean): Unit = unsupported("deleteRange")
-
   /** Spark scans the family and removes each key that it finds. */
   override def removeColFamilyIfExists(cfName: String): Boolean =
     inStoredForm(super.removeColFamilyIfExists(cfName))
@@ -166,24 +100,22 @@ private[binshift] abstract class BinKeyedRocksDB(
     }
 
   /** Of one key's rows, whose bin is set; across all keys only where the bin is behind the key. */
-  override def rangeScan(
-      startKey: Option[Array[Byte]], endKey: Option[Array[Byte]], cfName: String): NextIterator[ByteArrayPair] =
-    if (raw) super.rangeScan(startKey, endKey, cfName)
+  override protected final def scanned(start: Option[Array[Byte]], end: Option[Array[Byte]], family: String)(
+      scan: (Option[Array[Byte]], Option[Array[Byte]]) => NextIterator[ByteArrayPair]): NextIterator[ByteArrayPair] =
+    if (raw) scan(start, end)
     else {
-      val form = formOf(cfName).codec
-      val rows = if (form.isBehind || startKey.isEmpty && endKey.isEmpty) {
-        super.rangeScan(startKey, endKey, cfName)
-      } else {
+      val form = formOf(family).codec
+      val rows = if (form.isBehind || start.isEmpty && end.isEmpty) scan(start, end)
+      else {
         countRead()
-        super.rangeScan(
-          startKey.map(form.encode(bin, _)).orElse(BinKeyCodec.lowerBound(bin)),
-          endKey.map(form.encode(bin, _)).orElse(BinKeyCodec.lowerBound(bin + 1)),
-          cfName)
+        scan(
+          start.map(form.encode(bin, _)).orElse(BinKeyCodec.lowerBound(bin)),
+          end.map(form.encode(bin, _)).orElse(BinKeyCodec.lowerBound(bin + 1)))
       }
       new StrippedIterator(rows, form)
     }
 
-  private def formOf(family: String): FamilyWrites = {
+  override protected final def formOf(family: String): FamilyWrites = {
     val known = forms.get(family)
     if (known != null) known
     else {
@@ -193,7 +125,7 @@ private[binshift] abstract class BinKeyedRocksDB(
     }
   }
 
-  private def stored(key: Array[Byte], family: String): Array[Byte] = if (raw) key
+  override protected final def stored(key: Array[Byte], family: String): Array[Byte] = if (raw) key
   else {
     countRead()
     formOf(family).codec.encode(bin, key)
@@ -202,17 +134,16 @@ private[binshift] abstract class BinKeyedRocksDB(
   private def countRead(): Unit = if (counts != null) counts.read(bin)
 
   /** Refuses a key whose bin is another partition's: a routing error must not corrupt state. */
-  private def storedAsOwner(key: Array[Byte], form: FamilyWrites): Array[Byte] = if (raw) key
+  override protected final def storedAsOwner(key: Array[Byte], form: FamilyWrites): Array[Byte] = if (raw) key
   else {
     if (table == null || bin < 0 || bin >= table.owners.length || table.owners(bin) != partitionId) throw notOwned()
     form.codec.encode(bin, key)
   }
 
   /** Spark looks each row up that is written, to keep count of rows; what that tells costs nothing more. */
-  private def rowsOf(form: FamilyWrites): Long = if (raw) 0 else RocksDBFields.rows(this, form.isInternal)
+  override protected final def rowsOf(form: FamilyWrites): Long = if (raw) 0 else RocksDBFields.rows(this, form.isInternal)
 
-  /** See [[BinCounts.wrote]]. */
-  private def wrote(form: FamilyWrites, before: Long, bytes: Int, appended: Int): Unit = if (!raw) {
+  override protected final def wrote(form: FamilyWrites, before: Long, bytes: Int, appended: Int): Unit = if (!raw) {
     val rows = RocksDBFields.rows(this, form.isInternal) - before
     counts.wrote(bin, rows, form.isInternal, bytes, appended)
     val departs = departing
@@ -225,13 +156,12 @@ private[binshift] abstract class BinKeyedRocksDB(
         s"belongs to partition ${Option(table).flatMap(_.owners.lift(bin)).getOrElse("(none)")}; the batch fails and no state " +
         "changes; restart the query from its checkpoint and report this as a bug of binshift")
 
-  /** Failing beats reading in a wrong order. */
-  protected def unsupported(operation: String): Nothing = throw BinshiftException.unsupportedOperator(
+  override protected def unsupported(operation: String): Nothing = throw BinshiftException.unsupportedOperator(
     s"$storeId is binned and does not support $operation; report the operator that needs it")
 }
 
 /** How the rows of a column family are stored and counted. */
-private final class FamilyWrites(name: String, db: RocksDB, useColumnFamilies: Boolean) {
+private[storage] final class FamilyWrites(name: String, db: RocksDB, useColumnFamilies: Boolean) {
   val codec: BinKeyCodec = BinKeyCodec.of(name)
   lazy val isInternal: Boolean = ColumnFamily.isInternal(db, useColumnFamilies, name)
 }

@@ -40,7 +40,8 @@ private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) {
     val options = new WriteOptions().setDisableWAL(true)
     try ColumnFamily.numbered(db, useColumnFamilies).foreach { family =>
         if (ColumnFamily.isReadInOrder(family.family.name)) {
-          ColumnFamily.foreachRow(db, family.family.name, bins)(row => db.remove(row.key, family.family.name))
+          family.foreachRow(native, native.getDefaultColumnFamily, bins)((key, _) =>
+            db.remove(family.keyIn(key), family.family.name))
         } else {
           family.ranges(bins, isEmpty).foreach { case (from, to) => native.deleteRange(options, from, to) }
         }

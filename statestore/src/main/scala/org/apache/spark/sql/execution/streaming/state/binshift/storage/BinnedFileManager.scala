@@ -39,7 +39,8 @@ private[binshift] final class BinnedFileManager(
     fileChecksumEnabled: Boolean,
     fileChecksumThreadPoolSize: Option[Int])
   extends RocksDBFileManager(dfsRootDir, localTempDir, hadoopConf, codecName, loggingId, storeConf,
-    fileChecksumEnabled, fileChecksumThreadPoolSize) {
+    fileChecksumEnabled, fileChecksumThreadPoolSize)
+  with VersionedFiles {
 
   @volatile private var binding: Option[BinnedFileManager.Binding] = None
 
@@ -52,6 +53,9 @@ private[binshift] final class BinnedFileManager(
     warm = 0
     files
   }
+
+  protected def directory: Path = new Path(dfsRootDir)
+  protected def hadoop: Configuration = hadoopConf
 
   def bind(to: BinnedFileManager.Binding): Unit = binding = Some(to)
 
@@ -90,7 +94,7 @@ private[binshift] final class BinnedFileManager(
       case None => numVersionsToRetain
       case Some(version) =>
         // Spark keeps the newest snapshot that is this many versions old.
-        math.max(numVersionsToRetain.toLong, getLatestSnapshotVersion() - version + 1).toInt
+        math.max(numVersionsToRetain.toLong, newestSnapshot() - version + 1).toInt
     }
     super.deleteOldVersions(retained, maxVersionsToDeletePerMaintenance, minVersionsToDelete)
   }

@@ -99,7 +99,8 @@ private[binshift] object Manifest {
     while (in.hasRemaining) {
       val start = in.position()
       def bytes: Array[Byte] = java.util.Arrays.copyOfRange(record, start, in.position())
-      varint(in).toInt match {
+      val tag = varint(in)
+      (if (tag.isValidInt) tag.toInt else throw new Unknown(s"a field of tag $tag")) match {
         case Comparator =>
           val name = new String(slice(in))
           if (name != "leveldb.BytewiseComparator") throw new Unknown(s"keys in the order $name")
@@ -177,6 +178,7 @@ private[binshift] object Manifest {
     var shift = 0
     var byte = next(in)
     while (byte < 0) {
+      if (shift >= java.lang.Long.SIZE) throw new Unknown("a number has more than 64 bits")
       value |= (byte & 0x7fL) << shift
       shift += 7
       byte = next(in)

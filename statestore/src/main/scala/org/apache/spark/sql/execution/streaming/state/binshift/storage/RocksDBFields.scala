@@ -22,7 +22,7 @@ private[binshift] object RocksDBFields {
   private val InternalRows = handle("numInternalKeysOnWritingVersion", classOf[Long])
 
   private val Forced = handle("shouldForceSnapshot", classOf[AtomicBoolean])
-  private val LastSnapshot = handle(s"${classOf[RocksDB].getName.replace('.', '$')}$$$$lastSnapshotVersion", classOf[Long])
+  private val LastSnapshot = handle(LoadsAndCommits.LastSnapshot, classOf[Long])
 
   /** The version of the last snapshot, from which Spark counts to the next one. */
   def lastSnapshot(db: RocksDB): Long = LastSnapshot.getVolatile(db).asInstanceOf[Long]
@@ -33,6 +33,9 @@ private[binshift] object RocksDBFields {
   def mustSnapshot(db: RocksDB): Boolean =
     !db.conf.enableChangelogCheckpointing || db.conf.minDeltasForSnapshot <= 1 ||
       Forced.get(db).asInstanceOf[AtomicBoolean].get
+
+  /** Has the next commit make a snapshot. */
+  def forceSnapshot(db: RocksDB): Unit = Forced.get(db).asInstanceOf[AtomicBoolean].set(true)
 
   def native(db: RocksDB): NativeRocksDB = Db.getVolatile(db).asInstanceOf[NativeRocksDB]
 
@@ -50,9 +53,7 @@ private[binshift] object RocksDBFields {
   }
 
   /** What joins the values of one key: the form in which Spark stores several of them. */
-  def mergeOperator(conf: RocksDBConf): StringAppendOperator = new StringAppendOperator(delimiter(conf))
-
-  def delimiter(conf: RocksDBConf): String = if (conf.mergeOperatorVersion == 1) "," else ""
+  def mergeOperator(conf: RocksDBConf): StringAppendOperator = new StringAppendOperator(RowForm.delimiter(conf))
 
   private def handle(name: String, kind: Class[_]): VarHandle =
     try {

@@ -5,11 +5,11 @@ import java.lang.invoke.MethodHandles
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.binshift.internals.{CommittedEpoch, SparkInternals}
+import org.apache.spark.sql.binshift.internals.{CommittedEpoch, SparkInternals, StreamLogs}
+import org.apache.spark.sql.binshift.internals.StreamLogs.Offsets
 import org.apache.spark.sql.classic.{SparkSession, StreamingCheckpointManager}
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingLog
-import org.apache.spark.sql.execution.streaming.checkpointing.{OffsetSeqBase, OffsetSeqLog}
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.internal.{SQLConf, SessionState}
 
@@ -39,7 +39,7 @@ private[binshift] object OfflineRepartition extends Logging {
    *
    * @param latest the newest entry of the log of offsets
    */
-  def undo(query: StreamExecution, latest: Option[(Long, OffsetSeqBase)]): Boolean = {
+  def undo(query: StreamExecution, latest: Option[(Long, Offsets)]): Boolean = {
     val log = query.offsetLog
     val committed = CommittedEpoch.of(query)
     val abandoned = for {
@@ -57,10 +57,14 @@ private[binshift] object OfflineRepartition extends Logging {
     abandoned.isDefined
   }
 
+  /** Has a query start whose last epoch changed the number of partitions. */
+  def letStart(query: StreamExecution): Unit =
+    query.sparkSessionForStream.conf.set(SQLConf.STREAMING_CHECK_UNFINISHED_REPARTITION_ON_RESTART.key, "false")
+
   private def isSwitch(query: StreamExecution, epoch: Long, n: Int): Boolean =
     new RoutingLog(SparkInternals.controlDir(query)).read(epoch).exists(_.table.partitions == n)
 
-  private[binshift] def isBinshift(offsets: OffsetSeqBase): Boolean =
+  private[binshift] def isBinshift(offsets: Offsets): Boolean =
     SparkInternals.loggedConf(offsets, SQLConf.STATE_STORE_PROVIDER_CLASS.key).exists(SparkInternals.isBinshiftProvider)
 
   private lazy val Manager = MethodHandles.privateLookupIn(classOf[SessionState], MethodHandles.lookup())
@@ -72,7 +76,7 @@ private[binshift] final class GuardedCheckpointManager(session: SparkSession)
 
   override def repartition(checkpointLocation: String, numPartitions: Int, enforceExactlyOnceSink: Boolean): Unit = {
     val offsets = Option(checkpointLocation).filter(_.nonEmpty).flatMap { location =>
-      new OffsetSeqLog(session, new Path(location, "offsets").toString, true).getLatest()
+      StreamLogs.offsets(session, new Path(location), readOnly = true).getLatest()
     }
     if (offsets.exists(o => OfflineRepartition.isBinshift(o._2))) throw BinshiftException("OFFLINE_REPARTITION").configuration(
       s"$checkpointLocation is a checkpoint of binshift, which Spark's offline repartition cannot convert; its " +

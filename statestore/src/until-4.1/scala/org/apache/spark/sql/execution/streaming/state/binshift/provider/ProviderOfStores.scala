@@ -1,0 +1,24 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.provider
+
+import org.apache.spark.sql.execution.streaming.state.{ReadStateStore, RocksDBStateStoreProvider, StateStore}
+
+/** How a provider hands out stores in Spark 4.1. */
+private[binshift] trait ProviderOfStores extends RocksDBStateStoreProvider {
+
+  /** What is handed out instead of one of Spark's stores. */
+  protected def wrap(store: StateStore): StateStore
+
+  /** The store of Spark in one that was handed out, and the provider that did. */
+  protected def unwrap(store: ReadStateStore): Option[(ReadStateStore, ProviderOfStores)]
+
+  override def getStore(version: Long, uniqueId: Option[String]): StateStore = wrap(super.getStore(version, uniqueId))
+
+  override def upgradeReadStoreToWriteStore(
+      readStore: ReadStateStore, version: Long, uniqueId: Option[String]): StateStore = unwrap(readStore) match {
+    // Spark's rule: a read store is upgraded by the provider that made it, should maintenance have
+    // replaced that provider in between.
+    case Some((_, other)) if other ne this => other.upgradeReadStoreToWriteStore(readStore, version, uniqueId)
+    case Some((own, _)) => wrap(super.upgradeReadStoreToWriteStore(own, version, uniqueId))
+    case None => super.upgradeReadStoreToWriteStore(readStore, version, uniqueId)
+  }
+}

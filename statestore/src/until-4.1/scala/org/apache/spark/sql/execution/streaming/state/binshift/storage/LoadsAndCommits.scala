@@ -1,0 +1,53 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.storage
+
+import org.apache.spark.sql.execution.streaming.state.{RocksDB, StateStoreCheckpointInfo}
+
+/**
+ * How versions are loaded and committed in Spark 4.1, which loads nothing but what the checkpoint has.
+ *
+ * An empty database at a later version is that of version 0 under another number. Its commit uploads a whole snapshot and
+ * makes no changelog, as it does since Spark 4.2, so that what is in the checkpoint does not tell the versions apart.
+ *
+ * Relies on Spark: version 0 is empty and needs no file; a load of the version that is loaded keeps the content and opens a
+ * changelog; a commit that is forced to make a snapshot uploads it before it ends the changelog.
+ */
+private[binshift] trait LoadsAndCommits extends RocksDB {
+
+  /** @param loadEmpty to begin without content, whatever the checkpoint has */
+  def loadAt(version: Long, stateStoreCkptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): RocksDB
+
+  /** @param forceSnapshot never, in Spark 4.1 */
+  def commitVersion(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo)
+
+  override def load(version: Long, stateStoreCkptId: Option[String], readOnly: Boolean): RocksDB =
+    loadAt(version, stateStoreCkptId, readOnly, loadEmpty = false)
+
+  override def commit(): (Long, StateStoreCheckpointInfo) = commitVersion(forceSnapshot = false)
+
+  protected final def loadBySpark(
+      version: Long, stateStoreCkptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): Unit =
+    if (loadEmpty) loadNothing(version)
+    else {
+      files.beSilent(None)
+      super.load(version, stateStoreCkptId, readOnly)
+    }
+
+  protected final def commitBySpark(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = super.commit()
+
+  private def loadNothing(version: Long): Unit = {
+    // What is loaded may be of version 0, and no more as it was.
+    super.rollback()
+    files.beSilent(Some(version + 1))
+    super.load(0, None, readOnly = true)
+    loadedVersion = version
+    super.load(version, None, readOnly = false)
+    RocksDBFields.forceSnapshot(this)
+  }
+
+  private def files: VersionedFiles = fileManager.asInstanceOf[VersionedFiles]
+}
+
+private[storage] object LoadsAndCommits {
+  /** The field of `RocksDB` with the version of the last snapshot. */
+  val LastSnapshot = "lastSnapshotVersion"
+}

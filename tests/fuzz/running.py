@@ -1,0 +1,28 @@
+"""A JVM with the decoders that tests look into, without a test run around it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from harness import session
+from jvms import SHARED, TESTS_JAR, surroundings
+from prepared import link_spark, prepare
+
+
+@contextmanager
+def fuzzed_jvm() -> Iterator[Any]:
+    """`TestFuzz` of a JVM that ends with the context."""
+    scratch = SHARED / "alone"
+    scratch.mkdir()
+    surroundings(scratch)
+    link_spark()
+    prepare()
+    spark = session("local[1]", **{"spark.jars": str(TESTS_JAR)})
+    try:
+        yield spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestFuzz
+    finally:
+        spark.stop()
+        shutil.rmtree(SHARED, ignore_errors=True)

@@ -1,0 +1,22 @@
+package org.apache.spark.sql.binshift
+
+import org.apache.spark.sql.binshift.migration.PlannedMigration
+import org.apache.spark.sql.binshift.query.ServedRequests
+import org.apache.spark.sql.binshift.retention.RunEnd
+import org.apache.spark.sql.binshift.statistics.SavedStatistics
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
+
+/** What reads the files of the driver, for `TestFuzz`. */
+object TestFuzzFiles {
+  private[sql] def reader(dir: ControlDir, name: String): () => Any = name match {
+    case "ended.json" => () => RunEnd.read(dir)
+    case "plan.json" => () =>
+        PlannedMigration.read(dir).foreach { m =>
+          // What submitting refuses by name; see QueryRouter.
+          try m.plan.requireFitting()
+          catch { case _: IllegalArgumentException => () }
+        }
+    case "served.json" => () => ServedRequests.read(dir)
+    case "statistics.json" => () => SavedStatistics.read(dir)
+  }
+}
