@@ -44,7 +44,7 @@ private[binshift] object TakeoverEpochs extends Logging {
    */
   def observe(
       query: StreamExecution, latest: Option[(Long, OffsetSeqBase)]): Unit = if (!query.trigger.isInstanceOf[RealTimeTrigger]) {
-    val wanted = query.sparkSession.sessionState.conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS)
+    val wanted = query.sparkSessionForStream.sessionState.conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS)
     val log = query.offsetLog
     for ((last, offsets) <- latest; logged <- providerOf(offsets)) {
       val isCommitted = CommittedEpoch.of(query) >= last

@@ -17,6 +17,9 @@ private[sql] object BinshiftConf {
   /** Whether the driver looks for requests of other processes in the checkpoint. */
   val RequestsEnabled: String = Prefix + "requests.enabled"
 
+  /** Whether queries of a session run on binshift in real-time mode, too. */
+  val RealTime: String = Prefix + "realTime"
+
   /** Time between two looks, while nobody asks. */
   val RequestsInterval: String = Prefix + "requests.interval"
 
@@ -26,6 +29,9 @@ private[sql] object BinshiftConf {
    * data source, a session without the extension).
    */
   val RoutedRun: String = Prefix + "internal.routedRun"
+
+  /** Set in the session of a query in real-time mode: each of its tasks has a core all the time. */
+  val AllCoresBusy: String = Prefix + "internal.allCoresBusy"
 
   /** Local property of a batch's jobs: which routing-log entries are in force (see EpochRouting). */
   val RoutingHint = "binshift.routing"
