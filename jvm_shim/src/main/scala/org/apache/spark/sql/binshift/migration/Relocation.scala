@@ -19,10 +19,11 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
  * Called under the router's lock: `enter` on the stream's thread while an epoch is planned, the rest by any thread.
  *
  * @param maxEpochs that a partition is asked to move, unless its executor is drained
+ * @param waitMs    how long at least its task waits for the new executor
  * @param isBinned  whether an operator's stores take files that were fetched ahead
  */
 private[binshift] final class Relocation(
-    query: MicroBatchExecution, maxEpochs: Int, isBinned: StateStoreWriter => Boolean) extends Logging {
+    query: MicroBatchExecution, maxEpochs: Int, waitMs: Long, isBinned: StateStoreWriter => Boolean) extends Logging {
   private val session = query.sparkSession
   private val warming = new Warming(session)
 
@@ -151,7 +152,7 @@ private[binshift] final class Relocation(
   private def placesOf(partition: Int): Set[String] = Placement.executorsOf(session, operators, partition)
 
   private def holdOrRelease(): Unit =
-    if (wanted.nonEmpty || avoided.nonEmpty) LocalityWait.hold(this, session.sparkContext)
+    if (wanted.nonEmpty || avoided.nonEmpty) LocalityWait.hold(this, query, waitMs)
     else LocalityWait.release(this)
 }
 

@@ -51,7 +51,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private val retired = new RetiredPartitions(
     stateRoot.toString, dir.hadoopConf, RocksDBConf(StateStoreConf(sqlConf)))
   private val pruning = new RoutingPruning(stateRoot, dir.hadoopConf, entries, conf.entriesToRetain)
-  private val relocation = new Relocation(query, conf.maxEpochsToWait, op => binned.contains(op))
+  private val relocation =
+    new Relocation(query, conf.maxEpochsToWait, conf.localityWaitMs, op => binned.contains(op))
   private val scheduler = new StepScheduler(
     query, dir, shipments, retired, relocation, conf.maxEpochsToWait, () => binned.map(_.stateStoreNames.size).sum)
 
@@ -164,6 +165,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     synchronized {
       shipments.close()
       relocation.close()
+      LocalityWait.release(this)
       if (!isClosed) for (epoch <- planned)
         try RunEnd(query.runId.toString, epoch).write(dir)
         catch {
@@ -216,6 +218,9 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     SparkInternals.setNextConf(query, EntryName.Key -> tables.scheduled.getOrElse(now).name.render)
     SparkInternals.setNextConf(query, RunHistory.Key -> query.runId.toString)
     shippingHint = shipments.hint(next - 1, scheduler.awaitedStep(tables, next), tables.stepAt(next).isDefined)
+    // Copies are made by, and for, stores where they are: also by those that a step opens.
+    if (shipments.isOpen || tables.scheduled.isDefined) LocalityWait.hold(this, query, conf.localityWaitMs)
+    else LocalityWait.release(this)
   }
 
   /** What else follows the number of partitions, at the first epoch that has it. */
