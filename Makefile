@@ -23,8 +23,8 @@ setup: $(VENV)/.ready $(JAR)  ## Prepare .venv with the package installed in it;
 
 jar: $(VENV)/.ready $(JAR)  ## Build the jar into the package; SPARK=4.2 builds that of Spark 4.2.
 
-demo: setup  ## Rescale a running query over real flights, live and by Spark itself; writes demo.png.
-	$(PY) python/examples/flights --picture demo.png
+demo: setup $(if $(SOURCE),$(VENV)/.field)  ## Rescale a query over real flights, live and by Spark itself, and write demo.png; SOURCE=kafka reads Kafka.
+	$(PY) python/examples/flights --picture demo.png $(if $(SOURCE),--source $(SOURCE))
 
 test: setup older-jar  ## Run all tests but the matrix; MATRIX=3/40 adds the third of 40 parts of it, SPARK=4.2 is on Spark 4.2.
 	$(PY) -m pytest $(if $(MATRIX),--matrix-part=$(MATRIX))
@@ -32,8 +32,8 @@ test: setup older-jar  ## Run all tests but the matrix; MATRIX=3/40 adds the thi
 test-matrix: setup older-jar  ## Run the matrix of operators and settings; MATRIX=3/40 runs a part.
 	$(PY) -m pytest -m matrix $(if $(MATRIX),--matrix-part=$(MATRIX))
 
-field: setup $(VENV)/.field  ## Run the tests that need servers, such as an S3 API; fetches them.
-	$(PY) -m pytest -m field tests/field
+field: setup $(VENV)/.field  ## Run the tests that need servers, which it fetches, part by part; PART=kafka runs one.
+	$(PY) scripts/field.py $(if $(PART),--only $(PART))
 
 test-few: setup  ## Run some tests of each thing that needs Spark, in two minutes; CI does with SPARK=4.2.
 	$(PY) -m pytest -m "few and not matrix"
@@ -113,6 +113,7 @@ $(VENV)/.docs: $(VENV)/.ready pyproject.toml
 	@touch $@
 
 $(VENV)/.field: $(VENV)/.ready pyproject.toml
+	@command -v mvn >/dev/null || scripts/install maven
 	@$(VENV)/bin/pip install --quiet --disable-pip-version-check -e '.[field]'
 	@touch $@
 

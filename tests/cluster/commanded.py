@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import binshift
+from binshift.session import PROVIDER
 from cluster.driver import Outputs
 from cluster.processes import listening, spark_processes
 from harness import StreamRun, session, until
@@ -31,7 +33,9 @@ class Commands:
 
     def __init__(self, root: Path, spark: SparkSession, checkpoint: str) -> None:
         self.spark = spark
-        self.run = StreamRun(spark, root, counts)
+        self.run = StreamRun(
+            spark, root, counts, provider=spark.conf.get("spark.binshift.tests.provider", PROVIDER)
+        )
         self.run.outputs = Outputs(root / "outputs")
         # A URI is no path: that would make one slash of two.
         self.run.checkpoint = checkpoint or self.run.checkpoint  # type: ignore[assignment]
@@ -69,6 +73,12 @@ class Commands:
         """Ports at which the driver and its executors listen."""
         return sum(len(listening(pid)) for pid in spark_processes(self.spark.sparkContext.applicationId))
 
+    def copy_checkpoint(self, to: str) -> None:
+        """Copies it to a local directory, as a person does by Hadoop's commands."""
+        source = self.spark._jvm.org.apache.hadoop.fs.Path(str(self.run.checkpoint))
+        system = source.getFileSystem(self.spark.sparkContext._jsc.hadoopConfiguration())
+        system.copyToLocalFile(False, source, self.spark._jvm.org.apache.hadoop.fs.Path(to), True)
+
     def report(self) -> dict[str, Any]:
         epochs = [p for p in self.run.query.recentProgress if "addBatch" in p.durationMs]
         metrics = [op.customMetrics for p in epochs for op in p.stateOperators]
@@ -87,10 +97,11 @@ class Commands:
         }
 
 
-def main() -> None:
+def serve(kind: Callable[[Path, SparkSession, str], Commands]) -> None:
+    """Does what the standard input says, until it ends."""
     root, master, conf, checkpoint = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]), sys.argv[4]
     spark = session(master, **conf)
-    commands = Commands(root, spark, checkpoint)
+    commands = kind(root, spark, checkpoint)
     for line in sys.stdin:
         name, *arguments = json.loads(line)
         sys.stdout.write(f"answer: {json.dumps(getattr(commands, name)(*arguments))}\n")
@@ -100,4 +111,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(Commands)

@@ -15,16 +15,43 @@ from typing import Any
 from cluster.conftest import HERE, expected_outputs, expected_state, outputs_of
 
 
-class Driver:
-    """A driver that waits for commands (see `commanded.py`)."""
+class DriverEndedError(AssertionError):
+    """The driver ended while it did a command."""
 
-    def __init__(self, root: Path, master: str, conf: Mapping[str, str], checkpoint: str = "") -> None:
+
+class Driver:
+    """A driver that waits for commands (see `commanded.py`).
+
+    Parameters
+    ----------
+    root : Path
+        Input, outputs, and what the driver says on stderr.
+    checkpoint : str
+        Where it is; by default below `root`.
+    halt : str
+        The instant at which the driver dies, see `HaltingCheckpointFileManager`.
+    script : Path
+        What runs.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        master: str,
+        conf: Mapping[str, str],
+        checkpoint: str = "",
+        *,
+        halt: str = "",
+        script: Path = HERE / "commanded.py",
+    ) -> None:
         self.root = root
         root.mkdir(exist_ok=True)
-        command = [sys.executable, str(HERE / "commanded.py"), str(root), master, json.dumps(conf), checkpoint]
+        command = [sys.executable, str(script), str(root), master, json.dumps(conf), checkpoint]
+        environment = os.environ | ({"BINSHIFT_HALT": halt} if halt else {})
         with (root / "stderr").open("w") as errors:
             self.process = subprocess.Popen(
                 command,
+                env=environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -46,7 +73,7 @@ class Driver:
         for line in self.process.stdout:
             if line.startswith("answer: "):
                 return json.loads(line.removeprefix("answer: "))
-        raise AssertionError(f"{name}: the driver ended: {(self.root / 'stderr').read_text()[-4000:]}")
+        raise DriverEndedError(f"{name}: the driver ended: {(self.root / 'stderr').read_text()[-4000:]}")
 
     def kill(self) -> None:
         """SIGKILL to the driver's Python and its JVM."""
@@ -66,5 +93,9 @@ class Driver:
         assert report["partitions"] == partitions
         assert report["metadata"] == [partitions]
         assert report["numRowsTotal"] == report["keys"] == len(state)
-        assert outputs_of(self.root / "outputs") == expected_outputs(self.root / "input")
+        self.assert_outputs()
         return report
+
+    def assert_outputs(self) -> None:
+        """Compares every output with counts made in Python."""
+        assert outputs_of(self.root / "outputs") == expected_outputs(self.root / "input")

@@ -12,6 +12,7 @@ import os
 import re
 import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +37,9 @@ def main() -> None:
     parser.add_argument("--fault", choices=["fail-task", "kill-executor"])
     parser.add_argument("--prepare", action="store_true")
     parser.add_argument("--on-demand", action="store_true")
+    parser.add_argument(
+        "--slow", type=float, default=0.0, metavar="SECONDS", help="of partition 0 in each epoch"
+    )
     parser.add_argument("--shipping-fault", metavar="POINT.ACTION")
     parser.add_argument("--operator", choices=["aggregate", "transform"], default="aggregate")
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
@@ -45,7 +49,7 @@ def main() -> None:
     conf.setdefault("spark.sql.streaming.stateStore.binshift.ship.timeout", "3s")
     spark = session(args.master, **conf)
     await_executors(spark)
-    run = StreamRun(spark, args.root, counter(args.root, args.fault, args.operator))
+    run = StreamRun(spark, args.root, counter(args))
     run.outputs = Outputs(args.root / "outputs")
     run.start()
     run.query.processAllAvailable()
@@ -66,12 +70,22 @@ def main() -> None:
     epochs = [p for p in run.query.recentProgress if "addBatch" in p.durationMs]
     metrics = [op.customMetrics for p in epochs for op in p.stateOperators]
     stats = run.attach().stats()
+    blocks = ""
+    if args.prepare:
+        # The orders of a migration that is over are closed with the epoch after.
+        run.feed([])
+        run.query.processAllAvailable()
+        known = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestMarkers.known
+        # The driver hears of what went a moment later.
+        until(lambda: known(spark.sparkContext._jsc.sc()) == "", seconds=10)
+        blocks = known(spark.sparkContext._jsc.sc())
     by_bin = Counter(
         r.bin for r in run.batch().select(F.pmod(F.hash("k"), F.lit(64)).alias("bin"), "k").distinct().collect()
     )
     report = {
         "keys": sum(stats["keys"].to_pylist()),
         "inexact_bins": sum(keys != by_bin[b] for b, keys in enumerate(stats["keys"].to_pylist())),
+        "blocks": blocks,
         "executors": sorted(set(stats["executor"].to_pylist())),
         "paths": {
             name: sum(m.get(f"binshiftBins{name}", 0) for m in metrics)
@@ -152,19 +166,34 @@ class Counting(StatefulProcessor):
         pass
 
 
-def counter(root: Path, fault: str | None, operator: str) -> Any:
+def counter(args: argparse.Namespace) -> Any:
     def build(df: DataFrame) -> DataFrame:
         groups = df.groupBy("k")
-        if operator == "transform":
+        if args.operator == "transform":
             counts = groups.transformWithState(Counting(), "k string, n long, total long", "Update", "None")
         else:
             counts = groups.agg(F.count("*").alias("n"), F.sum("v").alias("total"))
-        if fault is None:
+        if args.slow:
+            wait = F.udf(make_wait(args.slow), "long")
+            counts = counts.select("k", wait("n", F.spark_partition_id()).alias("n"), "total")
+        if args.fault is None:
             return counts
-        trip = F.udf(make_trap(str(root), fault), "long")
+        trip = F.udf(make_trap(str(args.root), args.fault), "long")
         return counts.select("k", trip("n").alias("n"), "total")
 
     return build
+
+
+def make_wait(seconds: float) -> Any:
+    waited = set()
+
+    def wait(n: int, partition: int) -> int:
+        if partition == 0 and not waited:
+            time.sleep(seconds)
+            waited.add(partition)
+        return n
+
+    return wait
 
 
 def make_trap(root: str, fault: str) -> Any:

@@ -71,12 +71,8 @@ class Places:
         run.start()
         self.go_on(2)
         executors = self.executors()
-        # New partitions leave an executor that is busy for 3 s. Those that move do not, whatever is set.
-        conf = run.spark.sparkContext._jsc.sc().conf()
-        conf.set("spark.locality.wait", "1min")
         self.finish(run.attach().rescale(4, strategy=binshift.AllAtOnce(), place_on=[executors[0]]))
         self.go_on(1)
-        conf.remove("spark.locality.wait")
         report: dict[str, Any] = {"executors": executors, "placed": self.where()}
         table, since = run.attach().routing(), self.epoch
 

@@ -24,10 +24,13 @@ def ship(drive, jvm_jar):
 
 @pytest.mark.parametrize("operator", ["aggregate", pytest.param("transform", marks=pytest.mark.matrix)])
 def test_every_bin_travels_before_its_step(ship, check, operator):
-    # A copy is made anew where its partition has to move to, as after 3 s of waiting for a busy executor.
-    report = check(partitions=6, last=ship(f"--operator={operator}", "--conf=spark.locality.wait=1min"))
+    # While bins are copied, no task leaves an executor that is slow: its copies would be made anew elsewhere.
+    slow = ("--slow=0.5", "--conf=spark.locality.wait=50ms")
+    report = check(partitions=6, last=ship(f"--operator={operator}", *slow))
     others = {"Shipped": 0, "FromCheckpoint": 0, "Recopied": 0}
     assert report["paths"] == {"Prepared": sum(report["history"]), **others}
+    # Nothing of it stays known to the driver.
+    assert report["blocks"] == ""
 
 
 @pytest.mark.parametrize(
@@ -77,6 +80,7 @@ def test_a_task_that_is_retried_on_another_executor_does_not_wait_for_what_the_f
         "spark.excludeOnFailure.task.maxTaskAttemptsPerExecutor=1",
         "spark.task.maxFailures=3",
         "spark.sql.streaming.stateStore.binshift.ship.timeout=10min",
+        "spark.sql.streaming.stateStore.binshift.ship.localityWait=0s",
     )
     finished = drive(
         "--master=local-cluster[2,1,1024]",

@@ -32,7 +32,7 @@ def driver(tmp_path: Path) -> Iterator[Callable[..., Driver]]:
     with contextlib.ExitStack() as drivers:
 
         def start(cluster: Standalone, **conf: str) -> Driver:
-            own = {"spark.executor.memory": "512m", "spark.locality.wait": "1min", **conf}
+            own = {"spark.executor.memory": "512m", **conf}
             return drivers.enter_context(Driver(tmp_path / "run", cluster.url, own))
 
         yield start

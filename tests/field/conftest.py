@@ -1,29 +1,13 @@
-"""What the tests of the field need, by ordinary package clients, kept in build/field."""
+"""Servers of the field, by ordinary package clients, kept in build/field."""
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
-BUILD = HERE.parents[1] / "build/field"
-
-
-def jars(name: str) -> list[Path]:
-    """The jars that `<name>.xml` asks Maven for, without those that Spark has itself."""
-    lib = BUILD / name
-    if not lib.exists():
-        staging = lib.with_suffix(".part")
-        command = ["mvn", "-q", "-B", "-f", str(HERE / f"{name}.xml"), "dependency:copy-dependencies"]
-        excluded = "-DexcludeGroupIds=io.netty,org.slf4j,commons-codec"
-        command += [f"-DoutputDirectory={staging}", "-DincludeScope=runtime", excluded]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"Maven does not serve the jars of {name}:\n{done.stdout[-3000:]}"
-        staging.rename(lib)
-    return sorted(lib.glob("*.jar"))
+from devtools.servers.hdfs import Hdfs
 
 
 @pytest.fixture(scope="session")
@@ -38,3 +22,21 @@ def s3() -> Iterator[str]:
     boto3.client("s3", endpoint_url=endpoint, **keys).create_bucket(Bucket="states")
     yield endpoint
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URI of an HDFS on the loopback."""
+    with Hdfs(tmp_path_factory.mktemp("hdfs")) as server:
+        yield server.uri
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+    """A broker on the loopback."""
+    pytest.importorskip("confluent_kafka", reason="make field installs it")
+    from devtools.servers.kafka import Kafka
+
+    folder: Path = tmp_path_factory.mktemp("kafka")
+    with Kafka(folder) as server:
+        yield server

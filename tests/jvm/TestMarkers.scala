@@ -11,6 +11,11 @@ import org.apache.spark.storage.BlockId
 object TestMarkers {
   private val Size = 40
 
+  /** Names of the blocks of shipments that the driver's block master knows. */
+  def known(sc: SparkContext): String =
+    sc.env.blockManager.master.getMatchingBlockIds(_.name.matches(raw"broadcast_\d+_o\d+_.*"), false).map(_.name).sorted
+      .mkString(" ")
+
   /** How often it was read, how often in vain or half of it, and whether the driver knows of it when all is over. */
   def readWhileItChanges(sc: SparkContext, changes: Int): String = {
     val broadcast = sc.broadcast(0)

@@ -230,3 +230,46 @@ def test_settings_that_make_no_sense_are_refused(name, value):
         ScalingSettings(**{"min_partitions": 2, "max_partitions": 4, name: value})
     assert refused.value.condition == "INVALID_VALUE"
     assert refused.value.parameters == {"name": name, "value": value}
+
+
+def test_executors_are_asked_for_before_partitions_that_have_no_cores():
+    own = settings(max_executors=3)
+    one = Cluster(1, executors=1)
+    asked = decide(epochs(6, 1, busy_s=30.0), settings=own, now_s=100.0, cluster=one)
+    assert (asked.action, asked.executors, asked.desired) == (Action.REQUEST, 2, 2)
+    assert str(asked).startswith("ask for 2 executors, for 2 partitions: busy 100% of the time")
+    # Once they are there, or it is known that they will not come.
+    there = Cluster(2, idle=("2",), executors=2)
+    assert decide(epochs(6, 1, busy_s=30.0), settings=own, now_s=100.0, cluster=there).action is Action.RESCALE
+    refused = Cluster(1, executors=1, is_refused=True)
+    held = decide(epochs(6, 1, busy_s=30.0), settings=own, now_s=100.0, cluster=refused)
+    assert held.action is Action.HOLD
+    assert "the limit is 1 cores" in held.reason
+    # Nobody has allowed it.
+    assert (
+        decide(epochs(6, 1, busy_s=30.0), settings=settings(), now_s=100.0, cluster=one).action is Action.HOLD
+    )
+
+
+def test_no_more_executors_are_asked_for_than_are_allowed_nor_given_back_than_are_spare():
+    own = settings(max_executors=3)
+    cluster = Cluster(4, executors=2)
+    d = decide(epochs(6, 4, busy_s=30.0), settings=own, now_s=100.0, cluster=cluster)
+    assert (d.action, d.executors, d.desired) == (Action.REQUEST, 3, 6)
+    spare = Cluster(6, idle=("3",), to_move=1, executors=3)
+    d = decide(epochs(6, 3, busy_s=6.5), settings=own, now_s=100.0, cluster=spare)
+    assert (d.action, d.executors) == (Action.RELEASE, 2)
+    assert str(d) == "give executors back but for 2: 2 are enough for 3 partitions"
+    kept = settings(max_executors=3, min_executors=3)
+    assert (
+        decide(epochs(6, 3, busy_s=6.5), settings=kept, now_s=100.0, cluster=spare).action is Action.REBALANCE
+    )
+    # None goes while there is too much to do.
+    busy = decide(epochs(6, 3, busy_s=30.0), settings=own, now_s=100.0, cluster=spare)
+    assert busy.action is Action.REBALANCE
+
+
+@pytest.mark.parametrize("bounds", [{"min_executors": 0}, {"min_executors": 3, "max_executors": 2}])
+def test_impossible_bounds_of_executors_are_refused(bounds):
+    with pytest.raises(ConfigurationError, match="executors"):
+        settings(**bounds)

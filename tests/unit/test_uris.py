@@ -1,6 +1,7 @@
 """What is shown of a URI that carries credentials."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -51,6 +52,16 @@ def test_no_uri_is_opened_or_refused_with_its_secrets():
         Files(TOKEN)
     assert not any(secret in str(refused.value) for secret in SECRETS)
     assert refused.value.__cause__ is None
+
+
+def test_who_lacks_the_library_of_hdfs_is_told_so_in_a_line(monkeypatch):
+    def fail(uri):
+        raise OSError("Unable to load libjvm\ndlopen(/usr/lib/jvm/libjvm.so) failed\n" * 50)
+
+    monkeypatch.setattr("binshift.control.files.fs", SimpleNamespace(FileSystem=SimpleNamespace(from_uri=fail)))
+    with pytest.raises(ConfigurationError, match=r"Unable to load libjvm.*libhdfs.*hdfs dfs -get") as refused:
+        Files("hdfs://namenode:8020/orders")
+    assert "dlopen" not in str(refused.value)
 
 
 def test_status_and_time_outs_do_not_print_secrets(tmp_path, monkeypatch):

@@ -62,6 +62,10 @@ class ScalingSettings:
     dead_band : float
         A utilization within this share of the target changes nothing. A change is not taken back while the
         input is within this share of the input at that change.
+    min_executors : int
+        Executors that are not given back.
+    max_executors : int or None
+        Executors that may be asked for; None if their number is not to be changed.
 
     Raises
     ------
@@ -76,8 +80,11 @@ class ScalingSettings:
     cooldown_s: float = 120.0
     window: int = 6
     dead_band: float = 0.15
+    min_executors: int = 1
+    max_executors: int | None = None
 
     def __post_init__(self) -> None:
+        most = self.min_executors if self.max_executors is None else self.max_executors
         checks = (
             ("min_partitions", self.min_partitions, is_whole(self.min_partitions, 1), "an int from 1 on"),
             (
@@ -96,6 +103,8 @@ class ScalingSettings:
             ("cooldown_s", self.cooldown_s, self.cooldown_s >= 0, "seconds from 0 on"),
             ("window", self.window, is_whole(self.window, 2), "an int from 2 on"),
             ("dead_band", self.dead_band, 0 <= self.dead_band < 1, "a share from 0 on, below 1"),
+            ("min_executors", self.min_executors, is_whole(self.min_executors, 1), "an int from 1 on"),
+            ("max_executors", most, is_whole(most, self.min_executors), f"an int from {self.min_executors} on"),
         )
         for name, value, is_possible, wanted in checks:
             if not is_possible:
@@ -115,12 +124,23 @@ class Cluster:
         Executors that run no partition.
     to_move : int
         Whole partitions that would move if the idle executors got as many as the others.
+    executors : int
+        Executors that run partitions, or may.
+    is_refused : bool
+        Whether executors that were asked for have not come, so that no more are asked for.
     """
 
     slots: int | None = None
     _: KW_ONLY
     idle: tuple[str, ...] = ()
     to_move: int = 0
+    executors: int = 0
+    is_refused: bool = False
+
+    @property
+    def slots_per_executor(self) -> int:
+        """Tasks that an executor runs at the same time, 1 at least."""
+        return max(1, (self.slots or 0) // max(1, self.executors))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +178,10 @@ class Action(StrEnum):
     RESCALE = "rescale"
     #: Whole partitions are to move, and their number is to stay.
     REBALANCE = "rebalance"
+    #: Spark is to be asked for executors.
+    REQUEST = "request"
+    #: Executors are to be emptied, and given back.
+    RELEASE = "release"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +205,8 @@ class Decision:
         Share of the time that the query was busy.
     place_on : tuple of str
         Executors on which new partitions are to be placed.
+    executors : int or None
+        Executors that are wanted, if it is for more or fewer of them.
     keeps_up : bool
         Whether all epochs that were looked at were done in time; if not, more rows may come in than
         are read.
@@ -196,6 +222,7 @@ class Decision:
     true_rate: float | None = None
     utilization: float | None = None
     place_on: tuple[str, ...] = ()
+    executors: int | None = None
     keeps_up: bool = False
 
     def __str__(self) -> str:
@@ -203,6 +230,10 @@ class Decision:
             return f"hold {self.current} partitions: {self.reason}"
         if self.action is Action.REBALANCE:
             return f"rebalance {self.current} partitions: {self.reason}"
+        if self.action is Action.REQUEST:
+            return f"ask for {self.executors} executors, for {self.desired} partitions: {self.reason}"
+        if self.action is Action.RELEASE:
+            return f"give executors back but for {self.executors}: {self.reason}"
         return f"rescale from {self.current} to {self.desired} partitions: {self.reason}"
 
 
@@ -283,7 +314,7 @@ def _decided(
     input_rate = rows / _span(recent, s.epoch_s, None)
     utilization = _utilization(recent, s.epoch_s, None)
 
-    def decided(action: Action, desired: int, reason: str) -> Decision:
+    def decided(action: Action, desired: int, reason: str, executors: int | None = None) -> Decision:
         return Decision(
             now_s,
             action=action,
@@ -294,6 +325,7 @@ def _decided(
             true_rate=rows / busy if busy else None,
             utilization=utilization,
             place_on=() if action is Action.HOLD else cluster.idle,
+            executors=executors,
             keeps_up=all(o.busy_s < _SATURATED * s.epoch_s for o in recent),
         )
 
@@ -302,30 +334,36 @@ def _decided(
 
     low, high, target = min(older, newer), max(older, newer), s.target_utilization
     seen = f"busy {utilization:.0%} of the time, {target:.0%} wanted"
+    is_short = low > target * (1 + s.dead_band)
+    enough = _executors_for(current, s, cluster)
+    if s.max_executors is not None and not is_short and cluster.executors > enough:
+        why = f"{enough} are enough for {current} partitions"
+        return decided(Action.RELEASE, current, why, executors=enough)
     if cluster.idle and cluster.to_move:
         why = f"executors {', '.join(cluster.idle)} run no partition, and {cluster.to_move} move there"
         return decided(Action.REBALANCE, current, why)
-    if low > target * (1 + s.dead_band):
-        wanted = ceil(current * low / target)
+    wanted = ceil(current * (low if is_short else high) / target)
+    if is_short:
         desired = min(wanted, s.max_partitions, max(_slots(cluster, s), current))
-        if desired <= current:
-            limit = (
-                f"max_partitions={s.max_partitions}"
-                if current >= s.max_partitions
-                else f"{cluster.slots} cores"
-            )
-            return hold(f"{seen}; {wanted} partitions would do, but the limit is {limit}")
     elif high < target * (1 - s.dead_band):
-        desired = max(ceil(current * high / target), s.min_partitions)
-        if desired >= current:
-            return hold(f"{seen}; no fewer partitions would do")
+        desired = max(wanted, s.min_partitions)
     else:
         return hold(f"{seen}; that is within the dead band, or changes within the window")
-    if last is not None and _is_taken_back(last, current, desired, input_rate, s.dead_band):
-        return hold(
-            f"{seen}; {desired} partitions would take back the last change, but the input is about the "
+    if desired == current or (desired > current) != is_short:
+        why_not = _limit(current, wanted, s, cluster) if is_short else "no fewer partitions would do"
+    elif last is not None and _is_taken_back(last, current, desired, input_rate, s.dead_band):
+        why_not = (
+            f"{desired} partitions would take back the last change, but the input is about the "
             f"{last.input_rate or 0:,.0f} rows/s that it was then"
         )
+    else:
+        why_not = ""
+    if why_not:
+        return hold(f"{seen}; {why_not}")
+    if s.max_executors is not None and desired > current and not cluster.is_refused:
+        needed = _executors_for(desired, s, cluster)
+        if cluster.executors < needed:
+            return decided(Action.REQUEST, desired, seen, executors=needed)
     return decided(Action.RESCALE, desired, seen)
 
 
@@ -346,8 +384,26 @@ def _is_taken_back(last: Change, current: int, desired: int, input_rate: float, 
     return desired > current and input_rate <= last.input_rate * (1 + dead_band)
 
 
+def _limit(current: int, wanted: int, s: ScalingSettings, cluster: Cluster) -> str:
+    at_most = current >= s.max_partitions
+    limit = f"max_partitions={s.max_partitions}" if at_most else f"{_slots(cluster, s)} cores"
+    return f"{wanted} partitions would do, but the limit is {limit}"
+
+
+def _executors_for(partitions: int, s: ScalingSettings, cluster: Cluster) -> int:
+    """Executors on which so many partitions run at the same time, within the bounds."""
+    wanted = max(s.min_executors, ceil(partitions / cluster.slots_per_executor))
+    return wanted if s.max_executors is None else min(wanted, s.max_executors)
+
+
 def _slots(cluster: Cluster, s: ScalingSettings) -> int:
-    return s.max_partitions if cluster.slots is None else max(cluster.slots, s.min_partitions)
+    """Partitions that run at the same time, also on executors that may be asked for."""
+    if cluster.slots is None:
+        return s.max_partitions
+    slots = cluster.slots
+    if s.max_executors is not None and not cluster.is_refused:
+        slots = max(slots, s.max_executors * cluster.slots_per_executor)
+    return max(slots, s.min_partitions)
 
 
 def _bounds(s: ScalingSettings) -> str:

@@ -54,11 +54,11 @@ class Files:
                 # Hadoop's names for S3, as in a query's options.
                 self.filesystem, self._root = fs.FileSystem.from_uri(re.sub(r"^s3[an]://", "s3://", given))
             except (OSError, ValueError) as error:
-                # Not `from error`, whose text may have the credentials.
-                reason = without_secrets(str(error), given)
+                # Not `from error`, whose text may have the credentials. Of HDFS, it has a line for each place
+                # that was searched.
+                reason = without_secrets(str(error).partition("\n")[0], given)
                 raise ConfigurationError(
-                    f"pyarrow cannot open {self.name} ({reason}); give a path, or a URI of a file system that "
-                    "pyarrow supports",
+                    f"pyarrow cannot open {self.name} ({reason}); {_advice(given)}",
                     condition="FILE_SYSTEM_UNKNOWN",
                 ) from None
         else:
@@ -157,3 +157,13 @@ def parse_json(data: bytes, what: str) -> Any:
         return json.loads(data)
     except ValueError as error:
         raise damaged(what, error) from error
+
+
+def _advice(uri: str) -> str:
+    if not re.match(r"(hdfs|viewfs):", uri):
+        return "give a path, or a URI of a file system that pyarrow supports"
+    return (
+        "it reads HDFS by libhdfs, the native library of a Hadoop installation: set JAVA_HOME, HADOOP_HOME, "
+        "and CLASSPATH to what 'hadoop classpath --glob' prints, or give a copy that 'hdfs dfs -get' has made; "
+        "a query on HDFS is rescaled from its driver, by binshift.attach, without this"
+    )

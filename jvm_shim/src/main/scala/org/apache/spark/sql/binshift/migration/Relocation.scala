@@ -19,10 +19,11 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
  * Called under the router's lock: `enter` on the stream's thread while an epoch is planned, the rest by any thread.
  *
  * @param maxEpochs that a partition is asked to move, unless its executor is drained
+ * @param waitMs    how long at least its task waits for the new executor
  * @param isBinned  whether an operator's stores take files that were fetched ahead
  */
 private[binshift] final class Relocation(
-    query: MicroBatchExecution, maxEpochs: Int, isBinned: StateStoreWriter => Boolean) extends Logging {
+    query: MicroBatchExecution, maxEpochs: Int, waitMs: Long, isBinned: StateStoreWriter => Boolean) extends Logging {
   private val session = query.sparkSession
   private val warming = new Warming(session)
 
@@ -46,6 +47,9 @@ private[binshift] final class Relocation(
 
   /** Partitions that are not yet where they are wanted, as of the last look. */
   def misplaced: Int = left
+
+  /** Places nothing on executors that are about to go. */
+  def avoid(executors: Seq[String]): Unit = avoided ++= executors
 
   /** Takes over what a migration wants. */
   def begin(options: MigrationOptions): Unit = {
@@ -151,7 +155,7 @@ private[binshift] final class Relocation(
   private def placesOf(partition: Int): Set[String] = Placement.executorsOf(session, operators, partition)
 
   private def holdOrRelease(): Unit =
-    if (wanted.nonEmpty || avoided.nonEmpty) LocalityWait.hold(this, session.sparkContext)
+    if (wanted.nonEmpty || avoided.nonEmpty) LocalityWait.hold(this, query, waitMs)
     else LocalityWait.release(this)
 }
 

@@ -24,6 +24,9 @@ private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, di
   private var open = Seq.empty[OpenOrder]
   private var announced: Option[Announcement] = None
 
+  /** Whether anything is ordered. */
+  def isOpen: Boolean = open.nonEmpty
+
   /** Whether the moves of a step are ordered. */
   def covers(migration: String, step: Int): Boolean = open.exists(_.covers(migration, step))
 

@@ -33,6 +33,15 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
       ("decommissioned" -> p.decommissioned) ~ ("leaving" -> p.leaving))
   }
 
+  /** Refuses where the number of executors is not to be changed by us. */
+  def requireOwnExecutors(): Unit = router.ownExecutors.requireOurs()
+
+  /** Asks Spark for so many executors in all; whether it has heard that. */
+  def requestExecutors(total: Int): Boolean = router.ownExecutors.request(total)
+
+  /** Gives back executors, whose ids have commas between them, when no epoch needs them; so many are to stay. */
+  def giveBackExecutors(ids: String, stay: Int): Unit = router.giveBack(ids.split(',').toSeq, stay)
+
   /** The statistics as of the last committed epoch (see [[StatisticsSnapshot]]), or null before the first. */
   def statistics(): Array[Byte] = statisticsOfRun.snapshot().map(_.toBytes).orNull
 

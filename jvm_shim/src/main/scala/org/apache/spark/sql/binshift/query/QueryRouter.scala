@@ -51,7 +51,9 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private val retired = new RetiredPartitions(
     stateRoot.toString, dir.hadoopConf, RocksDBConf(StateStoreConf(sqlConf)))
   private val pruning = new RoutingPruning(stateRoot, dir.hadoopConf, entries, conf.entriesToRetain)
-  private val relocation = new Relocation(query, conf.maxEpochsToWait, op => binned.contains(op))
+  private val relocation =
+    new Relocation(query, conf.maxEpochsToWait, conf.localityWaitMs, op => binned.contains(op))
+  val ownExecutors = new OwnExecutors(session.sparkContext)
   private val scheduler = new StepScheduler(
     query, dir, shipments, retired, relocation, conf.maxEpochsToWait, () => binned.map(_.stateStoreNames.size).sum)
 
@@ -96,6 +98,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       val previous = tables.current.filterNot(_ => isFirst)
       val entry = if (isFirst) begin(epoch, n, streamSession) else next(epoch, n)
       if (!previous.exists(_.table.partitions == n)) changePartitions(n, previous, streamSession)
+      ownExecutors.enter()
       relocation.enter(epoch, operators, n)
       if (entry.epoch == epoch && epoch > 0 && info.stateStoreCkptIds.isDefined) CheckpointIds.keep(dir, epoch)
       arriving = previous.fold(Set.empty[Int])(_.table.movedIn(entry.table))
@@ -154,8 +157,15 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     val executors = Executors.of(session.sparkContext)
     val partitions = (0 until tables.current.map(_.table.partitions).getOrElse(0))
       .map(Placement.executorsOf(session, operators, _).toSeq.sorted)
-    PlacementSnapshot(executors.live.keys.toSeq, partitions, executors.decommissioned.toSeq.sorted,
+    PlacementSnapshot(executors.live.keys.toSeq.filterNot(ownExecutors.leaving), partitions,
+      executors.decommissioned.toSeq.sorted,
       relocation.leaving.toSeq.sorted)
+  }
+
+  /** Gives executors back, which get no partition any more. */
+  def giveBack(ids: Seq[String], stay: Int): Unit = synchronized {
+    ownExecutors.giveBack(ids, stay, isUnderWay = planned.exists(_ > CommittedEpoch.of(query)))
+    relocation.avoid(ids)
   }
 
   /** Called when the query has ended, by each thread that hears of it. */
@@ -164,6 +174,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     synchronized {
       shipments.close()
       relocation.close()
+      LocalityWait.release(this)
       if (!isClosed) for (epoch <- planned)
         try RunEnd(query.runId.toString, epoch).write(dir)
         catch {
@@ -216,6 +227,9 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     SparkInternals.setNextConf(query, EntryName.Key -> tables.scheduled.getOrElse(now).name.render)
     SparkInternals.setNextConf(query, RunHistory.Key -> query.runId.toString)
     shippingHint = shipments.hint(next - 1, scheduler.awaitedStep(tables, next), tables.stepAt(next).isDefined)
+    // Copies are made by, and for, stores where they are: also by those that a step opens.
+    if (shipments.isOpen || tables.scheduled.isDefined) LocalityWait.hold(this, query, conf.localityWaitMs)
+    else LocalityWait.release(this)
   }
 
   /** What else follows the number of partitions, at the first epoch that has it. */

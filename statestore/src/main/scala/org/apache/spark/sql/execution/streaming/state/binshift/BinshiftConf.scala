@@ -14,6 +14,9 @@ private[sql] object BinshiftConf {
   /** Epochs in which nothing of its copies comes that a step waits before its bins are sent at the switch. */
   val MaxEpochsToWait: String = Prefix + "ship.maxEpochsToWait"
 
+  /** How long at least a task waits for its busy executor while bins or partitions move. */
+  val LocalityWait: String = Prefix + "ship.localityWait"
+
   /** Whether the driver looks for requests of other processes in the checkpoint. */
   val RequestsEnabled: String = Prefix + "requests.enabled"
 

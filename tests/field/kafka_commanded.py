@@ -1,0 +1,88 @@
+"""A driver process whose query counts the rows of one topic by key, and writes its counts to another one.
+
+Rows come from elsewhere, all the time; see `commanded.py` for the rest.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from cluster.commanded import Commands, serve
+from harness import StreamRun, until
+
+SERVERS = "spark.binshift.tests.kafka"
+
+
+class KafkaRun(StreamRun):
+    """From topic `events` to topic `counts`."""
+
+    @property
+    def _servers(self) -> str:
+        return self.spark.conf.get(SERVERS)
+
+    @property
+    def source(self) -> DataFrame:
+        options = {
+            "kafka.bootstrap.servers": self._servers,
+            "kafka.isolation.level": "read_committed",
+            "subscribe": "events",
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": "5000",
+        }
+        events = self.spark.readStream.format("kafka").options(**options).load()
+        return events.select(F.col("key").cast("string").alias("k"))
+
+    def start(self, name: str | None = None, **trigger: Any) -> KafkaRun:
+        counted = self.source.groupBy("k").agg(F.count("*").alias("n"))
+        rows = counted.select(F.col("k").alias("key"), F.col("n").cast("string").alias("value"))
+        options = {
+            "kafka.bootstrap.servers": self._servers,
+            "topic": "counts",
+            "checkpointLocation": str(self.checkpoint),
+        }
+        self.query = rows.writeStream.outputMode("update").format("kafka").options(**options).start()
+        return self
+
+
+class KafkaCommands(Commands):
+    def __init__(self, root: Path, spark: SparkSession, checkpoint: str) -> None:
+        self.spark = spark
+        self.run = KafkaRun(spark, root, lambda df: df)
+        self.run.start()
+        self.epochs(1)
+
+    def epochs(self, count: int) -> int:
+        """Waits for so many more epochs with rows; the number of the last one."""
+        first = self._epoch()
+        assert until(lambda: self._epoch() >= first + count, 600), self.run.query.exception()
+        return self._epoch()
+
+    def _epoch(self) -> int:
+        return max((p.batchId for p in self.run.query.recentProgress if p.numInputRows), default=-1)
+
+    def finish(self) -> int:
+        migration = self.run.attach().migration()
+        if migration is not None:
+            migration.wait(600)
+        return self.epochs(1)
+
+    def report(self) -> dict[str, Any]:
+        """Once all rows that are there are counted."""
+        self.run.query.processAllAvailable()
+        return {
+            "state": [[key[0], value[0]] for key, value in self.run.state()],
+            "partitions": self.run.attach().routing().partitions,
+            "history": [r["bins_moved"] for r in self.run.attach().history().to_pylist()],
+            "longest": max(p.durationMs["triggerExecution"] for p in self.run.query.recentProgress),
+        }
+
+
+if __name__ == "__main__":
+    serve(KafkaCommands)
