@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from uuid import UUID
 
 from pyspark.sql import SparkSession
@@ -71,6 +72,8 @@ class Controller(ObservedQuery):
     def plan(self, to: Target, *, strategy: Strategy | None = None) -> MigrationPlan:
         """A plan from the table in force to another one. Nothing happens yet.
 
+        It knows the bytes of the bins, and the earliest epoch at which its first step can take effect.
+
         Parameters
         ----------
         to : int, RoutingTable, LoadTarget or sequence of int
@@ -95,7 +98,9 @@ class Controller(ObservedQuery):
         if isinstance(cut, Bounded):
             cut = cut.with_costs(sizes, bytes_per_s=adopt_rate(epochs(self._query)), cores=task_slots() or 1)
         plan = cut.plan(source, target)
-        return plan if sizes is None else plan.with_bytes(sizes)
+        soonest = call(self._handle.earliestEpoch, plan.to_json())
+        sizes = plan.bin_bytes if sizes is None else sizes
+        return replace(plan, bin_bytes=sizes, earliest_epoch=soonest if soonest >= 0 else None)
 
     def submit(
         self,

@@ -1,5 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
+import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{BoundReference, GenericInternalRow, UnsafeProjection}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.OrderedRuns
 import org.apache.spark.sql.types.{IntegerType, StringType}
@@ -12,6 +13,19 @@ object TestRuns {
    * of each, and its length. Lists are texts, such as "1:30 2:0", since each number of an array is a call from Python.
    */
   def ordered(rowsOf: String, runBytes: Int): String = {
+    runs(rowsOf, runBytes, _ => ()).map(row => s"${row.getInt(1)}:${row.getUTF8String(2).numBytes}").mkString(" ")
+  }
+
+  /** For each of these runs, how many rows had come when its places were told, and the places. */
+  def told(rowsOf: String, runBytes: Int): String = {
+    var came = 0
+    val told = scala.collection.mutable.Buffer.empty[String]
+    def note(places: Iterator[Int]): Unit = told += s"$came:${places.mkString(",")}"
+    runs(rowsOf, runBytes, note).foreach(_ => came += 1)
+    told.mkString(" ")
+  }
+
+  private def runs(rowsOf: String, runBytes: Int, begin: Iterator[Int] => Unit): Iterator[InternalRow] = {
     val wanted = rowsOf.split(' ').filter(_.nonEmpty).map(_.split(':').map(_.toInt))
     val projection = UnsafeProjection.create(Seq(
         BoundReference(0, IntegerType, nullable = false), BoundReference(1, IntegerType, nullable = false),
@@ -20,7 +34,6 @@ object TestRuns {
     val rows = wanted.iterator.zipWithIndex.map { case (Array(place, length), i) =>
       projection(new GenericInternalRow(Array[Any](place, i, UTF8String.fromString("x" * length))))
     }
-    new OrderedRuns(rows, 3, _.getInt(0), runBytes)
-      .map(row => s"${row.getInt(1)}:${row.getUTF8String(2).numBytes}").mkString(" ")
+    new OrderedRuns(rows, 3, _.getInt(0), runBytes, begin)
   }
 }

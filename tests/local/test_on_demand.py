@@ -89,6 +89,26 @@ def test_a_bin_that_is_asked_for_comes_before_the_others(stream, tmp_path):
     assert_same_results(run, oracle, query.state)
 
 
+def test_bins_that_rows_touch_are_asked_for_with_one_request_to_each_old_owner(stream, tmp_path):
+    query = QUERIES["count"]
+    run = stream(query.build, mode=query.mode, conf={SHIP + "maxBytesPerSecond": "1"}).start()
+    run.run(0, 1)
+    controller = run.attach()
+    controller.submit(controller.plan(shifted(controller), strategy=OnDemand()))
+    run.run(2)
+    with Fault("export.request", "count") as requests:
+        run.run(3)
+        # Each of the two partitions asks the other one, for some twenty bins.
+        assert requests.count == 2
+    metrics = run.progress(3).stateOperators[0].customMetrics
+    assert metrics["binshiftBinsShipped"] >= 20
+    assert metrics["binshiftBinsFromCheckpoint"] == 0
+    run.stop()
+    run.start()
+    run.run(4)
+    assert_never_migrated(run, query, 5, tmp_path)
+
+
 def test_the_rows_of_a_single_bin_that_leaves_on_demand_are_counted_where_they_are(stream, tmp_path):
     query = QUERIES["count"]
     run = stream(query.build, mode=query.mode).start()

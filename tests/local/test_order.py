@@ -56,9 +56,15 @@ def test_rows_of_bins_that_arrive_come_last_so_that_the_bins_can_travel_meanwhil
 def test_rows_are_in_order_within_runs_of_a_size_and_nothing_is_lost(spark, rows, run_bytes):
     places, lengths = ([r[i] for r in rows] for i in (0, 1))
     expected = [i for run in runs(lengths, run_bytes) for i in sorted(run, key=places.__getitem__)]
-    ordered = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestRuns.ordered
-    came = ordered(" ".join(f"{place}:{length}" for place, length in rows), run_bytes)
-    assert came == " ".join(f"{i}:{lengths[i]}" for i in expected)
+    test = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestRuns
+    given = " ".join(f"{place}:{length}" for place, length in rows)
+    assert test.ordered(given, run_bytes) == " ".join(f"{i}:{lengths[i]}" for i in expected)
+    # Before the first row of a run, what its rows touch is told.
+    told, came = [], 0
+    for run in runs(lengths, run_bytes):
+        told.append(f"{came}:{','.join(map(str, sorted({places[i] for i in run})))}")
+        came += len(run)
+    assert test.told(given, run_bytes) == " ".join(told)
 
 
 def runs(lengths, run_bytes):

@@ -4,11 +4,13 @@ import scala.collection.mutable
 import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.TouchedBins
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping._
 
 /**
  * The bins that a partition owns and does not hold yet, since they come on demand: the first access to
- * a bin waits for it, a scan for all, and each load takes in what has come in between.
+ * a bin waits for it, a scan for all, and each load takes in what has come in between. Who waits for a bin asks for all that
+ * the rows at hand touch, with one request to each old owner.
  *
  * Logically the partition adopted all of them at the switch: recovery does, and a snapshot is only made
  * when all are here. Used by the store's task.
@@ -39,14 +41,21 @@ private[binshift] final class PendingBins(
   }
 
   /** Waits for `bin`, which its old owner then sends before others. */
-  def require(bin: Int): Unit = if (absent.contains(bin)) {
+  def require(bin: Int): Unit = if (absent.contains(bin)) require(bin, TouchedBins.ofTask)
+
+  def requireAll(): Unit = if (absent.nonEmpty) {
+    val all = absent.keySet.toSet
+    all.toSeq.sorted.foreach(bin => if (absent.contains(bin)) require(bin, all))
+  }
+
+  private def require(bin: Int, touched: Set[Int]): Unit = {
     val deadline = System.nanoTime() + conf.timeoutMs * 1000000L
     pull()
+    if (absent.contains(bin)) request(bin, touched)
     while (absent.contains(bin)) {
       val from = absent(bin)
       from.copy match {
         case Some(copy) if !copy.isGone(bin) && System.nanoTime() < deadline =>
-          copy.request(bin)
           Thread.sleep(StagedBins.PollMs)
           pull()
         case _ => readAllOf(from)
@@ -54,7 +63,14 @@ private[binshift] final class PendingBins(
     }
   }
 
-  def requireAll(): Unit = absent.keys.toSeq.foreach(require)
+  /**
+   * Asks for what is touched from `bin` on, of all old owners, since rows come in the order of bins; then for what is left
+   * of an earlier run.
+   */
+  private def request(bin: Int, touched: Set[Int]): Unit = {
+    val (before, after) = (touched + bin).filter(absent.contains).toSeq.sorted.partition(_ < bin)
+    (after ++ before).groupBy(absent(_).copy).foreach { case (copy, bins) => copy.foreach(_.request(bins)) }
+  }
 
   /** Takes in what is here by now, at once: the database may have to write out what is in memory first. */
   def pull(): Unit = if (absent.nonEmpty) {

@@ -38,7 +38,8 @@ private[sql] final case class OrderByBinExec(keys: Seq[Expression], bins: Int, a
     child.execute().mapPartitionsInternal { rows =>
       val binOf = new KeyBins(bound, count)
       val places = Array.tabulate(count)(bin => if (late(bin)) count + bin else bin)
-      new OrderedRuns(rows.asInstanceOf[Iterator[UnsafeRow]], fields, row => places(binOf(row)), OrderedRuns.RunBytes)
+      new OrderedRuns(rows.asInstanceOf[Iterator[UnsafeRow]], fields, row => places(binOf(row)), OrderedRuns.RunBytes,
+        if (late.isEmpty) _ => () else run => TouchedBins.add(run.filter(_ >= count).map(_ - count).toSeq))
     }
   }
 
@@ -51,9 +52,10 @@ private[sql] final case class OrderByBinExec(keys: Seq[Expression], bins: Int, a
  * The same row is handed out again, and is good until the next one is asked for, as with a shuffle's rows.
  *
  * @param placeOf called per row, hence not a function of Scala's, which would make an object of each place
+ * @param begin   called with the places of a run, each once and in their order, before the first row of it is handed out
  */
 private[binshift] final class OrderedRuns(
-    rows: Iterator[UnsafeRow], fields: Int, placeOf: ToIntFunction[UnsafeRow], runBytes: Int)
+    rows: Iterator[UnsafeRow], fields: Int, placeOf: ToIntFunction[UnsafeRow], runBytes: Int, begin: Iterator[Int] => Unit)
   extends Iterator[InternalRow] {
 
   /** The rows of a run, one after the other. */
@@ -90,7 +92,10 @@ private[binshift] final class OrderedRuns(
       if (count > 0 && begins(count) + next.getSizeInBytes > runBytes) left = Some(next) else add(next)
     }
     java.util.Arrays.sort(order, 0, count)
+    begin((0 until count).iterator.filter(i => i == 0 || place(i) != place(i - 1)).map(place))
   }
+
+  private def place(i: Int): Int = (order(i) >>> 32).toInt
 
   private def add(next: UnsafeRow): Unit = {
     val begin = begins(count)

@@ -42,9 +42,9 @@ private[binshift] final class Exporter(
 
   private val leaving = order.leaving(store.partitionId)
   /** On demand: the bins for each partition that have not been sent, those touched most first. */
-  private val waiting = mutable.Map.empty[Int, Seq[Int]]
+  private val waiting = mutable.Map.empty[Int, mutable.LinkedHashSet[Int]]
   if (order.isOnDemand) leaving.foreach { case (target, bins) =>
-    waiting(target) = bins.map(_.bin).sortBy(bin => (-db.touches(bin), bin))
+    waiting(target) = mutable.LinkedHashSet.from(bins.map(_.bin).sortBy(bin => (-db.touches(bin), bin)))
   }
   private val families = ColumnFamily.numbered(db, useColumnFamilies)
   private val dir = new File(db.localRootDir.getParentFile, s"binshift-export-${java.util.UUID.randomUUID()}")
@@ -164,48 +164,58 @@ private[binshift] final class Exporter(
     }.toMap
 
   /**
-   * What a new owner asks for goes at once, and with it others: the more, the more often it has asked,
-   * as one that touches many bins in an epoch does. The rest follows at the pace of background work.
+   * What a new owner asks for goes at once, to one after the other, so that none waits for all of another's. With it go other
+   * bins: the more, the more often it has asked, as one that does not know what it touches. The rest follows at the pace of
+   * background work.
    */
   private def sendOnDemand(
       snapshot: NativeRocksDB, writers: Map[Int, ShipmentFormat.Writer]): Map[Int, RowCounts] = {
     val asked = mutable.Map.empty[Int, Int].withDefaultValue(0)
+    val wanted = mutable.Map.empty[Int, Seq[Int]].withDefaultValue(Nil)
     var parts = 0
     var rows = RowCounts.Zero
     def part(target: Int, bins: Seq[Int]): Unit = {
       rows += sendPart(snapshot, writers(target), parts, bins.sorted)
       writers(target).endPart(parts, bins)
       parts += 1
-      val left = waiting(target).diff(bins)
-      if (left.isEmpty) waiting -= target else waiting(target) = left
+      waiting(target) --= bins
+      if (waiting(target).isEmpty) waiting -= target
     }
     while (waiting.nonEmpty) {
       if (isCancelled) throw new Cancelled
-      val requests = waiting.keys.toSeq.sorted.flatMap { target => request(target, asked(target)).map(target -> _) }
-      requests.foreach { case (target, bin) =>
+      for ((target, bins) <- requests(asked)) {
         asked(target) += 1
-        waiting.get(target).filter(_.contains(bin)).foreach { bins =>
-          part(target, bin +: bins.filter(_ != bin).take(math.min(1 << (asked(target) - 1), MaxTogether) - 1))
-        }
+        val more = math.min(1 << math.min(asked(target) - 1, MaxDoublings), MaxTogether) - bins.size
+        wanted(target) ++= bins ++ waiting(target).iterator.filterNot(bins.contains).take(more)
       }
-      if (requests.isEmpty) {
+      val due = for {
+        target <- waiting.keys.toSeq.sorted
+        bins = wanted(target).filter(waiting(target).contains).distinct if bins.nonEmpty
+      } yield target -> bins
+      due.foreach { case (target, bins) =>
+        part(target, bins.take(MaxTogether))
+        wanted(target) = bins.drop(MaxTogether)
+      }
+      if (due.isEmpty) {
         if (ShippingThreads.maySend()) {
           val (target, bins) = waiting.minBy(_._1)
-          part(target, bins.take(1))
+          part(target, bins.take(1).toSeq)
         } else Thread.sleep(PollMs)
       }
     }
     Map(order.firstStep -> rows)
   }
 
-  private def request(target: Int, index: Int): Option[Int] = {
-    val id = ShipmentFormat.requestId(order.broadcast, store, target, index)
-    ShipmentBlocks.fetch(id).map { content =>
+  /** What new owners ask for that have asked so often before. */
+  private def requests(asked: Int => Int): Seq[(Int, Seq[Int])] = {
+    val ids = waiting.keys.toSeq.sorted.map(t => t -> ShipmentFormat.requestId(order.broadcast, store, t, asked(t)))
+    val made = ShipmentBlocks.somewhere(ids.map(_._2))
+    for ((target, id) <- ids if made(id); content <- ShipmentBlocks.fetch(id)) yield {
+      Faults.at("export.request", store.partitionId)
       ShipmentBlocks.remove(id)
       val request = ByteBuffer.wrap(content)
-      val bin = request.getInt
       marker.requestServed(target, request.getLong)
-      bin
+      target -> Seq.fill(request.remaining / Integer.BYTES)(request.getInt)
     }
   }
 
@@ -261,6 +271,7 @@ private[binshift] final class Exporter(
 private object Exporter {
   /** Bins that are sent together on demand, at most. */
   private val MaxTogether = 16
+  private val MaxDoublings = 4
   private val PollMs = 10L
 }
 

@@ -20,6 +20,7 @@ private[binshift] final class IncomingShipment(order: ShippingOrder, source: Sta
 
   private val number = ThreadLocalRandom.current.nextLong(1, Long.MaxValue)
   private val requested = mutable.Set.empty[Int]
+  private var requests = 0
   private var next = 0
   private var lookedAt = System.nanoTime() - LookNs
 
@@ -53,10 +54,15 @@ private[binshift] final class IncomingShipment(order: ShippingOrder, source: Sta
     }
   }
 
-  /** Asks the source to send `bin` before the others; once. */
-  def request(bin: Int): Unit = if (requested.add(bin)) {
-    val request = ByteBuffer.allocate(Integer.BYTES + java.lang.Long.BYTES).putInt(bin).putLong(number)
-    ShipmentBlocks.put(ShipmentFormat.requestId(order.broadcast, source, target, requested.size - 1), request.array)
+  /** Asks the source to send `bins` before the others, in their order; for each of them once. */
+  def request(bins: Seq[Int]): Unit = {
+    val fresh = bins.filter(requested.add)
+    if (fresh.nonEmpty) {
+      val request = ByteBuffer.allocate(java.lang.Long.BYTES + fresh.size * Integer.BYTES).putLong(number)
+      fresh.foreach(request.putInt)
+      ShipmentBlocks.put(ShipmentFormat.requestId(order.broadcast, source, target, requests), request.array)
+      requests += 1
+    }
   }
 
   /**

@@ -230,18 +230,20 @@ private final class OrderPart(
         new StagedCopy(
           store.copy(partitionId = source), store.partitionId, order, bins, families, place, routing, arguments, conf)
       }.toSeq
-      staged = Some(new StagedBins(dir, conf, order, copies, routing))
+      staged = Some(new StagedBins(store, dir, conf, order, copies, routing))
     }
 }
 
 /** The copies for one store, each of which a [[SourceFollower]] brings on in the background. */
 private[binshift] final class StagedBins(
-    dir: File, conf: BackgroundConf, order: ShippingOrder, copies: Seq[StagedCopy], routing: EpochRouting)
-  extends Logging {
-  private val followers = copies.map(SourceFollower.join(_, order, routing))
+    store: StateStoreId, dir: File, conf: BackgroundConf, order: ShippingOrder, copies: Seq[StagedCopy],
+    routing: EpochRouting) extends Logging {
+  private val mark = new CopiesMark(ShipmentFormat.copiedId(order.broadcast, store), () => copies.forall(_.isReady))
+  private val followers = copies.map(SourceFollower.join(_, order, routing, () => if (!order.isUrgent) mark.look()))
 
   def begin(epoch: Long, next: Int, dueStep: Option[Int]): Unit = {
     copies.foreach(_.begin(epoch, next, dueStep))
+    mark.look()
     followers.foreach(_.wake())
   }
 
@@ -266,6 +268,7 @@ private[binshift] final class StagedBins(
 
   def close(): Unit = {
     copies.foreach(SourceFollower.leave(_, order))
+    mark.close()
     // Not on this thread: a turn that reads a checkpoint may take long.
     ShippingThreads.staging.execute { () =>
       copies.foreach { copy =>

@@ -74,6 +74,9 @@ private[binshift] final class StagedCopy(
     case _ => true
   }
 
+  /** Whether it is whole, and no further behind its source than a step leaves to its task. */
+  def isReady: Boolean = state == Staged && epoch - equalTo <= CatchUp.MaxLag
+
   /** Whether its turns are not to be put off. */
   def isHurried: Boolean = due.nonEmpty || state == Staged && epoch - equalTo > CatchUp.MaxLag
 
@@ -161,11 +164,11 @@ private[binshift] final class StagedCopy(
   def isGone(bin: Int): Boolean = synchronized(parts.isHandedOver(bin))
 
   /** Asks the source to send `bin` before the others; once. If that fails, the bin comes in its turn. */
-  def request(bin: Int): Unit = synchronized {
+  def request(bins: Seq[Int]): Unit = synchronized {
     if (state == Fetching)
-      try shipment.request(bin)
+      try shipment.request(bins)
       catch {
-        case NonFatal(e) => logWarning(s"$target could not ask $source for bin $bin", e)
+        case NonFatal(e) => logWarning(s"$target could not ask $source for bins ${bins.mkString(", ")}", e)
       }
   }
 
