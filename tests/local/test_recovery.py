@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,26 @@ def test_a_recovery_loads_no_more_after_many_steps_than_after_one(stream, tmp_pa
     assert loads[0] <= 2
     assert set(loads[1:]) == {2}
     assert_never_migrated(run, query, epoch, tmp_path)
+
+
+@pytest.mark.parametrize("wrong", [{"owners": [1]}, {"epoch": 10_000}, {"bins": [10_000]}], ids=str)
+def test_tables_that_an_entry_has_wrong_are_read_from_their_own_entries(stream, tmp_path, wrong):
+    query = QUERIES["count"]
+    run = stream(query.build, mode=query.mode, conf={MIN_DELTAS: "2"} | KEEP).start()
+    epoch = feed_until(run, 0, lambda: len(snapshots(run)) == 2)
+    uploaded = {file for files in snapshots(run).values() for file in files}
+    epoch = moved(run, range(3), epoch)
+    as_if_killed(run, uploaded)
+    newest = max((run.checkpoint / "binshift/routing").glob("[0-9]*"), key=lambda file: int(file.name))
+    entry = json.loads(newest.read_text())
+    # Each step moved one bin, the last of all steps that of partition 0.
+    assert [len(table["bins"]) for table in entry["earlier"]] == [1, 1, 1]
+    entry["earlier"][0] |= wrong
+    newest.write_text(json.dumps(entry))
+    newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
+    run.start()
+    run.run(epoch)
+    assert_never_migrated(run, query, epoch + 1, tmp_path)
 
 
 @pytest.mark.parametrize(

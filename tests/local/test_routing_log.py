@@ -147,7 +147,7 @@ def test_a_hole_in_the_routing_log_is_noticed_by_start_readers_and_recovery(stre
     restore()
     # Neither does one belong there that no other follows.
     shutil.copy(routing / "4", routing / "5")
-    with pytest.raises(Exception, match="entry for epoch 4, but that of epoch 5 follows the one of epoch 2"):
+    with pytest.raises(Exception, match="entry for epoch 5, but that of epoch 6 follows the one of epoch 4"):
         run.state()
     restore()
     goes_on(run)

@@ -208,7 +208,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     // The epoch that takes the state over reads each partition where Spark's provider has left it.
     val mayChange = !isAgain && !layout.flatMap(_.takenOverAt).exists(next <= _)
     Option.when(mayChange)(scheduler.advance(now, next)).flatten.foreach { step =>
-      val entry = step.copy(previous = now.epoch)
+      val entry = step.following(now)
       entries.write(entry)
       SparkInternals.setNextPartitions(query, entry.table.partitions)
       tables = tables.copy(scheduled = Some(entry))

@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.routing
 
 import scala.collection.immutable.ArraySeq
+import scala.util.Try
 
 import org.json4s.{DefaultFormats, Formats, JNothing, JValue}
 
@@ -14,9 +15,26 @@ import org.json4s.JsonDSL._
  * @param step        the step of a migration that led to the table; `None` for the first table
  * @param writtenAtMs wall-clock time, milliseconds since 1970
  * @param previous    the epoch of the entry that this one follows, [[RoutingEntry.First]] if there is none
+ * @param earlier     the tables of entries before this one, the newest first, for as long as there is room
  */
 private[sql] final case class RoutingEntry(
-    epoch: Long, table: RoutingTable, step: Option[StepRef], writtenAtMs: Long, previous: Long = RoutingEntry.First) {
+    epoch: Long, table: RoutingTable, step: Option[StepRef], writtenAtMs: Long, previous: Long = RoutingEntry.First,
+    earlier: Seq[EarlierTable] = Nil) {
+
+  /** The entry, which comes after `before`. */
+  def following(before: RoutingEntry): RoutingEntry = {
+    val all = EarlierTable.of(before, table) +: before.earlier
+    val changes = all.scanLeft(0)(_ + _.bins.size).tail
+    // An entry stays as small as two tables.
+    val held = changes.takeWhile(_ <= table.bins).size
+    copy(previous = before.epoch, earlier = all.take(math.min(held, RoutingEntry.MaxEarlier)))
+  }
+
+  /** The tables of `earlier`, the newest first, as far as each is the one that was written. */
+  def tablesBefore: Iterator[(EarlierTable, RoutingTable)] =
+    earlier.iterator.scanLeft((Option.empty[EarlierTable], Option(table))) { case ((_, next), e) =>
+      (Some(e), next.flatMap(n => Try(e.before(n)).toOption).filter(_.checksum == e.checksum))
+    }.drop(1).takeWhile(_._2.isDefined).collect { case (Some(e), Some(before)) => (e, before) }
 
   /** What the log of offsets calls this entry. */
   lazy val name: EntryName = EntryName(epoch, table.checksum)
@@ -27,6 +45,37 @@ private[sql] final case class RoutingEntry(
 
 private[sql] object RoutingEntry {
   val First: Long = -1
+
+  /** Earlier tables that an entry has at most, so that a recovery across so many steps reads one entry. */
+  private val MaxEarlier = 128
+}
+
+/**
+ * A table that was in force before that of an entry, as its difference to the one that came after it.
+ *
+ * @param epoch    from which on it was in force
+ * @param previous the epoch of the entry before
+ * @param checksum of the table
+ * @param bins     those that had another owner
+ * @param owners   of these bins
+ */
+private[sql] final case class EarlierTable(
+    epoch: Long, previous: Long, partitions: Int, checksum: Long, bins: Seq[Int], owners: Seq[Int]) {
+
+  /** The table that was in force before `next`. */
+  def before(next: RoutingTable): RoutingTable = {
+    val assignment = next.assignment.toArray
+    bins.lazyZip(owners).foreach((bin, owner) => assignment(bin) = owner)
+    RoutingTable(partitions, ArraySeq.unsafeWrapArray(assignment))
+  }
+}
+
+private[sql] object EarlierTable {
+  def of(entry: RoutingEntry, next: RoutingTable): EarlierTable = {
+    val bins = entry.table.movedIn(next).toSeq.sorted
+    EarlierTable(
+      entry.epoch, entry.previous, entry.table.partitions, entry.table.checksum, bins, bins.map(entry.table.owner))
+  }
 }
 
 /**
@@ -70,6 +119,10 @@ private[sql] object RoutingLog {
       ("step" -> e.step.map { s =>
         ("migration_id" -> s.migration) ~ ("index" -> s.index) ~ ("steps" -> s.steps) ~
           ("strategy" -> s.strategy) ~ ("moves" -> s.moves) ~ ("opening" -> s.isOpening)
+      }) ~
+      ("earlier" -> e.earlier.map { t =>
+        ("epoch" -> t.epoch) ~ ("previous" -> t.previous) ~ ("partitions" -> t.partitions) ~ ("checksum" -> t.checksum) ~
+          ("bins" -> t.bins) ~ ("owners" -> t.owners)
       })
 
   private def fromJson(epoch: Long, json: JValue): RoutingEntry = {
@@ -93,6 +146,7 @@ private[sql] object RoutingLog {
         ArraySeq.unsafeWrapArray((json \ "assignment").extract[Array[Int]])),
       step,
       ControlDir.millisOf((json \ "written_at").extract[String]),
-      (json \ "previous").extract[Long])
+      (json \ "previous").extract[Long],
+      (json \ "earlier").extract[Seq[EarlierTable]])
   }
 }
