@@ -23,11 +23,13 @@ private[binshift] final class ExecutorWatch(name: String, isDue: () => Boolean, 
 
   def close(): Unit = looking.cancel(false)
 
-  private def look(): Unit =
-    guarded(if (isDue() && isActing.compareAndSet(false, true)) Acts.execute { () =>
-      try guarded(act())
-      finally isActing.set(false)
-    })
+  private def look(): Unit = guarded {
+    if (isDue() && isActing.compareAndSet(false, true)) Acts.execute(() => actOnce())
+  }
+
+  private def actOnce(): Unit =
+    try guarded(act())
+    finally isActing.set(false)
 
   private def guarded(work: => Unit): Unit =
     try work
