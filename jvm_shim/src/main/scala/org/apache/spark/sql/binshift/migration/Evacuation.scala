@@ -40,24 +40,32 @@ private[binshift] final class Evacuation(query: MicroBatchExecution, isBinned: S
   def isDue: Boolean = (Executors.decommissioned(session.sparkContext) -- emptied).nonEmpty
 
   /**
-   * Gives the partitions of executors that are decommissioned a place, and has their files fetched ahead.
+   * Gives the partitions of executors that are decommissioned a place, and has their files fetched before the next epoch.
    *
    * @param avoided executors that nothing is to be placed on
    */
-  def look(operators: Seq[StateStoreWriter], n: Int, avoided: Set[String]): Unit = {
-    val leaving = Executors.decommissioned(session.sparkContext)
+  def look(operators: Seq[StateStoreWriter], n: Int, avoided: Set[String]): Unit =
+    fetchAhead(operators, look(operators, n, avoided, Executors.decommissioned(session.sparkContext)))
+
+  /** What has got a place. */
+  private def look(
+      operators: Seq[StateStoreWriter], n: Int, avoided: Set[String], leaving: Set[String]): Seq[(Int, String)] = {
     emptied = emptied.intersect(leaving)
     val news = leaving -- emptied
-    if (news.nonEmpty || placed.nonEmpty) {
+    if (news.isEmpty && placed.isEmpty) Nil
+    else {
       val executors = Executors.of(session.sparkContext)
       val targets = executors.live.keys.toSeq.filterNot(avoided)
       val (kept, lost) = placed.partition { case (p, place) => p < n && executors.live.contains(place.executor) }
-      if (targets.isEmpty) lament(news)
-      else if (news.nonEmpty || lost.nonEmpty) {
+      if (targets.isEmpty) {
+        lament(news)
+        Nil
+      } else if (news.isEmpty && lost.isEmpty) Nil
+      else {
         placed = kept
-        place(operators, n, leaving, lost.keySet, targets, executors)
         emptied ++= news
         lamented = lamented.intersect(leaving)
+        place(operators, n, leaving, lost.keySet, targets)
       }
     }
   }
@@ -68,7 +76,8 @@ private[binshift] final class Evacuation(query: MicroBatchExecution, isBinned: S
    * @param others partitions that a migration has placed at this epoch
    */
   def enter(epoch: Long, operators: Seq[StateStoreWriter], n: Int, avoided: Set[String], others: Set[Int]): Unit = {
-    look(operators, n, avoided)
+    // Too late to fetch anything ahead.
+    look(operators, n, avoided, Executors.decommissioned(session.sparkContext))
     if (placed.nonEmpty) {
       val executors = Executors.of(session.sparkContext)
       // Of an epoch that was under way, Spark may have run the rest wherever an executor was free.
@@ -90,8 +99,8 @@ private[binshift] final class Evacuation(query: MicroBatchExecution, isBinned: S
 
   /** @param lost partitions that had a place on an executor that went, too */
   private def place(
-      operators: Seq[StateStoreWriter], n: Int, leaving: Set[String], lost: Set[Int], targets: Seq[String],
-      executors: Executors): Unit = {
+      operators: Seq[StateStoreWriter], n: Int, leaving: Set[String], lost: Set[Int], targets: Seq[String])
+      : Seq[(Int, String)] = {
     val places = (0 until n).map(Placement.executorsOf(session, operators, _))
     val stranded = (0 until n).filter(p => !placed.contains(p) && (lost(p) || places(p).exists(leaving)))
     val others = (0 until n).filterNot(stranded.contains)
@@ -101,10 +110,16 @@ private[binshift] final class Evacuation(query: MicroBatchExecution, isBinned: S
     count += found.count { case (p, _) => !lost(p) }
     logInfo(LogLine("evacuation", "query" -> query.id, "executors" -> leaving.toSeq.sorted.mkString(","),
         "partitions" -> found.size, "to" -> found.map(_._2).distinct.sorted.mkString(",")))
+    found
+  }
+
+  private def fetchAhead(operators: Seq[StateStoreWriter], found: Seq[(Int, String)]): Unit = if (found.nonEmpty) {
+    val executors = Executors.of(session.sparkContext)
     warming.begin(for {
       (p, executor) <- found
+      host <- executors.live.get(executor)
       stores = operators.filter(isBinned).flatMap(Placement.stores(_, p)).map(_.storeId) if stores.nonEmpty
-    } yield Warming.Target(p, executor, executors.live(executor), stores))
+    } yield Warming.Target(p, executor, host, stores))
   }
 
   private def lament(leaving: Set[String]): Unit = if ((leaving -- lamented).nonEmpty) {
