@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,22 @@ class Commands:
 
     def executors(self) -> list[str]:
         return list(self.run.attach()._placement().executors)
+
+    def placement(self) -> dict[str, Any]:
+        """Where partitions are, and which executors get tasks or none any more."""
+        return asdict(self.run.attach()._placement())
+
+    def left(self, executors: int) -> dict[str, Any]:
+        """Where partitions are, once so many executors are left; no epoch runs meanwhile."""
+        self.await_executors(executors)
+        return self.placement()
+
+    def evacuated(self, count: int) -> None:
+        """Waits until so many partitions have a place other than an executor that Spark decommissions."""
+        jvm = self.spark._jvm
+        run = jvm.java.util.UUID.fromString(self.run.query.runId)
+        router = jvm.org.apache.spark.sql.binshift.query.QueryRouters.known(run).get()
+        assert until(lambda: router.evacuated() == count, 10), f"{router.evacuated()} partitions, not {count}"
 
     def epochs(self, count: int) -> int:
         """Runs so many more epochs; how many there were in all."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -70,6 +71,63 @@ def test_a_worker_that_dies_and_one_that_joins_leave_exact_results(standalone, d
     query("await_executors", 3)
     query("finish")
     query.assert_exact(6)
+    query.end()
+
+
+def test_partitions_leave_executors_that_are_decommissioned_by_themselves(standalone, driver):
+    decommission = {"spark.decommission.enabled": "true"}
+    cluster = standalone(**decommission)
+    workers = [cluster.join(cores=2) for _ in range(4)]
+    # One that Spark left to itself would wait a minute for an executor that is gone.
+    query = driver(cluster, **decommission, **{"spark.sql.shuffle.partitions": "8"})
+    query("await_executors", 4)
+    query("epochs", 2)
+    before = query("placement")
+    # Two at once, while the query waits for data.
+    for worker in workers[:2]:
+        cluster.decommission(worker)
+    after = query("left", 2)
+    gone = set(before["executors"]) - set(after["executors"])
+    moved = [p for p, on in enumerate(before["partitions"]) if gone & set(on)]
+    assert len(gone) == 2
+    assert moved
+    query("evacuated", len(moved))
+    query("epochs", 1)
+    now = query("placement")["partitions"]
+    assert [on for p, on in enumerate(now) if p not in moved] == [
+        on for p, on in enumerate(before["partitions"]) if p not in moved
+    ]
+    shares, had = (Counter(on[0] for on in where) for where in (now, before["partitions"]))
+    assert shares.keys() == set(after["executors"])
+    gaps = [abs(n[after["executors"][0]] - n[after["executors"][1]]) for n in (had, shares)]
+    assert gaps[1] <= max(1, gaps[0] - len(moved))
+    # The last two: there is nobody to take the partitions until another worker joins.
+    for worker in workers[2:]:
+        cluster.decommission(worker)
+    query("left", 0)
+    cluster.join(cores=2)
+    query("await_executors", 1)
+    query("epochs", 2)
+    query.assert_exact(8)
+    query.end()
+
+
+@pytest.mark.matrix
+def test_a_migration_goes_on_when_an_executor_is_decommissioned_in_the_middle_of_it(standalone, driver):
+    decommission = {"spark.decommission.enabled": "true"}
+    cluster = standalone(**decommission)
+    workers = [cluster.join() for _ in range(3)]
+    query = driver(cluster, **decommission)
+    query("await_executors", 3)
+    query("epochs", 2)
+    query("rescale", 6, 8, True)
+    query("epochs", 3)
+    cluster.decommission(workers[0])
+    query("left", 2)
+    query("finish")
+    report = query.assert_exact(6)
+    assert sum(report["history"]) > 0
+    assert all(set(on) <= set(query("executors")) for on in query("placement")["partitions"])
     query.end()
 
 

@@ -43,4 +43,16 @@ private[binshift] object Executors {
     }
     Executors(SortedMap.from(live.map(e => e.executorId -> e.host)), leaving.toSet)
   }
+
+  /**
+   * Ids of executors that Spark is about to remove and that are still there. Asks nobody, and may be called by any thread.
+   *
+   * Relies on Spark: the scheduler has an entry for each executor that was offered a task, until it is lost, and remembers
+   * which of them are decommissioned.
+   */
+  def decommissioned(context: SparkContext): Set[String] = context.taskScheduler match {
+    case scheduler: TaskSchedulerImpl =>
+      scheduler.runningTasksByExecutors.keySet.filter(scheduler.getExecutorDecommissionState(_).nonEmpty)
+    case _ => Set.empty
+  }
 }

@@ -19,12 +19,17 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
  * Called under the router's lock: `enter` on the stream's thread while an epoch is planned, the rest by any thread.
  *
  * @param maxEpochs that a partition is asked to move, unless its executor is drained
+ * Partitions of executors that Spark decommissions move without a migration ([[Evacuation]]). Where a migration wants them is
+ * what counts.
+ *
  * @param isBinned  whether an operator's stores take files that were fetched ahead
+ * @param evacuates whether executors that Spark decommissions are drained
  */
 private[binshift] final class Relocation(
-    query: MicroBatchExecution, maxEpochs: Int, isBinned: StateStoreWriter => Boolean) extends Logging {
+    query: MicroBatchExecution, maxEpochs: Int, isBinned: StateStoreWriter => Boolean, evacuates: Boolean) extends Logging {
   private val session = query.sparkSession
   private val warming = new Warming(session)
+  private val evacuation = new Evacuation(query, isBinned)
 
   private var operators = Seq.empty[StateStoreWriter]
   private var partitions = 0
@@ -36,7 +41,7 @@ private[binshift] final class Relocation(
   private var receivers = Seq.empty[String]
   private var notBefore = 0L
   private var isPrepared = false
-  private var left = 0
+  private var left = Set.empty[Int]
   /** Whether a migration wants something, and the first epoch at which it was asked for. */
   private var isUnderWay = false
   private var since: Option[Long] = None
@@ -45,7 +50,16 @@ private[binshift] final class Relocation(
   def leaving: Set[String] = avoided
 
   /** Partitions that are not yet where they are wanted, as of the last look. */
-  def misplaced: Int = left
+  def misplaced: Int = (left ++ evacuation.partitions).size
+
+  /** Partitions that left executors which Spark decommissions, or are on their way. */
+  def evacuated: Long = evacuation.total
+
+  /** Whether [[evacuate]] has something to do. Waits for nothing, and needs no lock. */
+  def isEvacuationDue: Boolean = evacuates && evacuation.isDue
+
+  /** Looks between two epochs whether Spark decommissions executors, so that files of their partitions are fetched meanwhile. */
+  def evacuate(): Unit = evacuation.look(operators, partitions, avoided)
 
   /** Takes over what a migration wants. */
   def begin(options: MigrationOptions): Unit = {
@@ -55,7 +69,7 @@ private[binshift] final class Relocation(
     receivers = options.placeOn
     notBefore = options.startEpoch.getOrElse(0L)
     isPrepared = options.isPrepared
-    left = wanted.size
+    left = wanted.keySet
     isUnderWay = options.movesPartitions
     since = None
   }
@@ -66,7 +80,7 @@ private[binshift] final class Relocation(
     wanted = Map.empty
     drained = None
     receivers = Nil
-    left = 0
+    left = Set.empty
     isUnderWay = false
     isPrepared = false
     warming.close()
@@ -79,7 +93,7 @@ private[binshift] final class Relocation(
    */
   def isDone(committed: Long): Boolean = !isUnderWay || since.exists(_ <= committed) && {
     look(committed)
-    left == 0
+    left.isEmpty
   }
 
   /** Says where partitions are wanted at `epoch`, whose tasks have not begun. */
@@ -94,11 +108,16 @@ private[binshift] final class Relocation(
       if (epoch >= notBefore) ask(epoch, executors)
       look(epoch - 1)
     }
+    if (evacuates) {
+      val asked = wanted.collect { case (p, w) if w.askedAt.contains(epoch) => p }.toSet
+      evacuation.enter(epoch, operators, n, avoided, asked)
+    }
     holdOrRelease()
   }
 
   def close(): Unit = {
     warming.close()
+    evacuation.close()
     LocalityWait.release(this)
   }
 
@@ -143,7 +162,7 @@ private[binshift] final class Relocation(
   private def look(committed: Long): Unit = {
     wanted = wanted.filterNot { case (p, w) => w.askedAt.exists(_ <= committed) && placesOf(p) == Set(w.executor) }
     val remaining = drained.toSeq.flatMap(e => (0 until partitions).filter(placesOf(_)(e)))
-    left = (wanted.keySet ++ remaining).size
+    left = wanted.keySet ++ remaining
   }
 
   private def isAvoided(partition: Int): Boolean = avoided.nonEmpty && placesOf(partition).exists(avoided)
@@ -151,7 +170,7 @@ private[binshift] final class Relocation(
   private def placesOf(partition: Int): Set[String] = Placement.executorsOf(session, operators, partition)
 
   private def holdOrRelease(): Unit =
-    if (wanted.nonEmpty || avoided.nonEmpty) LocalityWait.hold(this, session.sparkContext)
+    if (wanted.nonEmpty || avoided.nonEmpty || evacuation.partitions.nonEmpty) LocalityWait.hold(this, session.sparkContext)
     else LocalityWait.release(this)
 }
 

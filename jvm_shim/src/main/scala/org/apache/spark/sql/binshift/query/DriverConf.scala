@@ -18,11 +18,12 @@ import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, Bi
  * @param maxEpochsToWait    epochs without progress of its copies that a step waits
  * @param areRequestsServed  whether the checkpoint is searched for requests of other processes
  * @param requestsIntervalMs between two searches, while nobody asks
+ * @param evacuates          whether partitions leave executors that Spark decommissions, without a user's call
  * @param requestsSecret     what requests have to be signed with; `None` if they need not be
  */
 private[binshift] final case class DriverConf(
     entriesToRetain: Int, maxEpochsToWait: Int, areRequestsServed: Boolean, requestsIntervalMs: Long,
-    requestsSecret: Option[Array[Byte]] = None)
+    evacuates: Boolean, requestsSecret: Option[Array[Byte]] = None)
 
 private[binshift] object DriverConf {
   private val Secret = "BINSHIFT_REQUESTS_SECRET"
@@ -48,6 +49,7 @@ private[binshift] object DriverConf {
       areRequestsServed = enabled != "false",
       requestsIntervalMs = setting(BinshiftConf.RequestsInterval, 5000L, "a time from 50ms on, such as 5s")(text =>
         Try(JavaUtils.timeStringAsMs(text)).toOption.filter(_ >= 50)),
+      evacuates = setting(BinshiftConf.EvacuationEnabled, true, "true or false")(_.trim.toLowerCase(Locale.ROOT).toBooleanOption),
       requestsSecret =
         Option.when(enabled == "signed")(secret(session.conf.getOption(BinshiftConf.RequestsSecretFile), sys.env)))
   }

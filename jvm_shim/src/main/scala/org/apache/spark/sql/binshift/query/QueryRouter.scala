@@ -51,7 +51,9 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private val retired = new RetiredPartitions(
     stateRoot.toString, dir.hadoopConf, RocksDBConf(StateStoreConf(sqlConf)))
   private val pruning = new RoutingPruning(stateRoot, dir.hadoopConf, entries, conf.entriesToRetain)
-  private val relocation = new Relocation(query, conf.maxEpochsToWait, op => binned.contains(op))
+  private val relocation = new Relocation(query, conf.maxEpochsToWait, op => binned.contains(op), conf.evacuates)
+  private val watch = Option.when(conf.evacuates)(new ExecutorWatch(
+      s"query ${query.id}", () => relocation.isEvacuationDue, () => synchronized(if (!isClosed) relocation.evacuate())))
   private val scheduler = new StepScheduler(
     query, dir, shipments, retired, relocation, conf.maxEpochsToWait, () => binned.map(_.stateStoreNames.size).sum)
 
@@ -146,6 +148,9 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   /** Partitions that are to run on another executor than they do, as of the last look. */
   def misplaced: Int = synchronized(relocation.misplaced)
 
+  /** Partitions that left executors which Spark decommissions, in this run. */
+  def evacuated: Long = synchronized(relocation.evacuated)
+
   /** Forgets the migration once it is over. */
   def finishIfDone(): Unit = synchronized(scheduler.finishIfDone(tables))
 
@@ -161,6 +166,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   /** Called when the query has ended, by each thread that hears of it. */
   def close(): Unit = {
     requests.foreach(_.close())
+    watch.foreach(_.close())
     synchronized {
       shipments.close()
       relocation.close()

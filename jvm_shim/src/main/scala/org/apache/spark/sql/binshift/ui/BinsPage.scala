@@ -45,7 +45,15 @@ private[binshift] final class BinsPage(tab: BinsTab) extends WebUIPage("") {
     }</li>
       <li><strong>Skew: </strong>{f"${view.skew}%.2f"}
         (the most reads and writes of a partition in the last epoch, by their mean)</li>
+      {executors(view)}
     </ul>
+
+  private def executors(view: QueryView): Seq[Node] =
+    if (view.misplaced == 0 && view.evacuated == 0) Nil
+    else
+      <li><strong>Whole partitions: </strong>{
+        s"${view.misplaced} on their way to another executor, ${view.evacuated} have left decommissioned executors"
+      }</li>
 
   private def migration(view: QueryView): Seq[Node] = view.migration.toSeq.flatMap { m =>
     <h5>Migration</h5> ++

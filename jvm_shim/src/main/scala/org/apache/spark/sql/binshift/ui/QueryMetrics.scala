@@ -28,6 +28,8 @@ private[binshift] final class QueryMetrics(query: MicroBatchExecution, val sourc
   gauge("migration.stepsDone")(_.migration.map(_.done).getOrElse(0))
   gauge("migration.stepsTotal")(_.migration.map(_.total).getOrElse(0))
   gauge("migration.binsAwaited")(_.migration.map(_.awaited).getOrElse(0L))
+  gauge("partitionsMisplaced")(_.misplaced)
+  gauge("partitionsEvacuated")(_.evacuated)
   gauge("binsAdopted")(_ => binsAdopted.get)
   gauge("bytesAdopted")(_ => bytesAdopted.get)
 

@@ -6,12 +6,19 @@ import org.apache.spark.sql.binshift.statistics.{OperatorSnapshot, QueryStatisti
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingEntry
 
-/** A query at one moment, for people and their monitoring. */
+/**
+ * A query at one moment, for people and their monitoring.
+ *
+ * @param misplaced partitions that are to run on another executor than they do
+ * @param evacuated partitions that left executors which Spark decommissions, in this run
+ */
 private[binshift] final case class QueryView(
     epoch: Option[Long],
     entry: Option[RoutingEntry],
     migration: Option[MigrationView],
-    loads: Seq[PartitionLoad]) {
+    loads: Seq[PartitionLoad],
+    misplaced: Int,
+    evacuated: Long) {
 
   /** Reads and writes of the partition that had most in the last epoch, divided by their mean; 1 is even. */
   def skew: Double = {
@@ -43,7 +50,7 @@ private[binshift] object QueryView {
         m.plan.steps.size, router.binsAwaited(m).getOrElse(0))
     }
     QueryView(s.planned, s.tables.current, migration,
-      QueryStatistics.of(query).snapshot().map(loads).getOrElse(Nil))
+      QueryStatistics.of(query).snapshot().map(loads).getOrElse(Nil), router.misplaced, router.evacuated)
   }
 
   private def loads(s: StatisticsSnapshot): Seq[PartitionLoad] = {

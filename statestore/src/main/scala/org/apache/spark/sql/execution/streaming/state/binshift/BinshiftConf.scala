@@ -14,6 +14,9 @@ private[sql] object BinshiftConf {
   /** Epochs in which nothing of its copies comes that a step waits before its bins are sent at the switch. */
   val MaxEpochsToWait: String = Prefix + "ship.maxEpochsToWait"
 
+  /** Whether partitions leave executors that Spark decommissions, without a user's call. */
+  val EvacuationEnabled: String = Prefix + "decommission.drain"
+
   /** Whether the driver looks for requests of other processes in the checkpoint, and whether they have to be signed. */
   val RequestsEnabled: String = Prefix + "requests.enabled"
 

@@ -1,0 +1,133 @@
+package org.apache.spark.sql.binshift.migration
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+import org.apache.spark.sql.execution.streaming.state.binshift.LogLine
+
+/**
+ * Has partitions leave executors that Spark decommissions, without that anybody asks for it.
+ *
+ * Such an executor gets no more tasks, so that its partitions run elsewhere from the next epoch on in any case. Left alone,
+ * Spark waits `spark.locality.wait` for it, and then takes whichever executor is free. Here each partition gets a live executor, those
+ * with the fewest partitions first, which fetches the files ahead if the epoch under way, or a pause, leaves it the time.
+ *
+ * As in [[Relocation]], a place is a preference. A partition is out of here when an epoch is committed for which it was
+ * placed: if Spark ran it on another live executor, it stays there.
+ *
+ * Called under the router's lock: `enter` on the stream's thread while an epoch is planned, the rest by any thread.
+ *
+ * @param isBinned whether an operator's stores take files that were fetched ahead
+ */
+private[binshift] final class Evacuation(query: MicroBatchExecution, isBinned: StateStoreWriter => Boolean) extends Logging {
+  private val session = query.sparkSession
+  private val warming = new Warming(session)
+
+  private var placed = Map.empty[Int, EvacuatedPlace]
+  /** Executors that are decommissioned and whose partitions have got a place. */
+  @volatile private var emptied = Set.empty[String]
+  /** Executors of which it was said that nothing can take their partitions. */
+  private var lamented = Set.empty[String]
+  private var count = 0L
+
+  /** Partitions that are on their way. */
+  def partitions: Set[Int] = placed.keySet
+
+  /** Partitions that left so far, or are on their way. */
+  def total: Long = count
+
+  /** Whether an executor is decommissioned whose partitions have no place yet. Asks nobody but the scheduler's memory. */
+  def isDue: Boolean = (Executors.decommissioned(session.sparkContext) -- emptied).nonEmpty
+
+  /**
+   * Gives the partitions of executors that are decommissioned a place, and has their files fetched before the next epoch.
+   *
+   * @param avoided executors that nothing is to be placed on
+   */
+  def look(operators: Seq[StateStoreWriter], n: Int, avoided: Set[String]): Unit =
+    fetchAhead(operators, look(operators, n, avoided, Executors.decommissioned(session.sparkContext)))
+
+  /** What has got a place. */
+  private def look(
+      operators: Seq[StateStoreWriter], n: Int, avoided: Set[String], leaving: Set[String]): Seq[(Int, String)] = {
+    emptied = emptied.intersect(leaving)
+    val news = leaving -- emptied
+    if (news.isEmpty && placed.isEmpty) Nil
+    else {
+      val executors = Executors.of(session.sparkContext)
+      val targets = executors.live.keys.toSeq.filterNot(avoided)
+      val (kept, lost) = placed.partition { case (p, place) => p < n && executors.live.contains(place.executor) }
+      if (targets.isEmpty) {
+        lament(news)
+        Nil
+      } else if (news.isEmpty && lost.isEmpty) Nil
+      else {
+        placed = kept
+        emptied ++= news
+        lamented = lamented.intersect(leaving)
+        place(operators, n, leaving, lost.keySet, targets)
+      }
+    }
+  }
+
+  /**
+   * Says where partitions are to run at `epoch`, whose tasks have not begun.
+   *
+   * @param others partitions that a migration has placed at this epoch
+   */
+  def enter(epoch: Long, operators: Seq[StateStoreWriter], n: Int, avoided: Set[String], others: Set[Int]): Unit = {
+    // Too late to fetch anything ahead.
+    look(operators, n, avoided, Executors.decommissioned(session.sparkContext))
+    if (placed.nonEmpty) {
+      val executors = Executors.of(session.sparkContext)
+      // Of an epoch that was under way, Spark may have run the rest wherever an executor was free.
+      placed = placed.filterNot { case (p, place) => place.askedAt.exists(_ < epoch) || isSettled(operators, p, executors) }
+      placed = placed.map { case (p, place) =>
+        if (!others(p)) executors.live.get(place.executor).foreach(Placement.prefer(session, operators, p, place.executor, _))
+        p -> place.copy(askedAt = Some(epoch))
+      }
+    }
+    if (placed.isEmpty) warming.close()
+  }
+
+  def close(): Unit = warming.close()
+
+  private def isSettled(operators: Seq[StateStoreWriter], partition: Int, executors: Executors): Boolean = {
+    val places = Placement.executorsOf(session, operators, partition)
+    places.nonEmpty && places.forall(executors.live.contains)
+  }
+
+  /** @param lost partitions that had a place on an executor that went, too */
+  private def place(
+      operators: Seq[StateStoreWriter], n: Int, leaving: Set[String], lost: Set[Int], targets: Seq[String])
+      : Seq[(Int, String)] = {
+    val places = (0 until n).map(Placement.executorsOf(session, operators, _))
+    val stranded = (0 until n).filter(p => !placed.contains(p) && (lost(p) || places(p).exists(leaving)))
+    val others = (0 until n).filterNot(stranded.contains)
+      .map(p => placed.get(p).map(place => Seq(place.executor)).getOrElse(places(p).toSeq))
+    val found = Placement.spread(stranded, targets, others)
+    placed ++= found.map { case (p, executor) => p -> EvacuatedPlace(executor) }
+    count += found.count { case (p, _) => !lost(p) }
+    logInfo(LogLine("evacuation", "query" -> query.id, "executors" -> leaving.toSeq.sorted.mkString(","),
+        "partitions" -> found.size, "to" -> found.map(_._2).distinct.sorted.mkString(",")))
+    found
+  }
+
+  private def fetchAhead(operators: Seq[StateStoreWriter], found: Seq[(Int, String)]): Unit = if (found.nonEmpty) {
+    val executors = Executors.of(session.sparkContext)
+    warming.begin(for {
+      (p, executor) <- found
+      host <- executors.live.get(executor)
+      stores = operators.filter(isBinned).flatMap(Placement.stores(_, p)).map(_.storeId) if stores.nonEmpty
+    } yield Warming.Target(p, executor, host, stores))
+  }
+
+  private def lament(leaving: Set[String]): Unit = if ((leaving -- lamented).nonEmpty) {
+    lamented ++= leaving
+    logWarning(s"query ${query.id}: Spark decommissions executors ${leaving.toSeq.sorted.mkString(", ")}, and there is no " +
+      "other one that may take their partitions; they go to the first that joins, so add an executor")
+  }
+}
+
+/** @param askedAt the last epoch for which the partition was placed there */
+private final case class EvacuatedPlace(executor: String, askedAt: Option[Long] = None)

@@ -1,0 +1,47 @@
+package org.apache.spark.sql.binshift.migration
+
+import java.util.concurrent.{ScheduledExecutorService, ThreadPoolExecutor, TimeUnit}
+import java.util.concurrent.atomic.AtomicBoolean
+
+import scala.util.control.NonFatal
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.util.ThreadUtils
+
+/**
+ * Looks now and then whether something has happened to executors that a query cannot wait with until its next epoch: no
+ * event of Spark's says that one is decommissioned.
+ *
+ * @param isDue whether there is something to do; asks nobody and waits for nothing
+ * @param act   does it, on a thread of its own, once at a time
+ */
+private[binshift] final class ExecutorWatch(name: String, isDue: () => Boolean, act: () => Unit) extends Logging {
+  import ExecutorWatch._
+
+  private val isActing = new AtomicBoolean
+  private val looking = Looks.scheduleWithFixedDelay(() => look(), PeriodMs, PeriodMs, TimeUnit.MILLISECONDS)
+
+  def close(): Unit = looking.cancel(false)
+
+  private def look(): Unit = guarded {
+    if (isDue() && isActing.compareAndSet(false, true)) Acts.execute(() => actOnce())
+  }
+
+  private def actOnce(): Unit =
+    try guarded(act())
+    finally isActing.set(false)
+
+  private def guarded(work: => Unit): Unit =
+    try work
+    catch {
+      case NonFatal(e) => logWarning(s"$name: what has happened to executors is seen at the next epoch", e)
+    }
+}
+
+private object ExecutorWatch {
+  /** Spark's executors look every second whether they may go. */
+  private val PeriodMs = 250L
+  private lazy val Looks: ScheduledExecutorService =
+    ThreadUtils.newDaemonSingleThreadScheduledExecutor("binshift-executors")
+  private lazy val Acts: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-executors-act", 16)
+}
