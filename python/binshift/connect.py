@@ -86,6 +86,9 @@ class ConnectLink:
     def placement(self) -> str:
         return str(self._ask("placement"))
 
+    def earliest_epoch(self, plan: str) -> int | None:
+        return None
+
     def submit(self, plan: str, options: str) -> str:
         # The id is of the client, so that a call that is sent again by Spark's client starts nothing twice.
         row = self._call(_SUBMIT, plan=plan, options=options, id=str(uuid4()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from uuid import UUID
 
 from pyspark.sql import SparkSession
@@ -80,6 +81,8 @@ class Controller(ObservedQuery):
     def plan(self, to: Target, *, strategy: Strategy | None = None) -> MigrationPlan:
         """A plan from the table in force to another one. Nothing happens yet.
 
+        It knows the bytes of the bins, and the earliest epoch at which its first step can take effect.
+
         Parameters
         ----------
         to : int, RoutingTable, LoadTarget or sequence of int
@@ -105,7 +108,8 @@ class Controller(ObservedQuery):
             rate = adopt_rate(distinct(self._link.recent_progress()))
             cut = cut.with_costs(sizes, bytes_per_s=rate, cores=self._link.task_slots() or 1)
         plan = cut.plan(source, target)
-        return plan if sizes is None else plan.with_bytes(sizes)
+        sizes = plan.bin_bytes if sizes is None else sizes
+        return replace(plan, bin_bytes=sizes, earliest_epoch=self._link.earliest_epoch(plan.to_json()))
 
     def submit(
         self,

@@ -60,6 +60,10 @@ class JvmLink:
     def placement(self) -> str:
         return str(call(self._handle.placement))
 
+    def earliest_epoch(self, plan: str) -> int | None:
+        epoch = int(call(self._handle.earliestEpoch, plan))
+        return epoch if epoch >= 0 else None
+
     def submit(self, plan: str, options: str) -> str:
         return str(call(self._handle.submit, plan, options))
 

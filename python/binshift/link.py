@@ -48,6 +48,10 @@ class QueryLink(Protocol):
         """What `Placement.of` reads."""
         ...
 
+    def earliest_epoch(self, plan: str) -> int | None:
+        """The epoch before which a plan cannot take effect, None if that is not known."""
+        ...
+
     def submit(self, plan: str, options: str) -> str:
         """Submits a plan; returns the migration's id."""
         ...

@@ -213,39 +213,52 @@ def test_a_step_waits_as_long_as_something_of_its_copies_comes(stream, tmp_path,
     assert_never_migrated(run, query, epoch, tmp_path)
 
 
-def test_new_partitions_are_opened_and_copied_to_in_the_same_epoch(counting, tmp_path, spark):
-    query, run = counting
+def test_a_prepared_step_takes_effect_after_three_epochs(stream, tmp_path, spark):
+    query = QUERIES["count"]
     blocks = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestBlocks
-    migration = run.attach().rescale(3, strategy=AllAtOnce())
+    # Epochs are long, or have a pause: either bears all openings.
+    run = stream(query.build, mode=query.mode).start(processingTime="1 second")
+    run.run(0, 1)
+    controller = run.attach()
+    plan = controller.plan(6, strategy=AllAtOnce())
+    assert plan.earliest_epoch == 5
+    assert str(plan).endswith("takes effect: epoch 5 at the earliest, if submitted now")
+    migration = controller.submit(plan)
     assert migration.status.earliest_epoch == 5
-    # The first of them has the order, the second the new partition.
-    run.run(2, 3)
-    assert until(lambda: blocks.stagedBytes() > 0 and blocks.chunks() == 0)
+    assert controller.plan(4).earliest_epoch is None
+    # The first has the order, the second the new partitions, none of which has a copy when its tasks end.
+    with Fault("export.start", "block"):
+        run.run(2, 3)
+        assert run.progress(3).stateOperators[0].numShufflePartitions == 6
+        assert run.progress(3).stateOperators[0].customMetrics["binshiftBinsAwaited"] == len(plan.moves)
+        assert blocks.copied() == 0
+    assert until(lambda: blocks.copied() == 4)
     run.run(4)
-    assert migration.status.earliest_epoch in {5, 6}
+    assert migration.status.next_epoch == 5
     epoch = finish(run, migration, 5)
     report = migration.wait(0)
-    # One earlier if the copies were whole before the tasks of the opening epoch were over.
-    assert report.last_epoch in {5, 6}
-    assert report.bins_prepared == report.bins_moved
+    assert (report.last_epoch, report.bins_prepared) == (5, report.bins_moved)
     assert_never_migrated(run, query, epoch, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("epoch_ms", "slack_ms", "cores", "in_all", "stores", "expected"),
+    ("epoch_ms", "slack_ms", "cores", "store_ms", "in_all", "stores", "expected"),
     [
-        (200, 0, 2, 4, 1, 1),
-        (1_000, 0, 2, 4, 1, 4),
-        (1_000, 0, 2, 100, 1, 25),
-        (1_000, 0, 2, 100, 5, 25),
-        (0, 0, 1, 1, 1, 1),
-        (2_000, 58_000, 4, 100, 2, 100),
+        (200, 0, 2, 100, 4, 1, 2),
+        (400, 0, 2, 100, 4, 1, 4),
+        (200, 0, 2, 50, 4, 1, 4),
+        (1_000, 0, 2, 100, 100, 1, 25),
+        (1_000, 0, 2, 100, 100, 5, 25),
+        (0, 0, 1, 100, 1, 1, 1),
+        (2_000, 58_000, 4, 100, 100, 2, 100),
+        (2_000, 58_000, 4, 60_000, 100, 2, 25),
+        (0, 0, 2, 0, 4, 1, 1),
     ],
 )
 def test_as_many_partitions_are_opened_at_once_as_an_epoch_bears(
-    spark, epoch_ms, slack_ms, cores, in_all, stores, expected
+    spark, epoch_ms, slack_ms, cores, store_ms, in_all, stores, expected
 ):
-    pace = spark._jvm.org.apache.spark.sql.binshift.migration.OpeningPace(epoch_ms, slack_ms, cores)
+    pace = spark._jvm.org.apache.spark.sql.binshift.migration.OpeningPace(epoch_ms, slack_ms, cores, store_ms)
     assert pace.partitionsAtOnce(in_all, stores) == expected
 
 

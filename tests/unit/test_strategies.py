@@ -222,3 +222,13 @@ def test_strategies_have_names(text, strategy):
 def test_a_name_that_is_no_strategy_is_refused_with_those_there_are(text):
     with pytest.raises(PlanError, match="optimized:BINS"):
         parse_strategy(text)
+
+
+def test_a_plan_says_at_which_epochs_its_steps_can_take_effect():
+    source = RoutingTable(1, (0,) * 4)
+    plan = Fluid(gap=2).plan(source, source.balanced(2))
+    assert "takes effect" not in str(plan)
+    known = replace(plan, earliest_epoch=7)
+    assert known == plan
+    assert known.to_json() == plan.to_json()
+    assert str(known).endswith("\n  takes effect: epochs 7 to 10 at the earliest, if submitted now")

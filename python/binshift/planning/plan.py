@@ -68,6 +68,9 @@ class MigrationPlan:
         Whether each bin is fetched when it is first touched, after its step; see `OnDemand`.
     bin_bytes : tuple of int, optional
         State bytes of each bin when the plan was made, for people: neither compared nor kept in JSON.
+    earliest_epoch : int, optional
+        The epoch before which the first step cannot take effect, if the plan is submitted at once.
+        Bins are copied ahead then. For people, as `bin_bytes` is.
 
     Raises
     ------
@@ -82,6 +85,7 @@ class MigrationPlan:
     gap: int = 0
     on_demand: bool = False
     bin_bytes: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
+    earliest_epoch: int | None = field(default=None, compare=False, repr=False)
     #: The table after the last step.
     target: RoutingTable = field(init=False, compare=False, repr=False)
 
@@ -218,10 +222,20 @@ class MigrationPlan:
             f"  steps: {len(self.steps)}, {self.gap} idle epochs between two\n"
             f"  bins to move: {len(self.moves)} of {source.bins} ({len(self.moves) / source.bins:.0%}){moved}\n"
             f"  most in one step: {most} bins{most_bytes}"
+            f"{self._soonest}"
         )
 
     def __repr__(self) -> str:
         return f"<MigrationPlan: {self.summary}>"
+
+    @property
+    def _soonest(self) -> str:
+        """A line for people; none if that is not known."""
+        if self.earliest_epoch is None:
+            return ""
+        first, last = self.earliest_epoch, self.earliest_epoch + (len(self.steps) - 1) * (1 + self.gap)
+        epochs = f"epoch {first}" if first == last else f"epochs {first} to {last}"
+        return f"\n  takes effect: {epochs} at the earliest, if submitted now"
 
     def _bytes_of(self, step: Step) -> int:
         return sum(self.bin_bytes[m.bin] for m in step.moves) if self.bin_bytes is not None else 0

@@ -6,13 +6,14 @@ import org.apache.spark.sql.execution.streaming.ProcessingTimeTrigger
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 
 /**
- * How many new partitions one epoch opens, so that it does not take visibly longer than others.
+ * How many new partitions one epoch opens: all of them, unless it would take visibly longer than others.
  *
  * @param epochMs what an epoch takes, milliseconds; 0 if that is not known
  * @param slackMs what is left until the next trigger
  * @param cores   tasks that run at a time
+ * @param storeMs what a store that is opened adds to the work of its epoch
  */
-private[binshift] final case class OpeningPace(epochMs: Long, slackMs: Long, cores: Int) {
+private[binshift] final case class OpeningPace(epochMs: Long, slackMs: Long, cores: Int, storeMs: Long) {
   import OpeningPace._
 
   /**
@@ -21,7 +22,7 @@ private[binshift] final case class OpeningPace(epochMs: Long, slackMs: Long, cor
    */
   def partitionsAtOnce(inAll: Int, stores: Int): Int = {
     val affordableMs = math.max(epochMs / EpochShare, slackMs / 2) * math.max(cores, 1)
-    val affordable = math.min(affordableMs / (math.max(stores, 1) * StoreMs), inAll.toLong).toInt
+    val affordable = math.min(affordableMs / (math.max(stores, 1) * math.max(storeMs, 1)), inAll.toLong).toInt
     Seq(1, (inAll + MaxEpochs - 1) / MaxEpochs, affordable).max
   }
 }
@@ -29,20 +30,28 @@ private[binshift] final case class OpeningPace(epochMs: Long, slackMs: Long, cor
 private[binshift] object OpeningPace {
   /** Measured: a task that opens an empty store on a local disk, and commits it, takes up to 0.1 s more than another. */
   private val StoreMs = 100L
-  /** An epoch that takes a quarter longer is not told from its neighbours. */
-  private val EpochShare = 4
+  /** Measured: the longest epochs of a query that is left alone take half as long again as the median one. */
+  private val EpochShare = 2
   private val MaxEpochs = 4
 
-  /** As of the latest epochs of `query`. Called on the stream's thread, while an epoch is planned. */
-  def of(query: MicroBatchExecution): OpeningPace = {
+  /**
+   * As of the latest epochs of `query`. Called on the stream's thread, while an epoch is planned.
+   *
+   * @param opened how many stores earlier epochs opened
+   */
+  def of(query: MicroBatchExecution, opened: Iterable[(Long, Int)]): OpeningPace = {
     // Triggers that found no data have no such duration.
     val took = query.recentProgress.toSeq.filter(_.durationMs.containsKey("addBatch"))
-      .map(_.durationMs.asScala("triggerExecution").longValue).sorted
-    val epochMs = if (took.isEmpty) 0L else took(took.size / 2)
+      .map(p => p.batchId -> p.durationMs.asScala("triggerExecution").longValue).toMap
+    val epochMs = median(took.values.toSeq).getOrElse(0L)
     val intervalMs = query.trigger match {
       case ProcessingTimeTrigger(ms) => ms
       case _ => 0L
     }
-    OpeningPace(epochMs, math.max(intervalMs - epochMs, 0L), query.sparkSession.sparkContext.defaultParallelism)
+    val cores = query.sparkSession.sparkContext.defaultParallelism
+    val storeMs = for ((epoch, stores) <- opened.toSeq; ms <- took.get(epoch)) yield math.max(ms - epochMs, 0L) * cores / stores
+    OpeningPace(epochMs, math.max(intervalMs - epochMs, 0L), cores, median(storeMs).getOrElse(StoreMs))
   }
+
+  private def median(values: Seq[Long]): Option[Long] = values.sorted.lift(values.size / 2)
 }

@@ -1,5 +1,6 @@
 package org.apache.spark.sql.binshift.migration
 
+import scala.collection.immutable.ListMap
 import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
@@ -46,6 +47,8 @@ private[binshift] final class StepScheduler(
   /** Bins of steps that were taken though they could not be copied, of the migration under way. */
   private var uncopied = 0L
   private var forecasts: Option[(String, CopyForecast)] = None
+  /** How many partitions the latest epochs opened that opened any. */
+  private var openings = ListMap.empty[Long, Int]
 
   def underWay: Option[PlannedMigration] = migration
 
@@ -149,18 +152,32 @@ private[binshift] final class StepScheduler(
     val index = tables.stepsTaken(m.id)
     val scheduled = tables.stepAt(last + 1).filter(_.migration == m.id).map(_ => last + 1)
     def awaited = tables.scheduled.orElse(tables.current).filter(_ => !m.cancelled && index < m.plan.steps.size).map { now =>
-      val missing = math.max(m.plan.steps(index).partitions - now.table.partitions, 0)
-      val openings = if (missing == 0) 0 else (missing - 1) / openedAtOnce(m, index) + 1
-      val isCopied = isShippable && m.options.isPrepared && !m.plan.isOnDemand
+      val isOpening = tables.scheduled.flatMap(_.step).exists(_.isOpening)
       val epochs =
-        if (!isCopied) if (isShippable && m.plan.isOnDemand) openings else 0
-        else if (missing > 0) openings + 1
-        else if (!shipments.covers(m.id, index)) 2
-        else if (tables.scheduled.flatMap(_.step).exists(_.isOpening)) 1
-        else 0
+        if (m.plan.steps(index).partitions <= now.table.partitions && shipments.covers(m.id, index)) if (isOpening) 1 else 0
+        else epochsBefore(m.plan, index, now, isPrepared = m.options.isPrepared)
       math.max(last + 2 + epochs, notBefore(m, index, now))
     }
     scheduled.orElse(awaited)
+  }
+
+  /**
+   * The epoch before which no step of `plan` can take effect if it is submitted now; see the other one. `None` if another
+   * migration is under way, or the plan has no step.
+   */
+  def earliestEpoch(plan: MigrationPlan, isPrepared: Boolean, tables: TablesInForce, last: Long): Option[Long] =
+    tables.scheduled.orElse(tables.current).filter(_ => migration.isEmpty && plan.steps.nonEmpty)
+      .map(now => last + 2 + epochsBefore(plan, 0, now, isPrepared))
+
+  /** Epochs that run with the table `now` because partitions are opened and bins copied, before step `index` can be decided. */
+  private def epochsBefore(plan: MigrationPlan, index: Int, now: RoutingEntry, isPrepared: Boolean): Int = {
+    val missing = math.max(plan.steps(index).partitions - now.table.partitions, 0)
+    val openings = if (missing == 0) 0 else (missing - 1) / openedAtOnce(plan, index) + 1
+    if (!isShippable || !isPrepared && !plan.isOnDemand) 0
+    else if (plan.isOnDemand) openings
+    // With the last opening, copies are ordered; the epoch that opens makes them.
+    else if (missing > 0) openings + 1
+    else 2
   }
 
   /** The table of epoch `next`, if it differs from `now`; orders the copies that later steps need. */
@@ -207,7 +224,7 @@ private[binshift] final class StepScheduler(
         None
       // The stores that get the copies are there from the epoch that is planned: they have said nothing yet.
       case Some(_) if now.epoch == next - 1 && now.step.exists(_.isOpening) => None
-      case Some(table) => shipments.awaited(index) match {
+      case Some(table) => shipments.awaitedNow(index) match {
           case Some(0) => Option.when(next >= earliest)(entryWithCopies(m, index, next, table))
           case Some(_) if idle < maxEpochsToWait =>
             val bytes = shipments.bytesCopied
@@ -229,13 +246,17 @@ private[binshift] final class StepScheduler(
    * ordered, of the version with which they begin.
    */
   private def open(m: PlannedMigration, index: Int, now: RoutingEntry, next: Long, wanted: Int): RoutingEntry = {
-    val partitions = math.min(now.table.partitions + openedAtOnce(m, index), wanted)
+    val partitions = math.min(now.table.partitions + openedAtOnce(m.plan, index), wanted)
+    openings = (openings + (next -> (partitions - now.table.partitions))).takeRight(MaxOpenings)
     if (partitions == wanted) orderCopies(m, index, next, partitions)
     entry(m, index - 1, next, now.table.copy(partitions = partitions), isOpening = true)
   }
 
-  private def openedAtOnce(m: PlannedMigration, index: Int): Int = OpeningPace.of(query).partitionsAtOnce(
-    m.plan.steps(index).partitions - m.plan.source.partitions, storesPerPartition())
+  private def openedAtOnce(plan: MigrationPlan, index: Int): Int = {
+    val stores = math.max(storesPerPartition(), 1)
+    OpeningPace.of(query, openings.map { case (epoch, partitions) => epoch -> partitions * stores })
+      .partitionsAtOnce(plan.steps(index).partitions - plan.source.partitions, stores)
+  }
 
   /** What the user, or the gap between two steps, wants of step `index`. */
   private def notBefore(m: PlannedMigration, index: Int, now: RoutingEntry): Long =
@@ -289,6 +310,7 @@ private[binshift] final class StepScheduler(
 
 private object StepScheduler {
   private val MaxOutcomes = 64
+  private val MaxOpenings = 16
 
   private def requireFitting(m: PlannedMigration, now: RoutingEntry): Unit = {
     if (m.plan.source != now.table) {

@@ -2,9 +2,10 @@ package org.apache.spark.sql.binshift.query
 
 import org.json4s.JValue
 import org.json4s.JsonDSL._
-import org.json4s.jackson.JsonMethods.{compact, render}
+import org.json4s.jackson.JsonMethods.{compact, parse, render}
 
 import org.apache.spark.sql.binshift.internals.{QueryFailure, SparkInternals}
+import org.apache.spark.sql.binshift.migration.MigrationPlan
 import org.apache.spark.sql.binshift.statistics.QueryStatistics
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingEntry
@@ -30,6 +31,10 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
     requireActive()
     router.submit(plan, options).id
   }
+
+  /** The epoch before which `plan`, submitted now and prepared, cannot take effect; -1 if that is not known. */
+  def earliestEpoch(plan: String): Long =
+    router.earliestEpoch(MigrationPlan.fromJson(parse(plan)), isPrepared = true).getOrElse(-1L)
 
   /** The live executors, those on which each partition is, and those that get none (see [[PlacementSnapshot]]). */
   def placement(): String = {

@@ -46,7 +46,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private val first = new FirstEpoch(query, dir, entries)
   private val requests = Option.when(conf.areRequestsServed)(
     new RemoteRequests(query, dir, this, conf.requestsIntervalMs, conf.requestsSecret))
-  private val shipments = new ShipmentCoordinator(query, dir)
+  private val shipments = new ShipmentCoordinator(
+    query, dir, partition => binned.flatMap(Placement.stores(_, partition)).map(_.storeId))
   private val stateRoot = new Path(query.resolvedCheckpointRoot, "state")
   private val retired = new RetiredPartitions(
     stateRoot.toString, dir.hadoopConf, RocksDBConf(StateStoreConf(sqlConf)))
@@ -138,6 +139,10 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   /** The epoch before which the next step of `m` cannot take effect, once this run has planned one. */
   def earliestEpoch(m: PlannedMigration): Option[Long] =
     synchronized(planned.flatMap(scheduler.earliestEpoch(m, tables, _)))
+
+  /** The epoch before which a plan that is submitted now cannot take effect, once this run has planned one. */
+  def earliestEpoch(plan: MigrationPlan, isPrepared: Boolean): Option[Long] =
+    synchronized(planned.flatMap(scheduler.earliestEpoch(plan, isPrepared, tables, _)))
 
   /** What copying for the migration was expected to take when it was submitted. */
   def forecast(id: String): Option[CopyForecast] = synchronized(scheduler.forecast(id))

@@ -224,24 +224,32 @@ private final class OrderPart(
     if (staged.isEmpty && arriving.nonEmpty && (version == order.base || version > order.base && !order.isUrgent)) {
       val dir = new File(db.localRootDir.getParentFile, s"binshift-staged-${UUID.randomUUID()}")
       val families = ColumnFamily.numbered(db, arguments.useColumnFamilies).map(f => f.family.name -> f).toMap
-      val copies = arriving.map { case (source, bins) =>
+      def copies(failed: () => Unit) = arriving.map { case (source, bins) =>
         val place = new File(dir, source.toString)
         Utils.createDirectory(place)
         new StagedCopy(
-          store.copy(partitionId = source), store.partitionId, order, bins, families, place, routing, arguments, conf)
+          store.copy(partitionId = source), store.partitionId, order, bins, families, place, routing, arguments, conf, failed)
       }.toSeq
-      staged = Some(new StagedBins(dir, conf, order, copies, routing))
+      staged = Some(new StagedBins(store, dir, conf, order, copies, routing))
     }
 }
 
-/** The copies for one store, each of which a [[SourceFollower]] brings on in the background. */
+/**
+ * The copies for one store, each of which a [[SourceFollower]] brings on in the background.
+ *
+ * @param copiesThatTell makes the copies, each of which calls the argument when it is no longer whole
+ */
 private[binshift] final class StagedBins(
-    dir: File, conf: BackgroundConf, order: ShippingOrder, copies: Seq[StagedCopy], routing: EpochRouting)
-  extends Logging {
-  private val followers = copies.map(SourceFollower.join(_, order, routing))
+    store: StateStoreId, dir: File, conf: BackgroundConf, order: ShippingOrder,
+    copiesThatTell: (() => Unit) => Seq[StagedCopy], routing: EpochRouting) extends Logging {
+  private val mark = new CopiesMark(
+    ShipmentFormat.copiedId(order.broadcast, store), () => !order.isUrgent && copies.forall(_.isReady))
+  private lazy val copies: Seq[StagedCopy] = copiesThatTell(() => mark.look())
+  private val followers = copies.map(SourceFollower.join(_, order, routing, () => mark.look()))
 
   def begin(epoch: Long, next: Int, dueStep: Option[Int]): Unit = {
     copies.foreach(_.begin(epoch, next, dueStep))
+    mark.look()
     followers.foreach(_.wake())
   }
 
@@ -266,6 +274,7 @@ private[binshift] final class StagedBins(
 
   def close(): Unit = {
     copies.foreach(SourceFollower.leave(_, order))
+    mark.close()
     // Not on this thread: a turn that reads a checkpoint may take long.
     ShippingThreads.staging.execute { () =>
       copies.foreach { copy =>

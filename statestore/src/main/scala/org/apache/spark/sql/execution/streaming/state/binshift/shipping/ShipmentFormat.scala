@@ -25,7 +25,7 @@ import org.apache.spark.storage.BlockId
  *
  * Keys are in the form of [[BinKeyCodec]], without the family's number; values as they are stored.
  */
-private[binshift] object ShipmentFormat {
+private[sql] object ShipmentFormat {
   private val Magic = 0x62736866
   private val Format = 1
   private val CrcBytes = 8
@@ -46,6 +46,9 @@ private[binshift] object ShipmentFormat {
   /** A block by which partition `target` asks `source` for a bin: the bin, and the number of the receiver. */
   def requestId(broadcast: Long, source: StateStoreId, target: Int, index: Int): BlockId =
     block(broadcast, source, s"q${target}_r$index")
+
+  /** A block that is there while all copies for a store are whole; see [[CopiesMark]]. */
+  def copiedId(broadcast: Long, target: StateStoreId): BlockId = block(broadcast, target, "copied")
 
   private def block(broadcast: Long, source: StateStoreId, what: String): BlockId = {
     val store = source.storeName.filter(_.isLetterOrDigit)

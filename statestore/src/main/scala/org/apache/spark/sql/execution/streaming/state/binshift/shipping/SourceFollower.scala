@@ -22,6 +22,8 @@ private[binshift] final class SourceFollower private (
   import SourceFollower._
 
   @volatile private var copies = Vector.empty[StagedCopy]
+  /** What is to be called when copies have been brought on. */
+  @volatile private var listeners = Map.empty[StagedCopy, () => Unit]
   private var turn: Option[ScheduledFuture[_]] = None
   private var isRunning = false
   private var isWoken = false
@@ -34,14 +36,16 @@ private[binshift] final class SourceFollower private (
     if (isRunning) isWoken = true else schedule(0)
   }
 
-  private def add(copy: StagedCopy): Unit = {
+  private def add(copy: StagedCopy, broughtOn: () => Unit): Unit = {
     copies = copies :+ copy
+    listeners += copy -> broughtOn
     wake()
   }
 
   /** Whether none is left. */
   private def remove(copy: StagedCopy): Boolean = synchronized {
     copies = copies.filterNot(_ eq copy)
+    listeners -= copy
     if (copies.isEmpty) turn.foreach(_.cancel(false))
     copies.isEmpty
   }
@@ -53,8 +57,10 @@ private[binshift] final class SourceFollower private (
 
   private def run(): Unit = if (begin()) {
     var isBusy = false
-    try isBusy = bringOn()
-    catch {
+    try {
+      isBusy = bringOn()
+      if (isBusy) listeners.values.foreach(_())
+    } catch {
       case NonFatal(e) => logWarning(s"the copies from $source could not be brought on", e)
     } finally end(isBusy)
   }
@@ -172,12 +178,12 @@ private[binshift] object SourceFollower {
 
   private val followers = new ConcurrentHashMap[(String, StateStoreId), SourceFollower]()
 
-  /** Has `copy`, of an order, brought on from now on. */
-  def join(copy: StagedCopy, order: ShippingOrder, routing: EpochRouting): SourceFollower =
+  /** Has `copy`, of an order, brought on from now on, and `broughtOn` called whenever something was done. */
+  def join(copy: StagedCopy, order: ShippingOrder, routing: EpochRouting, broughtOn: () => Unit): SourceFollower =
     followers.compute((order.id, copy.source),
       (_, known) => {
         val follower = Option(known).getOrElse(new SourceFollower(copy.source, order, routing))
-        follower.synchronized(follower.add(copy))
+        follower.synchronized(follower.add(copy, broughtOn))
         follower
       })
 

@@ -30,6 +30,7 @@ import org.apache.spark.sql.execution.streaming.state.{RecordType, StateStoreId}
  * @param source   store that the bins come from
  * @param families families of the store that gets them, by name
  * @param dir      directory of this copy
+ * @param failed   called on any thread, with this copy's lock, when it is no longer whole
  */
 private[binshift] final class StagedCopy(
     val source: StateStoreId,
@@ -40,7 +41,8 @@ private[binshift] final class StagedCopy(
     dir: File,
     routing: EpochRouting,
     val arguments: RocksDBArguments,
-    conf: BackgroundConf) extends Logging {
+    conf: BackgroundConf,
+    failed: () => Unit) extends Logging {
   import StagedCopy._
 
   private val parts = new CopyParts(bins)
@@ -73,6 +75,9 @@ private[binshift] final class StagedCopy(
     case Staged => !order.isUrgent && catchUp.isAwaited(epoch, epoch - equalTo)
     case _ => true
   }
+
+  /** Whether it is whole, and no further behind its source than a step leaves to its task. */
+  def isReady: Boolean = state == Staged && epoch - equalTo <= CatchUp.MaxLag
 
   /** Whether its turns are not to be put off. */
   def isHurried: Boolean = due.nonEmpty || state == Staged && epoch - equalTo > CatchUp.MaxLag
@@ -243,6 +248,7 @@ private[binshift] final class StagedCopy(
   /** What went wrong ends the copy, or has it made anew. */
   def fail(e: Throwable): Unit = if (state != Failed) {
     state = if (failures.isAnewAfter(e, wasStaged = state == Staged)) Damaged else Failed
+    failed()
     parts.forgetReady()
     try files.clear()
     finally closeChanges()
