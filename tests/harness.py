@@ -20,7 +20,7 @@ SCHEMA = "k string, v long, t timestamp"
 Row = tuple[Any, ...]
 
 
-def session(master: str, **conf: str) -> SparkSession:
+def session(master: str, real_time: bool = False, **conf: str) -> SparkSession:
     """A quiet session with binshift, and two state partitions to begin with."""
     builder = SparkSession.builder.master(master).appName("binshift-tests")
     scratch = os.environ["BINSHIFT_TESTS_TMP"]
@@ -45,7 +45,7 @@ def session(master: str, **conf: str) -> SparkSession:
     }
     for key, value in options.items():
         builder = builder.config(key, value)
-    spark = binshift.configure(builder, bins=64).getOrCreate()
+    spark = binshift.configure(builder, bins=64, real_time=real_time).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     return spark
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -18,21 +18,27 @@ from cluster.commanded import Commands, serve
 from harness import StreamRun, until
 
 SERVERS = "spark.binshift.tests.kafka"
+#: The two topics, if they are not `events` and `counts`.
+TOPICS = "spark.binshift.tests.topics"
 
 
 class KafkaRun(StreamRun):
-    """From topic `events` to topic `counts`."""
+    """From one topic to another one."""
 
     @property
     def _servers(self) -> str:
         return self.spark.conf.get(SERVERS)
 
     @property
+    def _topics(self) -> list[str]:
+        return (self.spark.conf.get(TOPICS, "events counts") or "").split()
+
+    @property
     def source(self) -> DataFrame:
         options = {
             "kafka.bootstrap.servers": self._servers,
             "kafka.isolation.level": "read_committed",
-            "subscribe": "events",
+            "subscribe": self._topics[0],
             "startingOffsets": "earliest",
             "maxOffsetsPerTrigger": "5000",
         }
@@ -44,18 +50,21 @@ class KafkaRun(StreamRun):
         rows = counted.select(F.col("k").alias("key"), F.col("n").cast("string").alias("value"))
         options = {
             "kafka.bootstrap.servers": self._servers,
-            "topic": "counts",
+            "topic": self._topics[1],
             "checkpointLocation": str(self.checkpoint),
         }
-        self.query = rows.writeStream.outputMode("update").format("kafka").options(**options).start()
+        writer = rows.writeStream.outputMode("update").format("kafka").options(**options)
+        self.query = (writer.trigger(**trigger) if trigger else writer).start()
         return self
 
 
 class KafkaCommands(Commands):
+    trigger: ClassVar[dict[str, str]] = {}
+
     def __init__(self, root: Path, spark: SparkSession, checkpoint: str) -> None:
         self.spark = spark
         self.run = KafkaRun(spark, root, lambda df: df)
-        self.run.start()
+        self.run.start(**self.trigger)
         self.epochs(1)
 
     def epochs(self, count: int) -> int:

@@ -1,5 +1,6 @@
 package org.apache.spark.sql.binshift.internals
 
+import java.io.FileNotFoundException
 import java.util.UUID
 
 import scala.jdk.CollectionConverters._
@@ -9,6 +10,7 @@ import org.apache.hadoop.fs.Path
 import org.apache.spark.{SPARK_VERSION, SparkContext}
 import org.apache.spark.sql.binshift.internals.StreamLogs.Offsets
 import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.datasources.v2.state.StateDataSourceReadOperatorMetadataFailure
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ControlDir, EntryName, ReplacedFile}
 import org.apache.spark.sql.execution.streaming.state.binshift.provider.BinnedStateStoreProvider
@@ -112,13 +114,13 @@ private[binshift] object SparkInternals {
   def entryName(offsets: Offsets): Option[EntryName] = loggedConf(offsets, EntryName.Key).flatMap(EntryName.parse)
 
   /**
-   * Refuses to run `epoch` if the logs have later ones, or have it committed: Spark notices when it logs the end of the
+   * Refuses to run `epoch` if the logs have epochs after `logged`, or have it committed: Spark notices when it logs the end of the
    * epoch, after other files of it were written. The logs are listed on disk for this.
    */
-  def requireNewest(query: StreamExecution, epoch: Long): Unit = {
-    val logged = query.offsetLog.getLatestBatchId().filter(_ > epoch).map(e => s"offsets/$e")
+  def requireNewest(query: StreamExecution, logged: Long, epoch: Long): Unit = {
+    val begun = query.offsetLog.getLatestBatchId().filter(_ > logged).map(e => s"offsets/$e")
     val committed = query.commitLog.getLatestBatchId().filter(_ >= epoch).map(e => s"commits/$e")
-    val later = logged.toSeq ++ committed
+    val later = begun.toSeq ++ committed
     if (later.nonEmpty) throw BinshiftException("ANOTHER_RUN", "checkpoint" -> query.resolvedCheckpointRoot).configuration(
       s"query ${query.id} begins with epoch $epoch, but ${query.resolvedCheckpointRoot} has ${later.mkString(" and ")}: " +
         "another run of the query is under way, or epochs were taken out of offsets only; stop the other run, or delete " +
@@ -128,7 +130,8 @@ private[binshift] object SparkInternals {
   /**
    * Corrects the number of partitions in the operator's metadata, which Spark writes in the first
    * batch of a run only and the `state-metadata` source reads. Version 1 is one file, which is
-   * replaced; version 2 is a file per batch at which something changed.
+   * replaced; version 2 is a file per batch at which something changed. In real-time mode Spark writes it when the first
+   * batch ends, so that there may be nothing to correct.
    */
   def updateOperatorMetadata(session: SparkSession, op: StateStoreWriter): Unit = {
     val info = op.getStateInfo
@@ -141,7 +144,10 @@ private[binshift] object SparkInternals {
       fm.mkdirs(file.getParent)
       OperatorStateMetadataUtils.writeMetadata(ReplacedFile.create(fm, file), metadata, file)
     }
-    OperatorStateMetadataReader.createReader(dir, conf, op.operatorStateMetadataVersion, info.storeVersion).read().foreach {
+    val known =
+      try OperatorStateMetadataReader.createReader(dir, conf, op.operatorStateMetadataVersion, info.storeVersion).read()
+      catch { case _: FileNotFoundException | _: StateDataSourceReadOperatorMetadataFailure => None }
+    known.foreach {
       case m: OperatorStateMetadataV1 if m.stateStoreInfo.exists(_.numPartitions != n) =>
         write(m.copy(stateStoreInfo = m.stateStoreInfo.map(_.copy(numPartitions = n))),
           OperatorStateMetadataV1.metadataFilePath(dir))

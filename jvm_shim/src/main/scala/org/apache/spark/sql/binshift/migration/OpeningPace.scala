@@ -2,6 +2,7 @@ package org.apache.spark.sql.binshift.migration
 
 import scala.jdk.CollectionConverters._
 
+import org.apache.spark.sql.binshift.realtime.RealTimeMode
 import org.apache.spark.sql.execution.streaming.ProcessingTimeTrigger
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 
@@ -32,9 +33,11 @@ private[binshift] object OpeningPace {
   /** An epoch that takes a quarter longer is not told from its neighbours. */
   private val EpochShare = 4
   private val MaxEpochs = 4
+  /** In real-time mode a batch is minutes long, and its pause does not grow with what is opened in it. */
+  private val AllAtOnce = OpeningPace(epochMs = 0, slackMs = Int.MaxValue, cores = Int.MaxValue)
 
   /** As of the latest epochs of `query`. Called on the stream's thread, while an epoch is planned. */
-  def of(query: MicroBatchExecution): OpeningPace = {
+  def of(query: MicroBatchExecution): OpeningPace = if (RealTimeMode.isOf(query)) AllAtOnce else {
     // Triggers that found no data have no such duration.
     val took = query.recentProgress.toSeq.filter(_.durationMs.containsKey("addBatch"))
       .map(_.durationMs.asScala("triggerExecution").longValue).sorted

@@ -1,0 +1,98 @@
+"""What is refused in real-time mode, and where Spark compares names of classes; one reader, one partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import IllegalArgumentException
+from pyspark.sql import functions as F
+
+import binshift
+from binshift.session import PROVIDER, PROVIDER_KEY, REAL_TIME_KEY
+from cluster.realtime import ALLOWLIST_KEY, RealTime
+from harness import until
+
+pytestmark = pytest.mark.needs_spark("4.3", reason="real-time mode runs stateful queries")
+
+Start = Callable[..., RealTime]
+
+
+@pytest.fixture
+def real_time(spark: Any, tmp_path: Path) -> Iterator[Start]:
+    """Makes queries in sessions as `configure(real_time=True)` makes them, with one partition."""
+    runs: list[RealTime] = []
+
+    def make(operator: str = "count") -> RealTime:
+        session = spark.newSession()
+        session.conf.unset(PROVIDER_KEY)
+        session.conf.set(REAL_TIME_KEY, "true")
+        session.conf.set("spark.sql.shuffle.partitions", "1")
+        session.conf.set(ALLOWLIST_KEY, "false" if operator == "transform" else "true")
+        run = RealTime(session, tmp_path / f"run{len(runs)}", operator)
+        runs.append(run)
+        return run
+
+    yield make
+    for run in runs:
+        if run.query is not None:
+            run.query.stop()
+
+
+def failure(run: RealTime) -> str:
+    run.start()
+    assert until(lambda: not run.query.isActive)
+    return str(run.query.exception())
+
+
+def test_the_guards_of_spark_are_where_they_are_passed(real_time: Start) -> None:
+    named = real_time()
+    named.spark.conf.set(PROVIDER_KEY, PROVIDER)
+    with pytest.raises(IllegalArgumentException, match="SQL_CONFIGURATION_NOT_SUPPORTED"):
+        named.start()
+    run = real_time("transform").start()
+    run.epoch()
+    assert run.look.setting(run.query._jsq, PROVIDER_KEY) == PROVIDER
+    # If Spark comes to allow the operator that accepts binshift, its check need not be switched off any more.
+    assert "AcceptingTransformWithState" in run.look.refusedBySpark(run.query._jsq)
+
+
+def test_a_plan_for_more_slots_than_there_are_is_refused(real_time: Start) -> None:
+    run = real_time().start()
+    run.epoch()
+    with pytest.raises(binshift.PlanError, match="2 partitions need 3 task slots, and 2 are there") as refused:
+        run.attach().rescale(2)
+    assert refused.value.condition == "TOO_FEW_SLOTS"
+    assert (refused.value.needed, refused.value.present) == (3, 2)
+
+
+def test_what_cannot_be_done_in_real_time_mode_is_refused_by_name(real_time: Start) -> None:
+    checked = real_time("transform")
+    checked.spark.conf.set(ALLOWLIST_KEY, "true")
+    assert "binshift cannot do transformWithState with" in failure(checked)
+    old = real_time()
+    old.spark.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "1")
+    old.spark.conf.set("spark.sql.streaming.realTimeMode.dangerouslyAllowCheckpointV1.enabled", "true")
+    assert "checkpointFormatVersion=1" in failure(old)
+    assert "OPERATOR_OR_SINK_NOT_IN_ALLOWLIST" in failure(real_time("session"))
+
+
+def test_a_checkpoint_of_the_mode_needs_the_setting_and_says_so(real_time: Start) -> None:
+    run = real_time().start()
+    run.epoch()
+    run.query.stop()
+    run.spark.conf.unset(REAL_TIME_KEY)
+    run.query = None
+    assert "REAL_TIME_NOT_ENABLED" in failure(run)
+
+
+def test_queries_with_other_triggers_run_on_binshift_as_well(real_time: Start, tmp_path: Path) -> None:
+    spark = real_time().spark
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load()
+    counts = rows.groupBy((F.col("value") % 3).alias("k")).count()
+    writer = counts.writeStream.outputMode("update").format("noop").trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(tmp_path / "other")).start()
+    assert until((tmp_path / "other/binshift/layout.json").exists)
+    query.stop()
