@@ -20,8 +20,17 @@ SCHEMA = "k string, v long, t timestamp"
 Row = tuple[Any, ...]
 
 
-def session(master: str, real_time: bool = False, **conf: str) -> SparkSession:
+def session(master: str, **conf: str) -> SparkSession:
     """A quiet session with binshift, and two state partitions to begin with."""
+    return _session(master, conf, real_time=False)
+
+
+def real_time_session(master: str, **conf: str) -> SparkSession:
+    """The same, for queries in real-time mode."""
+    return _session(master, conf, real_time=True)
+
+
+def _session(master: str, conf: dict[str, str], *, real_time: bool) -> SparkSession:
     builder = SparkSession.builder.master(master).appName("binshift-tests")
     scratch = os.environ["BINSHIFT_TESTS_TMP"]
     options = {

@@ -1,7 +1,8 @@
 """Latency of a count in real-time mode, steady and around a step, next to Spark's own RocksDB provider.
 
-Records come at a rate that nothing slows down, and each one's latency counts from when it was due. Both providers
-take turns; a pair of runs gives a ratio. Then Spark's own means: stopped, repartitioned, and started again.
+Records come at a rate that nothing slows down; each one's latency counts from when it was due. Both
+providers take turns, and a pair of runs gives a ratio. Then Spark's own means: stopped, repartitioned,
+and started again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ MS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Steady:
-    """Of all records of a run without a change, milliseconds; `boundary` is the longest time without a record."""
+    """A run without a change, in milliseconds; `boundary` is the longest time without a record."""
 
     p50: float
     p99: float
@@ -57,10 +59,12 @@ class Flow:
 
     @property
     def committed(self) -> int:
+        """The newest epoch in the log of commits, -1 before the first."""
         commits = (self.root / "checkpoint/commits").glob("[0-9]*")
         return max((int(f.name) for f in commits), default=-1)
 
     def await_batches(self, count: int) -> None:
+        """Waits for so many more."""
         last = self.committed
         until(lambda: self.committed >= last + count, f"{count} batches", self.query)
 
@@ -70,6 +74,7 @@ class Flow:
         return sorted((at, late) for at, late in lines if since <= at < to)
 
     def steady(self, batches: int) -> Steady:
+        """Measures so many batches, with the boundaries between them."""
         since = self.jvm.now()
         self.await_batches(batches)
         outputs = self.outputs(since, self.jvm.now())
@@ -97,7 +102,7 @@ class Flow:
 
 def longest_gap(outputs: list[tuple[int, int]]) -> float:
     times = [at for at, _ in outputs]
-    return max(b - a for a, b in zip(times, times[1:], strict=False)) / MS
+    return max(b - a for a, b in pairwise(times)) / MS
 
 
 def until(condition: Callable[[], bool], what: str, query: StreamingQuery | None = None) -> None:
@@ -123,7 +128,9 @@ def main() -> None:
     found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch:
         slots = args.to + 1
-        spark = session(Path(scratch), f"local[{slots}]", memory="3g", **{"spark.sql.streaming.stopTimeout": "60s"})
+        spark = session(
+            Path(scratch), f"local[{slots}]", memory="3g", **{"spark.sql.streaming.stopTimeout": "60s"}
+        )
         for pair in range(args.pairs):
             record: dict[str, Any] = {}
             for provider in ("stock", "binshift") if pair % 2 == 0 else ("binshift", "stock"):
@@ -136,7 +143,9 @@ def main() -> None:
             found.append(record)
     for name in ("p50", "p99", "boundary"):
         ratios = [r["binshift"][name] / r["stock"][name] for r in found]
-        print(f"{name}: binshift ÷ stock {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+        print(
+            f"{name}: binshift ÷ stock {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+        )
     for provider in ("binshift", "stock"):
         ratios = [r[provider]["change"] / r[provider]["boundary"] for r in found]
         print(f"{provider}: the longest gap of a change ÷ of a boundary {statistics.median(ratios):.2f}")

@@ -76,7 +76,7 @@ def configure(
         builder of Spark Connect raises it when it makes a session, if the server has no binshift. With
         `real_time`, also if a state-store provider is set, or the builder is for Spark Connect.
     UnsupportedVersionError
-        If pyspark is none of 4.1, 4.2 and 4.3, or the package has no jar for it. With `real_time`, also before 4.3.
+        If pyspark is none of 4.1, 4.2 and 4.3, or the package has no jar for it; with `real_time`, before 4.3.
     """
     require_spark()
     from binshift import driver  # noqa: PLC0415 - imports pyspark, which the command line can do without
@@ -131,7 +131,7 @@ def _require_real_time(*, remote: bool) -> None:
         )
     if remote:
         raise ConfigurationError(
-            "real_time=True was not tried with Spark Connect; make the session without a server, or leave it out",
+            "real_time=True is not there for Spark Connect; make the session without a server, or leave it out",
             condition="INVALID_VALUE",
             name="real_time",
             value=True,

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import binshift
 from binshift.session import PROVIDER_KEY, REAL_TIME_KEY
-from harness import session, until
+from harness import real_time_session, until
 
 #: Whether Spark compares the operators of a plan with its list.
 ALLOWLIST_KEY = "spark.sql.streaming.realTimeMode.allowlistCheck"
@@ -124,6 +124,7 @@ class RealTime:
 
     def report(self) -> dict[str, Any]:
         """What came out, what is kept, and what the logs say of it; ends the query."""
+        retained = [f.name for f in (self.checkpoint / "offsets").glob("[0-9]*")]
         progress = [op for p in self.query.recentProgress for op in p.stateOperators]
         report = {
             "lines": sorted(self.lines()),
@@ -136,7 +137,7 @@ class RealTime:
             },
             "provider": self.look.setting(self.query._jsq, PROVIDER_KEY),
             "plan": self.look.plan(self.query._jsq),
-            "offsets": [self._logged(e) for e in range(self.committed + 1)],
+            "offsets": [self._logged(e) for e in sorted(map(int, retained))],
         }
         self.query.stop()
         # In real-time mode Spark sets it for the query only.
@@ -166,6 +167,7 @@ def main() -> None:
         "--rescale", type=int, nargs="*", default=[4], help="numbers of partitions, 0 to shuffle"
     )
     parser.add_argument("--prepare", action="store_true")
+    parser.add_argument("--at-once", action="store_true")
     parser.add_argument("--take-over", action="store_true", help="begin with Spark's provider")
     parser.add_argument("--batches", action="store_true", help="run in micro-batches on the way")
     parser.add_argument("--master", default="local[8,1]")
@@ -174,7 +176,7 @@ def main() -> None:
     )
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
     args = parser.parse_args()
-    spark = session(args.master, real_time=True, **dict(c.split("=", 1) for c in args.conf))
+    spark = real_time_session(args.master, **dict(c.split("=", 1) for c in args.conf))
     if args.operator == "transform":
         # Spark's own check does not know the operator that accepts binshift.
         spark.conf.set(ALLOWLIST_KEY, "false")
@@ -224,7 +226,8 @@ def rescale_once(run: RealTime, n: int, args: argparse.Namespace) -> None:
         partitions = controller.routing().partitions
         controller.submit(controller.plan([(b // 3) % partitions for b in range(bins)]), prepare=args.prepare)
     else:
-        controller.rescale(n, prepare=args.prepare)
+        strategy = binshift.AllAtOnce() if args.at_once else None
+        controller.rescale(n, strategy=strategy, prepare=args.prepare)
     marker.touch()
 
 

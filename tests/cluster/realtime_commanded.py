@@ -1,4 +1,4 @@
-"""A driver process with a query in real-time mode that does what its standard input says; see `commanded.py`."""
+"""A driver with a query in real-time mode that does what its standard input says; see `commanded.py`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from functools import partial
-
 from pyspark.sql import SparkSession
 
+import binshift
 from cluster.commanded import Commands, serve
 from cluster.realtime import RealTime
-from harness import session, until
+from harness import real_time_session, until
 
 
 class RealTimeCommands(Commands):
@@ -40,7 +39,8 @@ class RealTimeCommands(Commands):
         self.real_time.feed()
 
     def rescale(self, partitions: int, bins_per_step: int = 64, prepare: bool = False) -> None:
-        self.real_time.attach().rescale(partitions, prepare=prepare)
+        strategy = binshift.Batched(bins_per_step)
+        self.real_time.attach().rescale(partitions, strategy=strategy, prepare=prepare)
 
     def finish(self) -> int:
         """Ends batches until no migration is under way."""
@@ -62,4 +62,4 @@ class RealTimeCommands(Commands):
 
 
 if __name__ == "__main__":
-    serve(RealTimeCommands, partial(session, real_time=True))
+    serve(RealTimeCommands, real_time_session)

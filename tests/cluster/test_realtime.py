@@ -17,7 +17,10 @@ import pytest
 
 from cluster.commands import Driver, DriverEndedError
 
-pytestmark = pytest.mark.needs_spark("4.3", reason="real-time mode runs stateful queries")
+pytestmark = [
+    pytest.mark.needs_spark("4.3", reason="real-time mode runs stateful queries"),
+    pytest.mark.timeout(900),
+]
 
 Lines = list[str]
 
@@ -63,7 +66,9 @@ def drive(drive: Any, jvm_jar: Path) -> Any:
     """The driver script of this file, with what tests add to the JVM."""
 
     def run(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        return drive(*arguments, f"--conf=spark.jars={jvm_jar}", script="realtime.py", env=env)  # type: ignore[no-any-return]
+        # Batches of several executors end by the clock, after five seconds each.
+        result = drive(*arguments, f"--conf=spark.jars={jvm_jar}", script="realtime.py", env=env, seconds=800)
+        return result  # type: ignore[no-any-return]
 
     return run
 
@@ -133,6 +138,23 @@ def test_a_driver_that_dies_in_a_batch_goes_on_exactly_once(drive, tmp_path, ins
 
 
 @pytest.mark.matrix
+def test_an_epoch_of_which_two_drivers_wrote_one_log_each_is_not_gone_on_from(drive, tmp_path):
+    """Whoever starts takes for lost what another driver has logged and not committed, and logs it anew."""
+    halting = (
+        "--conf=spark.sql.streaming.checkpointFileManagerClass=binshift.tests.HaltingCheckpointFileManager"
+    )
+    assert drive("--rescale", "4", halting, env={"BINSHIFT_HALT": "after:/commits/4"}).returncode != 0
+    checkpoint = tmp_path / "run/checkpoint"
+    shutil.copy(checkpoint / "offsets/3", checkpoint / "offsets/4")
+    (checkpoint / "offsets/.4.crc").unlink(missing_ok=True)
+    (checkpoint / "binshift/aside").mkdir(exist_ok=True)
+    (checkpoint / "binshift/routing/4").rename(checkpoint / "binshift/aside/4")
+    last = drive("--rescale", "4")
+    assert last.returncode != 0
+    assert "commits/4 has state of 4 partitions, and offsets/4 was logged with 2" in last.stderr
+
+
+@pytest.mark.matrix
 @pytest.mark.parametrize("operator", ["count", "distinct", "transform"])
 def test_a_checkpoint_of_sparks_provider_is_taken_over(drive, tmp_path, operator):
     report = report_of(tmp_path, operator, drive("--take-over", "--operator", operator, "--rescale", "4"))
@@ -172,7 +194,7 @@ HALTING = {
 
 
 class Two:
-    """A driver in the midst of the epoch at which it goes to 4 partitions, and one that was started by mistake."""
+    """A driver in the midst of the epoch at which it goes to 4 partitions, and one started by mistake."""
 
     def __init__(self, folder: Path, jvm_jar: Path, drivers: ExitStack, halt: str = "") -> None:
         self.folder, self.drivers = folder, drivers
@@ -255,7 +277,8 @@ def test_a_table_that_a_second_driver_set_aside_is_found_though_both_have_died(t
 @pytest.mark.matrix
 @pytest.mark.parametrize("operator", ["count", "transform"])
 def test_bins_go_from_executor_to_executor_while_tasks_have_all_cores(drive, tmp_path, operator):
-    arguments = ("--operator", operator, "--rescale", "6", "3", "--prepare", "--master", "local-cluster[2,4,1024]")
+    cluster = ("--master", "local-cluster[2,4,1024]")
+    arguments = ("--operator", operator, "--rescale", "6", "3", "--prepare", "--at-once", *cluster)
     report = report_of(tmp_path, operator, drive(*arguments))
     assert report["partitions"] == 3
     assert report["paths"]["Prepared"] > 0

@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from binshift.session import PROVIDER_KEY
 from cluster.commanded import Commands, serve
 from harness import StreamRun, until
 
@@ -64,6 +65,9 @@ class KafkaCommands(Commands):
     def __init__(self, root: Path, spark: SparkSession, checkpoint: str) -> None:
         self.spark = spark
         self.run = KafkaRun(spark, root, lambda df: df)
+        if self.trigger:
+            # In real-time mode, each query gets binshift's.
+            self.run.spark.conf.unset(PROVIDER_KEY)
         self.run.start(**self.trigger)
         self.epochs(1)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from cluster.commanded import serve
 from field.kafka_commanded import KafkaCommands
-from harness import session, until
+from harness import real_time_session, until
 
 
 class RealTimeKafkaCommands(KafkaCommands):
@@ -31,7 +30,7 @@ class RealTimeKafkaCommands(KafkaCommands):
         offsets = [source["endOffset"] for p in self.run.query.recentProgress[-1:] for source in [p.sources[0]]]
         self.run.query.stop()
         # In real-time mode Spark sets it for the query only.
-        self.spark.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
+        self.run.spark.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
         return {
             "state": [[key[0], value[0]] for key, value in self.run.state()],
             "offsets": offsets,
@@ -45,4 +44,4 @@ class RealTimeKafkaCommands(KafkaCommands):
 
 
 if __name__ == "__main__":
-    serve(RealTimeKafkaCommands, partial(session, real_time=True))
+    serve(RealTimeKafkaCommands, real_time_session)

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import IllegalArgumentException
+from pyspark.errors import IllegalArgumentException, PySparkException
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import binshift
@@ -76,7 +77,59 @@ def test_what_cannot_be_done_in_real_time_mode_is_refused_by_name(real_time: Sta
     old.spark.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "1")
     old.spark.conf.set("spark.sql.streaming.realTimeMode.dangerouslyAllowCheckpointV1.enabled", "true")
     assert "checkpointFormatVersion=1" in failure(old)
-    assert "OPERATOR_OR_SINK_NOT_IN_ALLOWLIST" in failure(real_time("session"))
+
+
+Query = Callable[[DataFrame, DataFrame], DataFrame]
+
+
+def session_windows(rows: DataFrame, _: DataFrame) -> DataFrame:
+    timed = rows.withColumn("t", F.col("v").cast("timestamp")).withWatermark("t", "1 minute")
+    return timed.groupBy(F.session_window("t", "1 minute"), "k").count()
+
+
+def joined(rows: DataFrame, others: DataFrame) -> DataFrame:
+    return rows.alias("l").join(others.alias("r"), F.expr("l.k = r.k")).select("l.k", "r.v")
+
+
+@pytest.mark.parametrize(
+    ("query", "mode", "says"),
+    [
+        (lambda rows, _: rows.groupBy("k").count(), "complete", "OUTPUT_MODE_NOT_SUPPORTED"),
+        (lambda rows, _: rows.dropDuplicates(["k"]), "append", "OUTPUT_MODE_NOT_SUPPORTED"),
+        (session_windows, "update", "not supported for session window"),
+        (joined, "update", "JOIN"),
+    ],
+    ids=["complete", "append", "session", "join"],
+)
+def test_what_the_mode_does_not_have_is_refused_before_it_writes(
+    real_time: Start, query: Query, mode: str, says: str
+) -> None:
+    run = real_time()
+    rows, others = (DataFrame(run.jvm.rows(i), run.spark) for i in range(2))
+    writer = query(rows, others).writeStream.outputMode(mode).format("console")
+    assert says in refusal(run, writer)
+
+
+def test_foreach_batch_is_not_of_the_mode(real_time: Start) -> None:
+    run = real_time()
+    rows = DataFrame(run.jvm.rows(0), run.spark).groupBy("k").count()
+    writer = rows.writeStream.outputMode("update").foreachBatch(lambda batch, epoch: None)
+    assert "SINK" in refusal(run, writer)
+
+
+def refusal(run: RealTime, writer: Any) -> str:
+    """Why a query does not run, of which the checkpoint has got nothing of binshift's."""
+    writer = writer.option("checkpointLocation", str(run.checkpoint)).trigger(realTime="5 seconds")
+    try:
+        query = writer.start()
+    except PySparkException as error:
+        return str(error)
+    try:
+        assert until(lambda: not query.isActive), "it runs"
+        assert not (run.checkpoint / "binshift").exists()
+        return str(query.exception())
+    finally:
+        query.stop()
 
 
 def test_a_checkpoint_of_the_mode_needs_the_setting_and_says_so(real_time: Start) -> None:

@@ -11,7 +11,7 @@ import org.apache.spark.sql.execution.datasources.v2.LowLatencyClock
 import org.apache.spark.sql.execution.streaming.RealTimeTrigger
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, RealTimeModeAllowlist, StreamingQueryWrapper}
 import org.apache.spark.sql.execution.streaming.sources.LowLatencyMemoryStream
-import org.apache.spark.sql.functions.{col, count, sum}
+import org.apache.spark.sql.functions.{count, sum}
 import org.apache.spark.sql.streaming._
 import org.apache.spark.util.{Clock, SystemClock}
 
@@ -27,10 +27,15 @@ final class RealTimeRun(
     spark: SparkSession, operator: String, checkpoint: String, outputs: String, run: Int, isStanding: Boolean) {
   private val clock: Clock = if (isStanding) new StandingClock else new SystemClock
   LowLatencyClock.setClock(clock)
-  private val input =
-    new LowLatencyMemoryStream[(String, Long)](0, spark, 1, clock)(Encoders.tuple(Encoders.STRING, Encoders.scalaLong))
+  private val inputs = Seq.tabulate(2) { i =>
+    new LowLatencyMemoryStream[(String, Long)](i, spark, 1, clock)(Encoders.tuple(Encoders.STRING, Encoders.scalaLong))
+  }
 
-  def add(lines: String): Unit = input.addData(lines.linesIterator.map(_.split(' ')).map(r => (r(0), r(1).toLong)).toSeq)
+  def add(lines: String): Unit =
+    inputs.head.addData(lines.linesIterator.map(_.split(' ')).map(r => (r(0), r(1).toLong)).toSeq)
+
+  /** Columns k and v of one of two streams. */
+  def rows(stream: Int): DataFrame = inputs(stream).toDF().toDF("k", "v")
 
   def start(): StreamingQuery = startWith(RealTimeTrigger(RealTimeRun.BatchMs))
 
@@ -38,7 +43,7 @@ final class RealTimeRun(
   def startBatches(): StreamingQuery = startWith(Trigger.ProcessingTime(0))
 
   private def startWith(trigger: Trigger): StreamingQuery =
-    RealTimeRun.build(operator, input.toDF().toDF("k", "v")).writeStream.outputMode("update")
+    RealTimeRun.build(operator, rows(0)).writeStream.outputMode("update")
       .foreach(new Lines(outputs, run)).option("checkpointLocation", checkpoint).trigger(trigger).start()
 
   /** Ends the batch that is open. */
@@ -82,8 +87,6 @@ object RealTimeRun {
       case "transform" =>
         rows.as[(String, Long)].groupByKey(_._1).transformWithState(new Totals, TimeMode.None(), OutputMode.Update()).toDF()
       case "distinct-count" => rows.dropDuplicates("k", "v").groupBy("k").agg(count("*"), sum("v"))
-      case "session" => rows.withColumn("t", col("v").cast("timestamp")).withWatermark("t", "1 minute")
-          .groupBy(org.apache.spark.sql.functions.session_window(col("t"), "1 minute"), col("k")).count().select("k", "count")
     }
   }
 

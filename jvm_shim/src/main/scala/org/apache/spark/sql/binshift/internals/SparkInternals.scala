@@ -1,6 +1,5 @@
 package org.apache.spark.sql.binshift.internals
 
-import java.io.FileNotFoundException
 import java.util.UUID
 
 import scala.jdk.CollectionConverters._
@@ -10,7 +9,6 @@ import org.apache.hadoop.fs.Path
 import org.apache.spark.{SPARK_VERSION, SparkContext}
 import org.apache.spark.sql.binshift.internals.StreamLogs.Offsets
 import org.apache.spark.sql.classic.SparkSession
-import org.apache.spark.sql.execution.datasources.v2.state.StateDataSourceReadOperatorMetadataFailure
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ControlDir, EntryName, ReplacedFile}
 import org.apache.spark.sql.execution.streaming.state.binshift.provider.BinnedStateStoreProvider
@@ -130,30 +128,38 @@ private[binshift] object SparkInternals {
   /**
    * Corrects the number of partitions in the operator's metadata, which Spark writes in the first
    * batch of a run only and the `state-metadata` source reads. Version 1 is one file, which is
-   * replaced; version 2 is a file per batch at which something changed. In real-time mode Spark writes it when the first
-   * batch ends, so that there may be nothing to correct.
+   * replaced; version 2 is a file per batch at which something changed.
+   *
+   * Relies on Spark: in real-time mode it writes the metadata when the first batch of a run ends, unless a file is there.
+   *
+   * @param logged the newest epoch in the log of offsets, which is the one before in real-time mode: version 2 is not read
+   *               beyond it
    */
-  def updateOperatorMetadata(session: SparkSession, op: StateStoreWriter): Unit = {
+  def updateOperatorMetadata(session: SparkSession, op: StateStoreWriter, logged: Long): Unit = {
     val info = op.getStateInfo
     val n = info.numPartitions
     val dir = new Path(info.checkpointLocation, info.operatorId.toString)
     val conf = session.sessionState.newHadoopConf()
+    val fm = CheckpointFileManager.create(dir, conf)
     // Spark's writer of version 2 leaves a file alone that is there, maybe of an epoch that was wound back.
     def write(metadata: OperatorStateMetadata, file: Path): Unit = {
-      val fm = CheckpointFileManager.create(dir, conf)
       fm.mkdirs(file.getParent)
       OperatorStateMetadataUtils.writeMetadata(ReplacedFile.create(fm, file), metadata, file)
     }
+    val file =
+      if (op.operatorStateMetadataVersion == 1) OperatorStateMetadataV1.metadataFilePath(dir)
+      else OperatorStateMetadataV2.metadataFilePath(dir, info.storeVersion)
+    val isAhead = logged < info.storeVersion
+    // What an attempt has left that did not come to its end.
+    val isLeft = isAhead && op.operatorStateMetadataVersion != 1 && fm.exists(file)
     val known =
-      try OperatorStateMetadataReader.createReader(dir, conf, op.operatorStateMetadataVersion, info.storeVersion).read()
-      catch { case _: FileNotFoundException | _: StateDataSourceReadOperatorMetadataFailure => None }
+      if (isAhead && (logged < 0 || op.operatorStateMetadataVersion == 1 && !fm.exists(file))) None
+      else OperatorStateMetadataReader.createReader(dir, conf, op.operatorStateMetadataVersion, logged).read()
     known.foreach {
       case m: OperatorStateMetadataV1 if m.stateStoreInfo.exists(_.numPartitions != n) =>
-        write(m.copy(stateStoreInfo = m.stateStoreInfo.map(_.copy(numPartitions = n))),
-          OperatorStateMetadataV1.metadataFilePath(dir))
-      case m: OperatorStateMetadataV2 if m.stateStoreInfo.exists(_.numPartitions != n) =>
-        write(m.copy(stateStoreInfo = m.stateStoreInfo.map(_.copy(numPartitions = n))),
-          OperatorStateMetadataV2.metadataFilePath(dir, info.storeVersion))
+        write(m.copy(stateStoreInfo = m.stateStoreInfo.map(_.copy(numPartitions = n))), file)
+      case m: OperatorStateMetadataV2 if isLeft || m.stateStoreInfo.exists(_.numPartitions != n) =>
+        write(m.copy(stateStoreInfo = m.stateStoreInfo.map(_.copy(numPartitions = n))), file)
       case _ =>
     }
   }

@@ -37,7 +37,8 @@ private[binshift] object OpeningPace {
   private val AllAtOnce = OpeningPace(epochMs = 0, slackMs = Int.MaxValue, cores = Int.MaxValue)
 
   /** As of the latest epochs of `query`. Called on the stream's thread, while an epoch is planned. */
-  def of(query: MicroBatchExecution): OpeningPace = if (RealTimeMode.isOf(query)) AllAtOnce else {
+  def of(query: MicroBatchExecution): OpeningPace = if (RealTimeMode.isOf(query)) AllAtOnce
+  else {
     // Triggers that found no data have no such duration.
     val took = query.recentProgress.toSeq.filter(_.durationMs.containsKey("addBatch"))
       .map(_.durationMs.asScala("triggerExecution").longValue).sorted

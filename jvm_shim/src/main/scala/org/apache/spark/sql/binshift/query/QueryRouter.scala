@@ -103,6 +103,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       val previous = tables.current.filterNot(_ => isFirst)
       val entry = if (isFirst) begin(epoch, n, streamSession) else next(epoch, n)
       if (!previous.exists(_.table.partitions == n)) changePartitions(n, previous, streamSession)
+      // In real-time mode, a driver that was started by mistake may have corrected it for the epoch before.
+      else if (slots.isDefined && entry.epoch == epoch - 1) correctMetadata(streamSession)
       relocation.enter(epoch, operators, n)
       if (entry.epoch == epoch && epoch > 0 && info.stateStoreCkptIds.isDefined) CheckpointIds.keep(dir, epoch)
       arriving = previous.fold(Set.empty[Int])(_.table.movedIn(entry.table))
@@ -257,8 +259,14 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       Placement.retire(conf, op, n until before)
       Placement.place(conf, op, before until n, scheduler.placeOn, relocation.leaving)
     }
+    correctMetadata(conf)
+  }
+
+  private def correctMetadata(conf: SparkSession): Unit = {
+    val epoch = operators.head.getStateInfo.storeVersion
+    val logged = if (slots.isDefined) epoch - 1 else epoch
     ThreadUtils.parmap(operators, "binshift-operator-metadata", operators.size)(
-      SparkInternals.updateOperatorMetadata(conf, _))
+      SparkInternals.updateOperatorMetadata(conf, _, logged))
   }
 
   private def cleanUp(epoch: Long): Unit =

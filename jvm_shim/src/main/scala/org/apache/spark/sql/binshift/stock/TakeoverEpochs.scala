@@ -70,7 +70,8 @@ private[binshift] object TakeoverEpochs extends Logging {
       if providerOf(offsets).contains(StockProvider) && SparkInternals.isBinshiftProvider(wanted)) {
       if (isPlacedByKey(offsets) && isCached(query)) goOnWith(query, last, offsets, wanted)
       else {
-        val reason = if (isCached(query)) reasonNotPlacedByKey else
+        val reason = if (isCached(query)) reasonNotPlacedByKey
+        else
           s"in real-time mode that needs ${SQLConf.STREAMING_METADATA_CACHE_ENABLED.key}=true"
         logWarning(s"query ${query.id} goes on with Spark's provider: $reason")
       }

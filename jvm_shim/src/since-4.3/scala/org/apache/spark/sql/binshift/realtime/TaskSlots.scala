@@ -46,12 +46,13 @@ private[realtime] final class TaskSlots(query: MicroBatchExecution) extends Slot
       s"$reason; add executors or cores, or plan for fewer partitions")
   }
 
-  private def missing(n: Int): Option[(Int, Int, String)] = for {
-    slots <- needed(n)
-    there = present
-    if slots > there
-  } yield (slots, there,
-    s"in real-time mode, all tasks of a batch run at once: $n partitions need $slots task slots, and $there are there")
+  private def missing(n: Int): Option[(Int, Int, String)] =
+    for {
+      slots <- needed(n)
+      there = present
+      if slots > there
+    } yield (slots, there,
+      s"in real-time mode, all tasks of a batch run at once: $n partitions need $slots task slots, and $there are there")
 
   private def isRealTime(plan: SparkPlan): Boolean = plan.exists(_.isInstanceOf[RealTimeStreamScanExec])
 
