@@ -38,12 +38,12 @@ def expected(operator: str, fed: list[list[Any]]) -> tuple[Lines, list[list[Any]
                 lines.append(k)
         else:
             lines.append(f"{k} {counts[k]} {sums[k]}")
-    state: list[list[Any]] = {
+    state: dict[str, list[list[Any]]] = {
         "count": [[k, counts[k], sums[k]] for k in counts],
         "distinct": [[k, None] for k in counts],
         "transform": [[k, sums[k]] for k in counts],
-    }[operator]
-    return sorted(lines), sorted(state)
+    }
+    return sorted(lines), sorted(state[operator])
 
 
 def report_of(root: Path, operator: str, last: subprocess.CompletedProcess[str]) -> dict[str, Any]:
@@ -66,9 +66,9 @@ def drive(drive: Any, jvm_jar: Path) -> Any:
     """The driver script of this file, with what tests add to the JVM."""
 
     def run(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        conf = f"--conf=spark.jars={jvm_jar}"
         # Batches of several executors end by the clock, after five seconds each.
-        result = drive(*arguments, f"--conf=spark.jars={jvm_jar}", script="realtime.py", env=env, seconds=800)
-        return result  # type: ignore[no-any-return]
+        return drive(*arguments, conf, script="realtime.py", env=env, seconds=800)
 
     return run
 

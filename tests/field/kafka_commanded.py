@@ -74,7 +74,8 @@ class KafkaCommands(Commands):
     def epochs(self, count: int) -> int:
         """Waits for so many more epochs with rows; the number of the last one."""
         first = self._epoch()
-        assert until(lambda: self._epoch() >= first + count, 600), self.run.query.exception()
+        assert until(lambda: not self.run.query.isActive or self._epoch() >= first + count, 600)
+        assert self.run.query.isActive, self.run.query.exception()
         return self._epoch()
 
     def _epoch(self) -> int:
