@@ -26,6 +26,8 @@ TOPICS = "spark.binshift.tests.topics"
 class KafkaRun(StreamRun):
     """From one topic to another one."""
 
+    is_real_time = False
+
     @property
     def _servers(self) -> str:
         return self.spark.conf.get(SERVERS)
@@ -41,8 +43,9 @@ class KafkaRun(StreamRun):
             "kafka.isolation.level": "read_committed",
             "subscribe": self._topics[0],
             "startingOffsets": "earliest",
-            "maxOffsetsPerTrigger": "5000",
         }
+        # In real-time mode a batch takes what comes while it is open.
+        options |= {} if self.is_real_time else {"maxOffsetsPerTrigger": "5000"}
         events = self.spark.readStream.format("kafka").options(**options).load()
         return events.select(F.col("key").cast("string").alias("k"))
 
@@ -65,8 +68,9 @@ class KafkaCommands(Commands):
     def __init__(self, root: Path, spark: SparkSession, checkpoint: str) -> None:
         self.spark = spark
         self.run = KafkaRun(spark, root, lambda df: df)
-        if self.trigger:
-            # In real-time mode, each query gets binshift's.
+        self.run.is_real_time = "realTime" in self.trigger
+        if self.run.is_real_time:
+            # Each query gets binshift's.
             self.run.spark.conf.unset(PROVIDER_KEY)
         self.run.start(**self.trigger)
         self.epochs(1)
