@@ -48,7 +48,7 @@ class Flow:
         self.spark.conf.set("spark.sql.shuffle.partitions", str(args.partitions))
         self.jvm: Any = spark._jvm.binshift.benchmarks.RealTimeFlow  # type: ignore[union-attr]
         self.query = self._started(self.jvm.start)
-        until(lambda: self.jvm.filledSoFar() >= args.keys, "the state to be filled")
+        until(lambda: self.jvm.filledSoFar() >= args.keys, "the state to be filled", self.query)
         self.await_batches(1)
         self.jvm.flow(args.rate)
         self.await_batches(2)

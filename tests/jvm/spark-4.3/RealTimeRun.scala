@@ -49,11 +49,14 @@ final class RealTimeRun(
   /** Ends the batch that is open. */
   def endBatch(): Unit = StandingClock.now.addAndGet(RealTimeRun.BatchMs)
 
-  /** Has tasks of another job take slots until `free`. */
+  /** Has tasks of another job take slots until `free`; returns once Spark's status has them, which listeners write. */
   def occupy(slots: Int): Unit = {
     val begun = RealTimeRun.begin(slots)
     new Thread(() => spark.sparkContext.parallelize(0 until slots, slots).foreach(_ => RealTimeRun.hold())).start()
     begun.await()
+    val tracker = spark.sparkContext.statusTracker
+    while (!tracker.getActiveStageIds().flatMap(tracker.getStageInfo(_)).exists(_.name.startsWith("foreach at RealTimeRun")))
+      Thread.sleep(10)
   }
 
   def free(): Unit = RealTimeRun.end()

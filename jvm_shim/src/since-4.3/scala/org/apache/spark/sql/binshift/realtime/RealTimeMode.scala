@@ -40,7 +40,7 @@ private[binshift] object RealTimeMode extends Logging {
       if (!conf.contains(SQLConf.STATE_STORE_PROVIDER_CLASS.key))
         conf.set(SQLConf.STATE_STORE_PROVIDER_CLASS.key, classOf[_root_.binshift.StateStoreProvider].getName)
       if (!conf.contains(SparkInternals.ChangelogKey)) conf.set(SparkInternals.ChangelogKey, "true")
-      if (isOf(query)) conf.set(BinshiftConf.AllCoresBusy, "true")
+      if (isOf(query)) conf.set(BinshiftConf.RealTimeRun, "true")
     }
   }
 

@@ -36,8 +36,11 @@ private[sql] object BinshiftConf {
    */
   val RoutedRun: String = Prefix + "internal.routedRun"
 
-  /** Set in the session of a query in real-time mode: each of its tasks has a core all the time. */
-  val AllCoresBusy: String = Prefix + "internal.allCoresBusy"
+  /**
+   * Set in the session of a query in real-time mode: each of its tasks has a core all the time, and an epoch is logged when
+   * it ends.
+   */
+  val RealTimeRun: String = Prefix + "internal.realTimeRun"
 
   /** Local property of a batch's jobs: which routing-log entries are in force (see EpochRouting). */
   val RoutingHint = "binshift.routing"

@@ -35,7 +35,7 @@ private[sql] object BackgroundConf {
       maxStagedBytes = bytes("ship.maxStagedBytes", "64g"),
       timeoutMs = positive("ship.timeout", conf.getOrElse(Prefix + "ship.timeout", "30s"))(JavaUtils.timeStringAsMs),
       compactionPace = bytes("compaction.bytesPerSecond", "3m"),
-      areAllCoresBusy = conf.get(BinshiftConf.AllCoresBusy).contains("true"))
+      areAllCoresBusy = conf.get(BinshiftConf.RealTimeRun).contains("true"))
   }
 
   private def positive(name: String, text: String)(parse: String => Long): Long = {
