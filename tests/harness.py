@@ -22,6 +22,15 @@ Row = tuple[Any, ...]
 
 def session(master: str, **conf: str) -> SparkSession:
     """A quiet session with binshift, and two state partitions to begin with."""
+    return _session(master, conf, real_time=False)
+
+
+def real_time_session(master: str, **conf: str) -> SparkSession:
+    """The same, for queries in real-time mode."""
+    return _session(master, conf, real_time=True)
+
+
+def _session(master: str, conf: dict[str, str], *, real_time: bool) -> SparkSession:
     builder = SparkSession.builder.master(master).appName("binshift-tests")
     scratch = os.environ["BINSHIFT_TESTS_TMP"]
     options = {
@@ -45,7 +54,7 @@ def session(master: str, **conf: str) -> SparkSession:
     }
     for key, value in options.items():
         builder = builder.config(key, value)
-    spark = binshift.configure(builder, bins=64).getOrCreate()
+    spark = binshift.configure(builder, bins=64, real_time=real_time).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     return spark
 

@@ -23,6 +23,7 @@ PROVIDER = "binshift.StateStoreProvider"
 #: Spark's own, whose checkpoints can be taken over.
 STOCK_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass"
+REAL_TIME_KEY = "spark.sql.streaming.stateStore.binshift.realTime"
 CHANGELOG_KEY = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 #: The catalog of SQL.
 CATALOG = "binshift.Catalog"
@@ -34,9 +35,13 @@ JARS_KEY = "spark.jars"
 MAX_REQUESTED_BINS = 32768
 #: Minor versions of Spark that there is a jar for; the newest is last.
 SUPPORTED_SPARK = ("4.1", "4.2", "4.3")
+#: The first whose real-time mode runs stateful queries.
+REAL_TIME_SPARK = "4.3"
 
 
-def configure(builder: SparkSession.Builder, *, bins: int | None = None) -> SparkSession.Builder:
+def configure(
+    builder: SparkSession.Builder, *, bins: int | None = None, real_time: bool = False
+) -> SparkSession.Builder:
     """Sets up a session whose streaming queries can be rescaled.
 
     Adds the jar of this package to `spark.jars`, selects the state-store provider and turns on
@@ -54,6 +59,10 @@ def configure(builder: SparkSession.Builder, *, bins: int | None = None) -> Spar
     bins : int, optional
         Number of bins of new checkpoints, 1 to 32768; rounded up to a multiple of the first batch's
         partitions. The default is 1024. An existing checkpoint keeps its own number.
+    real_time : bool
+        Whether queries in Spark's real-time mode are to run on binshift, too. Experimental. Spark starts no
+        such query in a session that names another provider than its own. So the session names none, and
+        binshift gives each query its provider when it starts.
 
     Returns
     -------
@@ -64,14 +73,17 @@ def configure(builder: SparkSession.Builder, *, bins: int | None = None) -> Spar
     ------
     ConfigurationError
         If `bins` is out of range. Also if Spark's JVM runs already and no class loader of it takes the jar. A
-        builder of Spark Connect raises it when it makes a session, if the server has no binshift.
+        builder of Spark Connect raises it when it makes a session, if the server has no binshift. With
+        `real_time`, also if a state-store provider is set, or the builder is for Spark Connect.
     UnsupportedVersionError
-        If pyspark is none of 4.1, 4.2 and 4.3, or the package has no jar for it.
+        If pyspark is none of 4.1, 4.2 and 4.3, or the package has no jar for it; with `real_time`, before 4.3.
     """
     require_spark()
     from binshift import driver  # noqa: PLC0415 - imports pyspark, which the command line can do without
 
     options: dict[str, str] = getattr(builder, "_options", {})
+    if real_time:
+        _require_real_time(remote=_is_remote(builder, options))
     if bins is not None:
         if not is_whole(bins, 1, MAX_REQUESTED_BINS):
             raise ConfigurationError(
@@ -88,7 +100,8 @@ def configure(builder: SparkSession.Builder, *, bins: int | None = None) -> Spar
         driver.load(jar)
     present = {**_spark_defaults(), **driver.settings(), **options}
     builder = builder.config(JARS_KEY, with_jars(present.get(JARS_KEY, ""), str(jar)))
-    builder = builder.config(PROVIDER_KEY, PROVIDER).config(CATALOG_KEY, CATALOG)
+    builder = builder.config(CATALOG_KEY, CATALOG)
+    builder = _real_time(builder, present) if real_time else builder.config(PROVIDER_KEY, PROVIDER)
     if CHANGELOG_KEY not in present:
         builder = builder.config(CHANGELOG_KEY, "true")
     _make_ready(builder, jar)
@@ -106,6 +119,34 @@ def _configure_remote(
         builder = builder.config(JARS_KEY, with_jars(options.get(JARS_KEY, ""), str(jar)))
     _make_ready(builder, jar)
     return builder
+
+
+def _require_real_time(*, remote: bool) -> None:
+    installed = installed_spark()
+    if _minor(installed) != REAL_TIME_SPARK:
+        raise UnsupportedVersionError(
+            f"pyspark {installed} has no real-time mode for stateful queries; pip install "
+            f"'pyspark=={REAL_TIME_SPARK}.*', or leave out real_time",
+            installed=installed,
+        )
+    if remote:
+        raise ConfigurationError(
+            "real_time=True is not there for Spark Connect; make the session without a server, or leave it out",
+            condition="INVALID_VALUE",
+            name="real_time",
+            value=True,
+        )
+
+
+def _real_time(builder: SparkSession.Builder, present: dict[str, str]) -> SparkSession.Builder:
+    if PROVIDER_KEY in present:
+        raise ConfigurationError(
+            f"{PROVIDER_KEY} is {present[PROVIDER_KEY]}, and Spark starts no query in real-time mode in a "
+            "session that names a provider; leave it out, since real_time=True gives each query binshift's",
+            condition="REAL_TIME_WITH_PROVIDER",
+            provider=present[PROVIDER_KEY],
+        )
+    return builder.config(REAL_TIME_KEY, "true")
 
 
 def _make_ready(builder: SparkSession.Builder, jar: Path) -> None:

@@ -112,10 +112,12 @@ class Commands:
         }
 
 
-def serve(kind: Callable[[Path, SparkSession, str], Commands]) -> None:
+def serve(
+    kind: Callable[[Path, SparkSession, str], Commands], make: Callable[..., SparkSession] = session
+) -> None:
     """Does what the standard input says, until it ends."""
     root, master, conf, checkpoint = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]), sys.argv[4]
-    spark = session(master, **conf)
+    spark = make(master, **conf)
     commands = kind(root, spark, checkpoint)
     for line in sys.stdin:
         name, *arguments = json.loads(line)

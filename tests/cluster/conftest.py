@@ -20,12 +20,17 @@ def drive(tmp_path: Path, jvm_jar: Path) -> Callable[..., subprocess.CompletedPr
     """Runs `driver.py`, or another script, on a directory of the test, to its end or its death."""
 
     def run(
-        *args: str, env: dict[str, str] | None = None, script: str = "driver.py"
+        *args: str, env: dict[str, str] | None = None, script: str = "driver.py", seconds: int = 240
     ) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(HERE / script), str(tmp_path / "run"), *args]
         (tmp_path / "run").mkdir(exist_ok=True)
         return subprocess.run(
-            command, env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=240, check=False
+            command,
+            env={**os.environ, **(env or {})},
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
         )
 
     return run

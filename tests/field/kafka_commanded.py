@@ -7,35 +7,45 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from binshift.session import PROVIDER_KEY
 from cluster.commanded import Commands, serve
 from harness import StreamRun, until
 
 SERVERS = "spark.binshift.tests.kafka"
+#: The two topics, if they are not `events` and `counts`.
+TOPICS = "spark.binshift.tests.topics"
 
 
 class KafkaRun(StreamRun):
-    """From topic `events` to topic `counts`."""
+    """From one topic to another one."""
+
+    is_real_time = False
 
     @property
     def _servers(self) -> str:
         return self.spark.conf.get(SERVERS)
 
     @property
+    def _topics(self) -> list[str]:
+        return (self.spark.conf.get(TOPICS, "events counts") or "").split()
+
+    @property
     def source(self) -> DataFrame:
         options = {
             "kafka.bootstrap.servers": self._servers,
             "kafka.isolation.level": "read_committed",
-            "subscribe": "events",
+            "subscribe": self._topics[0],
             "startingOffsets": "earliest",
-            "maxOffsetsPerTrigger": "5000",
         }
+        # In real-time mode a batch takes what comes while it is open.
+        options |= {} if self.is_real_time else {"maxOffsetsPerTrigger": "5000"}
         events = self.spark.readStream.format("kafka").options(**options).load()
         return events.select(F.col("key").cast("string").alias("k"))
 
@@ -44,24 +54,32 @@ class KafkaRun(StreamRun):
         rows = counted.select(F.col("k").alias("key"), F.col("n").cast("string").alias("value"))
         options = {
             "kafka.bootstrap.servers": self._servers,
-            "topic": "counts",
+            "topic": self._topics[1],
             "checkpointLocation": str(self.checkpoint),
         }
-        self.query = rows.writeStream.outputMode("update").format("kafka").options(**options).start()
+        writer = rows.writeStream.outputMode("update").format("kafka").options(**options)
+        self.query = (writer.trigger(**trigger) if trigger else writer).start()
         return self
 
 
 class KafkaCommands(Commands):
+    trigger: ClassVar[dict[str, str]] = {}
+
     def __init__(self, root: Path, spark: SparkSession, checkpoint: str) -> None:
         self.spark = spark
         self.run = KafkaRun(spark, root, lambda df: df)
-        self.run.start()
+        self.run.is_real_time = "realTime" in self.trigger
+        if self.run.is_real_time:
+            # Each query gets binshift's.
+            self.run.spark.conf.unset(PROVIDER_KEY)
+        self.run.start(**self.trigger)
         self.epochs(1)
 
     def epochs(self, count: int) -> int:
         """Waits for so many more epochs with rows; the number of the last one."""
         first = self._epoch()
-        assert until(lambda: self._epoch() >= first + count, 600), self.run.query.exception()
+        assert until(lambda: not self.run.query.isActive or self._epoch() >= first + count, 600)
+        assert self.run.query.isActive, self.run.query.exception()
         return self._epoch()
 
     def _epoch(self) -> int:

@@ -13,6 +13,7 @@ from devtools.servers.jars import jars
 pytestmark = [pytest.mark.field, pytest.mark.timeout(900)]
 
 SCRIPT = Path(__file__).parent / "kafka_commanded.py"
+REAL_TIME_SCRIPT = Path(__file__).parent / "kafka_realtime.py"
 
 
 def test_a_query_between_topics_is_rescaled_under_load_and_killed_and_counts_what_was_committed(
@@ -51,4 +52,46 @@ def test_a_query_between_topics_is_rescaled_under_load_and_killed_and_counts_wha
     # Kafka's sink writes an epoch that is run again twice: no count goes back, and the last one is right.
     written = values_of(kafka.servers, "counts")
     assert all(values == sorted(values) for values in written.values())
+    assert {key: values[-1] for key, values in written.items()} == dict(load.counts)
+
+
+@pytest.mark.needs_spark("4.3", reason="real-time mode runs stateful queries")
+def test_a_query_in_real_time_mode_is_rescaled_while_rows_flow_and_killed_and_counts_what_was_committed(
+    kafka, tmp_path, jvm_jar
+):
+    """The connector is that of Spark 4.2, the newest that Maven serves."""
+    from field.load import Load, values_of
+
+    kafka.create("flow", 2)
+    kafka.create("flow-counts", 2)
+    settings = {
+        "spark.jars": ",".join(map(str, [jvm_jar, *jars("spark-kafka", for_spark=True)])),
+        "spark.binshift.tests.kafka": kafka.servers,
+        "spark.binshift.tests.topics": "flow flow-counts",
+    }
+
+    def start() -> Driver:
+        # Two tasks read, and up to six keep state, all at once.
+        return Driver(tmp_path / "run", "local[8,1]", settings, script=REAL_TIME_SCRIPT)
+
+    with contextlib.ExitStack() as drivers:
+        with Load(kafka.servers, "flow") as load:
+            query = drivers.enter_context(start())
+            query("epochs", 1)
+            query("rescale", 5, 32, True)
+            query("finish")
+            query("rescale", 3, 64, False)
+            query("finish")
+            query("rescale", 6, 64, False)
+            query("epochs", 1)
+            query.kill()
+            query = drivers.enter_context(start())
+            query("finish")
+            query("epochs", 1)
+        assert query("partitions") == 6
+        report = query("report")
+        query.end()
+    assert dict(report["state"]) == dict(load.counts)
+    # A batch that is run again writes to Kafka again, each row with the counts of that attempt.
+    written = values_of(kafka.servers, "flow-counts")
     assert {key: values[-1] for key, values in written.items()} == dict(load.counts)

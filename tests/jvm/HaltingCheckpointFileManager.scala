@@ -7,7 +7,8 @@ import org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCh
 
 /**
  * Spark's own file manager for checkpoints, except that the JVM dies at one instant: right before or
- * after one file becomes visible. BINSHIFT_HALT names it, as `before:<end of the path>` or `after:...`.
+ * after one file becomes visible. BINSHIFT_HALT names it, as `before:<end of the path>` or `after:...`;
+ * `*` in it stands for what is not known ahead.
  */
 class HaltingCheckpointFileManager(path: Path, conf: Configuration)
   extends FileContextBasedCheckpointFileManager(path, conf) {
@@ -21,6 +22,7 @@ class HaltingCheckpointFileManager(path: Path, conf: Configuration)
   private def haltIf(when: String, target: Path): Unit =
     Option(System.getenv("BINSHIFT_HALT")).map(_.split(":", 2)).foreach { case Array(instant, end) =>
       // No shutdown hook and no finally block runs, as with SIGKILL.
-      if (instant == when && target.toString.endsWith(end)) Runtime.getRuntime.halt(137)
+      val pattern = ".*" + end.split('*').map(java.util.regex.Pattern.quote).mkString(".*")
+      if (instant == when && target.toString.matches(pattern)) Runtime.getRuntime.halt(137)
     }
 }

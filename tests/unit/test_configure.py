@@ -11,6 +11,7 @@ from binshift.session import (
     JARS_KEY,
     PROVIDER,
     PROVIDER_KEY,
+    REAL_TIME_KEY,
     SUPPORTED_SPARK,
     jar_for,
     require_spark,
@@ -38,6 +39,26 @@ def test_provider_changelog_and_jar_are_set():
     assert options[CHANGELOG_KEY] == "true"
     assert options[JARS_KEY] == str(binshift.jar_path())
     assert options[BINS_KEY] == "64"
+
+
+@pytest.mark.needs_spark("4.3", reason="real-time mode runs stateful queries")
+def test_for_real_time_mode_the_session_names_no_provider_and_keeps_sparks_checks():
+    options = binshift.configure(builder(), real_time=True)._options
+    assert PROVIDER_KEY not in options
+    assert options[REAL_TIME_KEY] == "true"
+    assert not [key for key in options if "realTimeMode" in key]
+    assert options[CHANGELOG_KEY] == "true"
+    with pytest.raises(ConfigurationError, match="names a provider") as refused:
+        binshift.configure(builder(**{PROVIDER_KEY: "mine"}), real_time=True)
+    assert (refused.value.condition, refused.value.provider) == ("REAL_TIME_WITH_PROVIDER", "mine")
+    with pytest.raises(ConfigurationError, match="Spark Connect"):
+        binshift.configure(builder(**{"spark.remote": "sc://localhost"}), real_time=True)
+
+
+def test_real_time_mode_is_refused_on_a_spark_without_state_in_it(monkeypatch):
+    monkeypatch.setattr("pyspark.__version__", "4.2.1")
+    with pytest.raises(UnsupportedVersionError, match="no real-time mode for stateful queries"):
+        binshift.configure(builder(), real_time=True)
 
 
 def test_bins_are_left_to_the_checkpoint_unless_given():

@@ -4,6 +4,7 @@ import java.util.concurrent.atomic.AtomicBoolean
 
 import org.apache.spark.sql.binshift.internals.{LoggedBatch, SparkInternals}
 import org.apache.spark.sql.binshift.query.{QueryRouters, QueryStarts}
+import org.apache.spark.sql.binshift.realtime.RealTimeMode
 import org.apache.spark.sql.binshift.statistics.QueryStatistics
 import org.apache.spark.sql.binshift.stock.{OfflineRepartition, TakeoverEpochs}
 import org.apache.spark.sql.binshift.ui.Telemetry
@@ -36,6 +37,7 @@ private[binshift] final class QueryObserver(shared: SharedState) extends Streami
     Option(shared.activeStreamingQueries.get(event.id)).filter(_.runId == event.runId)
       .foreach { query =>
         QueryStarts.saw(event.runId)
+        RealTimeMode.begin(query)
         val found = query.offsetLog.getLatest()
         val isUndone = OfflineRepartition.undo(query, found)
         val latest = if (isUndone) query.offsetLog.getLatest() else found

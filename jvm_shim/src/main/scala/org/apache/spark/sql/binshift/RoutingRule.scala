@@ -2,6 +2,7 @@ package org.apache.spark.sql.binshift
 
 import org.apache.spark.sql.binshift.internals.SparkInternals
 import org.apache.spark.sql.binshift.query.{QueryRouters, QueryStarts}
+import org.apache.spark.sql.binshift.realtime.RealTimeMode
 import org.apache.spark.sql.binshift.routing._
 import org.apache.spark.sql.binshift.statistics.QueryStatistics
 import org.apache.spark.sql.binshift.stock.TakeoverEpochs
@@ -33,8 +34,11 @@ private[binshift] final case class RoutingRule(session: SparkSession) extends Ru
         SparkInternals.requireSupportedVersion()
         if (!QueryStarts.isSeen(query.runId)) throw QueryStarts.unseen(query)
         // Before anything of this epoch is written.
+        val isRealTime = RealTimeMode.isOf(query)
+        if (isRealTime) RealTimeMode.requireAllowed(query, plan)
         HashSources.requireThatRowsFollow(plan, operators)
-        val epoch = QueryRouters.of(query).enter(session, operators)
+        val router = QueryRouters.of(query)
+        val epoch = router.enter(session, operators)
         session.conf.set(BinshiftConf.RoutedRun, query.runId.toString)
         session.sparkContext.setLocalProperty(BinshiftConf.RoutingHint, epoch.hint.render)
         session.sparkContext.setLocalProperty(BinshiftConf.ShippingHint, epoch.shippingHint)
@@ -43,7 +47,8 @@ private[binshift] final case class RoutingRule(session: SparkSession) extends Ru
         Telemetry.show(query)
         val binned =
           epoch.layout.operators.collect { case (id, o) if o.storage == Storage.Binned => id }.toSet
-        val routed = new ExchangeRouting(epoch.table, epoch.arriving, binned).apply(plan)
+        val routed = new ExchangeRouting(epoch.table, epoch.arriving, binned, isOrdered = !isRealTime).apply(plan)
+        router.slots.foreach(_.note(routed, epoch.table.partitions))
         TransformWithStateProvider.accept(NewPartitionIds.assign(query, routed, binned))
     }
   }

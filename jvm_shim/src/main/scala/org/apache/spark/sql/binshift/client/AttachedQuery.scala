@@ -2,6 +2,7 @@ package org.apache.spark.sql.binshift.client
 
 import org.apache.spark.sql.binshift.internals.{QueryFailure, SparkInternals}
 import org.apache.spark.sql.binshift.query.QueryStarts
+import org.apache.spark.sql.binshift.realtime.RealTimeMode
 import org.apache.spark.sql.binshift.stock.TakeoverEpochs
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution, StreamingQueryWrapper}
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
@@ -34,13 +35,16 @@ private[binshift] object AttachedQuery {
   private def requireBinshift(query: MicroBatchExecution): Unit = {
     val wanted = query.sparkSession.sessionState.conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS)
     val logged = SparkInternals.lastLogged(query).flatMap(_.providerClass)
-    val used = logged.getOrElse(wanted)
+    // In real-time mode a query gets its provider when it starts, and its first epoch is logged when it ends.
+    val used = logged.getOrElse(
+      query.sparkSessionForStream.sessionState.conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS))
     if (!SparkInternals.isBinshiftProvider(used) && TakeoverEpochs.of(query.runId).isEmpty) {
       val reason = if (SparkInternals.isBinshiftProvider(wanted)) {
         s"the checkpoint ${query.resolvedCheckpointRoot} was started with provider $used, and Spark keeps a " +
           s"checkpoint's provider whatever the session says; ${TakeoverEpochs.reasonAgainst(used)}"
       } else {
-        s"query ${query.id} uses provider $used; start it in a session made with binshift.configure(builder)"
+        val arguments = if (RealTimeMode.isOf(query)) "builder, real_time=True" else "builder"
+        s"query ${query.id} uses provider $used; start it in a session made with binshift.configure($arguments)"
       }
       throw BinshiftException("PROVIDER_NOT_BINSHIFT", "provider" -> used).configuration(reason)
     }

@@ -112,13 +112,13 @@ private[binshift] object SparkInternals {
   def entryName(offsets: Offsets): Option[EntryName] = loggedConf(offsets, EntryName.Key).flatMap(EntryName.parse)
 
   /**
-   * Refuses to run `epoch` if the logs have later ones, or have it committed: Spark notices when it logs the end of the
+   * Refuses to run `epoch` if the logs have epochs after `logged`, or have it committed: Spark notices when it logs the end of the
    * epoch, after other files of it were written. The logs are listed on disk for this.
    */
-  def requireNewest(query: StreamExecution, epoch: Long): Unit = {
-    val logged = query.offsetLog.getLatestBatchId().filter(_ > epoch).map(e => s"offsets/$e")
+  def requireNewest(query: StreamExecution, logged: Long, epoch: Long): Unit = {
+    val begun = query.offsetLog.getLatestBatchId().filter(_ > logged).map(e => s"offsets/$e")
     val committed = query.commitLog.getLatestBatchId().filter(_ >= epoch).map(e => s"commits/$e")
-    val later = logged.toSeq ++ committed
+    val later = begun.toSeq ++ committed
     if (later.nonEmpty) throw BinshiftException("ANOTHER_RUN", "checkpoint" -> query.resolvedCheckpointRoot).configuration(
       s"query ${query.id} begins with epoch $epoch, but ${query.resolvedCheckpointRoot} has ${later.mkString(" and ")}: " +
         "another run of the query is under way, or epochs were taken out of offsets only; stop the other run, or delete " +
@@ -129,25 +129,37 @@ private[binshift] object SparkInternals {
    * Corrects the number of partitions in the operator's metadata, which Spark writes in the first
    * batch of a run only and the `state-metadata` source reads. Version 1 is one file, which is
    * replaced; version 2 is a file per batch at which something changed.
+   *
+   * Relies on Spark: in real-time mode it writes the metadata when the first batch of a run ends, unless a file is there.
+   *
+   * @param logged the newest epoch in the log of offsets, which is the one before in real-time mode: version 2 is not read
+   *               beyond it
    */
-  def updateOperatorMetadata(session: SparkSession, op: StateStoreWriter): Unit = {
+  def updateOperatorMetadata(session: SparkSession, op: StateStoreWriter, logged: Long): Unit = {
     val info = op.getStateInfo
     val n = info.numPartitions
     val dir = new Path(info.checkpointLocation, info.operatorId.toString)
     val conf = session.sessionState.newHadoopConf()
+    val fm = CheckpointFileManager.create(dir, conf)
     // Spark's writer of version 2 leaves a file alone that is there, maybe of an epoch that was wound back.
     def write(metadata: OperatorStateMetadata, file: Path): Unit = {
-      val fm = CheckpointFileManager.create(dir, conf)
       fm.mkdirs(file.getParent)
       OperatorStateMetadataUtils.writeMetadata(ReplacedFile.create(fm, file), metadata, file)
     }
-    OperatorStateMetadataReader.createReader(dir, conf, op.operatorStateMetadataVersion, info.storeVersion).read().foreach {
+    val file =
+      if (op.operatorStateMetadataVersion == 1) OperatorStateMetadataV1.metadataFilePath(dir)
+      else OperatorStateMetadataV2.metadataFilePath(dir, info.storeVersion)
+    val isAhead = logged < info.storeVersion
+    // What an attempt has left that did not come to its end.
+    val isLeft = isAhead && op.operatorStateMetadataVersion != 1 && fm.exists(file)
+    val known =
+      if (isAhead && (logged < 0 || op.operatorStateMetadataVersion == 1 && !fm.exists(file))) None
+      else OperatorStateMetadataReader.createReader(dir, conf, op.operatorStateMetadataVersion, logged).read()
+    known.foreach {
       case m: OperatorStateMetadataV1 if m.stateStoreInfo.exists(_.numPartitions != n) =>
-        write(m.copy(stateStoreInfo = m.stateStoreInfo.map(_.copy(numPartitions = n))),
-          OperatorStateMetadataV1.metadataFilePath(dir))
-      case m: OperatorStateMetadataV2 if m.stateStoreInfo.exists(_.numPartitions != n) =>
-        write(m.copy(stateStoreInfo = m.stateStoreInfo.map(_.copy(numPartitions = n))),
-          OperatorStateMetadataV2.metadataFilePath(dir, info.storeVersion))
+        write(m.copy(stateStoreInfo = m.stateStoreInfo.map(_.copy(numPartitions = n))), file)
+      case m: OperatorStateMetadataV2 if isLeft || m.stateStoreInfo.exists(_.numPartitions != n) =>
+        write(m.copy(stateStoreInfo = m.stateStoreInfo.map(_.copy(numPartitions = n))), file)
       case _ =>
     }
   }

@@ -2,6 +2,7 @@ package org.apache.spark.sql.binshift.migration
 
 import scala.jdk.CollectionConverters._
 
+import org.apache.spark.sql.binshift.realtime.RealTimeMode
 import org.apache.spark.sql.execution.streaming.ProcessingTimeTrigger
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 
@@ -33,13 +34,16 @@ private[binshift] object OpeningPace {
   /** Measured: the longest epochs of a query that is left alone take half as long again as the median one. */
   private val EpochShare = 2
   private val MaxEpochs = 4
+  /** In real-time mode a batch is minutes long, and its pause does not grow with what is opened in it. */
+  private val AllAtOnce = OpeningPace(epochMs = 0, slackMs = Int.MaxValue, cores = Int.MaxValue, storeMs = 1)
 
   /**
    * As of the latest epochs of `query`. Called on the stream's thread, while an epoch is planned.
    *
    * @param opened how many stores earlier epochs opened
    */
-  def of(query: MicroBatchExecution, opened: Iterable[(Long, Int)]): OpeningPace = {
+  def of(query: MicroBatchExecution, opened: Iterable[(Long, Int)]): OpeningPace = if (RealTimeMode.isOf(query)) AllAtOnce
+  else {
     // Triggers that found no data have no such duration.
     val took = query.recentProgress.toSeq.filter(_.durationMs.containsKey("addBatch"))
       .map(p => p.batchId -> p.durationMs.asScala("triggerExecution").longValue).toMap

@@ -5,6 +5,7 @@ import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.binshift.internals.{CommittedEpoch, SparkInternals}
+import org.apache.spark.sql.binshift.realtime.Slots
 import org.apache.spark.sql.binshift.retention.RetiredPartitions
 import org.apache.spark.sql.binshift.routing.TablesInForce
 import org.apache.spark.sql.binshift.statistics.QueryStatistics
@@ -24,12 +25,13 @@ import org.apache.spark.sql.execution.streaming.state.binshift.shipping.Backgrou
  *
  * Called under the router's lock.
  *
+ * @param slots              in real-time mode: how many tasks can run at once
  * @param maxEpochsToWait    in which nothing comes of the copies that a step waits for
  * @param storesPerPartition stores that a new partition has, of all operators
  */
 private[binshift] final class StepScheduler(
     query: MicroBatchExecution, dir: ControlDir, shipments: ShipmentCoordinator, retired: RetiredPartitions,
-    relocation: Relocation,
+    relocation: Relocation, slots: Option[Slots],
     maxEpochsToWait: Int, storesPerPartition: () => Int)
   extends Logging {
   import StepScheduler._
@@ -46,6 +48,8 @@ private[binshift] final class StepScheduler(
   private var copied = 0L
   /** Bins of steps that were taken though they could not be copied, of the migration under way. */
   private var uncopied = 0L
+  /** Why the next step does not fit, as of the last look. */
+  private var suspended = Option.empty[String]
   private var forecasts: Option[(String, CopyForecast)] = None
   /** How many partitions the latest epochs opened that opened any. */
   private var openings = ListMap.empty[Long, Int]
@@ -72,6 +76,7 @@ private[binshift] final class StepScheduler(
     }
     val m = PlannedMigration.create(id, planJson, optionsJson, application)
     requireFitting(m, now)
+    m.plan.steps.map(_.partitions).maxOption.foreach(n => slots.foreach(_.requireRoomFor(n)))
     m.options.startEpoch.foreach { e =>
       val earliest = planned.getOrElse(now.epoch) + 1
       if (e < earliest) {
@@ -215,6 +220,7 @@ private[binshift] final class StepScheduler(
         None
       case _ if shipments.isFetching => None // Bins of the step before are still on their way.
       case _ if relocation.misplaced > 0 => None
+      case Some(table) if isTooLarge(m, table.partitions, now.table.partitions) => None
       case Some(table) if !isShippable || !m.plan.isOnDemand && !m.options.isPrepared =>
         Option.when(next >= earliest)(switch(m, index, next, table))
       case Some(table) if table.partitions > now.table.partitions => Some(open(m, index, now, next, table.partitions))
@@ -239,6 +245,14 @@ private[binshift] final class StepScheduler(
           case None => None
         }
     }
+  }
+
+  /** A plan that fitted when it was accepted waits until it fits again: executors may have gone since. */
+  private def isTooLarge(m: PlannedMigration, partitions: Int, now: Int): Boolean = {
+    val reason = slots.filter(_ => partitions > now).flatMap(_.reasonAgainst(partitions))
+    if (reason != suspended) reason.foreach(r => logWarning(s"query ${query.id}: migration ${m.id} waits: $r"))
+    suspended = reason
+    reason.isDefined
   }
 
   /**

@@ -3,8 +3,9 @@ package org.apache.spark.sql.binshift.query
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.sql.binshift.internals.SparkInternals
+import org.apache.spark.sql.binshift.realtime.RealTimeMode
 import org.apache.spark.sql.binshift.retention.{LostVersions, RunEnd}
-import org.apache.spark.sql.binshift.routing.{BinsSetting, EntryInForce, RoutingEntries}
+import org.apache.spark.sql.binshift.routing.{BinsSetting, EntryInForce, RoutingEntries, StatefulOperators}
 import org.apache.spark.sql.binshift.stock.TakeoverEpochs
 import org.apache.spark.sql.binshift.internals.StreamLogs.Offsets
 import org.apache.spark.sql.classic.SparkSession
@@ -32,7 +33,11 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
    * @throws BinshiftException if the run must not go on
    */
   def look(epoch: Long, n: Int, operators: Seq[StateStoreWriter], session: SparkSession): Opening = {
-    val isAgain = QueryStarts.lastLogged(query.runId).contains(epoch) || SparkInternals.isOfAnother(query, epoch)
+    // In real-time mode it is logged when it ends: no log tells whether another run is in the midst of it.
+    val isRealTime = RealTimeMode.isOf(query)
+    val isLogged =
+      !isRealTime && (QueryStarts.lastLogged(query.runId).contains(epoch) || SparkInternals.isOfAnother(query, epoch))
+    val isAgain = isRealTime || isLogged
     val takeOver = TakeoverEpochs.of(query.runId)
     val history = RunHistory.read(dir)
     val end = RunEnd.read(dir).filter(_.excludesLost(history, epoch, isAgain))
@@ -55,19 +60,26 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
           s"${dir.path} has no ${Layout.File}, though the checkpoint is at epoch $epoch: its state was " +
             "not written by binshift, or the directory was removed; start with a new checkpoint or restore it"))
       setting.requireThatOf(layout)
-      val entry = new EntryInForce(query, dir, entries).at(epoch, n, isAgain, layout.takenOverAt.getOrElse(0L))
+      val entry =
+        new EntryInForce(query, dir, entries, isRealTime).at(epoch, n, isLogged, layout.takenOverAt.getOrElse(0L))
       requireTable(entry, epoch, n, layout)
+      if (isRealTime) requireIdsOf(n, epoch, layout, operators)
       Opening(layout, stored, entry, isEntryNew = false, void = Nil, isAgain, isStateKept = isAgain)
     }
-    SparkInternals.requireNewest(query, epoch)
+    SparkInternals.requireNewest(query, if (isRealTime) epoch - 1 else epoch, epoch)
     val logged = query.offsetLog.get(epoch)
-    val goesOnFrom = if (opening.isStateKept && hasBegun(epoch, logged, history)) epoch + 1 else epoch
+    // In real-time mode what an attempt has left has ids of its own, which nobody reads; it may be that of a run that lives.
+    val goesOnFrom = if (opening.isStateKept && (isRealTime || hasBegun(epoch, logged, history))) epoch + 1 else epoch
     val later = if (end.isDefined && goesOnFrom < kept) versions.after(epoch, epoch) else found
     if (isAgain) requireLast(history)
+    val undecided = if (isRealTime) entries.epochs.filter(e => e == epoch && e != opening.entry.epoch) else Nil
     val lost = later.filter(_.version.forall(_ > goesOnFrom)).map(_.path)
     opening.copy(
       // An entry of this very epoch that is not in force, or one of a later epoch, never came to be.
-      void = opening.void ++ entries.epochs.filter(e => e >= epoch && e != opening.entry.epoch && !(isAgain && e > epoch)),
+      void = opening.void ++ entries.epochs.filter(e =>
+        e >= epoch && e != opening.entry.epoch && !(isAgain && e > epoch) && !undecided.contains(e)),
+      undecided = undecided,
+      isBack = !entries.epochs.contains(opening.entry.epoch) && !opening.isEntryNew,
       lost = lost,
       history = history,
       run = Some(RunStart(query.runId.toString, goesOnFrom, (epoch, opening.entry.name), lost.nonEmpty,
@@ -120,12 +132,26 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
           s"${layout.bins} bins; the checkpoint was changed by another tool; restore it from a copy")
     }
 
+  /**
+   * Two runs may have written the two logs of one epoch: whoever starts takes out of the log of offsets what is not
+   * committed yet, and logs the epoch itself. If the commit is that of a run with other partitions, its state is not what the
+   * offsets name.
+   */
+  private def requireIdsOf(n: Int, epoch: Long, layout: Layout, operators: Seq[StateStoreWriter]): Unit = for {
+    op <- operators if layout.operators.get(StatefulOperators.idOf(op)).exists(_.storage == Storage.Binned)
+    ids <- op.getStateInfo.stateStoreCkptIds if ids.length != n
+  } throw BinshiftException("ANOTHER_RUN", "checkpoint" -> query.resolvedCheckpointRoot).configuration(
+    s"commits/${epoch - 1} has state of ${ids.length} partitions, and offsets/${epoch - 1} was logged with $n: two runs of query " +
+      s"${query.id} wrote epoch ${epoch - 1}; stop the other run, and take epochs from ${epoch - 1} on out of the logs of offsets " +
+      "and commits")
+
   /** In this order: `layout.json` is there only once all else is, so that a start that is cut short begins anew. */
   def write(opening: Opening): Unit = {
     val isLayoutNew = !opening.stored.contains(opening.layout)
     val isBegun = isLayoutNew || opening.isEntryNew
     if (isBegun && opening.stored.isDefined) Layout.delete(dir)
     opening.void.foreach(entries.forget)
+    opening.undecided.foreach(entries.setAside)
     // Before the files go: a store that is still open would make them again.
     opening.run.foreach(run => RunHistory.write(dir, opening.history.add(run)))
     versions.delete(opening.lost)
@@ -133,7 +159,7 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
       // Deleting takes its time: another driver may have begun meanwhile.
       RunHistory.write(dir, RunHistory.read(dir).cleaned(run.runId))
     }
-    if (opening.isEntryNew) entries.write(opening.entry)
+    if (opening.isEntryNew || opening.isBack) entries.write(opening.entry)
     if (isBegun) Layout.write(dir, opening.layout)
   }
 }
@@ -144,7 +170,9 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
  * @param stored      `layout.json` as it is there
  * @param entry       the routing entry in force
  * @param void        epochs of routing entries that never came to be
- * @param isAgain     whether an earlier run has logged the epoch
+ * @param isAgain     whether an earlier run has logged the epoch, or may be in the midst of it
+ * @param undecided   epochs of routing entries that are not in force here, and may be for another run
+ * @param isBack      whether the entry in force was set aside by a run that did not know of its epoch
  * @param isStateKept whether state of the next version may be what an earlier attempt of the epoch has made of it
  * @param lost        files of state that is not of the query any more
  * @param history     of the runs before, to which `run` is added
@@ -157,6 +185,8 @@ private[binshift] final case class Opening(
     void: Seq[Long],
     isAgain: Boolean,
     isStateKept: Boolean,
+    undecided: Seq[Long] = Nil,
+    isBack: Boolean = false,
     lost: Seq[Path] = Nil,
     history: RunHistory = RunHistory(Nil),
     run: Option[RunStart] = None)

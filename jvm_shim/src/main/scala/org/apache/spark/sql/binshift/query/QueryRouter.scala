@@ -9,8 +9,9 @@ import scala.util.control.NonFatal
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.binshift.internals.{CommittedEpoch, SparkInternals, StreamLogs}
+import org.apache.spark.sql.binshift.internals.{CommittedEpoch, SparkInternals}
 import org.apache.spark.sql.binshift.migration._
+import org.apache.spark.sql.binshift.realtime.{RealTimeMode, Slots}
 import org.apache.spark.sql.binshift.retention.{RetiredPartitions, RoutingPruning, RunEnd}
 import org.apache.spark.sql.binshift.routing.{Epoch, RoutingEntries, StatefulOperators, TablesInForce}
 import org.apache.spark.sql.binshift.stock.TakeoverEpochs
@@ -55,8 +56,12 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private val relocation = new Relocation(query, conf.maxEpochsToWait, op => binned.contains(op), conf.evacuates)
   private val watch = Option.when(conf.evacuates)(new ExecutorWatch(
       s"query ${query.id}", () => relocation.isEvacuationDue, () => synchronized(if (!isClosed) relocation.evacuate())))
+  /** In real-time mode: the slots that a number of partitions takes. */
+  val slots: Option[Slots] = RealTimeMode.slots(query)
   private val scheduler = new StepScheduler(
-    query, dir, shipments, retired, relocation, conf.maxEpochsToWait, () => binned.map(_.stateStoreNames.size).sum)
+    query, dir, shipments, retired, relocation, slots, conf.maxEpochsToWait, () => binned.map(_.stateStoreNames.size).sum)
+  /** Made with the first epoch that is planned. */
+  private lazy val settings = RealTimeMode.settings(query)(() => due())
 
   private var layout: Option[Layout] = Layout.read(dir)
   /** The epoch planned last in this run. */
@@ -99,6 +104,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       val previous = tables.current.filterNot(_ => isFirst)
       val entry = if (isFirst) begin(epoch, n, streamSession) else next(epoch, n)
       if (!previous.exists(_.table.partitions == n)) changePartitions(n, previous, streamSession)
+      // In real-time mode, a driver that was started by mistake may have corrected it for the epoch before.
+      else if (slots.isDefined && entry.epoch == epoch - 1) correctMetadata(streamSession)
       relocation.enter(epoch, operators, n)
       if (entry.epoch == epoch && epoch > 0 && info.stateStoreCkptIds.isDefined) CheckpointIds.keep(dir, epoch)
       arriving = previous.fold(Set.empty[Int])(_.table.movedIn(entry.table))
@@ -187,7 +194,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private def restored(): Option[RoutingEntry] = for {
     logged <- SparkInternals.lastLogged(query)
     n <- logged.partitions
-    entry <- entries.at(logged.epoch + 1).filter(e => e.epoch <= logged.epoch || e.table.partitions == n)
+    entry <- entries.at(logged.epoch + 1).filter(e => e.epoch <= logged.epoch || slots.isEmpty && e.table.partitions == n)
       .orElse(entries.at(logged.epoch))
   } yield entry
 
@@ -204,8 +211,13 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   /** The entry in force at `epoch`, which Spark has logged with `n` partitions, after the first epoch of the run. */
   private def next(epoch: Long, n: Int): RoutingEntry = {
     // Only now is it known that no other run goes on from where this one began.
-    if (isAgain) entries.listed().filter(_ >= epoch).foreach(entries.forget)
+    if (isAgain) {
+      entries.listed().filter(_ >= epoch).foreach(entries.forget)
+      entries.forgetAside()
+    }
     isAgain = false
+    // A driver that was started by mistake may have set it aside, when it did not yet know of the epoch.
+    if (slots.isDefined) tables.current.filter(_.epoch == epoch - 1).foreach(entries.keep)
     val entry = tables.scheduled.orElse(tables.current).get
     if (entry.table.partitions != n) throw BinshiftException("PARTITIONS_CHANGED", "epoch" -> epoch).configuration(
       s"epoch $epoch was logged with $n partitions, but the routing table in force since epoch ${entry.epoch} has " +
@@ -220,13 +232,30 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     val mayChange = !isAgain && !layout.flatMap(_.takenOverAt).exists(next <= _)
     Option.when(mayChange)(scheduler.advance(now, next)).flatten.foreach { step =>
       val entry = step.copy(previous = now.epoch)
+      // The one that it follows may have been set aside by a driver that was started by mistake.
+      if (slots.isDefined) entries.keep(now)
       entries.write(entry)
-      SparkInternals.setNextPartitions(query, entry.table.partitions)
       tables = tables.copy(scheduled = Some(entry))
     }
-    StreamLogs.setNextConf(query, EntryName.Key -> tables.scheduled.getOrElse(now).name.render)
-    StreamLogs.setNextConf(query, RunHistory.Key -> query.runId.toString)
+    settings.tell(now, tables.scheduled)
     shippingHint = shipments.hint(next - 1, scheduler.awaitedStep(tables, next), tables.stepAt(next).isDefined)
+  }
+
+  /** The entry that the next batch takes, right before it is begun, in real-time mode. */
+  private def due(): Option[RoutingEntry] = synchronized {
+    val n = tables.current.map(_.table.partitions)
+    for (entry <- tables.scheduled if n.exists(_ < entry.table.partitions)) {
+      slots.flatMap(_.reasonAgainst(entry.table.partitions)).foreach(withdraw(entry, _))
+    }
+    tables.scheduled
+  }
+
+  /** Takes back an entry whose epoch nobody has begun. Its step is taken when it fits again, with copies of its own. */
+  private def withdraw(entry: RoutingEntry, reason: String): Unit = {
+    logWarning(s"query ${query.id}: the table of epoch ${entry.epoch} is taken back: $reason")
+    entries.forget(entry.epoch)
+    shipments.abandon()
+    tables = tables.copy(scheduled = None)
   }
 
   /** What else follows the number of partitions, at the first epoch that has it. */
@@ -235,8 +264,14 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       Placement.retire(conf, op, n until before)
       Placement.place(conf, op, before until n, scheduler.placeOn, relocation.leaving)
     }
+    correctMetadata(conf)
+  }
+
+  private def correctMetadata(conf: SparkSession): Unit = {
+    val epoch = operators.head.getStateInfo.storeVersion
+    val logged = if (slots.isDefined) epoch - 1 else epoch
     ThreadUtils.parmap(operators, "binshift-operator-metadata", operators.size)(
-      SparkInternals.updateOperatorMetadata(conf, _))
+      SparkInternals.updateOperatorMetadata(conf, _, logged))
   }
 
   private def cleanUp(epoch: Long): Unit =

@@ -14,9 +14,13 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingEn
  * logged the name of the entry in force with each epoch but the first ones of runs, and `runs.json` has it for the
  * first epoch of the last run.
  *
+ * In real-time mode an entry of the very epoch is never in force: the epoch was logged by nobody, and runs as a new one,
+ * under the table of the one before it.
+ *
  * Costs a listing, and a read of two or three small files; called on the stream's thread once for a run.
  */
-private[binshift] final class EntryInForce(query: MicroBatchExecution, dir: ControlDir, entries: RoutingEntries) {
+private[binshift] final class EntryInForce(
+    query: MicroBatchExecution, dir: ControlDir, entries: RoutingEntries, isRealTime: Boolean) {
   import EntryInForce._
 
   /**
@@ -25,19 +29,23 @@ private[binshift] final class EntryInForce(query: MicroBatchExecution, dir: Cont
    * @param firstBinned the first binned epoch of the checkpoint
    */
   def at(epoch: Long, n: Int, isAgain: Boolean, firstBinned: Long): RoutingEntry = {
-    val epochs = entries.listed()
+    val listed = entries.listed()
     val named = lastNamed(epoch, isAgain, firstBinned)
+    // A run that did not know of it has set it aside, and this one goes on from the other run.
+    val back = named.map(_.entry).filterNot(e => listed.contains(e.epoch)).flatMap(entries.fromAside)
+    val epochs = (listed ++ back.map(_.epoch)).sorted
+    def read(e: Long): Option[RoutingEntry] = back.filter(_.epoch == e).orElse(entries.read(e))
     def follows(e: RoutingEntry): Boolean =
       e.previous < 0 || epochs.filter(_ < e.epoch).lastOption.contains(e.previous)
-    val own = Option.when(epochs.contains(epoch))(epoch).flatMap(entries.read).filter { e =>
+    val own = Option.when(!isRealTime && epochs.contains(epoch))(epoch).flatMap(read).filter { e =>
       // Without a name in the log of offsets, the epoch is the first one of a run: partitions decide. What follows an
       // entry that is not there is left of epochs that were lost.
       named.filter(_.at == epoch).fold(e.table.partitions == n && follows(e))(_.entry == e.name)
     }
-    val entry = own.orElse(epochs.filter(_ < epoch).lastOption.flatMap(entries.read)).getOrElse(
+    val entry = own.orElse(epochs.filter(_ < epoch).lastOption.flatMap(read)).getOrElse(
       throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> epoch).configuration(
         s"${dir.path} has no routing entry at or before epoch $epoch; restore it from a copy of the checkpoint"))
-    named.foreach(requireNamed(_, entry, epochs))
+    named.foreach(requireNamed(_, entry, epochs, read))
     val before = entry.previous
     for (older <- epochs.filter(_ < entry.epoch).lastOption if before >= 0 && older != before) {
       val next =
@@ -50,9 +58,10 @@ private[binshift] final class EntryInForce(query: MicroBatchExecution, dir: Cont
     entry
   }
 
-  private def requireNamed(named: Named, entry: RoutingEntry, epochs: Seq[Long]): Unit = {
+  private def requireNamed(
+      named: Named, entry: RoutingEntry, epochs: Seq[Long], read: Long => Option[RoutingEntry]): Unit = {
     val found =
-      if (entry.epoch <= named.at) Some(entry) else epochs.filter(_ <= named.at).lastOption.flatMap(entries.read)
+      if (entry.epoch <= named.at) Some(entry) else epochs.filter(_ <= named.at).lastOption.flatMap(read)
     if (!found.exists(_.name == named.entry))
       throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> named.entry.epoch).configuration(
         s"epoch ${named.at} was run with the routing table of epoch ${named.entry.epoch} (${named.entry.render}), but the " +

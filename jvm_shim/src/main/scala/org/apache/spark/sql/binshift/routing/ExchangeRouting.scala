@@ -24,8 +24,10 @@ import org.apache.spark.sql.types.{ArrayType, IntegerType}
  *
  * @param arriving bins whose rows come after those of all others
  * @param binned   ids of the operators with binned storage
+ * @param isOrdered whether operators take their rows in the order of bins, for which some are held back
  */
-private[binshift] final class ExchangeRouting(table: RoutingTable, arriving: Set[Int], binned: Set[Long]) {
+private[binshift] final class ExchangeRouting(
+    table: RoutingTable, arriving: Set[Int], binned: Set[Long], isOrdered: Boolean) {
   private val sources = new HashSources(table.partitions)
 
   /**
@@ -69,7 +71,7 @@ private[binshift] final class ExchangeRouting(table: RoutingTable, arriving: Set
       sources.keysOf(leaf).filter(_ => reliedOn && !isOfSpark).fold(leaf)(exchanged(leaf, _))
     case op: StatefulOperator if isBinned(op) =>
       val inputs = StatefulOperators.routedInputs(op)
-      withChildren(op, op.children.map(c => if (inputs.exists(_ eq c)) place(c, reliedOn = true, inOrder = true) else c))
+      withChildren(op, op.children.map(c => if (inputs.exists(_ eq c)) place(c, reliedOn = true, inOrder = isOrdered) else c))
     case union: UnionExec if table.partitions > 1 && sources.areAlike(union) =>
       CoPartitionedUnionExec(union.output, table.partitions, union.children.map(place(_, reliedOn = true, inOrder)))
     case other =>

@@ -1,6 +1,6 @@
 package org.apache.spark.sql.binshift.routing
 
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{CheckpointIds, ControlDir}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{CheckpointIds, ControlDir, EntryName}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingEntry, RoutingLog, StepRef}
 
 /**
@@ -11,6 +11,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingE
  */
 private[binshift] final class RoutingEntries(dir: ControlDir) {
   private val log = new RoutingLog(dir)
+  private val aside = new RoutingLog(dir, RoutingLog.Aside)
 
   /** The epochs that have an entry, ascending; kept up with what is written here. */
   @volatile private var known: Seq[Long] = Nil
@@ -47,6 +48,28 @@ private[binshift] final class RoutingEntries(dir: ControlDir) {
     log.delete(epoch)
     change(_.filter(_ != epoch))
   }
+
+  /**
+   * Takes an entry out of the log that may be in force for another run, and keeps it where nobody takes it for one of the
+   * log. Its ids stay: they are those of the epoch before.
+   */
+  def setAside(epoch: Long): Unit = {
+    log.read(epoch).foreach(aside.write)
+    log.delete(epoch)
+    change(_.filter(_ != epoch))
+  }
+
+  /** An entry that was set aside and turned out to be in force. */
+  def fromAside(name: EntryName): Option[RoutingEntry] = aside.read(name.epoch).filter(_.name == name)
+
+  /** Once it is known that none of them is in force. */
+  def forgetAside(): Unit = aside.epochs.foreach { epoch =>
+    if (!known.contains(epoch)) CheckpointIds.forget(dir, epoch)
+    aside.delete(epoch)
+  }
+
+  /** Makes an entry in force durable again if it is not in the log any more. */
+  def keep(entry: RoutingEntry): Unit = if (log.read(entry.epoch).isEmpty) log.write(entry)
 
   private def change(to: Seq[Long] => Seq[Long]): Unit = synchronized { known = to(known) }
 }

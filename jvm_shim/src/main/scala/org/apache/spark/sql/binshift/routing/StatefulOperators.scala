@@ -45,6 +45,7 @@ private[binshift] object StatefulOperators {
    */
   private def storageOf(op: StateStoreWriter): Storage = op match {
     case save: StateStoreSaveExec => unlessGlobal(save.keyExpressions)
+    case aggregate: WatermarkSupport if aggregate.shortName == RealTimeAggregate => unlessGlobal(aggregate.keyExpressions)
     case session: SessionWindowStateStoreSaveExec => unlessGlobal(session.keyWithoutSessionExpressions)
     case _: StreamingGlobalLimitExec => Storage.Single
     case _: StreamingDeduplicateExec | _: StreamingDeduplicateWithinWatermarkExec => Storage.Binned
@@ -59,6 +60,13 @@ private[binshift] object StatefulOperators {
       else Storage.Binned
     case _ => Storage.Plain
   }
+
+  /**
+   * The operator into which real-time mode plans an aggregation, row by row. By its name, as Spark 4.2 does not have it.
+   *
+   * Relies on Spark: its state is that of the other one, which Spark lets it go on with, and the other way round.
+   */
+  private val RealTimeAggregate = "StatefulStreamlineAggregate"
 
   private def unlessGlobal(keys: Seq[Any]): Storage = if (keys.isEmpty) Storage.Single else Storage.Binned
 

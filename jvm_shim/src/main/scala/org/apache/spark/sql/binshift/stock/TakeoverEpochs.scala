@@ -6,8 +6,8 @@ import java.util.concurrent.ConcurrentHashMap
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.binshift.internals.{CommittedEpoch, SparkInternals, StreamLogs}
 import org.apache.spark.sql.binshift.internals.StreamLogs.Offsets
+import org.apache.spark.sql.binshift.realtime.RealTimeMode
 import org.apache.spark.sql.classic.SparkSession
-import org.apache.spark.sql.execution.streaming.RealTimeTrigger
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution}
 import org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider
 import org.apache.spark.sql.internal.SQLConf
@@ -42,29 +42,51 @@ private[binshift] object TakeoverEpochs extends Logging {
    *
    * Relies on Spark: the log keeps its last entries in memory, and the run reads the provider from there.
    */
-  def observe(
-      query: StreamExecution, latest: Option[(Long, Offsets)]): Unit = if (!query.trigger.isInstanceOf[RealTimeTrigger]) {
-    val wanted = query.sparkSession.sessionState.conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS)
-    val log = query.offsetLog
-    for ((last, offsets) <- latest; logged <- providerOf(offsets)) {
+  def observe(query: StreamExecution, latest: Option[(Long, Offsets)]): Unit = {
+    val wanted = query.sparkSessionForStream.sessionState.conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS)
+    if (RealTimeMode.isOf(query)) observeRealTime(query, wanted)
+    else for ((last, offsets) <- latest; logged <- providerOf(offsets)) {
       val isCommitted = CommittedEpoch.of(query) >= last
-      def takeOver(epoch: Long, provider: String): Unit = runs.put(query.runId, TakeoverEpoch(epoch, provider))
       if (logged == StockProvider && SparkInternals.isBinshiftProvider(wanted)) {
         if (!isPlacedByKey(offsets)) {
           logWarning(s"query ${query.id} goes on with Spark's provider: $reasonNotPlacedByKey")
         } else if (isCommitted && isCached(query)) {
-          log.batchCache.put(last, StreamLogs.withConf(offsets, SQLConf.STATE_STORE_PROVIDER_CLASS.key -> wanted))
-          takeOver(last + 1, wanted)
+          goOnWith(query, last, offsets, wanted)
         } else {
           // The next entry is a copy of this one, or is logged with the provider of this one.
-          takeOver(if (isCommitted) last + 2 else last + 1, wanted)
+          takeOver(query, if (isCommitted) last + 2 else last + 1, wanted)
         }
       } else if (SparkInternals.isBinshiftProvider(logged) && !isCommitted && last > 0 &&
-        log.get(last - 1).flatMap(providerOf).contains(StockProvider)) {
-        takeOver(last, logged)
+        query.offsetLog.get(last - 1).flatMap(providerOf).contains(StockProvider)) {
+        takeOver(query, last, logged)
       }
     }
   }
+
+  /** In real-time mode a run goes on from the last committed epoch, whatever else was logged. */
+  private def observeRealTime(query: StreamExecution, wanted: String): Unit = {
+    val last = CommittedEpoch.of(query)
+    for (offsets <- Option.when(last >= 0)(last).flatMap(query.offsetLog.get(_))
+      if providerOf(offsets).contains(StockProvider) && SparkInternals.isBinshiftProvider(wanted)) {
+      if (isPlacedByKey(offsets) && isCached(query)) goOnWith(query, last, offsets, wanted)
+      else {
+        val reason = if (isCached(query)) reasonNotPlacedByKey
+        else
+          s"in real-time mode that needs ${SQLConf.STREAMING_METADATA_CACHE_ENABLED.key}=true"
+        logWarning(s"query ${query.id} goes on with Spark's provider: $reason")
+      }
+    }
+  }
+
+  /** Has the epoch after `last` begin with binshift's provider. */
+  private def goOnWith(query: StreamExecution, last: Long, offsets: Offsets, provider: String): Unit = {
+    query.offsetLog.batchCache.put(
+      last, StreamLogs.withConf(offsets, SQLConf.STATE_STORE_PROVIDER_CLASS.key -> provider))
+    takeOver(query, last + 1, provider)
+  }
+
+  private def takeOver(query: StreamExecution, epoch: Long, provider: String): Unit =
+    runs.put(query.runId, TakeoverEpoch(epoch, provider))
 
   def forget(runId: UUID): Unit = runs.remove(runId)
 
@@ -89,7 +111,7 @@ private[binshift] object TakeoverEpochs extends Logging {
     SparkInternals.loggedConf(offsets, SQLConf.STATEFUL_OPERATOR_USE_STRICT_DISTRIBUTION.key).contains("true")
 
   private val reasonNotPlacedByKey = "the checkpoint may have keys that were placed by some of their columns only " +
-    s"(it has no ${SQLConf.STATEFUL_OPERATOR_USE_STRICT_DISTRIBUTION.key}=true), or the query is in real-time mode"
+    s"(it has no ${SQLConf.STATEFUL_OPERATOR_USE_STRICT_DISTRIBUTION.key}=true)"
 
   private def isCached(query: StreamExecution): Boolean =
     query.sparkSession.sessionState.conf.getConf(SQLConf.STREAMING_METADATA_CACHE_ENABLED)

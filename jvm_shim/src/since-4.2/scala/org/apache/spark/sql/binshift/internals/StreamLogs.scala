@@ -49,7 +49,8 @@ private[binshift] object StreamLogs {
     context.offsetSeqMetadata = withConf(context.offsetSeqMetadata, conf)
   }
 
-  private def withConf(metadata: OffsetSeqMetadataBase, conf: (String, String)): OffsetSeqMetadataBase =
+  /** A copy of the metadata of an entry, with another setting. */
+  def withConf(metadata: OffsetSeqMetadataBase, conf: (String, String)): OffsetSeqMetadataBase =
     metadata match {
       case m: OffsetSeqMetadata => m.copy(conf = m.conf + conf)
       case m: OffsetSeqMetadataV2 => m.copy(conf = m.conf + conf)

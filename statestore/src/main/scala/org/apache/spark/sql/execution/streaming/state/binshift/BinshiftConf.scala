@@ -23,6 +23,9 @@ private[sql] object BinshiftConf {
   /** File of the driver's machine with the secret that signed requests are signed with. */
   val RequestsSecretFile: String = Prefix + "requests.secretFile"
 
+  /** Whether queries of a session run on binshift in real-time mode, too. */
+  val RealTime: String = Prefix + "realTime"
+
   /** Time between two looks, while nobody asks. */
   val RequestsInterval: String = Prefix + "requests.interval"
 
@@ -32,6 +35,12 @@ private[sql] object BinshiftConf {
    * data source, a session without the extension).
    */
   val RoutedRun: String = Prefix + "internal.routedRun"
+
+  /**
+   * Set in the session of a query in real-time mode: each of its tasks has a core all the time, and an epoch is logged when
+   * it ends.
+   */
+  val RealTimeRun: String = Prefix + "internal.realTimeRun"
 
   /** Local property of a batch's jobs: which routing-log entries are in force (see EpochRouting). */
   val RoutingHint = "binshift.routing"

@@ -24,6 +24,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  *                         ended.json        how far the last run had got       (RunEnd)
  *                         plan.json         the migration in progress, if any
  *                         routing/<epoch>   routing table from that epoch on   (RoutingLog)
+ *                         aside/<epoch>     the same, while it may be in force for another run only
  *                         ids/<epoch>       checkpoint ids from which bins moved (CheckpointIds)
  *                         served.json       signed requests that were served   (ServedRequests)
  *                         shipping.json     bins to be copied, while they are  (ShippingOrder)

@@ -52,8 +52,10 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOf
       val binsOf = new StoreBins(operator.name, stateStoreId.storeName, layout.bins)
       binsOf.register(StateStore.DEFAULT_COL_FAMILY_NAME, keyStateEncoderSpec)
       val takeOver = layout.takenOverAt.map { epoch =>
+        // Metadata is not read beyond what is logged.
+        val logged = if (storeConf.sqlConfs.get(BinshiftConf.RealTimeRun).contains("true")) epoch - 1 else epoch
         val keys = new StockKeys(KeyForm(keyStateEncoderSpec, valueSchema),
-          StoreForm.families(stateStoreId, epoch, hadoopConf), useColumnFamilies,
+          StoreForm.families(stateStoreId, logged, hadoopConf), useColumnFamilies,
           storeConf.stateStoreEncodingFormat, stateSchemaProvider)
         new PartitionTakeover(epoch, stateStoreId, keys, binsOf)
       }

@@ -45,23 +45,25 @@ private[sql] final case class StepRef(
  * epoch runs. Hence executors, which only ever ask for epochs that run, see valid entries only. Each entry names the one
  * before it, so that a hole is noticed by whoever replays across it.
  */
-private[sql] final class RoutingLog(dir: ControlDir) {
+private[sql] final class RoutingLog(dir: ControlDir, folder: String = RoutingLog.Dir) {
   import RoutingLog._
 
-  def epochs: Seq[Long] = dir.numbers(Dir)
+  def epochs: Seq[Long] = dir.numbers(folder)
 
-  def read(epoch: Long): Option[RoutingEntry] = dir.decoded(s"$Dir/$epoch")(fromJson(epoch, _))
+  def read(epoch: Long): Option[RoutingEntry] = dir.decoded(s"$folder/$epoch")(fromJson(epoch, _))
 
   /** The entry in force at `epoch`. */
   def at(epoch: Long): Option[RoutingEntry] = epochs.filter(_ <= epoch).lastOption.flatMap(read)
 
-  def write(entry: RoutingEntry): Unit = dir.write(s"$Dir/${entry.epoch}", toJson(entry))
+  def write(entry: RoutingEntry): Unit = dir.write(s"$folder/${entry.epoch}", toJson(entry))
 
-  def delete(epoch: Long): Unit = dir.delete(s"$Dir/$epoch")
+  def delete(epoch: Long): Unit = dir.delete(s"$folder/$epoch")
 }
 
 private[sql] object RoutingLog {
   val Dir = "routing"
+  /** Where entries wait of which a run does not know whether another one is in the midst of their epoch. */
+  val Aside = "aside"
   private val FormatVersion = 1
 
   private def toJson(e: RoutingEntry): JValue =

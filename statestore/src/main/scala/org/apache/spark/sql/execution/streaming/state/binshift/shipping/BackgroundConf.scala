@@ -13,10 +13,11 @@ import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, Bi
  * @param maxStagedBytes    rows of copies that wait on an executor for their switch; on disk
  * @param timeoutMs         how long a task waits for bins before it reads the checkpoint
  * @param compactionPace    bytes per second that compactions read
+ * @param areAllCoresBusy   whether a core without a task is nothing to wait for, as in real-time mode
  */
 private[sql] final case class BackgroundConf(
     chunkBytes: Int, maxBytesPerSecond: Long, maxBytesInFlight: Long, maxStagedBytes: Long, timeoutMs: Long,
-    compactionPace: Long)
+    compactionPace: Long, areAllCoresBusy: Boolean)
 
 private[sql] object BackgroundConf {
   import BinshiftConf.Prefix
@@ -33,7 +34,8 @@ private[sql] object BackgroundConf {
       maxBytesInFlight = bytes("ship.maxBytesInFlight", "256m"),
       maxStagedBytes = bytes("ship.maxStagedBytes", "64g"),
       timeoutMs = positive("ship.timeout", conf.getOrElse(Prefix + "ship.timeout", "30s"))(JavaUtils.timeStringAsMs),
-      compactionPace = bytes("compaction.bytesPerSecond", "3m"))
+      compactionPace = bytes("compaction.bytesPerSecond", "3m"),
+      areAllCoresBusy = conf.get(BinshiftConf.RealTimeRun).contains("true"))
   }
 
   private def positive(name: String, text: String)(parse: String => Long): Long = {

@@ -38,11 +38,15 @@ private[binshift] object ShippingThreads {
   /** Wall-clock time, in nanoseconds, before which nothing more may be sent. */
   private val nextSend = new AtomicLong(System.nanoTime())
 
-  /** Blocks until `bytes` more may be sent at `bytesPerSecond`, or an eighth of that while no core is free. */
-  def pace(bytes: Long, bytesPerSecond: Long): Unit = {
-    val wait = charge(bytes, bytesPerSecond)
+  /**
+   * Blocks until `bytes` more may be sent at the pace of `conf`, or an eighth of that while no core is free. Where each task
+   * has a core all the time, none ever is, though tasks may have nothing to do.
+   */
+  def pace(bytes: Long, conf: BackgroundConf): Unit = {
+    val wait = charge(bytes, conf.maxBytesPerSecond)
     if (wait > 0) Thread.sleep(wait / 1000000, (wait % 1000000).toInt)
-    ExecutorLoad.awaitFreeCore(math.min(costNs(bytes, bytesPerSecond) * (BusyFactor - 1), MaxWaitNs))
+    if (!conf.areAllCoresBusy)
+      ExecutorLoad.awaitFreeCore(math.min(costNs(bytes, conf.maxBytesPerSecond) * (BusyFactor - 1), MaxWaitNs))
   }
 
   /** Counts `bytes` as sent; returns the nanoseconds that they should have waited. */

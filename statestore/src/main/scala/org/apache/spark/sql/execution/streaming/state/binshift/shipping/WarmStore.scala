@@ -104,7 +104,7 @@ private[binshift] final class WarmStore private (
         val buffer = new Array[Byte](conf.chunkBytes)
         Iterator.continually(in.read(buffer)).takeWhile(_ >= 0).foreach { n =>
           out.write(buffer, 0, n)
-          ShippingThreads.pace(n, conf.maxBytesPerSecond)
+          ShippingThreads.pace(n, conf)
         }
       } finally out.close()
     } finally in.close()

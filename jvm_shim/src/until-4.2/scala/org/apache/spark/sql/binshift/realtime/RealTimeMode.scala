@@ -1,0 +1,27 @@
+package org.apache.spark.sql.binshift.realtime
+
+import org.apache.spark.sql.binshift.internals.SupportedSpark
+import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.execution.streaming.RealTimeTrigger
+import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution}
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingEntry
+
+/** Real-time mode before Spark 4.3, which has it for queries without state only. */
+private[binshift] object RealTimeMode {
+
+  def isOf(query: StreamExecution): Boolean = query.trigger.isInstanceOf[RealTimeTrigger]
+
+  /** Gives a query that starts the provider; there is none with state. */
+  def begin(query: StreamExecution): Unit = ()
+
+  /** Refuses a plan with stateful operators. */
+  def requireAllowed(query: MicroBatchExecution, plan: SparkPlan): Unit =
+    throw BinshiftException.unsupportedVersion(
+      s"query ${query.id} is stateful and in real-time mode, which Spark ${SupportedSpark.Minor} has for queries without " +
+        "state only; use Spark 4.3, or another trigger")
+
+  def slots(query: MicroBatchExecution): Option[Slots] = None
+
+  def settings(query: MicroBatchExecution)(atBoundary: () => Option[RoutingEntry]): EpochSettings = new LoggedAhead(query)
+}

@@ -1,0 +1,255 @@
+"""One driver process with a query in real-time mode, which rescales on the way and reports at the end.
+
+Run again after it died, it starts its source with all that was fed, as one that keeps its data would.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+import binshift
+from binshift.session import PROVIDER_KEY, REAL_TIME_KEY
+from harness import real_time_session, until
+
+#: Whether Spark compares the operators of a plan with its list.
+ALLOWLIST_KEY = "spark.sql.streaming.realTimeMode.allowlistCheck"
+
+ROWS = 24
+Line = tuple[str, int]
+
+
+def fed(epoch: int) -> list[Line]:
+    """The rows of one epoch: some keys of all, some of them several times."""
+    return [(f"key{(i * i + 5 * epoch) % 40}", i % 5) for i in range(ROWS)]
+
+
+class RealTime:
+    """A query, and what it has written to `root`."""
+
+    def __init__(
+        self, spark: Any, root: Path, operator: str, checkpoint: str = "", *, is_standing: bool = True
+    ) -> None:
+        self.spark, self.root, self.operator = spark, root, operator
+        self.is_standing = is_standing
+        self.checkpoint, self.outputs = Path(checkpoint or root / "checkpoint"), root / "outputs"
+        self.outputs.mkdir(parents=True, exist_ok=True)
+        number = len(list(root.glob("run-*")))
+        (root / f"run-{number}").touch()
+        self.look: Any = spark._jvm.org.apache.spark.sql.binshift.RealTimeRun
+        self.jvm: Any = self.look(
+            spark._jsparkSession, operator, str(self.checkpoint), str(self.outputs), number, is_standing
+        )
+        self.count = len(list(root.glob("fed-*")))
+        for epoch in range(self.count):
+            self._add(epoch)
+        self.query: Any = None
+
+    def start(self) -> RealTime:
+        self.query = StreamingQuery(self.jvm.start())
+        return self
+
+    def run_batches(self) -> None:
+        """Runs the same query in micro-batches, until all that was fed is out."""
+        self.query = StreamingQuery(self.jvm.startBatches())
+        self.query.processAllAvailable()
+        self.query.stop()
+
+    def _add(self, epoch: int) -> None:
+        self.jvm.add("\n".join(f"{k} {v}" for k, v in fed(epoch)))
+
+    def feed(self) -> None:
+        """More rows, and waits until they came out of the batch that is open."""
+        self.feed_unread()
+        self.await_outputs()
+
+    def feed_unread(self) -> None:
+        """More rows, while no batch runs."""
+        (self.root / f"fed-{self.count}").touch()
+        self._add(self.count)
+        self.count += 1
+
+    def await_outputs(self) -> None:
+        """Waits for as many lines as the rows that were fed make: one each, or one for each key."""
+        rows = [row for epoch in range(self.count) for row in fed(epoch)]
+        least = len({k for k, _ in rows}) if self.operator == "distinct" else len(rows)
+        self.until(lambda: len(self.lines()) >= least, "outputs")
+
+    def lines(self) -> list[str]:
+        """All rows that came out, of each epoch those of the last run that ran it."""
+        files: dict[int, dict[int, list[Path]]] = {}
+        for f in self.outputs.iterdir():
+            epoch, run, _ = map(int, f.name.split("."))
+            files.setdefault(epoch, {}).setdefault(run, []).append(f)
+        last = [f for runs in files.values() for f in runs[max(runs)]]
+        return [line for f in last for line in f.read_text().splitlines()]
+
+    @property
+    def committed(self) -> int:
+        return max((int(f.name) for f in (self.checkpoint / "commits").glob("[0-9]*")), default=-1)
+
+    def end(self) -> None:
+        """Ends the batch that is open, once it has begun, and waits until it is committed."""
+        open_epoch = self.committed + 1
+        if self.is_standing:
+            self.await_begun(open_epoch)
+            self.jvm.endBatch()
+        self.until(lambda: self.committed >= open_epoch, f"the end of epoch {open_epoch}")
+
+    def await_begun(self, epoch: int) -> None:
+        self.until(lambda: self.look.isRunning(self.query._jsq, epoch), f"tasks of epoch {epoch}")
+
+    def epoch(self) -> None:
+        self.feed()
+        self.end()
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        def happened() -> bool:
+            assert self.query.isActive, self.failure()
+            return condition()
+
+        assert until(happened, 120), f"waited in vain for {what}"
+
+    def failure(self) -> str:
+        """Why the query has ended, with the causes of that."""
+        return str(self.look.failure(self.query._jsq))
+
+    def report(self) -> dict[str, Any]:
+        """What came out, what is kept, and what the logs say of it; ends the query."""
+        retained = [f.name for f in (self.checkpoint / "offsets").glob("[0-9]*")]
+        progress = [op for p in self.query.recentProgress for op in p.stateOperators]
+        report = {
+            "lines": sorted(self.lines()),
+            "fed": [fed(e) for e in range(self.count)],
+            "partitions": self.attach().routing().partitions,
+            "history": self.attach().history().column("bins_moved").to_pylist(),
+            "paths": {
+                name: sum(op.customMetrics.get(f"binshiftBins{name}", 0) for op in progress)
+                for name in ("Prepared", "Shipped", "FromCheckpoint")
+            },
+            "provider": self.look.setting(self.query._jsq, PROVIDER_KEY),
+            "plan": self.look.plan(self.query._jsq),
+            "offsets": [self._logged(e) for e in sorted(map(int, retained))],
+        }
+        self.query.stop()
+        # In real-time mode Spark sets it for the query only.
+        self.spark.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
+        variable = {"stateVarName": "total"} if self.operator == "transform" else {}
+        state = self.spark.read.format("statestore").options(**variable).load(str(self.checkpoint))
+        report["state"] = sorted([*key, *value] for key, value in state.select("key", "value").collect())
+        metadata = self.spark.read.format("state-metadata").load(str(self.checkpoint)).collect()
+        report["metadata"] = [m.numPartitions for m in metadata]
+        return report
+
+    def _logged(self, epoch: int) -> str:
+        """The partitions that Spark logged with an epoch."""
+        settings = json.loads((self.checkpoint / f"offsets/{epoch}").read_text().splitlines()[1])["conf"]
+        return str(settings["spark.sql.shuffle.partitions"])
+
+    def attach(self) -> binshift.Controller:
+        self.until((self.checkpoint / "binshift/layout.json").exists, "the first plan")
+        return binshift.attach(self.query)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("root", type=Path)
+    parser.add_argument("--operator", default="count")
+    parser.add_argument(
+        "--rescale", type=int, nargs="*", default=[4], help="numbers of partitions, 0 to shuffle"
+    )
+    parser.add_argument("--prepare", action="store_true")
+    parser.add_argument("--at-once", action="store_true")
+    parser.add_argument("--take-over", action="store_true", help="begin with Spark's provider")
+    parser.add_argument("--batches", action="store_true", help="run in micro-batches on the way")
+    parser.add_argument("--master", default="local[8,1]")
+    parser.add_argument(
+        "--occupy", action="store_true", help="have other jobs take the slots that a step needs"
+    )
+    parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
+    args = parser.parse_args()
+    spark = real_time_session(args.master, **dict(c.split("=", 1) for c in args.conf))
+    if args.operator == "transform":
+        # Spark's own check does not know the operator that accepts binshift.
+        spark.conf.set(ALLOWLIST_KEY, "false")
+    is_standing = args.master.startswith("local[")
+
+    def another() -> RealTime:
+        return RealTime(spark, args.root, args.operator, is_standing=is_standing)
+
+    if args.take_over and not (args.root / "checkpoint/binshift").exists():
+        spark.conf.unset(REAL_TIME_KEY)
+        stock = another().start()
+        for _ in range(2):
+            stock.epoch()
+        stock.query.stop()
+        spark.conf.set(REAL_TIME_KEY, "true")
+    run = another().start()
+    run.await_outputs()
+    while run.committed < 0 or run.count < 2:
+        run.epoch()
+    for n in args.rescale:
+        run.feed()
+        rescale_once(run, n, args)
+        if args.occupy and n:
+            occupied(run, n)
+        while run.attach().migration() is not None:
+            run.epoch()
+        if args.batches:
+            run.query.stop()
+            run.run_batches()
+            run = another()
+            run.feed_unread()
+            run.run_batches()
+            run = another().start()
+            run.await_outputs()
+    run.epoch()
+    (args.root / "report.json").write_text(json.dumps(run.report()))
+    spark.stop()
+
+
+def rescale_once(run: RealTime, n: int, args: argparse.Namespace) -> None:
+    marker = run.root / f"submitted-{n}"
+    controller = run.attach()
+    if marker.exists() or controller.migration() is not None:
+        return
+    if n == 0:
+        bins = controller.routing().bins
+        partitions = controller.routing().partitions
+        controller.submit(controller.plan([(b // 3) % partitions for b in range(bins)]), prepare=args.prepare)
+    else:
+        strategy = binshift.AllAtOnce() if args.at_once else None
+        controller.rescale(n, strategy=strategy, prepare=args.prepare)
+    marker.touch()
+
+
+def occupied(run: RealTime, n: int) -> None:
+    """A step that does not fit is not taken, neither when it is due nor when its table is durable already."""
+    before = run.attach().routing().partitions
+    run.jvm.occupy(8 - n)
+    for _ in range(2):
+        run.epoch()
+    assert run.attach().routing().partitions == before
+    run.jvm.free()
+    run.epoch()
+    # The epoch that is planned now has prepared the next one, which does not fit any more when it is to begin.
+    due = run.committed + 2
+    run.until((run.checkpoint / f"binshift/routing/{due}").exists, f"the table of epoch {due}")
+    run.jvm.occupy(8 - n)
+    run.epoch()
+    run.until(lambda: not (run.checkpoint / f"binshift/routing/{due}").exists(), "the table to be taken back")
+    run.epoch()
+    assert run.attach().routing().partitions == before
+    run.jvm.free()
+
+
+if __name__ == "__main__":
+    main()

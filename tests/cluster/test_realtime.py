@@ -1,0 +1,282 @@
+"""Queries in real-time mode are rescaled live, at the boundary of a batch; each record is counted once.
+
+The source is Spark's in-memory one of that mode, with a clock that stands still until a batch is to end.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.commands import Driver, DriverEndedError
+
+pytestmark = [
+    pytest.mark.needs_spark("4.3", reason="real-time mode runs stateful queries"),
+    pytest.mark.timeout(900),
+]
+
+Lines = list[str]
+
+
+def expected(operator: str, fed: list[list[Any]]) -> tuple[Lines, list[list[Any]]]:
+    """What a query writes and keeps, counted in Python."""
+    lines: Lines = []
+    counts: Counter[str] = Counter()
+    sums: Counter[str] = Counter()
+    for k, v in (row for epoch in fed for row in epoch):
+        counts[k] += 1
+        sums[k] += v
+        if operator == "distinct":
+            if counts[k] == 1:
+                lines.append(k)
+        else:
+            lines.append(f"{k} {counts[k]} {sums[k]}")
+    state: dict[str, list[list[Any]]] = {
+        "count": [[k, counts[k], sums[k]] for k in counts],
+        "distinct": [[k, None] for k in counts],
+        "transform": [[k, sums[k]] for k in counts],
+    }
+    return sorted(lines), sorted(state[operator])
+
+
+def report_of(root: Path, operator: str, last: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert last.returncode == 0, last.stderr[-6000:]
+    return assert_exact(json.loads((root / "run" / "report.json").read_text()), operator)
+
+
+def assert_exact(report: dict[str, Any], operator: str = "count") -> dict[str, Any]:
+    lines, state = expected(operator, report["fed"])
+    assert report["lines"] == lines
+    assert report["state"] == state
+    assert report["provider"] == "binshift.StateStoreProvider"
+    assert "OrderByBin" not in report["plan"]
+    assert report["metadata"] == [report["partitions"]]
+    return report
+
+
+@pytest.fixture
+def drive(drive: Any, jvm_jar: Path) -> Any:
+    """The driver script of this file, with what tests add to the JVM."""
+
+    def run(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        conf = f"--conf=spark.jars={jvm_jar}"
+        # Batches of several executors end by the clock, after five seconds each.
+        return drive(*arguments, conf, script="realtime.py", env=env, seconds=800)
+
+    return run
+
+
+def test_a_count_is_rescaled_while_batches_are_open(drive, tmp_path):
+    report = report_of(tmp_path, "count", drive("--rescale", "4", "2", "--prepare"))
+    assert report["partitions"] == 2
+    # Each epoch is logged with the partitions that it ran with.
+    assert report["offsets"][0] == "2"
+    assert "4" in report["offsets"]
+    assert report["offsets"][-1] == "2"
+    assert min(report["history"]) > 0
+
+
+def test_a_plan_that_does_not_fit_waits(drive, tmp_path):
+    report = report_of(tmp_path, "count", drive("--rescale", "5", "--occupy"))
+    assert report["partitions"] == 5
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("prepare", [(), ("--prepare",)], ids=["sent", "prepared"])
+@pytest.mark.parametrize("operator", ["count", "distinct", "transform"])
+def test_operators_of_the_mode_grow_shrink_and_are_shuffled(drive, tmp_path, operator, prepare):
+    arguments = ("--operator", operator, "--rescale", "5", "0", "3", *prepare)
+    report = report_of(tmp_path, operator, drive(*arguments))
+    assert report["partitions"] == 3
+
+
+@pytest.mark.matrix
+def test_the_second_format_of_the_offset_log_says_what_held(drive, tmp_path):
+    conf = "--conf=spark.sql.streaming.offsetLog.formatVersion=2"
+    report = report_of(tmp_path, "count", drive("--rescale", "4", "2", conf))
+    assert report["offsets"][0] == report["offsets"][-1] == "2"
+
+
+#: The rescale is asked for in epoch 2. Its step is prepared while epoch 3 is planned, for epoch 4.
+INSTANTS = [
+    "after:/binshift/plan.json",
+    "before:/binshift/routing/4",
+    "after:/binshift/routing/4",
+    "after:/state/0/3/5_*.zip",
+    "before:/state/0/0/5_*.changelog",
+    "before:/offsets/4",
+    "after:/offsets/4",
+    "before:/commits/4",
+    "after:/commits/4",
+]
+
+
+@pytest.mark.parametrize(
+    ("instant", "to"),
+    [pytest.param(i, "4", marks=[pytest.mark.matrix] * (i != "after:/offsets/4")) for i in INSTANTS]
+    + [pytest.param(i, to, marks=pytest.mark.matrix) for i in INSTANTS[5:8] for to in ("0", "1")],
+)
+def test_a_driver_that_dies_in_a_batch_goes_on_exactly_once(drive, tmp_path, instant, to):
+    arguments = [
+        *("--rescale", to),
+        "--conf=spark.sql.streaming.checkpointFileManagerClass=binshift.tests.HaltingCheckpointFileManager",
+    ]
+    died = drive(*arguments, env={"BINSHIFT_HALT": instant})
+    assert died.returncode != 0, f"nothing happened at {instant}: {died.stdout[-2000:]}"
+    assert not (tmp_path / "run/report.json").exists(), died.stderr[-4000:]
+    report = report_of(tmp_path, "count", drive(*arguments))
+    assert report["partitions"] == {"4": 4, "0": 2, "1": 1}[to]
+    # What was set aside is gone once it was of no use.
+    assert not list((tmp_path / "run/checkpoint/binshift/aside").glob("[0-9]*"))
+
+
+@pytest.mark.matrix
+def test_an_epoch_of_which_two_drivers_wrote_one_log_each_is_not_gone_on_from(drive, tmp_path):
+    """Whoever starts takes for lost what another driver has logged and not committed, and logs it anew."""
+    halting = (
+        "--conf=spark.sql.streaming.checkpointFileManagerClass=binshift.tests.HaltingCheckpointFileManager"
+    )
+    assert drive("--rescale", "4", halting, env={"BINSHIFT_HALT": "after:/commits/4"}).returncode != 0
+    checkpoint = tmp_path / "run/checkpoint"
+    shutil.copy(checkpoint / "offsets/3", checkpoint / "offsets/4")
+    (checkpoint / "offsets/.4.crc").unlink(missing_ok=True)
+    (checkpoint / "binshift/aside").mkdir(exist_ok=True)
+    (checkpoint / "binshift/routing/4").rename(checkpoint / "binshift/aside/4")
+    last = drive("--rescale", "4")
+    assert last.returncode != 0
+    assert "commits/4 has state of 4 partitions, and offsets/4 was logged with 2" in last.stderr
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("operator", ["count", "distinct", "transform"])
+def test_a_checkpoint_of_sparks_provider_is_taken_over(drive, tmp_path, operator):
+    report = report_of(tmp_path, operator, drive("--take-over", "--operator", operator, "--rescale", "4"))
+    assert report["partitions"] == 4
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize(
+    "instant", ["before:/binshift/layout.json", "before:/offsets/2", "after:/offsets/2", "after:/commits/2"]
+)
+def test_a_driver_that_dies_while_it_takes_over_goes_on_exactly_once(drive, tmp_path, instant):
+    arguments = [
+        *("--take-over", "--rescale", "4"),
+        "--conf=spark.sql.streaming.checkpointFileManagerClass=binshift.tests.HaltingCheckpointFileManager",
+    ]
+    died = drive(*arguments, env={"BINSHIFT_HALT": instant})
+    assert died.returncode != 0, f"nothing happened at {instant}: {died.stdout[-2000:]}"
+    report = report_of(tmp_path, "count", drive(*arguments))
+    assert report["partitions"] == 4
+
+
+@pytest.mark.matrix
+def test_a_query_goes_from_real_time_mode_to_micro_batches_and_back(drive, tmp_path):
+    report = report_of(tmp_path, "count", drive("--batches", "--rescale", "4", "3"))
+    assert report["partitions"] == 3
+
+
+SCRIPT = Path(__file__).parent / "realtime_commanded.py"
+HALTING = {
+    "spark.sql.streaming.checkpointFileManagerClass": "binshift.tests.HaltingCheckpointFileManager",
+}
+
+
+class Two:
+    """A driver in the midst of the epoch at which it goes to 4 partitions, and one started by mistake."""
+
+    def __init__(self, folder: Path, jvm_jar: Path, drivers: ExitStack, halt: str = "") -> None:
+        self.folder, self.drivers = folder, drivers
+        self.conf = {"spark.jars": str(jvm_jar), **HALTING}
+        self.checkpoint = folder / "first/checkpoint"
+        self.first = self.start("first", halt=halt)
+        self.first("batches", 2)
+        self.first("rescale", 4)
+        self.epoch = self.first("batches", 2)
+        assert self.first("tables")[-1] == self.epoch
+        self.first("rows")
+
+    def start(self, name: str, halt: str = "") -> Driver:
+        """Another driver, with the input of the first one, and its outputs of committed epochs."""
+        root = self.folder / name
+        if name != "first":
+            root.mkdir()
+            for marker in (self.folder / "first").glob("fed-*"):
+                (root / marker.name).touch()
+            (root / "outputs").mkdir()
+            for file in (self.folder / "first/outputs").iterdir():
+                if (self.checkpoint / f"commits/{file.name.split('.')[0]}").exists():
+                    shutil.copy(file, root / "outputs")
+        return self.drivers.enter_context(
+            Driver(root, "local[8,1]", self.conf, str(self.checkpoint), halt=halt, script=SCRIPT)
+        )
+
+    def start_second(self) -> Driver:
+        second = self.start("second")
+        assert second("open") == self.epoch
+        assert self.epoch not in second("tables")
+        assert self.aside.exists()
+        return second
+
+    @property
+    def aside(self) -> Path:
+        return self.checkpoint / f"binshift/aside/{self.epoch}"
+
+
+@pytest.mark.matrix
+def test_a_second_driver_ends_and_the_first_one_finds_its_table_again(tmp_path, jvm_jar):
+    with ExitStack() as drivers:
+        two = Two(tmp_path, jvm_jar, drivers)
+        second = two.start_second()
+        two.first("batches", 1)
+        assert "CONCURRENT" in second("ends_in_vain")
+        assert two.epoch in two.first("tables")
+        two.first("finish")
+        report = assert_exact(two.first("report"))
+    assert report["partitions"] == 4
+
+
+@pytest.mark.matrix
+def test_a_second_driver_that_is_faster_goes_on_and_takes_the_step_again(tmp_path, jvm_jar):
+    with ExitStack() as drivers:
+        two = Two(tmp_path, jvm_jar, drivers)
+        second = two.start_second()
+        second("batches", 1)
+        assert not two.aside.exists()
+        assert "CONCURRENT" in two.first("ends_in_vain")
+        second("finish")
+        report = assert_exact(second("report"))
+    assert report["partitions"] == 4
+
+
+@pytest.mark.matrix
+def test_a_table_that_a_second_driver_set_aside_is_found_though_both_have_died(tmp_path, jvm_jar):
+    with ExitStack() as drivers:
+        two = Two(tmp_path, jvm_jar, drivers, halt="after:/commits/4")
+        second = two.start_second()
+        with pytest.raises(DriverEndedError):
+            two.first("batches", 1)
+        assert "CONCURRENT" in second("ends_in_vain")
+        third = two.start("third")
+        assert third("open") == two.epoch + 1
+        assert two.epoch in third("tables")
+        third("finish")
+        report = assert_exact(third("report"))
+    assert report["partitions"] == 4
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("operator", ["count", "transform"])
+def test_bins_go_from_executor_to_executor_while_tasks_have_all_cores(drive, tmp_path, operator):
+    cluster = ("--master", "local-cluster[2,4,1024]")
+    arguments = ("--operator", operator, "--rescale", "6", "3", "--prepare", "--at-once", *cluster)
+    report = report_of(tmp_path, operator, drive(*arguments))
+    assert report["partitions"] == 3
+    assert report["paths"]["Prepared"] > 0
+    assert report["paths"]["FromCheckpoint"] == 0

@@ -1,0 +1,170 @@
+package org.apache.spark.sql.binshift
+
+import java.nio.file.{Files, Path, Paths}
+import java.nio.file.StandardOpenOption.{APPEND, CREATE}
+import java.util.concurrent.{ConcurrentHashMap, CountDownLatch}
+import java.util.concurrent.atomic.AtomicLong
+
+import org.apache.spark.sql.{DataFrame, Encoders, ForeachWriter, Row}
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.datasources.v2.LowLatencyClock
+import org.apache.spark.sql.execution.streaming.RealTimeTrigger
+import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, RealTimeModeAllowlist, StreamingQueryWrapper}
+import org.apache.spark.sql.execution.streaming.sources.LowLatencyMemoryStream
+import org.apache.spark.sql.functions.{count, sum}
+import org.apache.spark.sql.streaming._
+import org.apache.spark.util.{Clock, SystemClock}
+
+/**
+ * A query in real-time mode over Spark's in-memory source of that mode, with one reader, so that the rows of a key keep
+ * their order. A batch ends when it is told to, because the clock of the mode stands still until then; or by the clock, where
+ * tasks have JVMs of their own.
+ *
+ * @param outputs a directory, which gets a file for each epoch, partition and run, with a line for each row
+ * @param run     number of the run: what it writes of an epoch takes the place of what runs before it have written
+ */
+final class RealTimeRun(
+    spark: SparkSession, operator: String, checkpoint: String, outputs: String, run: Int, isStanding: Boolean) {
+  private val clock: Clock = if (isStanding) new StandingClock else new SystemClock
+  LowLatencyClock.setClock(clock)
+  private val inputs = Seq.tabulate(2) { i =>
+    new LowLatencyMemoryStream[(String, Long)](i, spark, 1, clock)(Encoders.tuple(Encoders.STRING, Encoders.scalaLong))
+  }
+
+  def add(lines: String): Unit =
+    inputs.head.addData(lines.linesIterator.map(_.split(' ')).map(r => (r(0), r(1).toLong)).toSeq)
+
+  /** Columns k and v of one of two streams. */
+  def rows(stream: Int): DataFrame = inputs(stream).toDF().toDF("k", "v")
+
+  def start(): StreamingQuery = startWith(RealTimeTrigger(RealTimeRun.BatchMs))
+
+  /** The same query, in micro-batches. */
+  def startBatches(): StreamingQuery = startWith(Trigger.ProcessingTime(0))
+
+  private def startWith(trigger: Trigger): StreamingQuery =
+    RealTimeRun.build(operator, rows(0)).writeStream.outputMode("update")
+      .foreach(new Lines(outputs, run)).option("checkpointLocation", checkpoint).trigger(trigger).start()
+
+  /** Ends the batch that is open. */
+  def endBatch(): Unit = StandingClock.now.addAndGet(RealTimeRun.BatchMs)
+
+  /** Has tasks of another job take slots until `free`; returns once Spark's status has them, which listeners write. */
+  def occupy(slots: Int): Unit = {
+    val begun = RealTimeRun.begin(slots)
+    new Thread(() => spark.sparkContext.parallelize(0 until slots, slots).foreach(_ => RealTimeRun.hold())).start()
+    begun.await()
+    val tracker = spark.sparkContext.statusTracker
+    while (!tracker.getActiveStageIds().flatMap(tracker.getStageInfo(_)).exists(_.name.startsWith("foreach at RealTimeRun")))
+      Thread.sleep(10)
+  }
+
+  def free(): Unit = RealTimeRun.end()
+}
+
+object RealTimeRun {
+  private val BatchMs = 5000L
+  @volatile private var begun = new CountDownLatch(0)
+  @volatile private var ended = new CountDownLatch(0)
+
+  def begin(slots: Int): CountDownLatch = {
+    begun = new CountDownLatch(slots)
+    ended = new CountDownLatch(1)
+    begun
+  }
+
+  def hold(): Unit = {
+    begun.countDown()
+    ended.await()
+  }
+
+  def end(): Unit = ended.countDown()
+
+  /** From k and v to columns of which each row, as text, is one that the test can foretell. */
+  def build(operator: String, rows: DataFrame): DataFrame = {
+    val spark = rows.sparkSession
+    import spark.implicits._
+    operator match {
+      case "count" => rows.groupBy("k").agg(count("*"), sum("v"))
+      case "distinct" => rows.dropDuplicates("k").select("k")
+      case "transform" =>
+        rows.as[(String, Long)].groupByKey(_._1).transformWithState(new Totals, TimeMode.None(), OutputMode.Update()).toDF()
+      case "distinct-count" => rows.dropDuplicates("k", "v").groupBy("k").agg(count("*"), sum("v"))
+    }
+  }
+
+  /** Settings with which the query has had its last epoch planned. */
+  def setting(query: StreamingQuery, key: String): String = query match {
+    case w: StreamingQueryWrapper =>
+      w.streamingQuery.asInstanceOf[MicroBatchExecution].sparkSessionForStream.conf.getOption(key).orNull
+  }
+
+  def plan(query: StreamingQuery): String = query match {
+    case w: StreamingQueryWrapper => w.streamingQuery.lastExecution.executedPlan.toString
+  }
+
+  /** What Spark's check of operators by their names says of the plan of a query. */
+  def refusedBySpark(query: StreamingQuery): String = query match {
+    case w: StreamingQueryWrapper =>
+      try {
+        RealTimeModeAllowlist.checkAllowedPhysicalOperator(w.streamingQuery.lastExecution.executedPlan, throwException = true)
+        ""
+      } catch {
+        case e: IllegalArgumentException => e.getMessage
+      }
+  }
+
+  def failure(query: StreamingQuery): String = query.exception.map(org.apache.spark.util.Utils.exceptionString(_)).getOrElse("")
+
+  /** Whether tasks of an epoch are under way, so that it is known when its batch ends. */
+  def isRunning(query: StreamingQuery, epoch: Long): Boolean = query match {
+    case w: StreamingQueryWrapper =>
+      val tracker = w.streamingQuery.sparkSession.sparkContext.statusTracker
+      Option(w.streamingQuery.lastExecution).exists(_.currentBatchId == epoch) &&
+      tracker.getJobIdsForGroup(query.runId.toString).flatMap(tracker.getJobInfo(_)).filter(_.status.name == "RUNNING")
+        .flatMap(_.stageIds()).flatMap(tracker.getStageInfo(_)).exists(_.numActiveTasks > 0)
+  }
+}
+
+/** A clock for all readers in this JVM. */
+final class StandingClock extends Clock with Serializable {
+  override def getTimeMillis(): Long = StandingClock.now.get
+  override def nanoTime(): Long = StandingClock.now.get * 1000000
+  override def waitTillTime(targetTime: Long): Long = getTimeMillis()
+}
+
+object StandingClock {
+  val now = new AtomicLong(1)
+}
+
+final class Lines(folder: String, run: Int) extends ForeachWriter[Row] {
+  @transient private var file: Path = _
+
+  override def open(partitionId: Long, epochId: Long): Boolean = {
+    file = Paths.get(folder, s"$epochId.$run.$partitionId")
+    Files.deleteIfExists(file)
+    true
+  }
+
+  override def process(row: Row): Unit = Files.writeString(file, row.mkString(" ") + "\n", CREATE, APPEND)
+  override def close(error: Throwable): Unit = ()
+}
+
+/** Counts and sums the values of a key. */
+final class Totals extends StatefulProcessor[String, (String, Long), (String, Long, Long)] {
+  @transient private var total: ValueState[Long] = _
+  @transient private var values: MapState[Long, Long] = _
+
+  override def init(outputMode: OutputMode, timeMode: TimeMode): Unit = {
+    total = getHandle.getValueState[Long]("total", Encoders.scalaLong, TTLConfig.NONE)
+    values = getHandle.getMapState[Long, Long]("values", Encoders.scalaLong, Encoders.scalaLong, TTLConfig.NONE)
+  }
+
+  override def handleInputRows(
+      key: String, rows: Iterator[(String, Long)], timers: TimerValues): Iterator[(String, Long, Long)] =
+    rows.map { case (_, v) =>
+      values.updateValue(v, (if (values.containsKey(v)) values.getValue(v) else 0L) + 1)
+      total.update((if (total.exists()) total.get() else 0L) + v)
+      (key, values.values().sum, total.get())
+    }
+}
