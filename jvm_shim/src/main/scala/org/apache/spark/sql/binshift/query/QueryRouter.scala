@@ -13,6 +13,7 @@ import org.apache.spark.sql.binshift.internals.{CommittedEpoch, SparkInternals, 
 import org.apache.spark.sql.binshift.migration._
 import org.apache.spark.sql.binshift.retention.{RetiredPartitions, RoutingPruning, RunEnd}
 import org.apache.spark.sql.binshift.routing.{Epoch, RoutingEntries, StatefulOperators, TablesInForce}
+import org.apache.spark.sql.binshift.statistics.{QueryStatistics, StatisticsSnapshot}
 import org.apache.spark.sql.binshift.stock.TakeoverEpochs
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
@@ -51,7 +52,10 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private val retired = new RetiredPartitions(
     stateRoot.toString, dir.hadoopConf, RocksDBConf(StateStoreConf(sqlConf)))
   private val pruning = new RoutingPruning(stateRoot, dir.hadoopConf, entries, conf.entriesToRetain)
-  private val relocation = new Relocation(query, conf.maxEpochsToWait, op => binned.contains(op), conf.evacuates)
+  private val relocation =
+    new Relocation(query, conf.maxEpochsToWait, op => binned.contains(op), conf.evacuates, p => standbys.toSeq.flatMap(_.of(p)))
+  private val standbys: Option[Standbys] = Option.when(conf.standbys > 0 && Standbys.arePossible(session.sparkContext))(
+    new Standbys(query, conf.standbys, conf.standby, () => relocation.leaving))
   private val watch = Option.when(conf.evacuates)(new ExecutorWatch(
       s"query ${query.id}", () => relocation.isEvacuationDue, () => synchronized(if (!isClosed) relocation.evacuate())))
   private val scheduler = new StepScheduler(
@@ -108,6 +112,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       pruning.prune(binned.map(StatefulOperators.idOf), oldestRetained(epoch), sqlConf.streamingMaintenanceInterval)
       if (tables.scheduled.isEmpty) retired.claim(n)
       if (epoch % EpochsBetweenCleaning == 0) cleanUp(epoch)
+      standbys.foreach(_.enter(epoch, operators, n))
     }
     val entry = tables.current.get
     val before = if (entry.epoch == epoch) entries.before(epoch) else None
@@ -151,6 +156,22 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   /** Partitions that left executors which Spark decommissions, in this run. */
   def evacuated: Long = synchronized(relocation.evacuated)
 
+  /** The standbys of each partition, as of all operators; waits for nothing. */
+  def standbyViews: Map[Int, Seq[StandbyView]] = standbys.fold(Map.empty[Int, Seq[StandbyView]])(_.views())
+
+  /** Partitions that went to their standbys because their executor was lost, in this run. */
+  def takenOver: Long = standbys.fold(0L)(_.takenOver)
+
+  /** The statistics as of the last committed epoch, with the standbys of each operator; `None` before the first. */
+  def statistics(): Option[StatisticsSnapshot] = QueryStatistics.of(query).snapshot().map { s =>
+    standbys.fold(s) { all =>
+      s.copy(operators = s.operators.map { o =>
+        val views = all.views(_ == o.id)
+        o.copy(standbys = (0 until s.table.partitions).map(views.getOrElse(_, Nil).map(v => v.executor -> v.lag)))
+      })
+    }
+  }
+
   /** Forgets the migration once it is over. */
   def finishIfDone(): Unit = synchronized(scheduler.finishIfDone(tables))
 
@@ -167,6 +188,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   def close(): Unit = {
     requests.foreach(_.close())
     watch.foreach(_.close())
+    standbys.foreach(_.close())
     synchronized {
       shipments.close()
       relocation.close()

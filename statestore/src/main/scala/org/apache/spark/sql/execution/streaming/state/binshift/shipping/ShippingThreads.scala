@@ -32,6 +32,15 @@ private[binshift] object ShippingThreads {
   /** Long turns, which sleep as the pace demands: whole partitions are fetched one after the other. */
   lazy val warming: ScheduledExecutorService = ThreadUtils.newDaemonSingleThreadScheduledExecutor("binshift-warm")
 
+  /** Standbys talk to the driver; short turns. */
+  lazy val standbyTurns: ScheduledExecutorService = ThreadUtils.newDaemonSingleThreadScheduledExecutor("binshift-standby-turn")
+
+  /** Standbys follow the checkpoint; turns of an interval's length, which mostly wait for it. */
+  lazy val standbys: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(Followed, "binshift-standby")
+
+  /** Bytes of all standbys on this executor. */
+  val standbyBytes = new AtomicLong()
+
   /** Bytes of all copies that wait on this executor. */
   val stagedBytes = new AtomicLong()
 
