@@ -12,7 +12,6 @@ import signal
 import statistics
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -29,7 +28,7 @@ __all__ = ["EXECUTORS", "PARTITIONS"]
 
 EXECUTORS, PARTITIONS = 3, 6
 #: Rows of an epoch, and epochs before the executor dies, of which the last ones count.
-UPDATES, EPOCHS, COUNTED = 20_000, 24, 12
+UPDATES, EPOCHS, COUNTED = 20_000, 16, 8
 SETTLE_SECONDS = 3
 SETTINGS = "spark.sql.streaming.stateStore."
 #: Of the standby's threads, as Linux has their names.
@@ -96,12 +95,12 @@ def executors(application: str) -> dict[str, int]:
 
 def processor_seconds(pids: list[int]) -> dict[bool, float]:
     """What the threads of standbys have used, and all others of these processes."""
-    used: Counter[bool] = Counter()
+    used = {True: 0.0, False: 0.0}
     for pid in pids:
         for task in Path(f"/proc/{pid}/task").iterdir():
             name, fields = (task / "stat").read_text().rsplit(")", 1)
             used[STANDBY in name] += sum(map(int, fields.split()[11:13])) / os.sysconf("SC_CLK_TCK")
-    return {kind: used[kind] for kind in (True, False)}
+    return used
 
 
 def run(spark: SparkSession, root: Path, rows: int, standbys: int) -> dict[str, float]:

@@ -60,10 +60,13 @@ class StandingBy(Commands):
         if wait:
             assert until(lambda: executor not in self.executors())
 
-    def pause(self, executor: str) -> None:
-        """Stops an executor, which neither dies nor answers, until Spark takes it for lost."""
+    def cut_off(self, executor: str) -> None:
+        """Stops an executor, which neither dies nor answers, and has Spark take it for lost, as without heartbeats."""
         self._signal(executor, signal.SIGSTOP)
-        assert until(lambda: executor not in self.executors(), 120)
+        jvm = self.spark._jvm
+        lost = jvm.org.apache.spark.scheduler.ExecutorProcessLost("a test", jvm.scala.Option.empty(), False)
+        self.spark.sparkContext._jsc.sc().schedulerBackend().removeExecutor(executor, lost)
+        assert until(lambda: executor not in self.executors())
 
     def resume(self, executor: str) -> None:
         self._signal(executor, signal.SIGCONT)

@@ -24,6 +24,9 @@ CONF = {
     STORE + "binshift.standbys": "1",
     STORE + "binshift.standbys.interval": "200ms",
 }
+FAULTS = {
+    "spark.binshift.internal.faults": "org.apache.spark.sql.execution.streaming.state.binshift.TestFaults"
+}
 IDS = {STORE + "checkpointFormatVersion": "2"}
 NO_CHANGELOG = {STORE + "rocksdb.changelogCheckpointing.enabled": "false"}
 
@@ -94,8 +97,9 @@ def test_partitions_of_an_executor_that_dies_go_on_where_their_standbys_are(driv
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("point", ["standby.file", "standby.changelog", "standby.snapshot", "standby.take"])
-def test_an_executor_may_die_at_any_instant_of_a_standby(driver, point):
-    query = driver(**IDS if point == "standby.snapshot" else {})
+def test_an_executor_may_die_at_any_instant_of_a_standby(driver, jvm_jar, point):
+    faults = FAULTS | {"spark.jars": str(jvm_jar)}
+    query = driver(**faults, **IDS if point == "standby.snapshot" else {})
     if point == "standby.take":
         _, victim = begun(query)
         # It dies as it takes over.
@@ -118,13 +122,18 @@ def test_an_executor_may_die_at_any_instant_of_a_standby(driver, point):
 
 @pytest.mark.matrix
 def test_an_executor_that_was_cut_off_and_comes_back_commits_nothing_more(driver):
-    query = driver(**{"spark.network.timeout": "6s", "spark.executor.heartbeatInterval": "1s"})
-    _, victim = begun(query)
-    query("pause", victim)
+    query = driver()
+    ready, victim = begun(query)
+    before = placed(query)
+    query("cut_off", victim)
     query("epochs", 2)
+    now = placed(query)
+    assert [on for p, on in enumerate(now) if before[p] == victim] == [
+        on for p, on in enumerate(ready) if before[p] == victim
+    ]
     query("resume", victim)
     query("epochs", 3)
-    assert victim not in placed(query)
+    assert placed(query) == now
     query.assert_exact(4)
     query.end()
 

@@ -15,6 +15,8 @@ object TestStandbyPlan {
     val plan = StandbyPlan.of(primaries, Map.empty, hosts, count)
     val gone = "17"
     val left = StandbyPlan.of(primaries.map(_ - gone).map(on => if (on.isEmpty) Set("3") else on), plan, hosts - gone, count)
+    val joined = StandbyPlan.of(primaries, plan, hosts + ("new" -> "another"), count)
+    val came = joined.values.flatten.count(_ == "new")
     val moved = plan.count { case (p, on) => on.exists(e => e != gone && !left(p).contains(e)) }
     val wrong = plan.collectFirst {
       case (p, on) if on.size != count => s"partition $p has $on"
@@ -26,6 +28,8 @@ object TestStandbyPlan {
     wrong.orElse(Option.when(loads.max - loads.min > 1)(s"executors have ${loads.min} to ${loads.max}"))
       .orElse(Option.when(again(primaries, plan, hosts, count) != plan)("the same again moves something"))
       .orElse(Option.when(moved > Partitions / 10)(s"$moved standbys moved because one executor is gone"))
+      .orElse(Option.when(came < Partitions * count / Executors - 1)(s"one that joined gets $came"))
+      .orElse(Option.when(joined.count { case (p, on) => on != plan(p) } > came)("others move because one has joined"))
       .orElse(Option.when(left.values.flatten.exists(_ == gone))("one is where nobody is")).orNull
   }
 

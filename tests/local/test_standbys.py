@@ -81,7 +81,7 @@ def go_on(run, oracle, *epochs):
     ("name", "conf"),
     [
         ("count", SNAPSHOTS),
-        ("count", SNAPSHOTS | IDS),
+        pytest.param("count", SNAPSHOTS | IDS, marks=pytest.mark.matrix),
         pytest.param("count", NO_CHANGELOG, marks=pytest.mark.matrix),
         pytest.param("join-inner", SNAPSHOTS, marks=pytest.mark.matrix),
     ],
@@ -91,7 +91,9 @@ def test_a_store_is_loaded_from_what_is_here(spark, stream, standby, name, conf)
     stop(spark, run)
     here = standby(run, STORES[name])
     assert here.follow()
-    assert set(here.reach()) == {7}
+    # Joins have epochs without data, too.
+    (reached,) = set(here.reach())
+    assert reached >= 7
     go_on(run, oracle, 7, 8)
     warm, fetched = loaded(run)
     assert warm >= len(STORES[name])
@@ -120,6 +122,7 @@ def test_an_operator_that_is_not_routed_is_loaded_from_what_is_here(spark, strea
     assert run.outputs[5] == [tuple(build(run.batch()).collect()[0])]
 
 
+@pytest.mark.matrix
 def test_what_is_here_may_be_stale(spark, stream, standby):
     run, oracle = started(stream, "count", SNAPSHOTS)
     assert standby(run, STORES["count"]).follow()
@@ -140,6 +143,7 @@ def test_a_changelog_that_another_attempt_replaced_is_not_the_one_that_is_here(s
     assert loaded(run)[1] == 2
 
 
+@pytest.mark.matrix
 def test_what_cannot_be_fetched_ahead_is_fetched_by_the_load(spark, stream, standby):
     run, oracle = started(stream, "count", SNAPSHOTS)
     stop(spark, run)
@@ -152,6 +156,7 @@ def test_what_cannot_be_fetched_ahead_is_fetched_by_the_load(spark, stream, stan
     assert loaded(run)[1] > 0
 
 
+@pytest.mark.matrix
 def test_a_snapshot_that_is_purged_while_it_is_fetched_gives_way_to_the_next(spark, stream, standby):
     run, oracle = started(stream, "count", SNAPSHOTS)
     here = standby(run, STORES["count"])
@@ -170,7 +175,7 @@ def test_a_snapshot_that_is_purged_while_it_is_fetched_gives_way_to_the_next(spa
     go_on(run, oracle, 11, 12)
 
 
-@pytest.mark.parametrize("ending", ["sst", "changelog"])
+@pytest.mark.parametrize("ending", [pytest.param("sst", marks=pytest.mark.matrix), "changelog"])
 def test_a_file_that_is_damaged_here_costs_a_load_and_not_the_query(spark, stream, standby, ending):
     run, oracle = started(stream, "count", {MIN_DELTAS: "5"})
     stop(spark, run)
@@ -184,6 +189,7 @@ def test_a_file_that_is_damaged_here_costs_a_load_and_not_the_query(spark, strea
     assert loaded(run)[1] > 0
 
 
+@pytest.mark.matrix
 def test_a_load_that_cannot_use_what_is_here_goes_on_without(spark, stream, standby):
     run, oracle = started(stream, "count", SNAPSHOTS)
     stop(spark, run)
@@ -193,6 +199,7 @@ def test_a_load_that_cannot_use_what_is_here_goes_on_without(spark, stream, stan
     assert loaded(run)[0] == 0
 
 
+@pytest.mark.matrix
 def test_a_bound_of_the_disk_is_kept(spark, stream, standby):
     run, oracle = started(stream, "count", SNAPSHOTS)
     stop(spark, run)
@@ -212,7 +219,8 @@ def test_a_full_disk_is_left_to_the_stores(spark):
     assert helper.isScarce(2 * giga, 100 * giga)
 
 
-@pytest.mark.parametrize("conf", [{}, pytest.param(IDS, marks=pytest.mark.matrix)])
+@pytest.mark.matrix
+@pytest.mark.parametrize("conf", [{}, IDS])
 def test_a_newer_snapshot_that_is_not_here_is_not_fetched_by_a_load(spark, stream, standby, conf):
     query = QUERIES["count"]
     # Each commit makes other files of all that the store has.
@@ -223,21 +231,22 @@ def test_a_newer_snapshot_that_is_not_here_is_not_fetched_by_a_load(spark, strea
     )
     for q in (run, oracle):
         q.run(0, n=20000, keys=20000)
-        q.run(*range(1, 4))
+        q.run(*range(1, 6))
     newest = newest_snapshots(run)
-    assert until(lambda: min(newest()) == 4)
+    assert until(lambda: min(newest()) > 0)
     here = standby(run, STORES["count"])
     assert here.follow()
+    held = newest()
     with Fault("standby.file", "throw", always=True):
         for q in (run, oracle):
-            q.run(*range(4, 9))
-        assert until(lambda: min(newest()) == 8)
+            q.run(*range(6, 11))
+        assert until(lambda: all(n > h for n, h in zip(newest(), held, strict=True)))
         stop(spark, run)
         # The changelogs come, and the files do not.
         assert not here.follow()
-    assert set(here.reach()) == {9}
-    go_on(run, oracle, 9, 10)
-    assert loaded(run) == (12, 0)
+    assert set(here.reach()) == {11}
+    go_on(run, oracle, 11, 12)
+    assert loaded(run)[1] == 0
 
 
 def newest_snapshots(run):

@@ -7,7 +7,7 @@ import scala.collection.mutable
  *
  * Each standby is on an executor that has no store of its partition, on another host where there is one. Executors have
  * about as many standbys each, and those of one executor's partitions are spread over the others, so that its death makes
- * work for all of them. A standby stays where it is unless that is not possible any more, or the executor has too many.
+ * work for all of them. A standby stays where it is unless that is not possible any more, or the executor has two more than another.
  */
 private[binshift] object StandbyPlan {
 
@@ -23,23 +23,24 @@ private[binshift] object StandbyPlan {
       : Map[Int, Seq[String]] = {
     val executors = new StandbyLoads(hosts)
     val known = primaries.indices.filter(primaries(_).nonEmpty)
-    val share = (known.size * math.min(count, math.max(hosts.size - 1, 0)) + hosts.size - 1) / math.max(hosts.size, 1)
-    // What can stay does, up to a fair share for each executor.
     val kept = known.map { p =>
       p -> current.getOrElse(p, Nil).distinct.foldLeft(Seq.empty[String]) { (stay, executor) =>
-        if (stay.size < count && executors.mayStay(primaries(p), stay, executor, share)) {
+        if (stay.size < count && executors.mayStay(primaries(p), stay, executor)) {
           executors.add(primaries(p), executor)
           stay :+ executor
         } else stay
       }
     }
-    kept.map { case (p, stays) =>
+    val filled = kept.map { case (p, stays) =>
       p -> (stays.size until count).foldLeft(stays) { (places, _) =>
         val best = executors.best(primaries(p), places)
         best.foreach(executors.add(primaries(p), _))
         places ++ best
       }
-    }.filter(_._2.nonEmpty).toMap
+    }
+    // One that has joined gets its share.
+    filled.map { case (p, places) => p -> places.map(e => executors.evened(primaries(p), places, e)) }
+      .filter(_._2.nonEmpty).toMap
   }
 }
 
@@ -52,17 +53,32 @@ private final class StandbyLoads(hosts: Map[String, String]) {
   /** Of the partitions of one executor, how many have their standby on another one. */
   private val pairs = mutable.Map.empty[String, Array[Int]]
 
-  def add(primaries: Set[String], executor: String): Unit = {
-    loads(indices(executor)) += 1
-    primaries.foreach(p => pairs.getOrElseUpdate(p, new Array[Int](ids.length))(indices(executor)) += 1)
+  def add(primaries: Set[String], executor: String): Unit = change(primaries, executor, 1)
+
+  private def change(primaries: Set[String], executor: String, by: Int): Unit = {
+    loads(indices(executor)) += by
+    primaries.foreach(p => pairs.getOrElseUpdate(p, new Array[Int](ids.length))(indices(executor)) += by)
   }
 
-  def mayStay(primaries: Set[String], taken: Seq[String], executor: String, share: Int): Boolean =
+  def mayStay(primaries: Set[String], taken: Seq[String], executor: String): Boolean =
     indices.get(executor).exists { e =>
       lazy val near = nearTo(primaries, taken)
-      loads(e) < share && !primaries(executor) && !taken.contains(executor) &&
+      !primaries(executor) && !taken.contains(executor) &&
       (!near(places(e)) || !best(primaries, taken).exists(other => !near(hosts(other))))
     }
+
+  /** The executor to which a standby on `executor` is moved, if that has too many; else itself. */
+  def evened(primaries: Set[String], taken: Seq[String], executor: String): String = {
+    val others = taken.filter(_ != executor)
+    val near = nearTo(primaries, others)
+    best(primaries, taken).filter { other =>
+      loads(indices(executor)) - loads(indices(other)) > 1 && (!near(hosts(other)) || near(hosts(executor)))
+    }.fold(executor) { other =>
+      change(primaries, executor, -1)
+      change(primaries, other, 1)
+      other
+    }
+  }
 
   /** The executor for one more standby of a partition, if there is any. */
   def best(primaries: Set[String], taken: Seq[String]): Option[String] = {

@@ -27,15 +27,18 @@ import org.apache.spark.util.{SerializableConfiguration, ThreadUtils}
  * When an executor is lost, Spark's coordinator of state stores is told that its partitions are where their standbys are. As in
  * [[Relocation]], that is a preference: a partition that runs elsewhere is as right there.
  *
- * Nothing of it happens on the stream's thread but noting the epoch. Looks are made one at a time, on a thread of their own.
+ * Nothing of it happens on the stream's thread but noting the epoch, unless an executor is lost at that moment. Looks are made
+ * one at a time, on a thread of their own.
  * Thread-safe.
  *
  * @param count   of standbys of each partition, at least 1
  * @param conf    what standbys may use
  * @param avoided executors that nothing is to be placed on
+ * @param hasState whether an operator has a store of a partition
  */
 private[binshift] final class Standbys(
-    query: MicroBatchExecution, count: Int, conf: StandbyConf, avoided: () => Set[String])
+    query: MicroBatchExecution, count: Int, conf: StandbyConf, avoided: () => Set[String],
+    hasState: (StateStoreWriter, Int) => Boolean)
   extends StandbyEndpoint.Listener with Logging {
   import Standbys._
 
@@ -75,7 +78,7 @@ private[binshift] final class Standbys(
     override def onExecutorRemoved(removed: SparkListenerExecutorRemoved): Unit = lookSoon()
   }
   // A stage whose tasks were lost begins again after a fifth of a second; an event of a busy application may be late.
-  private val watch = new ExecutorWatch(s"query ${query.id}", () => isDue, () => look())
+  private val watch = new ExecutorWatch(s"query ${query.id}", () => isLost, () => look())
 
   StandbyEndpoint.add(runId, this)
   context.addSparkListener(removals)
@@ -92,9 +95,13 @@ private[binshift] final class Standbys(
         takenAt = None
         LocalityWait.release(this)
       }
-      isChanged || !isKnown || arriving.exists(now > _._2 + 1) || primaries.exists(_.isEmpty) || takenAt.isDefined || System.nanoTime() - lookedAtNs > LookNs
+      val lookedNs = System.nanoTime() - lookedAtNs
+      val isUnknown = primaries.indices.exists(p => primaries(p).isEmpty && operators.exists(hasState(_, p)))
+      isChanged || !isKnown || arriving.exists(now > _._2 + 1) || takenAt.isDefined || lookedNs > LookNs ||
+      isUnknown && lookedNs > TimeUnit.MILLISECONDS.toNanos(conf.intervalMs)
     }
-    if (isDue) lookSoon()
+    // The stage is about to ask where its partitions are.
+    if (isLost) guarded(look()) else if (isDue) lookSoon()
   }
 
   /** The live executors that have a standby of a partition, best one first. */
@@ -103,11 +110,7 @@ private[binshift] final class Standbys(
     plan.getOrElse(partition, Nil).filter(e => live.forall(_(e))).sortBy(e => -reach(partition, e, _ => true))
   }
 
-  /** Whether the standby of a partition on `executor` has said that something is there. */
-  def has(partition: Int, executor: String): Boolean =
-    synchronized(plan.getOrElse(partition, Nil).contains(executor) && reach(partition, executor, _ => true) >= 0)
-
-  /** The standbys of each partition, with what they lack of the stores of `operators`, by id. */
+  /** The standbys of each partition, with what they lack of the stores of operators with `only` these ids. */
   def views(only: Long => Boolean = _ => true): Map[Int, Seq[StandbyView]] = {
     val newest = CommittedEpoch.of(query) + 1
     synchronized(plan.map { case (p, executors) =>
@@ -147,7 +150,7 @@ private[binshift] final class Standbys(
   }
 
   /** Whether an executor that has partitions is lost. Asks nobody. */
-  private def isDue: Boolean = synchronized(!isClosed && known.exists(live => primaries.exists(_.exists(!live(_)))))
+  private def isLost: Boolean = synchronized(!isClosed && known.exists(live => primaries.exists(_.exists(!live(_)))))
 
   private def known: Option[collection.Set[String]] = Executors.known(context)
 
@@ -170,7 +173,7 @@ private[binshift] final class Standbys(
       val knownNow = known.fold(Set.empty[String])(_.toSet)
       val executors = Executors.of(context)
       val unwanted = avoided() ++ executors.decommissioned
-      val found = (0 until n).map(Placement.executorsOf(session, ops, _))
+      val found = (0 until n).map(p => Placement.executorsOf(session, ops.filter(hasState(_, p)), p))
       val dead = found.flatten.toSet.filterNot(e => executors.isThere(e) || knownNow(e))
       val saved = if (dead.isEmpty) Map.empty[Int, String] else rescue(now, ops, dead, found, executors)
       val places = found.zipWithIndex.map { case (on, p) => on -- dead ++ saved.get(p) }
@@ -220,7 +223,7 @@ private[binshift] final class Standbys(
     orders = (orders.keySet ++ byExecutor.keySet).map { executor =>
       val stores = for {
         p <- byExecutor.getOrElse(executor, Nil).toIndexedSeq
-        op <- ops
+        op <- ops if hasState(op, p)
         store <- Placement.stores(op, p)
       } yield store.storeId
       val same = orders.get(executor).filter(_.stores == stores)
@@ -239,10 +242,10 @@ private[binshift] final class Standbys(
       val begun = ExecutorJob.run(context, "binshift: standbys of partitions are begun", inputs)(new Begin(hadoopConf, conf))
       synchronized(begun.foreach(e => if (!isHeard(e)) reports += e -> Reported(System.nanoTime(), Nil, 0)))
     } finally synchronized {
-      beginning --= unasked.keySet
-      // Those that were busy or died are looked at again.
-      if (!unasked.keys.forall(isHeard)) seen = None
-    }
+        beginning --= unasked.keySet
+        // Those that were busy or died are looked at again.
+        if (!unasked.keys.forall(isHeard)) seen = None
+      }
 
   private def isHeard(executor: String): Boolean =
     reports.get(executor).exists(r =>

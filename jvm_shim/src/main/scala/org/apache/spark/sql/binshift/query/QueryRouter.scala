@@ -55,7 +55,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private val relocation =
     new Relocation(query, conf.maxEpochsToWait, op => binned.contains(op), conf.evacuates, p => standbys.toSeq.flatMap(_.of(p)))
   private val standbys: Option[Standbys] = Option.when(conf.standbys > 0 && Standbys.arePossible(session.sparkContext))(
-    new Standbys(query, conf.standbys, conf.standby, () => relocation.leaving))
+    new Standbys(query, conf.standbys, conf.standby, () => relocation.leaving, (op, p) => p == 0 || !isSingle(op)))
   private val watch = Option.when(conf.evacuates)(new ExecutorWatch(
       s"query ${query.id}", () => relocation.isEvacuationDue, () => synchronized(if (!isClosed) relocation.evacuate())))
   private val scheduler = new StepScheduler(
@@ -268,6 +268,10 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private def binned: Seq[StateStoreWriter] = operators.filter { op =>
     layout.flatMap(_.operators.get(StatefulOperators.idOf(op))).exists(_.storage == Storage.Binned)
   }
+
+  /** Whether all rows of an operator are in its partition 0. */
+  private def isSingle(op: StateStoreWriter): Boolean =
+    layout.flatMap(_.operators.get(StatefulOperators.idOf(op))).exists(_.storage == Storage.Single)
 
   private def notPlannedYet(): BinshiftException = BinshiftException("NO_EPOCH_PLANNED").migration(
     s"query ${query.id} has not planned its first epoch, so it has no routing table yet; feed it data " +

@@ -75,10 +75,12 @@ private[binshift] final class BinsPage(tab: BinsTab) extends WebUIPage("") {
 
   private def partitions(view: QueryView): Seq[Node] = {
     val busiest = math.max(1L, view.loads.map(l => l.reads + l.writes).maxOption.getOrElse(1L))
+    def standbys(partition: Int): Seq[Node] =
+      if (view.standbys.isEmpty) Nil else <td>{view.standbys.getOrElse(partition, Nil).map(standby).mkString(", ")}</td>
     def row(l: PartitionLoad): Seq[Node] =
       <tr>
         <td>{l.partition}</td><td>{l.executors.mkString(", ")}</td>
-        <td>{view.standbys.getOrElse(l.partition, Nil).map(standby).mkString(", ")}</td><td>{l.bins}</td>
+        {standbys(l.partition)}<td>{l.bins}</td>
         <td>{l.keys.fold("")(_.toString)}</td>
         <td sorttable_customkey={l.bytes.fold("")(_.toString)}>{l.bytes.fold("")(Utils.bytesToString)}</td>
         <td>{l.reads}</td><td>{l.writes}</td>
@@ -88,7 +90,8 @@ private[binshift] final class BinsPage(tab: BinsTab) extends WebUIPage("") {
           </div>
         </td>
       </tr>
-    UIUtils.listingTable(PartitionColumns, row, view.loads, fixedWidth = true)
+    val columns = PartitionColumns.filter(c => c != StandbyColumn || view.standbys.nonEmpty)
+    UIUtils.listingTable(columns, row, view.loads, fixedWidth = true)
   }
 
   private def standby(s: StandbyView): String = s"${s.executor} (${s.lag.fold("not yet")(n => s"$n behind")})"
@@ -108,8 +111,9 @@ private[binshift] final class BinsPage(tab: BinsTab) extends WebUIPage("") {
 
 private object BinsPage {
   private val StepsShown = 20
+  private val StandbyColumn = "Standby"
   private val PartitionColumns =
-    Seq("Partition", "Executor", "Standby", "Bins", "Keys", "Bytes", "Reads", "Writes", "Load in the last epoch")
+    Seq("Partition", "Executor", StandbyColumn, "Bins", "Keys", "Bytes", "Reads", "Writes", "Load in the last epoch")
   private val HistoryColumns =
     Seq("Epoch", "Partitions", "Bins moved", "Step", "Strategy", "Migration", "Written at")
 }

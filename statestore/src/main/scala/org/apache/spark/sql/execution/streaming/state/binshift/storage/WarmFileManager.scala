@@ -16,8 +16,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Reader
  *
  * What is here can cost time and never a query: a load that fails with it is done again without it.
  *
- * Relies on Spark: a load asks `getEligibleSnapshotsForVersion` for snapshots, under checkpoint format 2
- * `getSnapshotVersionsAndUniqueIdsFromLineage`, and takes the newest; then it calls `loadCheckpointFromDfs`, and opens the
+ * Relies on Spark: a load asks for snapshots (`VersionedFiles`), and takes the newest; then it calls `loadCheckpointFromDfs`, and opens the
  * changelogs one by one through `getChangelogReader`. A file of a snapshot that is missing in the directory is fetched.
  *
  * Used by one thread at a time, that of the task that has the store.
@@ -76,17 +75,14 @@ private[binshift] class WarmFileManager(
   /** Whether a replay of the changelog of `version` needs nothing beside it. */
   protected def isPlain(version: Long): Boolean = true
 
-  override def getEligibleSnapshotsForVersion(version: Long): Seq[Long] = {
-    val all = super.getEligibleSnapshotsForVersion(version)
-    val quickest = load.flatMap(_.snapshot(version, isPlain)).filter(all.contains)
-    quickest.fold(all)(q => all.filter(_ <= q))
-  }
+  override protected def quickest(version: Long): Option[Long] = load.flatMap(_.snapshot(version, isPlain))
 
-  override def getSnapshotVersionsAndUniqueIdsFromLineage(lineage: Array[LineageItem]): Seq[(Long, String)] = {
-    val all = super.getSnapshotVersionsAndUniqueIdsFromLineage(lineage)
-    val quickest = lineage.lastOption.flatMap(last => load.flatMap(_.snapshot(last.version, isPlain)))
-      .filter(q => all.exists(_._1 == q))
-    quickest.fold(all)(q => all.filter(_._1 <= q))
+  /** Under checkpoint format 2, a load that hears of a snapshot of its very version asks for no other. */
+  override def existsSnapshotFile(version: Long, checkpointUniqueId: Option[String]): Boolean = {
+    def isSlower = load.exists { l =>
+      l.snapshot(version, isPlain).exists(_ < version) && l.changelog(version, checkpointUniqueId).isDefined
+    }
+    !(checkpointUniqueId.isDefined && isSlower) && super.existsSnapshotFile(version, checkpointUniqueId)
   }
 
   override def loadCheckpointFromDfs(
