@@ -27,8 +27,8 @@ from openloop.session import session
 __all__ = ["EXECUTORS", "PARTITIONS"]
 
 EXECUTORS, PARTITIONS = 3, 6
-#: Rows of an epoch, and epochs before the executor dies, of which the last ones count.
-UPDATES, EPOCHS, COUNTED = 20_000, 16, 8
+#: Rows of an epoch, and epochs before the executor dies, of which the second half counts.
+UPDATES, EPOCHS = 20_000, 16
 SETTLE_SECONDS = 3
 SETTINGS = "spark.sql.streaming.stateStore."
 #: Of the standby's threads, as Linux has their names.
@@ -103,7 +103,7 @@ def processor_seconds(pids: list[int]) -> dict[bool, float]:
     return used
 
 
-def run(spark: SparkSession, root: Path, rows: int, standbys: int) -> dict[str, float]:
+def run(spark: SparkSession, root: Path, rows: int, standbys: int, epochs: int) -> dict[str, float]:
     """What was measured."""
     lost = Lost(spark, root, rows)
     controller = binshift.attach(lost.query)
@@ -117,7 +117,7 @@ def run(spark: SparkSession, root: Path, rows: int, standbys: int) -> dict[str, 
     until(ready, "the standbys are not there")
     before = executors(spark.sparkContext.applicationId)
     used = processor_seconds(list(before.values()))
-    took = [lost.epoch() for _ in range(EPOCHS)]
+    took = [lost.epoch() for _ in range(epochs)]
     now = processor_seconds(list(before.values()))
     until(ready, "the standbys do not follow")
     victim = controller._placement().partitions[0][0]
@@ -133,7 +133,7 @@ def run(spark: SparkSession, root: Path, rows: int, standbys: int) -> dict[str, 
     return {
         "rows": rows,
         "first_ms": first,
-        "median_ms": statistics.median(took[-COUNTED:]),
+        "median_ms": statistics.median(took[epochs // 2 :]),
         "next_ms": statistics.median(after),
         "files_here": here,
         "files_fetched": fetched,
@@ -147,6 +147,7 @@ def main() -> None:
     parser.add_argument("root", type=Path)
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--standbys", type=int, default=1)
+    parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--pace", default="64m")
     args = parser.parse_args()
     args.root.mkdir(parents=True, exist_ok=True)
@@ -169,7 +170,7 @@ def main() -> None:
         SETTINGS + "binshift.ship.maxBytesPerSecond": args.pace,
     }
     spark = session(args.root, f"local-cluster[{EXECUTORS},1,1024]", "1g", **conf)
-    measured = run(spark, args.root, args.rows, args.standbys)
+    measured = run(spark, args.root, args.rows, args.standbys, args.epochs)
     sys.stdout.write(json.dumps(measured) + "\n")
     spark.stop()
 

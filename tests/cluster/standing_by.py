@@ -61,7 +61,7 @@ class StandingBy(Commands):
             assert until(lambda: executor not in self.executors())
 
     def cut_off(self, executor: str) -> None:
-        """Stops an executor, which neither dies nor answers, and has Spark take it for lost, as without heartbeats."""
+        """Stops an executor, which neither dies nor answers, and has Spark take it for lost."""
         self._signal(executor, signal.SIGSTOP)
         jvm = self.spark._jvm
         lost = jvm.org.apache.spark.scheduler.ExecutorProcessLost("a test", jvm.scala.Option.empty(), False)

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from binshift.session import PROVIDER
 from harness import STOCK, Fault, assert_same_results, end_maintenance, until
 from local.queries import QUERIES
-from local.settings import IDS, MIN_DELTAS, NO_CHANGELOG, SNAPSHOTS, STORE
+from local.settings import IDS, MIN_DELTAS, NO_CHANGELOG, SNAPSHOTS
 
 JOINED = (
     "left-keyToNumValues",
@@ -190,6 +190,19 @@ def test_a_file_that_is_damaged_here_costs_a_load_and_not_the_query(spark, strea
 
 
 @pytest.mark.matrix
+def test_a_block_that_is_damaged_here_costs_a_task_and_not_the_query(spark, stream, standby):
+    # A snapshot at each epoch, so that the load reads no row.
+    run, oracle = started(stream, "count", NO_CHANGELOG)
+    stop(spark, run)
+    assert standby(run, STORES["count"]).follow()
+    for file in files_here():
+        content = bytearray(file.read_bytes())
+        content[:64] = bytes(64)
+        file.write_bytes(content)
+    go_on(run, oracle, 7, 8)
+
+
+@pytest.mark.matrix
 def test_a_load_that_cannot_use_what_is_here_goes_on_without(spark, stream, standby):
     run, oracle = started(stream, "count", SNAPSHOTS)
     stop(spark, run)
@@ -217,46 +230,6 @@ def test_a_full_disk_is_left_to_the_stores(spark):
     assert helper.hasRoom(giga, 10 * giga, 10000 * giga)
     assert not helper.isScarce(3 * giga, 100 * giga)
     assert helper.isScarce(2 * giga, 100 * giga)
-
-
-@pytest.mark.matrix
-@pytest.mark.parametrize("conf", [{}, IDS])
-def test_a_newer_snapshot_that_is_not_here_is_not_fetched_by_a_load(spark, stream, standby, conf):
-    query = QUERIES["count"]
-    # Each commit makes other files of all that the store has.
-    conf = {MIN_DELTAS: "4", STORE + "rocksdb.compactOnCommit": "true"} | conf
-    run, oracle = (
-        stream(query.build, name, mode=query.mode, provider=provider, conf=conf).start()
-        for name, provider in (("run", PROVIDER), ("oracle", STOCK))
-    )
-    for q in (run, oracle):
-        q.run(0, n=20000, keys=20000)
-        q.run(*range(1, 6))
-    newest = newest_snapshots(run)
-    assert until(lambda: min(newest()) > 0)
-    here = standby(run, STORES["count"])
-    assert here.follow()
-    held = newest()
-    with Fault("standby.file", "throw", always=True):
-        for q in (run, oracle):
-            q.run(*range(6, 11))
-        assert until(lambda: all(n > h for n, h in zip(newest(), held, strict=True)))
-        stop(spark, run)
-        # The changelogs come, and the files do not.
-        assert not here.follow()
-    assert set(here.reach()) == {11}
-    go_on(run, oracle, 11, 12)
-    assert loaded(run)[1] == 0
-
-
-def newest_snapshots(run):
-    def newest():
-        return [
-            max((int(f.stem.split("_")[0]) for f in (run.checkpoint / "state" / s).glob("*.zip")), default=0)
-            for s in STORES["count"]
-        ]
-
-    return newest
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -27,8 +27,8 @@ import org.apache.spark.util.{SerializableConfiguration, ThreadUtils}
  * When an executor is lost, Spark's coordinator of state stores is told that its partitions are where their standbys are. As in
  * [[Relocation]], that is a preference: a partition that runs elsewhere is as right there.
  *
- * Nothing of it happens on the stream's thread but noting the epoch, unless an executor is lost at that moment. Looks are made
- * one at a time, on a thread of their own.
+ * Looks are made one at a time, on a thread of their own. The stream's thread notes the epoch, and looks itself if an executor
+ * is lost at that moment: then it asks Spark's coordinator, in the same JVM, once for each store.
  * Thread-safe.
  *
  * @param count   of standbys of each partition, at least 1
@@ -64,6 +64,8 @@ private[binshift] final class Standbys(
   private var reports = Map.empty[String, Reported]
   /** The epoch in whose course partitions went to their standbys last. */
   private var takenAt: Option[Long] = None
+  /** Since when tasks wait for the executors that have the standbys. */
+  private var heldAtNs: Option[Long] = None
   private var taken = 0L
   private var isClosed = false
 
@@ -78,7 +80,7 @@ private[binshift] final class Standbys(
     override def onExecutorRemoved(removed: SparkListenerExecutorRemoved): Unit = lookSoon()
   }
   // A stage whose tasks were lost begins again after a fifth of a second; an event of a busy application may be late.
-  private val watch = new ExecutorWatch(s"query ${query.id}", () => isLost, () => look())
+  private val watch = new ExecutorWatch(s"query ${query.id}", () => isLost || isHeldTooLong, () => { if (isHeldTooLong) synchronized(release()); if (isLost) look() })
 
   StandbyEndpoint.add(runId, this)
   context.addSparkListener(removals)
@@ -93,7 +95,7 @@ private[binshift] final class Standbys(
       epoch = now
       if (takenAt.exists(now > _ + 1)) {
         takenAt = None
-        LocalityWait.release(this)
+        release()
       }
       val lookedNs = System.nanoTime() - lookedAtNs
       val isUnknown = primaries.indices.exists(p => primaries(p).isEmpty && operators.exists(hasState(_, p)))
@@ -152,13 +154,24 @@ private[binshift] final class Standbys(
   /** Whether an executor that has partitions is lost. Asks nobody. */
   private def isLost: Boolean = synchronized(!isClosed && known.exists(live => primaries.exists(_.exists(!live(_)))))
 
+  /** A query that waits for data must not have all others of the application wait. */
+  private def isHeldTooLong: Boolean = synchronized(heldAtNs.exists(System.nanoTime() - _ > HoldNs))
+
+  private def release(): Unit = {
+    heldAtNs = None
+    LocalityWait.release(this)
+  }
+
   private def known: Option[collection.Set[String]] = Executors.known(context)
 
   private def lookSoon(): Unit = {
     isLookWanted.set(true)
     if (isLooking.compareAndSet(false, true)) Looks.execute { () =>
       try while (isLookWanted.getAndSet(false)) guarded(look())
-      finally isLooking.set(false)
+      finally {
+        isLooking.set(false)
+        if (isLookWanted.get) lookSoon()
+      }
     }
   }
 
@@ -170,11 +183,12 @@ private[binshift] final class Standbys(
   private def look(): Unit = looks.synchronized {
     val (now, ops, n, isOpen) = synchronized((epoch, operators, partitions, !isClosed))
     if (isOpen && ops.nonEmpty) {
+      val found = (0 until n).map(p => Placement.executorsOf(session, ops.filter(hasState(_, p)), p))
+      // Asked after that: an executor that joined in between, and has a store already, is none that is lost.
       val knownNow = known.fold(Set.empty[String])(_.toSet)
       val executors = Executors.of(context)
       val unwanted = avoided() ++ executors.decommissioned
-      val found = (0 until n).map(p => Placement.executorsOf(session, ops.filter(hasState(_, p)), p))
-      val dead = found.flatten.toSet.filterNot(e => executors.isThere(e) || knownNow(e))
+      val dead = found.flatten.toSet.filterNot(if (known.isDefined) knownNow else executors.isThere)
       val saved = if (dead.isEmpty) Map.empty[Int, String] else rescue(now, ops, dead, found, executors)
       val places = found.zipWithIndex.map { case (on, p) => on -- dead ++ saved.get(p) }
       val hosts = executors.live.toMap -- unwanted
@@ -205,6 +219,7 @@ private[binshift] final class Standbys(
       synchronized {
         taken += saved.size
         takenAt = Some(now)
+        heldAtNs = Some(System.nanoTime())
         if (!isClosed) LocalityWait.hold(this, context)
       }
       logInfo(LogLine("standbys", "query" -> query.id, "lost" -> dead.toSeq.sorted.mkString(","), "partitions" -> lost.size,
@@ -266,6 +281,7 @@ private[binshift] final class Standbys(
 private[binshift] object Standbys extends Logging {
   /** Where partitions run is looked at now and then even if nothing is known to have changed. */
   private val LookNs = TimeUnit.SECONDS.toNanos(30)
+  private val HoldNs = TimeUnit.SECONDS.toNanos(60)
   /** An executor that has not asked for so long is told to again. */
   private val SilentIntervals = 12L
   private val MinSilenceNs = TimeUnit.SECONDS.toNanos(30)

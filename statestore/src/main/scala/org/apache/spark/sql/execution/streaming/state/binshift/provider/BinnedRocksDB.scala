@@ -272,6 +272,7 @@ private[binshift] final class BinnedRocksDB(
     val isBinned = !isStock(loadedVersion)
     val result @ (version, info) =
       snapshotTurn.commit(loadedVersion + 1, isWhole, () => PromptUploads.submit(this))(commitBySpark(forceSnapshot))
+    binnedFiles.proven()
     if (isPaced) CompactionPace.committed(this, RocksDBFields.native(this), rocksDbOptions)
     if (isRouted && isBinned) {
       shipping.onCommit(version, info.stateStoreCkptId)

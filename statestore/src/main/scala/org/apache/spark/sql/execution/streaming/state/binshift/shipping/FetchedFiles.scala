@@ -49,7 +49,12 @@ private[shipping] final class FetchedFiles(root: Path, name: String, room: Fetch
       }
       val description = new File(dir, "metadata")
       Files.copy(in, description.toPath, StandardCopyOption.REPLACE_EXISTING)
-      RocksDBCheckpointMetadata.readFromFile(description).sstFiles
+      val files = RocksDBCheckpointMetadata.readFromFile(description).sstFiles
+      val names = files.flatMap(f => Seq(f.dfsSstFileName, f.localFileName))
+      names.find(name => new File(name).getName != name).foreach { name =>
+        throw new IllegalStateException(s"$zip names the file $name, which would be outside of its directory")
+      }
+      files
     } finally in.close()
   }
 

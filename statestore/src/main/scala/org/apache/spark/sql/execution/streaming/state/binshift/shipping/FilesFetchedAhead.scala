@@ -13,9 +13,6 @@ private[binshift] final class FilesFetchedAhead(root: String) extends FilesHere 
     val standby = StandbyStores.of(root).flatMap(_.begin())
     Option.when(warm.isDefined || standby.isDefined)(new FilesHere.Loading {
 
-      override def snapshot(version: Long, isPlain: Long => Boolean): Option[Long] =
-        standby.flatMap(_.snapshot(version, isPlain))
-
       override def link(into: File, mapping: RocksDBFileMapping, version: Long): Seq[File] =
         standby.fold(Seq.empty[File])(_.link(into, mapping, version)) ++ warm.fold(Seq.empty[File])(_.link(into, mapping,
             version))

@@ -40,9 +40,6 @@ private[shipping] final class StandbyStore(root: Path, val partition: Int, conf:
   /** Whether the checkpoint has nothing of the store, as of the last look. */
   private var isEmpty = false
   private var failures = 0
-  private var isFollowing = false
-
-  def isFollowed: Boolean = synchronized(isFollowing)
 
   /** Whether a newer snapshot is on its way. */
   def isFetching: Boolean = synchronized(coming.isDefined)
@@ -63,8 +60,7 @@ private[shipping] final class StandbyStore(root: Path, val partition: Int, conf:
    *
    * @return the milliseconds after which to look again, beside the usual ones
    */
-  def follow(deadlineNs: Long): Long = {
-    synchronized { isFollowing = true }
+  def follow(deadlineNs: Long): Long = if (!files.isOpen) 0 else {
     try {
       if (room.isScarce(files.dir)) throw new java.io.IOException(s"the disk of ${files.dir} is full")
       fetchNewest(deadlineNs)
@@ -82,7 +78,7 @@ private[shipping] final class StandbyStore(root: Path, val partition: Int, conf:
         if (failures == 2) logWarning(text, e) else logDebug(text, e)
         if (room.isScarce(files.dir)) forget()
         math.min(MaxBackOffMs, BackOffMs << math.min(failures - 1, 10))
-    } finally synchronized { isFollowing = false }
+    }
   }
 
   private def fetchNewest(deadlineNs: Long): Unit = {
@@ -191,25 +187,6 @@ private[shipping] final class StandbyStore(root: Path, val partition: Int, conf:
     private val there = changelogsOf(listed)
     private var isOver = false
 
-    override def snapshot(version: Long, isPlain: Long => Boolean): Option[Long] = StandbyStore.this.synchronized {
-      def replayed(s: Snapshot) = there.collect { case ((v, _), c) if v > s.version && v <= version => c.bytes }.sum
-      for {
-        s <- held if s.version < version && mark(s.version, s.id).contains(s.mark)
-        newer <- listed.keys.filter(f => f.isSnapshot && f.version > s.version && f.version <= version).maxByOption(_.version)
-        since = s.version + 1 to version
-        if since.forall(v => there.keys.exists(_._1 == v) && isPlain(v)) && replayed(s) * ReplayCost < missing(newer)
-      } yield s.version
-    }
-
-    private def mark(version: Long, id: Option[String]): Option[Mark] =
-      listed.get(VersionFile(version, id, VersionFile.Snapshot, isChecksum = false)).map(StandbyStore.mark)
-
-    /** Bytes of a snapshot that are not here; of one whose list is not here, as many as of the one that is. */
-    private def missing(newer: VersionFile): Long = {
-      val known = coming.filter(c => c.files.nonEmpty && mark(newer.version, newer.id).contains(c.mark))
-      known.fold(held.fold(0L)(_.files.map(_.sizeBytes).sum))(_.files.filterNot(files.has).map(_.sizeBytes).sum)
-    }
-
     override def link(into: File, mapping: RocksDBFileMapping, version: Long): Seq[File] = StandbyStore.this.synchronized {
       // Names of local files are unique in a snapshot, not among snapshots.
       val best = Seq(held, coming).flatten.sortBy(s => math.abs(s.version - version))
@@ -238,7 +215,6 @@ private[shipping] final class StandbyStore(root: Path, val partition: Int, conf:
 private[shipping] object StandbyStore {
   private val BackOffMs = 1000L
   private val MaxBackOffMs = 600000L
-  private val ReplayCost = 4
 
   /** What the checkpoint's directory says of a file: another content has another mark. */
   private final case class Mark(bytes: Long, modifiedAt: Long, etag: Option[String])

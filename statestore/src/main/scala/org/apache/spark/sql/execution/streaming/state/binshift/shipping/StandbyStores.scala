@@ -73,7 +73,7 @@ private[shipping] final class StandbyStores private (runId: String, conf: Standb
 
   private def follow(committed: Long): Unit = {
     val now = System.nanoTime()
-    val due = mine.values.filter(f => !f.store.isFollowed && f.isDue(committed, now))
+    val due = mine.values.filter(_.isDue(committed, now))
     due.foreach { f =>
       f.begin(committed)
       ShippingThreads.standbys.execute(() => f.run(conf.intervalMs))
@@ -90,7 +90,7 @@ private[shipping] final class StandbyStores private (runId: String, conf: Standb
   }
 }
 
-private[sql] object StandbyStores {
+private[sql] object StandbyStores extends Logging {
   /** Of the driver's endpoint. */
   val EndpointName = "binshift-standbys"
 
@@ -111,7 +111,8 @@ private[sql] object StandbyStores {
 
   private[shipping] def drop(root: String, store: StandbyStore): Unit = {
     stores.remove(root, store)
-    store.close()
+    try store.close()
+    catch { case NonFatal(e) => logWarning(s"files of the standby of $root stay until this executor ends", e) }
   }
 
   private[shipping] def of(root: String): Option[StandbyStore] = Option(stores.get(root))
@@ -121,17 +122,22 @@ private[sql] object StandbyStores {
     @volatile private var notBefore = System.nanoTime()
     @volatile private var isBehind = true
     @volatile private var seen = -2L
+    /** From when it is queued until it has run: two threads would write the same files. */
+    @volatile private var isQueued = false
 
     /** A query that waits for data changes nothing but what maintenance uploads: of that, the next epoch is soon enough. */
-    def isDue(committed: Long, now: Long): Boolean = now - notBefore >= 0 && (isBehind || committed != seen)
+    def isDue(committed: Long, now: Long): Boolean = !isQueued && now - notBefore >= 0 && (isBehind || committed != seen)
 
-    def begin(committed: Long): Unit = seen = committed
+    def begin(committed: Long): Unit = {
+      isQueued = true
+      seen = committed
+    }
 
-    def run(budgetMs: Long): Unit = {
+    def run(budgetMs: Long): Unit = try {
       val now = System.nanoTime()
       val backOffMs = store.follow(now + TimeUnit.MILLISECONDS.toNanos(budgetMs))
       notBefore = now + TimeUnit.MILLISECONDS.toNanos(backOffMs)
       isBehind = backOffMs > 0 || store.isFetching
-    }
+    } finally isQueued = false
   }
 }

@@ -45,8 +45,6 @@ private[binshift] final class BinnedFileManager(
 
   def bind(to: BinnedFileManager.Binding): Unit = binding = Some(to)
 
-  override protected def isPlain(version: Long): Boolean = binding.forall(_.replayOf(version).isEmpty)
-
   override def getChangelogReader(version: Long, checkpointUniqueId: Option[String]): StateStoreChangelogReader = {
     val changes = super.getChangelogReader(version, checkpointUniqueId)
     binding.flatMap(_.replayOf(version)).fold(changes)(new ReplayedChanges(changes, _, new Path(dfsRootDir), hadoopConf))

@@ -15,14 +15,6 @@ private[binshift] object FilesHere {
 
   /** Used by the thread that loads the store, until it is closed. */
   trait Loading {
-    /**
-     * The snapshot from which `version` is reached quicker than from any newer one, because all of it is here and so are the
-     * changelogs since; `None` if the newest one is as good.
-     *
-     * @param isPlain whether a version's changelog alone tells what it changed
-     */
-    def snapshot(version: Long, isPlain: Long => Boolean): Option[Long]
-
     /** Puts files of the snapshot of `version` into `into`, as if Spark had fetched them; which. */
     def link(into: File, mapping: RocksDBFileMapping, version: Long): Seq[File]
 

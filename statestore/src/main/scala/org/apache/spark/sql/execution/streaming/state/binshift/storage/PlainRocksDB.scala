@@ -32,5 +32,9 @@ private[binshift] final class PlainRocksDB(arguments: RocksDBArguments, here: Fi
     this
   }
 
-  override def commitVersion(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = commitBySpark(forceSnapshot)
+  override def commitVersion(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = {
+    val committed = commitBySpark(forceSnapshot)
+    files.proven()
+    committed
+  }
 }

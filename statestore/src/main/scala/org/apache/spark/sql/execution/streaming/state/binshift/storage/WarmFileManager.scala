@@ -7,6 +7,7 @@ import scala.util.control.NonFatal
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
+import org.apache.spark.TaskContext
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ReaderThreads
 
@@ -16,8 +17,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Reader
  *
  * What is here can cost time and never a query: a load that fails with it is done again without it.
  *
- * Relies on Spark: a load asks for snapshots (`VersionedFiles`), and takes the newest; then it calls `loadCheckpointFromDfs`, and opens the
- * changelogs one by one through `getChangelogReader`. A file of a snapshot that is missing in the directory is fetched.
+ * Relies on Spark: a load calls `loadCheckpointFromDfs`, and opens the changelogs one by one through `getChangelogReader`. A file of a snapshot that is missing in the directory is fetched.
  *
  * Used by one thread at a time, that of the task that has the store.
  */
@@ -40,6 +40,8 @@ private[binshift] class WarmFileManager(
   private var here: Option[FilesHere] = None
   private var load: Option[WarmLoad] = None
   private var found = LoadedFiles.None
+  /** Files that were linked for the loaded version, until it is committed: a block may be damaged that nobody has read. */
+  private var unproven = Seq.empty[File]
 
   /** Has loads take what is here; only of a store that a query runs with. */
   def use(files: FilesHere): Unit = here = Some(files)
@@ -51,6 +53,9 @@ private[binshift] class WarmFileManager(
     files
   }
 
+  /** The loaded version was read, and is committed. */
+  def proven(): Unit = unproven = Nil
+
   /** Runs `body`, in which Spark may load the store from the checkpoint; once more without what is here if it fails with it. */
   def loading(body: => Unit): Unit = {
     val now = new WarmLoad(here)
@@ -60,37 +65,35 @@ private[binshift] class WarmFileManager(
       body
       now.close(isOk = true)
     } catch {
-      case NonFatal(e) if now.isUsed =>
+      case NonFatal(e) if now.isUsed && !isEnding =>
         logWarning(s"$dfsRootDir could not be loaded with the files that were here already; all are fetched", e)
         now.giveUp()
         load = Some(new WarmLoad(None))
         found = LoadedFiles.None
         body
     } finally {
-      now.close(isOk = false)
+      now.close(isOk = isEnding)
       load = None
     }
   }
 
-  /** Whether a replay of the changelog of `version` needs nothing beside it. */
-  protected def isPlain(version: Long): Boolean = true
-
-  override protected def quickest(version: Long): Option[Long] = load.flatMap(_.snapshot(version, isPlain))
-
-  /** Under checkpoint format 2, a load that hears of a snapshot of its very version asks for no other. */
-  override def existsSnapshotFile(version: Long, checkpointUniqueId: Option[String]): Boolean = {
-    def isSlower = load.exists { l =>
-      l.snapshot(version, isPlain).exists(_ < version) && l.changelog(version, checkpointUniqueId).isDefined
-    }
-    !(checkpointUniqueId.isDefined && isSlower) && super.existsSnapshotFile(version, checkpointUniqueId)
-  }
+  /** A task that is killed says nothing of the files. */
+  private def isEnding: Boolean =
+    Thread.currentThread.isInterrupted || Option(TaskContext.get()).exists(_.isInterrupted())
 
   override def loadCheckpointFromDfs(
       version: Long,
       localDir: File,
       rocksDBFileMapping: RocksDBFileMapping,
       checkpointUniqueId: Option[String]): RocksDBCheckpointMetadata = {
-    val taken = if (version > 0) load.fold(0)(_.link(localDir, rocksDBFileMapping, version)) else 0
+    val isAgain = unproven.nonEmpty
+    if (isAgain) {
+      // Whatever the reason is that a version is loaded again, it may be what is here.
+      unproven.foreach(_.delete())
+      unproven = Nil
+      load.foreach(_.giveUp())
+    }
+    val taken = if (version > 0 && !isAgain) load.fold(0)(_.link(localDir, rocksDBFileMapping, version)) else 0
     val metadata = super.loadCheckpointFromDfs(version, localDir, rocksDBFileMapping, checkpointUniqueId)
     val fetched = if (version > 0) latestLoadCheckpointMetrics.filesCopied.toInt else 0
     found = found + LoadedFiles(taken, fetched)
@@ -127,16 +130,11 @@ private[binshift] class WarmFileManager(
 
     def isUsed: Boolean = used
 
-    def snapshot(version: Long, isPlain: Long => Boolean): Option[Long] = {
-      val quickest = loading.flatMap(_.snapshot(version, isPlain))
-      used ||= quickest.isDefined
-      quickest
-    }
-
     def link(into: File, mapping: RocksDBFileMapping, version: Long): Int =
       try {
         val linked = loading.fold(Seq.empty[File])(_.link(into, mapping, version))
         links ++= linked
+        unproven ++= linked
         used ||= linked.nonEmpty
         linked.size
       } catch {
@@ -161,6 +159,9 @@ private[binshift] class WarmFileManager(
     /** What came from here is not to be found by the next load. */
     def giveUp(): Unit = {
       links.foreach(_.delete())
+      unproven = unproven.diff(links)
+      // Asked for, so that the standby is fetched anew.
+      loading.foreach(_ => ())
       close(isOk = false)
     }
 

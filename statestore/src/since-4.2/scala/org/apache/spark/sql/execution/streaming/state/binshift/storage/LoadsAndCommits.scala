@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.storage
 
-import org.apache.spark.sql.execution.streaming.state.{LineageItem, RocksDB, RocksDBFileManager, StateStoreCheckpointInfo}
+import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBFileManager, StateStoreCheckpointInfo}
 
 /** How versions are loaded and committed since Spark 4.2, which can begin with an empty database at any version. */
 private[binshift] trait LoadsAndCommits extends RocksDB {
@@ -30,20 +30,6 @@ private[storage] object LoadsAndCommits {
 
 /** What the files of a version are since Spark 4.2. */
 private[binshift] trait VersionedFiles extends RocksDBFileManager {
-  /** The snapshot with which a load of a version had better begin, instead of the newest one. */
-  protected def quickest(version: Long): Option[Long]
-
-  override def getEligibleSnapshotsForVersion(version: Long): Seq[Long] = {
-    val all = super.getEligibleSnapshotsForVersion(version)
-    quickest(version).filter(all.contains).fold(all)(q => all.filter(_ <= q))
-  }
-
-  override def getSnapshotVersionsAndUniqueIdsFromLineage(lineage: Array[LineageItem]): Seq[(Long, String)] = {
-    val all = super.getSnapshotVersionsAndUniqueIdsFromLineage(lineage)
-    lineage.map(_.version).maxOption.flatMap(quickest).filter(q => all.exists(_._1 == q))
-      .fold(all)(q => all.filter(_._1 <= q))
-  }
-
   /** 0 if there is none. */
   def newestSnapshot(): Long = getLatestSnapshotVersion()
 }

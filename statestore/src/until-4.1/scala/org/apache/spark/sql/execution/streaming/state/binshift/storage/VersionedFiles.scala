@@ -15,18 +15,6 @@ private[binshift] trait VersionedFiles extends RocksDBFileManager {
   protected def directory: Path
   protected def hadoop: Configuration
 
-  /** The snapshot with which a load of a version had better begin, instead of the newest one. */
-  protected def quickest(version: Long): Option[Long]
-
-  override def getLatestSnapshotVersion(version: Long): Long =
-    quickest(version).filter(q => super.getLatestSnapshotVersion(q) == q).getOrElse(super.getLatestSnapshotVersion(version))
-
-  override def getLatestSnapshotVersionAndUniqueIdFromLineage(lineage: Array[LineageItem]): Option[(Long, String)] = {
-    val quick = lineage.map(_.version).maxOption.flatMap(quickest)
-    quick.flatMap(q => super.getLatestSnapshotVersionAndUniqueIdFromLineage(lineage.filter(_.version <= q)).filter(_._1 == q))
-      .orElse(super.getLatestSnapshotVersionAndUniqueIdFromLineage(lineage))
-  }
-
   /** The version that has no changelog. Used by the thread that has the store. */
   private var silent: Option[Long] = None
 
