@@ -17,6 +17,8 @@ BIN_STATS = pa.schema(
         ("bin", pa.int32()),
         ("partition", pa.int32()),
         ("executor", pa.string()),
+        ("standby", pa.string()),
+        ("standby_lag", pa.int64()),
         ("keys", pa.int64()),
         ("bytes", pa.int64()),
         ("reads", pa.int64()),
@@ -61,6 +63,8 @@ def bin_stats_of(packed: bytes) -> pa.Table:
             "bin": pa.array(range(bins), pa.int32()),
             "partition": owners,
             "executor": pa.array(operator["executors"], pa.string()).take(owners),
+            "standby": pa.array(operator["standbys"], pa.string()).take(owners),
+            "standby_lag": pa.array(operator["standby_lags"], pa.int64()).take(owners),
         }
         for name in _NUMBERS:
             known = operator["sized"] or name not in _SIZES

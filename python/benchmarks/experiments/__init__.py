@@ -9,6 +9,7 @@ from experiments.common import BATCHED, PREPARED, SIZES, STOCK, UNPREPARED, Size
 from experiments.ondemand import assignments, on_demand
 from experiments.overhead import overhead
 from experiments.queries import noise_floor, queries
+from experiments.standbys import standbys
 from experiments.strategies import shapes, strategies
 from openloop.experiment import Experiment
 
@@ -25,6 +26,7 @@ def experiments(size: Size) -> list[Experiment]:
         *shapes(size),
         *on_demand(size),
         assignments(),
+        standbys(size),
     ]
     return [e for e in map(_brief, all_of_them) if e.cases or e.runs_of] if size.is_brief else all_of_them
 

@@ -10,16 +10,18 @@ import org.apache.spark.sql.execution.streaming.state.binshift.LogLine
  *
  * Such an executor gets no more tasks, so that its partitions run elsewhere from the next epoch on in any case. Left alone,
  * Spark waits `spark.locality.wait` for it, and then takes whichever executor is free. Here each partition gets a live executor, those
- * with the fewest partitions first, which fetches the files ahead if the epoch under way, or a pause, leaves it the time.
+ * with the fewest partitions first, or that of its standby, which fetches the files ahead if the epoch under way, or a pause, leaves it the time.
  *
  * As in [[Relocation]], a place is a preference. A partition is out of here when an epoch is committed for which it was
  * placed: if Spark ran it on another live executor, it stays there.
  *
  * Called under the router's lock: `enter` on the stream's thread while an epoch is planned, the rest by any thread.
  *
- * @param isBinned whether an operator's stores take files that were fetched ahead
+ * @param isBinned  whether an operator's stores take files that were fetched ahead
+ * @param standbyOf the executors that have the files of a partition
  */
-private[binshift] final class Evacuation(query: MicroBatchExecution, isBinned: StateStoreWriter => Boolean) extends Logging {
+private[binshift] final class Evacuation(
+    query: MicroBatchExecution, isBinned: StateStoreWriter => Boolean, standbyOf: Int => Seq[String]) extends Logging {
   private val session = query.sparkSession
   private val warming = new Warming(session)
 
@@ -105,7 +107,9 @@ private[binshift] final class Evacuation(query: MicroBatchExecution, isBinned: S
     val stranded = (0 until n).filter(p => !placed.contains(p) && (lost(p) || places(p).exists(leaving)))
     val others = (0 until n).filterNot(stranded.contains)
       .map(p => placed.get(p).map(place => Seq(place.executor)).getOrElse(places(p).toSeq))
-    val found = Placement.spread(stranded, targets, others)
+    val ready = for { p <- stranded; executor <- standbyOf(p).find(targets.contains) } yield p -> executor
+    val rest = stranded.diff(ready.map(_._1))
+    val found = ready ++ Placement.spread(rest, targets, others ++ ready.map { case (_, executor) => Seq(executor) })
     placed ++= found.map { case (p, executor) => p -> EvacuatedPlace(executor) }
     count += found.count { case (p, _) => !lost(p) }
     logInfo(LogLine("evacuation", "query" -> query.id, "executors" -> leaving.toSeq.sorted.mkString(","),
@@ -116,7 +120,7 @@ private[binshift] final class Evacuation(query: MicroBatchExecution, isBinned: S
   private def fetchAhead(operators: Seq[StateStoreWriter], found: Seq[(Int, String)]): Unit = if (found.nonEmpty) {
     val executors = Executors.of(session.sparkContext)
     warming.begin(for {
-      (p, executor) <- found
+      (p, executor) <- found if !standbyOf(p).contains(executor)
       host <- executors.live.get(executor)
       stores = operators.filter(isBinned).flatMap(Placement.stores(_, p)).map(_.storeId) if stores.nonEmpty
     } yield Warming.Target(p, executor, host, stores))

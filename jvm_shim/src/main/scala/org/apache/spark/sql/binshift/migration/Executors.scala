@@ -45,6 +45,17 @@ private[binshift] object Executors {
   }
 
   /**
+   * Ids of executors that have been offered a task and are not lost. Asks nobody, and may be called by any thread; `None`
+   * if the scheduler is not one of Spark's own.
+   *
+   * Relies on Spark: the scheduler has an entry for each of them, until it is lost.
+   */
+  def known(context: SparkContext): Option[collection.Set[String]] = context.taskScheduler match {
+    case scheduler: TaskSchedulerImpl => Some(scheduler.runningTasksByExecutors.keySet)
+    case _ => None
+  }
+
+  /**
    * Ids of executors that Spark is about to remove and that are still there. Asks nobody, and may be called by any thread.
    *
    * Relies on Spark: the scheduler has an entry for each executor that was offered a task, until it is lost, and remembers

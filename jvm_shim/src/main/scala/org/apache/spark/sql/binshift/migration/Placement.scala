@@ -66,6 +66,15 @@ private[binshift] object Placement {
       put(session, store, host, executor)
     }
 
+  /** Has the tasks of stores of `partition` that were on one of `dead` prefer `executor`; whether there were any. */
+  def rescue(
+      session: SparkSession, operators: Seq[StateStoreWriter], partition: Int, dead: Set[String], executor: String,
+      host: String): Boolean = {
+    val lost = for (op <- operators; store <- stores(op, partition); now <- location(session, store) if dead(now)) yield store
+    lost.foreach(put(session, _, host, executor))
+    lost.nonEmpty
+  }
+
   /** A join of an older state format has several stores per partition. */
   def stores(op: StateStoreWriter, partition: Int): Seq[StateStoreProviderId] = {
     val info = op.getStateInfo

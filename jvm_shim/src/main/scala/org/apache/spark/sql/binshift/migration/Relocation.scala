@@ -18,6 +18,7 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
  *
  * Called under the router's lock: `enter` on the stream's thread while an epoch is planned, the rest by any thread.
  *
+ * @param standbyOf the executors that have the files of a partition
  * @param maxEpochs that a partition is asked to move, unless its executor is drained
  * Partitions of executors that Spark decommissions move without a migration ([[Evacuation]]). Where a migration wants them is
  * what counts.
@@ -26,10 +27,11 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
  * @param evacuates whether executors that Spark decommissions are drained
  */
 private[binshift] final class Relocation(
-    query: MicroBatchExecution, maxEpochs: Int, isBinned: StateStoreWriter => Boolean, evacuates: Boolean) extends Logging {
+    query: MicroBatchExecution, maxEpochs: Int, isBinned: StateStoreWriter => Boolean, evacuates: Boolean,
+    standbyOf: Int => Seq[String]) extends Logging {
   private val session = query.sparkSession
   private val warming = new Warming(session)
-  private val evacuation = new Evacuation(query, isBinned)
+  private val evacuation = new Evacuation(query, isBinned, standbyOf)
 
   private var operators = Seq.empty[StateStoreWriter]
   private var partitions = 0
@@ -37,7 +39,7 @@ private[binshift] final class Relocation(
   /** What the migration under way empties. */
   private var drained: Option[String] = None
   /** Executors that get no partition: what is drained or has been, until it is gone or partitions are placed there again. */
-  private var avoided = Set.empty[String]
+  @volatile private var avoided = Set.empty[String]
   private var receivers = Seq.empty[String]
   private var notBefore = 0L
   private var isPrepared = false
@@ -46,7 +48,7 @@ private[binshift] final class Relocation(
   private var isUnderWay = false
   private var since: Option[Long] = None
 
-  /** Executors on which nothing is to be placed. */
+  /** Executors on which nothing is to be placed. Needs no lock. */
   def leaving: Set[String] = avoided
 
   /** Partitions that are not yet where they are wanted, as of the last look. */

@@ -1,6 +1,5 @@
 package org.apache.spark.sql.binshift.migration
 
-import java.util.Properties
 import java.util.concurrent.ThreadPoolExecutor
 
 import scala.util.control.NonFatal
@@ -10,7 +9,6 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.spark.SparkEnv
 import org.apache.spark.broadcast.Broadcast
 import org.apache.spark.internal.Logging
-import org.apache.spark.scheduler.ExecutorCacheTaskLocation
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{BackgroundConf, WarmStore}
@@ -70,16 +68,10 @@ private[binshift] final class Warming(session: SparkSession) extends Logging {
   }
 
   private def ask(order: Order, wanted: Seq[WantedStore]): Unit = {
-    // A thread inherits what the thread that made it had set, such as the group by which a query cancels its jobs.
-    context.setLocalProperties(new Properties)
-    context.setJobGroup("binshift", "binshift: files of partitions that move are fetched ahead")
-    val byExecutor = wanted.groupBy(_.executor).toSeq
-    val located = byExecutor.map { case (executor, stores) =>
-      stores -> Seq(ExecutorCacheTaskLocation(stores.head.host, executor).toString)
-    }
-    val begun = context.runJob(context.makeRDD[Seq[WantedStore]](located), new Begin(order.hadoopConf, conf))
-    // A task that Spark has run elsewhere has done nothing.
-    order.fail(byExecutor.zip(begun).collect { case ((executor, _), false) => executor })
+    val byExecutor = wanted.groupBy(_.executor)
+    val begun = ExecutorJob.run(context, "binshift: files of partitions that move are fetched ahead",
+      byExecutor.map { case (executor, stores) => executor -> (stores.head.host -> stores) })(new Begin(order.hadoopConf, conf))
+    order.fail((byExecutor.keySet -- begun).toSeq)
   }
 }
 
@@ -108,17 +100,12 @@ private[binshift] object Warming {
 
   private final case class WantedStore(executor: String, host: String, root: String, partition: Int, place: Int)
 
-  /** What the task of each executor does; whether it is the right one. */
+  /** What the task of each executor does. */
   private final class Begin(hadoopConf: Broadcast[SerializableConfiguration], conf: BackgroundConf)
-    extends (Iterator[Seq[WantedStore]] => Boolean) with Serializable {
+    extends ExecutorJob.Task[Seq[WantedStore]] {
 
-    override def apply(stores: Iterator[Seq[WantedStore]]): Boolean = {
-      val wanted = stores.flatten.toSeq
-      val isHere = wanted.forall(_.executor == SparkEnv.get.executorId)
-      if (isHere) wanted.foreach { s =>
-        WarmStore.begin(s.root, s.partition, hadoopConf.id, s.place, conf, new Configuration(hadoopConf.value.value))
-      }
-      isHere
+    override def run(wanted: Seq[WantedStore]): Unit = wanted.foreach { s =>
+      WarmStore.begin(s.root, s.partition, hadoopConf.id, s.place, conf, new Configuration(hadoopConf.value.value))
     }
   }
 }

@@ -10,6 +10,7 @@ import scala.util.Try
 import org.apache.spark.network.util.JavaUtils
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, BinshiftException}
+import org.apache.spark.sql.execution.streaming.state.binshift.shipping.StandbyConf
 
 /**
  * Settings that the driver reads, once for each run of a query; see docs/settings.md.
@@ -18,18 +19,22 @@ import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, Bi
  * @param maxEpochsToWait    epochs without progress of its copies that a step waits
  * @param areRequestsServed  whether the checkpoint is searched for requests of other processes
  * @param requestsIntervalMs between two searches, while nobody asks
+ * @param standbys           executors that keep the files of each partition for when its own dies
+ * @param standby            what they may use
  * @param evacuates          whether partitions leave executors that Spark decommissions, without a user's call
  * @param requestsSecret     what requests have to be signed with; `None` if they need not be
  */
 private[binshift] final case class DriverConf(
     entriesToRetain: Int, maxEpochsToWait: Int, areRequestsServed: Boolean, requestsIntervalMs: Long,
-    evacuates: Boolean, requestsSecret: Option[Array[Byte]] = None)
+    evacuates: Boolean, standbys: Int, standby: StandbyConf, requestsSecret: Option[Array[Byte]] = None)
 
 private[binshift] object DriverConf {
   private val Secret = "BINSHIFT_REQUESTS_SECRET"
   private val SecretFile = "BINSHIFT_REQUESTS_SECRET_FILE"
   /** A shorter one can be guessed. */
   private val SecretBytes = 16
+  /** Each costs disk and requests; more than two machines seldom die at once. */
+  private val MaxStandbys = 3
 
   /** @throws BinshiftException if a setting has an impossible value, or the secret that it asks for is not there */
   def of(session: SparkSession): DriverConf = {
@@ -50,6 +55,9 @@ private[binshift] object DriverConf {
       requestsIntervalMs = setting(BinshiftConf.RequestsInterval, 5000L, "a time from 50ms on, such as 5s")(text =>
         Try(JavaUtils.timeStringAsMs(text)).toOption.filter(_ >= 50)),
       evacuates = setting(BinshiftConf.EvacuationEnabled, true, "true or false")(_.trim.toLowerCase(Locale.ROOT).toBooleanOption),
+      standbys = setting(BinshiftConf.Standbys, 0, s"a whole number from 0 to $MaxStandbys")(
+        _.trim.toIntOption.filter(n => n >= 0 && n <= MaxStandbys)),
+      standby = StandbyConf(session.sessionState.conf.getAllConfs),
       requestsSecret =
         Option.when(enabled == "signed")(secret(session.conf.getOption(BinshiftConf.RequestsSecretFile), sys.env)))
   }

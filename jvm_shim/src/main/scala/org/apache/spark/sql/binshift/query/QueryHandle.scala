@@ -45,7 +45,7 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
   }
 
   /** The statistics as of the last committed epoch (see [[StatisticsSnapshot]]), or null before the first. */
-  def statistics(): Array[Byte] = statisticsOfRun.snapshot().map(_.toBytes).orNull
+  def statistics(): Array[Byte] = router.statistics().map(_.toBytes).orNull
 
   /** Asks for the `n` hottest keys of the next epoch; returns what to give to [[hotKeys]]. */
   def sampleKeys(n: Int): Long = {

@@ -14,6 +14,7 @@ import org.apache.spark.sql.binshift.migration._
 import org.apache.spark.sql.binshift.realtime.{RealTimeMode, Slots}
 import org.apache.spark.sql.binshift.retention.{RetiredPartitions, RoutingPruning, RunEnd}
 import org.apache.spark.sql.binshift.routing.{Epoch, RoutingEntries, StatefulOperators, TablesInForce}
+import org.apache.spark.sql.binshift.statistics.{QueryStatistics, StatisticsSnapshot}
 import org.apache.spark.sql.binshift.stock.TakeoverEpochs
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
@@ -53,7 +54,10 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private val retired = new RetiredPartitions(
     stateRoot.toString, dir.hadoopConf, RocksDBConf(StateStoreConf(sqlConf)))
   private val pruning = new RoutingPruning(stateRoot, dir.hadoopConf, entries, conf.entriesToRetain)
-  private val relocation = new Relocation(query, conf.maxEpochsToWait, op => binned.contains(op), conf.evacuates)
+  private val relocation =
+    new Relocation(query, conf.maxEpochsToWait, op => binned.contains(op), conf.evacuates, p => standbys.toSeq.flatMap(_.of(p)))
+  private val standbys: Option[Standbys] = Option.when(conf.standbys > 0 && Standbys.arePossible(session.sparkContext))(
+    new Standbys(query, conf.standbys, conf.standby, () => relocation.leaving, (op, p) => p == 0 || !isSingle(op)))
   private val watch = Option.when(conf.evacuates)(new ExecutorWatch(
       s"query ${query.id}", () => relocation.isEvacuationDue, () => synchronized(if (!isClosed) relocation.evacuate())))
   /** In real-time mode: the slots that a number of partitions takes. */
@@ -116,6 +120,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       pruning.prune(binned.map(StatefulOperators.idOf), oldestRetained(epoch), sqlConf.streamingMaintenanceInterval)
       if (tables.scheduled.isEmpty) retired.claim(n)
       if (epoch % EpochsBetweenCleaning == 0) cleanUp(epoch)
+      standbys.foreach(_.enter(epoch, operators, n))
     }
     val entry = tables.current.get
     val before = if (entry.epoch == epoch) entries.before(epoch) else None
@@ -163,6 +168,22 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   /** Partitions that left executors which Spark decommissions, in this run. */
   def evacuated: Long = synchronized(relocation.evacuated)
 
+  /** The standbys of each partition, as of all operators; waits for nothing. */
+  def standbyViews: Map[Int, Seq[StandbyView]] = standbys.fold(Map.empty[Int, Seq[StandbyView]])(_.views())
+
+  /** Partitions that went to their standbys because their executor was lost, in this run. */
+  def takenOver: Long = standbys.fold(0L)(_.takenOver)
+
+  /** The statistics as of the last committed epoch, with the standbys of each operator; `None` before the first. */
+  def statistics(): Option[StatisticsSnapshot] = QueryStatistics.of(query).snapshot().map { s =>
+    standbys.fold(s) { all =>
+      s.copy(operators = s.operators.map { o =>
+        val views = all.views(_ == o.id)
+        o.copy(standbys = (0 until s.table.partitions).map(views.getOrElse(_, Nil).map(v => v.executor -> v.lag)))
+      })
+    }
+  }
+
   /** Forgets the migration once it is over. */
   def finishIfDone(): Unit = synchronized(scheduler.finishIfDone(tables))
 
@@ -179,6 +200,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   def close(): Unit = {
     requests.foreach(_.close())
     watch.foreach(_.close())
+    standbys.foreach(_.close())
     synchronized {
       shipments.close()
       relocation.close()
@@ -286,6 +308,10 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private def binned: Seq[StateStoreWriter] = operators.filter { op =>
     layout.flatMap(_.operators.get(StatefulOperators.idOf(op))).exists(_.storage == Storage.Binned)
   }
+
+  /** Whether all rows of an operator are in its partition 0. */
+  private def isSingle(op: StateStoreWriter): Boolean =
+    layout.flatMap(_.operators.get(StatefulOperators.idOf(op))).exists(_.storage == Storage.Single)
 
   private def notPlannedYet(): BinshiftException = BinshiftException("NO_EPOCH_PLANNED").migration(
     s"query ${query.id} has not planned its first epoch, so it has no routing table yet; feed it data " +

@@ -7,7 +7,6 @@ import org.json4s.JsonDSL._
 import org.json4s.jackson.JsonMethods.{compact, parse, render}
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.binshift.statistics.QueryStatistics
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, LogLine}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
@@ -126,7 +125,7 @@ private[binshift] final class RemoteRequests(
   }
 
   private def stats(): JValue = {
-    val s = QueryStatistics.of(query).snapshot().getOrElse(throw BinshiftException("NO_EPOCH_COMMITTED").migration(
+    val s = router.statistics().getOrElse(throw BinshiftException("NO_EPOCH_COMMITTED").migration(
         s"query ${query.id} has not committed an epoch in this run, so it has no statistics yet; ask again"))
     ("epoch" -> s.epoch) ~ ("columns" -> s.toColumns)
   }

@@ -5,7 +5,6 @@ import java.sql.Timestamp
 import org.apache.spark.sql.Row
 import org.apache.spark.sql.binshift.client.RunningQueries
 import org.apache.spark.sql.binshift.query.{MigrationProgress, QueryRouter, QueryRouters}
-import org.apache.spark.sql.binshift.statistics.QueryStatistics
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.types._
@@ -31,16 +30,18 @@ private[sql] object SystemTables {
 
   private val Stats = table("stats")(_.add("epoch", LongType, false).add("operator", LongType, false)
       .add("name", StringType, false).add("bin", IntegerType, false).add("partition", IntegerType, false)
-      .add("executor", StringType).add("keys", LongType).add("bytes", LongType).add("reads", LongType, false)
-      .add("writes", LongType, false)) { (query, _) =>
+      .add("executor", StringType).add("standby", StringType).add("standby_lag", LongType).add("keys", LongType).add("bytes",
+        LongType).add("reads", LongType, false)
+      .add("writes", LongType, false)) { (_, router) =>
     for {
-      s <- QueryStatistics.of(query).snapshot().toSeq
+      s <- router.statistics().toSeq
       o <- s.operators
       bin <- 0 until s.table.bins
     } yield {
       def sized(column: Array[Long]): Any = if (o.isSized) column(bin) else null
       val owner = s.table.owner(bin)
-      Row(s.epoch, o.id, o.name, bin, owner, o.executors(owner).orNull, sized(o.keys), sized(o.bytes), o.reads(bin),
+      Row(s.epoch, o.id, o.name, bin, owner, o.executors(owner).orNull,
+        o.standby(owner).map(_._1).orNull, o.standby(owner).flatMap(_._2).orNull, sized(o.keys), sized(o.bytes), o.reads(bin),
         o.writes(bin))
     }
   }

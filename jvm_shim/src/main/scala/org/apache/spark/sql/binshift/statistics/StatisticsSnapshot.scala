@@ -3,7 +3,7 @@ package org.apache.spark.sql.binshift.statistics
 import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.{ByteBuffer, ByteOrder}
 
-import org.json4s.JValue
+import org.json4s.{JLong, JNull, JValue}
 import org.json4s.JsonDSL._
 import org.json4s.jackson.JsonMethods.{compact, render}
 
@@ -42,6 +42,8 @@ private[binshift] final case class StatisticsSnapshot(
     ("operator" -> perBin(o => _ => o.id)) ~ ("name" -> perBin(o => _ => o.name)) ~
       ("bin" -> perBin(_ => b => b)) ~ ("partition" -> perBin(_ => b => table.owner(b))) ~
       ("executor" -> perBin(o => b => o.executors(table.owner(b)))) ~
+      ("standby" -> perBin(o => b => o.standby(table.owner(b)).map(_._1))) ~
+      ("standby_lag" -> perBin(o => b => o.standby(table.owner(b)).flatMap(_._2))) ~
       ("keys" -> sized(_.keys)) ~ ("bytes" -> sized(_.bytes)) ~
       ("reads" -> perBin(o => b => o.reads(b))) ~ ("writes" -> perBin(o => b => o.writes(b)))
   }
@@ -49,6 +51,8 @@ private[binshift] final case class StatisticsSnapshot(
   private def jsonHeader: JValue = render(
     ("epoch" -> epoch) ~ ("bins" -> table.bins) ~ ("operators" -> operators.map { o =>
       ("id" -> o.id) ~ ("name" -> o.name) ~ ("sized" -> o.isSized) ~
-        ("executors" -> o.executors.map(e => e.orNull))
+        ("executors" -> o.executors.map(e => e.orNull)) ~
+        ("standbys" -> o.executors.indices.map(p => o.standby(p).map(_._1).orNull)) ~
+        ("standby_lags" -> o.executors.indices.map(p => o.standby(p).flatMap(_._2).map(JLong(_)).getOrElse(JNull)))
     }))
 }

@@ -7,6 +7,7 @@ import scala.xml.Node
 
 import jakarta.servlet.http.HttpServletRequest
 
+import org.apache.spark.sql.binshift.migration.StandbyView
 import org.apache.spark.sql.binshift.query.QueryRouters
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingEntry
@@ -49,11 +50,17 @@ private[binshift] final class BinsPage(tab: BinsTab) extends WebUIPage("") {
     </ul>
 
   private def executors(view: QueryView): Seq[Node] =
-    if (view.misplaced == 0 && view.evacuated == 0) Nil
-    else
-      <li><strong>Whole partitions: </strong>{
-        s"${view.misplaced} on their way to another executor, ${view.evacuated} have left decommissioned executors"
-      }</li>
+    (if (view.misplaced == 0 && view.evacuated == 0) Nil
+     else
+       <li><strong>Whole partitions: </strong>{
+         s"${view.misplaced} on their way to another executor, ${view.evacuated} have left decommissioned executors"
+       }</li>) ++
+      (if (view.standbys.isEmpty) Nil
+       else
+         <li><strong>Standbys: </strong>{
+           s"${view.standbysReady} of ${view.standbys.values.map(_.size).sum} ready, ${view.standbyLag} versions behind at " +
+             s"most; ${view.takenOver} partitions have gone to theirs"
+         }</li>)
 
   private def migration(view: QueryView): Seq[Node] = view.migration.toSeq.flatMap { m =>
     <h5>Migration</h5> ++
@@ -68,9 +75,12 @@ private[binshift] final class BinsPage(tab: BinsTab) extends WebUIPage("") {
 
   private def partitions(view: QueryView): Seq[Node] = {
     val busiest = math.max(1L, view.loads.map(l => l.reads + l.writes).maxOption.getOrElse(1L))
+    def standbys(partition: Int): Seq[Node] =
+      if (view.standbys.isEmpty) Nil else <td>{view.standbys.getOrElse(partition, Nil).map(standby).mkString(", ")}</td>
     def row(l: PartitionLoad): Seq[Node] =
       <tr>
-        <td>{l.partition}</td><td>{l.executors.mkString(", ")}</td><td>{l.bins}</td>
+        <td>{l.partition}</td><td>{l.executors.mkString(", ")}</td>
+        {standbys(l.partition)}<td>{l.bins}</td>
         <td>{l.keys.fold("")(_.toString)}</td>
         <td sorttable_customkey={l.bytes.fold("")(_.toString)}>{l.bytes.fold("")(Utils.bytesToString)}</td>
         <td>{l.reads}</td><td>{l.writes}</td>
@@ -80,8 +90,11 @@ private[binshift] final class BinsPage(tab: BinsTab) extends WebUIPage("") {
           </div>
         </td>
       </tr>
-    UIUtils.listingTable(PartitionColumns, row, view.loads, fixedWidth = true)
+    val columns = PartitionColumns.filter(c => c != StandbyColumn || view.standbys.nonEmpty)
+    UIUtils.listingTable(columns, row, view.loads, fixedWidth = true)
   }
+
+  private def standby(s: StandbyView): String = s"${s.executor} (${s.lag.fold("not yet")(n => s"$n behind")})"
 
   private def history(query: MicroBatchExecution): Seq[Node] = {
     val steps = QueryRouters.of(query).history(StepsShown).reverse.filter(_.step.exists(!_.isOpening))
@@ -98,8 +111,9 @@ private[binshift] final class BinsPage(tab: BinsTab) extends WebUIPage("") {
 
 private object BinsPage {
   private val StepsShown = 20
+  private val StandbyColumn = "Standby"
   private val PartitionColumns =
-    Seq("Partition", "Executor", "Bins", "Keys", "Bytes", "Reads", "Writes", "Load in the last epoch")
+    Seq("Partition", "Executor", StandbyColumn, "Bins", "Keys", "Bytes", "Reads", "Writes", "Load in the last epoch")
   private val HistoryColumns =
     Seq("Epoch", "Partitions", "Bins moved", "Step", "Strategy", "Migration", "Written at")
 }

@@ -30,6 +30,9 @@ private[binshift] final class QueryMetrics(query: MicroBatchExecution, val sourc
   gauge("migration.binsAwaited")(_.migration.map(_.awaited).getOrElse(0L))
   gauge("partitionsMisplaced")(_.misplaced)
   gauge("partitionsEvacuated")(_.evacuated)
+  gauge("standbysReady")(_.standbysReady)
+  gauge("standbyLag")(_.standbyLag)
+  gauge("partitionsTakenOver")(_.takenOver)
   gauge("binsAdopted")(_ => binsAdopted.get)
   gauge("bytesAdopted")(_ => bytesAdopted.get)
 

@@ -1,6 +1,7 @@
 package org.apache.spark.sql.binshift.ui
 
 import org.apache.spark.sql.binshift.internals.CommittedEpoch
+import org.apache.spark.sql.binshift.migration.StandbyView
 import org.apache.spark.sql.binshift.query.QueryRouters
 import org.apache.spark.sql.binshift.statistics.{OperatorSnapshot, QueryStatistics, StatisticsSnapshot}
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
@@ -11,6 +12,8 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingEn
  *
  * @param misplaced partitions that are to run on another executor than they do
  * @param evacuated partitions that left executors which Spark decommissions, in this run
+ * @param standbys  of each partition that has any
+ * @param takenOver partitions that went to their standbys, in this run
  */
 private[binshift] final case class QueryView(
     epoch: Option[Long],
@@ -18,7 +21,15 @@ private[binshift] final case class QueryView(
     migration: Option[MigrationView],
     loads: Seq[PartitionLoad],
     misplaced: Int,
-    evacuated: Long) {
+    evacuated: Long,
+    standbys: Map[Int, Seq[StandbyView]],
+    takenOver: Long) {
+
+  /** Most versions that a standby lacks, of those that have any. */
+  def standbyLag: Long = standbys.values.flatten.flatMap(_.lag).maxOption.getOrElse(0L)
+
+  /** Standbys that have a whole snapshot. */
+  def standbysReady: Int = standbys.values.flatten.count(_.lag.isDefined)
 
   /** Reads and writes of the partition that had most in the last epoch, divided by their mean; 1 is even. */
   def skew: Double = {
@@ -50,7 +61,8 @@ private[binshift] object QueryView {
         m.plan.steps.size, router.binsAwaited(m).getOrElse(0))
     }
     QueryView(s.planned, s.tables.current, migration,
-      QueryStatistics.of(query).snapshot().map(loads).getOrElse(Nil), router.misplaced, router.evacuated)
+      QueryStatistics.of(query).snapshot().map(loads).getOrElse(Nil), router.misplaced, router.evacuated,
+      router.standbyViews, router.takenOver)
   }
 
   private def loads(s: StatisticsSnapshot): Seq[PartitionLoad] = {

@@ -17,6 +17,15 @@ private[sql] object BinshiftConf {
   /** Whether partitions leave executors that Spark decommissions, without a user's call. */
   val EvacuationEnabled: String = Prefix + "decommission.drain"
 
+  /** On how many other executors the files of each partition are kept, for when its own dies. */
+  val Standbys: String = Prefix + "standbys"
+
+  /** Time between two looks of a standby at the checkpoint. */
+  val StandbysInterval: String = Prefix + "standbys.interval"
+
+  /** Most bytes of standbys on an executor. */
+  val StandbysMaxBytes: String = Prefix + "standbys.maxBytes"
+
   /** Whether the driver looks for requests of other processes in the checkpoint, and whether they have to be signed. */
   val RequestsEnabled: String = Prefix + "requests.enabled"
 

@@ -9,7 +9,7 @@ import org.apache.spark.util.Utils
  *
  * Points: `export.link`, `export.start`, `export.chunk`, `fetch.chunk`, `stage.file`, `stage.done`, `changelog.read`,
  * `changelog.change`, `switch.ingest`, `switch.changes`, `switch.done`, `checkpoint.read`, `checkpoint.changes`,
- * `checkpoint.file`, `warm.file`, `takeover.family`, `snapshot.check`, `snapshot.upload`, `convert.partition`, `convert.finish`.
+ * `checkpoint.file`, `warm.file`, `standby.file`, `standby.changelog`, `standby.snapshot`, `standby.take`, `takeover.family`, `snapshot.check`, `snapshot.upload`, `convert.partition`, `convert.finish`.
  */
 private[sql] trait Faults {
   /** May throw, block or end the JVM. */

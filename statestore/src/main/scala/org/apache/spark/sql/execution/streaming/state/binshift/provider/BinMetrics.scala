@@ -28,21 +28,24 @@ private[sql] object BinMetrics {
     GivenUpName, "binshift: bins of the next step that could not be copied and will be read from the checkpoint")
   private val Copied = StateStoreCustomSizeMetric(BytesCopiedName, "binshift: bytes copied so far for later steps")
   private val Warm =
-    StateStoreCustomSumMetric("binshiftFilesWarm", "binshift: files of moved partitions that were fetched ahead")
+    StateStoreCustomSumMetric("binshiftFilesWarm", "binshift: files of moved partitions that their executor had already")
+  private val Fetched =
+    StateStoreCustomSumMetric("binshiftFilesFetched", "binshift: files of moved partitions fetched from the checkpoint")
   private val Released = StateStoreCustomSumMetric("binshiftBinsReleased", "binshift: bins released")
   private val Rows = StateStoreCustomSumMetric("binshiftRowsAdopted", "binshift: rows adopted")
   private val Bytes = StateStoreCustomSizeMetric(BytesAdoptedName, "binshift: bytes adopted")
   private val Millis = StateStoreCustomTimingMetric("binshiftAdoptMs", "binshift: time to adopt")
 
   private[binshift] val All: Seq[StateStoreCustomMetric] =
-    Seq(Owned, Adopted, Prepared, Shipped, FromCheckpoint, Recopied, Awaited, GivenUp, Copied, Warm, Released, Rows, Bytes,
-      Millis)
+    Seq(Owned, Adopted, Prepared, Shipped, FromCheckpoint, Recopied, Awaited, GivenUp, Copied, Warm, Fetched, Released, Rows,
+      Bytes, Millis)
 
   private[binshift] def of(db: BinnedRocksDB): Map[StateStoreCustomMetric, Long] = {
     val s = db.lastSwitch
     Map(Owned -> db.binsOwned, Adopted -> s.binsAdopted, Prepared -> s.binsPrepared,
       Shipped -> s.binsShipped, FromCheckpoint -> s.binsFromCheckpoint, Recopied -> s.binsRecopied,
-      Awaited -> db.binsAwaited, GivenUp -> db.binsGivenUp, Copied -> db.bytesCopied, Warm -> db.warmFiles,
+      Awaited -> db.binsAwaited, GivenUp -> db.binsGivenUp, Copied -> db.bytesCopied,
+      Warm -> db.loadedFiles.here, Fetched -> db.loadedFiles.fetched,
       Released -> s.binsReleased,
       Rows -> s.rowsAdopted, Bytes -> s.bytesAdopted, Millis -> s.adoptMs)
   }

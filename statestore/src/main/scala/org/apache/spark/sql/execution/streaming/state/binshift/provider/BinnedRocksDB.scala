@@ -1,7 +1,5 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.provider
 
-import java.io.File
-
 import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
@@ -12,7 +10,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.conversion.Partit
 import org.apache.spark.sql.execution.streaming.state.binshift.migration.{BinMover, PendingBins}
 import org.apache.spark.sql.execution.streaming.state.binshift.recovery.{ReplayingRocksDB, RetainedVersions}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{BinSwitch, EpochRouting}
-import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{BackgroundConf, PartitionShipping, ShippingStore, WarmStore}
+import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{BackgroundConf, FilesFetchedAhead, PartitionShipping, ShippingStore}
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{BinCounts, DepartingRows, KeySample, StoreReport}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 import org.apache.spark.TaskContext
@@ -59,8 +57,9 @@ private[binshift] final class BinnedRocksDB(
 
   def bytesCopied: Long = shipping.bytesCopied
 
-  /** Files that were fetched ahead, of a store that has come to this executor with the loaded version. */
-  def warmFiles: Int = warmAt.filter(v => v == loadedVersion || v == loadedVersion - 1).fold(0)(_ => warm)
+  /** The files from which the loaded version was loaded, of a store that has come to this executor with it. */
+  def loadedFiles: LoadedFiles =
+    loadedAt.filter(v => v == loadedVersion || v == loadedVersion - 1).fold(LoadedFiles.None)(_ => loaded)
 
   /** The bins that come on demand. */
   def pendingBins: PendingBins = mover.pendingBins
@@ -81,8 +80,8 @@ private[binshift] final class BinnedRocksDB(
 
   private var switchStats = SwitchStats.None
   private var baseId: Option[String] = None
-  private var warm = 0
-  private var warmAt: Option[Long] = None
+  private var loaded = LoadedFiles.None
+  private var loadedAt: Option[Long] = None
 
   private var keySample: KeySample = _
   private var retired = false
@@ -106,6 +105,8 @@ private[binshift] final class BinnedRocksDB(
 
   /** A commit that compacts waits for it. */
   private val isPaced = isRouted && !conf.compactOnCommit
+
+  if (isRouted) binnedFiles.use(new FilesFetchedAhead(arguments.dfsRootDir))
 
   if (isPaced) CompactionPace.limit(rocksDbOptions, background.compactionPace)
 
@@ -173,11 +174,11 @@ private[binshift] final class BinnedRocksDB(
   /** Changelogs hold keys in their stored form. */
   private def loadStored(version: Long, ckptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): Unit = {
     val native = RocksDBFields.native(this)
-    replayingUpTo(version)(loadBySpark(version, ckptId, readOnly, loadEmpty))
-    val files = binnedFiles.takeWarmFiles()
-    if (files > 0) {
-      warm = files
-      warmAt = Some(version)
+    replayingUpTo(version)(binnedFiles.loading(loadBySpark(version, ckptId, readOnly, loadEmpty)))
+    val files = binnedFiles.takeLoadedFiles()
+    if (!files.isEmpty) {
+      loaded = files
+      loadedAt = Some(version)
     }
     // Another native database: all is loaded from the checkpoint.
     if (RocksDBFields.native(this) ne native) mover.forget()
@@ -251,9 +252,6 @@ private[binshift] final class BinnedRocksDB(
   override def oldestNeededVersion(): Option[Long] =
     (retained.oldest(binnedFiles.newestSnapshot() - conf.minVersionsToRetain) ++ shipping.oldestNeeded).minOption
 
-  override def takeFilesFetchedAhead(localDir: File, mapping: RocksDBFileMapping, version: Long): Int =
-    if (isRouted) WarmStore.hand(arguments.dfsRootDir, localDir, mapping, version) else 0
-
   override def isDisowned(version: Long): Boolean = isRouted && {
     Faults.at("snapshot.check", partitionId)
     routing.isDisowned(version)
@@ -274,6 +272,7 @@ private[binshift] final class BinnedRocksDB(
     val isBinned = !isStock(loadedVersion)
     val result @ (version, info) =
       snapshotTurn.commit(loadedVersion + 1, isWhole, () => PromptUploads.submit(this))(commitBySpark(forceSnapshot))
+    binnedFiles.proven()
     if (isPaced) CompactionPace.committed(this, RocksDBFields.native(this), rocksDbOptions)
     if (isRouted && isBinned) {
       shipping.onCommit(version, info.stateStoreCkptId)

@@ -10,15 +10,16 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{Contr
 import org.apache.spark.sql.execution.streaming.state.binshift.conversion.{KeyForm, PartitionTakeover, StockKeys, StoreForm}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.StoreBins
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
-import org.apache.spark.sql.execution.streaming.state.binshift.shipping.BackgroundConf
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBArguments
+import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{BackgroundConf, FilesFetchedAhead}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{PlainRocksDB, RocksDBArguments}
 import org.apache.spark.sql.types.StructType
 
 /**
  * Spark's RocksDB provider, with binned storage for the operators that can migrate.
  *
  * Which storage an operator has is written in the checkpoint's [[Layout]], which the driver creates
- * while it plans the first batch; operators that are not binned there get Spark's RocksDB unchanged.
+ * while it plans the first batch; operators that are not binned there get Spark's RocksDB, which
+ * takes files that are on the executor already.
  *
  * Relies on Spark: `init` creates the database through the protected `createRocksDB`;
  * `upgradeReadStoreToWriteStore` accepts only its own store class, so a wrapped read store is
@@ -29,6 +30,9 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOf
 
   /** Set before `super.init`, which calls `createRocksDB`; `None` means Spark's storage. */
   private var storage: Option[BinnedStorage] = None
+
+  /** Whether the store is one of a query that runs, rather than of a reader. */
+  private var isOfRoutedRun = false
 
   override def init(
       stateStoreId: StateStoreId,
@@ -43,6 +47,7 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOf
     val runId = StateStoreProvider.getRunId(hadoopConf)
     val root = stateStoreId.checkpointRootLocation
     val isRouted = storeConf.sqlConfs.get(BinshiftConf.RoutedRun).contains(runId)
+    isOfRoutedRun = isRouted
     val routing =
       if (isRouted) EpochRouting.forRun(runId, root, hadoopConf) else EpochRouting.forReader(root, hadoopConf)
     for {
@@ -86,13 +91,16 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOf
       enableStateStoreCheckpointIds: Boolean,
       partitionId: Int,
       eventForwarder: Option[RocksDBEventForwarder],
-      uniqueId: Option[String]): RocksDB = storage match {
-    case Some(s) => new BinnedRocksDB(stateStoreId, s.routing, s.isRouted, s.background, s.takeOver,
-        RocksDBArguments(
-          dfsRootDir, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies, enableStateStoreCheckpointIds, partitionId,
-          eventForwarder, uniqueId))
-    case None => super.createRocksDB(dfsRootDir, conf, localRootDir, hadoopConf, loggingId,
-        useColumnFamilies, enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
+      uniqueId: Option[String]): RocksDB = {
+    val arguments = RocksDBArguments(dfsRootDir, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies,
+      enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
+    storage match {
+      case Some(s) =>
+        new BinnedRocksDB(stateStoreId, s.routing, s.isRouted, s.background, s.takeOver, arguments)
+      case None if isOfRoutedRun => new PlainRocksDB(arguments, new FilesFetchedAhead(dfsRootDir))
+      case None => super.createRocksDB(dfsRootDir, conf, localRootDir, hadoopConf, loggingId,
+          useColumnFamilies, enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
+    }
   }
 
   override def getReadStore(version: Long, uniqueId: Option[String]): StateStore =

@@ -1,8 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.recovery
 
-import java.io.File
-
-import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBFileMapping, StateStoreCheckpointInfo, StateStoreId}
+import org.apache.spark.sql.execution.streaming.state.{RocksDB, StateStoreCheckpointInfo, StateStoreId}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinKeyedRocksDB, BinnedFileManager, RocksDBArguments}
 
@@ -51,8 +49,6 @@ private[recovery] final class PrivateRocksDB(
   override protected def replayHasAdopted(): Unit = ()
 
   override protected def maintaining(work: => Unit): Unit = work
-
-  override def takeFilesFetchedAhead(localDir: File, mapping: RocksDBFileMapping, version: Long): Int = 0
 
   override def oldestNeededVersion(): Option[Long] = None
 

@@ -27,24 +27,25 @@ private[sql] object BackgroundConf {
 
   def apply(conf: Map[String, String]): BackgroundConf = {
     def bytes(name: String, default: String): Long =
-      positive(name, conf.getOrElse(Prefix + name, default))(JavaUtils.byteStringAs(_, ByteUnit.BYTE))
+      positive(Prefix + name, conf.getOrElse(Prefix + name, default))(JavaUtils.byteStringAs(_, ByteUnit.BYTE))
     BackgroundConf(
       chunkBytes = math.min(bytes("ship.chunkBytes", "256k"), MaxChunkBytes).toInt,
       maxBytesPerSecond = bytes("ship.maxBytesPerSecond", "8m"),
       maxBytesInFlight = bytes("ship.maxBytesInFlight", "256m"),
       maxStagedBytes = bytes("ship.maxStagedBytes", "64g"),
-      timeoutMs = positive("ship.timeout", conf.getOrElse(Prefix + "ship.timeout", "30s"))(JavaUtils.timeStringAsMs),
+      timeoutMs = positive(Prefix + "ship.timeout", conf.getOrElse(Prefix + "ship.timeout", "30s"))(JavaUtils.timeStringAsMs),
       compactionPace = bytes("compaction.bytesPerSecond", "3m"),
       areAllCoresBusy = conf.get(BinshiftConf.RealTimeRun).contains("true"))
   }
 
-  private def positive(name: String, text: String)(parse: String => Long): Long = {
+  /** @throws BinshiftException if the text of a setting is not a positive amount */
+  private[shipping] def positive(key: String, text: String)(parse: String => Long): Long = {
     val value =
       try parse(text)
       catch { case _: NumberFormatException => 0L }
     if (value <= 0) {
-      throw BinshiftException("INVALID_VALUE", "name" -> s"$Prefix$name", "value" -> text).configuration(
-        s"$Prefix$name is '$text'; it must be a positive amount with a unit, such as 64m or 30s")
+      throw BinshiftException("INVALID_VALUE", "name" -> key, "value" -> text).configuration(
+        s"$key is '$text'; it must be a positive amount with a unit, such as 64m or 30s")
     }
     value
   }

@@ -228,7 +228,7 @@ private[binshift] final class Exporter(
 
   private def put(target: Int, index: Int, chunk: Array[Byte]): Unit = {
     if (order.isOnDemand) ShippingThreads.charge(chunk.length, conf.maxBytesPerSecond)
-    else if (!order.isUrgent) ShippingThreads.pace(chunk.length, conf)
+    else if (!order.isUrgent) ShippingThreads.pace(chunk.length, conf.maxBytesPerSecond, conf.areAllCoresBusy)
     awaitRoom(chunk.length)
     val id = ShipmentFormat.chunkId(order.broadcast, store, target, index)
     Faults.at("export.chunk", store.partitionId)

@@ -32,6 +32,15 @@ private[binshift] object ShippingThreads {
   /** Long turns, which sleep as the pace demands: whole partitions are fetched one after the other. */
   lazy val warming: ScheduledExecutorService = ThreadUtils.newDaemonSingleThreadScheduledExecutor("binshift-warm")
 
+  /** Standbys talk to the driver; short turns. */
+  lazy val standbyTurns: ScheduledExecutorService = ThreadUtils.newDaemonSingleThreadScheduledExecutor("binshift-standby-turn")
+
+  /** Standbys follow the checkpoint; turns of an interval's length, which mostly wait for it. */
+  lazy val standbys: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(Followed, "binshift-standby")
+
+  /** Bytes of all standbys on this executor. */
+  val standbyBytes = new AtomicLong()
+
   /** Bytes of all copies that wait on this executor. */
   val stagedBytes = new AtomicLong()
 
@@ -39,14 +48,15 @@ private[binshift] object ShippingThreads {
   private val nextSend = new AtomicLong(System.nanoTime())
 
   /**
-   * Blocks until `bytes` more may be sent at the pace of `conf`, or an eighth of that while no core is free. Where each task
-   * has a core all the time, none ever is, though tasks may have nothing to do.
+   * Blocks until `bytes` more may be sent at `bytesPerSecond`, or an eighth of that while no core is free.
+   *
+   * @param areAllCoresBusy whether tasks have all cores all the time, also when they have nothing to do: none is waited for
    */
-  def pace(bytes: Long, conf: BackgroundConf): Unit = {
-    val wait = charge(bytes, conf.maxBytesPerSecond)
+  def pace(bytes: Long, bytesPerSecond: Long, areAllCoresBusy: Boolean): Unit = {
+    val wait = charge(bytes, bytesPerSecond)
     if (wait > 0) Thread.sleep(wait / 1000000, (wait % 1000000).toInt)
-    if (!conf.areAllCoresBusy)
-      ExecutorLoad.awaitFreeCore(math.min(costNs(bytes, conf.maxBytesPerSecond) * (BusyFactor - 1), MaxWaitNs))
+    if (!areAllCoresBusy)
+      ExecutorLoad.awaitFreeCore(math.min(costNs(bytes, bytesPerSecond) * (BusyFactor - 1), MaxWaitNs))
   }
 
   /** Counts `bytes` as sent; returns the nanoseconds that they should have waited. */

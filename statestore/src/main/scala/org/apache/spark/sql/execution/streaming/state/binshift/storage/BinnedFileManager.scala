@@ -15,7 +15,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Versio
 import org.apache.spark.util.Utils
 
 /**
- * The checkpoint files of one partition, with four differences from Spark's.
+ * The checkpoint files of one binned partition, with four differences from Spark's.
  *
  * Changelogs do not hold what switches adopted and released; the routing log says that, and what a version takes from
  * other partitions comes before its own records (`replayOf`). What other partitions adopted from
@@ -38,24 +38,10 @@ private[binshift] final class BinnedFileManager(
     storeConf: StateStoreConf,
     fileChecksumEnabled: Boolean,
     fileChecksumThreadPoolSize: Option[Int])
-  extends RocksDBFileManager(dfsRootDir, localTempDir, hadoopConf, codecName, loggingId, storeConf,
-    fileChecksumEnabled, fileChecksumThreadPoolSize)
-  with VersionedFiles {
+  extends WarmFileManager(dfsRootDir, localTempDir, hadoopConf, codecName, loggingId, storeConf,
+    fileChecksumEnabled, fileChecksumThreadPoolSize) {
 
   @volatile private var binding: Option[BinnedFileManager.Binding] = None
-
-  /** Files that were here before the snapshot was loaded last. */
-  @volatile private var warm = 0
-
-  /** How many files the snapshot that was loaded last had on this executor before; once. */
-  def takeWarmFiles(): Int = {
-    val files = warm
-    warm = 0
-    files
-  }
-
-  protected def directory: Path = new Path(dfsRootDir)
-  protected def hadoop: Configuration = hadoopConf
 
   def bind(to: BinnedFileManager.Binding): Unit = binding = Some(to)
 
@@ -69,10 +55,7 @@ private[binshift] final class BinnedFileManager(
       localDir: File,
       rocksDBFileMapping: RocksDBFileMapping,
       checkpointUniqueId: Option[String]): RocksDBCheckpointMetadata = {
-    def whole = {
-      if (version > 0) binding.foreach(b => warm = b.takeFilesFetchedAhead(localDir, rocksDBFileMapping, version))
-      super.loadCheckpointFromDfs(version, localDir, rocksDBFileMapping, checkpointUniqueId)
-    }
+    def whole = super.loadCheckpointFromDfs(version, localDir, rocksDBFileMapping, checkpointUniqueId)
     binding.flatMap(_.wanted).filter(_ => version > 0) match {
       case None => whole
       case Some(bins) =>
@@ -138,9 +121,6 @@ private[binshift] object BinnedFileManager {
 
     /** The only bins that are read, of a private copy; nobody makes snapshots of it. */
     def wanted: Option[Set[Int]]
-
-    /** Puts files of `version` that were fetched ahead for this store into `localDir`; returns how many there were. */
-    def takeFilesFetchedAhead(localDir: File, mapping: RocksDBFileMapping, version: Long): Int
 
     /** The oldest version that another partition's recovery still reads; called by maintenance threads. */
     def oldestNeededVersion(): Option[Long]

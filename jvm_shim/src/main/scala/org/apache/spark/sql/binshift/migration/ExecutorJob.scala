@@ -1,0 +1,42 @@
+package org.apache.spark.sql.binshift.migration
+
+import java.util.Properties
+
+import org.apache.spark.{SparkContext, SparkEnv}
+import org.apache.spark.scheduler.ExecutorCacheTaskLocation
+
+/** A job of one short task for each of some executors. One that has just joined runs no task of a query, and hears by it. */
+private[migration] object ExecutorJob {
+
+  /**
+   * Waits for all of them; an executor whose slots are busy for long, or that is gone, is not among those returned.
+   *
+   * @param inputs by the executor's id: its host, and what its task is given
+   * @return the executors that have run their task
+   */
+  def run[T](context: SparkContext, description: String, inputs: Map[String, (String, T)])(work: Task[T]): Set[String] =
+    if (inputs.isEmpty) Set.empty
+    else {
+      // A thread inherits what the thread that made it had set, such as the group by which a query cancels its jobs.
+      context.setLocalProperties(new Properties)
+      context.setJobGroup("binshift", description)
+      val located = inputs.toSeq.map { case (executor, (host, input)) =>
+        (executor, input) -> Seq(ExecutorCacheTaskLocation(host, executor).toString)
+      }
+      context.runJob(context.makeRDD(located), new OnItsExecutor(work)).flatten.toSet
+    }
+
+  /** What a task does. */
+  trait Task[T] extends Serializable {
+    def run(input: T): Unit
+  }
+
+  /** A task that Spark runs elsewhere does nothing. */
+  private final class OnItsExecutor[T](work: Task[T]) extends (Iterator[(String, T)] => Option[String]) with Serializable {
+    override def apply(inputs: Iterator[(String, T)]): Option[String] =
+      inputs.find(_._1 == SparkEnv.get.executorId).map { case (executor, input) =>
+        work.run(input)
+        executor
+      }
+  }
+}

@@ -1,0 +1,319 @@
+package org.apache.spark.sql.binshift.migration
+
+import java.util.concurrent.{ThreadPoolExecutor, TimeUnit}
+import java.util.concurrent.atomic.AtomicBoolean
+
+import scala.util.control.NonFatal
+
+import org.apache.hadoop.conf.Configuration
+
+import org.apache.spark.SparkContext
+import org.apache.spark.broadcast.Broadcast
+import org.apache.spark.internal.Logging
+import org.apache.spark.scheduler.{SparkListener, SparkListenerExecutorRemoved}
+import org.apache.spark.sql.binshift.internals.CommittedEpoch
+import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, LogLine}
+import org.apache.spark.sql.execution.streaming.state.binshift.shipping._
+import org.apache.spark.util.{SerializableConfiguration, ThreadUtils}
+
+/**
+ * Has other executors keep the files of each partition, and partitions run there when their own executor dies.
+ *
+ * Which executors do is planned anew when executors come or go, and when partitions move ([[StandbyPlan]]). They ask for it
+ * once in each interval and say how far they are ([[StandbyEndpoint]]); one that has not asked yet is told to by a short job.
+ * When an executor is lost, Spark's coordinator of state stores is told that its partitions are where their standbys are. As in
+ * [[Relocation]], that is a preference: a partition that runs elsewhere is as right there.
+ *
+ * Looks are made one at a time, on a thread of their own. The stream's thread notes the epoch, and looks itself if an executor
+ * is lost at that moment: then it asks Spark's coordinator, in the same JVM, once for each store.
+ * Thread-safe.
+ *
+ * @param count   of standbys of each partition, at least 1
+ * @param conf    what standbys may use
+ * @param avoided executors that nothing is to be placed on
+ * @param hasState whether an operator has a store of a partition
+ */
+private[binshift] final class Standbys(
+    query: MicroBatchExecution, count: Int, conf: StandbyConf, avoided: () => Set[String],
+    hasState: (StateStoreWriter, Int) => Boolean)
+  extends StandbyEndpoint.Listener with Logging {
+  import Standbys._
+
+  private val session = query.sparkSession
+  private val context = session.sparkContext
+  private val runId = query.runId.toString
+
+  private var operators = Seq.empty[StateStoreWriter]
+  private var partitions = 0
+  private var epoch = -1L
+  /** Where partitions run, as of the last look, and what else it saw. */
+  private var primaries = IndexedSeq.empty[Set[String]]
+  private var seen: Option[Seen] = None
+  private var lookedAtNs = 0L
+  private var plan = Map.empty[Int, Seq[String]]
+  /** Standbys whose partitions are about to be loaded from them, or have been, and since which epoch. */
+  private var arriving = Map.empty[(Int, String), Long]
+  /** By executor. */
+  private var orders = Map.empty[String, Ordered]
+  private var lastOrder = 0L
+  /** Executors that are being told to ask. */
+  private var beginning = Set.empty[String]
+  private var reports = Map.empty[String, Reported]
+  /** The epoch in whose course partitions went to their standbys last. */
+  private var takenAt: Option[Long] = None
+  /** Since when tasks wait for the executors that have the standbys. */
+  private var heldAtNs: Option[Long] = None
+  private var taken = 0L
+  private var isClosed = false
+
+  /** Held by a look. */
+  private val looks = new Object
+  private val isLooking = new AtomicBoolean
+  private val isLookWanted = new AtomicBoolean
+  private lazy val hadoopConf: Broadcast[SerializableConfiguration] =
+    context.broadcast(new SerializableConfiguration(session.sessionState.newHadoopConf()))
+
+  private val removals = new SparkListener {
+    override def onExecutorRemoved(removed: SparkListenerExecutorRemoved): Unit = lookSoon()
+  }
+  // A stage whose tasks were lost begins again after a fifth of a second; an event of a busy application may be late.
+  private val watch = new ExecutorWatch(s"query ${query.id}", () => isLost || isHeldTooLong, () => { if (isHeldTooLong) synchronized(release()); if (isLost) look() })
+
+  StandbyEndpoint.add(runId, this)
+  context.addSparkListener(removals)
+
+  /** The epoch that is planned; called on the stream's thread. */
+  def enter(now: Long, planOperators: Seq[StateStoreWriter], n: Int): Unit = {
+    val isDue = synchronized {
+      val isKnown = seen.exists(s => s.avoided == avoided() && known.forall(_ == s.known))
+      val isChanged = n != partitions
+      operators = planOperators
+      partitions = n
+      epoch = now
+      if (takenAt.exists(now > _ + 1)) {
+        takenAt = None
+        release()
+      }
+      val lookedNs = System.nanoTime() - lookedAtNs
+      val isUnknown = primaries.indices.exists(p => primaries(p).isEmpty && operators.exists(hasState(_, p)))
+      isChanged || !isKnown || arriving.exists(now > _._2 + 1) || takenAt.isDefined || lookedNs > LookNs ||
+      isUnknown && lookedNs > TimeUnit.MILLISECONDS.toNanos(conf.intervalMs)
+    }
+    // The stage is about to ask where its partitions are.
+    if (isLost) guarded(look()) else if (isDue) lookSoon()
+  }
+
+  /** The live executors that have a standby of a partition, best one first. */
+  def of(partition: Int): Seq[String] = synchronized {
+    val live = known
+    plan.getOrElse(partition, Nil).filter(e => live.forall(_(e))).sortBy(e => -reach(partition, e, _ => true))
+  }
+
+  /** The standbys of each partition, with what they lack of the stores of operators with `only` these ids. */
+  def views(only: Long => Boolean = _ => true): Map[Int, Seq[StandbyView]] = {
+    val newest = CommittedEpoch.of(query) + 1
+    synchronized(plan.map { case (p, executors) =>
+      p -> executors.map { e =>
+        val version = reach(p, e, only)
+        StandbyView(e, Option.when(version >= 0)(math.max(0, newest - version)))
+      }
+    })
+  }
+
+  /** Partitions that went to their standbys in this run. */
+  def takenOver: Long = synchronized(taken)
+
+  override def answer(report: StandbyReport): Option[StandbyAnswer] = {
+    val committed = CommittedEpoch.of(query)
+    synchronized(Option.when(!isClosed) {
+      val ordered = orders.get(report.executor).map(_.order).getOrElse(StandbyOrder(0, IndexedSeq.empty))
+      val versions = if (report.order == ordered.id) report.versions else Nil
+      reports += report.executor -> Reported(System.nanoTime(), versions, report.bytes)
+      StandbyAnswer(committed, Option.when(report.order != ordered.id)(ordered))
+    })
+  }
+
+  def close(): Unit = {
+    watch.close()
+    context.removeSparkListener(removals)
+    val isFirst = synchronized {
+      val first = !isClosed
+      isClosed = true
+      first
+    }
+    StandbyEndpoint.remove(runId)
+    LocalityWait.release(this)
+    if (isFirst)
+      try hadoopConf.destroy()
+      catch { case NonFatal(e) => logDebug("settings of standbys stay until the application ends", e) }
+  }
+
+  /** Whether an executor that has partitions is lost. Asks nobody. */
+  private def isLost: Boolean = synchronized(!isClosed && known.exists(live => primaries.exists(_.exists(!live(_)))))
+
+  /** A query that waits for data must not have all others of the application wait. */
+  private def isHeldTooLong: Boolean = synchronized(heldAtNs.exists(System.nanoTime() - _ > HoldNs))
+
+  private def release(): Unit = {
+    heldAtNs = None
+    LocalityWait.release(this)
+  }
+
+  private def known: Option[collection.Set[String]] = Executors.known(context)
+
+  private def lookSoon(): Unit = {
+    isLookWanted.set(true)
+    if (isLooking.compareAndSet(false, true)) Looks.execute { () =>
+      try while (isLookWanted.getAndSet(false)) guarded(look())
+      finally {
+        isLooking.set(false)
+        if (isLookWanted.get) lookSoon()
+      }
+    }
+  }
+
+  private def guarded(work: => Unit): Unit =
+    try work
+    catch { case NonFatal(e) => logWarning(s"query ${query.id}: standbys are planned at the next epoch", e) }
+
+  /** Saves the partitions of executors that are lost, and plans. */
+  private def look(): Unit = looks.synchronized {
+    val (now, ops, n, isOpen) = synchronized((epoch, operators, partitions, !isClosed))
+    if (isOpen && ops.nonEmpty) {
+      val found = (0 until n).map(p => Placement.executorsOf(session, ops.filter(hasState(_, p)), p))
+      // Asked after that: an executor that joined in between, and has a store already, is none that is lost.
+      val knownNow = known.fold(Set.empty[String])(_.toSet)
+      val executors = Executors.of(context)
+      val unwanted = avoided() ++ executors.decommissioned
+      val dead = found.flatten.toSet.filterNot(if (known.isDefined) knownNow else executors.isThere)
+      val saved = if (dead.isEmpty) Map.empty[Int, String] else rescue(now, ops, dead, found, executors)
+      val places = found.zipWithIndex.map { case (on, p) => on -- dead ++ saved.get(p) }
+      val hosts = executors.live.toMap -- unwanted
+      val unasked = synchronized {
+        primaries = places
+        seen = Some(Seen(knownNow, avoided()))
+        lookedAtNs = System.nanoTime()
+        reports = reports.filter { case (e, _) => executors.isThere(e) }
+        orders = orders.filter { case (e, _) => executors.isThere(e) }
+        become(StandbyPlan.of(places, plan, hosts, count), ops, now)
+        val silent = orders.keys.filter(e => hosts.contains(e) && !isHeard(e) && !beginning(e)).toSeq
+        beginning ++= silent
+        silent
+      }
+      if (unasked.nonEmpty) Looks.execute(() => guarded(begin(unasked.map(e => e -> hosts(e)).toMap)))
+    }
+  }
+
+  private def rescue(
+      now: Long, ops: Seq[StateStoreWriter], dead: Set[String], found: IndexedSeq[Set[String]], executors: Executors)
+      : Map[Int, String] = {
+    val lost = found.indices.filter(p => found(p).exists(dead))
+    val saved = lost.flatMap { p =>
+      val place = of(p).find(executors.live.contains)
+      place.filter(e => Placement.rescue(session, ops, p, dead, e, executors.live(e))).map(p -> _)
+    }.toMap
+    if (saved.nonEmpty) {
+      synchronized {
+        taken += saved.size
+        takenAt = Some(now)
+        heldAtNs = Some(System.nanoTime())
+        if (!isClosed) LocalityWait.hold(this, context)
+      }
+      logInfo(LogLine("standbys", "query" -> query.id, "lost" -> dead.toSeq.sorted.mkString(","), "partitions" -> lost.size,
+          "taken_over" -> saved.size, "by" -> saved.values.toSeq.distinct.sorted.mkString(",")))
+    }
+    saved
+  }
+
+  private def become(next: Map[Int, Seq[String]], ops: Seq[StateStoreWriter], now: Long): Unit = {
+    // What is here goes when the epoch is over whose tasks load the partition from it.
+    val came = for { (p, executors) <- plan.toSeq; e <- executors if primaries.lift(p).exists(_(e)) } yield (p, e) -> now
+    arriving = came.toMap ++ arriving.filter { case ((p, e), since) => now <= since + 1 && p < primaries.size && primaries(p)(e) }
+    plan = next
+    val byExecutor = (next.toSeq.flatMap { case (p, executors) => executors.map(_ -> p) } ++ arriving.keys.map(_.swap))
+      .distinct.sortBy(_._2).groupMap(_._1)(_._2)
+    orders = (orders.keySet ++ byExecutor.keySet).map { executor =>
+      val stores = for {
+        p <- byExecutor.getOrElse(executor, Nil).toIndexedSeq
+        op <- ops if hasState(op, p)
+        store <- Placement.stores(op, p)
+      } yield store.storeId
+      val same = orders.get(executor).filter(_.stores == stores)
+      executor -> same.getOrElse {
+        lastOrder += 1
+        Ordered(StandbyOrder(lastOrder, stores.map(s => StandbyTarget(s.storeCheckpointLocation().toString, s.partitionId))),
+          stores)
+      }
+    }.toMap
+  }
+
+  /** Has executors ask that have not asked yet, or not for long. Waits until each has a slot free. */
+  private def begin(unasked: Map[String, String]): Unit =
+    try {
+      val inputs = unasked.map { case (executor, host) => executor -> (host -> runId) }
+      val begun = ExecutorJob.run(context, "binshift: standbys of partitions are begun", inputs)(new Begin(hadoopConf, conf))
+      synchronized(begun.foreach(e => if (!isHeard(e)) reports += e -> Reported(System.nanoTime(), Nil, 0)))
+    } finally synchronized {
+        beginning --= unasked.keySet
+        // Those that were busy or died are looked at again.
+        if (!unasked.keys.forall(isHeard)) seen = None
+      }
+
+  private def isHeard(executor: String): Boolean =
+    reports.get(executor).exists(r =>
+      System.nanoTime() - r.atNs < math.max(MinSilenceNs, SilentIntervals * conf.intervalMs * 1000000L))
+
+  /** The version of a partition that can be loaded on an executor; -1 if it is not known or nothing is there. */
+  private def reach(partition: Int, executor: String, only: Long => Boolean): Long = {
+    val found = for {
+      ordered <- orders.get(executor).toSeq
+      report <- reports.get(executor).toSeq
+      (store, version) <- ordered.stores.zipAll(report.versions, NoStore, -1L)
+      if store.partitionId == partition && only(store.operatorId)
+    } yield version
+    found.minOption.getOrElse(-1L)
+  }
+}
+
+private[binshift] object Standbys extends Logging {
+  /** Where partitions run is looked at now and then even if nothing is known to have changed. */
+  private val LookNs = TimeUnit.SECONDS.toNanos(30)
+  private val HoldNs = TimeUnit.SECONDS.toNanos(60)
+  /** An executor that has not asked for so long is told to again. */
+  private val SilentIntervals = 12L
+  private val MinSilenceNs = TimeUnit.SECONDS.toNanos(30)
+  private val NoStore = StateStoreId("", -1, -1)
+
+  private lazy val Looks: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-standbys", 16)
+
+  private val isSaid = new AtomicBoolean
+
+  /** Whether an executor can die without the driver. */
+  def arePossible(context: SparkContext): Boolean = {
+    if (context.isLocal && isSaid.compareAndSet(false, true)) {
+      logWarning(s"there are no standbys, though ${BinshiftConf.Standbys} is set: the master ${context.master} has no executor " +
+        "beside the driver")
+    }
+    !context.isLocal
+  }
+
+  /** What a look saw that calls for the next one when it changes. */
+  private final case class Seen(known: Set[String], avoided: Set[String])
+
+  private final case class Ordered(order: StandbyOrder, stores: IndexedSeq[StateStoreId])
+
+  /** @param versions of the stores of the order that is in force, none if the executor does not know it yet */
+  private final case class Reported(atNs: Long, versions: Seq[Long], bytes: Long)
+
+  /** What the task of each executor does. */
+  private final class Begin(
+      hadoopConf: Broadcast[SerializableConfiguration], conf: StandbyConf) extends ExecutorJob.Task[String] {
+    override def run(runId: String): Unit = StandbyStores.begin(runId, conf, new Configuration(hadoopConf.value.value))
+  }
+}
+
+/** @param lag versions that the standby lacks; `None` while it has no whole snapshot */
+private[binshift] final case class StandbyView(executor: String, lag: Option[Long])

@@ -1,0 +1,170 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.shipping
+
+import java.io.{File, FileOutputStream}
+import java.nio.file.{FileAlreadyExistsException, Files, StandardCopyOption}
+import java.util.concurrent.atomic.AtomicLong
+import java.util.zip.ZipInputStream
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.{FileSystem, Path}
+
+import org.apache.spark.sql.execution.streaming.state.{RocksDBCheckpointMetadata, RocksDBFileMapping, RocksDBImmutableFile, RocksDBSstFile}
+import org.apache.spark.sql.execution.streaming.state.binshift.ProcessConf
+import org.apache.spark.util.Utils
+
+/**
+ * Files of a store's snapshots, fetched from the checkpoint into a directory of this executor.
+ *
+ * They are immutable and have unique names in the checkpoint, so a file is of use to whatever version has it. One that is here
+ * is here as a whole. Thread-safe.
+ *
+ * @param root  the store's directory in the checkpoint
+ * @param room  what all who fetch have together, and may have
+ */
+private[shipping] final class FetchedFiles(root: Path, name: String, room: FetchedFiles.Room, hadoopConf: Configuration) {
+  /** Made when the first file comes. */
+  lazy val dir: File = {
+    isMade = true
+    Utils.createExecutorLocalTempDir(ProcessConf(), name)
+  }
+  lazy val fs: FileSystem = root.getFileSystem(hadoopConf)
+
+  /** Sizes, by the names in the checkpoint. */
+  private var here = Map.empty[String, Long]
+  @volatile private var isMade = false
+  private var isClosed = false
+
+  def isOpen: Boolean = synchronized(!isClosed)
+
+  def has(file: RocksDBSstFile): Boolean = synchronized(here.contains(file.dfsSstFileName))
+
+  def bytes: Long = synchronized(here.values.sum)
+
+  /** The files that a snapshot names. */
+  def of(zip: Path): Seq[RocksDBSstFile] = {
+    val in = new ZipInputStream(fs.open(zip))
+    try {
+      if (!Iterator.continually(in.getNextEntry).takeWhile(_ != null).exists(_.getName == "metadata")) {
+        throw new IllegalStateException(s"$zip has no list of its files")
+      }
+      val description = new File(dir, "metadata")
+      Files.copy(in, description.toPath, StandardCopyOption.REPLACE_EXISTING)
+      val files = RocksDBCheckpointMetadata.readFromFile(description).sstFiles
+      val names = files.flatMap(f => Seq(f.dfsSstFileName, f.localFileName))
+      names.find(name => new File(name).getName != name).foreach { name =>
+        throw new IllegalStateException(s"$zip names the file $name, which would be outside of its directory")
+      }
+      files
+    } finally in.close()
+  }
+
+  /** @param pace called with the bytes of each piece; throws to give up */
+  def fetch(file: RocksDBSstFile, pieceBytes: Int)(pace: Int => Unit): Unit = {
+    room.require(file.sizeBytes, dir)
+    val temporary = new File(dir, s"${file.dfsSstFileName}.part")
+    try {
+      copy(new Path(new Path(root, RocksDBImmutableFile.SST_FILES_DFS_SUBDIR), file.dfsSstFileName), temporary, pieceBytes)(pace)
+      if (temporary.length != file.sizeBytes) {
+        throw new IllegalStateException(s"${file.dfsSstFileName} has ${temporary.length} bytes instead of ${file.sizeBytes}")
+      }
+      synchronized {
+        if (isClosed) throw new FetchedFiles.Unwanted
+        Files.move(temporary.toPath, local(file.dfsSstFileName).toPath)
+        here += file.dfsSstFileName -> file.sizeBytes
+        room.used.addAndGet(file.sizeBytes)
+      }
+    } finally Files.deleteIfExists(temporary.toPath)
+  }
+
+  def copy(from: Path, to: File, pieceBytes: Int)(pace: Int => Unit): Unit = {
+    val in = fs.open(from)
+    try {
+      val out = new FileOutputStream(to)
+      try {
+        val buffer = new Array[Byte](pieceBytes)
+        Iterator.continually(in.read(buffer)).takeWhile(_ >= 0).foreach { n =>
+          out.write(buffer, 0, n)
+          pace(n)
+        }
+      } finally out.close()
+    } finally in.close()
+  }
+
+  def keepOnly(files: Seq[RocksDBSstFile]): Unit = synchronized {
+    val names = files.map(_.dfsSstFileName).toSet
+    (here.keySet -- names).foreach(free)
+  }
+
+  /**
+   * Puts those of `files` that are here into the directory of a store that is loaded from the snapshot of `version`; returns
+   * which of them were not there before.
+   *
+   * Relies on Spark: a file of its name, which is mapped to the file in the checkpoint that the snapshot names, is not fetched.
+   */
+  def link(files: Seq[RocksDBSstFile], into: File, mapping: RocksDBFileMapping, version: Long): Seq[File] = synchronized {
+    val found = if (isClosed) Nil else files.filter(f => here.contains(f.dfsSstFileName))
+    found.flatMap { file =>
+      val target = new File(into, file.localFileName)
+      val isNew =
+        try {
+          Files.createLink(target.toPath, local(file.dfsSstFileName).toPath)
+          true
+        } catch {
+          case _: FileAlreadyExistsException => false
+          case _: UnsupportedOperationException | _: java.nio.file.FileSystemException =>
+            Files.copy(local(file.dfsSstFileName).toPath, target.toPath)
+            true
+        }
+      // As Spark does with a file that it has fetched for a version: it was there before.
+      if (isNew) mapping.mapToDfsFile(file.localFileName, file, version - 1)
+      Option.when(isNew)(target)
+    }
+  }
+
+  def close(): Unit = {
+    synchronized {
+      isClosed = true
+      here.keys.foreach(free)
+    }
+    if (isMade) Utils.deleteRecursively(dir)
+  }
+
+  private def free(name: String): Unit = {
+    here.get(name).foreach(bytes => room.used.addAndGet(-bytes))
+    here -= name
+    Files.deleteIfExists(local(name).toPath)
+  }
+
+  private def local(name: String): File = new File(dir, name)
+}
+
+private[shipping] object FetchedFiles {
+  /** Nobody wants the files any more. */
+  final class Unwanted extends RuntimeException
+
+  /**
+   * What may be used of an executor's disk.
+   *
+   * @param used bytes of all who share it
+   * @param max  the bound of it, by `setting`
+   */
+  final class Room(val used: AtomicLong, max: Long, setting: String) {
+    /** @throws java.io.IOException if `bytes` more would be too many, or leave the disk of `dir` without a reserve for the stores */
+    def require(bytes: Long, dir: File): Unit = {
+      if (used.get + bytes > max) throw new java.io.IOException(s"there is no room for $bytes bytes more in $setting")
+      val free = dir.getUsableSpace
+      if (free - bytes < reserve(dir)) {
+        throw new java.io.IOException(
+          s"$bytes bytes more would leave ${free - bytes} bytes of the disk of $dir, which stores need")
+      }
+    }
+
+    /** Whether so little of the disk is left that what is here had better go. */
+    def isScarce(dir: File): Boolean = dir.getUsableSpace < reserve(dir) / 2
+
+    private def reserve(dir: File): Long = math.min(dir.getTotalSpace / ReservedPart, MaxReservedBytes)
+  }
+
+  private val ReservedPart = 20
+  private val MaxReservedBytes = 8L << 30
+}

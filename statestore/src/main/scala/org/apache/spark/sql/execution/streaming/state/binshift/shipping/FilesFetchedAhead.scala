@@ -1,0 +1,28 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.shipping
+
+import java.io.File
+
+import org.apache.spark.sql.execution.streaming.state.RocksDBFileMapping
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.FilesHere
+
+/** What this executor has of a store that comes to it: the files of a partition that moves, and those of a standby. */
+private[binshift] final class FilesFetchedAhead(root: String) extends FilesHere {
+
+  override def begin(): Option[FilesHere.Loading] = {
+    val warm = WarmStore.of(root)
+    val standby = StandbyStores.of(root).flatMap(_.begin())
+    Option.when(warm.isDefined || standby.isDefined)(new FilesHere.Loading {
+
+      override def link(into: File, mapping: RocksDBFileMapping, version: Long): Seq[File] =
+        standby.fold(Seq.empty[File])(_.link(into, mapping, version)) ++ warm.fold(Seq.empty[File])(_.link(into, mapping,
+            version))
+
+      override def changelog(version: Long, id: Option[String]): Option[File] = standby.flatMap(_.changelog(version, id))
+
+      override def close(isOk: Boolean): Unit = {
+        warm.foreach(_.close())
+        standby.foreach(_.close(isOk))
+      }
+    })
+  }
+}

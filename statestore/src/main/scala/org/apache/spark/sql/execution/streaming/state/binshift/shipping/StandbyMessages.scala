@@ -1,0 +1,80 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.shipping
+
+import java.io.{ByteArrayInputStream, ByteArrayOutputStream, DataInputStream, DataOutputStream}
+
+/**
+ * What an executor says of its standbys of a query, once in each interval.
+ *
+ * Messages are arrays of bytes, because the driver's network layer may not see the classes of a jar that was added later.
+ *
+ * @param order    the order that it keeps to; -1 before the first
+ * @param versions the version that each store of the order could be loaded at, in the order's sequence
+ */
+private[sql] final case class StandbyReport(
+    runId: String, executor: String, order: Long, versions: Seq[Long], bytes: Long) {
+
+  def toBytes: Array[Byte] = StandbyMessages.bytes { out =>
+    out.writeUTF(runId)
+    out.writeUTF(executor)
+    out.writeLong(order)
+    out.writeInt(versions.size)
+    versions.foreach(out.writeLong)
+    out.writeLong(bytes)
+  }
+}
+
+private[sql] object StandbyReport {
+  def parse(bytes: Array[Byte]): StandbyReport = {
+    val in = new DataInputStream(new ByteArrayInputStream(bytes))
+    StandbyReport(in.readUTF(), in.readUTF(), in.readLong(), Seq.fill(in.readInt())(in.readLong()), in.readLong())
+  }
+}
+
+/**
+ * What the driver answers.
+ *
+ * @param committed the newest committed epoch: if there is none since the last look, there is nothing to fetch
+ * @param order     the stores that are wanted, if they are others than the executor knows of
+ */
+private[sql] final case class StandbyAnswer(committed: Long, order: Option[StandbyOrder]) {
+  def toBytes: Array[Byte] = StandbyMessages.bytes { out =>
+    out.writeLong(committed)
+    out.writeBoolean(order.isDefined)
+    order.foreach { o =>
+      out.writeLong(o.id)
+      out.writeInt(o.stores.size)
+      o.stores.foreach { s =>
+        out.writeUTF(s.root)
+        out.writeInt(s.partition)
+      }
+    }
+  }
+}
+
+private[sql] object StandbyAnswer {
+  /** To a query that has ended. */
+  val End: Array[Byte] = Array.emptyByteArray
+
+  /** `None` if the query has ended. */
+  def parse(bytes: Array[Byte]): Option[StandbyAnswer] = Option.when(bytes.nonEmpty) {
+    val in = new DataInputStream(new ByteArrayInputStream(bytes))
+    StandbyAnswer(in.readLong(),
+      Option.when(in.readBoolean()) {
+        StandbyOrder(in.readLong(), IndexedSeq.fill(in.readInt())(StandbyTarget(in.readUTF(), in.readInt())))
+      })
+  }
+}
+
+/** @param id grows with each order of a query */
+private[sql] final case class StandbyOrder(id: Long, stores: IndexedSeq[StandbyTarget])
+
+/** @param root the store's directory in the checkpoint */
+private[sql] final case class StandbyTarget(root: String, partition: Int)
+
+private object StandbyMessages {
+  def bytes(write: DataOutputStream => Unit): Array[Byte] = {
+    val out = new ByteArrayOutputStream
+    write(new DataOutputStream(out))
+    out.toByteArray
+  }
+}

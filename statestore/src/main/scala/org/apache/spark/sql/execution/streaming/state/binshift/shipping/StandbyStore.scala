@@ -1,0 +1,244 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.shipping
+
+import java.io.{File, FileNotFoundException}
+import java.nio.file.{Files, StandardCopyOption}
+
+import scala.util.control.NonFatal
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.{EtagSource, FileStatus, Path}
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.{RocksDBFileMapping, RocksDBSstFile}
+import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.FilesHere
+
+/**
+ * The files of a store that runs on another executor: those of the newest snapshot that is here as a whole, and the
+ * changelogs since. When the store comes to this executor, it is loaded from them.
+ *
+ * What is here may be stale, partial or of an attempt that was repeated. So whoever takes a file compares what the
+ * checkpoint's directory says of it with what it said when it was fetched; files of snapshots are immutable.
+ *
+ * Thread-safe: one thread at a time follows; the store's task takes.
+ *
+ * @param root the store's directory in the checkpoint
+ */
+private[shipping] final class StandbyStore(root: Path, val partition: Int, conf: StandbyConf, hadoopConf: Configuration)
+  extends Logging {
+  import StandbyStore._
+
+  private val room = new FetchedFiles.Room(ShippingThreads.standbyBytes, conf.maxBytes, "standbys.maxBytes")
+  private val files = new FetchedFiles(root, "binshift-standby", room, hadoopConf)
+
+  /** The snapshot that is here as a whole, and the one that is being fetched. */
+  private var held: Option[Snapshot] = None
+  private var coming: Option[Snapshot] = None
+  /** Changelogs that are here, by version and id. */
+  private var changes = Map.empty[(Long, Option[String]), Changelog]
+  /** Whether the checkpoint has nothing of the store, as of the last look. */
+  private var isEmpty = false
+  private var failures = 0
+
+  /** Whether a newer snapshot is on its way. */
+  def isFetching: Boolean = synchronized(coming.isDefined)
+
+  def bytes: Long = files.bytes + synchronized(changes.values.map(_.bytes).sum)
+
+  /** The version that can be loaded from what is here; -1 if a snapshot is missing, the highest number if there is no state. */
+  def reach: Long = synchronized {
+    if (isEmpty) Long.MaxValue
+    else held.map(_.version).orElse(Option.when(coming.isEmpty)(0L)).fold(-1L) { base =>
+      val versions = changes.keySet.map(_._1)
+      Iterator.iterate(base)(_ + 1).takeWhile(v => v == base || versions(v)).foldLeft(base)((_, v) => v)
+    }
+  }
+
+  /**
+   * Fetches what the checkpoint has more, until `deadlineNs`. Any failure costs time only.
+   *
+   * @return the milliseconds after which to look again, beside the usual ones
+   */
+  def follow(deadlineNs: Long): Long = if (!files.isOpen) 0 else {
+    try {
+      if (room.isScarce(files.dir)) throw new java.io.IOException(s"the disk of ${files.dir} is full")
+      fetchNewest(deadlineNs)
+      failures = 0
+      0
+    } catch {
+      case _: FetchedFiles.Unwanted => 0
+      case NonFatal(e) if !files.isOpen =>
+        logDebug(s"the standby of $root is not wanted any more", e)
+        0
+      case NonFatal(e) =>
+        failures += 1
+        // A file may have been purged while it was fetched, and then there is a newer snapshot.
+        val text = s"the standby of $root could not follow, and tries again"
+        if (failures == 2) logWarning(text, e) else logDebug(text, e)
+        if (room.isScarce(files.dir)) forget()
+        math.min(MaxBackOffMs, BackOffMs << math.min(failures - 1, 10))
+    }
+  }
+
+  private def fetchNewest(deadlineNs: Long): Unit = {
+    val listed = list()
+    val snapshots =
+      listed.toSeq.collect { case (file, status) if file.isSnapshot => Snapshot(file.version, file.id, mark(status)) }
+    // Of attempts that made the same version, the last one counts as a rule.
+    val newest = snapshots.maxByOption(s => (s.version, s.mark.modifiedAt))
+    synchronized {
+      isEmpty = listed.isEmpty
+      val unfit = (s: Snapshot) => !newest.exists(n => n.version > s.version || n.mark == s.mark)
+      if (held.exists(unfit)) held = None
+      // One that has begun to come is finished, so that a store that makes many gets any.
+      coming = coming.filter(c => snapshots.exists(_.mark == c.mark)).orElse(newest.filterNot(n => held.exists(_.mark == n.mark)))
+    }
+    fetchChanges(listed)
+    synchronized(coming).foreach { found =>
+      val wanted = if (found.files.nonEmpty) found
+      else found.copy(files = files.of(new Path(root, VersionFile.name(found.version, found.id, VersionFile.Snapshot))))
+      synchronized {
+        coming = Some(wanted)
+        files.keepOnly(held.fold(Seq.empty[RocksDBSstFile])(_.files) ++ wanted.files)
+      }
+      val missing = wanted.files.iterator.filterNot(files.has)
+      while (missing.hasNext && System.nanoTime() < deadlineNs) fetch(missing.next())
+      if (wanted.files.forall(files.has)) become(wanted)
+    }
+  }
+
+  private def become(snapshot: Snapshot): Unit = {
+    Faults.at("standby.snapshot", partition)
+    synchronized {
+      held = Some(snapshot)
+      coming = None
+      dropChanges(_._1 <= snapshot.version)
+      files.keepOnly(snapshot.files)
+    }
+  }
+
+  private def fetch(file: RocksDBSstFile): Unit = {
+    if (!files.isOpen) throw new FetchedFiles.Unwanted
+    Faults.at("standby.file", partition)
+    files.fetch(file, conf.pieceBytes)(ShippingThreads.pace(_, conf.maxBytesPerSecond, areAllCoresBusy = false))
+  }
+
+  /** Changelogs since the older of the snapshots are few and small, and the next load waits for each that is not here. */
+  private def fetchChanges(listed: Map[VersionFile, FileStatus]): Unit = {
+    val from = synchronized(held.orElse(coming).fold(0L)(_.version))
+    val there = changelogsOf(listed).filter { case ((version, _), _) => version > from }
+    synchronized(dropChanges(key => !there.get(key).exists(t => changes(key).marks == t.marks)))
+    there.toSeq.sortBy(_._1._1).foreach { case (key, changelog) =>
+      if (!synchronized(changes.contains(key))) {
+        if (!files.isOpen) throw new FetchedFiles.Unwanted
+        Faults.at("standby.changelog", partition)
+        room.require(changelog.bytes, files.dir)
+        changelog.names.foreach { name =>
+          val temporary = new File(files.dir, s"$name.part")
+          try {
+            files.copy(new Path(root, name), temporary, conf.pieceBytes)(ShippingThreads.charge(_, conf.maxBytesPerSecond))
+            Files.move(temporary.toPath, new File(files.dir, name).toPath, StandardCopyOption.REPLACE_EXISTING)
+          } finally Files.deleteIfExists(temporary.toPath)
+        }
+        synchronized {
+          if (!files.isOpen) throw new FetchedFiles.Unwanted
+          changes += key -> changelog
+          ShippingThreads.standbyBytes.addAndGet(changelog.bytes)
+        }
+      }
+    }
+  }
+
+  private def dropChanges(isUnwanted: ((Long, Option[String])) => Boolean): Unit = {
+    val dropped = changes.filter { case (key, _) => isUnwanted(key) }
+    changes --= dropped.keys
+    dropped.values.foreach { changelog =>
+      ShippingThreads.standbyBytes.addAndGet(-changelog.bytes)
+      changelog.names.foreach(name => Files.deleteIfExists(new File(files.dir, name).toPath))
+    }
+  }
+
+  /** The store is about to be loaded here; `None` if nothing of it is here. */
+  def begin(): Option[FilesHere.Loading] = {
+    Faults.at("standby.take", partition)
+    if (bytes == 0) None else Some(new Take(list()))
+  }
+
+  /** Gives the disk back. Whoever loads the store now has his own links to the files that he uses. */
+  def forget(): Unit = synchronized {
+    held = None
+    coming = None
+    dropChanges(_ => true)
+    files.keepOnly(Nil)
+  }
+
+  def close(): Unit = synchronized {
+    files.close()
+    dropChanges(_ => true)
+  }
+
+  private def list(): Map[VersionFile, FileStatus] =
+    try files.fs.listStatus(root).toSeq.flatMap(s => VersionFile.parse(s.getPath.getName).map(_ -> s)).toMap
+    catch { case _: FileNotFoundException => Map.empty }
+
+  /** @param listed the checkpoint's directory when the load began */
+  private final class Take(listed: Map[VersionFile, FileStatus]) extends FilesHere.Loading {
+    private val there = changelogsOf(listed)
+    private var isOver = false
+
+    override def link(into: File, mapping: RocksDBFileMapping, version: Long): Seq[File] = StandbyStore.this.synchronized {
+      // Names of local files are unique in a snapshot, not among snapshots.
+      val best = Seq(held, coming).flatten.sortBy(s => math.abs(s.version - version))
+      best.headOption.fold(Seq.empty[File])(s => files.link(s.files, into, mapping, version))
+    }
+
+    override def changelog(version: Long, id: Option[String]): Option[File] = StandbyStore.this.synchronized {
+      val key = (version, id)
+      val isSame = !isOver && changes.get(key).exists(c => there.get(key).exists(_.marks == c.marks) && isWhole(c))
+      Option.when(isSame)(files.dir)
+    }
+
+    private def isWhole(c: Changelog): Boolean =
+      c.names.zip(c.marks).forall { case (name, mark) => new File(files.dir, name).length == mark.bytes }
+
+    override def close(isOk: Boolean): Unit = {
+      isOver = true
+      if (!isOk) {
+        logWarning(s"the standby of $root is fetched anew")
+        forget()
+      }
+    }
+  }
+}
+
+private[shipping] object StandbyStore {
+  private val BackOffMs = 1000L
+  private val MaxBackOffMs = 600000L
+
+  /** What the checkpoint's directory says of a file: another content has another mark. */
+  private final case class Mark(bytes: Long, modifiedAt: Long, etag: Option[String])
+
+  private def mark(status: FileStatus): Mark = Mark(status.getLen, status.getModificationTime,
+    status match {
+      case tagged: EtagSource => Option(tagged.getEtag)
+      case _ => None
+    })
+
+  /** @param files of a snapshot whose list has been read */
+  private final case class Snapshot(version: Long, id: Option[String], mark: Mark, files: Seq[RocksDBSstFile] = Nil)
+
+  /** A changelog, and its checksum if there is one. */
+  private final case class Changelog(names: Seq[String], marks: Seq[Mark]) {
+    def bytes: Long = marks.map(_.bytes).sum
+  }
+
+  private def changelogsOf(listed: Map[VersionFile, FileStatus]): Map[(Long, Option[String]), Changelog] =
+    listed.filter { case (file, _) => file.kind == VersionFile.Changelog }
+      .groupBy { case (file, _) => (file.version, file.id) }
+      .filter { case (_, found) => found.keys.exists(!_.isChecksum) }
+      .map { case (key, found) =>
+        val statuses = found.toSeq.sortBy(_._1.isChecksum).map(_._2)
+        key -> Changelog(statuses.map(_.getPath.getName), statuses.map(mark))
+      }
+}

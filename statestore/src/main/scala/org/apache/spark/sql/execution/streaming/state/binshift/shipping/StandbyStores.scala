@@ -1,0 +1,143 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.shipping
+
+import java.util.concurrent.{ConcurrentHashMap, TimeUnit}
+
+import scala.concurrent.duration.DurationInt
+import scala.util.control.NonFatal
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.SparkEnv
+import org.apache.spark.internal.Logging
+import org.apache.spark.rpc.RpcTimeout
+import org.apache.spark.sql.execution.streaming.state.binshift.LogLine
+import org.apache.spark.util.RpcUtils
+
+/**
+ * The standbys of one query on this executor. Once in each interval, it tells the driver how far they are, hears which are
+ * wanted, and has each of them follow the checkpoint. It ends when the driver says so, or has not answered for a while.
+ *
+ * Relies on Spark: the driver's endpoint is found by its name, and each message is answered or fails.
+ */
+private[shipping] final class StandbyStores private (runId: String, conf: StandbyConf, hadoopConf: Configuration)
+  extends Logging {
+  import StandbyStores._
+
+  private val driver = {
+    val env = SparkEnv.get
+    RpcUtils.makeDriverRef(EndpointName, env.conf, env.rpcEnv)
+  }
+
+  /** Used by the turn alone, one at a time. */
+  private var order = StandbyOrder(-1, IndexedSeq.empty)
+  private var mine = Map.empty[String, Followed]
+  private var unanswered = 0
+
+  private def turn(): Unit = {
+    val goesOn =
+      try ask().fold(false) { answer =>
+          unanswered = 0
+          answer.order.foreach(obey)
+          follow(answer.committed)
+          true
+        }
+      catch {
+        case NonFatal(e) =>
+          unanswered += 1
+          logDebug(s"the driver did not hear of the standbys of run $runId", e)
+          unanswered < MaxUnanswered
+      }
+    if (goesOn) again(conf.intervalMs) else end()
+  }
+
+  private def ask(): Option[StandbyAnswer] = {
+    val versions = order.stores.map(s => mine.get(s.root).fold(-1L)(_.store.reach))
+    val report = StandbyReport(runId, SparkEnv.get.executorId, order.id, versions, mine.values.map(_.store.bytes).sum)
+    StandbyAnswer.parse(driver.askSync[Array[Byte]](report.toBytes, Timeout))
+  }
+
+  private def obey(next: StandbyOrder): Unit = {
+    val wanted = next.stores.map(_.root).toSet
+    mine.filterNot { case (root, _) => wanted(root) }.foreach { case (root, followed) => drop(root, followed.store) }
+    mine = next.stores.map { s =>
+      s.root -> mine.getOrElse(s.root, {
+          val store = new StandbyStore(new Path(s.root), s.partition, conf, hadoopConf)
+          put(s.root, store)
+          new Followed(store)
+        })
+    }.toMap
+    order = next
+    logInfo(LogLine("standbys", "run" -> runId, "order" -> next.id, "stores" -> mine.size))
+  }
+
+  private def follow(committed: Long): Unit = {
+    val now = System.nanoTime()
+    val due = mine.values.filter(_.isDue(committed, now))
+    due.foreach { f =>
+      f.begin(committed)
+      ShippingThreads.standbys.execute(() => f.run(conf.intervalMs))
+    }
+  }
+
+  private def again(ms: Long): Unit = ShippingThreads.standbyTurns.schedule((() => turn()): Runnable, ms, TimeUnit.MILLISECONDS)
+
+  private def end(): Unit = {
+    keepers.remove(runId, this)
+    mine.foreach { case (root, followed) => drop(root, followed.store) }
+    mine = Map.empty
+    logInfo(LogLine("standbys", "run" -> runId, "ended" -> true))
+  }
+}
+
+private[sql] object StandbyStores extends Logging {
+  /** Of the driver's endpoint. */
+  val EndpointName = "binshift-standbys"
+
+  private val MaxUnanswered = 12
+  private val Timeout = new RpcTimeout(10.seconds, "the driver's answer about standbys")
+
+  private val keepers = new ConcurrentHashMap[String, StandbyStores]()
+  private val stores = new ConcurrentHashMap[String, StandbyStore]()
+
+  /** Begins to keep standbys of a run of a query on this executor; again has no effect. */
+  def begin(runId: String, conf: StandbyConf, hadoopConf: Configuration): Unit = {
+    val made = new StandbyStores(runId, conf, hadoopConf)
+    if (keepers.putIfAbsent(runId, made) == null) made.again(0)
+  }
+
+  /** Another run of the query, which has ended, may not know so yet. */
+  private[shipping] def put(root: String, store: StandbyStore): Unit = Option(stores.put(root, store)).foreach(_.close())
+
+  private[shipping] def drop(root: String, store: StandbyStore): Unit = {
+    stores.remove(root, store)
+    try store.close()
+    catch { case NonFatal(e) => logWarning(s"files of the standby of $root stay until this executor ends", e) }
+  }
+
+  private[shipping] def of(root: String): Option[StandbyStore] = Option(stores.get(root))
+
+  /** A store, and when it is due. The flags are set by the turn, and by the thread that follows. */
+  private final class Followed(val store: StandbyStore) {
+    @volatile private var notBefore = System.nanoTime()
+    @volatile private var isBehind = true
+    @volatile private var seen = -2L
+    /** From when it is queued until it has run: two threads would write the same files. */
+    @volatile private var isQueued = false
+
+    /** A query that waits for data changes nothing but what maintenance uploads: of that, the next epoch is soon enough. */
+    def isDue(committed: Long, now: Long): Boolean = !isQueued && now - notBefore >= 0 && (isBehind || committed != seen)
+
+    def begin(committed: Long): Unit = {
+      isQueued = true
+      seen = committed
+    }
+
+    def run(budgetMs: Long): Unit = try {
+      val now = System.nanoTime()
+      val backOffMs = store.follow(now + TimeUnit.MILLISECONDS.toNanos(budgetMs))
+      notBefore = now + TimeUnit.MILLISECONDS.toNanos(backOffMs)
+      isBehind = backOffMs > 0 || store.isFetching
+    } finally isQueued = false
+  }
+}

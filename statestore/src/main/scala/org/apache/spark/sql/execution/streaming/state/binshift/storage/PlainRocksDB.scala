@@ -1,0 +1,40 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.storage
+
+import java.io.File
+
+import org.apache.hadoop.conf.Configuration
+
+import org.apache.spark.sql.execution.streaming.state._
+
+/**
+ * Spark's RocksDB, of an operator whose rows do not follow a routing table. It differs in one thing: it is loaded from files
+ * that are on this executor already.
+ */
+private[binshift] final class PlainRocksDB(arguments: RocksDBArguments, here: FilesHere)
+  extends RocksDB(arguments.dfsRootDir, arguments.conf, arguments.localRootDir, arguments.hadoopConf, arguments.loggingId,
+    arguments.useColumnFamilies, arguments.enableStateStoreCheckpointIds, arguments.partitionId, arguments.eventForwarder,
+    arguments.uniqueId)
+  with LoadsAndCommits {
+
+  private def files: WarmFileManager = fileManager.asInstanceOf[WarmFileManager]
+
+  files.use(here)
+
+  /** Called by the constructor of `RocksDB`. */
+  override protected def createFileManager(
+      dfsRootDir: String, localTempDir: File, hadoopConf: Configuration, codecName: String,
+      loggingId: String, storeConf: StateStoreConf): RocksDBFileManager =
+    new WarmFileManager(dfsRootDir, localTempDir, hadoopConf, codecName, loggingId, storeConf,
+      conf.fileChecksumEnabled, fileChecksumThreadPoolSize)
+
+  override def loadAt(version: Long, stateStoreCkptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): RocksDB = {
+    files.loading(loadBySpark(version, stateStoreCkptId, readOnly, loadEmpty))
+    this
+  }
+
+  override def commitVersion(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = {
+    val committed = commitBySpark(forceSnapshot)
+    files.proven()
+    committed
+  }
+}

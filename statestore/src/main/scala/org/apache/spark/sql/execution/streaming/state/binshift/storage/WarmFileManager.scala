@@ -1,0 +1,187 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.storage
+
+import java.io.File
+
+import scala.util.control.NonFatal
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.TaskContext
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ReaderThreads
+
+/**
+ * The checkpoint files of one partition, of which a load takes those that this executor has already: files of snapshots and
+ * changelogs.
+ *
+ * What is here can cost time and never a query: a load that fails with it is done again without it.
+ *
+ * Relies on Spark: a load calls `loadCheckpointFromDfs`, and opens the changelogs one by one through `getChangelogReader`. A file of a snapshot that is missing in the directory is fetched.
+ *
+ * Used by one thread at a time, that of the task that has the store.
+ */
+private[binshift] class WarmFileManager(
+    dfsRootDir: String,
+    localTempDir: File,
+    hadoopConf: Configuration,
+    codecName: String,
+    loggingId: String,
+    storeConf: StateStoreConf,
+    fileChecksumEnabled: Boolean,
+    fileChecksumThreadPoolSize: Option[Int])
+  extends RocksDBFileManager(dfsRootDir, localTempDir, hadoopConf, codecName, loggingId, storeConf,
+    fileChecksumEnabled, fileChecksumThreadPoolSize)
+  with VersionedFiles {
+
+  protected final def directory: Path = new Path(dfsRootDir)
+  protected final def hadoop: Configuration = hadoopConf
+
+  private var here: Option[FilesHere] = None
+  private var load: Option[WarmLoad] = None
+  private var found = LoadedFiles.None
+  /** Files that were linked for the loaded version, until it is committed: a block may be damaged that nobody has read. */
+  private var unproven = Seq.empty[File]
+
+  /** Has loads take what is here; only of a store that a query runs with. */
+  def use(files: FilesHere): Unit = here = Some(files)
+
+  /** The files that were taken and fetched by loads since the last call. */
+  def takeLoadedFiles(): LoadedFiles = {
+    val files = found
+    found = LoadedFiles.None
+    files
+  }
+
+  /** The loaded version was read, and is committed. */
+  def proven(): Unit = unproven = Nil
+
+  /** Runs `body`, in which Spark may load the store from the checkpoint; once more without what is here if it fails with it. */
+  def loading(body: => Unit): Unit = {
+    val now = new WarmLoad(here)
+    load = Some(now)
+    found = LoadedFiles.None
+    try {
+      body
+      now.close(isOk = true)
+    } catch {
+      case NonFatal(e) if now.isUsed && !isEnding =>
+        logWarning(s"$dfsRootDir could not be loaded with the files that were here already; all are fetched", e)
+        now.giveUp()
+        load = Some(new WarmLoad(None))
+        found = LoadedFiles.None
+        body
+    } finally {
+      now.close(isOk = isEnding)
+      load = None
+    }
+  }
+
+  /** A task that is killed says nothing of the files. */
+  private def isEnding: Boolean =
+    Thread.currentThread.isInterrupted || Option(TaskContext.get()).exists(_.isInterrupted())
+
+  override def loadCheckpointFromDfs(
+      version: Long,
+      localDir: File,
+      rocksDBFileMapping: RocksDBFileMapping,
+      checkpointUniqueId: Option[String]): RocksDBCheckpointMetadata = {
+    val isAgain = unproven.nonEmpty
+    if (isAgain) {
+      // Whatever the reason is that a version is loaded again, it may be what is here.
+      unproven.foreach(_.delete())
+      unproven = Nil
+      load.foreach(_.giveUp())
+    }
+    val taken = if (version > 0 && !isAgain) load.fold(0)(_.link(localDir, rocksDBFileMapping, version)) else 0
+    val metadata = super.loadCheckpointFromDfs(version, localDir, rocksDBFileMapping, checkpointUniqueId)
+    val fetched = if (version > 0) latestLoadCheckpointMetrics.filesCopied.toInt else 0
+    found = found + LoadedFiles(taken, fetched)
+    metadata
+  }
+
+  override def getChangelogReader(version: Long, checkpointUniqueId: Option[String]): StateStoreChangelogReader =
+    load.flatMap(_.changelog(version, checkpointUniqueId)) match {
+      case Some(folder) =>
+        found = found + LoadedFiles(here = 1, fetched = 0)
+        load.get.reader(folder).getChangelogReader(version, checkpointUniqueId)
+      case None =>
+        if (load.isDefined) found = found + LoadedFiles(here = 0, fetched = 1)
+        super.getChangelogReader(version, checkpointUniqueId)
+    }
+
+  /** One load, with what is here for it. */
+  private final class WarmLoad(files: Option[FilesHere]) {
+    /** Asked for when the first file is wanted: most loads find the version loaded. */
+    private lazy val loading: Option[FilesHere.Loading] = {
+      hasBegun = true
+      try files.flatMap(_.begin())
+      catch {
+        case NonFatal(e) =>
+          logWarning(s"files of $dfsRootDir that are here already are fetched again", e)
+          None
+      }
+    }
+    private var hasBegun = false
+    private var isClosed = false
+    private var used = false
+    private var links = Seq.empty[File]
+    private var readers = Map.empty[File, RocksDBFileManager]
+
+    def isUsed: Boolean = used
+
+    def link(into: File, mapping: RocksDBFileMapping, version: Long): Int =
+      try {
+        val linked = loading.fold(Seq.empty[File])(_.link(into, mapping, version))
+        links ++= linked
+        unproven ++= linked
+        used ||= linked.nonEmpty
+        linked.size
+      } catch {
+        case NonFatal(e) =>
+          logWarning(s"files of $dfsRootDir that are here already are fetched again", e)
+          0
+      }
+
+    def changelog(version: Long, id: Option[String]): Option[File] = {
+      val folder = loading.flatMap(_.changelog(version, id))
+      used ||= folder.isDefined
+      folder
+    }
+
+    def reader(folder: File): RocksDBFileManager = readers.getOrElse(folder, {
+        val made = new RocksDBFileManager(folder.toURI.toString, localTempDir, hadoopConf, codecName, loggingId, storeConf,
+          fileChecksumEnabled, Some(ReaderThreads.Size))
+        readers += folder -> made
+        made
+      })
+
+    /** What came from here is not to be found by the next load. */
+    def giveUp(): Unit = {
+      links.foreach(_.delete())
+      unproven = unproven.diff(links)
+      // Asked for, so that the standby is fetched anew.
+      loading.foreach(_ => ())
+      close(isOk = false)
+    }
+
+    def close(isOk: Boolean): Unit = if (!isClosed) {
+      isClosed = true
+      readers.values.foreach(_.close())
+      if (hasBegun) loading.foreach(_.close(isOk))
+    }
+  }
+}
+
+/**
+ * @param here    files of snapshots and changelogs that were on this executor before
+ * @param fetched those that the load fetched from the checkpoint
+ */
+private[binshift] final case class LoadedFiles(here: Int, fetched: Int) {
+  def +(more: LoadedFiles): LoadedFiles = LoadedFiles(here + more.here, fetched + more.fetched)
+  def isEmpty: Boolean = here == 0 && fetched == 0
+}
+
+private[binshift] object LoadedFiles {
+  val None: LoadedFiles = LoadedFiles(0, 0)
+}

@@ -1,0 +1,123 @@
+"""A driver that a test commands, as `commanded.py`, whose partitions have standbys."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections import defaultdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from cluster.commanded import Commands, serve
+from harness import until
+
+Lags = dict[int, tuple[str, int | None]]
+
+
+class StandingBy(Commands):
+    def __init__(self, *arguments: Any) -> None:
+        # An executor that another test killed leaves its files.
+        self.before = set(files_of_standbys())
+        super().__init__(*arguments)
+
+    def standbys(self) -> Lags:
+        """The standby of each partition, and how many versions it lacks."""
+        stats = self.run.attach().stats().to_pylist()
+        found = {r["partition"]: (r["standby"], r["standby_lag"]) for r in stats}
+        assert len(set(found.items())) == len({(r["partition"], r["standby"], r["standby_lag"]) for r in stats})
+        return found
+
+    def ready(self) -> list[str]:
+        """The executors with the standby of each partition, once each has all that is committed."""
+
+        def are_there() -> bool:
+            places = self.run.attach()._placement()
+            return all(
+                executor is not None
+                and lag == 0
+                and executor in places.executors
+                and executor not in places.partitions[p]
+                for p, (executor, lag) in self.standbys().items()
+            )
+
+        assert until(are_there, 120), f"{self.standbys()}, {self.run.attach()._placement()}"
+        return [executor for _, (executor, _) in sorted(self.standbys().items())]
+
+    def shared(self) -> dict[str, int]:
+        """How many standbys each executor has, once they are where they are to be."""
+        counts: dict[str, int] = defaultdict(int)
+        for executor in self.ready():
+            counts[executor] += 1
+        return counts
+
+    def kill(self, executor: str, wait: bool = True) -> None:
+        """Kills the JVM of an executor without notice, and waits until Spark has noticed."""
+        self._signal(executor, signal.SIGKILL)
+        if wait:
+            assert until(lambda: executor not in self.executors())
+
+    def cut_off(self, executor: str) -> None:
+        """Stops an executor, which neither dies nor answers, and has Spark take it for lost."""
+        self._signal(executor, signal.SIGSTOP)
+        jvm = self.spark._jvm
+        lost = jvm.org.apache.spark.scheduler.ExecutorProcessLost("a test", jvm.scala.Option.empty(), False)
+        self.spark.sparkContext._jsc.sc().schedulerBackend().removeExecutor(executor, lost)
+        assert until(lambda: executor not in self.executors())
+
+    def resume(self, executor: str) -> None:
+        self._signal(executor, signal.SIGCONT)
+
+    def taken_over(self) -> int:
+        """Partitions that have gone to their standbys."""
+        jvm = self.spark._jvm
+        run = jvm.java.util.UUID.fromString(self.run.query.runId)
+        return int(jvm.org.apache.spark.sql.binshift.query.QueryRouters.known(run).get().takenOver())
+
+    def take_over(self, count: int) -> None:
+        assert until(lambda: self.taken_over() >= count), f"{self.taken_over()} partitions, not {count}"
+
+    def files(self, since: int) -> list[int]:
+        """Files that loads found on their executors, and those that they fetched, from an epoch on."""
+        epochs = [p for p in self.run.query.recentProgress if p.batchId >= since and "addBatch" in p.durationMs]
+        metrics = [op.customMetrics for p in epochs for op in p.stateOperators]
+        return [sum(m[f"binshiftFiles{name}"] for m in metrics) for name in ("Warm", "Fetched")]
+
+    def left_over(self) -> list[int]:
+        """Files of standbys on this machine, while the query runs and once it has ended."""
+
+        def here() -> int:
+            return len(set(files_of_standbys()) - self.before)
+
+        running = here()
+        self.run.query.stop()
+        assert until(lambda: here() == 0, 30), f"{here()} files"
+        return [running, here()]
+
+    def _signal(self, executor: str, number: int) -> None:
+        os.kill(self._processes()[executor], number)
+
+    def _processes(self) -> dict[str, int]:
+        """The processes of this application's executors, by id."""
+        application = self.spark.sparkContext.applicationId
+        found = {}
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (process / "cmdline").read_text().split("\0")
+            except OSError:
+                continue
+            options = dict(pairwise(words))
+            if options.get("--app-id") == application:
+                found[options["--executor-id"]] = int(process.name)
+        return found
+
+
+def files_of_standbys() -> list[Path]:
+    return [*Path(os.environ["BINSHIFT_TESTS_TMP"]).rglob("binshift-standby*/*.*")]
+
+
+if __name__ == "__main__":
+    serve(StandingBy)

@@ -1,0 +1,45 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.shipping
+
+import java.io.{File, IOException}
+import java.util.concurrent.atomic.AtomicLong
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+
+/** Keeps the files of stores, as an executor does that the driver asks for it. */
+object TestStandby {
+  def begin(roots: Array[String], maxBytes: Long): Standby = new Standby(roots, maxBytes)
+
+  final class Standby(roots: Array[String], maxBytes: Long) {
+    private val conf = StandbyConf(intervalMs = 100, maxBytes = maxBytes, maxBytesPerSecond = 1L << 30, pieceBytes = 1 << 16)
+    private val stores = roots.toSeq.zipWithIndex.map { case (root, p) =>
+      val store = new StandbyStore(new Path(root), p, conf, new Configuration)
+      StandbyStores.put(root, store)
+      root -> store
+    }
+
+    /** Looks at the checkpoint once; whether it went well. */
+    def follow(): Boolean = stores.map(_._2.follow(Long.MaxValue)).forall(_ == 0)
+
+    def reach(): Array[Long] = stores.map(_._2.reach).toArray
+
+    def close(): Unit = stores.foreach { case (root, store) => StandbyStores.drop(root, store) }
+  }
+
+  def bytes(): Long = ShippingThreads.standbyBytes.get
+
+  /** Whether a file of `bytes` may be fetched to a disk of which so much is free. */
+  def hasRoom(bytes: Long, free: Long, total: Long): Boolean =
+    try {
+      new FetchedFiles.Room(new AtomicLong, Long.MaxValue, "a test").require(bytes, disk(free, total))
+      true
+    } catch { case _: IOException => false }
+
+  def isScarce(free: Long, total: Long): Boolean =
+    new FetchedFiles.Room(new AtomicLong, Long.MaxValue, "a test").isScarce(disk(free, total))
+
+  private def disk(free: Long, total: Long): File = new File("/") {
+    override def getUsableSpace: Long = free
+    override def getTotalSpace: Long = total
+  }
+}

@@ -1,0 +1,243 @@
+"""Whatever is here of the files of a store that runs elsewhere, a load has the version that was committed."""
+
+import os
+from pathlib import Path
+
+import pytest
+from pyspark.sql import functions as F
+
+from binshift.session import PROVIDER
+from harness import STOCK, Fault, assert_same_results, end_maintenance, until
+from local.queries import QUERIES
+from local.settings import IDS, MIN_DELTAS, NO_CHANGELOG, SNAPSHOTS
+
+JOINED = (
+    "left-keyToNumValues",
+    "left-keyWithIndexToValue",
+    "right-keyToNumValues",
+    "right-keyWithIndexToValue",
+)
+STORES = {
+    "count": ["0/0", "0/1"],
+    "join-inner": [f"0/{p}/{name}" for p in (0, 1) for name in JOINED],
+}
+
+
+@pytest.fixture
+def standby(spark):
+    """Keeps the files of a run's stores; nothing is left of them at the end."""
+    helper = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.shipping.TestStandby
+    begun = []
+
+    def begin(run, stores, max_bytes=1 << 30):
+        roots = spark._sc._gateway.new_array(spark._jvm.String, len(stores))
+        for i, store in enumerate(stores):
+            roots[i] = f"file:{run.checkpoint.absolute()}/state/{store}"
+        begun.append(helper.begin(roots, max_bytes))
+        return begun[-1]
+
+    yield begin
+    for one in begun:
+        one.close()
+    assert helper.bytes() == 0
+    assert not files_here()
+
+
+def files_here(ending="sst") -> list[Path]:
+    return list(Path(os.environ["BINSHIFT_TESTS_TMP"]).glob(f"spark-*/binshift-standby*/*.{ending}"))
+
+
+def loaded(run):
+    """Files of the first epoch of a run that were here, and those that were fetched."""
+    first = min((p for p in run.query.recentProgress if "addBatch" in p.durationMs), key=lambda p: p.batchId)
+    metrics = [op.customMetrics for op in first.stateOperators]
+    return tuple(sum(m[f"binshiftFiles{name}"] for m in metrics) for name in ("Warm", "Fetched"))
+
+
+def started(stream, name, conf):
+    query = QUERIES[name]
+    oracle = stream(query.build, "oracle", mode=query.mode, provider=STOCK, conf=conf).start()
+    run = stream(query.build, mode=query.mode, provider=PROVIDER, conf=conf).start()
+    for q in (run, oracle):
+        q.run(*range(7))
+    assert until(lambda: all(list((run.checkpoint / "state" / s).glob("*.zip")) for s in STORES[name]))
+    return run, oracle
+
+
+def stop(spark, run):
+    """All is loaded from the checkpoint at the next start."""
+    run.stop()
+    end_maintenance(spark)
+
+
+def go_on(run, oracle, *epochs):
+    run.start()
+    for q in (run, oracle):
+        q.run(*epochs)
+    assert_same_results(run, oracle)
+
+
+@pytest.mark.parametrize(
+    ("name", "conf"),
+    [
+        ("count", SNAPSHOTS),
+        pytest.param("count", SNAPSHOTS | IDS, marks=pytest.mark.matrix),
+        pytest.param("count", NO_CHANGELOG, marks=pytest.mark.matrix),
+        pytest.param("join-inner", SNAPSHOTS, marks=pytest.mark.matrix),
+    ],
+)
+def test_a_store_is_loaded_from_what_is_here(spark, stream, standby, name, conf):
+    run, oracle = started(stream, name, conf)
+    stop(spark, run)
+    here = standby(run, STORES[name])
+    assert here.follow()
+    # Joins have epochs without data, too.
+    (reached,) = set(here.reach())
+    assert reached >= 7
+    go_on(run, oracle, 7, 8)
+    warm, fetched = loaded(run)
+    assert warm >= len(STORES[name])
+    assert fetched == 0
+
+
+@pytest.mark.matrix
+def test_an_operator_that_is_not_routed_is_loaded_from_what_is_here(spark, stream, standby):
+    def build(df):
+        return df.groupBy().agg(F.count("*").alias("n"), F.sum("v").alias("total"))
+
+    run = stream(build, provider=PROVIDER, conf=SNAPSHOTS).start()
+    run.run(*range(5))
+    store = run.checkpoint / "state/0/0"
+    assert until(lambda: bool(list(store.glob("*.zip"))))
+    stop(spark, run)
+    assert standby(run, ["0/0"]).follow()
+    # Nowhere else are they.
+    away = (store / "SSTs").rename(run.root / "away")
+    run.start()
+    run.run(5)
+    stop(spark, run)
+    for file in away.iterdir():
+        (store / "SSTs").mkdir(exist_ok=True)
+        file.rename(store / "SSTs" / file.name)
+    assert run.outputs[5] == [tuple(build(run.batch()).collect()[0])]
+
+
+@pytest.mark.matrix
+def test_what_is_here_may_be_stale(spark, stream, standby):
+    run, oracle = started(stream, "count", SNAPSHOTS)
+    assert standby(run, STORES["count"]).follow()
+    for q in (run, oracle):
+        q.run(*range(7, 13))
+    stop(spark, run)
+    go_on(run, oracle, 13, 14)
+    assert loaded(run)[1] > 0
+
+
+def test_a_changelog_that_another_attempt_replaced_is_not_the_one_that_is_here(spark, stream, standby):
+    run, oracle = started(stream, "count", {MIN_DELTAS: "5"})
+    stop(spark, run)
+    assert standby(run, STORES["count"]).follow()
+    for file in run.checkpoint.glob("state/0/*/7.changelog"):
+        os.utime(file, (1e9, 1e9))
+    go_on(run, oracle, 7, 8)
+    assert loaded(run)[1] == 2
+
+
+@pytest.mark.matrix
+def test_what_cannot_be_fetched_ahead_is_fetched_by_the_load(spark, stream, standby):
+    run, oracle = started(stream, "count", SNAPSHOTS)
+    stop(spark, run)
+    with Fault("standby.file", "throw", always=True):
+        here = standby(run, STORES["count"])
+        assert not here.follow()
+    assert set(here.reach()) == {-1}
+    assert not files_here()
+    go_on(run, oracle, 7, 8)
+    assert loaded(run)[1] > 0
+
+
+@pytest.mark.matrix
+def test_a_snapshot_that_is_purged_while_it_is_fetched_gives_way_to_the_next(spark, stream, standby):
+    run, oracle = started(stream, "count", SNAPSHOTS)
+    here = standby(run, STORES["count"])
+    with Fault("standby.snapshot", "throw", always=True):
+        assert not here.follow()
+    for q in (run, oracle):
+        q.run(*range(7, 11))
+    stop(spark, run)
+    for store in STORES["count"]:
+        zips = sorted((run.checkpoint / "state" / store).glob("*.zip"), key=lambda f: int(f.stem))
+        assert len(zips) > 1
+        for file in zips[:-1]:
+            file.unlink()
+    assert here.follow()
+    assert set(here.reach()) == {11}
+    go_on(run, oracle, 11, 12)
+
+
+@pytest.mark.parametrize("ending", [pytest.param("sst", marks=pytest.mark.matrix), "changelog"])
+def test_a_file_that_is_damaged_here_costs_a_load_and_not_the_query(spark, stream, standby, ending):
+    run, oracle = started(stream, "count", {MIN_DELTAS: "5"})
+    stop(spark, run)
+    assert standby(run, STORES["count"]).follow()
+    assert files_here(ending)
+    for file in files_here(ending):
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2 :] = bytes(len(content) - len(content) // 2)
+        file.write_bytes(content)
+    go_on(run, oracle, 7, 8)
+    assert loaded(run)[1] > 0
+
+
+@pytest.mark.matrix
+def test_a_block_that_is_damaged_here_costs_a_task_and_not_the_query(spark, stream, standby):
+    # A snapshot at each epoch, so that the load reads no row.
+    run, oracle = started(stream, "count", NO_CHANGELOG)
+    stop(spark, run)
+    assert standby(run, STORES["count"]).follow()
+    for file in files_here():
+        content = bytearray(file.read_bytes())
+        content[:64] = bytes(64)
+        file.write_bytes(content)
+    go_on(run, oracle, 7, 8)
+
+
+@pytest.mark.matrix
+def test_a_load_that_cannot_use_what_is_here_goes_on_without(spark, stream, standby):
+    run, oracle = started(stream, "count", SNAPSHOTS)
+    stop(spark, run)
+    assert standby(run, STORES["count"]).follow()
+    with Fault("standby.take", "throw", always=True):
+        go_on(run, oracle, 7, 8)
+    assert loaded(run)[0] == 0
+
+
+@pytest.mark.matrix
+def test_a_bound_of_the_disk_is_kept(spark, stream, standby):
+    run, oracle = started(stream, "count", SNAPSHOTS)
+    stop(spark, run)
+    assert not standby(run, STORES["count"], max_bytes=100).follow()
+    assert not files_here()
+    go_on(run, oracle, 7, 8)
+
+
+def test_a_full_disk_is_left_to_the_stores(spark):
+    helper = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.shipping.TestStandby
+    giga = 1 << 30
+    assert helper.hasRoom(giga, 20 * giga, 100 * giga)
+    # A twentieth of a disk, and no more than 8 GiB, is the stores'.
+    assert not helper.hasRoom(giga, 5 * giga, 100 * giga)
+    assert helper.hasRoom(giga, 10 * giga, 10000 * giga)
+    assert not helper.isScarce(3 * giga, 100 * giga)
+    assert helper.isScarce(2 * giga, 100 * giga)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_standbys_of_a_thousand_partitions_are_spread(spark, count):
+    assert spark._jvm.org.apache.spark.sql.binshift.migration.TestStandbyPlan.check(count) is None
+
+
+def test_a_standby_is_on_another_host_where_there_is_one(spark):
+    plan = dict(spark._jvm.org.apache.spark.sql.binshift.migration.TestStandbyPlan.ofFew())
+    assert plan == {0: "c", 1: "c", 3: "c", 2: plan[2]}
+    assert plan[2] in {"a", "b"}
