@@ -43,7 +43,7 @@ private[binshift] final case class RoutingRule(session: SparkSession) extends Ru
         Telemetry.show(query)
         val binned =
           epoch.layout.operators.collect { case (id, o) if o.storage == Storage.Binned => id }.toSet
-        val routed = new ExchangeRouting(epoch.table, epoch.arriving, binned).apply(plan)
+        val routed = new ExchangeRouting(epoch.table, epoch.arriving, epoch.onTheWay, binned).apply(plan)
         TransformWithStateProvider.accept(NewPartitionIds.assign(query, routed, binned))
     }
   }

@@ -30,13 +30,15 @@ private[sql] object BinMetrics {
   private val Warm =
     StateStoreCustomSumMetric("binshiftFilesWarm", "binshift: files of moved partitions that were fetched ahead")
   private val Released = StateStoreCustomSumMetric("binshiftBinsReleased", "binshift: bins released")
+  private val Fetched = StateStoreCustomSumMetric(
+    "binshiftRowsFetched", "binshift: rows looked up at their old owner before their bin came")
   private val Rows = StateStoreCustomSumMetric("binshiftRowsAdopted", "binshift: rows adopted")
   private val Bytes = StateStoreCustomSizeMetric(BytesAdoptedName, "binshift: bytes adopted")
   private val Millis = StateStoreCustomTimingMetric("binshiftAdoptMs", "binshift: time to adopt")
 
   private[binshift] val All: Seq[StateStoreCustomMetric] =
-    Seq(Owned, Adopted, Prepared, Shipped, FromCheckpoint, Recopied, Awaited, GivenUp, Copied, Warm, Released, Rows, Bytes,
-      Millis)
+    Seq(Owned, Adopted, Prepared, Shipped, FromCheckpoint, Recopied, Awaited, GivenUp, Copied, Warm, Released, Fetched, Rows,
+      Bytes, Millis)
 
   private[binshift] def of(db: BinnedRocksDB): Map[StateStoreCustomMetric, Long] = {
     val s = db.lastSwitch
@@ -44,6 +46,6 @@ private[sql] object BinMetrics {
       Shipped -> s.binsShipped, FromCheckpoint -> s.binsFromCheckpoint, Recopied -> s.binsRecopied,
       Awaited -> db.binsAwaited, GivenUp -> db.binsGivenUp, Copied -> db.bytesCopied, Warm -> db.warmFiles,
       Released -> s.binsReleased,
-      Rows -> s.rowsAdopted, Bytes -> s.bytesAdopted, Millis -> s.adoptMs)
+      Fetched -> s.rowsFetched, Rows -> s.rowsAdopted, Bytes -> s.bytesAdopted, Millis -> s.adoptMs)
   }
 }

@@ -230,14 +230,17 @@ private final class OrderPart(
         new StagedCopy(
           store.copy(partitionId = source), store.partitionId, order, bins, families, place, routing, arguments, conf)
       }.toSeq
-      staged = Some(new StagedBins(dir, conf, order, copies, routing))
+      val clients = copies.filter(_ => order.isOnDemand && !arguments.useColumnFamilies).map { copy =>
+        copy.sourcePartition -> new RowClient(order, copy.source, store.partitionId, routing, arguments, conf)
+      }
+      staged = Some(new StagedBins(dir, conf, order, copies, clients.toMap, routing))
     }
 }
 
 /** The copies for one store, each of which a [[SourceFollower]] brings on in the background. */
 private[binshift] final class StagedBins(
-    dir: File, conf: BackgroundConf, order: ShippingOrder, copies: Seq[StagedCopy], routing: EpochRouting)
-  extends Logging {
+    dir: File, conf: BackgroundConf, order: ShippingOrder, copies: Seq[StagedCopy], clients: Map[Int, RowClient],
+    routing: EpochRouting) extends Logging {
   private val followers = copies.map(SourceFollower.join(_, order, routing))
 
   def begin(epoch: Long, next: Int, dueStep: Option[Int]): Unit = {
@@ -255,6 +258,12 @@ private[binshift] final class StagedBins(
 
   /** The copy from `source`, also if it is not whole yet; `None` if there will be none. */
   def copyOnTheWay(source: Int): Option[StagedCopy] = copies.find(c => c.sourcePartition == source && !c.isFailed)
+
+  /** Asks for `bin` of `copy` before others; who waits for it asks again. */
+  def request(copy: StagedCopy, bin: Int): Unit = if (copy.request(bin)) followers.foreach(_.wake())
+
+  /** What asks `source` for rows; `None` if only bins come from it. For the store's task. */
+  def rowsFrom(source: Int): Option[RowClient] = clients.get(source)
 
   /** Waits for the copy if the order is urgent, since its version is the one that is loaded. */
   def copyFrom(source: Int): Option[StagedCopy] =

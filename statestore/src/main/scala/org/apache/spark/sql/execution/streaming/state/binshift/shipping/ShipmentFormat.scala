@@ -47,6 +47,14 @@ private[binshift] object ShipmentFormat {
   def requestId(broadcast: Long, source: StateStoreId, target: Int, index: Int): BlockId =
     block(broadcast, source, s"q${target}_r$index")
 
+  /** A block by which a store of partition `target` asks `source` for rows; see [[RowClient]]. */
+  def askId(broadcast: Long, source: StateStoreId, target: Int, slot: Int): BlockId =
+    block(broadcast, source, s"q${target}_k$slot")
+
+  /** A piece of the answer to request `request` of a receiver. */
+  def answerId(broadcast: Long, source: StateStoreId, target: Int, receiver: Long, request: Int, piece: Int): BlockId =
+    block(broadcast, source, s"q${target}_a${receiver}_${request}_$piece")
+
   private def block(broadcast: Long, source: StateStoreId, what: String): BlockId = {
     val store = source.storeName.filter(_.isLetterOrDigit)
     BlockId(s"broadcast_${broadcast}_o${source.operatorId}_${store}_p${source.partitionId}_$what")
