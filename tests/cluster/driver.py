@@ -77,6 +77,7 @@ def main() -> None:
             name: sum(m.get(f"binshiftBins{name}", 0) for m in metrics)
             for name in ("Prepared", "Shipped", "FromCheckpoint", "Recopied")
         },
+        "rows_fetched": sum(m.get("binshiftRowsFetched", 0) for m in metrics),
         "state": [[*key, *value] for key, value in run.state(**variable)],
         "partitions": run.attach().routing().partitions,
         "partitions_seen": partitions_seen,

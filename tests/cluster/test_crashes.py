@@ -43,12 +43,30 @@ PREPARE = ["--prepare"]
 PREPARE_INSTANTS = ["after:/binshift/shipping.json", "after:/binshift/routing/3", "before:/commits/4"]
 
 
+#: Partitions are opened at epoch 3, and the switch is at epoch 4; at this pace, bins are missing for long.
+ON_DEMAND = [
+    "--on-demand",
+    "--epochs=8",
+    "--conf=spark.sql.streaming.stateStore.binshift.ship.maxBytesPerSecond=1",
+]
+ON_DEMAND_INSTANTS = [
+    "before:/commits/4",
+    "before:/state/0/1/7.changelog",
+    "after:/offsets/7",
+    "before:/commits/7",
+]
+
+
 @pytest.mark.parametrize(
     ("instant", "extra"),
     [pytest.param(i, [], marks=[pytest.mark.matrix] * (i in MATRIX)) for i in INSTANTS]
     + [
         pytest.param(i, PREPARE, marks=[pytest.mark.matrix] * (i != PREPARE_INSTANTS[1]))
         for i in PREPARE_INSTANTS
+    ]
+    + [
+        pytest.param(i, ON_DEMAND, marks=[pytest.mark.matrix] * (i != ON_DEMAND_INSTANTS[1]))
+        for i in ON_DEMAND_INSTANTS
     ]
     + [
         pytest.param(instant, TRANSFORM, marks=pytest.mark.matrix)
@@ -58,9 +76,9 @@ PREPARE_INSTANTS = ["after:/binshift/shipping.json", "after:/binshift/routing/3"
 )
 def test_a_driver_that_dies_goes_on_exactly_once(drive, check, jvm_jar, instant, extra):
     arguments = [
-        *extra,
         "--rescale=1:5:24",
         "--epochs=5",
+        *extra,
         "--conf=spark.sql.streaming.checkpointFileManagerClass=binshift.tests.HaltingCheckpointFileManager",
         f"--conf=spark.jars={jvm_jar}",
     ]

@@ -54,6 +54,28 @@ def test_an_executor_that_dies_while_it_ships_leaves_exact_results(ship, check, 
 
 
 @pytest.mark.parametrize(
+    "fault",
+    [
+        "rows.answer.kill",
+        *(
+            pytest.param(f, marks=pytest.mark.matrix)
+            for f in ("rows.add.kill", "rows.overlay.kill", "rows.answer.throw", "rows.answer.damage")
+        ),
+    ],
+)
+def test_a_fault_while_rows_travel_leaves_exact_results(ship, check, fault):
+    point, action = fault.rsplit(".", 1)
+    armed = Fault(point, action)
+    try:
+        report = check(partitions=6, last=ship(FAULTS, "--on-demand", f"--shipping-fault={fault}"))
+        assert armed.happened
+    finally:
+        armed.file.unlink(missing_ok=True)
+    # That one old owner does not answer concerns no other.
+    assert report["rows_fetched"] > 0
+
+
+@pytest.mark.parametrize(
     "how",
     [pytest.param((), id="prepared"), pytest.param(("--on-demand",), id="on-demand", marks=pytest.mark.matrix)],
 )

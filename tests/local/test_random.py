@@ -8,14 +8,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from binshift import AllAtOnce, Batched, Fluid, MigrationError
+from binshift import AllAtOnce, Batched, Fluid, MigrationError, OnDemand
 from harness import StreamRun
 from local.processors import remembering
 from local.queries import count_by_key, plain_join
 
 T = "2026-01-01 00:00:00"
 INPUT = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40)), min_size=1, max_size=12)
-STRATEGIES = st.sampled_from([AllAtOnce(), Fluid(), Batched(3)])
+STRATEGIES = st.sampled_from([AllAtOnce(), Fluid(), Batched(3), OnDemand()])
 
 
 class Counted:

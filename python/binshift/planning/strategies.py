@@ -76,11 +76,11 @@ class Fluid:
 
 @dataclass(frozen=True, slots=True)
 class OnDemand:
-    """Everything at once, and each bin fetched when it is first touched: Meces (ATC 2022), section 4.
+    """Everything at once, and state fetched when it is first touched, as in Meces (ATC 2022), section 4.
 
-    The new owners take over at one epoch. A record whose bin has not come yet waits for that bin alone.
-    The old owners send the bins that were touched most first. Bins that nobody touches follow over the
-    next epochs. Nothing is copied before, whatever `prepare` says.
+    The new owners take over at one epoch. Operators that look up by key fetch the rows that their epoch
+    touches, and the bins follow over the next epochs. Others wait for each bin that they touch. The old
+    owners send the bins that were touched most first. Nothing is copied before, whatever `prepare` says.
 
     Parameters
     ----------

@@ -44,7 +44,8 @@ object TestPlans {
         table = RoutingTable(partitions, scala.collection.immutable.ArraySeq.unsafeWrapArray(owners))
         if (isRouted) {
           HashSources.requireThatRowsFollow(spark, writers)
-          TransformWithStateProvider.accept(new ExchangeRouting(table, Set(1, 2), binned, isOrdered = true).apply(spark))
+          TransformWithStateProvider.accept(
+            new ExchangeRouting(table, Set(1, 2), Set(1, 2), binned, isOrdered = true).apply(spark))
         } else spark
       }
       val problems = new PlanCheck(table.owners, binned, partitions).of(routed)

@@ -47,7 +47,8 @@ private[binshift] final case class RoutingRule(session: SparkSession) extends Ru
         Telemetry.show(query)
         val binned =
           epoch.layout.operators.collect { case (id, o) if o.storage == Storage.Binned => id }.toSet
-        val routed = new ExchangeRouting(epoch.table, epoch.arriving, binned, isOrdered = !isRealTime).apply(plan)
+        val routed = new ExchangeRouting(
+          epoch.table, epoch.arriving, epoch.onTheWay, binned, isOrdered = !isRealTime).apply(plan)
         router.slots.foreach(_.note(routed, epoch.table.partitions))
         TransformWithStateProvider.accept(NewPartitionIds.assign(query, routed, binned))
     }

@@ -110,6 +110,10 @@ private[binshift] final class ShipmentCoordinator(
     a.plan.executedPlan.collect { case op: SparkPlan with StateStoreWriter => op }
       .flatMap(_.metrics.get(metric)).map(_.value).sum
 
+  /** The bins that come on demand, and may be on their way at `epoch`. */
+  def onTheWay(epoch: Long): Set[Int] =
+    open.iterator.map(_.order).filter(o => o.isOnDemand && o.base <= epoch).flatMap(_.steps.flatten).map(_.bin).toSet
+
   /** Whether bins that come on demand are still on their way, as far as the driver knows. */
   def isFetching: Boolean = {
     val onDemand = open.map(_.order).filter(_.isOnDemand)

@@ -125,7 +125,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     val entry = tables.current.get
     val before = if (entry.epoch == epoch) entries.before(epoch) else None
     val hint = RoutingHint(query.runId.toString, epoch, entry.epoch, before)
-    Epoch(layout.get, entry.table, arriving, hint, shippingHint)
+    Epoch(layout.get, entry.table, arriving, shipments.onTheWay(epoch), hint, shippingHint)
   }
 
   /** Accepts a plan, or throws before anything has changed. */

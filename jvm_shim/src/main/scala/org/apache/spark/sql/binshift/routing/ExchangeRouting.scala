@@ -22,12 +22,14 @@ import org.apache.spark.sql.types.{ArrayType, IntegerType}
  * Relies on Spark: whatever meets in a stage by hash has the same number of partitions; what is
  * partitioned otherwise, or into another number, meets nothing.
  *
- * @param arriving bins whose rows come after those of all others
- * @param binned   ids of the operators with binned storage
+ * @param arriving  bins that have a new owner at this epoch
+ * @param onTheWay  bins that may come on demand; their rows come after those of all others, and so do those of `arriving`
+ * @param binned    ids of the operators with binned storage
  * @param isOrdered whether operators take their rows in the order of bins, for which some are held back
  */
 private[binshift] final class ExchangeRouting(
-    table: RoutingTable, arriving: Set[Int], binned: Set[Long], isOrdered: Boolean) {
+    table: RoutingTable, arriving: Set[Int], onTheWay: Set[Int], binned: Set[Long], isOrdered: Boolean) {
+  private val late = arriving ++ onTheWay
   private val sources = new HashSources(table.partitions)
 
   /**
@@ -43,7 +45,7 @@ private[binshift] final class ExchangeRouting(
 
   /** @param top the topmost operator of a stage */
   def apply(top: SparkPlan): SparkPlan =
-    if (holdsBinned(top)) place(top, reliedOn = false, inOrder = false) else descend(top)
+    if (holdsBinned(top)) place(top, Above()) else descend(top)
 
   private def holdsBinned(plan: SparkPlan): Boolean = plan match {
     case _: Exchange => false
@@ -57,36 +59,35 @@ private[binshift] final class ExchangeRouting(
     case other => withChildren(other, other.children.map(descend))
   }
 
-  /**
-   * @param reliedOn whether something above counts on how the rows are partitioned
-   * @param inOrder  whether a binned operator above takes the rows in the order that they have here
-   */
-  private def place(plan: SparkPlan, reliedOn: Boolean, inOrder: Boolean): SparkPlan = plan match {
+  private def place(plan: SparkPlan, above: Above): SparkPlan = plan match {
     case exchange: ShuffleExchangeExec =>
       val rest = withChildren(exchange, exchange.children.map(apply)).asInstanceOf[ShuffleExchangeExec]
-      sources.keysOf(exchange).fold[SparkPlan](rest)(keys => routed(rest, keys, inOrder))
+      sources.keysOf(exchange).fold[SparkPlan](rest)(keys => routed(rest, keys, above))
     case exchange: Exchange =>
       withChildren(exchange, exchange.children.map(apply))
     case leaf if leaf.children.isEmpty =>
-      sources.keysOf(leaf).filter(_ => reliedOn && !isOfSpark).fold(leaf)(exchanged(leaf, _))
+      sources.keysOf(leaf).filter(_ => above.reliesOn && !isOfSpark).fold(leaf)(exchanged(leaf, _))
     case op: StatefulOperator if isBinned(op) =>
       val inputs = StatefulOperators.routedInputs(op)
-      withChildren(op, op.children.map(c => if (inputs.exists(_ eq c)) place(c, reliedOn = true, inOrder = isOrdered) else c))
+      val isByKey = above.isByKey.getOrElse(true) && StatefulOperators.looksUpByKey(op)
+      val below = Above(reliesOn = true, isInOrder = isOrdered, isByKey = Some(isByKey))
+      withChildren(op, op.children.map(c => if (inputs.exists(_ eq c)) place(c, below) else c))
     case union: UnionExec if table.partitions > 1 && sources.areAlike(union) =>
-      CoPartitionedUnionExec(union.output, table.partitions, union.children.map(place(_, reliedOn = true, inOrder)))
+      CoPartitionedUnionExec(union.output, table.partitions, union.children.map(place(_, above.copy(reliesOn = true))))
     case other =>
       val sorts = other.isInstanceOf[SortExec]
       withChildren(other,
         other.children.zip(other.requiredChildDistribution).map { case (child, required) =>
-          place(child, reliedOn || isOfRows(required), inOrder && !sorts)
+          place(child, above.copy(reliesOn = above.reliesOn || isOfRows(required), isInOrder = above.isInOrder && !sorts))
         })
   }
 
-  private def routed(exchange: ShuffleExchangeExec, keys: Seq[Expression], inOrder: Boolean): SparkPlan = {
+  private def routed(exchange: ShuffleExchangeExec, keys: Seq[Expression], above: Above): SparkPlan = {
     // A single partition owns all bins.
     val moved = if (table.partitions == 1) exchange else exchange.copy(outputPartitioning = partitioning(keys))
     moved.copyTagsFrom(exchange)
-    if (inOrder) OrderByBinExec(keys, table.bins, arriving, moved) else moved
+    val notesKeys = above.isByKey.contains(true) && onTheWay.nonEmpty
+    if (above.isInOrder || notesKeys) OrderByBinExec(keys, table.bins, late, notesKeys, moved) else moved
   }
 
   /** What is stored where Spark's hash puts it is shuffled, and sorted again if it was sorted. */
@@ -108,3 +109,12 @@ private[binshift] final class ExchangeRouting(
   private def withChildren(plan: SparkPlan, children: Seq[SparkPlan]): SparkPlan =
     if (children.corresponds(plan.children)(_ eq _)) plan else plan.withNewChildren(children)
 }
+
+/**
+ * What is above a part of the plan.
+ *
+ * @param reliesOn  whether something counts on how the rows are partitioned
+ * @param isInOrder whether a binned operator takes the rows in the order that they have here
+ * @param isByKey   whether all binned operators, of which there is one, look up state by the key of a row and in no other way
+ */
+private final case class Above(reliesOn: Boolean = false, isInOrder: Boolean = false, isByKey: Option[Boolean] = None)

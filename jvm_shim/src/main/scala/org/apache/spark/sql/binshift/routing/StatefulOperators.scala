@@ -1,13 +1,16 @@
 package org.apache.spark.sql.binshift.routing
 
 import org.apache.spark.sql.catalyst.expressions.Attribute
-import org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkExec
+import org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark
+import org.apache.spark.sql.catalyst.streaming.InternalOutputModes
+import org.apache.spark.sql.execution.python.streaming.{FlatMapGroupsInPandasWithStateExec, TransformWithStateInPySparkExec}
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.streaming.operators.stateful._
 import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.{FlatMapGroupsWithStateExec, FlatMapGroupsWithStateExecBase}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{OperatorLayout, Storage}
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.{TransformWithStateExec, TransformWithStateExecBase}
+import org.apache.spark.sql.streaming.GroupStateTimeout
 import org.apache.spark.sql.types.{StructType, TimestampType}
 
 /** Which stateful operators a plan has, and how each stores its state. */
@@ -31,6 +34,23 @@ private[binshift] object StatefulOperators {
     case fmgws: FlatMapGroupsWithStateExec if !fmgws.hasInitialState => op.children.take(1)
     case _ => op.children
   }
+
+  /**
+   * Whether an operator reads and writes its state by the key of the row at hand, which is what its exchange hashes, and never
+   * scans it. It is a matter of speed alone: what is not so is right, and waits for whole bins.
+   *
+   * Relies on Spark: an aggregation in update mode scans its state if the event time is in its keys, and an operator with
+   * arbitrary state if it has a timeout. A deduplication asks for a scan in each epoch, and does not look at it.
+   */
+  def looksUpByKey(op: StatefulOperator): Boolean = op match {
+    case _: StateStoreRestoreExec => true
+    case save: StateStoreSaveExec => save.outputMode.contains(InternalOutputModes.Update) && !hasEventTime(save.keyExpressions)
+    case grouped: FlatMapGroupsWithStateExec => grouped.timeoutConf == GroupStateTimeout.NoTimeout
+    case grouped: FlatMapGroupsInPandasWithStateExec => grouped.timeoutConf == GroupStateTimeout.NoTimeout
+    case _ => false
+  }
+
+  private def hasEventTime(keys: Seq[Attribute]): Boolean = keys.exists(_.metadata.contains(EventTimeWatermark.delayKey))
 
   private def hasInitialState(op: TransformWithStateExecBase): Boolean = op match {
     case jvm: TransformWithStateExec => jvm.hasInitialState

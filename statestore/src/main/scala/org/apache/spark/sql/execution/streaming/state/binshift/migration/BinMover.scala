@@ -6,7 +6,7 @@ import scala.util.control.NonFatal
 
 import org.apache.spark.TaskKilledException
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.NumberedFamily
 import org.apache.spark.sql.execution.streaming.state.binshift.recovery.{BinRecovery, CheckpointedBins}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{BinSwitch, EpochRouting}
@@ -36,6 +36,7 @@ private[binshift] final class BinMover(
   /** Called by the task that runs the epoch `version`. */
   def apply(version: Long, switch: BinSwitch): SwitchStats = {
     val started = System.nanoTime()
+    switchedAt = version
     pendingBins.requireAll()
     countSent()
     shipping.departingRows(version, switch.leaving) match {
@@ -55,14 +56,42 @@ private[binshift] final class BinMover(
       .copy(adoptMs = (System.nanoTime() - started) / 1000000)
   }
 
+  private lazy val known = new KnownRows(db, store.partitionId)
+  private var isUnusable = false
+  private var switchedAt = -1L
+
   /** The bins that come on demand. */
-  val pendingBins = new PendingBins(conf,
-    (bins, recopied, taken) =>
-      db.inStoredForm {
-        takeIn(taken)
+  val pendingBins: PendingBins = new PendingBins(conf, known,
+    new BinIntake {
+      override def adopt(bins: Seq[Int], recopied: Int, taken: TakenCopy): Unit = db.inStoredForm {
+        if (known.count(bins) > 0) orElseUnusable(known.winOver(bins)(takeIn(taken))) else takeIn(taken)
         adopted(SwitchStats(
-            binsShipped = bins, binsRecopied = recopied, rowsAdopted = taken.rows.rows + taken.rows.internal))
-      }, (version, source, bins) => db.inStoredForm(adopted(readCheckpoint(version, source, bins))))
+            binsShipped = bins.size, binsRecopied = recopied, rowsAdopted = taken.rows.rows + taken.rows.internal))
+      }
+
+      override def readRest(version: Long, source: Int, bins: Seq[Int]): Unit = db.inStoredForm {
+        adopted(orElseUnusable(known.winOver(bins)(readCheckpoint(version, source, bins))))
+      }
+
+      override def fetched(rows: Seq[(Array[Byte], Option[Array[Byte]])]): Unit = {
+        orElseUnusable(known.add(rows))
+        adopted(SwitchStats(rowsFetched = rows.size))
+      }
+
+      override def isUsable: Boolean = !isUnusable
+    })
+
+  /** Runs `body`, after which the next load starts from the checkpoint if it throws: it may have done half of what it does. */
+  private def orElseUnusable[T](body: => T): T =
+    try body
+    catch {
+      case e: Throwable =>
+        isUnusable = true
+        db.rollback()
+        throw BinshiftException("SWITCH_FAILED", "partition" -> store.partitionId, "epoch" -> switchedAt).migration(
+          s"partition ${store.partitionId} of operator ${store.operatorId} could not take in what comes on demand " +
+            s"(${e.getMessage}); the batch is retried from the last committed state", e)
+    }
 
   /** Whether rows were dropped that are still counted, until all have been sent. */
   def hasUncountedRows: Boolean = uncounted.isDefined
@@ -81,6 +110,7 @@ private[binshift] final class BinMover(
   def forget(): Unit = {
     pendingBins.clear()
     uncounted = None
+    isUnusable = false
   }
 
   private var uncounted: Option[UncountedRows] = None

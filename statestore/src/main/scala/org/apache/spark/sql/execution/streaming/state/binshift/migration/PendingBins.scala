@@ -4,24 +4,27 @@ import scala.collection.mutable
 import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, ColumnFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping._
 
 /**
  * The bins that a partition owns and does not hold yet, since they come on demand: the first access to
  * a bin waits for it, a scan for all, and each load takes in what has come in between.
  *
+ * Where a task says ahead which rows it looks up ([[askFor]]), those rows are fetched, and their bins follow when they
+ * come: an access waits for the rows of the task, and not for the bin ([[KnownRows]]).
+ *
  * Logically the partition adopted all of them at the switch: recovery does, and a snapshot is only made
  * when all are here. Used by the store's task.
- *
- * @param adopt     takes in a number of copied bins, of which a number was copied from the checkpoint
- * @param readRest  reads bins of a source as of a version from its checkpoint
  */
-private[binshift] final class PendingBins(
-    conf: BackgroundConf,
-    adopt: (Int, Int, TakenCopy) => Unit,
-    readRest: (Long, Int, Seq[Int]) => Unit) extends Logging {
+private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows, into: BinIntake) extends Logging {
 
   private val absent = mutable.Map.empty[Int, Absent]
+  /** Bins that have come, and are not taken in yet. */
+  private val here = mutable.ArrayBuffer.empty[ComeBins]
+  /** Those that are asked for rows. */
+  private val asked = mutable.LinkedHashSet.empty[RowClient]
+  private val codec = BinKeyCodec.of(ColumnFamily.Default.name)
 
   /** Number of bins that are not here. On the path of each access. */
   var missing = 0
@@ -35,52 +38,121 @@ private[binshift] final class PendingBins(
   /** Everything was loaded from the checkpoint. */
   def clear(): Unit = {
     absent.clear()
+    here.clear()
+    asked.foreach(_.forget())
+    asked.clear()
+    known.clear()
     missing = 0
   }
 
+  /** Whether `bin` is not here. */
+  def isMissing(bin: Int): Boolean = absent.contains(bin)
+
+  /** Asks for the rows of `keys` in their stored form, by which the task looks up; does not wait for them. */
+  def askFor(keys: Seq[Array[Byte]]): Unit = if (known.hasRoom) {
+    val wanted = keys.filter(key => absent.contains(codec.binOf(key)) && !known.contains(key))
+    wanted.groupBy(key => absent(codec.binOf(key)).source).toSeq.sortBy(_._1).foreach { case (_, ofSource) =>
+      absent(codec.binOf(ofSource.head)).rows.foreach(client => if (client.ask(ofSource)) asked += client)
+    }
+  }
+
+  /** Waits for the row of a key of `bin` in its stored form if it was asked for, and else for the bin. */
+  def requireRow(bin: Int, key: Array[Byte]): Unit = if (absent.contains(bin) && !known.contains(key)) {
+    if (asked.nonEmpty) awaitRows()
+    if (!known.contains(key)) require(bin)
+  }
+
   /** Waits for `bin`, which its old owner then sends before others. */
-  def require(bin: Int): Unit = if (absent.contains(bin)) {
+  def require(bin: Int): Unit = while (absent.contains(bin)) {
+    await(bin)
+    takeIn()
+  }
+
+  def requireAll(): Unit = while (missing > 0) {
+    absent.keys.toSeq.foreach(await)
+    takeIn()
+  }
+
+  /**
+   * Takes in what is here by now, at once: the database may have to write out what is in memory first. Where many rows of
+   * these bins were fetched, some of the bins wait for the next load.
+   */
+  def pull(): Unit = if (missing > 0) {
+    receive()
+    // Of these there will be no copy, and who touches no other of their bins would wait for ever.
+    absent.filter { case (bin, from) => isNeverHere(bin, from) }.values.toSeq
+      .distinctBy(from => (from.version, from.source)).foreach(readAllOf)
+    takeIn(PendingBins.RowsTogether)
+  }
+
+  private def isHere(bin: Int): Boolean = here.exists(_.bins.contains(bin))
+
+  private def isNeverHere(bin: Int, from: Absent): Boolean = !isHere(bin) && !from.copy.exists(!_.isGone(bin))
+
+  /** Returns when `bin` is here or was read from the checkpoint. */
+  private def await(bin: Int): Unit = {
     val deadline = System.nanoTime() + conf.timeoutMs * 1000000L
-    pull()
-    while (absent.contains(bin)) {
+    if (absent.contains(bin)) receive()
+    while (absent.contains(bin) && !isHere(bin)) {
       val from = absent(bin)
       from.copy match {
         case Some(copy) if !copy.isGone(bin) && System.nanoTime() < deadline =>
-          copy.request(bin)
+          from.staged.request(copy, bin)
           Thread.sleep(StagedBins.PollMs)
-          pull()
+          receive()
         case _ => readAllOf(from)
       }
     }
   }
 
-  def requireAll(): Unit = absent.keys.toSeq.foreach(require)
-
-  /** Takes in what is here by now, at once: the database may have to write out what is in memory first. */
-  def pull(): Unit = if (absent.nonEmpty) {
-    // Of these there will be no copy, and who touches no other of their bins would wait for ever.
-    absent.values.toSeq.filter(_.copy.isEmpty).distinctBy(from => (from.version, from.source)).foreach(readAllOf)
-    val here = for {
+  /** Notes what has come, which nobody else gets; forgets what has gone, as with the end of its order. */
+  private def receive(): Unit = {
+    here.filterInPlace(_.isThere)
+    for {
       from <- absent.values.toSeq.distinctBy(_.source)
       copy <- from.copy.toSeq
       (bins, taken) <- copy.takeReady()
-    } yield (bins, taken, if (copy.wasShipped) 0 else bins.size)
-    if (here.nonEmpty) {
-      val bins = here.flatMap(_._1)
-      val files = TakenCopy(here.flatMap(_._2.base), None, here.map(_._2.rows).reduce(_ + _), here.head._2.version)
+    } here += ComeBins(bins, taken, if (copy.wasShipped) 0 else bins.size)
+  }
+
+  /** @param rows how many known rows the bins that are taken in have in all, but for the first that came */
+  private def takeIn(rows: Int = Int.MaxValue): Unit = if (here.nonEmpty) {
+    // Of bins that were read from the checkpoint meanwhile, nothing is wanted any more.
+    val (came, late) = here.toSeq.partition(_.bins.forall(absent.contains))
+    late.foreach(_.discard())
+    val sums = came.scanLeft(0L)((sum, c) => sum + known.count(c.bins)).tail
+    val (wanted, left) = came.splitAt(if (came.isEmpty) 0 else math.max(1, sums.count(_ <= rows)))
+    here.clear()
+    here ++= left
+    if (wanted.nonEmpty) {
+      val bins = wanted.flatMap(_.bins)
+      val files = TakenCopy(
+        wanted.flatMap(_.taken.base), None, wanted.map(_.taken.rows).reduce(_ + _), wanted.head.taken.version)
       try {
-        adopt(bins.size, here.map(_._3).sum, files)
+        into.adopt(bins, wanted.map(_.recopied).sum, files)
         bins.foreach(drop)
       } catch {
-        case NonFatal(e) => logWarning(s"bins ${bins.mkString(", ")} could not be taken in; they are read from the checkpoint", e)
+        case NonFatal(e) if into.isUsable =>
+          logWarning(s"bins ${bins.mkString(", ")} could not be taken in; they are read from the checkpoint", e)
       }
     }
   }
 
   private def readAllOf(from: Absent): Unit = {
     val bins = absent.collect { case (bin, Absent(from.version, from.source, _)) => bin }.toSeq
-    readRest(from.version, from.source, bins)
+    into.readRest(from.version, from.source, bins)
     bins.foreach(drop)
+  }
+
+  /** Takes in the rows that were asked for. */
+  private def awaitRows(): Unit = {
+    val clients = asked.toSeq
+    asked.clear()
+    clients.foreach { client =>
+      // Their bin may have come meanwhile, and been written to.
+      val rows = client.answers().filter { case (key, _) => absent.contains(codec.binOf(key)) && !known.contains(key) }
+      if (rows.nonEmpty) into.fetched(rows)
+    }
   }
 
   private def drop(bin: Int): Unit = {
@@ -89,6 +161,35 @@ private[binshift] final class PendingBins(
   }
 }
 
+private object PendingBins {
+  /** Known rows that a load merges with their bins, which takes some microseconds each. */
+  private val RowsTogether = 10000
+}
+
+/** What brings bins and rows into the database of a store. If it throws, the database may be of no use any more. */
+private[binshift] trait BinIntake {
+  /** Takes in copied bins, of which a number was copied from the checkpoint. */
+  def adopt(bins: Seq[Int], recopied: Int, taken: TakenCopy): Unit
+
+  /** Reads bins of a source as of a version from its checkpoint. */
+  def readRest(version: Long, source: Int, bins: Seq[Int]): Unit
+
+  /** Takes in rows of bins that have not come. */
+  def fetched(rows: Seq[(Array[Byte], Option[Array[Byte]])]): Unit
+
+  /** Whether the database is as it was, after something was thrown. */
+  def isUsable: Boolean
+}
+
 private final case class Absent(version: Long, source: Int, staged: StagedBins) {
   def copy: Option[StagedCopy] = staged.copyOnTheWay(source)
+
+  def rows: Option[RowClient] = staged.rowsFrom(source)
+}
+
+/** @param recopied how many of the bins were copied from the checkpoint */
+private final case class ComeBins(bins: Seq[Int], taken: TakenCopy, recopied: Int) {
+  def isThere: Boolean = taken.base.forall(_.exists)
+
+  def discard(): Unit = taken.base.foreach(_.delete())
 }

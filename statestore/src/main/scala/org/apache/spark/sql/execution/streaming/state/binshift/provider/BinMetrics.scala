@@ -32,13 +32,15 @@ private[sql] object BinMetrics {
   private val Fetched =
     StateStoreCustomSumMetric("binshiftFilesFetched", "binshift: files of moved partitions fetched from the checkpoint")
   private val Released = StateStoreCustomSumMetric("binshiftBinsReleased", "binshift: bins released")
+  private val RowsFetched = StateStoreCustomSumMetric(
+    "binshiftRowsFetched", "binshift: rows looked up at their old owner before their bin came")
   private val Rows = StateStoreCustomSumMetric("binshiftRowsAdopted", "binshift: rows adopted")
   private val Bytes = StateStoreCustomSizeMetric(BytesAdoptedName, "binshift: bytes adopted")
   private val Millis = StateStoreCustomTimingMetric("binshiftAdoptMs", "binshift: time to adopt")
 
   private[binshift] val All: Seq[StateStoreCustomMetric] =
-    Seq(Owned, Adopted, Prepared, Shipped, FromCheckpoint, Recopied, Awaited, GivenUp, Copied, Warm, Fetched, Released, Rows,
-      Bytes, Millis)
+    Seq(Owned, Adopted, Prepared, Shipped, FromCheckpoint, Recopied, Awaited, GivenUp, Copied, Warm, Fetched, Released, RowsFetched,
+      Rows,      Bytes, Millis)
 
   private[binshift] def of(db: BinnedRocksDB): Map[StateStoreCustomMetric, Long] = {
     val s = db.lastSwitch
@@ -47,6 +49,6 @@ private[sql] object BinMetrics {
       Awaited -> db.binsAwaited, GivenUp -> db.binsGivenUp, Copied -> db.bytesCopied,
       Warm -> db.loadedFiles.here, Fetched -> db.loadedFiles.fetched,
       Released -> s.binsReleased,
-      Rows -> s.rowsAdopted, Bytes -> s.bytesAdopted, Millis -> s.adoptMs)
+      RowsFetched -> s.rowsFetched, Rows -> s.rowsAdopted, Bytes -> s.bytesAdopted, Millis -> s.adoptMs)
   }
 }

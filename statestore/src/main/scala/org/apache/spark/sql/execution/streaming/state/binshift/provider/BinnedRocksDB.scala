@@ -69,6 +69,9 @@ private[binshift] final class BinnedRocksDB(
 
   override def requireAllBins(): Unit = pendingBins.requireAll()
 
+  override protected def enterRow(stored: Array[Byte]): Unit =
+    if (pendingBins.missing > 0) pendingBins.requireRow(bin, stored)
+
   /** Adds to what the loaded version has adopted. */
   private def count(stats: SwitchStats): Unit = {
     switchStats = switchStats + stats
@@ -129,14 +132,14 @@ private[binshift] final class BinnedRocksDB(
         if (isTakeOver(version)) Some(BinSwitch.Fresh)
         else tables.before.map(BinSwitch.between(_, tables.now, partitionId)).filterNot(_.isEmpty)
       table = tables.now
-      beginCounting(version)
+      val isAnew = beginCounting(version)
       switch.orElse(voidSwitch(version)) match {
         case Some(s) =>
           baseId = if (s.isNew) stateStoreCkptId else None
           loadAndSwitch(version, stateStoreCkptId, readOnly, loadEmpty, s)
         case None =>
           baseId = None
-          switchStats = SwitchStats.None
+          if (isAnew) switchStats = SwitchStats.None
           switchedAt = None
           loadStored(version, stateStoreCkptId, readOnly, loadEmpty)
           shipping.onLoad(version)
@@ -284,14 +287,18 @@ private[binshift] final class BinnedRocksDB(
   /**
    * A task loads a version twice if it reads before it writes, and counts go on; another attempt, or another
    * action of the same epoch, counts from the start.
+   *
+   * @return whether it does
    */
-  private def beginCounting(version: Long): Unit = {
+  private def beginCounting(version: Long): Boolean = {
     val now = Counted(version, Option(TaskContext.get()).map(_.taskAttemptId()))
-    if (counts == null || !counted.contains(now)) {
+    val isAnew = counts == null || !counted.contains(now)
+    if (isAnew) {
       counts = new BinCounts(table, partitionId)
       keySample = if (routing.keysWanted(version) > 0) new KeySample else null
     }
     counted = Some(now)
+    isAnew
   }
 
   /** Whether no bins are on their way. */

@@ -4,6 +4,7 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.keys._
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.TouchedKeys
 import org.apache.spark.sql.types.StructType
 
 /**
@@ -29,7 +30,7 @@ private[binshift] final class BinnedStateStore(
   override def version: Long = delegate.version
 
   override def get(key: UnsafeRow, colFamilyName: String): UnsafeRow = {
-    enterBin(key, colFamilyName)
+    enterKey(key, colFamilyName)
     delegate.get(key, colFamilyName)
   }
 
@@ -39,7 +40,7 @@ private[binshift] final class BinnedStateStore(
   }
 
   override def put(key: UnsafeRow, value: UnsafeRow, colFamilyName: String): Unit = {
-    enterBin(key, colFamilyName)
+    enterKey(key, colFamilyName)
     delegate.put(key, value, colFamilyName)
   }
 
@@ -59,7 +60,7 @@ private[binshift] final class BinnedStateStore(
   }
 
   override def remove(key: UnsafeRow, colFamilyName: String): Unit = {
-    enterBin(key, colFamilyName)
+    enterKey(key, colFamilyName)
     delegate.remove(key, colFamilyName)
   }
 
@@ -114,12 +115,36 @@ private[binshift] final class BinnedStateStore(
   }
 
   override protected def enterBin(key: UnsafeRow, family: String): Unit = {
+    setBin(key, family)
+    if (db.pendingBins.missing > 0) db.pendingBins.require(db.bin)
+  }
+
+  /** Before a single row is read or written: the database waits for it, or for its bin if it was not asked for. */
+  override protected def enterKey(key: UnsafeRow, family: String): Unit = {
+    setBin(key, family)
+    if (db.pendingBins.missing > 0) askForRows(key.numFields, family)
+  }
+
+  private def setBin(key: UnsafeRow, family: String): Unit = {
     val bins = binsOf.of(family)
     val bin = bins(key)
     db.bin = bin
     if (db.sample != null) db.sample.offer(bin, key, bins)
-    if (db.pendingBins.missing > 0) db.pendingBins.require(bin)
   }
+
+  /**
+   * Asks for the rows of all keys that the task has read since it was called last, and that are of bins which have not come. A
+   * key of another form than the operator's is of no use, and does no harm.
+   */
+  private def askForRows(fields: Int, family: String): Unit = if (!db.hasFamilies) TouchedKeys.ofTask.foreach { touched =>
+    val fresh = touched.after(keysSeen)
+    keysSeen += fresh.size
+    val keys = fresh.filter(t => t.key.numFields == fields && db.pendingBins.isMissing(t.bin))
+      .map(t => db.keyOf(t.bin)(delegate.get(t.key, family)))
+    if (keys.nonEmpty) db.pendingBins.askFor(keys)
+  }
+
+  private var keysSeen = 0
 
   /** A range is one key's, unless the family is read in order; its bounds then are of no key. */
   protected def enterRange(start: Option[UnsafeRow], end: Option[UnsafeRow], family: String): Unit =

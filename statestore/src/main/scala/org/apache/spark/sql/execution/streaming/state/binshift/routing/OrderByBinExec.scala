@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.routing
 import java.util.function.ToIntFunction
 
 import org.apache.spark.rdd.RDD
-import org.apache.spark.sql.catalyst.expressions.{Attribute, BindReferences, Expression, UnsafeRow}
+import org.apache.spark.sql.catalyst.expressions.{Attribute, BindReferences, Expression, UnsafeProjection, UnsafeRow}
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.KeyBins
 import org.apache.spark.sql.catalyst.plans.physical.Partitioning
@@ -22,11 +22,12 @@ import org.apache.spark.unsafe.Platform
  * Relies on Spark: an exchange gives `UnsafeRow`s and reuses them, so that whoever keeps one copies it.
  *
  * @param keys     what the exchange below hashes
- * @param arriving bins whose rows come after those of all others, so that bins that come on demand travel
- *                 while the others' rows are processed
+ * @param arriving  bins whose rows come after those of all others, so that bins that come on demand travel
+ *                  while the others' rows are processed
+ * @param notesKeys whether the keys of these rows are noted ([[TouchedKeys]]), since the operators above look up by them
  */
-private[sql] final case class OrderByBinExec(keys: Seq[Expression], bins: Int, arriving: Set[Int], child: SparkPlan)
-  extends UnaryExecNode {
+private[sql] final case class OrderByBinExec(
+    keys: Seq[Expression], bins: Int, arriving: Set[Int], notesKeys: Boolean, child: SparkPlan) extends UnaryExecNode {
 
   override def output: Seq[Attribute] = child.output
   override def outputPartitioning: Partitioning = child.outputPartitioning
@@ -34,11 +35,22 @@ private[sql] final case class OrderByBinExec(keys: Seq[Expression], bins: Int, a
   override protected def doExecute(): RDD[InternalRow] = {
     val bound = BindReferences.bindReferences(keys, child.output)
     // Not this plan with all that is below it: a task gets what it needs.
-    val (count, late, fields) = (bins, arriving, child.output.size)
+    val (count, late, fields, notes) = (bins, arriving, child.output.size, notesKeys)
     child.execute().mapPartitionsInternal { rows =>
       val binOf = new KeyBins(bound, count)
       val places = Array.tabulate(count)(bin => if (late(bin)) count + bin else bin)
-      new OrderedRuns(rows.asInstanceOf[Iterator[UnsafeRow]], fields, row => places(binOf(row)), OrderedRuns.RunBytes)
+      def placeOf(row: UnsafeRow): Int = places(binOf(row))
+      val placed: ToIntFunction[UnsafeRow] =
+        if (!notes) placeOf(_)
+        else {
+          val (touched, keyOf) = (TouchedKeys.begin(), UnsafeProjection.create(bound))
+          row => {
+            val place = placeOf(row)
+            if (place >= count) touched.add(place - count, keyOf(row))
+            place
+          }
+        }
+      new OrderedRuns(rows.asInstanceOf[Iterator[UnsafeRow]], fields, placed, OrderedRuns.RunBytes)
     }
   }
 
@@ -50,7 +62,7 @@ private[sql] final case class OrderByBinExec(keys: Seq[Expression], bins: Int, a
  *
  * The same row is handed out again, and is good until the next one is asked for, as with a shuffle's rows.
  *
- * @param placeOf called per row, hence not a function of Scala's, which would make an object of each place
+ * @param placeOf called once per row, before the first row of its run is handed out, hence not a function of Scala's, which would make an object of each place
  */
 private[binshift] final class OrderedRuns(
     rows: Iterator[UnsafeRow], fields: Int, placeOf: ToIntFunction[UnsafeRow], runBytes: Int)

@@ -13,9 +13,10 @@ private[binshift] final class CopyParts(bins: Seq[ShippedBin]) {
   private val parts = bins.map(b => b.bin -> b.step).toMap
   /** Those that the copy has, or will have once it is whole. */
   private var held = bins.map(_.step).toSet
-  private val handedOver = mutable.Set.empty[Int]
+  @volatile private var handedOver = Set.empty[Int]
   /** On demand: those that are here, and their bins. */
   private val ready = mutable.Map.empty[Int, Seq[Int]]
+  @volatile private var hasReady = false
 
   /** Never changes. */
   def of(bin: Int): Option[Int] = parts.get(bin)
@@ -30,6 +31,7 @@ private[binshift] final class CopyParts(bins: Seq[ShippedBin]) {
 
   def binsLeft: Seq[Int] = bins.collect { case b if isLeft(b.step) => b.bin }
 
+  /** Also without the lock. */
   def isHandedOver(part: Int): Boolean = handedOver(part)
 
   def handOver(part: Int): Unit = handedOver += part
@@ -41,20 +43,30 @@ private[binshift] final class CopyParts(bins: Seq[ShippedBin]) {
     wanted.groupMap(_.step)(_.bin).toSeq.sortBy(_._1)
   }
 
-  def setReady(part: Int, bins: Seq[Int]): Unit = ready(part) = bins
+  def setReady(part: Int, bins: Seq[Int]): Unit = {
+    ready(part) = bins
+    hasReady = true
+  }
 
-  def setAllReady(): Unit = ready ++= bins.filter(b => held(b.step)).groupMap(_.step)(_.bin)
+  def setAllReady(): Unit = {
+    ready ++= bins.filter(b => held(b.step)).groupMap(_.step)(_.bin)
+    hasReady = true
+  }
 
-  def isAnyReady: Boolean = ready.nonEmpty
+  /** Also without the lock. */
+  def isAnyReady: Boolean = hasReady
 
   /** What is ready, and now is handed over: the bins of each part. */
   def handOverReady[T](take: (Int, Seq[Int]) => T): Seq[T] = {
     val taken = ready.toSeq.sortBy(_._1).map { case (part, bins) => take(part, bins) }
     // The parts of a shipment on demand are pieces of it, and what is handed over are its bins.
     handedOver ++= ready.values.flatten
-    ready.clear()
+    forgetReady()
     taken
   }
 
-  def forgetReady(): Unit = ready.clear()
+  def forgetReady(): Unit = {
+    ready.clear()
+    hasReady = false
+  }
 }

@@ -60,6 +60,9 @@ private[binshift] final class Exporter(
   /** Whether nothing more will be sent. */
   def isOver: Boolean = isEnded
 
+  /** On demand, new owners may ask for rows until the order is over. */
+  private val rows = Option.when(order.isOnDemand && !useColumnFamilies)(
+    new RowSource(store, order, attempt, dir, db.conf, conf))
   private val marker = new ShipmentMarker(ShipmentFormat.markerId(order.broadcast, store), leaving.keys)
   private val isStarted = new AtomicBoolean(false)
   /** Receivers that have stopped to fetch. */
@@ -77,6 +80,7 @@ private[binshift] final class Exporter(
   def cancel(): Unit = {
     isCancelled = true
     awaitLinks()
+    rows.foreach(_.close())
     endUnstarted()
     removeSent()
   }
@@ -91,15 +95,15 @@ private[binshift] final class Exporter(
         logWarning(s"$store could not say that nothing more is sent for order ${order.id}", e)
         marker.close()
     }
-    Utils.deleteRecursively(dir)
     removeSent()
   }
 
   /**
-   * What nobody has fetched goes, once this is over and cancelled: the order's broadcast may have gone before the
-   * last of it came.
+   * The linked version goes once this is over, and no rows of it can be asked for. What nobody has fetched goes, once this is
+   * over and cancelled: the order's broadcast may have gone before the last of it came.
    */
   private def removeSent(): Unit = inFlight.synchronized {
+    if (isEnded && (isCancelled || rows.isEmpty)) Utils.deleteRecursively(dir)
     if (isCancelled && isEnded) {
       inFlight.dequeueAll(_ => true).foreach(sent => ShipmentBlocks.removeHere(sent.id))
       marker.close()
@@ -112,10 +116,12 @@ private[binshift] final class Exporter(
       val checkpoint = Checkpoint.create(native)
       try checkpoint.createCheckpoint(dir.getPath)
       finally checkpoint.close()
+      rows.foreach(_.begin())
       (if (order.isOnDemand) ShippingThreads.onDemand else ShippingThreads.exports).execute(() => run())
     } catch {
       case NonFatal(e) =>
         warn(e)
+        rows.foreach(_.refuse())
         endUnstarted()
     }
 
@@ -171,37 +177,57 @@ private[binshift] final class Exporter(
       snapshot: NativeRocksDB, writers: Map[Int, ShipmentFormat.Writer]): Map[Int, RowCounts] = {
     val asked = mutable.Map.empty[Int, Int].withDefaultValue(0)
     var parts = 0
-    var rows = RowCounts.Zero
-    def part(target: Int, bins: Seq[Int]): Unit = {
-      rows += sendPart(snapshot, writers(target), parts, bins.sorted)
-      writers(target).endPart(parts, bins)
-      parts += 1
+    var sent = RowCounts.Zero
+    // Bins that have been sent, and whose part goes on.
+    var open: Option[OpenPart] = None
+    def send(target: Int, part: Int, bins: Seq[Int]): Unit = {
+      sent += sendPart(snapshot, writers(target), part, bins.sorted)
       val left = waiting(target).diff(bins)
       if (left.isEmpty) waiting -= target else waiting(target) = left
     }
-    while (waiting.nonEmpty) {
+    def part(target: Int, bins: Seq[Int]): Unit = {
+      parts += 1
+      send(target, parts, bins)
+      writers(target).endPart(parts, bins)
+    }
+    def endOpen(): Unit = {
+      open.foreach(o => writers(o.target).endPart(o.part, o.bins))
+      open = None
+    }
+    // New owners that fetch rows wait for no bin. So bins go in their order, and as many together as make a file.
+    def together(target: Int): Unit = {
+      val at = open.getOrElse {
+        parts += 1
+        OpenPart(target, parts, Nil, bytesRead)
+      }
+      val next = waiting.getOrElse(target, Nil).filter(bin => at.bins.forall(_ < bin)).minOption
+      next.foreach(bin => send(target, at.part, Seq(bin)))
+      open = Some(at.copy(bins = at.bins ++ next))
+      if (next.isEmpty || !waiting.contains(target) || bytesRead - at.begun >= FileBytes) endOpen()
+    }
+    while (waiting.nonEmpty || open.nonEmpty) {
       if (isCancelled) throw new Cancelled
       val requests = waiting.keys.toSeq.sorted.flatMap { target => request(target, asked(target)).map(target -> _) }
       requests.foreach { case (target, bin) =>
         asked(target) += 1
+        if (open.exists(o => o.target == target && o.bins.contains(bin))) endOpen()
         waiting.get(target).filter(_.contains(bin)).foreach { bins =>
           part(target, bin +: bins.filter(_ != bin).take(math.min(1 << (asked(target) - 1), MaxTogether) - 1))
         }
       }
       if (requests.isEmpty) {
         if (ShippingThreads.maySend()) {
-          val (target, bins) = waiting.minBy(_._1)
-          part(target, bins.take(1))
+          val target = open.fold(waiting.keys.min)(_.target)
+          if (open.nonEmpty || rows.exists(_.isAsked)) together(target) else part(target, waiting(target).take(1))
         } else Thread.sleep(PollMs)
       }
     }
-    Map(order.firstStep -> rows)
+    Map(order.firstStep -> sent)
   }
 
   private def request(target: Int, index: Int): Option[Int] = {
     val id = ShipmentFormat.requestId(order.broadcast, store, target, index)
-    ShipmentBlocks.fetch(id).map { content =>
-      ShipmentBlocks.remove(id)
+    ShipmentBlocks.takeHere(id).map { content =>
       val request = ByteBuffer.wrap(content)
       val bin = request.getInt
       marker.requestServed(target, request.getLong)
@@ -217,9 +243,13 @@ private[binshift] final class Exporter(
         if (isCancelled) throw new Cancelled
         writer.write(part, position, java.util.Arrays.copyOfRange(key, family.prefix.length, key.length), value)
         n += 1
+        bytesRead += key.length + value.length
       }
       if (family.family.isInternal) RowCounts(0, n) else RowCounts(n, 0)
     }.reduce(_ + _)
+
+  /** Of the rows that were sent; of the exporting thread. */
+  private var bytesRead = 0L
 
   private def publish(target: Int, index: Int, chunk: Array[Byte]): Unit = {
     if (!abandoned(target)) put(target, index, chunk)
@@ -262,7 +292,12 @@ private object Exporter {
   /** Bins that are sent together on demand, at most. */
   private val MaxTogether = 16
   private val PollMs = 10L
+  /** Bytes of the bins that go together when nobody waits for them. */
+  private val FileBytes = 16L << 20
 }
+
+/** Bins of `target` that go together; `bytes` had been sent when the first of them did. */
+private final case class OpenPart(target: Int, part: Int, bins: Seq[Int], begun: Long)
 
 private final case class ChunkInFlight(id: BlockId, target: Int, bytes: Long)
 

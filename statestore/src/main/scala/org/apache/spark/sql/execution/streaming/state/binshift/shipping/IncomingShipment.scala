@@ -53,11 +53,16 @@ private[binshift] final class IncomingShipment(order: ShippingOrder, source: Sta
     }
   }
 
-  /** Asks the source to send `bin` before the others; once. */
-  def request(bin: Int): Unit = if (requested.add(bin)) {
+  /** Asks the source to send `bin` before the others; once. Whether it did. */
+  def request(bin: Int): Boolean = requested.add(bin) && {
     val request = ByteBuffer.allocate(Integer.BYTES + java.lang.Long.BYTES).putInt(bin).putLong(number)
-    ShipmentBlocks.put(ShipmentFormat.requestId(order.broadcast, source, target, requested.size - 1), request.array)
+    val id = ShipmentFormat.requestId(order.broadcast, source, target, requested.size - 1)
+    sender.foreach(ShipmentBlocks.push(_, id, request.array))
+    true
   }
+
+  /** The executor that sends; `None` if nobody does any more. */
+  private lazy val sender = ShipmentBlocks.locate(ShipmentFormat.markerId(order.broadcast, source))
 
   /**
    * A source that has bins to send says so before its task ends, hence before the epoch after begins.

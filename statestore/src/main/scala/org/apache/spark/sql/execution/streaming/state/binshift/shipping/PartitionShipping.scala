@@ -230,7 +230,12 @@ private final class OrderPart(
         new StagedCopy(
           store.copy(partitionId = source), store.partitionId, order, bins, families, place, routing, arguments, conf, failed)
       }.toSeq
-      staged = Some(new StagedBins(store, dir, conf, order, copies, routing))
+      val clients =
+        if (!order.isOnDemand || arguments.useColumnFamilies) Map.empty[Int, RowClient]
+        else arriving.keys.map { source =>
+          source -> new RowClient(order, store.copy(partitionId = source), store.partitionId, routing, arguments, conf)
+        }.toMap
+      staged = Some(new StagedBins(store, dir, conf, order, copies, clients, routing))
     }
 }
 
@@ -238,10 +243,11 @@ private final class OrderPart(
  * The copies for one store, each of which a [[SourceFollower]] brings on in the background.
  *
  * @param copiesThatTell makes the copies, each of which calls the argument when it is no longer whole
+ * @param clients        by source, what asks it for rows
  */
 private[binshift] final class StagedBins(
     store: StateStoreId, dir: File, conf: BackgroundConf, order: ShippingOrder,
-    copiesThatTell: (() => Unit) => Seq[StagedCopy], routing: EpochRouting) extends Logging {
+    copiesThatTell: (() => Unit) => Seq[StagedCopy], clients: Map[Int, RowClient], routing: EpochRouting) extends Logging {
   private val mark = new CopiesMark(
     ShipmentFormat.copiedId(order.broadcast, store), () => !order.isUrgent && copies.forall(_.isReady))
   private lazy val copies: Seq[StagedCopy] = copiesThatTell(() => mark.look())
@@ -263,6 +269,12 @@ private[binshift] final class StagedBins(
 
   /** The copy from `source`, also if it is not whole yet; `None` if there will be none. */
   def copyOnTheWay(source: Int): Option[StagedCopy] = copies.find(c => c.sourcePartition == source && !c.isFailed)
+
+  /** Asks for `bin` of `copy` before others; who waits for it asks again. */
+  def request(copy: StagedCopy, bin: Int): Unit = if (copy.request(bin)) followers.foreach(_.wake())
+
+  /** What asks `source` for rows; `None` if only bins come from it. For the store's task. */
+  def rowsFrom(source: Int): Option[RowClient] = clients.get(source)
 
   /** Waits for the copy if the order is urgent, since its version is the one that is loaded. */
   def copyFrom(source: Int): Option[StagedCopy] =

@@ -4,9 +4,13 @@ import java.nio.ByteBuffer
 import java.nio.channels.{FileChannel, WritableByteChannel}
 import java.nio.file.{Files, Path, StandardCopyOption, StandardOpenOption}
 
+import scala.concurrent.Future
+import scala.reflect.ClassTag
+
 import org.apache.spark.SparkEnv
+import org.apache.spark.network.buffer.NioManagedBuffer
 import org.apache.spark.security.CryptoStreamUtils
-import org.apache.spark.storage.{BlockId, StorageLevel}
+import org.apache.spark.storage.{BlockId, BlockManagerId, StorageLevel}
 import org.apache.spark.util.io.ChunkedByteBuffer
 
 /**
@@ -22,7 +26,7 @@ private[sql] object ShipmentBlocks {
     // A chunk of the same content may be left by an earlier attempt.
     if (isHere(id)) blocks.removeBlock(id, tellMaster = false)
     val stored = blocks.putBytes(id, new ChunkedByteBuffer(ByteBuffer.wrap(chunk)), StorageLevel.DISK_ONLY)(
-      scala.reflect.ClassTag.Byte)
+      ClassTag.Byte)
     if (!stored) throw new java.io.IOException(s"Spark's block store did not take $id")
   }
 
@@ -55,6 +59,39 @@ private[sql] object ShipmentBlocks {
     val bytes = ByteBuffer.wrap(content)
     try while (bytes.hasRemaining) out.write(bytes)
     finally out.close()
+  }
+
+  /**
+   * Puts a block into the store of the executor at `to`, without asking the driver where; the future fails if it cannot be
+   * reached.
+   *
+   * Relies on Spark: an executor takes any block that another one uploads, as it does with replicas of cached blocks; it tells
+   * the driver of it. One that holds the block already keeps it as it is.
+   */
+  def push(to: BlockManagerId, id: BlockId, content: Array[Byte]): Future[Unit] = {
+    val bytes = ByteBuffer.wrap(content)
+    if (to.executorId == blocks.blockManagerId.executorId) {
+      blocks.putBytes(id, new ChunkedByteBuffer(bytes), StorageLevel.DISK_ONLY, tellMaster = false)(ClassTag.Byte)
+      Future.unit
+    } else {
+      blocks.blockTransferService.uploadBlock(
+        to.host, to.port, to.executorId, id, new NioManagedBuffer(bytes), StorageLevel.DISK_ONLY, ClassTag.Byte)
+    }
+  }
+
+  /** Where this executor's blocks are. */
+  def here: BlockManagerId = blocks.blockManagerId
+
+  /** An executor that holds the block, as the driver knows. */
+  def locate(id: BlockId): Option[BlockManagerId] = blocks.master.getLocations(id).headOption
+
+  /** The block, if it was pushed to this executor, which then holds it no more. Waits while it is being written. */
+  def takeHere(id: BlockId): Option[Array[Byte]] = if (!isHere(id)) None
+  else {
+    val content = local(id)
+    // Tells the driver if that was told of the block.
+    blocks.removeBlock(id)
+    content
   }
 
   /** Whether this executor still holds the block, that is, nobody has fetched it. */

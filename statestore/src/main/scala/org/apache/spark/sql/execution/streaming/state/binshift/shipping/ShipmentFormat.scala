@@ -50,6 +50,14 @@ private[sql] object ShipmentFormat {
   /** A block that is there while all copies for a store are whole; see [[CopiesMark]]. */
   def copiedId(broadcast: Long, target: StateStoreId): BlockId = block(broadcast, target, "copied")
 
+  /** A block by which a store of partition `target` asks `source` for rows; see [[RowClient]]. */
+  def askId(broadcast: Long, source: StateStoreId, target: Int, slot: Int): BlockId =
+    block(broadcast, source, s"q${target}_k$slot")
+
+  /** A piece of the answer to request `request` of a receiver. */
+  def answerId(broadcast: Long, source: StateStoreId, target: Int, receiver: Long, request: Int, piece: Int): BlockId =
+    block(broadcast, source, s"q${target}_a${receiver}_${request}_$piece")
+
   private def block(broadcast: Long, source: StateStoreId, what: String): BlockId = {
     val store = source.storeName.filter(_.isLetterOrDigit)
     BlockId(s"broadcast_${broadcast}_o${source.operatorId}_${store}_p${source.partitionId}_$what")

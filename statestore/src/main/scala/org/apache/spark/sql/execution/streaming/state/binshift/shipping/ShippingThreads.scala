@@ -12,6 +12,7 @@ private[binshift] object ShippingThreads {
   /** As many sources are followed at a time, since following one is waiting for the checkpoint's file system above all. */
   private val Followed = 4
   private val MaxWaiting = 64
+  private val Answers = 4
   private val MaxWaitNs = 5000000000L
   /** How much slower an executor sends whose cores are all busy. */
   private val BusyFactor = 8
@@ -24,6 +25,12 @@ private[binshift] object ShippingThreads {
 
   /** A thread for each store that gives bins away on demand, since new owners wait for each of them. */
   lazy val onDemand: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-on-demand", MaxWaiting)
+
+  /** Looks for requests for rows, with a pause of milliseconds, as long as a store here may be asked for some. */
+  lazy val polling: ScheduledExecutorService = ThreadUtils.newDaemonSingleThreadScheduledExecutor("binshift-row-requests")
+
+  /** Looks up and sends the rows that are asked for; who asks waits. */
+  lazy val answers: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-rows", Answers)
 
   /** Short turns, some per source of bins that stores here are about to get. */
   lazy val staging: ScheduledExecutorService =

@@ -77,14 +77,15 @@ private[binshift] final class SourceFollower private (
   /** Turns come in quick succession while there is something to do or an epoch waits, and else more rarely. */
   private def end(isBusy: Boolean): Unit = synchronized {
     isRunning = false
-    val longest = if (order.isUrgent) MinDelayMs else MaxDelayMs
+    val isAwaited = order.isUrgent && (!order.isOnDemand || copies.exists(_.isAskedFor))
+    val longest = if (isAwaited) MinDelayMs else MaxDelayMs
     delayMs = if (isBusy || isWoken) MinDelayMs else math.min(delayMs * 2, longest)
     if (copies.exists(!_.isFailed)) schedule(if (isBusy) pauseMs else if (isWoken) 0 else delayMs)
   }
 
   /** A copy that the next epoch takes cannot wait, nor can one that this epoch waits for, or that has fallen behind. */
   private def pauseMs: Long =
-    if (order.isUrgent || copies.exists(_.isHurried) || ExecutorLoad.hasFreeCore) 0 else BusyDelayMs
+    if (order.isUrgent && !order.isOnDemand || copies.exists(_.isHurried) || ExecutorLoad.hasFreeCore) 0 else BusyDelayMs
 
   /** @return whether something was done, so that more may be possible */
   private def bringOn(): Boolean = {

@@ -62,6 +62,7 @@ private[binshift] final class StagedCopy(
   @volatile private var epoch = -1L
   @volatile private var next = order.firstStep
   @volatile private var due: Option[Int] = None
+  @volatile private var askedAt = System.nanoTime() - AskedNs
 
   /** Whether the copy is whole, and was of what the source committed. */
   def isStaged: Boolean = state == Staged
@@ -80,7 +81,10 @@ private[binshift] final class StagedCopy(
   def isReady: Boolean = state == Staged && epoch - equalTo <= CatchUp.MaxLag
 
   /** Whether its turns are not to be put off. */
-  def isHurried: Boolean = due.nonEmpty || state == Staged && epoch - equalTo > CatchUp.MaxLag
+  def isHurried: Boolean = isAskedFor || due.nonEmpty || state == Staged && epoch - equalTo > CatchUp.MaxLag
+
+  /** Whether a task waits for a bin of it that comes on demand. */
+  def isAskedFor: Boolean = System.nanoTime() - askedAt < AskedNs
 
   /** Whether the rows came from the source's executor rather than from its checkpoint. */
   def wasShipped: Boolean = isShipped
@@ -153,25 +157,32 @@ private[binshift] final class StagedCopy(
    * Hands over the bins that came on demand since it was called last, though the copy as a whole is not
    * here: the base is the version that is loaded, so that nothing changes any more.
    */
-  def takeReady(): Seq[(Seq[Int], TakenCopy)] = synchronized {
-    val isUsable = parts.isAnyReady && guarded(requireCommitted) && (state == Fetching || state == Fetched || state == Staged)
-    if (!isUsable) Nil
-    else parts.handOverReady { (part, bins) =>
-      val base = files.take(part)
-      (bins, TakenCopy(base.map(_.file), None, base.foldLeft(RowCounts.Zero)(_ + _.rows), equalTo))
+  def takeReady(): Seq[(Seq[Int], TakenCopy)] =
+    // Without a wait for the lock, which is held while a piece is fetched or a checkpoint is read.
+    if (!parts.isAnyReady) Nil
+    else synchronized {
+      val isUsable = parts.isAnyReady && guarded(requireCommitted) && (state == Fetching || state == Fetched || state == Staged)
+      if (!isUsable) Nil
+      else parts.handOverReady { (part, bins) =>
+        val base = files.take(part)
+        (bins, TakenCopy(base.map(_.file), None, base.foldLeft(RowCounts.Zero)(_ + _.rows), equalTo))
+      }
     }
-  }
 
   /** Whether `bin` was handed over, as to a task that then failed; it will not be again. */
-  def isGone(bin: Int): Boolean = synchronized(parts.isHandedOver(bin))
+  def isGone(bin: Int): Boolean = parts.isHandedOver(bin)
 
-  /** Asks the source to send `bin` before the others; once. If that fails, the bin comes in its turn. */
-  def request(bin: Int): Unit = synchronized {
-    if (state == Fetching)
+  /** Asks the source to send `bin` before the others; once. If that fails, the bin comes in its turn. Whether it did. */
+  def request(bin: Int): Boolean = synchronized {
+    askedAt = System.nanoTime()
+    state == Fetching && {
       try shipment.request(bin)
       catch {
-        case NonFatal(e) => logWarning(s"$target could not ask $source for bin $bin", e)
+        case NonFatal(e) =>
+          logWarning(s"$target could not ask $source for bin $bin", e)
+          false
       }
+    }
   }
 
   /** Calls `consume` for each change of the bins of `step` that the source committed as `ofVersion`. */
@@ -317,6 +328,9 @@ private[binshift] final class StagedCopy(
 }
 
 private[binshift] object StagedCopy {
+  /** Who waits for a bin asks for it more often than that. */
+  private val AskedNs = 1000000000L
+
   private sealed trait State
   private case object Fetching extends State
   /** Without what came so far; the checkpoint is to be read, once the base is committed. */

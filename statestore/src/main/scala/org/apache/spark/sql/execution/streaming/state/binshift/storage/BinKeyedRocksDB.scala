@@ -36,6 +36,9 @@ private[binshift] abstract class BinKeyedRocksDB(
 
   protected final def partitionId: Int = arguments.partitionId
 
+  /** Whether rows are in several column families. */
+  def hasFamilies: Boolean = arguments.useColumnFamilies
+
   /**
    * Bin of the key that the next operation concerns. Spark's signatures have no room for it and the
    * encoded key no longer tells it; [[BinnedStateStore]] sets it before each call.
@@ -79,7 +82,29 @@ private[binshift] abstract class BinKeyedRocksDB(
     finally raw = outer
   }
 
-  override def get(key: Array[Byte], cfName: String): Array[Byte] = super.get(stored(key, cfName), cfName)
+  override def get(key: Array[Byte], cfName: String): Array[Byte] = if (isNoting) {
+    noted = formOf(cfName).codec.encode(bin, key)
+    null
+  } else super.get(stored(key, cfName), cfName)
+
+  /** The stored form of the key that `lookUp`, a `get` of a key of `ofBin`, asks for; nothing is read. */
+  def keyOf(ofBin: Int)(lookUp: => Unit): Array[Byte] = {
+    val outer = bin
+    bin = ofBin
+    isNoting = true
+    try lookUp
+    finally {
+      isNoting = false
+      bin = outer
+    }
+    noted
+  }
+
+  private var isNoting = false
+  private var noted: Array[Byte] = _
+
+  /** Called before the row of a key of `bin`, in its stored form, is read or written. On the path of each row. */
+  protected def enterRow(stored: Array[Byte]): Unit = ()
 
   /** Spark scans the family and removes each key that it finds. */
   override def removeColFamilyIfExists(cfName: String): Boolean =
@@ -128,7 +153,9 @@ private[binshift] abstract class BinKeyedRocksDB(
   override protected final def stored(key: Array[Byte], family: String): Array[Byte] = if (raw) key
   else {
     countRead()
-    formOf(family).codec.encode(bin, key)
+    val k = formOf(family).codec.encode(bin, key)
+    enterRow(k)
+    k
   }
 
   private def countRead(): Unit = if (counts != null) counts.read(bin)
@@ -137,7 +164,9 @@ private[binshift] abstract class BinKeyedRocksDB(
   override protected final def storedAsOwner(key: Array[Byte], form: FamilyWrites): Array[Byte] = if (raw) key
   else {
     if (table == null || bin < 0 || bin >= table.owners.length || table.owners(bin) != partitionId) throw notOwned()
-    form.codec.encode(bin, key)
+    val k = form.codec.encode(bin, key)
+    enterRow(k)
+    k
   }
 
   /** Spark looks each row up that is written, to keep count of rows; what that tells costs nothing more. */

@@ -8,6 +8,9 @@ private[binshift] trait ReadOperations extends StateStore {
   def delegate: RocksDBStateStoreProvider#RocksDBStateStore
 
   /** Called before the row of a key is read or written. */
+  protected def enterKey(key: UnsafeRow, family: String): Unit
+
+  /** Called before several rows of a bin are, or one of several values. */
   protected def enterBin(key: UnsafeRow, family: String): Unit
 
   /** Called before a range is read. */
@@ -17,7 +20,7 @@ private[binshift] trait ReadOperations extends StateStore {
   protected def enterAll(): Unit
 
   override def keyExists(key: UnsafeRow, colFamilyName: String): Boolean = {
-    enterBin(key, colFamilyName)
+    enterKey(key, colFamilyName)
     delegate.keyExists(key, colFamilyName)
   }
 

@@ -1,0 +1,65 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.routing
+
+import java.util.concurrent.ConcurrentHashMap
+
+import scala.collection.mutable
+
+import org.apache.spark.TaskContext
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+
+/**
+ * The keys of arriving bins whose rows a running task has read, before it looks up the state of the first of them. So the rows
+ * of their state are asked for together.
+ *
+ * It is a hint: a key that is missing here has its whole bin fetched, and one too many a row that nobody looks at.
+ *
+ * Thread-safe: Python's operators may read rows on another thread than the one that looks up state.
+ */
+private[binshift] final class TouchedKeys {
+  import TouchedKeys._
+
+  private val seen = new java.util.HashSet[UnsafeRow]()
+  private val keys = mutable.ArrayBuffer.empty[TouchedKey]
+  private var bytes = 0L
+
+  /** Adds a key, which the caller may change afterwards; those above a number are forgotten. */
+  def add(bin: Int, key: UnsafeRow): Unit = synchronized {
+    if (keys.size < MaxKeys && bytes < MaxBytes && !seen.contains(key)) {
+      val mine = key.copy()
+      seen.add(mine)
+      keys += TouchedKey(bin, mine)
+      bytes += mine.getSizeInBytes
+    }
+  }
+
+  /** The keys behind the first `known`. */
+  def after(known: Int): Seq[TouchedKey] = synchronized(if (known == keys.size) Nil else keys.drop(known).toSeq)
+}
+
+/** @param key the columns that the exchange hashes, by which an operator that looks up by key looks up */
+private[binshift] final case class TouchedKey(bin: Int, key: UnsafeRow)
+
+private[binshift] object TouchedKeys {
+  /** With more, whole bins are the cheaper way. */
+  private val MaxKeys = 200000
+  private val MaxBytes = 32L << 20
+
+  private val tasks = new ConcurrentHashMap[Long, TouchedKeys]()
+
+  /** Those of the task of this thread; `None` if none were noted. */
+  def ofTask: Option[TouchedKeys] = Option(TaskContext.get()).flatMap(task => Option(tasks.get(task.taskAttemptId())))
+
+  /** Those of the task of this thread, to which it adds. */
+  def begin(): TouchedKeys = {
+    val task = TaskContext.get()
+    val id = task.taskAttemptId()
+    val fresh = new TouchedKeys
+    Option(tasks.putIfAbsent(id, fresh)).getOrElse {
+      task.addTaskCompletionListener[Unit] { _ =>
+        tasks.remove(id)
+        ()
+      }
+      fresh
+    }
+  }
+}

@@ -1,0 +1,124 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.shipping
+
+import java.io.{ByteArrayInputStream, ByteArrayOutputStream, DataInputStream, DataOutputStream, IOException}
+import java.util.zip.CRC32C
+
+import org.apache.spark.storage.BlockManagerId
+
+/**
+ * How rows are asked for, one by one, and sent.
+ *
+ * {{{
+ *   request = crc32c of all that follows : long, base : long, receiver : long, number : int,
+ *             executor : utf, host : utf, port : int, keys : int, (length : int, key)*
+ *   answer  = crc32c of all that follows : long, base : long, attempt : utf, isLast : boolean,
+ *             rows : int, (length of the value, or -1 if there is no row : int, value)*
+ * }}}
+ *
+ * An answer has the rows of a request's keys in their order, and may come in pieces. An attempt that is empty says that there
+ * will be no rows. Keys are in the form of [[org.apache.spark.sql.execution.streaming.state.binshift.keys.BinKeyCodec]], and
+ * values as they are stored.
+ */
+private[binshift] object RowFormat {
+  private val CrcBytes = 8
+
+  def encode(r: RowRequest): Array[Byte] = sealing { out =>
+    out.writeLong(r.base)
+    out.writeLong(r.receiver)
+    out.writeInt(r.number)
+    out.writeUTF(r.from.executorId)
+    out.writeUTF(r.from.host)
+    out.writeInt(r.from.port)
+    out.writeInt(r.keys.size)
+    r.keys.foreach { key =>
+      out.writeInt(key.length)
+      out.write(key)
+    }
+  }
+
+  /** @throws DamagedShipment if it is no request, or not as it was sent */
+  def request(bytes: Array[Byte]): RowRequest = opened(bytes) { in =>
+    val (base, receiver, number) = (in.readLong(), in.readLong(), in.readInt())
+    val from = BlockManagerId(in.readUTF(), in.readUTF(), in.readInt())
+    RowRequest(base, receiver, number, from, IndexedSeq.fill(size(in, Integer.BYTES))(read(in, size(in, 1))))
+  }
+
+  def encode(a: RowAnswer): Array[Byte] = sealing { out =>
+    out.writeLong(a.base)
+    out.writeUTF(a.attempt)
+    out.writeBoolean(a.isLast)
+    out.writeInt(a.values.size)
+    a.values.foreach { value =>
+      out.writeInt(value.fold(-1)(_.length))
+      value.foreach(v => out.write(v))
+    }
+  }
+
+  /** @throws DamagedShipment if it is no answer, or not as it was sent */
+  def answer(bytes: Array[Byte]): RowAnswer = opened(bytes) { in =>
+    val (base, attempt, isLast) = (in.readLong(), in.readUTF(), in.readBoolean())
+    RowAnswer(base, attempt, isLast,
+      IndexedSeq.fill(size(in, Integer.BYTES)) {
+        in.mark(Integer.BYTES)
+        if (in.readInt() == -1) None
+        else {
+          in.reset()
+          Some(read(in, size(in, 1)))
+        }
+      })
+  }
+
+  private def sealing(write: DataOutputStream => Unit): Array[Byte] = {
+    val bytes = new ByteArrayOutputStream()
+    val out = new DataOutputStream(bytes)
+    out.writeLong(0)
+    write(out)
+    val sealed_ = bytes.toByteArray
+    java.nio.ByteBuffer.wrap(sealed_).putLong(0, crcOf(sealed_))
+    sealed_
+  }
+
+  private def opened[T](bytes: Array[Byte])(body: DataInputStream => T): T = {
+    val in = new DataInputStream(new ByteArrayInputStream(bytes))
+    try {
+      check(bytes.length >= CrcBytes && in.readLong() == crcOf(bytes), "its checksum is wrong")
+      body(in)
+    } catch {
+      case e: IOException => throw new DamagedShipment(s"it is cut off, or has no text where it should ($e)")
+    }
+  }
+
+  private def read(in: DataInputStream, length: Int): Array[Byte] = {
+    val bytes = new Array[Byte](length)
+    in.readFully(bytes)
+    bytes
+  }
+
+  /** A number of things of `width` bytes, which the rest has room for. */
+  private def size(in: DataInputStream, width: Int): Int = {
+    val n = in.readInt()
+    check(n >= 0 && n <= in.available() / width, s"it has something of size $n in ${in.available()} bytes")
+    n
+  }
+
+  private def crcOf(bytes: Array[Byte]): Long = {
+    val crc = new CRC32C()
+    crc.update(bytes, CrcBytes, bytes.length - CrcBytes)
+    crc.getValue
+  }
+
+  private def check(holds: Boolean, message: String): Unit = if (!holds) throw new DamagedShipment(message)
+}
+
+/**
+ * @param base     the version whose rows are wanted
+ * @param receiver who asks, for one of several attempts of a task may
+ * @param number   of the receiver's requests
+ * @param from     where the answer goes
+ */
+private[binshift] final case class RowRequest(
+    base: Long, receiver: Long, number: Int, from: BlockManagerId, keys: IndexedSeq[Array[Byte]])
+
+/** @param attempt tells which commit of the source the rows are of; see [[CommittedFile]] */
+private[binshift] final case class RowAnswer(
+    base: Long, attempt: String, isLast: Boolean, values: IndexedSeq[Option[Array[Byte]]])

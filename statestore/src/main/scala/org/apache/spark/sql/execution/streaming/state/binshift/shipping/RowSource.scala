@@ -1,0 +1,224 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.shipping
+
+import java.io.File
+import java.util.concurrent.{ConcurrentHashMap, TimeUnit}
+
+import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
+
+import org.rocksdb.{BlockBasedTableConfig, BloomFilter, Options, ReadOptions, RocksDB => NativeRocksDB, RocksDBException}
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.ShippingOrder
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBFields
+import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, StateStoreId}
+
+/**
+ * Answers new owners of bins that ask for rows before the bins have come: with those of the version that was linked when it
+ * was committed.
+ *
+ * A request is a block that the new owner has put into the store of this executor. One thread looks for those of all stores,
+ * without the driver; others read rows and put the answers into the store of the executor that asked.
+ *
+ * For a store without column families, in which the form of a key is the same in all partitions.
+ *
+ * @param attempt which commit the rows are of, see [[CommittedFile]]
+ * @param dir     the linked version, which stays until this is closed
+ */
+private[binshift] final class RowSource(
+    store: StateStoreId, order: ShippingOrder, attempt: String, dir: File, dbConf: RocksDBConf, conf: BackgroundConf)
+  extends Logging {
+  import RowSource._
+
+  private val ids = for {
+    target <- order.leaving(store.partitionId).keys.toSeq.sorted
+    slot <- 0 until Slots
+  } yield (target, ShipmentFormat.askId(order.broadcast, store, target, slot))
+
+  /** `None` until it is opened, and if it could not be. */
+  private var rows: Option[LinkedRows] = None
+  private var isClosed = false
+  @volatile private var wasAsked = false
+
+  /** Whether new owners fetch rows, so that they do not wait for bins. */
+  def isAsked: Boolean = wasAsked
+
+  /** The links are there: begins to answer. */
+  def begin(): Unit = {
+    add(this)
+    ShippingThreads.answers.execute { () =>
+      try opened()
+      catch {
+        case NonFatal(e) => logWarning(s"$store cannot look up rows for order ${order.id}; whole bins go instead", e)
+      }
+    }
+  }
+
+  /** There are no links: says so to whoever asks. */
+  def refuse(): Unit = add(this)
+
+  /** Nobody asks any more; what was asked for last gets no answer. */
+  def close(): Unit = {
+    remove(this)
+    synchronized {
+      isClosed = true
+      rows.foreach(_.close())
+      rows = None
+    }
+    ids.foreach { case (_, id) => ShipmentBlocks.removeHere(id) }
+  }
+
+  /** Takes the requests that are here; whether there were any. */
+  private def poll(): Boolean = ids.count { case (target, id) =>
+    ShipmentBlocks.takeHere(id).exists { content =>
+      wasAsked = true
+      ShippingThreads.answers.execute(() => answer(target, content))
+      true
+    }
+  } > 0
+
+  private def answer(target: Int, content: Array[Byte]): Unit =
+    try {
+      val request = RowFormat.request(content)
+      var piece = 0
+      try {
+        Faults.at("rows.answer", store.partitionId)
+        if (request.base != order.base) throw new DamagedShipment(s"version ${request.base} is asked for")
+        // What is asked for in one piece is read and sent in several, so that little is held in memory.
+        val pieces = request.keys.grouped(KeysTogether).toIndexedSeq
+        pieces.foreach { keys =>
+          send(target, request, piece, RowAnswer(order.base, attempt, piece == pieces.size - 1, read(keys)))
+          piece += 1
+        }
+      } catch {
+        case NonFatal(e) =>
+          logWarning(s"$store could not look up ${request.keys.size} rows for partition $target; whole bins go instead", e)
+          send(target, request, piece, RowAnswer(order.base, "", isLast = true, IndexedSeq.empty))
+      }
+    } catch {
+      case NonFatal(e) => logWarning(s"$store could not answer partition $target, which asks for rows", e)
+    }
+
+  private def send(target: Int, request: RowRequest, piece: Int, answer: RowAnswer): Unit = {
+    val bytes = Faults.change("rows.answer", RowFormat.encode(answer))
+    ShippingThreads.charge(bytes.length, conf.maxBytesPerSecond)
+    val id = ShipmentFormat.answerId(order.broadcast, store, target, request.receiver, request.number, piece)
+    // A block that came after the end of the order would stay.
+    if (!synchronized(isClosed)) ShipmentBlocks.push(request.from, id, bytes)
+  }
+
+  private def read(keys: IndexedSeq[Array[Byte]]): IndexedSeq[Option[Array[Byte]]] = {
+    val linked = opened()
+    linked.use(_.get(keys)).getOrElse(throw new IllegalStateException(s"order ${order.id} is over"))
+  }
+
+  private def opened(): LinkedRows = synchronized {
+    if (isClosed) throw new IllegalStateException(s"order ${order.id} is over")
+    rows.getOrElse {
+      val made = new LinkedRows(dir, dbConf)
+      rows = Some(made)
+      made
+    }
+  }
+}
+
+private object RowSource extends Logging {
+  /** Blocks by which stores of one partition may ask at the same time: those of several attempts of its task. */
+  val Slots = 4
+  private val KeysTogether = 2000
+
+  /** How often requests are looked for while some come, and when none has come for long; milliseconds. */
+  private val MinPollMs = 2L
+  private val MaxPollMs = 20L
+  /** Polls without a request after which they are rarer. */
+  private val Patience = 1000
+
+  private val sources = ConcurrentHashMap.newKeySet[RowSource]()
+  private var isPolling = false
+  private var idle = 0
+
+  private def add(source: RowSource): Unit = synchronized {
+    sources.add(source)
+    idle = 0
+    if (!isPolling) {
+      isPolling = true
+      schedule(0)
+    }
+  }
+
+  private def remove(source: RowSource): Unit = sources.remove(source)
+
+  private def schedule(ms: Long): Unit =
+    ShippingThreads.polling.schedule((() => pollAll()): Runnable, ms, TimeUnit.MILLISECONDS)
+
+  private def pollAll(): Unit = {
+    val found =
+      try sources.asScala.toSeq.count(_.poll()) > 0
+      catch {
+        case NonFatal(e) =>
+          logWarning("requests for rows could not be looked for; they are again", e)
+          false
+      }
+    synchronized {
+      idle = if (found) 0 else idle + 1
+      isPolling = !sources.isEmpty
+      if (isPolling) schedule(if (idle < Patience) MinPollMs else MaxPollMs)
+    }
+  }
+}
+
+/** A linked version, opened to look up rows. Thread-safe. */
+private final class LinkedRows(dir: File, conf: RocksDBConf) extends AutoCloseable {
+  private val merging = RocksDBFields.mergeOperator(conf)
+  private val bloom = new BloomFilter()
+  private val options =
+    new Options().setMergeOperator(merging).setTableFormatConfig(new BlockBasedTableConfig().setFilterPolicy(bloom))
+  private val reading = new ReadOptions()
+  private val db =
+    try NativeRocksDB.openReadOnly(options, dir.getPath)
+    catch {
+      case e: RocksDBException =>
+        closeOptions()
+        throw e
+    }
+  private var users = 0
+  private var isClosed = false
+
+  /** Runs `body` unless this is closed; it is closed behind the last one that runs. */
+  def use[T](body: LinkedRows => T): Option[T] = {
+    val isOpen = synchronized {
+      if (!isClosed) users += 1
+      !isClosed
+    }
+    if (!isOpen) None
+    else
+      try Some(body(this))
+      finally synchronized {
+          users -= 1
+          if (isClosed && users == 0) closeAll()
+        }
+  }
+
+  /** The values of `keys`, which are looked up in the order in which they are stored. */
+  def get(keys: IndexedSeq[Array[Byte]]): IndexedSeq[Option[Array[Byte]]] = {
+    val order = keys.indices.sortWith((a, b) => java.util.Arrays.compareUnsigned(keys(a), keys(b)) < 0)
+    val found = db.multiGetAsList(reading, order.map(keys).asJava).asScala
+    val values = new Array[Option[Array[Byte]]](keys.size)
+    order.iterator.zip(found.iterator).foreach { case (i, value) => values(i) = Option(value) }
+    values.toIndexedSeq
+  }
+
+  override def close(): Unit = synchronized {
+    val wasOpen = !isClosed
+    isClosed = true
+    if (wasOpen && users == 0) closeAll()
+  }
+
+  private def closeAll(): Unit = {
+    db.close()
+    closeOptions()
+  }
+
+  private def closeOptions(): Unit = Seq(reading, options, bloom, merging).foreach(_.close())
+}

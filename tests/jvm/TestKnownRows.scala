@@ -1,0 +1,109 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.migration
+
+import java.io.File
+import java.nio.file.{Files, Path}
+
+import scala.collection.immutable.SortedMap
+
+import org.apache.hadoop.conf.Configuration
+
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.BinKeyCodec
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
+import org.apache.spark.sql.execution.streaming.state.binshift.storage._
+
+/** Rows that are fetched, read and written before their bins come, in a database of their own and without a query. */
+object TestKnownRows {
+
+  /**
+   * Does what `script` says with a database that owns the bins of `stored` and has none of them; returns the rows that it has
+   * in the end, and how many it counts.
+   *
+   * @param stored what the old owner has, as "bin.key=value" with blanks between
+   * @param script "fetch 3.7", "put 3.7 x", "merge 3.7 x", "delete 3.7", and "files 1,3" or "checkpoint 1,3" for bins that come
+   */
+  def run(directory: String, stored: String, script: String): String = {
+    val old = SortedMap(words(stored, ' ').map { row =>
+      val Array(key, value) = row.split('=')
+      key -> value
+    }: _*)
+    val db = new PlainDatabase(new File(directory))
+    val known = new KnownRows(db, partition = 0)
+    val ranges = new BinRows(db, useColumnFamilies = false)
+    var absent = old.keySet.map(binOf) ++ (0 until 8)
+    def enter(key: String): Unit =
+      if (absent(binOf(key)) && !known.contains(bytes(key))) known.add(Seq(bytes(key) -> old.get(key).map(_.getBytes)))
+    def come(bins: Seq[Int])(bring: Seq[(String, String)] => Unit): Unit = {
+      val fresh = bins.filter(absent)
+      known.winOver(fresh)(bring(old.toSeq.filter(row => fresh.contains(binOf(row._1)))))
+      absent --= fresh
+    }
+    def bins(text: String): Seq[Int] = words(text, ',').map(_.toInt)
+    db.loadAt(0, None, readOnly = false, loadEmpty = false)
+    try db.inStoredForm {
+        words(script, ';').map(_.split(' ')).foreach {
+          case Array("fetch", key) => enter(key)
+          case Array("put", key, value) =>
+            enter(key)
+            db.putStored(bytes(key), value.getBytes, StateStore.DEFAULT_COL_FAMILY_NAME)
+          case Array("merge", key, value) =>
+            enter(key)
+            db.mergeStored(bytes(key), value.getBytes, StateStore.DEFAULT_COL_FAMILY_NAME)
+          case Array("delete", key) =>
+            enter(key)
+            db.remove(bytes(key), StateStore.DEFAULT_COL_FAMILY_NAME)
+          case Array("files", which) => come(bins(which)) { rows =>
+              val files = new SstFiles(Files.createTempDirectory(Path.of(directory), "came").toFile, db.conf)
+              rows.sortWith((a, b) => java.util.Arrays.compareUnsigned(bytes(a._1), bytes(b._1)) < 0)
+                .foreach { case (key, value) => files.put(bytes(key), value.getBytes) }
+              val file = files.finish(isInternal = false)
+              files.close()
+              ranges.takeIn(Seq(file.map(_.file).toSeq), RowCounts(rows.size, 0))
+            }
+          case Array("checkpoint", which) => come(bins(which)) { rows =>
+              // As a recovery does that applies a changelog, in which a row is written twice.
+              for (_ <- 1 to 2; (key, value) <- rows) {
+                db.putStored(bytes(key), value.getBytes, StateStore.DEFAULT_COL_FAMILY_NAME)
+              }
+            }
+          case other => throw new IllegalArgumentException(other.mkString(" "))
+        }
+        val rows = db.iterator()
+        val held =
+          try rows.map(row => s"${text(row.key)}=${new String(row.value)}").toVector
+          finally rows.closeIfNeeded()
+        (held.sorted :+ RocksDBFields.rows(db).rows).mkString(" ")
+      }
+    finally db.close()
+  }
+
+  private def words(text: String, by: Char): Seq[String] = text.split(by).toSeq.filter(_.nonEmpty)
+
+  private def binOf(key: String): Int = key.split('.').head.toInt
+
+  private def bytes(key: String): Array[Byte] =
+    BinKeyCodec.of(StateStore.DEFAULT_COL_FAMILY_NAME).encode(binOf(key), key.split('.').last.getBytes)
+
+  private def text(key: Array[Byte]): String = {
+    val codec = BinKeyCodec.of(StateStore.DEFAULT_COL_FAMILY_NAME)
+    s"${codec.binOf(key)}.${new String(codec.stripBin(key))}"
+  }
+}
+
+/** A database that nobody moves bins of. */
+private final class PlainDatabase(dir: File)
+  extends BinKeyedRocksDB(
+    StateStoreId(dir.getPath, 0, 0),
+    RocksDBArguments(
+      new File(dir, "0/0").getPath, RocksDBConf(), Files.createDirectories(dir.toPath.resolve("local")).toFile, new Configuration,
+      "test", useColumnFamilies = false, enableStateStoreCheckpointIds = false, partitionId = 0, None, None)) {
+
+  override def loadAt(version: Long, stateStoreCkptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): RocksDB = {
+    loadBySpark(version, stateStoreCkptId, readOnly, loadEmpty)
+    this
+  }
+
+  override def commitVersion(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = commitBySpark(forceSnapshot)
+
+  override protected def maintaining(work: => Unit): Unit = work
+}

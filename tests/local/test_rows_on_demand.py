@@ -1,0 +1,178 @@
+"""Rows that are fetched on demand before their bins come, which follow, against runs that never migrated."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from binshift import OnDemand
+from harness import STOCK, Fault, StreamRun, assert_same_results, rows
+from local.migrations import NEVER, SHIP, finish, shift, shifted
+from local.queries import QUERIES, Query
+from local.settings import MIN_DELTAS
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+#: Each bin but those that are asked for by a scan waits at this point.
+BLOCKED = ("fetch.chunk", "block")
+#: Twice as many keys as before, so that half of them are new; then few; then those that are known, and others.
+INPUTS = {3: {"keys": 120}, 4: {"n": 5}, 5: {"keys": 90}}
+
+
+def forgetful(df):
+    """Counts the rows of a key, whose state goes with every third of them and comes back with the next."""
+
+    def count(key, batches, state):
+        n = (state.get[0] if state.exists else 0) + sum(len(rows) for rows in batches)
+        if n % 3 == 0:
+            if state.exists:
+                state.remove()
+        else:
+            state.update((n,))
+        yield pd.DataFrame({"k": [key[0]], "n": [n]})
+
+    return df.groupBy("k").applyInPandasWithState(count, "k string, n long", "n long", "update", "NoTimeout")
+
+
+ROWS = {
+    "count": QUERIES["count"],
+    "forgetful": Query(forgetful, "update"),
+}
+
+
+class History:
+    """A run, and the same input for one that never migrates."""
+
+    def __init__(self, run, query):
+        self.run, self.query, self.epoch = run, query, 0
+
+    def feed(self, *inputs):
+        for kwargs in inputs:
+            self.run.run(self.epoch, **kwargs)
+            self.epoch += 1
+
+    def switched(self, *inputs):
+        """Moves every bin to the next partition, with `inputs` while the bins are held up."""
+        self.feed({}, {})
+        controller = self.run.attach()
+        migration = controller.submit(controller.plan(shifted(controller), strategy=OnDemand()))
+        self.feed({}, *inputs)
+        return migration
+
+    def finish(self, migration):
+        self.epoch = finish(self.run, migration, self.epoch)
+        self.feed({"keys": 120})
+
+    def metrics(self, epoch, operator=0):
+        return self.run.progress(epoch).stateOperators[operator].customMetrics
+
+    def came(self, *ways):
+        """Bins that came in this run of the query, also after the epoch of their switch."""
+        epochs = [p for p in self.run.query.recentProgress if "addBatch" in p.durationMs]
+        return sum(p.stateOperators[0].customMetrics[f"binshiftBins{way}"] for p in epochs for way in ways)
+
+    def assert_never_migrated(self, tmp_path, inputs=INPUTS, **conf):
+        oracle = StreamRun(
+            self.run.spark, tmp_path / "oracle", self.query.build, self.query.mode, STOCK, conf=conf
+        ).start()
+        for file in sorted(self.run.input.glob("*.json")):
+            oracle.feed(json.loads(line) for line in file.read_text().splitlines())
+            oracle.query.processAllAvailable()
+        oracle.stop()
+        assert self.run.outputs == oracle.outputs
+        assert_same_results(self.run, oracle, self.query.state)
+
+
+@pytest.fixture
+def history(stream):
+    def make(name="count", **conf):
+        query = ROWS[name]
+        conf = {SHIP + "timeout": NEVER, **conf}
+        return History(stream(query.build, mode=query.mode, conf=conf).start(), query)
+
+    return make
+
+
+@pytest.mark.parametrize("name", ["count", "forgetful"])
+def test_epochs_go_on_with_the_rows_that_they_touch_while_no_bin_comes(history, tmp_path, name):
+    h = history(name)
+    with Fault(*BLOCKED):
+        migration = h.switched(*INPUTS.values())
+        fetched = [h.metrics(epoch)["binshiftRowsFetched"] for epoch in INPUTS]
+        assert all(h.metrics(epoch)["binshiftBinsShipped"] == 0 for epoch in INPUTS)
+        assert all(h.metrics(epoch)["binshiftBinsAwaited"] >= 64 for epoch in INPUTS)
+    # A row is fetched once, also one that is not there.
+    touched = [{row["k"] for row in rows(epoch, **kwargs)} for epoch, kwargs in INPUTS.items()]
+    assert fetched == [len(keys - set().union(*touched[:i])) for i, keys in enumerate(touched)]
+    h.finish(migration)
+    assert h.came("Shipped") == 64
+    h.run.stop()
+    h.run.start()
+    h.feed({})
+    h.assert_never_migrated(tmp_path)
+
+
+def test_what_a_driver_has_written_that_dies_before_the_bins_came_is_there(history, tmp_path):
+    h = history()
+    with Fault(*BLOCKED):
+        h.switched(*INPUTS.values())
+        h.run.stop()
+    # As if it had died after the last epoch's tasks.
+    h.run.forget(5)
+    h.run.start()
+    h.feed({})
+    # The bins leave again, which their owner has from its recovery alone.
+    h.epoch, _ = shift(h.run, h.epoch, OnDemand())
+    assert h.came("Shipped") == 64
+    h.feed({})
+    h.assert_never_migrated(tmp_path)
+
+
+@pytest.mark.parametrize("point", ["rows.add", "rows.overlay"])
+def test_a_task_that_fails_while_rows_come_in_is_retried_from_the_checkpoint(history, tmp_path, point):
+    h = history("forgetful")
+    with Fault(*BLOCKED):
+        fault = Fault(point, "throw")
+        with fault:
+            migration = h.switched(*INPUTS.values())
+            assert fault.happened == (point == "rows.add")
+    with fault:
+        h.finish(migration)
+        assert fault.happened
+    h.assert_never_migrated(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("point", "action"),
+    [("rows.request", "throw"), ("rows.answer", "throw"), ("rows.answer", "damage"), ("export.link", "throw")],
+)
+def test_whole_bins_come_where_rows_cannot_be_asked_for(history, tmp_path, point, action):
+    h = history()
+    with Fault(point, action, always=True):
+        migration = h.switched({"keys": 120}, {})
+        assert h.metrics(3)["binshiftRowsFetched"] == 0
+        h.finish(migration)
+    assert h.came("Shipped", "FromCheckpoint") == 64
+    h.assert_never_migrated(tmp_path)
+
+
+def test_a_snapshot_that_is_due_waits_for_the_bins_and_has_what_was_written(history, tmp_path):
+    h = history("forgetful", **{MIN_DELTAS: "1"})
+    migration = h.switched(*INPUTS.values())
+    # Each commit makes one.
+    assert h.metrics(3)["binshiftBinsAwaited"] <= 2
+    h.finish(migration)
+    h.run.stop()
+    h.run.start()
+    h.feed({})
+    h.assert_never_migrated(tmp_path)
+
+
+def test_bins_that_are_lost_on_the_way_are_read_from_the_checkpoint_below_what_was_written(history, tmp_path):
+    h = history("forgetful")
+    with Fault("stage.file", "throw", always=True), Fault("export.start", "throw", always=True):
+        migration = h.switched(*INPUTS.values())
+        assert sum(h.metrics(epoch)["binshiftRowsFetched"] for epoch in INPUTS) > 0
+        h.finish(migration)
+    assert h.came("FromCheckpoint", "Recopied") > 0
+    h.assert_never_migrated(tmp_path)
