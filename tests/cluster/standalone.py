@@ -91,5 +91,6 @@ class Standalone:
             found.extend(re.findall(pattern, log.read_text(errors="replace"))[:1])
             return bool(found)
 
-        assert until(look, _PATIENCE_SECONDS), f"{name} did not start:\n{log.read_text(errors='replace')[-4000:]}"
+        is_ready = until(look, _PATIENCE_SECONDS)
+        assert is_ready, f"{name} did not start:\n{log.read_text(errors='replace')[-4000:]}"
         return found[0]

@@ -52,6 +52,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     stateRoot.toString, dir.hadoopConf, RocksDBConf(StateStoreConf(sqlConf)))
   private val pruning = new RoutingPruning(stateRoot, dir.hadoopConf, entries, conf.entriesToRetain)
   private val relocation = new Relocation(query, conf.maxEpochsToWait, op => binned.contains(op), conf.evacuates)
+  val ownExecutors: OwnExecutors = new OwnExecutors(
+    session.sparkContext, () => QueryRouters.activeBut(this).find(_.ownExecutors.areOurs).map(_.query.id.toString))
   private val watch = Option.when(conf.evacuates)(new ExecutorWatch(
       s"query ${query.id}", () => relocation.isEvacuationDue, () => synchronized(if (!isClosed) relocation.evacuate())))
   private val scheduler = new StepScheduler(
@@ -98,6 +100,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       val previous = tables.current.filterNot(_ => isFirst)
       val entry = if (isFirst) begin(epoch, n, streamSession) else next(epoch, n)
       if (!previous.exists(_.table.partitions == n)) changePartitions(n, previous, streamSession)
+      ownExecutors.enter()
       relocation.enter(epoch, operators, n)
       if (entry.epoch == epoch && epoch > 0 && info.stateStoreCkptIds.isDefined) CheckpointIds.keep(dir, epoch)
       arriving = previous.fold(Set.empty[Int])(_.table.movedIn(entry.table))
@@ -159,8 +162,14 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     val executors = Executors.of(session.sparkContext)
     val partitions = (0 until tables.current.map(_.table.partitions).getOrElse(0))
       .map(Placement.executorsOf(session, operators, _).toSeq.sorted)
-    PlacementSnapshot(executors.live.keys.toSeq, partitions, executors.decommissioned.toSeq.sorted,
+    PlacementSnapshot(executors.live.keys.toSeq.filterNot(ownExecutors.leaving), partitions, executors.decommissioned.toSeq.sorted,
       relocation.leaving.toSeq.sorted)
+  }
+
+  /** Gives executors back, which get no partition any more. */
+  def giveBack(ids: Seq[String]): Unit = synchronized {
+    relocation.avoid(ids)
+    ownExecutors.giveBack(ids, isUnderWay = planned.exists(_ > CommittedEpoch.of(query)))
   }
 
   /** Called when the query has ended, by each thread that hears of it. */
@@ -273,6 +282,10 @@ private[binshift] object QueryRouters {
     routers.values.removeAll(ended.asJava)
     routers.computeIfAbsent(query.runId, _ => new QueryRouter(query))
   }
+
+  /** Those of the other queries of this driver that run. */
+  def activeBut(router: QueryRouter): Seq[QueryRouter] =
+    routers.values.asScala.filter(r => (r ne router) && r.query.isActive).toSeq
 
   /** The router of a run, also of one that has ended since the last one was made. */
   def known(runId: UUID): Option[QueryRouter] = Option(routers.get(runId))
