@@ -91,7 +91,7 @@ private[binshift] final class OwnExecutors(context: SparkContext, others: () => 
     }
 
   private def refuse(reason: String): Nothing = throw BinshiftException("EXECUTORS_NOT_OURS").configuration(
-    s"binshift cannot change the number of executors: $reason; or leave out max_executors")
+    s"binshift cannot change the number of executors: $reason; without max_executors, an autoscaler leaves it alone")
 }
 
 private object OwnExecutors {

@@ -162,8 +162,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     val executors = Executors.of(session.sparkContext)
     val partitions = (0 until tables.current.map(_.table.partitions).getOrElse(0))
       .map(Placement.executorsOf(session, operators, _).toSeq.sorted)
-    PlacementSnapshot(executors.live.keys.toSeq.filterNot(ownExecutors.leaving), partitions, executors.decommissioned.toSeq.sorted,
-      relocation.leaving.toSeq.sorted)
+    val staying = executors.live.keys.toSeq.filterNot(ownExecutors.leaving)
+    PlacementSnapshot(staying, partitions, executors.decommissioned.toSeq.sorted, relocation.leaving.toSeq.sorted)
   }
 
   /** Gives executors back, which get no partition any more. */
