@@ -1,67 +1,104 @@
-"""Runs the tests that need servers, part by part, and says in a table what was run with which versions.
+"""Runs the tests that need servers, part by part, and says in docs/field.md what was run with which versions.
 
-A part that fails does not keep the others from running; the exit code tells. `--only kafka s3` runs some.
+A part that fails does not keep the others from running; the exit code tells. `--only kafka s3` runs some, and
+leaves what the page says of the others.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ET
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
-
-import pyspark
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 SERVERS = ROOT / "python/devtools/servers"
+PAGE, RESULTS = ROOT / "docs/field.md", ROOT / "tests/field/results.json"
+#: The table stands between these two lines of the page.
+MARKS = ("<!-- Below: written by `make field`. -->\n\n", "\n\n<!-- Above. -->")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """Some tests, and the artifacts of Maven whose versions matter to them."""
+    """Some tests, what they try, and the artifacts of Maven and of PyPI whose versions matter to them."""
 
     name: str
     tests: tuple[str, ...]
+    tries: str
     artifacts: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What became of a part."""
-
-    part: Part
-    passed: int
-    failed: int
-    skipped: int
-    seconds: float
+    packages: tuple[str, ...] = ()
 
 
 PARTS = (
-    Part(name="kafka", tests=("tests/field/test_kafka.py",),
-         artifacts=(("kafka", "kafka_2.13"), ("spark-kafka", "spark-sql-kafka-0-10_2.13"))),
-    Part(name="s3", tests=("tests/field/test_object_store.py",), artifacts=(("s3a", "hadoop-aws"),)),
-    Part(name="hdfs", tests=("tests/field/test_hdfs.py",), artifacts=(("hdfs", "hadoop-client-minicluster"),)),
-    Part(name="monitoring", tests=("tests/field/test_monitoring_rules.py",)),
-    Part(name="standalone", tests=("tests/cluster/test_standalone.py",)),
-    Part(name="spark-submit", tests=("tests/cluster/test_submitted.py",)),
-    Part(name="connect", tests=("tests/local/test_connect.py",)),
-)  # fmt: skip
+    Part(
+        name="kafka",
+        tests=("tests/field/test_kafka.py",),
+        tries="a query from topic to topic, rescaled under load, killed and started again; aborted "
+        "transactions",
+        artifacts=(("kafka", "kafka_2.13"), ("spark-kafka", "spark-sql-kafka-0-10_2.13")),
+        packages=("confluent-kafka",),
+    ),
+    Part(
+        name="s3",
+        tests=("tests/field/test_object_store.py",),
+        tries="both checkpoint formats; rescaled, stopped and started; killed while bins move",
+        artifacts=(("s3a", "hadoop-aws"),),
+        packages=("moto",),
+    ),
+    Part(
+        name="hdfs",
+        tests=("tests/field/test_hdfs.py",),
+        tries="rescaled prepared and not; stopped; killed at the very switch; looked into, from a copy",
+        artifacts=(("hdfs", "hadoop-client-minicluster"),),
+    ),
+    Part(
+        name="monitoring",
+        tests=("tests/field/test_monitoring_rules.py",),
+        tries="`promtool` accepts alerts, dashboard and configuration, and alerts fire",
+    ),
+    Part(
+        name="standalone",
+        tests=("tests/cluster/test_standalone.py",),
+        tries="authentication, encryption; workers die, join, are decommissioned; executors are asked for. In "
+        "CI, too",
+    ),
+    Part(
+        name="spark-submit",
+        tests=("tests/cluster/test_submitted.py",),
+        tries="`spark-submit` in its forms, and the shell. In CI, too",
+    ),
+    Part(
+        name="connect",
+        tests=("tests/local/test_connect.py",),
+        tries="a server in a process of its own. In CI, too",
+    ),
+)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=[p.name for p in PARTS], help="parts to run")
     only = parser.parse_args().only
-    outcomes = [run(part) for part in PARTS if only is None or part.name in only]
-    print(table(outcomes))
-    return int(any(o.failed or not o.passed for o in outcomes))
+    outcomes = read()
+    ran = {part.name: run(part) for part in PARTS if only is None or part.name in only}
+    outcomes |= ran
+    RESULTS.write_text(json.dumps(outcomes, indent=2, sort_keys=True) + "\n")
+    PAGE.write_text(page(PAGE.read_text(), outcomes))
+    print("\n" + table(ran, [p for p in PARTS if p.name in ran]))
+    return int(any(o["failed"] or not o["passed"] for o in ran.values()))
 
 
-def run(part: Part) -> Outcome:
+def run(part: Part) -> dict[str, Any]:
+    """What became of a part."""
     print(f"\n== {part.name} ==", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
@@ -70,34 +107,28 @@ def run(part: Part) -> Outcome:
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-n", "0", "-q", *part.tests, *marker], cwd=ROOT, check=False
         )
-        if not report.exists():
-            return Outcome(part=part, passed=0, failed=1, skipped=0, seconds=0.0)
-        suite = next(ET.parse(report).getroot().iter("testsuite")).attrib
-    bad = int(suite["failures"]) + int(suite["errors"])
-    skipped = int(suite["skipped"])
-    passed = int(suite["tests"]) - bad - skipped
-    return Outcome(
-        part=part,
-        passed=passed,
-        failed=bad or int(done.returncode != 0),
-        skipped=skipped,
-        seconds=float(suite["time"]),
-    )
+        made = ET.parse(report).getroot() if report.exists() else ET.fromstring("<none/>")
+    suite = next(made.iter("testsuite"), ET.Element("testsuite")).attrib
+    count = {name: int(suite.get(name, 0)) for name in ("tests", "failures", "errors", "skipped")}
+    bad = count["failures"] + count["errors"]
+    return {
+        "on": datetime.now(UTC).date().isoformat(),
+        "versions": versions(part),
+        "passed": count["tests"] - bad - count["skipped"],
+        "failed": bad or int(done.returncode != 0),
+        "skipped": count["skipped"],
+        "seconds": round(float(suite.get("time", 0))),
+    }
 
 
-def table(outcomes: list[Outcome]) -> str:
-    """As Markdown, for the docs."""
-    rows = [
-        f"\nSpark {pyspark.__version__}\n",
-        "| part | with | passed | failed | skipped | s |",
-        "|---|---|---|---|---|---|",
-    ]
-    for o in outcomes:
-        versions = (
-            ", ".join(f"{name} {version(file, name)}" for file, name in o.part.artifacts) or "Spark alone"
-        )
-        rows.append(f"| {o.part.name} | {versions} | {o.passed} | {o.failed} | {o.skipped} | {o.seconds:.0f} |")
-    return "\n".join(rows)
+def versions(part: Part) -> dict[str, str]:
+    """Of Spark, of the clients and of the servers."""
+    return {p: metadata.version(p) for p in ("pyspark", *part.packages)} | asked(part)
+
+
+def asked(part: Part) -> dict[str, str]:
+    """What Maven is asked for, of a part."""
+    return {name: version(file, name) for file, name in part.artifacts}
 
 
 def version(file: str, artifact: str) -> str:
@@ -108,6 +139,31 @@ def version(file: str, artifact: str) -> str:
     )
     assert found is not None
     return found[1]
+
+
+def read() -> dict[str, Any]:
+    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+
+
+def page(text: str, outcomes: Mapping[str, Any]) -> str:
+    """The text of the page with the table of what was run."""
+    before, rest = text.split(MARKS[0])
+    _, after = rest.split(MARKS[1])
+    return f"{before}{MARKS[0]}{table(outcomes)}{MARKS[1]}{after}"
+
+
+def table(outcomes: Mapping[str, Any], parts: Sequence[Part] = PARTS) -> str:
+    """As Markdown; a part that was not run yet has no figures."""
+    rows = [
+        "| part | what is tried | with | passed | failed | skipped | s | on |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for part in parts:
+        ran = outcomes.get(part.name, {})
+        used = ", ".join(f"{name} {number}" for name, number in (ran.get("versions") or asked(part)).items())
+        counts = " | ".join(str(ran.get(name, "")) for name in ("passed", "failed", "skipped", "seconds", "on"))
+        rows.append(f"| {part.name} | {part.tries} | {used} | {counts} |")
+    return "\n".join(rows)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -134,6 +135,20 @@ class ConnectLink:
 
     def trigger_interval_ms(self) -> int:
         return int(self._facts()["trigger_interval_ms"])
+
+    def require_own_executors(self) -> None:
+        raise errors.ConfigurationError(
+            "a client of Spark Connect cannot change the number of executors, because other clients of the "
+            "server use them, too; leave out max_executors, or run the autoscaler in the server's driver",
+            condition="EXECUTORS_NOT_OURS",
+        )
+
+    def request_executors(self, total: int) -> None:
+        self.require_own_executors()
+
+    def give_back_executors(self, executors: Sequence[str]) -> list[str]:
+        self.require_own_executors()
+        return []
 
     def _facts(self) -> dict[str, Any]:
         facts: dict[str, Any] = json.loads(str(self._ask("facts")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from pyspark import SparkContext
@@ -104,6 +105,17 @@ class JvmLink:
 
     def trigger_interval_ms(self) -> int:
         return int(self._facts()["trigger_interval_ms"])
+
+    def require_own_executors(self) -> None:
+        call(self._handle.requireOwnExecutors)
+
+    def request_executors(self, total: int) -> None:
+        call(self._handle.requestExecutors, total)
+
+    def give_back_executors(self, executors: Sequence[str]) -> list[str]:
+        # No id has a comma in it.
+        given = call(self._handle.giveBackExecutors, ",".join(executors))
+        return [e for e in str(given).split(",") if e]
 
     def _facts(self) -> dict[str, Any]:
         facts: dict[str, Any] = json.loads(call(self._handle.facts))

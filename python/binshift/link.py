@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from pyspark.sql.streaming.query import StreamingQuery
@@ -102,4 +103,16 @@ class QueryLink(Protocol):
 
     def trigger_interval_ms(self) -> int:
         """The interval of the query's trigger; 0 if it has none."""
+        ...
+
+    def require_own_executors(self) -> None:
+        """Refuses where the number of executors is not to be changed by us."""
+        ...
+
+    def request_executors(self, total: int) -> None:
+        """Asks Spark for so many executors in all, which come later."""
+        ...
+
+    def give_back_executors(self, executors: Sequence[str]) -> list[str]:
+        """Gives back executors without partitions of other queries, between two epochs; which of them go."""
         ...

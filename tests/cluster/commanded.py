@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import binshift
+from binshift.session import PROVIDER
 from cluster.driver import Outputs
 from cluster.processes import listening, spark_processes
 from harness import StreamRun, session, until
@@ -33,7 +35,8 @@ class Commands:
 
     def __init__(self, root: Path, spark: SparkSession, checkpoint: str) -> None:
         self.spark = spark
-        self.run = StreamRun(spark, root, counts)
+        provider = spark.conf.get("spark.binshift.tests.provider", PROVIDER)
+        self.run = StreamRun(spark, root, counts, provider=provider)
         self.run.outputs = Outputs(root / "outputs")
         # A URI is no path: that would make one slash of two.
         self.run.checkpoint = checkpoint or self.run.checkpoint  # type: ignore[assignment]
@@ -76,6 +79,30 @@ class Commands:
     def rescale(self, partitions: int, bins_per_step: int, prepare: bool) -> None:
         strategy = binshift.Batched(bins_per_step)
         self.run.attach().rescale(partitions, strategy=strategy, prepare=prepare)
+
+    def scale(self, epoch_s: float, partitions: int, executors: int, most: int = 3) -> list[str]:
+        """Has the autoscaler act until there are so many; what it decided. Long epochs leave it idle."""
+        scaler = binshift.Autoscaler(
+            self.run.attach(),
+            min_partitions=1,
+            max_partitions=most,
+            max_executors=most,
+            target_utilization=0.1,
+            epoch_s=epoch_s,
+            cooldown_s=0,
+            window=2,
+            mode="act",
+            strategy=binshift.AllAtOnce(),
+            executor_wait_s=600,
+        )
+        deadline = time.monotonic() + 240
+        while True:
+            scaler.step()
+            there = self.spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
+            if (self.run.attach().routing().partitions, there) == (partitions, executors):
+                return [str(d) for d in scaler.decisions]
+            assert time.monotonic() < deadline, (there, [str(d) for d in scaler.decisions])
+            self.epochs(1)
 
     def finish(self) -> int:
         """Runs epochs until no migration is under way."""

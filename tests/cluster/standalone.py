@@ -14,6 +14,8 @@ from jvms import SPARK_HOME
 
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
+#: A busy machine takes minutes to start a JVM.
+_PATIENCE_SECONDS = 240.0
 LOOPBACK = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
 
 
@@ -47,13 +49,14 @@ class Standalone:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
 
-    def join(self, cores: int = 1) -> subprocess.Popen[bytes]:
-        """One more worker, which has registered with the master."""
+    def join(self, cores: int = 1, *, is_awaited: bool = True) -> subprocess.Popen[bytes]:
+        """One more worker, which has registered with the master, or will once it can."""
         name = f"worker-{len(self.workers)}"
         work = ("--work-dir", str(self.folder / name), "--cores", str(cores), "--memory", "1g")
         worker = self._start(name, WORKER, *LOOPBACK, *work, self.url)
         self.workers.append(worker)
-        self._said(name, r"(Successfully registered with master)")
+        if is_awaited:
+            self._said(name, r"(Successfully registered with master)")
         return worker
 
     def kill(self, worker: subprocess.Popen[bytes]) -> None:
@@ -88,5 +91,6 @@ class Standalone:
             found.extend(re.findall(pattern, log.read_text(errors="replace"))[:1])
             return bool(found)
 
-        assert until(look, 90), f"{name} did not start:\n{log.read_text(errors='replace')[-4000:]}"
+        is_ready = until(look, _PATIENCE_SECONDS)
+        assert is_ready, f"{name} did not start:\n{log.read_text(errors='replace')[-4000:]}"
         return found[0]

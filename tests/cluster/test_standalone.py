@@ -146,3 +146,44 @@ def test_a_worker_that_is_decommissioned_leaves_exact_results(standalone, driver
     report = query.assert_exact(6)
     assert sum(report["history"]) > 0
     query.end()
+
+
+def test_an_autoscaler_asks_for_executors_and_gives_them_back(standalone, driver):
+    cluster = standalone()
+    cluster.join()
+    query = driver(cluster, **{"spark.sql.shuffle.partitions": "1"})
+    query("await_executors", 1)
+    query("epochs", 2)
+    # Held at what there is: two that have room join, and no executor starts there.
+    query("scale", 1000.0, 1, 1)
+    cluster.join()
+    cluster.join()
+    query("epochs", 2)
+    assert len(query("await_executors", 1)) == 1
+    decided = query("scale", 0.001, 3, 3)
+    assert sum(d.startswith("ask for 3 executors, for 3 partitions: busy") for d in decided) == 1
+    assert len(query("await_executors", 3)) == 3
+    query("finish")
+    assert {e for on in query("placement")["partitions"] for e in on} == set(query("executors"))
+    decided = query("scale", 1000.0, 1, 1)
+    assert any(d.startswith("give executors back until 1 are left") for d in decided)
+    report = query.assert_exact(1)
+    # To three partitions and back, through the old owner's copies.
+    assert len(report["history"]) == 2
+    query.end()
+
+
+@pytest.mark.matrix
+def test_an_executor_that_is_given_back_was_drained_before(standalone, driver):
+    cluster = standalone()
+    for _ in range(2):
+        cluster.join(cores=2)
+    query = driver(cluster, **{"spark.sql.shuffle.partitions": "2"})
+    query("await_executors", 2)
+    query("epochs", 2)
+    assert len({e for on in query("placement")["partitions"] for e in on}) == 2
+    # Two partitions are within the bounds, and one executor has the cores for them.
+    decided = query("scale", 1000.0, 1, 1)
+    assert any("until 1 are left: 1 are enough for 2 partitions" in d for d in decided)
+    query.assert_exact(1)
+    query.end()

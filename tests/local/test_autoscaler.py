@@ -54,3 +54,10 @@ def test_a_query_whose_trigger_has_no_interval_cannot_be_judged_by_it(stream):
         Autoscaler(run.attach(), min_partitions=1, max_partitions=8, mode="try", epoch_s=1)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="interval 0 is impossible"):
         Autoscaler(run.attach(), min_partitions=1, max_partitions=8, interval_s=0, epoch_s=1)
+
+
+def test_a_local_master_has_no_executors_to_ask_for(stream):
+    run = stream(count_by_key).start()
+    with pytest.raises(ConfigurationError, match=r"a local master has one executor.*max_executors") as refused:
+        Autoscaler(run.attach(), min_partitions=1, max_partitions=8, epoch_s=1, max_executors=2)
+    assert refused.value.condition == "EXECUTORS_NOT_OURS"

@@ -109,6 +109,9 @@ def test_what_a_controller_does_beside_rescaling(counting, session):
     assert migration.wait(60).cancelled
     advisor = Autoscaler(controller, min_partitions=2, max_partitions=2, epoch_s=10)
     assert advisor.step().action is Action.HOLD
+    with pytest.raises(ConfigurationError, match="number of executors") as refused:
+        Autoscaler(controller, min_partitions=2, max_partitions=2, epoch_s=10, max_executors=2)
+    assert refused.value.condition == "EXECUTORS_NOT_OURS"
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(controller.hot_keys, 3)
         while not asked.done():

@@ -136,6 +136,36 @@ def test_a_decision_is_always_within_its_bounds_and_has_a_reason(observed, least
     assert (d.action is Action.HOLD) == (d.desired == d.current)
 
 
+@given(
+    st.integers(1, 20),
+    st.floats(0, 30),
+    st.builds(
+        Cluster,
+        st.none() | st.integers(1, 40),
+        idle=st.sampled_from([(), ("7",)]),
+        to_move=st.integers(0, 2),
+        executors=st.integers(0, 12),
+        is_refused=st.booleans(),
+    ),
+    st.integers(1, 4),
+    st.integers(4, 8),
+)
+def test_executors_are_asked_for_and_given_back_within_their_bounds_only(n, busy, cluster, least, most):
+    s = settings(1, 20, min_executors=least, max_executors=most)
+    d = decide(epochs(6, n, busy_s=busy), settings=s, now_s=1e5, cluster=cluster)
+    if d.action is Action.REQUEST:
+        assert cluster.executors < d.executors <= most
+        assert d.desired >= d.current
+        assert not cluster.is_refused
+    elif d.action is Action.RELEASE:
+        assert least <= d.executors < cluster.executors
+        assert d.desired == d.current
+    else:
+        assert d.executors is None
+    if cluster.slots is None:
+        assert d.action not in (Action.REQUEST, Action.RELEASE)
+
+
 def test_a_query_that_is_busy_all_the_time_gets_as_many_as_the_target_asks_for():
     d = decide(epochs(6, 4, busy_s=10.0), settings=settings(), now_s=60.0)
     assert (d.action, d.current, d.desired) == (Action.RESCALE, 4, 6)
@@ -241,3 +271,53 @@ def test_an_autoscaler_says_of_which_query_it_is_and_what_it_does():
     controller: Any = Named()
     autoscaler = Autoscaler(controller, min_partitions=1, max_partitions=2, epoch_s=1)
     assert repr(autoscaler) == "<Autoscaler of <Controller of query q>, advise>"
+
+
+def test_executors_are_asked_for_before_partitions_that_have_no_cores():
+    own = settings(max_executors=3)
+    short = epochs(6, 1, busy_s=30.0)
+    one = Cluster(1, executors=1)
+    asked = decide(short, settings=own, now_s=100.0, cluster=one)
+    assert (asked.action, asked.executors, asked.desired) == (Action.REQUEST, 2, 2)
+    assert str(asked) == "ask for 2 executors, for 2 partitions: busy 100% of the time, 70% wanted"
+    # Once they are there, or it is known that they will not come.
+    there = Cluster(2, idle=("2",), executors=2)
+    assert decide(short, settings=own, now_s=100.0, cluster=there).action is Action.RESCALE
+    refused = Cluster(1, executors=1, is_refused=True)
+    held = decide(short, settings=own, now_s=100.0, cluster=refused)
+    assert held.action is Action.HOLD
+    assert "the limit is 1 cores" in held.reason
+    # Nobody has allowed it, or nobody knows how many tasks an executor runs.
+    assert decide(short, settings=settings(), now_s=100.0, cluster=one).action is Action.HOLD
+    unknown = decide(short, settings=own, now_s=100.0, cluster=Cluster(None, executors=1))
+    assert unknown.action is Action.RESCALE
+
+
+def test_partitions_that_take_turns_get_executors_of_their_own():
+    own = settings(most=4, max_executors=4)
+    d = decide(epochs(6, 4, busy_s=30.0), settings=own, now_s=100.0, cluster=Cluster(2, executors=2))
+    assert (d.action, d.executors, d.desired) == (Action.REQUEST, 4, 4)
+
+
+def test_no_more_executors_are_asked_for_than_are_allowed_nor_given_back_than_are_spare():
+    own = settings(max_executors=3)
+    cluster = Cluster(4, executors=2)
+    d = decide(epochs(6, 4, busy_s=30.0), settings=own, now_s=100.0, cluster=cluster)
+    assert (d.action, d.executors, d.desired) == (Action.REQUEST, 3, 6)
+    spare = Cluster(6, idle=("3",), to_move=1, executors=3)
+    calm = epochs(6, 3, busy_s=6.5)
+    d = decide(calm, settings=own, now_s=100.0, cluster=spare)
+    assert (d.action, d.executors) == (Action.RELEASE, 2)
+    assert str(d) == "give executors back until 2 are left: 2 are enough for 3 partitions"
+    kept = settings(max_executors=3, min_executors=3)
+    assert decide(calm, settings=kept, now_s=100.0, cluster=spare).action is Action.REBALANCE
+    # None goes while there is too much to do.
+    busy = decide(epochs(6, 3, busy_s=30.0), settings=own, now_s=100.0, cluster=spare)
+    assert busy.action is Action.REBALANCE
+
+
+@pytest.mark.parametrize("bounds", [{"min_executors": 0}, {"min_executors": 3, "max_executors": 2}])
+def test_impossible_bounds_of_executors_are_refused(bounds):
+    with pytest.raises(ConfigurationError, match="executors") as refused:
+        settings(**bounds)
+    assert refused.value.condition == "INVALID_VALUE"

@@ -4,6 +4,8 @@
 """
 
 from binshift.autoscaling.autoscaler import Autoscaler
-from binshift.autoscaling.policy import Action, Change, Cluster, Decision, Observation, ScalingSettings, decide
+from binshift.autoscaling.decision import Action, Change, Decision
+from binshift.autoscaling.observed import Cluster, Observation
+from binshift.autoscaling.policy import ScalingSettings, decide
 
 __all__ = ["Action", "Autoscaler", "Change", "Cluster", "Decision", "Observation", "ScalingSettings", "decide"]

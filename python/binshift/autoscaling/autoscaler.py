@@ -10,7 +10,10 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
-from binshift.autoscaling.policy import Action, Change, Cluster, Decision, Observation, ScalingSettings, decide
+from binshift.autoscaling.decision import Action, Change, Decision
+from binshift.autoscaling.executors import OwnExecutors
+from binshift.autoscaling.observed import Observation
+from binshift.autoscaling.policy import ScalingSettings, decide
 from binshift.epoch_progress import distinct
 from binshift.errors import BinshiftError, ConfigurationError, impossible
 
@@ -59,11 +62,20 @@ class Autoscaler:
         starts its next epoch at once, is busy whenever it has input, and so cannot be judged without this.
     strategy : Strategy, optional
         How to cut the moves into steps.
+    max_executors : int, optional
+        Allows the autoscaler to ask Spark for executors, up to so many in all, where partitions lack cores.
+        Executors that are too many are emptied and given back. Without it, their number is left alone.
+    min_executors : int
+        Executors that are not given back.
+    executor_wait_s : float
+        Seconds after which executors that were asked for and have not come are no longer waited for.
 
     Raises
     ------
     ConfigurationError
-        If a number is impossible, or the query's trigger has no interval and `epoch_s` is not given.
+        If a number is impossible, or the query's trigger has no interval and `epoch_s` is not given. With
+        `max_executors` also in local mode, with Spark Connect, under dynamic allocation, and where another
+        query of the application asks for executors.
     """
 
     def __init__(
@@ -80,6 +92,9 @@ class Autoscaler:
         dead_band: float = 0.15,
         epoch_s: float | None = None,
         strategy: Strategy | None = None,
+        max_executors: int | None = None,
+        min_executors: int = 1,
+        executor_wait_s: float = 120.0,
     ) -> None:
         if mode not in _MODES:
             raise impossible(ConfigurationError, "mode", mode, "'advise' or 'act'")
@@ -106,7 +121,14 @@ class Autoscaler:
             cooldown_s=cooldown_s,
             window=window,
             dead_band=dead_band,
+            min_executors=min_executors,
+            max_executors=max_executors,
         )
+        if not executor_wait_s >= 0:
+            raise impossible(ConfigurationError, "executor_wait_s", executor_wait_s, "seconds from 0 on")
+        self._executors = OwnExecutors(controller, executor_wait_s)
+        if max_executors is not None:
+            self._executors.require()
         self._decisions: deque[Decision] = deque(maxlen=_REMEMBERED)
         self._last: Change | None = None
         #: Epochs up to this one were of a migration, or before it.
@@ -188,27 +210,34 @@ class Autoscaler:
         if observations:
             most = min(settings.max_partitions, self._controller.routing().bins)
             settings = replace(settings, max_partitions=most)
-        placement = self._controller._placement()
-        cluster = Cluster(
-            self._controller._link.task_slots(),
-            idle=placement.idle,
-            to_move=len(placement.spread(place_on=placement.idle)),
-        )
-        decision = self._keep(
-            decide(observations, settings=settings, now_s=now, cluster=cluster, last=self._last)
-        )
+        if settings.max_executors is not None and self._mode == "act":
+            self._executors.hold(settings.min_executors, settings.max_executors, now)
+        cluster = self._executors.cluster(now)
+        decision = decide(observations, settings=settings, now_s=now, cluster=cluster, last=self._last)
+        if self._mode == "act":
+            decision = self._executors.once(decision)
+        self._keep(decision)
         if decision.action is not Action.HOLD and self._mode == "act":
+            self._act(decision, newest)
+        return decision
+
+    def _act(self, decision: Decision, newest: int) -> None:
+        if decision.action is Action.REQUEST and decision.executors is not None:
+            self._executors.request(decision.executors, decision.at_s)
+        elif decision.action is Action.RELEASE and decision.executors is not None:
+            self._executors.release(decision.executors, decision.at_s)
+        else:
             if decision.action is Action.REBALANCE:
                 self._controller.rebalance("bins", max_moves=0, place_on=decision.place_on)
             else:
                 self._controller.rescale(decision.desired, strategy=self._strategy, place_on=decision.place_on)
             self._last = Change.of(decision)
             self._disturbed_until = newest
-        return decision
 
     def _keep(self, decision: Decision) -> Decision:
         previous = self._decisions[-1] if self._decisions else None
-        is_news = previous is None or (previous.action, previous.desired) != (decision.action, decision.desired)
+        wanted = decision.action, decision.desired, decision.executors
+        is_news = previous is None or (previous.action, previous.desired, previous.executors) != wanted
         level = logging.INFO if is_news or decision.action is not Action.HOLD else logging.DEBUG
         said = "would " * (self._mode == "advise" and decision.action is not Action.HOLD)
         _log.log(level, "autoscaler of query %s: %s%s", self._controller._link.id, said, decision)

@@ -7,40 +7,18 @@ idle, its true rate, is measured while it runs, and tells how many partitions th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
-from enum import StrEnum
+from dataclasses import dataclass
 from math import ceil
 
+from binshift.autoscaling.decision import Action, Change, Decision
+from binshift.autoscaling.observed import Cluster, Observation
 from binshift.errors import ConfigurationError, impossible
 from binshift.numbers import is_whole
 
-__all__ = ["Action", "Change", "Cluster", "Decision", "Observation", "ScalingSettings", "decide"]
+__all__ = ["ScalingSettings", "decide"]
 
 #: An epoch that takes this share of its time may well be behind its input.
 _SATURATED = 0.95
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """One epoch as it was.
-
-    Parameters
-    ----------
-    started_s : float
-        When it was triggered, in seconds of any clock.
-    busy_s : float
-        Seconds from its trigger to its commit.
-    rows : int
-        Input rows.
-    partitions : int
-        State partitions.
-    """
-
-    started_s: float
-    _: KW_ONLY
-    busy_s: float
-    rows: int
-    partitions: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +40,10 @@ class ScalingSettings:
     dead_band : float
         A utilization within this share of the target changes nothing. A change is not taken back while the
         input is within this share of the input at that change.
+    min_executors : int
+        Executors that are not given back.
+    max_executors : int or None
+        Executors that may be asked for in all; None leaves their number alone.
 
     Raises
     ------
@@ -76,8 +58,11 @@ class ScalingSettings:
     cooldown_s: float = 120.0
     window: int = 6
     dead_band: float = 0.15
+    min_executors: int = 1
+    max_executors: int | None = None
 
     def __post_init__(self) -> None:
+        most = self.min_executors if self.max_executors is None else self.max_executors
         checks = (
             ("min_partitions", self.min_partitions, is_whole(self.min_partitions, 1), "an int from 1 on"),
             (
@@ -96,114 +81,12 @@ class ScalingSettings:
             ("cooldown_s", self.cooldown_s, self.cooldown_s >= 0, "seconds from 0 on"),
             ("window", self.window, is_whole(self.window, 2), "an int from 2 on"),
             ("dead_band", self.dead_band, 0 <= self.dead_band < 1, "a share from 0 on, below 1"),
+            ("min_executors", self.min_executors, is_whole(self.min_executors, 1), "an int from 1 on"),
+            ("max_executors", most, is_whole(most, self.min_executors), f"an int from {self.min_executors} on"),
         )
         for name, value, is_possible, wanted in checks:
             if not is_possible:
                 raise impossible(ConfigurationError, name, value, wanted)
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """What the query runs on.
-
-    Parameters
-    ----------
-    slots : int or None
-        Tasks that run at the same time; None if it is not known. More partitions than that wait for
-        each other, so no more are asked for.
-    idle : tuple of str
-        Executors that run no partition.
-    to_move : int
-        Whole partitions that would move if the idle executors got as many as the others.
-    """
-
-    slots: int | None = None
-    _: KW_ONLY
-    idle: tuple[str, ...] = ()
-    to_move: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """The latest change that a decision led to.
-
-    Parameters
-    ----------
-    at_s : float
-        When it was over.
-    source, target : int
-        Partitions before and after.
-    input_rate : float or None
-        Rows a second that came in then; None if the query could not keep up, so that nobody knows.
-    """
-
-    at_s: float
-    _: KW_ONLY
-    source: int
-    target: int
-    input_rate: float | None
-
-    @classmethod
-    def of(cls, decision: Decision) -> Change:
-        """The change that a decision leads to."""
-        # Where the number stays, no later change takes it back.
-        rate = decision.input_rate if decision.keeps_up and decision.desired != decision.current else None
-        return cls(decision.at_s, source=decision.current, target=decision.desired, input_rate=rate)
-
-
-class Action(StrEnum):
-    """What a decision asks for."""
-
-    HOLD = "hold"
-    RESCALE = "rescale"
-    #: Whole partitions are to move, and their number is to stay.
-    REBALANCE = "rebalance"
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What should be done, and why.
-
-    Parameters
-    ----------
-    at_s : float
-        When it was made.
-    action : Action
-        What to do.
-    current, desired : int
-        Partitions now, and those that are wanted.
-    reason : str
-        For people.
-    input_rate, true_rate : float or None
-        Rows a second that came in, and that the query could process if it were never idle. None if
-        there were too few epochs to tell.
-    utilization : float or None
-        Share of the time that the query was busy.
-    place_on : tuple of str
-        Executors on which new partitions are to be placed.
-    keeps_up : bool
-        Whether all epochs that were looked at were done in time; if not, more rows may come in than
-        are read.
-    """
-
-    at_s: float
-    _: KW_ONLY
-    action: Action
-    current: int
-    desired: int
-    reason: str
-    input_rate: float | None = None
-    true_rate: float | None = None
-    utilization: float | None = None
-    place_on: tuple[str, ...] = ()
-    keeps_up: bool = False
-
-    def __str__(self) -> str:
-        if self.action is Action.HOLD:
-            return f"hold {self.current} partitions: {self.reason}"
-        if self.action is Action.REBALANCE:
-            return f"rebalance {self.current} partitions: {self.reason}"
-        return f"rescale from {self.current} to {self.desired} partitions: {self.reason}"
 
 
 def decide(
@@ -283,7 +166,7 @@ def _decided(
     input_rate = rows / _span(recent, s.epoch_s, None)
     utilization = _utilization(recent, s.epoch_s, None)
 
-    def decided(action: Action, desired: int, reason: str) -> Decision:
+    def decided(action: Action, desired: int, reason: str, executors: int | None = None) -> Decision:
         return Decision(
             now_s,
             action=action,
@@ -294,39 +177,77 @@ def _decided(
             true_rate=rows / busy if busy else None,
             utilization=utilization,
             place_on=() if action is Action.HOLD else cluster.idle,
+            executors=executors,
             keeps_up=all(o.busy_s < _SATURATED * s.epoch_s for o in recent),
         )
 
-    def hold(reason: str) -> Decision:
-        return decided(Action.HOLD, current, reason)
-
     low, high, target = min(older, newer), max(older, newer), s.target_utilization
     seen = f"busy {utilization:.0%} of the time, {target:.0%} wanted"
+    is_short = low > target * (1 + s.dead_band)
+    enough = _executors_for(current, s, cluster)
+    if _has_executors(s, cluster) and cluster.executors > enough and not is_short:
+        why = f"{enough} are enough for {current} partitions"
+        return decided(Action.RELEASE, current, why, enough)
     if cluster.idle and cluster.to_move:
         why = f"executors {', '.join(cluster.idle)} run no partition, and {cluster.to_move} move there"
         return decided(Action.REBALANCE, current, why)
-    if low > target * (1 + s.dead_band):
-        wanted = ceil(current * low / target)
-        desired = min(wanted, s.max_partitions, max(_slots(cluster, s), current))
-        if desired <= current:
-            limit = (
-                f"max_partitions={s.max_partitions}"
-                if current >= s.max_partitions
-                else f"{cluster.slots} cores"
-            )
-            return hold(f"{seen}; {wanted} partitions would do, but the limit is {limit}")
-    elif high < target * (1 - s.dead_band):
-        desired = max(ceil(current * high / target), s.min_partitions)
-        if desired >= current:
-            return hold(f"{seen}; no fewer partitions would do")
-    else:
-        return hold(f"{seen}; that is within the dead band, or changes within the window")
-    if last is not None and _is_taken_back(last, current, desired, input_rate, s.dead_band):
-        return hold(
-            f"{seen}; {desired} partitions would take back the last change, but the input is about the "
+    if not is_short and not high < target * (1 - s.dead_band):
+        why = "that is within the dead band, or changes within the window"
+        return decided(Action.HOLD, current, f"{seen}; {why}")
+    wanted = ceil(current * (low if is_short else high) / target)
+    desired = _within(wanted, current, s, cluster) if is_short else max(wanted, s.min_partitions)
+    needed = _executors_for(desired, s, cluster)
+    is_asking = is_short and _may_ask(s, cluster) and cluster.executors < needed
+    if is_short and desired <= current and not is_asking:
+        why = f"{wanted} partitions would do, but the limit is {_limit(current, s, cluster)}"
+    elif not is_short and desired >= current:
+        why = "no fewer partitions would do"
+    elif last is not None and _is_taken_back(last, current, desired, input_rate, s.dead_band):
+        why = (
+            f"{desired} partitions would take back the last change, but the input is about the "
             f"{last.input_rate or 0:,.0f} rows/s that it was then"
         )
-    return decided(Action.RESCALE, desired, seen)
+    elif is_asking:
+        return decided(Action.REQUEST, desired, seen, needed)
+    else:
+        return decided(Action.RESCALE, desired, seen)
+    return decided(Action.HOLD, current, f"{seen}; {why}")
+
+
+def _has_executors(s: ScalingSettings, cluster: Cluster) -> bool:
+    """Whether the number of executors may be changed, and it is known how many tasks one runs."""
+    return s.max_executors is not None and cluster.slots is not None
+
+
+def _may_ask(s: ScalingSettings, cluster: Cluster) -> bool:
+    return _has_executors(s, cluster) and not cluster.is_refused
+
+
+def _executors_for(partitions: int, s: ScalingSettings, cluster: Cluster) -> int:
+    """Executors on which so many partitions run at the same time, within the bounds."""
+    wanted = max(s.min_executors, ceil(partitions / cluster.slots_per_executor))
+    return wanted if s.max_executors is None else min(wanted, s.max_executors)
+
+
+def _within(wanted: int, current: int, s: ScalingSettings, cluster: Cluster) -> int:
+    """So many partitions, if they run at the same time; those that are there stay."""
+    return min(wanted, s.max_partitions, max(_slots(cluster, s), current))
+
+
+def _limit(current: int, s: ScalingSettings, cluster: Cluster) -> str:
+    if current >= s.max_partitions:
+        return f"max_partitions={s.max_partitions}"
+    return f"{_slots(cluster, s)} cores"
+
+
+def _slots(cluster: Cluster, s: ScalingSettings) -> int:
+    """Partitions that run at the same time, also on executors that may be asked for."""
+    if cluster.slots is None:
+        return s.max_partitions
+    slots = cluster.slots
+    if s.max_executors is not None and _may_ask(s, cluster):
+        slots = max(slots, s.max_executors * cluster.slots_per_executor)
+    return max(slots, s.min_partitions)
 
 
 def _span(epochs: Sequence[Observation], epoch_s: float, end_s: float | None) -> float:
@@ -344,10 +265,6 @@ def _is_taken_back(last: Change, current: int, desired: int, input_rate: float, 
     if last.target > last.source:
         return desired < current and input_rate >= last.input_rate * (1 - dead_band)
     return desired > current and input_rate <= last.input_rate * (1 + dead_band)
-
-
-def _slots(cluster: Cluster, s: ScalingSettings) -> int:
-    return s.max_partitions if cluster.slots is None else max(cluster.slots, s.min_partitions)
 
 
 def _bounds(s: ScalingSettings) -> str:

@@ -41,7 +41,7 @@ class Jvm:
         if done.returncode != 0:
             raise RuntimeError(f"{main} failed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
 
-    def start(self, main: str, *arguments: str, is_ready: Callable[[], bool], seconds: float = 180) -> None:
+    def start(self, main: str, *arguments: str, is_ready: Callable[[], bool], seconds: float = 600) -> None:
         """Starts a main class, and waits until it serves."""
         with (self.folder / "log").open("wb") as log:
             self._process = subprocess.Popen(

@@ -63,6 +63,9 @@ private[binshift] final class Relocation(
   /** Looks between two epochs whether Spark decommissions executors, so that files of their partitions are fetched meanwhile. */
   def evacuate(): Unit = evacuation.look(operators, partitions, avoided)
 
+  /** Places nothing any more on executors that are about to go. */
+  def avoid(executors: Seq[String]): Unit = avoided ++= executors
+
   /** Takes over what a migration wants. */
   def begin(options: MigrationOptions): Unit = {
     wanted = options.places.map { case (p, executor) => p -> WantedPlace(executor) }

@@ -44,6 +44,27 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
       ("decommissioned" -> p.decommissioned) ~ ("leaving" -> p.leaving))
   }
 
+  /** Refuses where the number of executors is not to be changed by us. */
+  def requireOwnExecutors(): Unit = {
+    requireActive()
+    router.ownExecutors.requireOurs()
+  }
+
+  /** Asks Spark for so many executors in all. */
+  def requestExecutors(total: Int): Unit = {
+    requireActive()
+    router.ownExecutors.request(total)
+  }
+
+  /** Gives back executors, whose ids have commas between them, when no epoch needs them; those of other queries stay. */
+  def giveBackExecutors(ids: String): String = {
+    requireActive()
+    val others = QueryRouters.activeBut(router).flatMap(_.placement().partitions.flatten).toSet
+    val going = ids.split(',').toSeq.filterNot(others)
+    router.giveBack(going)
+    going.mkString(",")
+  }
+
   /** The statistics as of the last committed epoch (see [[StatisticsSnapshot]]), or null before the first. */
   def statistics(): Array[Byte] = router.statistics().map(_.toBytes).orNull
 

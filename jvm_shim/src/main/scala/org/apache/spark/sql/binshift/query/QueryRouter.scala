@@ -58,6 +58,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     new Relocation(query, conf.maxEpochsToWait, op => binned.contains(op), conf.evacuates, p => standbys.toSeq.flatMap(_.of(p)))
   private val standbys: Option[Standbys] = Option.when(conf.standbys > 0 && Standbys.arePossible(session.sparkContext))(
     new Standbys(query, conf.standbys, conf.standby, () => relocation.leaving, (op, p) => p == 0 || !isSingle(op)))
+  val ownExecutors: OwnExecutors = new OwnExecutors(
+    session.sparkContext, () => QueryRouters.activeBut(this).find(_.ownExecutors.areOurs).map(_.query.id.toString))
   private val watch = Option.when(conf.evacuates)(new ExecutorWatch(
       s"query ${query.id}", () => relocation.isEvacuationDue, () => synchronized(if (!isClosed) relocation.evacuate())))
   /** In real-time mode: the slots that a number of partitions takes. */
@@ -110,6 +112,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       if (!previous.exists(_.table.partitions == n)) changePartitions(n, previous, streamSession)
       // In real-time mode, a driver that was started by mistake may have corrected it for the epoch before.
       else if (slots.isDefined && entry.epoch == epoch - 1) correctMetadata(streamSession)
+      ownExecutors.enter()
       relocation.enter(epoch, operators, n)
       if (entry.epoch == epoch && epoch > 0 && info.stateStoreCkptIds.isDefined) CheckpointIds.keep(dir, epoch)
       arriving = previous.fold(Set.empty[Int])(_.table.movedIn(entry.table))
@@ -192,8 +195,14 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     val executors = Executors.of(session.sparkContext)
     val partitions = (0 until tables.current.map(_.table.partitions).getOrElse(0))
       .map(Placement.executorsOf(session, operators, _).toSeq.sorted)
-    PlacementSnapshot(executors.live.keys.toSeq, partitions, executors.decommissioned.toSeq.sorted,
-      relocation.leaving.toSeq.sorted)
+    val staying = executors.live.keys.toSeq.filterNot(ownExecutors.leaving)
+    PlacementSnapshot(staying, partitions, executors.decommissioned.toSeq.sorted, relocation.leaving.toSeq.sorted)
+  }
+
+  /** Gives executors back, which get no partition any more. */
+  def giveBack(ids: Seq[String]): Unit = synchronized {
+    relocation.avoid(ids)
+    ownExecutors.giveBack(ids, isUnderWay = planned.exists(_ > CommittedEpoch.of(query)))
   }
 
   /** Called when the query has ended, by each thread that hears of it. */
@@ -339,6 +348,10 @@ private[binshift] object QueryRouters {
     routers.values.removeAll(ended.asJava)
     routers.computeIfAbsent(query.runId, _ => new QueryRouter(query))
   }
+
+  /** Those of the other queries of this driver that run. */
+  def activeBut(router: QueryRouter): Seq[QueryRouter] =
+    routers.values.asScala.filter(r => (r ne router) && r.query.isActive).toSeq
 
   /** The router of a run, also of one that has ended since the last one was made. */
   def known(runId: UUID): Option[QueryRouter] = Option(routers.get(runId))

@@ -1,0 +1,99 @@
+package org.apache.spark.sql.binshift.migration
+
+import scala.util.control.NonFatal
+
+import org.apache.spark.{ExecutorAllocationClient, SparkContext}
+import org.apache.spark.internal.{config, Logging}
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+
+/**
+ * Asks Spark for executors and gives them back, for an autoscaler that was allowed to.
+ *
+ * An executor is given back between two epochs: no task of the query runs there then, and no epoch that is to come wants
+ * what its last tasks have left there for other tasks.
+ *
+ * Relies on Spark: a cluster manager holds no more executors than were asked for in total. An executor that is killed by
+ * request gets no task from the call on, and its tasks do not count as failures.
+ *
+ * Called under the router's lock, but for `requireOurs` and `request`, which may wait for the cluster manager.
+ *
+ * @param others a query of the same application that asks for executors, too
+ */
+private[binshift] final class OwnExecutors(context: SparkContext, others: () => Option[String]) extends Logging {
+  import OwnExecutors._
+
+  private var waiting = Set.empty[String]
+  private var gone = Set.empty[String]
+  @volatile private var isUsed = false
+
+  /** Whether executors were asked for, or their number was held. */
+  def areOurs: Boolean = isUsed
+
+  /** Executors that were given back, or will be with the next epoch, as long as they are there. */
+  def leaving: Set[String] = waiting ++ gone
+
+  /** @throws BinshiftException if executors are not ours to ask for */
+  def requireOurs(): Unit = {
+    val why = (context.schedulerBackend, others()) match {
+      case _ if context.isLocal => Some("a local master has one executor, which stays")
+      case _ if context.conf.get(config.DYN_ALLOCATION_ENABLED) =>
+        Some(s"dynamic allocation decides on it; set ${config.DYN_ALLOCATION_ENABLED.key} to false")
+      case (_: ExecutorAllocationClient, None) => None
+      case (_: ExecutorAllocationClient, Some(query)) => Some(s"query $query of this application does it already")
+      case _ => Some(s"the cluster manager of ${context.master} takes no requests")
+    }
+    why.foreach(refuse)
+  }
+
+  /** Asks for so many in all, and does not wait for them. */
+  def request(total: Int): Unit = {
+    requireOurs()
+    isUsed = true
+    if (!context.requestTotalExecutors(total, 0, Map.empty)) {
+      refuse(s"the cluster manager of ${context.master} has not taken the request for $total; the next look asks again")
+    }
+    logInfo(s"$total executors in all were asked for")
+  }
+
+  /** Gives executors back with the next epoch, or at once if no epoch `isUnderWay`. */
+  def giveBack(ids: Seq[String], isUnderWay: Boolean): Unit = {
+    waiting ++= ids
+    if (!isUnderWay) enter()
+  }
+
+  /** While an epoch is planned, before its tasks begin. */
+  def enter(): Unit = if (leaving.nonEmpty) {
+    val executors = Executors.of(context)
+    gone = gone.filter(executors.isThere)
+    val ids = waiting.filter(executors.isThere)
+    waiting = Set.empty
+    if (ids.nonEmpty) {
+      gone ++= ids
+      // Spark takes them from the scheduler at once, and then waits for the cluster manager. A stream must not.
+      val asking = new Thread(() => kill(ids.toSeq.sorted), "binshift-give-back")
+      asking.setDaemon(true)
+      asking.start()
+      asking.join(MaxWaitMs)
+    }
+  }
+
+  private def kill(ids: Seq[String]): Unit =
+    try {
+      val taken = context.schedulerBackend match {
+        case client: ExecutorAllocationClient =>
+          client.killExecutors(ids, adjustTargetNumExecutors = false, countFailures = false, force = true)
+        case _ => Nil
+      }
+      if (taken.size == ids.size) logInfo(s"executors ${ids.mkString(", ")} were given back")
+      else logWarning(s"of executors ${ids.mkString(", ")}, Spark took back ${taken.size}; the others stay without partitions")
+    } catch {
+      case NonFatal(e) => logWarning(s"executors ${ids.mkString(", ")} could not be given back", e)
+    }
+
+  private def refuse(reason: String): Nothing = throw BinshiftException("EXECUTORS_NOT_OURS").configuration(
+    s"binshift cannot change the number of executors: $reason; without max_executors, an autoscaler leaves it alone")
+}
+
+private object OwnExecutors {
+  private val MaxWaitMs = 1000L
+}

@@ -1,0 +1,102 @@
+"""What the policy says is to be done, and the change that it led to."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from enum import StrEnum
+
+__all__ = ["Action", "Change", "Decision"]
+
+
+class Action(StrEnum):
+    """What a decision asks for."""
+
+    HOLD = "hold"
+    RESCALE = "rescale"
+    #: Whole partitions are to move, and their number is to stay.
+    REBALANCE = "rebalance"
+    #: Spark is to be asked for executors, which partitions need that will be rescaled once they are there.
+    REQUEST = "request"
+    #: Executors are to be emptied and given back.
+    RELEASE = "release"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What should be done, and why.
+
+    Parameters
+    ----------
+    at_s : float
+        When it was made.
+    action : Action
+        What to do.
+    current, desired : int
+        Partitions now, and those that are wanted.
+    reason : str
+        For people.
+    input_rate, true_rate : float or None
+        Rows a second that came in, and that the query could process if it were never idle. None if
+        there were too few epochs to tell.
+    utilization : float or None
+        Share of the time that the query was busy.
+    place_on : tuple of str
+        Executors on which new partitions are to be placed.
+    executors : int or None
+        Executors that are wanted, where more are to be asked for or some are to be given back.
+    keeps_up : bool
+        Whether all epochs that were looked at were done in time; if not, more rows may come in than
+        are read.
+    """
+
+    at_s: float
+    _: KW_ONLY
+    action: Action
+    current: int
+    desired: int
+    reason: str
+    input_rate: float | None = None
+    true_rate: float | None = None
+    utilization: float | None = None
+    place_on: tuple[str, ...] = ()
+    executors: int | None = None
+    keeps_up: bool = False
+
+    def __str__(self) -> str:
+        if self.action is Action.HOLD:
+            return f"hold {self.current} partitions: {self.reason}"
+        if self.action is Action.REBALANCE:
+            return f"rebalance {self.current} partitions: {self.reason}"
+        if self.action is Action.REQUEST:
+            return f"ask for {self.executors} executors, for {self.desired} partitions: {self.reason}"
+        if self.action is Action.RELEASE:
+            return f"give executors back until {self.executors} are left: {self.reason}"
+        return f"rescale from {self.current} to {self.desired} partitions: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The latest change that a decision led to.
+
+    Parameters
+    ----------
+    at_s : float
+        When it was over.
+    source, target : int
+        Partitions before and after.
+    input_rate : float or None
+        Rows a second that came in then; None if the query could not keep up, so that nobody knows.
+    """
+
+    at_s: float
+    _: KW_ONLY
+    source: int
+    target: int
+    input_rate: float | None
+
+    @classmethod
+    def of(cls, decision: Decision) -> Change:
+        """The change that a decision leads to."""
+        # Where the number stays, no later change takes it back.
+        rate = decision.input_rate if decision.keeps_up and decision.desired != decision.current else None
+        return cls(decision.at_s, source=decision.current, target=decision.desired, input_rate=rate)

@@ -1,0 +1,62 @@
+"""What a decision looks at: the latest epochs of a query, and the cluster that it runs on."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+
+__all__ = ["Cluster", "Observation"]
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One epoch as it was.
+
+    Parameters
+    ----------
+    started_s : float
+        When it was triggered, in seconds of any clock.
+    busy_s : float
+        Seconds from its trigger to its commit.
+    rows : int
+        Input rows.
+    partitions : int
+        State partitions.
+    """
+
+    started_s: float
+    _: KW_ONLY
+    busy_s: float
+    rows: int
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What the query runs on.
+
+    Parameters
+    ----------
+    slots : int or None
+        Tasks that run at the same time; None if it is not known. More partitions than that wait for
+        each other, so no more are asked for.
+    idle : tuple of str
+        Executors that run no partition.
+    to_move : int
+        Whole partitions that would move if the idle executors got as many as the others.
+    executors : int
+        Executors that run partitions, or may.
+    is_refused : bool
+        Whether executors that were asked for did not come in time. Then no more are asked for.
+    """
+
+    slots: int | None = None
+    _: KW_ONLY
+    idle: tuple[str, ...] = ()
+    to_move: int = 0
+    executors: int = 0
+    is_refused: bool = False
+
+    @property
+    def slots_per_executor(self) -> int:
+        """Tasks that an executor runs at the same time, 1 at least."""
+        return max(1, (self.slots or 0) // max(1, self.executors))
