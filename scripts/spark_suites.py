@@ -10,7 +10,8 @@ Results are kept in devtools/suites/results.jsonl, and what has run does not run
 go on after a stop, on this machine or on another.
 
     scripts/spark_suites.py                        a suite or two of each operator
-    scripts/spark_suites.py --all --minutes 60     all suites of streams and state, for an hour; writes the page
+    scripts/spark_suites.py --all --minutes 60     all suites of streams and state, for an hour
+    scripts/spark_suites.py --spark 4.1.1          those of another release
     scripts/spark_suites.py --again --suite streaming.StreamingInnerJoinV4Suite
 """
 
@@ -29,7 +30,7 @@ import pyspark
 import binshift.session
 from devtools.suites.comparing import Comparing
 from devtools.suites.order import SELECTION, by_weight
-from devtools.suites.report import HEAD, page
+from devtools.suites.report import HEAD, page, section, sections
 from devtools.suites.results import Results
 from devtools.suites.running import Provider, Runner
 from devtools.suites.testjars import PACKAGE, fetch, suites, unpack
@@ -82,16 +83,17 @@ def binned(work: Path, libs: list[Path], jar: Path) -> Provider:
 
 
 def write_page(every: list[str], comparing: Comparing, spark: str) -> None:
-    """The page of what is known."""
+    """The page, with what is known of a release, and what it has of others."""
     known = {suite: comparing.known(suite) for suite in sorted(every)}
     left = [suite for suite, compared in known.items() if compared is None]
-    PAGE.write_text(page([c for c in known.values() if c], spark, left))
+    told = section([c for c in known.values() if c], spark, left)
+    PAGE.write_text(page(sections(PAGE.read_text()) | {spark: told}))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--suite", action="append", help=f"suite below {PACKAGE}; may be repeated")
-    parser.add_argument("--all", action="store_true", help="all suites of streams and state; writes the page")
+    parser.add_argument("--all", action="store_true", help="all suites of streams and state")
     parser.add_argument("--spark", default="4.2.0", help="release whose suites are run")
     parser.add_argument("--minutes", type=float, help="begin no suites after so long; 0 only writes the page")
     parser.add_argument("--again", action="store_true", help="run also what has run")
@@ -107,7 +109,7 @@ def main() -> int:
     results = Results(RESULTS)
     comparing = Comparing(Runner(work, libs, spark_jars(python), args.spark, STOCK), results, ours, stock)
     every = by_weight(suites(stock.classes))
-    wanted = args.suite or (every if args.all else SELECTION)
+    wanted = args.suite or (every if args.all else [suite for suite in SELECTION if suite in every])
     if args.again:
         results.forget(wanted, args.spark)
     print(HEAD)
@@ -119,8 +121,7 @@ def main() -> int:
             print(one.line, flush=True)
             for test, reason in one.differs.items():
                 print(f"    {test}: {reason or 'NOT EXPLAINED'}", flush=True)
-        if args.all:
-            write_page(every, comparing, args.spark)
+        write_page(every, comparing, args.spark)
     known = filter(None, map(comparing.known, wanted))
     return 1 if any(c.unexplained or not c.ours.ended for c in known) else 0
 

@@ -5,8 +5,9 @@ import pytest
 from devtools.suites.comparing import steadied
 from devtools.suites.explained import EXPLAINED
 from devtools.suites.order import SELECTION, by_weight
-from devtools.suites.report import NOT_RUN, Comparison, page
+from devtools.suites.report import NOT_RUN, Comparison, page, section, sections
 from devtools.suites.results import Outcome, Results
+from snippets import ROOT
 
 SUITE = "streaming.SomeSuite"
 
@@ -68,11 +69,24 @@ def test_suites_of_state_come_before_sources_and_sinks():
 
 def test_the_page_says_what_has_run_and_what_has_not():
     compared = Comparison(outcome(failed=("x",), unsteady=("y",)), outcome("stock", failed=("x",)))
-    text = page([compared], "4.2.0", ["streaming.OtherSuite"])
+    text = section([compared], "4.2.0", ["streaming.OtherSuite"])
     assert f"| `{SUITE}` | 5 | 3 | 1 | 1 | 0 |" in text
     assert f"| `{SUITE}` | y |" in text
     assert "- `streaming.OtherSuite`" in text
     assert "Nothing." in text
+
+
+def test_the_page_keeps_what_it_says_of_other_releases():
+    old, new = (
+        section([Comparison(outcome(passed=n))], spark, []) for n, spark in ((3, "4.1.1"), (4, "4.2.0"))
+    )
+    text = page({"4.1.1": old, "4.2.0": new})
+    assert sections(text) == {"4.1.1": old, "4.2.0": new}
+    assert text.index("## Spark 4.2.0") < text.index("## Spark 4.1.1")
+    newer = section([Comparison(outcome(passed=5))], "4.2.0", [])
+    assert sections(page(sections(text) | {"4.2.0": newer})) == {"4.1.1": old, "4.2.0": newer}
+    written = (ROOT / "docs/spark-suites.md").read_text()
+    assert page(sections(written)) == written
 
 
 @pytest.mark.parametrize(("suite", "part", "reason"), EXPLAINED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from devtools.suites.explained import EXPLAINED
 from devtools.suites.results import Outcome
 
-__all__ = ["HEAD", "Comparison", "page"]
+__all__ = ["HEAD", "Comparison", "page", "section", "sections"]
 
 #: Stands for the tests that a suite did not come to.
 NOT_RUN = "(tests that did not run)"
@@ -84,22 +85,35 @@ HEAD = f"{'suite':80}{'tests':>9}{'pass':>9}{'unsteady':>9}{'both fail':>9}{'dif
 INTRODUCTION = """\
 # Spark's own suites
 
-Spark {spark} has {every} suites for streams and their state. {ran} of them have run on binshift's provider.
-Below is each difference to Spark's own RocksDB provider, with its reason.
+Suites of Spark for streams and their state have run on binshift's provider. For each release of Spark, there is
+each difference to Spark's own RocksDB provider, with its reason.
 
-`make spark-suites` runs them, the ones that need most of a provider first, and writes this page. It goes on
-where it stopped: results are in `python/devtools/suites/results.jsonl`, a line for each suite.
+`make spark-suites` runs them, the ones that need most of a provider first, and writes the part of their
+release; `RELEASE=4.1.1` names another one. It goes on where it stopped: results are in
+`python/devtools/suites/results.jsonl`, a line for each suite.
 
 Sessions of the suites get the provider by a system property. Where a suite names Spark's RocksDB provider
 itself, the name is replaced in its compiled classes. A test that does not pass on binshift's provider runs on
 Spark's too. A test is unsteady if it failed, and passed when it ran once more.
 """
 
+_HEADING = "## Spark "
 COLUMNS = "| tests | passed | unsteady | failed on both | differ |"
 
 
-def page(compared: Sequence[Comparison], spark: str, left: Sequence[str]) -> str:
-    """A page with a row for each suite and the reasons of what differs.
+def page(parts: Mapping[str, str]) -> str:
+    """The page, with what there is to say of each release."""
+    return "\n".join([INTRODUCTION, *(parts[spark] for spark in sorted(parts, reverse=True))])
+
+
+def sections(text: str) -> dict[str, str]:
+    """What a page says of each release."""
+    parts = re.split(f"^(?={_HEADING})", text, flags=re.M)[1:]
+    return {part.split()[2]: part.rstrip() + "\n" for part in parts}
+
+
+def section(compared: Sequence[Comparison], spark: str, left: Sequence[str]) -> str:
+    """What there is to say of a release: a row for each suite, and the reasons of what differs.
 
     Parameters
     ----------
@@ -110,18 +124,21 @@ def page(compared: Sequence[Comparison], spark: str, left: Sequence[str]) -> str
     """
     totals = [sum(column) for column in zip(*(c.counts for c in compared), strict=True)]
     lines = [
-        INTRODUCTION.format(spark=spark, every=len(compared) + len(left), ran=len(compared)),
+        f"{_HEADING}{spark}",
+        "",
+        f"It has {len(compared) + len(left)} suites for streams and their state; {len(compared)} have run.",
+        "",
         f"| suites {COLUMNS}",
         "|---|---|---|---|---|---|",
         f"| {len(compared)} | {_cells(totals)} |",
         "",
-        "## What differs",
+        "### What differs",
         "",
         *_differences(compared),
         "",
         *_named("Unsteady tests", {c.suite: c.ours.unsteady for c in compared}),
         *_named("Tests that fail on both", {c.suite: sorted(c.failed_on_both) for c in compared}),
-        "## Suites that have run",
+        "### Suites that have run",
         "",
         "Names are below `org.apache.spark.sql`.",
         "",
@@ -155,8 +172,8 @@ def _named(title: str, tests: Mapping[str, Sequence[str]]) -> list[str]:
     rows = [
         f"| `{suite}` | {test.replace('|', '&#124;')} |" for suite, names in tests.items() for test in names
     ]
-    return [f"## {title}", "", "| suite | test |", "|---|---|", *rows, ""] if rows else []
+    return [f"### {title}", "", "| suite | test |", "|---|---|", *rows, ""] if rows else []
 
 
 def _left(left: Sequence[str]) -> list[str]:
-    return ["", "## Suites that have not run", "", *(f"- `{suite}`" for suite in left)] if left else []
+    return ["", "### Suites that have not run", "", *(f"- `{suite}`" for suite in left)] if left else []

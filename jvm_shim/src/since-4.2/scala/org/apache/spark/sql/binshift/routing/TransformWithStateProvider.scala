@@ -6,7 +6,7 @@ import org.apache.spark.sql.catalyst.plans.logical.TransformWithStateInPySpark
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkExec
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo
-import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.TransformWithStateExec
+import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.{TransformWithStateExec, TransformWithStateExecBase}
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.streaming.{OutputMode, TimeMode}
 import org.apache.spark.sql.types.StructType
@@ -29,20 +29,24 @@ private[binshift] object TransformWithStateProvider {
   }
 }
 
-/** What the operator of the JVM API has besides, whatever its parameters are in a version of Spark. */
-private[binshift] trait AcceptingBinshift extends TransformWithStateExec {
+/** What the operators below have besides. */
+private[binshift] trait AcceptingBinshift extends TransformWithStateExecBase {
 
   override def validateStateStoreProvider(isStreaming: Boolean): Unit =
     if (!SparkInternals.isBinshiftProvider(conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS))) {
       super.validateStateStoreProvider(isStreaming)
     }
 
-  override protected def withNewChildrenInternal(newLeft: SparkPlan, newRight: SparkPlan): TransformWithStateExec =
-    AcceptingTransformWithState.of(super.withNewChildrenInternal(newLeft, newRight))
-
   override def canEqual(other: Any): Boolean = other.isInstanceOf[AcceptingBinshift]
   override def equals(other: Any): Boolean = canEqual(other) && super.equals(other)
   override def hashCode(): Int = super.hashCode()
+}
+
+/** The operator of the JVM API, whatever its parameters are in a version of Spark. */
+private[binshift] trait AcceptingInJvm extends TransformWithStateExec with AcceptingBinshift {
+
+  override protected def withNewChildrenInternal(newLeft: SparkPlan, newRight: SparkPlan): TransformWithStateExec =
+    AcceptingTransformWithState.of(super.withNewChildrenInternal(newLeft, newRight))
 }
 
 /** The operator of both Python APIs. */
@@ -68,19 +72,11 @@ private[binshift] class AcceptingTransformWithStateInPySpark(
     functionExpr, groupingAttributes, output, outputMode, timeMode, stateInfo, batchTimestampMs,
     prevBatchTimestampMs, eventTimeWatermarkForLateEvents, eventTimeWatermarkForEviction,
     userFacingDataType, child, isStreaming, hasInitialState, initialState, initialStateGroupingAttrs,
-    initialStateSchema) {
-
-  override def validateStateStoreProvider(isStreaming: Boolean): Unit =
-    if (!SparkInternals.isBinshiftProvider(conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS))) {
-      super.validateStateStoreProvider(isStreaming)
-    }
+    initialStateSchema)
+  with AcceptingBinshift {
 
   override protected def withNewChildrenInternal(newLeft: SparkPlan, newRight: SparkPlan): TransformWithStateInPySparkExec =
     AcceptingTransformWithStateInPySpark.of(super.withNewChildrenInternal(newLeft, newRight))
-
-  override def canEqual(other: Any): Boolean = other.isInstanceOf[AcceptingTransformWithStateInPySpark]
-  override def equals(other: Any): Boolean = canEqual(other) && super.equals(other)
-  override def hashCode(): Int = super.hashCode()
 }
 
 private[binshift] object AcceptingTransformWithStateInPySpark {

@@ -36,7 +36,7 @@ private[binshift] class AcceptingTransformWithState(
     eventTimeWatermarkForLateEvents, eventTimeWatermarkForEviction, child, isStreaming,
     hasInitialState, initialStateGroupingAttrs, initialStateDataAttrs, initialStateDeserializer,
     initialState)
-  with AcceptingBinshift
+  with AcceptingInJvm
 
 private[binshift] object AcceptingTransformWithState {
   def of(op: TransformWithStateExec): AcceptingTransformWithState =

@@ -37,7 +37,7 @@ private[binshift] class AcceptingTransformWithState(
     eventTimeWatermarkForLateEvents, eventTimeWatermarkForEviction, child, isStreaming, isRealTimeMode,
     hasInitialState, initialStateGroupingAttrs, initialStateDataAttrs, initialStateDeserializer,
     initialState)
-  with AcceptingBinshift
+  with AcceptingInJvm
 
 private[binshift] object AcceptingTransformWithState {
   def of(op: TransformWithStateExec): AcceptingTransformWithState =

@@ -163,11 +163,7 @@ private[binshift] final class BinnedRocksDB(
     binsOwned == 0 && version > 0 && (loadedVersion != version || isSwitched(version)))(BinSwitch.Fresh)
 
   /** Whether the query had fewer partitions when it committed `version`. */
-  private def isRetired(version: Long): Boolean = {
-    val owners = routing.owners(version)
-    val entry = owners.at(version)
-    entry >= 0 && owners.table(entry).partitions <= partitionId
-  }
+  private def isRetired(version: Long): Boolean = routing.partitionsOf(version).exists(_ <= partitionId)
 
   /** Whether the epoch `version` runs, and commits, in the form of Spark's own provider. */
   private def isStock(version: Long): Boolean = takeOver.exists(version < _.epoch)

@@ -120,6 +120,11 @@ private[sql] final class EpochRouting(
     }
   }
 
+  /**
+   * How many partitions committed `version`, by the entry in force alone: a recovery looks at the others, and notices a hole.
+   */
+  def partitionsOf(version: Long): Option[Int] = epochsUpTo(version - 1).lastOption.map(entry(_).table.partitions)
+
   /** The partitions that adopted bins, by epoch and by the partition that they took them from. */
   def adoptersUpTo(last: Long): Map[Long, Map[Int, Set[Int]]] = {
     val epochs = epochsUpTo(last)

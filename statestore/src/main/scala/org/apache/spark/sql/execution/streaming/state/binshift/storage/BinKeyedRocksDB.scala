@@ -140,7 +140,7 @@ private[binshift] abstract class BinKeyedRocksDB(
       new StrippedIterator(rows, form)
     }
 
-  override protected final def formOf(family: String): FamilyWrites = {
+  private def formOf(family: String): FamilyWrites = {
     val known = forms.get(family)
     if (known != null) known
     else {
@@ -160,24 +160,23 @@ private[binshift] abstract class BinKeyedRocksDB(
 
   private def countRead(): Unit = if (counts != null) counts.read(bin)
 
-  /** Refuses a key whose bin is another partition's: a routing error must not corrupt state. */
-  override protected final def storedAsOwner(key: Array[Byte], form: FamilyWrites): Array[Byte] = if (raw) key
-  else {
-    if (table == null || bin < 0 || bin >= table.owners.length || table.owners(bin) != partitionId) throw notOwned()
-    val k = form.codec.encode(bin, key)
-    enterRow(k)
-    k
-  }
-
-  /** Spark looks each row up that is written, to keep count of rows; what that tells costs nothing more. */
-  override protected final def rowsOf(form: FamilyWrites): Long = if (raw) 0 else RocksDBFields.rows(this, form.isInternal)
-
-  override protected final def wrote(form: FamilyWrites, before: Long, bytes: Int, appended: Int): Unit = if (!raw) {
-    val rows = RocksDBFields.rows(this, form.isInternal) - before
-    counts.wrote(bin, rows, form.isInternal, bytes, appended)
-    val departs = departing
-    if (departs != null) departs.add(bin, rows, form.isInternal)
-  }
+  override protected final def writing(key: Array[Byte], family: String, bytes: Int, appended: Int)(
+      write: Array[Byte] => Unit): Unit =
+    if (raw) write(key)
+    else {
+      // A routing error must not corrupt state.
+      if (table == null || bin < 0 || bin >= table.owners.length || table.owners(bin) != partitionId) throw notOwned()
+      val form = formOf(family)
+      val k = form.codec.encode(bin, key)
+      enterRow(k)
+      // Spark looks each row up that is written, to keep count of rows; what that tells costs nothing more.
+      val before = RocksDBFields.rows(this, form.isInternal)
+      write(k)
+      val rows = RocksDBFields.rows(this, form.isInternal) - before
+      counts.wrote(bin, rows, form.isInternal, bytes, appended)
+      val departs = departing
+      if (departs != null) departs.add(bin, rows, form.isInternal)
+    }
 
   private def notOwned(): BinshiftException =
     BinshiftException("BIN_NOT_OWNED", "bin" -> bin, "partition" -> partitionId).migration(

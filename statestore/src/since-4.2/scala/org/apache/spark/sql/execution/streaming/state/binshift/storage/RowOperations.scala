@@ -26,54 +26,34 @@ private[binshift] trait RowOperations extends RocksDB with StoredKeys {
 
   override def put(
       key: Array[Byte], value: Array[Byte], cfName: String, includesPrefix: Boolean,
-      deriveCfName: Boolean, includesChecksum: Boolean): Unit = {
-    val form = formOf(cfName)
-    val k = storedAsOwner(key, form)
-    val before = rowsOf(form)
-    super.put(k, value, cfName, includesPrefix, deriveCfName, includesChecksum)
-    wrote(form, before, key.length + value.length, 0)
-  }
+      deriveCfName: Boolean, includesChecksum: Boolean): Unit =
+    writing(key, cfName, key.length + value.length)(
+      super.put(_, value, cfName, includesPrefix, deriveCfName, includesChecksum))
 
   override def putList(
       key: Array[Byte], values: List[Array[Byte]], cfName: String, includesPrefix: Boolean,
-      includesChecksum: Boolean, deriveCfName: Boolean): Unit = {
-    val form = formOf(cfName)
-    val k = storedAsOwner(key, form)
-    val before = rowsOf(form)
-    super.putList(k, values, cfName, includesPrefix, includesChecksum, deriveCfName)
-    wrote(form, before, key.length + values.map(_.length).sum, 0)
-  }
+      includesChecksum: Boolean, deriveCfName: Boolean): Unit =
+    writing(key, cfName, key.length + lengthOf(values))(
+      super.putList(_, values, cfName, includesPrefix, includesChecksum, deriveCfName))
 
   override def merge(
       key: Array[Byte], value: Array[Byte], cfName: String, includesPrefix: Boolean,
-      deriveCfName: Boolean, includesChecksum: Boolean): Unit = {
-    val form = formOf(cfName)
-    val k = storedAsOwner(key, form)
-    val before = rowsOf(form)
-    super.merge(k, value, cfName, includesPrefix, deriveCfName, includesChecksum)
-    wrote(form, before, key.length + value.length, value.length)
-  }
+      deriveCfName: Boolean, includesChecksum: Boolean): Unit =
+    writing(key, cfName, key.length + value.length, appended = value.length)(
+      super.merge(_, value, cfName, includesPrefix, deriveCfName, includesChecksum))
 
   override def mergeList(
       key: Array[Byte], values: List[Array[Byte]], cfName: String, includesPrefix: Boolean,
       includesChecksum: Boolean, deriveCfName: Boolean): Unit = {
-    val form = formOf(cfName)
-    val k = storedAsOwner(key, form)
-    val before = rowsOf(form)
-    super.mergeList(k, values, cfName, includesPrefix, includesChecksum, deriveCfName)
-    val appended = values.map(_.length).sum
-    wrote(form, before, key.length + appended, appended)
+    val appended = lengthOf(values)
+    writing(key, cfName, key.length + appended, appended)(
+      super.mergeList(_, values, cfName, includesPrefix, includesChecksum, deriveCfName))
   }
 
   override def remove(
       key: Array[Byte], cfName: String, includesPrefix: Boolean, deriveCfName: Boolean,
-      includesChecksum: Boolean): Unit = {
-    val form = formOf(cfName)
-    val k = storedAsOwner(key, form)
-    val before = rowsOf(form)
-    super.remove(k, cfName, includesPrefix, deriveCfName, includesChecksum)
-    wrote(form, before, 0, 0)
-  }
+      includesChecksum: Boolean): Unit =
+    writing(key, cfName, 0)(super.remove(_, cfName, includesPrefix, deriveCfName, includesChecksum))
 
   /** Of use only within one bin; no operator calls it. */
   override def deleteRange(

@@ -14,47 +14,26 @@ private[binshift] trait RowOperations extends RocksDB with StoredKeys {
     merge(key, value, family, includesPrefix = false, deriveCfName = false)
 
   override def put(
-      key: Array[Byte], value: Array[Byte], cfName: String, includesPrefix: Boolean, deriveCfName: Boolean): Unit = {
-    val form = formOf(cfName)
-    val k = storedAsOwner(key, form)
-    val before = rowsOf(form)
-    super.put(k, value, cfName, includesPrefix, deriveCfName)
-    wrote(form, before, key.length + value.length, 0)
-  }
+      key: Array[Byte], value: Array[Byte], cfName: String, includesPrefix: Boolean, deriveCfName: Boolean): Unit =
+    writing(key, cfName, key.length + value.length)(super.put(_, value, cfName, includesPrefix, deriveCfName))
 
   override def putList(
-      key: Array[Byte], values: List[Array[Byte]], cfName: String, includesPrefix: Boolean, deriveCfName: Boolean): Unit = {
-    val form = formOf(cfName)
-    val k = storedAsOwner(key, form)
-    val before = rowsOf(form)
-    super.putList(k, values, cfName, includesPrefix, deriveCfName)
-    wrote(form, before, key.length + values.map(_.length).sum, 0)
-  }
+      key: Array[Byte], values: List[Array[Byte]], cfName: String, includesPrefix: Boolean, deriveCfName: Boolean): Unit =
+    writing(key, cfName, key.length + lengthOf(values))(
+      super.putList(_, values, cfName, includesPrefix, deriveCfName))
 
   override def merge(
-      key: Array[Byte], value: Array[Byte], cfName: String, includesPrefix: Boolean, deriveCfName: Boolean): Unit = {
-    val form = formOf(cfName)
-    val k = storedAsOwner(key, form)
-    val before = rowsOf(form)
-    super.merge(k, value, cfName, includesPrefix, deriveCfName)
-    wrote(form, before, key.length + value.length, value.length)
-  }
+      key: Array[Byte], value: Array[Byte], cfName: String, includesPrefix: Boolean, deriveCfName: Boolean): Unit =
+    writing(key, cfName, key.length + value.length, appended = value.length)(
+      super.merge(_, value, cfName, includesPrefix, deriveCfName))
 
   override def mergeList(
       key: Array[Byte], values: List[Array[Byte]], cfName: String, includesPrefix: Boolean, deriveCfName: Boolean): Unit = {
-    val form = formOf(cfName)
-    val k = storedAsOwner(key, form)
-    val before = rowsOf(form)
-    super.mergeList(k, values, cfName, includesPrefix, deriveCfName)
-    val appended = values.map(_.length).sum
-    wrote(form, before, key.length + appended, appended)
+    val appended = lengthOf(values)
+    writing(key, cfName, key.length + appended, appended)(
+      super.mergeList(_, values, cfName, includesPrefix, deriveCfName))
   }
 
-  override def remove(key: Array[Byte], cfName: String, includesPrefix: Boolean, deriveCfName: Boolean): Unit = {
-    val form = formOf(cfName)
-    val k = storedAsOwner(key, form)
-    val before = rowsOf(form)
-    super.remove(k, cfName, includesPrefix, deriveCfName)
-    wrote(form, before, 0, 0)
-  }
+  override def remove(key: Array[Byte], cfName: String, includesPrefix: Boolean, deriveCfName: Boolean): Unit =
+    writing(key, cfName, 0)(super.remove(_, cfName, includesPrefix, deriveCfName))
 }
