@@ -80,7 +80,8 @@ private[binshift] final class Standbys(
     override def onExecutorRemoved(removed: SparkListenerExecutorRemoved): Unit = lookSoon()
   }
   // A stage whose tasks were lost begins again after a fifth of a second; an event of a busy application may be late.
-  private val watch = new ExecutorWatch(s"query ${query.id}", () => isLost || isHeldTooLong, () => { if (isHeldTooLong) synchronized(release()); if (isLost) look() })
+  private val watch = new ExecutorWatch(s"query ${query.id}", () => isLost || isHeldTooLong,
+    () => { if (isHeldTooLong) synchronized(release()); if (isLost) look() })
 
   StandbyEndpoint.add(runId, this)
   context.addSparkListener(removals)

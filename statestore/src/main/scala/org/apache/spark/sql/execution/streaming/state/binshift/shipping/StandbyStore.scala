@@ -60,7 +60,8 @@ private[shipping] final class StandbyStore(root: Path, val partition: Int, conf:
    *
    * @return the milliseconds after which to look again, beside the usual ones
    */
-  def follow(deadlineNs: Long): Long = if (!files.isOpen) 0 else {
+  def follow(deadlineNs: Long): Long = if (!files.isOpen) 0
+  else {
     try {
       if (room.isScarce(files.dir)) throw new java.io.IOException(s"the disk of ${files.dir} is full")
       fetchNewest(deadlineNs)

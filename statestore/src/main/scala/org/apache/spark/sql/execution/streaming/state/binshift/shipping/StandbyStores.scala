@@ -133,11 +133,12 @@ private[sql] object StandbyStores extends Logging {
       seen = committed
     }
 
-    def run(budgetMs: Long): Unit = try {
-      val now = System.nanoTime()
-      val backOffMs = store.follow(now + TimeUnit.MILLISECONDS.toNanos(budgetMs))
-      notBefore = now + TimeUnit.MILLISECONDS.toNanos(backOffMs)
-      isBehind = backOffMs > 0 || store.isFetching
-    } finally isQueued = false
+    def run(budgetMs: Long): Unit =
+      try {
+        val now = System.nanoTime()
+        val backOffMs = store.follow(now + TimeUnit.MILLISECONDS.toNanos(budgetMs))
+        notBefore = now + TimeUnit.MILLISECONDS.toNanos(backOffMs)
+        isBehind = backOffMs > 0 || store.isFetching
+      } finally isQueued = false
   }
 }
