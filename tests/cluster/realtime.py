@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,10 +79,11 @@ class RealTime:
         self.count += 1
 
     def await_outputs(self) -> None:
-        """Waits for as many lines as the rows that were fed make: one each, or one for each key."""
+        """Waits for what comes out last of each key that was fed."""
         rows = [row for epoch in range(self.count) for row in fed(epoch)]
-        least = len({k for k, _ in rows}) if self.operator == "distinct" else len(rows)
-        self.until(lambda: len(self.lines()) >= least, "outputs")
+        totals = {k: (Counter(r[0] for r in rows)[k], sum(v for q, v in rows if q == k)) for k, _ in rows}
+        last = {k if self.operator == "distinct" else f"{k} {n} {total}" for k, (n, total) in totals.items()}
+        self.until(lambda: last <= set(self.lines()), "outputs")
 
     def lines(self) -> list[str]:
         """All rows that came out, of each epoch those of the last run that ran it."""

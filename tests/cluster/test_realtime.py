@@ -178,8 +178,14 @@ def test_a_driver_that_dies_while_it_takes_over_goes_on_exactly_once(drive, tmp_
 
 @pytest.mark.matrix
 def test_a_query_goes_from_real_time_mode_to_micro_batches_and_back(drive, tmp_path):
-    report = report_of(tmp_path, "count", drive("--batches", "--rescale", "4", "3"))
-    assert report["partitions"] == 3
+    last = drive("--batches", "--rescale", "4", "3")
+    assert last.returncode == 0, last.stderr[-6000:]
+    report = json.loads((tmp_path / "run/report.json").read_text())
+    lines, state = expected("count", report["fed"])
+    # A micro-batch gives a row for each of its keys, and not for each row that comes in.
+    assert set(report["lines"]) <= set(lines)
+    assert {f"{k} {n} {total}" for k, n, total in state} <= set(report["lines"])
+    assert (report["state"], report["partitions"]) == (state, 3)
 
 
 SCRIPT = Path(__file__).parent / "realtime_commanded.py"

@@ -55,8 +55,8 @@ final class RealTimeRun(
     new Thread(() => spark.sparkContext.parallelize(0 until slots, slots).foreach(_ => RealTimeRun.hold())).start()
     begun.await()
     val tracker = spark.sparkContext.statusTracker
-    while (!tracker.getActiveStageIds().flatMap(tracker.getStageInfo(_)).exists(_.name.startsWith("foreach at RealTimeRun")))
-      Thread.sleep(10)
+    // As many tasks as no stage of the query has.
+    while (!tracker.getActiveStageIds().flatMap(tracker.getStageInfo(_)).exists(_.numTasks == slots)) Thread.sleep(10)
   }
 
   def free(): Unit = RealTimeRun.end()
