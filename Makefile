@@ -86,8 +86,8 @@ fuzz: setup  ## Feed the decoders of both languages random and damaged inputs; I
 soak: setup  ## Run queries for HOURS=8 on a cluster whose machines come and go; writes build/soak/report.md with plots.
 	$(PY) tests/soak/run.py --hours $(or $(HOURS),8) $(if $(SEED),--seed $(SEED))
 
-spark-suites: setup  ## Run Spark's own streaming suites on this provider; hours. Goes on where it stopped.
-	$(PY) scripts/spark_suites.py --all
+spark-suites: setup  ## Run Spark's own streaming suites on this provider; hours. Goes on where it stopped; RELEASE=4.1.1.
+	$(PY) scripts/spark_suites.py --all $(if $(RELEASE),--spark $(RELEASE))
 
 recordings: setup $(VENV)/.docs  ## Run the notebook anew, with its outputs.
 	$(PY) scripts/recordings.py
