@@ -39,8 +39,9 @@ private[sql] object BinMetrics {
   private val Millis = StateStoreCustomTimingMetric("binshiftAdoptMs", "binshift: time to adopt")
 
   private[binshift] val All: Seq[StateStoreCustomMetric] =
-    Seq(Owned, Adopted, Prepared, Shipped, FromCheckpoint, Recopied, Awaited, GivenUp, Copied, Warm, Fetched, Released, RowsFetched,
-      Rows,      Bytes, Millis)
+    Seq(Owned, Adopted, Prepared, Shipped, FromCheckpoint, Recopied, Awaited, GivenUp, Copied, Warm, Fetched, Released,
+      RowsFetched,
+      Rows, Bytes, Millis)
 
   private[binshift] def of(db: BinnedRocksDB): Map[StateStoreCustomMetric, Long] = {
     val s = db.lastSwitch
