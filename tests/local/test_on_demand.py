@@ -1,4 +1,4 @@
-"""Bins that change their owner at once, and travel when they are touched."""
+"""Bins that change their owner at once, and travel as a whole when they are touched."""
 
 import time
 from dataclasses import replace
@@ -10,7 +10,7 @@ from harness import STOCK, Fault, StreamRun, assert_same_results
 from local.migrations import NEVER, SHIP, assert_never_migrated, finish, shift, shifted
 from local.queries import QUERIES
 
-pytestmark = pytest.mark.usefixtures("nothing_left")
+pytestmark = pytest.mark.usefixtures("nothing_left", "no_rows")
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_an_epoch_on_demand_takes_only_the_bins_that_it_touches(stream, tmp_path
     assert_never_migrated(run, query, epoch, tmp_path)
 
 
-def test_a_bin_that_is_asked_for_comes_before_the_others(stream, tmp_path, no_rows):
+def test_a_bin_that_is_asked_for_comes_before_the_others(stream, tmp_path):
     query = QUERIES["count"]
     # At this pace, nothing comes that is not asked for.
     run = stream(query.build, mode=query.mode, conf={SHIP + "maxBytesPerSecond": "1"}).start()

@@ -70,7 +70,9 @@ private[binshift] final class BinMover(
       }
 
       override def readRest(version: Long, source: Int, bins: Seq[Int]): Unit = db.inStoredForm {
-        adopted(orElseUnusable(known.winOver(bins)(readCheckpoint(version, source, bins))))
+        adopted(orElseUnusable(known.winOver(bins) {
+          RocksDBFields.withoutChangelog(db)(readCheckpoint(version, source, bins))
+        }))
       }
 
       override def fetched(rows: Seq[(Array[Byte], Option[Array[Byte]])]): Unit = {

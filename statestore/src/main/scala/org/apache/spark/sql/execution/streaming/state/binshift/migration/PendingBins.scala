@@ -39,8 +39,7 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
   def clear(): Unit = {
     absent.clear()
     here.clear()
-    asked.foreach(_.forget())
-    asked.clear()
+    forgetRequests()
     known.clear()
     missing = 0
   }
@@ -146,11 +145,13 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
 
   /** Takes in the rows that were asked for. */
   private def awaitRows(): Unit = {
-    val clients = asked.toSeq
-    asked.clear()
-    clients.foreach { client =>
+    asked.toSeq.foreach { client =>
+      val answers = client.answers()
+      asked -= client
       // Their bin may have come meanwhile, and been written to.
-      val rows = client.answers().filter { case (key, _) => absent.contains(codec.binOf(key)) && !known.contains(key) }
+      val rows = answers.filter { case (key, _) =>
+        absent.get(codec.binOf(key)).exists(_.rows.contains(client)) && !known.contains(key)
+      }
       if (rows.nonEmpty) into.fetched(rows)
     }
   }
@@ -158,6 +159,13 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
   private def drop(bin: Int): Unit = {
     absent -= bin
     missing = absent.size
+    if (missing == 0) forgetRequests()
+  }
+
+  /** Of keys that the task has noted, and not looked up. */
+  private def forgetRequests(): Unit = {
+    asked.foreach(_.forget())
+    asked.clear()
   }
 }
 

@@ -36,7 +36,7 @@ private[binshift] final class RowClient(
     () =>
       CommittedFile.attempt(
         source, order.base, SourceChanges.idOf(source, order.base, routing, arguments), arguments.hadoopConf),
-    ShippingThreads.answers)
+    ShippingThreads.links)
 
   private val waiting = mutable.Queue.empty[IndexedSeq[Array[Byte]]]
   private var sent: Option[Sent] = None

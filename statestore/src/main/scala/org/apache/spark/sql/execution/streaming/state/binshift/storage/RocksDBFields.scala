@@ -21,6 +21,7 @@ private[binshift] object RocksDBFields {
   private val Rows = handle("numKeysOnWritingVersion", classOf[Long])
   private val InternalRows = handle("numInternalKeysOnWritingVersion", classOf[Long])
 
+  private val Changelog = handle("changelogWriter", classOf[Option[_]])
   private val Forced = handle("shouldForceSnapshot", classOf[AtomicBoolean])
   private val LastSnapshot = handle(LoadsAndCommits.LastSnapshot, classOf[Long])
 
@@ -36,6 +37,17 @@ private[binshift] object RocksDBFields {
 
   /** Has the next commit make a snapshot. */
   def forceSnapshot(db: RocksDB): Unit = Forced.get(db).asInstanceOf[AtomicBoolean].set(true)
+
+  /**
+   * Runs `body`, whose operations on rows reach no changelog, also if one is open. What a bin brings along is in that of its
+   * old owner; logged here as well, it would come after what the query has written since, and win over it in a recovery.
+   */
+  def withoutChangelog[T](db: RocksDB)(body: => T): T = {
+    val open = Changelog.getVolatile(db)
+    Changelog.setVolatile(db, None)
+    try body
+    finally Changelog.setVolatile(db, open)
+  }
 
   def native(db: RocksDB): NativeRocksDB = Db.getVolatile(db).asInstanceOf[NativeRocksDB]
 
