@@ -55,3 +55,13 @@ def assert_never_migrated(run: StreamRun, query: Query, epochs: int, tmp_path: P
     oracle.run(*range(epochs))
     oracle.stop()
     assert_same_results(run, oracle, query.state)
+
+
+def failed_tasks(run: StreamRun) -> int:
+    """Attempts of tasks that failed, of all jobs of the run that Spark remembers."""
+    tracker = run.spark.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(str(run.query.runId))]
+    stages = {stage for job in jobs if job is not None for stage in job.stageIds}
+    infos = [tracker.getStageInfo(stage) for stage in stages]
+    assert infos
+    return sum(info.numFailedTasks for info in infos if info is not None)

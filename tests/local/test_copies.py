@@ -4,20 +4,11 @@ import pytest
 
 from binshift import AllAtOnce, Batched, MigrationState
 from harness import Fault, until
-from local.migrations import SHIP, assert_never_migrated, feed_until, finish, shift, shifted
+from local.migrations import SHIP, assert_never_migrated, failed_tasks, feed_until, finish, shift, shifted
 from local.queries import QUERIES
 from local.settings import IDS, JOIN_4, MIN_DELTAS, NEEDS_JOIN_4, ROW_CHECKSUMS
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
-
-
-def failed_tasks(run):
-    tracker = run.spark.sparkContext.statusTracker()
-    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(str(run.query.runId))]
-    stages = {stage for job in jobs if job is not None for stage in job.stageIds}
-    infos = [tracker.getStageInfo(stage) for stage in stages]
-    assert infos
-    return sum(info.numFailedTasks for info in infos if info is not None)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from binshift import OnDemand
 from harness import STOCK, Fault, StreamRun, assert_same_results, rows
-from local.migrations import NEVER, SHIP, finish, shift, shifted
+from local.migrations import NEVER, SHIP, failed_tasks, finish, shift, shifted
 from local.queries import QUERIES, Query
 from local.settings import MIN_DELTAS
 
@@ -145,6 +145,19 @@ def test_a_task_that_fails_while_bins_come_below_what_was_written_is_retried(his
     with Fault("rows.overlay", "throw") as fault:
         h.finish(migration)
         assert fault.happened
+    h.assert_never_migrated(tmp_path)
+
+
+def test_bins_that_cannot_be_taken_in_below_what_was_written_come_from_the_checkpoint(history, tmp_path):
+    h = history("forgetful")
+    with Fault(*BLOCKED):
+        migration = h.switched(*INPUTS.values())
+    with Fault("switch.ingest", "throw") as fault:
+        h.finish(migration)
+        assert fault.happened
+    h.feed({})
+    assert h.came("FromCheckpoint") > 0
+    assert failed_tasks(h.run) == 0
     h.assert_never_migrated(tmp_path)
 
 

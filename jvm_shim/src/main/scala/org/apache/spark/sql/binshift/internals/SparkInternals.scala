@@ -134,8 +134,9 @@ private[binshift] object SparkInternals {
    *
    * @param logged the newest epoch in the log of offsets, which is the one before in real-time mode: version 2 is not read
    *               beyond it
+   * @param isFirst whether this is the first epoch of a run
    */
-  def updateOperatorMetadata(session: SparkSession, op: StateStoreWriter, logged: Long): Unit = {
+  def updateOperatorMetadata(session: SparkSession, op: StateStoreWriter, logged: Long, isFirst: Boolean): Unit = {
     val info = op.getStateInfo
     val n = info.numPartitions
     val dir = new Path(info.checkpointLocation, info.operatorId.toString)
@@ -152,8 +153,12 @@ private[binshift] object SparkInternals {
     val isAhead = logged < info.storeVersion
     // What an attempt has left that did not come to its end.
     val isLeft = isAhead && op.operatorStateMetadataVersion != 1 && fm.exists(file)
+    // The code of this run may have other variables of state than that attempt, and Spark is yet to write them.
+    val isSparks = isFirst && isLeft
+    if (isSparks) fm.delete(file)
     val known =
-      if (isAhead && (logged < 0 || op.operatorStateMetadataVersion == 1 && !fm.exists(file))) None
+      if (isSparks) None
+      else if (isAhead && (logged < 0 || op.operatorStateMetadataVersion == 1 && !fm.exists(file))) None
       else OperatorStateMetadataReader.createReader(dir, conf, op.operatorStateMetadataVersion, logged).read()
     known.foreach {
       case m: OperatorStateMetadataV1 if m.stateStoreInfo.exists(_.numPartitions != n) =>

@@ -76,7 +76,7 @@ private[binshift] final class StepScheduler(
     }
     val m = PlannedMigration.create(id, planJson, optionsJson, application)
     requireFitting(m, now)
-    m.plan.steps.map(_.partitions).maxOption.foreach(n => slots.foreach(_.requireRoomFor(n)))
+    m.plan.steps.map(_.partitions).maxOption.filter(_ > now.table.partitions).foreach(n => slots.foreach(_.requireRoomFor(n)))
     m.options.startEpoch.foreach { e =>
       val earliest = planned.getOrElse(now.epoch) + 1
       if (e < earliest) {

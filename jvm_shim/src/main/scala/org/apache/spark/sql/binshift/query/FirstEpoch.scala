@@ -51,6 +51,7 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
       val wanted = setting.layoutOf(operators, n).copy(takenOverAt = takeOver.map(_.epoch))
       val begunWith = stored.filter(s => isAgain && s.takenOverAt == wanted.takenOverAt)
       begunWith.foreach(requireFitting(_, n, epoch, setting))
+      if (isRealTime && takeOver.isEmpty) requireBegunAlike(n, epoch)
       val layout = begunWith.fold(wanted)(k =>
         wanted.copy(bins = k.bins, requestedBins = k.requestedBins, sparkVersion = k.sparkVersion))
       begun(epoch, n, layout, stored, begunWith.isDefined, isAgain)
@@ -63,7 +64,8 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
       val entry =
         new EntryInForce(query, dir, entries, isRealTime).at(epoch, n, isLogged, layout.takenOverAt.getOrElse(0L))
       requireTable(entry, epoch, n, layout)
-      if (isRealTime) requireIdsOf(n, epoch, layout, operators)
+      // An epoch that is logged may have another number of partitions than the one before.
+      if (!isLogged) requireIdsOf(n, epoch, layout, operators)
       Opening(layout, stored, entry, isEntryNew = false, void = Nil, isAgain, isStateKept = isAgain)
     }
     SparkInternals.requireNewest(query, if (isRealTime) epoch - 1 else epoch, epoch)
@@ -123,6 +125,14 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
       s"epoch $epoch was begun with ${there.bins} bins, of which $n partitions cannot have equally many; nothing of it is " +
         s"committed: delete ${dir.path} and the state of the epoch, or start with a new checkpoint")
   }
+
+  /** In real-time mode no log tells with how many partitions another run, which may live, is in the midst of epoch 0. */
+  private def requireBegunAlike(n: Int, epoch: Long): Unit =
+    for (theirs <- entries.read(epoch).map(_.table.partitions) if theirs != n) {
+      throw BinshiftException("ANOTHER_RUN", "checkpoint" -> query.resolvedCheckpointRoot).configuration(
+        s"epoch $epoch was begun with $theirs partitions, and this run has $n: another run may be in the midst of it; stop the " +
+          s"other run, and start with $theirs partitions or with a new checkpoint")
+    }
 
   private def requireTable(entry: RoutingEntry, epoch: Long, n: Int, layout: Layout): Unit =
     if (entry.table.partitions != n || entry.table.bins != layout.bins) {

@@ -111,7 +111,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       val entry = if (isFirst) begin(epoch, n, streamSession) else next(epoch, n)
       if (!previous.exists(_.table.partitions == n)) changePartitions(n, previous, streamSession)
       // In real-time mode, a driver that was started by mistake may have corrected it for the epoch before.
-      else if (slots.isDefined && entry.epoch == epoch - 1) correctMetadata(streamSession)
+      else if (slots.isDefined && entry.epoch == epoch - 1) correctMetadata(streamSession, isFirst = false)
       ownExecutors.enter()
       relocation.enter(epoch, operators, n)
       if (entry.epoch == epoch && epoch > 0 && info.stateStoreCkptIds.isDefined) CheckpointIds.keep(dir, epoch)
@@ -295,14 +295,14 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       Placement.retire(conf, op, n until before)
       Placement.place(conf, op, before until n, scheduler.placeOn, relocation.leaving)
     }
-    correctMetadata(conf)
+    correctMetadata(conf, isFirst = planned.isEmpty)
   }
 
-  private def correctMetadata(conf: SparkSession): Unit = {
+  private def correctMetadata(conf: SparkSession, isFirst: Boolean): Unit = {
     val epoch = operators.head.getStateInfo.storeVersion
     val logged = if (slots.isDefined) epoch - 1 else epoch
     ThreadUtils.parmap(operators, "binshift-operator-metadata", operators.size)(
-      SparkInternals.updateOperatorMetadata(conf, _, logged))
+      SparkInternals.updateOperatorMetadata(conf, _, logged, isFirst))
   }
 
   private def cleanUp(epoch: Long): Unit =

@@ -87,6 +87,7 @@ private[binshift] final class BinMover(
   private def orElseUnusable[T](body: => T): T =
     try body
     catch {
+      case e: BinsNotBrought => throw e
       case e: Throwable =>
         isUnusable = true
         db.rollback()

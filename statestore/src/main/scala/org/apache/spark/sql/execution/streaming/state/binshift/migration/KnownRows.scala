@@ -1,12 +1,15 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.migration
 
 import java.io.File
+import java.nio.channels.ClosedByInterruptException
 import java.util.UUID
 
 import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
 
 import org.rocksdb.{WriteBatch, WriteOptions}
 
+import org.apache.spark.TaskKilledException
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.BinKeyCodec
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
@@ -72,7 +75,9 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
 
   /**
    * Runs `bring`, which brings all rows of `bins` as of the switch into a database that has none of them; then lets the known
-   * rows win. What the query wrote is not in the changelogs once more. If this throws, the database is of no use.
+   * rows win. What the query wrote is not in the changelogs once more.
+   *
+   * @throws BinsNotBrought if `bring` failed, and the database is as it was; after anything else it is of no use
    */
   def winOver[T](bins: Seq[Int])(bring: => T): T = {
     val mine = bins.sorted.flatMap(bin => ofBin(bin).entrySet.asScala.toSeq)
@@ -83,7 +88,20 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
       try {
         val (file, now) = write(dir, mine)
         ranges.drop(bins, _ => false, RowCounts(now, 0))
-        val result = bring
+        val without = RocksDBFields.rows(db)
+        def putBack(): Unit = {
+          ranges.drop(bins, _ => false, RowCounts.Zero)
+          RocksDBFields.setRows(db, without)
+          ranges.takeIn(Seq(file.map(_.file).toSeq), RowCounts(now, 0))
+        }
+        val result =
+          try bring
+          catch {
+            case e @ (_: TaskKilledException | _: ClosedByInterruptException) => throw e
+            case NonFatal(e) =>
+              putBack()
+              throw new BinsNotBrought(bins, e)
+          }
         Faults.at("rows.overlay", partition)
         val before = mine.count(_.getValue.booleanValue)
         ranges.takeIn(Seq(file.map(_.file).toSeq), RowCounts(now - before, 0))
@@ -123,6 +141,10 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
     gone.clear()
   }
 }
+
+/** Nothing of bins that came is in the database, which has what it had of them. */
+private[binshift] final class BinsNotBrought(bins: Seq[Int], cause: Throwable)
+  extends RuntimeException(s"bins ${bins.mkString(", ")} could not be taken in: ${cause.getMessage}", cause)
 
 private object KnownRows {
   /** With more, whole bins are the cheaper way. */
