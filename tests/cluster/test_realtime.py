@@ -83,6 +83,10 @@ def test_a_count_is_rescaled_while_batches_are_open(drive, tmp_path):
     assert min(report["history"]) > 0
 
 
+@pytest.mark.matrix
+@pytest.mark.xfail(
+    strict=False, reason="Spark ends the query while other jobs hold the slots; docs/decisions/0130 says so"
+)
 def test_a_plan_that_does_not_fit_waits(drive, tmp_path):
     report = report_of(tmp_path, "count", drive("--rescale", "5", "--occupy"))
     assert report["partitions"] == 5
