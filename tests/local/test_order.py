@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 
 from binshift import OnDemand
 from harness import StreamRun
+from local.migrations import finish
 from local.queries import QUERIES
 
 BINS = 64
@@ -39,13 +40,16 @@ def test_rows_of_bins_that_arrive_come_last_so_that_the_bins_can_travel_meanwhil
     # The lower half of the first partition's bins go.
     owners = [1 if bin < BINS // 2 else owner for bin, owner in enumerate(before)]
     moved = {bin for bin, owner in enumerate(before) if owner != owners[bin]}
-    controller.submit(controller.plan(owners, strategy=OnDemand()))
+    migration = controller.submit(controller.plan(owners, strategy=OnDemand()))
     run.run(2, 3, 4)
     (switch,) = controller.history().column("epoch").to_pylist()
     rows = run.outputs[switch]
     assert {bin for _, bin in rows} & moved
     assert rows == sorted(rows, key=lambda r: (r[0], r[1] in moved, r[1])) != sorted(rows)
-    assert run.outputs[4] == sorted(run.outputs[4])
+    # Until all of them have come.
+    epoch = finish(run, migration, 5)
+    run.run(epoch, epoch + 1)
+    assert run.outputs[epoch + 1] == sorted(run.outputs[epoch + 1])
 
 
 @given(
