@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from binshift import AllAtOnce, OnDemand, RoutingTable
+from binshift import AllAtOnce, RoutingTable
 from binshift.session import PROVIDER
 from harness import STOCK, Row, StreamRun
 from local.compositions import epoch_rows, table
@@ -124,8 +124,7 @@ def move_bins(run: ComposedRun, rng: random.Random) -> None:
     if controller.migration() is None:
         bins, partitions = controller.routing().bins, rng.randint(1, 5)
         owners = tuple(rng.randrange(partitions) for _ in range(bins))
-        strategy = rng.choice((AllAtOnce(), OnDemand()))
-        plan = controller.plan(RoutingTable(partitions, owners), strategy=strategy)
+        plan = controller.plan(RoutingTable(partitions, owners), strategy=AllAtOnce())
         controller.submit(plan, prepare=False)
 
 
