@@ -25,8 +25,8 @@ setup: $(VENV)/.ready $(JAR)  ## Prepare .venv with the package installed in it;
 
 jar: $(VENV)/.ready $(JAR)  ## Build the jar into the package; SPARK=4.1 builds that of Spark 4.1.
 
-demo: setup  ## Rescale a running query over real flights, live and by Spark itself; writes demo.png.
-	$(PY) python/examples/flights --picture demo.png
+demo: setup  ## Rescale a running query over real flights, live and by Spark itself; REMOTE=1 is through Spark Connect.
+	$(PY) python/examples/flights --picture demo.png $(if $(REMOTE),--remote)
 
 test: setup older-jar  ## Run all tests but the matrix; MATRIX=3/40 adds the third of 40 parts of it, SPARK=4.1 is on Spark 4.1.
 	$(PY) -m pytest $(if $(MATRIX),--matrix-part=$(MATRIX))
@@ -86,8 +86,8 @@ fuzz: setup  ## Feed the decoders of both languages random and damaged inputs; I
 soak: setup  ## Run queries for HOURS=8 on a cluster whose machines come and go; writes build/soak/report.md with plots.
 	$(PY) tests/soak/run.py --hours $(or $(HOURS),8) $(if $(SEED),--seed $(SEED))
 
-spark-suites: setup  ## Run Spark's own streaming suites on this provider; hours. Goes on where it stopped.
-	$(PY) scripts/spark_suites.py --all
+spark-suites: setup  ## Run Spark's own streaming suites on this provider; hours. Goes on where it stopped; RELEASE=4.1.1.
+	$(PY) scripts/spark_suites.py --all $(if $(RELEASE),--spark $(RELEASE))
 
 recordings: setup $(VENV)/.docs  ## Run the notebook anew, with its outputs.
 	$(PY) scripts/recordings.py

@@ -1,10 +1,13 @@
 """The public API over both ways to the driver: py4j in a classic session, and SQL in one of Spark Connect."""
 
+import ast
+import inspect
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -23,9 +26,10 @@ from binshift import (
     PlanError,
 )
 from binshift.autoscaling import Action
+from devtools.servers.connect import connect_server
 from harness import until
+from jvms import SPARK_HOME, quick
 from local.counting import Counting
-from local.server import connect_server
 
 #: Of its own type for type checkers, which `SparkSession.builder.remote` hides from users.
 ConnectSession: Any = connect_session.SparkSession
@@ -34,7 +38,8 @@ LEAVER = Path(__file__).with_name("leaver.py")
 
 @pytest.fixture(scope="module")
 def server(jvm_jar, tmp_path_factory):
-    with connect_server(tmp_path_factory.mktemp("server")) as address:
+    settings = quick() | {"spark.sql.shuffle.partitions": "2"}
+    with connect_server(tmp_path_factory.mktemp("server"), SPARK_HOME, settings) as address:
         yield address
 
 
@@ -94,7 +99,12 @@ def test_a_query_is_looked_at_planned_for_and_rescaled(counting, session):
     assert [e.partitions for e in epochs] == [2, 2, 5, 5, 5]
     assert [e.input_rows for e in epochs] == [40] * 5
     assert until(lambda: log.epochs[-1:] == tuple(epochs[-1:]))
+    assert (
+        log.table()["epoch"].to_pylist() == [e.epoch for e in log.epochs] == log.to_pandas()["epoch"].tolist()
+    )
     session.streams.removeListener(log)
+    assert log.table() == binshift.epoch_table(log.epochs)
+    assert controller.plot("bins").axes
     assert counting.counted() == counting.expected
 
 
@@ -102,11 +112,18 @@ def test_what_a_controller_does_beside_rescaling(counting, session):
     controller = binshift.attach(counting.name, spark=session)
     assert controller.query.runId == counting.query.runId
     assert controller.rebalance("bins", prepare=False).wait(60).steps == 0
+    # The load is that of the operators, whichever way it is told.
+    target = controller.target("bytes", partitions=4)
+    assert target == controller.target("bytes", partitions=4)
+    assert (target.table.partitions, controller.routing().partitions) == (4, 2)
     bounded = controller.plan(4, strategy=Bounded(Optimized(8), max_bytes_per_step=1 << 20))
     assert bounded.target.partitions == 4
     migration = controller.submit(bounded, start_epoch=9)
+    over = Event()
+    migration.add_done_callback(lambda _: over.set())
     migration.cancel()
     assert migration.wait(60).cancelled
+    assert over.wait(60)
     advisor = Autoscaler(controller, min_partitions=2, max_partitions=2, epoch_s=10)
     assert advisor.step().action is Action.HOLD
     with ThreadPoolExecutor(1) as pool:
@@ -150,6 +167,27 @@ def test_refusals_are_the_same_errors(counting, session):
         with pytest.raises(MigrationError, match="has ended") as refused:
             refused_call()
         assert refused.value.condition == "QUERY_ENDED"
+
+
+def test_all_that_a_query_can_be_asked_runs_over_both_ways():
+    """The tests of this module that run over both use each public method and property."""
+    tests = [t for t in ast.parse(Path(__file__).read_text()).body if isinstance(t, ast.FunctionDef)]
+    both = [t for t in tests if {"session", "counting"} & {a.arg for a in t.args.args}]
+    used = {node.attr for t in both for node in ast.walk(t) if isinstance(node, ast.Attribute)}
+    kinds = (binshift.Controller, binshift.Migration)
+    public = {name for kind in kinds for name, _ in inspect.getmembers(kind) if not name.startswith("_")}
+    assert public - used == set()
+    # What else of the package takes a running query; a `Migration` is what `submit` gives.
+    used |= {node.id for t in both for node in ast.walk(t) if isinstance(node, ast.Name)} | {"Migration"}
+    assert {n for n in binshift.__all__ if takes_a_query(getattr(binshift, n))} - used == set()
+
+
+def takes_a_query(thing):
+    """Whether a function, or the constructor of a class, has a parameter for one, or for its controller."""
+    function = thing.__init__ if inspect.isclass(thing) else thing
+    return inspect.isfunction(function) and bool(
+        {"query", "controller"} & {*inspect.signature(function).parameters}
+    )
 
 
 def has_committed(migration, epoch):

@@ -16,7 +16,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pyspark
@@ -27,17 +28,28 @@ from pyspark.sql import functions as F
 from stream import Epoch, Feeder, Rate, Stream
 
 import binshift
+from devtools.servers.connect import connect_server
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 STOCK = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 #: Partitions before and after.
 FROM, TO = 4, 8
+BINS = 1024
 #: Share of the time between two files that an epoch may take.
 LOAD = 0.5
 #: Epochs before, between and after the rescales.
 CALM = 8
 #: Epochs of Spark's own provider before it is stopped, and after it was started again.
 STOCK_BEFORE, STOCK_AFTER = 4, 3
+OPTIONS = {
+    "spark.driver.memory": "2g",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "America/New_York",
+    "spark.sql.shuffle.partitions": str(FROM),
+    "spark.sql.streaming.numRecentProgressUpdates": "1000",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
 
 
 def main() -> int:
@@ -45,19 +57,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--picture", type=Path, default=Path("demo.png"), help="where to save the timeline")
     parser.add_argument("--cluster", action="store_true", help="three executors in JVMs of their own")
+    parser.add_argument(
+        "--remote",
+        action="store_true",
+        help="as a client of Spark Connect; without Spark's own way, which has none",
+    )
     args = parser.parse_args()
+    master = "local-cluster[3,1,1024]" if args.cluster else local_master()
     root = Path(tempfile.mkdtemp(prefix="binshift-demo-"))
     try:
-        spark = session(root, "local-cluster[3,1,1024]" if args.cluster else local_master())
-        try:
-            return run(spark, root, args.picture)
-        finally:
-            spark.stop()
+        with session(root, master, is_remote=args.remote) as spark:
+            return run(spark, root, args.picture, is_remote=args.remote)
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
 
-def run(spark: SparkSession, root: Path, picture: Path) -> int:
+def run(spark: SparkSession, root: Path, picture: Path, *, is_remote: bool = False) -> int:
     """Runs all of it in `root`; returns the exit code."""
     flights = Flights(root / "files")
     provider = spark.conf.get(PROVIDER)
@@ -72,16 +87,20 @@ def run(spark: SparkSession, root: Path, picture: Path) -> int:
     rate = stream.find_rate(LOAD)
     live, moving = rescale_live(stream, rate)
     wrong = difference(spark, root)
-    # The original has not seen them; it gets its own.
-    for arrivals in (root / "input").glob(ARRIVALS):
-        arrivals.unlink()
-    spark.conf.set(PROVIDER, STOCK)
-    stock, gap = rescale_offline(Stream(spark, flights, root / "input", root / "stock"), rate)
+    stock: list[Epoch] = []
+    gap = None
+    if not is_remote:
+        # The original has not seen them; it gets its own.
+        for arrivals in (root / "input").glob(ARRIVALS):
+            arrivals.unlink()
+        spark.conf.set(PROVIDER, STOCK)
+        stock, gap = rescale_offline(Stream(spark, flights, root / "input", root / "stock"), rate)
     draw(live, moving, stock, picture)
     during = [e.seconds for e, m in zip(live, moving, strict=True) if m]
     say(f"\nmedian epoch                          {statistics.median(e.seconds for e in live):6.2f} s")
     say(f"longest epoch while bins moved        {max(during):6.2f} s")
-    say(f"Spark's own way on the same state     {gap:6.2f} s without a result (stop, repartition, start)")
+    if gap is not None:
+        say(f"Spark's own way on the same state     {gap:6.2f} s without a result (stop, repartition, start)")
     say(f"\nThe timeline is in {picture}.")
     if wrong:
         say(f"WRONG: {wrong}.")
@@ -95,26 +114,29 @@ def local_master() -> str:
     return f"local[{max(2, min(FROM, os.cpu_count() or 2))}]"
 
 
-def session(root: Path, master: str) -> SparkSession:
-    """A quiet session whose files are all in `root`."""
+@contextmanager
+def session(root: Path, master: str, *, is_remote: bool = False) -> Iterator[SparkSession]:
+    """A quiet session whose files are all in `root`; if it is remote, with a server of its own."""
     os.environ.update(
         SPARK_HOME=str(spark_home(root)), SPARK_LOCAL_DIRS=str(root), PYSPARK_PYTHON=sys.executable
     )
     scratch = f"-Djava.io.tmpdir={root}"
-    options: dict[str, bool | float | int | str | None] = {
-        "spark.driver.extraJavaOptions": scratch,
-        "spark.driver.memory": "2g",
-        "spark.executor.extraJavaOptions": scratch,
-        "spark.log.level": "ERROR",
-        "spark.sql.session.timeZone": "America/New_York",
-        "spark.sql.shuffle.partitions": str(FROM),
-        "spark.sql.streaming.numRecentProgressUpdates": "1000",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    say(f"Starting Spark ({master}) ...")
-    builder = SparkSession.builder.master(master).appName("binshift demo").config(map=options)
-    return binshift.configure(builder, bins=1024).getOrCreate()
+    options = {f"spark.{role}.extraJavaOptions": scratch for role in ("driver", "executor")} | OPTIONS
+    with ExitStack() as server:
+        if is_remote:
+            say(f"Starting a server of Spark Connect ({master}) ...")
+            address = server.enter_context(connect_server(root, root / "spark", options, master=master))
+            builder = SparkSession.builder.remote(address)
+        else:
+            say(f"Starting Spark ({master}) ...")
+            builder = SparkSession.builder.master(master).appName("binshift demo")
+            for key, value in options.items():
+                builder = builder.config(key, value)
+        spark = binshift.configure(builder, bins=BINS).getOrCreate()
+        try:
+            yield spark
+        finally:
+            spark.stop()
 
 
 def spark_home(root: Path) -> Path:
