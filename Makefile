@@ -15,6 +15,8 @@ VERSION := $(shell sed -n 's/^version=//p' gradle.properties)
 JAR := python/binshift/jars/binshift-spark$(SPARK)_2.13-$(VERSION).jar
 SCALA := $(shell find {statestore,jvm_shim}/src -type f) build.gradle settings.gradle gradle.properties
 FORMATTED := build/scala.formatted
+# RECORD=1: tests that pass are counted in the README's table of what works on which Spark.
+RECORDED := $(if $(RECORD),--record)
 
 .PHONY: help setup jar demo test test-few test-matrix field test-unit older-jar lint types format check bench-timers bench-migration bench-requests bench-quick bench bench-report chaos fuzz soak spark-suites docs recordings wheel release-check clean
 
@@ -29,16 +31,16 @@ demo: setup  ## Rescale a running query over real flights, live and by Spark its
 	$(PY) python/examples/flights --picture demo.png $(if $(REMOTE),--remote)
 
 test: setup older-jar  ## Run all tests but the matrix; MATRIX=3/40 adds the third of 40 parts of it, SPARK=4.1 is on Spark 4.1.
-	$(PY) -m pytest $(if $(MATRIX),--matrix-part=$(MATRIX))
+	$(PY) -m pytest $(if $(MATRIX),--matrix-part=$(MATRIX)) $(RECORDED)
 
 test-matrix: setup older-jar  ## Run the matrix of operators and settings; MATRIX=3/40 runs a part.
-	$(PY) -m pytest -m matrix $(if $(MATRIX),--matrix-part=$(MATRIX))
+	$(PY) -m pytest -m matrix $(if $(MATRIX),--matrix-part=$(MATRIX)) $(RECORDED)
 
 field: setup $(VENV)/.field  ## Run the tests that need servers, which it fetches, part by part; PART=kafka runs one.
 	$(PY) scripts/field.py $(if $(PART),--only $(PART))
 
 test-few: setup  ## Run some tests of each thing that needs Spark, in two minutes; CI does with SPARK=4.1 or 4.2.
-	$(PY) -m pytest -m "few and not matrix"
+	$(PY) -m pytest -m "few and not matrix" $(RECORDED)
 
 test-unit: setup  ## Run the tests that need no JVM.
 	$(PY) -m pytest -n 0 tests/unit

@@ -7,6 +7,7 @@ import shutil
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyspark
@@ -14,6 +15,8 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import DataFrame, SparkSession
 
+from devtools.compatibility import RECORD as COMPATIBILITY
+from devtools.compatibility import Record, rewritten, rows_of
 from jvms import SHARED, TESTS_JAR, surroundings
 from prepared import link_spark, prepare
 
@@ -25,6 +28,8 @@ settings.load_profile("repeatable")
 WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 SCRATCH = SHARED / (WORKER or "alone")
 SCRATCH.mkdir()
+#: By its id, whether a test passed, and the rows of the README's table that it speaks for.
+OUTCOMES: dict[str, tuple[bool, list[str]]] = {}
 
 surroundings(SCRATCH)
 
@@ -33,6 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--matrix-part", metavar="K/N", help="run the K-th of N parts of the matrix, beside what -m selects"
     )
+    parser.addoption("--record", action="store_true", help="record what passed, for the table of the README")
 
 
 def pytest_configure() -> None:
@@ -70,6 +76,30 @@ def skip_on_older(item: pytest.Item, needed: str, *, reason: str) -> None:
 
     if minor(pyspark.__version__) < minor(needed):
         item.add_marker(pytest.mark.skip(reason=f"needs Spark {needed}: {reason}"))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Names the rows of the README's table that a test speaks for; its report takes them to `OUTCOMES`."""
+    if item.config.option.record:
+        parameters = getattr(item, "callspec", SimpleNamespace(params={})).params
+        rows = rows_of(item.nodeid.removeprefix("tests/"), parameters.values())
+        item.user_properties.append(("rows", rows))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    rows: Any = dict(report.user_properties).get("rows")
+    if rows and (report.when == "call" or report.failed):
+        # One that passes, and fails when it is taken down, has failed.
+        OUTCOMES[report.nodeid.removeprefix("tests/")] = (report.passed, rows)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    # Of the workers of a run, their controller hears.
+    if OUTCOMES and not hasattr(session.config, "workerinput"):
+        record = Record(COMPATIBILITY)
+        record.add(pyspark.__version__, OUTCOMES)
+        readme = Path(__file__).parents[1] / "README.md"
+        readme.write_text(rewritten(readme.read_text(), record))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
