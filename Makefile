@@ -25,8 +25,8 @@ setup: $(VENV)/.ready $(JAR)  ## Prepare .venv with the package installed in it;
 
 jar: $(VENV)/.ready $(JAR)  ## Build the jar into the package; SPARK=4.1 builds that of Spark 4.1.
 
-demo: setup  ## Rescale a running query over real flights, live and by Spark itself; writes demo.png.
-	$(PY) python/examples/flights --picture demo.png
+demo: setup $(if $(SOURCE),$(VENV)/.field)  ## Rescale a query over real flights, live and by Spark itself, into demo.png; SOURCE=kafka reads Kafka.
+	$(PY) python/examples/flights --picture demo.png $(if $(SOURCE),--source $(SOURCE))
 
 test: setup older-jar  ## Run all tests but the matrix; MATRIX=3/40 adds the third of 40 parts of it, SPARK=4.1 is on Spark 4.1.
 	$(PY) -m pytest $(if $(MATRIX),--matrix-part=$(MATRIX))

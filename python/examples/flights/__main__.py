@@ -10,6 +10,7 @@ the program exit with 1.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import statistics
@@ -20,11 +21,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pyspark
-from data import ARRIVALS, COLUMNS, SCHEMA, SEATS, Flights, per_seat
+from data import COLUMNS, SEATS, Flights, per_seat
+from files import Files
 from picture import draw
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from stream import Epoch, Feeder, Rate, Stream
+from stream import Epoch, Feeder, Input, Rate, Stream
 
 import binshift
 
@@ -45,38 +47,50 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--picture", type=Path, default=Path("demo.png"), help="where to save the timeline")
     parser.add_argument("--cluster", action="store_true", help="three executors in JVMs of their own")
+    parser.add_argument("--source", choices=["files", "kafka"], default="files", help="where flights come from")
     args = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="binshift-demo-"))
-    try:
-        spark = session(root, "local-cluster[3,1,1024]" if args.cluster else local_master())
-        try:
-            return run(spark, root, args.picture)
-        finally:
-            spark.stop()
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
+    with contextlib.ExitStack() as ending:
+        ending.callback(shutil.rmtree, root, ignore_errors=True)
+        flights = Flights()
+        source, jars = kafka(flights, root, ending) if args.source == "kafka" else (Files(flights, root), [])
+        spark = session(root, "local-cluster[3,1,1024]" if args.cluster else local_master(), jars)
+        ending.callback(spark.stop)
+        return run(spark, source, len(flights), root, args.picture)
 
 
-def run(spark: SparkSession, root: Path, picture: Path) -> int:
+def kafka(flights: Flights, root: Path, ending: contextlib.ExitStack) -> tuple[Input, Sequence[Path]]:
+    """A topic on a broker that ends with the demo, and the jars with which Spark reads it."""
+    # What only `make demo SOURCE=kafka` installs.
+    from topic import Topic  # noqa: PLC0415
+
+    from devtools.servers.jars import jars  # noqa: PLC0415
+    from devtools.servers.kafka import Kafka  # noqa: PLC0415
+
+    say("Starting Kafka ...")
+    broker = ending.enter_context(Kafka(root / "kafka"))
+    broker.create("flights", 1)
+    return Topic(flights, broker.servers), jars("spark-kafka", for_spark=True)
+
+
+def run(spark: SparkSession, source: Input, flights: int, root: Path, picture: Path) -> int:
     """Runs all of it in `root`; returns the exit code."""
-    flights = Flights(root / "files")
     provider = spark.conf.get(PROVIDER)
     spark.conf.set(PROVIDER, STOCK)
-    fill(spark, flights, root)
+    fill(spark, source, flights, root)
     shutil.copytree(root / "stock", root / "live")
     assert provider is not None
     spark.conf.set(PROVIDER, provider)
     say("binshift takes a copy of it over. Finding a rate that this machine keeps up with ...")
-    stream = Stream(spark, flights, root / "input", root / "live")
+    stream = Stream(spark, source, root / "live")
     stream.start()
     rate = stream.find_rate(LOAD)
     live, moving = rescale_live(stream, rate)
-    wrong = difference(spark, root)
-    # The original has not seen them; it gets its own.
-    for arrivals in (root / "input").glob(ARRIVALS):
-        arrivals.unlink()
+    wrong = difference(spark, source, root)
+    # The original has not seen the arrivals; it gets its own.
+    source.forget_arrivals()
     spark.conf.set(PROVIDER, STOCK)
-    stock, gap = rescale_offline(Stream(spark, flights, root / "input", root / "stock"), rate)
+    stock, gap = rescale_offline(Stream(spark, source, root / "stock"), rate)
     draw(live, moving, stock, picture)
     during = [e.seconds for e, m in zip(live, moving, strict=True) if m]
     say(f"\nmedian epoch                          {statistics.median(e.seconds for e in live):6.2f} s")
@@ -95,7 +109,7 @@ def local_master() -> str:
     return f"local[{max(2, min(FROM, os.cpu_count() or 2))}]"
 
 
-def session(root: Path, master: str) -> SparkSession:
+def session(root: Path, master: str, jars: Sequence[Path]) -> SparkSession:
     """A quiet session whose files are all in `root`."""
     os.environ.update(
         SPARK_HOME=str(spark_home(root)), SPARK_LOCAL_DIRS=str(root), PYSPARK_PYTHON=sys.executable
@@ -112,6 +126,8 @@ def session(root: Path, master: str) -> SparkSession:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
+    if jars:
+        options["spark.jars"] = ",".join(map(str, jars))
     say(f"Starting Spark ({master}) ...")
     builder = SparkSession.builder.master(master).appName("binshift demo").config(map=options)
     return binshift.configure(builder, bins=1024).getOrCreate()
@@ -127,13 +143,17 @@ def spark_home(root: Path) -> Path:
     return home
 
 
-def fill(spark: SparkSession, flights: Flights, root: Path) -> None:
+def fill(spark: SparkSession, source: Input, flights: int, root: Path) -> None:
     """Makes the state of all departures, with Spark's own provider."""
-    say(f"Spark's own provider fills the state: {len(flights) * SEATS:,} seats of {len(flights):,} flights ...")
+    say(f"Spark's own provider fills the state: {flights * SEATS:,} seats of {flights:,} flights ...")
     begin = time.monotonic()
-    flights.write_departures(root / "input", files=3)
-    source = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(root / "input"))
-    writer = per_seat(source).writeStream.outputMode("update").format("noop").trigger(availableNow=True)
+    source.write_departures()
+    writer = (
+        per_seat(source.stream(spark))
+        .writeStream.outputMode("update")
+        .format("noop")
+        .trigger(availableNow=True)
+    )
     writer.option("checkpointLocation", str(root / "stock")).start().awaitTermination()
     say(f"  done in {time.monotonic() - begin:.0f} s")
 
@@ -174,6 +194,7 @@ def rescale_offline(stream: Stream, rate: Rate) -> tuple[list[Epoch], float]:
     """The same by Spark's own means; returns the epochs, and the seconds in which there was no result."""
     say("\nNow Spark's own way: stop, offline repartition, start ...")
     stream.start()
+    stream.catch_up()
     for _ in range(3):
         stream.feed(rate.flights)
         stream.epoch(len(stream.arrived) - 1)
@@ -184,17 +205,17 @@ def rescale_offline(stream: Stream, rate: Rate) -> tuple[list[Epoch], float]:
     processed = stream.stop_in_a_pause()
     manager = stream.spark._streamingCheckpointManager
     manager.repartition(str(stream.checkpoint), TO, enforce_exactly_once_sink=True)
-    stream.restart(processed)
+    stream.start()
     after = [stream.epoch(processed + i) for i in range(STOCK_AFTER)]
     feeder.stop()
     stream.query.stop()
     return epochs + after, after[0].committed - begin
 
 
-def difference(spark: SparkSession, root: Path) -> str:
+def difference(spark: SparkSession, source: Input, root: Path) -> str:
     """How the state of the live query differs from the result in batch; empty if it does not."""
     state = spark.read.format("statestore").load(str(root / "live")).select("key.*", "value.*").toDF(*COLUMNS)
-    expected = per_seat(spark.read.schema(SCHEMA).parquet(str(root / "input")))
+    expected = per_seat(source.batch(spark))
     found, wanted = digest(state), digest(expected)
     return "" if found == wanted else f"keys and checksum are {found}, in batch {wanted}"
 
