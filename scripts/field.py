@@ -38,6 +38,7 @@ class Part:
     packages: tuple[str, ...] = ()
 
 
+_CHECKPOINTS = "tests/field/test_checkpoints.py"
 PARTS = (
     Part(
         name="kafka",
@@ -49,16 +50,22 @@ PARTS = (
     ),
     Part(
         name="s3",
-        tests=("tests/field/test_object_store.py",),
-        tries="both checkpoint formats; rescaled, stopped and started; killed while bins move",
-        artifacts=(("s3a", "hadoop-aws"),),
+        tests=(_CHECKPOINTS, "-k", "s3"),
+        tries="both checkpoint formats; rescaled, stopped, killed in a migration and at the switch; several "
+        "executors, of which one dies; files written in one request; convert, `fsck` and the commands by `s3://`",
+        artifacts=(("s3a", "hadoop-aws"), ("s3a", "spark-hadoop-cloud_2.13")),
         packages=("moto",),
     ),
     Part(
         name="hdfs",
-        tests=("tests/field/test_hdfs.py",),
-        tries="rescaled prepared and not; stopped; killed at the very switch; looked into, from a copy",
+        tests=(_CHECKPOINTS, "-k", "hdfs"),
+        tries="the same on one executor; the commands on a copy, because `libhdfs` is not there",
         artifacts=(("hdfs", "hadoop-client-minicluster"),),
+    ),
+    Part(
+        name="autoscaling",
+        tests=("tests/field/test_autoscaling.py",),
+        tries="a load that grows to ten times and falls again, and the executors with it",
     ),
     Part(
         name="monitoring",
