@@ -13,7 +13,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import binshift
+from devtools.executors import executor_processes
 from openloop.session import session
 
 __all__ = ["EXECUTORS", "PARTITIONS"]
@@ -80,19 +80,6 @@ class Lost:
         return sum(op.customMetrics[name] for op in last.stateOperators)
 
 
-def executors(application: str) -> dict[str, int]:
-    """Processes of the application's executors, by id."""
-    found = {}
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            options = dict(pairwise((process / "cmdline").read_text().split("\0")))
-        except OSError:
-            continue
-        if options.get("--app-id") == application:
-            found[options["--executor-id"]] = int(process.name)
-    return found
-
-
 def processor_seconds(pids: list[int]) -> dict[bool, float]:
     """What the threads of standbys have used, and all others of these processes."""
     used = {True: 0.0, False: 0.0}
@@ -115,7 +102,7 @@ def run(spark: SparkSession, root: Path, rows: int, standbys: int, epochs: int) 
     for _ in range(3):
         lost.epoch()
     until(ready, "the standbys are not there")
-    before = executors(spark.sparkContext.applicationId)
+    before = executor_processes(spark.sparkContext.applicationId)
     used = processor_seconds(list(before.values()))
     took = [lost.epoch() for _ in range(epochs)]
     now = processor_seconds(list(before.values()))

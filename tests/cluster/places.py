@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import time
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from pyspark.sql import functions as F
 
 import binshift
 from cluster.driver import Outputs, await_executors
+from devtools.executors import executor_processes
 from harness import StreamRun, session, until
 
 #: Longer than Spark by default leaves an executor without a task that another one is to run.
@@ -166,14 +166,7 @@ def decommission(run: StreamRun, executor: str) -> None:
 def kill(run: StreamRun, executor: str) -> None:
     """Kills the JVM of an executor of this application, and waits until Spark has noticed."""
     application = run.spark.sparkContext.applicationId
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (process / "cmdline").read_text().split("\0")
-        except OSError:
-            continue
-        options = dict(pairwise(words))
-        if (options.get("--executor-id"), options.get("--app-id")) == (executor, application):
-            os.kill(int(process.name), signal.SIGKILL)
+    os.kill(executor_processes(application)[executor], signal.SIGKILL)
     assert until(lambda: executor not in run.attach()._placement().executors)
 
 

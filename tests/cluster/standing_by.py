@@ -6,13 +6,13 @@ import os
 import signal
 import sys
 from collections import defaultdict
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from cluster.commanded import Commands, serve
+from devtools.executors import executor_processes
 from harness import until
 
 Lags = dict[int, tuple[str, int | None]]
@@ -98,21 +98,7 @@ class StandingBy(Commands):
         return [running, here()]
 
     def _signal(self, executor: str, number: int) -> None:
-        os.kill(self._processes()[executor], number)
-
-    def _processes(self) -> dict[str, int]:
-        """The processes of this application's executors, by id."""
-        application = self.spark.sparkContext.applicationId
-        found = {}
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                words = (process / "cmdline").read_text().split("\0")
-            except OSError:
-                continue
-            options = dict(pairwise(words))
-            if options.get("--app-id") == application:
-                found[options["--executor-id"]] = int(process.name)
-        return found
+        os.kill(executor_processes(self.spark.sparkContext.applicationId)[executor], number)
 
 
 def files_of_standbys() -> list[Path]:

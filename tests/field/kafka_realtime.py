@@ -16,13 +16,6 @@ from harness import real_time_session, until
 class RealTimeKafkaCommands(KafkaCommands):
     trigger: ClassVar[dict[str, str]] = {"realTime": "5 seconds"}
 
-    def finish(self) -> int:
-        """Lets batches go by until the migration is over."""
-        migration = self.run.attach().migration()
-        if migration is not None:
-            migration.wait(600)
-        return self.epochs(1)
-
     def report(self) -> dict[str, Any]:
         """Once a batch has begun and ended that found no rows."""
         last = self._committed()
