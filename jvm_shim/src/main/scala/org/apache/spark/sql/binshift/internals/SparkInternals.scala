@@ -141,7 +141,7 @@ private[binshift] object SparkInternals {
     val n = info.numPartitions
     val dir = new Path(info.checkpointLocation, info.operatorId.toString)
     val conf = session.sessionState.newHadoopConf()
-    val fm = CheckpointFileManager.create(dir, conf)
+    lazy val fm = CheckpointFileManager.create(dir, conf)
     // Spark's writer of version 2 leaves a file alone that is there, maybe of an epoch that was wound back.
     def write(metadata: OperatorStateMetadata, file: Path): Unit = {
       fm.mkdirs(file.getParent)
@@ -150,15 +150,14 @@ private[binshift] object SparkInternals {
     val file =
       if (op.operatorStateMetadataVersion == 1) OperatorStateMetadataV1.metadataFilePath(dir)
       else OperatorStateMetadataV2.metadataFilePath(dir, info.storeVersion)
-    val isAhead = logged < info.storeVersion
+    val isThere = logged >= info.storeVersion || fm.exists(file)
     // What an attempt has left that did not come to its end.
-    val isLeft = isAhead && op.operatorStateMetadataVersion != 1 && fm.exists(file)
+    val isLeft = logged < info.storeVersion && op.operatorStateMetadataVersion != 1 && isThere
     // The code of this run may have other variables of state than that attempt, and Spark is yet to write them.
     val isSparks = isFirst && isLeft
     if (isSparks) fm.delete(file)
     val known =
-      if (isSparks) None
-      else if (isAhead && (logged < 0 || op.operatorStateMetadataVersion == 1 && !fm.exists(file))) None
+      if (isSparks || logged < 0 || op.operatorStateMetadataVersion == 1 && !isThere) None
       else OperatorStateMetadataReader.createReader(dir, conf, op.operatorStateMetadataVersion, logged).read()
     known.foreach {
       case m: OperatorStateMetadataV1 if m.stateStoreInfo.exists(_.numPartitions != n) =>

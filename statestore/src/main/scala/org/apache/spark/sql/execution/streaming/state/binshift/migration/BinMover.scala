@@ -1,10 +1,5 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.migration
 
-import java.nio.channels.ClosedByInterruptException
-
-import scala.util.control.NonFatal
-
-import org.apache.spark.TaskKilledException
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.NumberedFamily
@@ -133,23 +128,12 @@ private[binshift] final class BinMover(
         copied.getOrElse(readCheckpoint(version, source, bins))
     }
 
-  /**
-   * Runs `ingest`, which brings rows of `bins`; if it fails, there is no row of them. None was there before, since they
-   * are another partition's.
-   */
-  private def unlessItFails(bins: Seq[Int])(ingest: => SwitchStats): Option[SwitchStats] = {
-    val before = RocksDBFields.rows(db)
-    try Some(ingest)
-    catch {
-      case e @ (_: TaskKilledException | _: ClosedByInterruptException) => throw e
-      case NonFatal(e) =>
-        logWarning(s"$store: copies of bins ${bins.mkString(", ")} could not be taken in; they are read from " +
-            "the checkpoint", e)
-        ranges.drop(bins, _ => false, RowCounts.Zero)
-        RocksDBFields.setRows(db, before)
-        None
+  private def unlessItFails(bins: Seq[Int])(ingest: => SwitchStats): Option[SwitchStats] =
+    ranges.bringOrElse(bins)(Option(ingest)) { e =>
+      logWarning(s"$store: copies of bins ${bins.mkString(", ")} could not be taken in; they are read from " +
+          "the checkpoint", e)
+      None
     }
-  }
 
   private def remove(leaving: Seq[Int], staying: Int => Boolean): Unit =
     if (leaving.nonEmpty) ranges.drop(leaving, !staying(_), ranges.count(leaving))

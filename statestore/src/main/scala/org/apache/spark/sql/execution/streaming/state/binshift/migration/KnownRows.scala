@@ -1,15 +1,12 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.migration
 
 import java.io.File
-import java.nio.channels.ClosedByInterruptException
 import java.util.UUID
 
 import scala.jdk.CollectionConverters._
-import scala.util.control.NonFatal
 
 import org.rocksdb.{WriteBatch, WriteOptions}
 
-import org.apache.spark.TaskKilledException
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.BinKeyCodec
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
@@ -87,24 +84,15 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
       Utils.createDirectory(dir)
       try {
         val (file, now) = write(dir, mine)
+        val overlay = Seq(file.map(_.file).toSeq)
         ranges.drop(bins, _ => false, RowCounts(now, 0))
-        val without = RocksDBFields.rows(db)
-        def putBack(): Unit = {
-          ranges.drop(bins, _ => false, RowCounts.Zero)
-          RocksDBFields.setRows(db, without)
-          ranges.takeIn(Seq(file.map(_.file).toSeq), RowCounts(now, 0))
+        val result = ranges.bringOrElse(bins)(bring) { e =>
+          ranges.takeIn(overlay, RowCounts(now, 0))
+          throw new BinsNotBrought(bins, e)
         }
-        val result =
-          try bring
-          catch {
-            case e @ (_: TaskKilledException | _: ClosedByInterruptException) => throw e
-            case NonFatal(e) =>
-              putBack()
-              throw new BinsNotBrought(bins, e)
-          }
         Faults.at("rows.overlay", partition)
         val before = mine.count(_.getValue.booleanValue)
-        ranges.takeIn(Seq(file.map(_.file).toSeq), RowCounts(now - before, 0))
+        ranges.takeIn(overlay, RowCounts(now - before, 0))
         forget(bins)
         result
       } finally Utils.deleteRecursively(dir)

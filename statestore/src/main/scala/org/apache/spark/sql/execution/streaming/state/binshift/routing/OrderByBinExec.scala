@@ -21,7 +21,7 @@ import org.apache.spark.unsafe.Platform
  *
  * Relies on Spark: an exchange gives `UnsafeRow`s and reuses them, so that whoever keeps one copies it.
  *
- * @param keys     what the exchange below hashes
+ * @param keys      what the exchange below hashes
  * @param arriving  bins whose rows come after those of all others, so that bins that come on demand travel
  *                  while the others' rows are processed
  * @param notesKeys whether the keys of these rows are noted ([[TouchedKeys]]), since the operators above look up by them
@@ -62,7 +62,8 @@ private[sql] final case class OrderByBinExec(
  *
  * The same row is handed out again, and is good until the next one is asked for, as with a shuffle's rows.
  *
- * @param placeOf called once per row, before the first row of its run is handed out, hence not a function of Scala's, which would make an object of each place
+ * @param placeOf called once per row, before the first row of its run is handed out; not a function of Scala's, which would make
+ *                an object of each place
  */
 private[binshift] final class OrderedRuns(
     rows: Iterator[UnsafeRow], fields: Int, placeOf: ToIntFunction[UnsafeRow], runBytes: Int)

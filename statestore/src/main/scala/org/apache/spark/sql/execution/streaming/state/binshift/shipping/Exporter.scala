@@ -296,7 +296,7 @@ private object Exporter {
   private val FileBytes = 16L << 20
 }
 
-/** Bins of `target` that go together; `bytes` had been sent when the first of them did. */
+/** Bins of `target` that go together; `begun` bytes had been sent when the first of them did. */
 private final case class OpenPart(target: Int, part: Int, bins: Seq[Int], begun: Long)
 
 private final case class ChunkInFlight(id: BlockId, target: Int, bytes: Long)

@@ -224,11 +224,11 @@ private final class OrderPart(
     if (staged.isEmpty && arriving.nonEmpty && (version == order.base || version > order.base && !order.isUrgent)) {
       val dir = new File(db.localRootDir.getParentFile, s"binshift-staged-${UUID.randomUUID()}")
       val families = ColumnFamily.numbered(db, arguments.useColumnFamilies).map(f => f.family.name -> f).toMap
-      def copies(failed: () => Unit) = arriving.map { case (source, bins) =>
+      def copies(changed: () => Unit) = arriving.map { case (source, bins) =>
         val place = new File(dir, source.toString)
         Utils.createDirectory(place)
         new StagedCopy(
-          store.copy(partitionId = source), store.partitionId, order, bins, families, place, routing, arguments, conf, failed)
+          store.copy(partitionId = source), store.partitionId, order, bins, families, place, routing, arguments, conf, changed)
       }.toSeq
       val clients =
         if (!order.isOnDemand || arguments.useColumnFamilies) Map.empty[Int, RowClient]
@@ -242,7 +242,7 @@ private final class OrderPart(
 /**
  * The copies for one store, each of which a [[SourceFollower]] brings on in the background.
  *
- * @param copiesThatTell makes the copies, each of which calls the argument when it is no longer whole
+ * @param copiesThatTell makes the copies, each of which calls the argument when it was brought on, or is no longer whole
  * @param clients        by source, what asks it for rows
  */
 private[binshift] final class StagedBins(
@@ -251,7 +251,7 @@ private[binshift] final class StagedBins(
   private val mark = new CopiesMark(
     ShipmentFormat.copiedId(order.broadcast, store), () => !order.isUrgent && copies.forall(_.isReady))
   private lazy val copies: Seq[StagedCopy] = copiesThatTell(() => mark.look())
-  private val followers = copies.map(SourceFollower.join(_, order, routing, () => mark.look()))
+  private val followers = copies.map(SourceFollower.join(_, order, routing))
 
   def begin(epoch: Long, next: Int, dueStep: Option[Int]): Unit = {
     copies.foreach(_.begin(epoch, next, dueStep))

@@ -1,7 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
 import java.io.{ByteArrayInputStream, ByteArrayOutputStream, DataInputStream, DataOutputStream, IOException}
-import java.util.zip.CRC32C
 
 import org.apache.spark.storage.BlockManagerId
 
@@ -20,7 +19,7 @@ import org.apache.spark.storage.BlockManagerId
  * values as they are stored.
  */
 private[binshift] object RowFormat {
-  private val CrcBytes = 8
+  import Checksummed._
 
   def encode(r: RowRequest): Array[Byte] = sealing { out =>
     out.writeLong(r.base)
@@ -73,9 +72,7 @@ private[binshift] object RowFormat {
     val out = new DataOutputStream(bytes)
     out.writeLong(0)
     write(out)
-    val sealed_ = bytes.toByteArray
-    java.nio.ByteBuffer.wrap(sealed_).putLong(0, crcOf(sealed_))
-    sealed_
+    seal(bytes.toByteArray)
   }
 
   private def opened[T](bytes: Array[Byte])(body: DataInputStream => T): T = {
@@ -100,14 +97,6 @@ private[binshift] object RowFormat {
     check(n >= 0 && n <= in.available() / width, s"it has something of size $n in ${in.available()} bytes")
     n
   }
-
-  private def crcOf(bytes: Array[Byte]): Long = {
-    val crc = new CRC32C()
-    crc.update(bytes, CrcBytes, bytes.length - CrcBytes)
-    crc.getValue
-  }
-
-  private def check(holds: Boolean, message: String): Unit = if (!holds) throw new DamagedShipment(message)
 }
 
 /**

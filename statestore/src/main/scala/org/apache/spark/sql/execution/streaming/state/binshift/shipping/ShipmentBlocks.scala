@@ -97,7 +97,7 @@ private[sql] object ShipmentBlocks {
   /** Whether this executor still holds the block, that is, nobody has fetched it. */
   def isHere(id: BlockId): Boolean = blocks.getStatus(id).isDefined
 
-  def isAnywhere(id: BlockId): Boolean = blocks.master.getLocations(id).nonEmpty
+  def isAnywhere(id: BlockId): Boolean = locate(id).nonEmpty
 
   /** One question, however many they are. */
   def areAllSomewhere(ids: Seq[BlockId]): Boolean = blocks.master.getLocations(ids.toArray).forall(_.nonEmpty)

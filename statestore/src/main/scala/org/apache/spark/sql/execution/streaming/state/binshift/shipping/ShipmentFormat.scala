@@ -2,7 +2,6 @@ package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
 import java.io.{ByteArrayInputStream, ByteArrayOutputStream, DataInputStream, DataOutputStream, EOFException, UTFDataFormatException}
 import java.nio.{BufferUnderflowException, ByteBuffer}
-import java.util.zip.CRC32C
 
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
@@ -26,9 +25,10 @@ import org.apache.spark.storage.BlockId
  * Keys are in the form of [[BinKeyCodec]], without the family's number; values as they are stored.
  */
 private[sql] object ShipmentFormat {
+  import Checksummed._
+
   private val Magic = 0x62736866
   private val Format = 1
-  private val CrcBytes = 8
   private val End = -1
   private val EndOfPart = -2
   private val IsLastAt = CrcBytes + 5
@@ -149,8 +149,7 @@ private[sql] object ShipmentFormat {
       out.putInt(End)
       val chunk = java.util.Arrays.copyOf(out.array, out.position())
       chunk(IsLastAt) = if (isLast) 1 else 0
-      ByteBuffer.wrap(chunk).putLong(0, crcOf(chunk))
-      publish(index, chunk)
+      publish(index, seal(chunk))
       index += 1
     }
   }
@@ -217,13 +216,6 @@ private[sql] object ShipmentFormat {
     size
   }
 
-  private def crcOf(chunk: Array[Byte]): Long = {
-    val crc = new CRC32C()
-    crc.update(chunk, CrcBytes, chunk.length - CrcBytes)
-    crc.getValue
-  }
-
-  private def check(holds: Boolean, message: String): Unit = if (!holds) throw new DamagedShipment(message)
 }
 
 private[binshift] final case class ChunkHeader(

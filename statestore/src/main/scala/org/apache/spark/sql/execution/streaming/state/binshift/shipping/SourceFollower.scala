@@ -22,8 +22,6 @@ private[binshift] final class SourceFollower private (
   import SourceFollower._
 
   @volatile private var copies = Vector.empty[StagedCopy]
-  /** What is to be called when copies have been brought on. */
-  @volatile private var listeners = Map.empty[StagedCopy, () => Unit]
   private var turn: Option[ScheduledFuture[_]] = None
   private var isRunning = false
   private var isWoken = false
@@ -36,16 +34,14 @@ private[binshift] final class SourceFollower private (
     if (isRunning) isWoken = true else schedule(0)
   }
 
-  private def add(copy: StagedCopy, broughtOn: () => Unit): Unit = {
+  private def add(copy: StagedCopy): Unit = {
     copies = copies :+ copy
-    listeners += copy -> broughtOn
     wake()
   }
 
   /** Whether none is left. */
   private def remove(copy: StagedCopy): Boolean = synchronized {
     copies = copies.filterNot(_ eq copy)
-    listeners -= copy
     if (copies.isEmpty) turn.foreach(_.cancel(false))
     copies.isEmpty
   }
@@ -59,7 +55,7 @@ private[binshift] final class SourceFollower private (
     var isBusy = false
     try {
       isBusy = bringOn()
-      if (isBusy) listeners.values.foreach(_())
+      if (isBusy) copies.foreach(_.changed())
     } catch {
       case NonFatal(e) => logWarning(s"the copies from $source could not be brought on", e)
     } finally end(isBusy)
@@ -179,12 +175,12 @@ private[binshift] object SourceFollower {
 
   private val followers = new ConcurrentHashMap[(String, StateStoreId), SourceFollower]()
 
-  /** Has `copy`, of an order, brought on from now on, and `broughtOn` called whenever something was done. */
-  def join(copy: StagedCopy, order: ShippingOrder, routing: EpochRouting, broughtOn: () => Unit): SourceFollower =
+  /** Has `copy`, of an order, brought on from now on; it is told whenever something was done. */
+  def join(copy: StagedCopy, order: ShippingOrder, routing: EpochRouting): SourceFollower =
     followers.compute((order.id, copy.source),
       (_, known) => {
         val follower = Option(known).getOrElse(new SourceFollower(copy.source, order, routing))
-        follower.synchronized(follower.add(copy, broughtOn))
+        follower.synchronized(follower.add(copy))
         follower
       })
 

@@ -30,7 +30,7 @@ import org.apache.spark.sql.execution.streaming.state.{RecordType, StateStoreId}
  * @param source   store that the bins come from
  * @param families families of the store that gets them, by name
  * @param dir      directory of this copy
- * @param failed   called on any thread, with this copy's lock, when it is no longer whole
+ * @param changed  called on any thread when it was brought on, and with its lock when it is no longer whole
  */
 private[binshift] final class StagedCopy(
     val source: StateStoreId,
@@ -42,7 +42,7 @@ private[binshift] final class StagedCopy(
     routing: EpochRouting,
     val arguments: RocksDBArguments,
     conf: BackgroundConf,
-    failed: () => Unit) extends Logging {
+    val changed: () => Unit) extends Logging {
   import StagedCopy._
 
   private val parts = new CopyParts(bins)
@@ -259,7 +259,7 @@ private[binshift] final class StagedCopy(
   /** What went wrong ends the copy, or has it made anew. */
   def fail(e: Throwable): Unit = if (state != Failed) {
     state = if (failures.isAnewAfter(e, wasStaged = state == Staged)) Damaged else Failed
-    failed()
+    changed()
     parts.forgetReady()
     try files.clear()
     finally closeChanges()

@@ -1,11 +1,14 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.storage
 
 import java.io.File
+import java.nio.channels.ClosedByInterruptException
 
 import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
 
 import org.rocksdb.{IngestExternalFileOptions, WriteOptions}
 
+import org.apache.spark.TaskKilledException
 import org.apache.spark.sql.execution.streaming.state.RocksDB
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
@@ -48,6 +51,22 @@ private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) {
       }
     finally options.close()
     RocksDBFields.setRows(db, before - rows)
+  }
+
+  /**
+   * Runs `bring`, which brings rows of `bins`, of which there is none: they are another partition's, or were dropped. If it
+   * fails, there is none again, and `otherwise` is run. A task that is killed is not kept for that.
+   */
+  def bringOrElse[T](bins: Seq[Int])(bring: => T)(otherwise: Throwable => T): T = {
+    val before = RocksDBFields.rows(db)
+    try bring
+    catch {
+      case e @ (_: TaskKilledException | _: ClosedByInterruptException) => throw e
+      case NonFatal(e) =>
+        drop(bins, _ => false, RowCounts.Zero)
+        RocksDBFields.setRows(db, before)
+        otherwise(e)
+    }
   }
 
   /** Takes files in, which are gone then; those of one group do not overlap, and later groups win over earlier ones. */
