@@ -31,9 +31,6 @@ object TestBlocks {
   /** Pieces that were sent and not freed yet. */
   def chunks(): Int = ids(Chunk).size
 
-  /** Stores that have said that all of their copies are whole. */
-  def copied(): Int = ids("_copied").distinct.size
-
   /** Takes away what was sent and not fetched yet, as a disk does that is lost; how many pieces that was. */
   def loseChunks(): Int = {
     val chunks = ids(Chunk)

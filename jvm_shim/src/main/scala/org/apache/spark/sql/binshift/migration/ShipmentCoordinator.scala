@@ -5,12 +5,10 @@ import java.util.UUID
 import org.apache.spark.broadcast.Broadcast
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.{QueryExecution, SparkPlan}
-import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.sql.execution.streaming.state.binshift.LogLine
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
 import org.apache.spark.sql.execution.streaming.state.binshift.provider.BinMetrics
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Move, ShippingHint, ShippingOrder, StepRef}
-import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{ShipmentBlocks, ShipmentFormat}
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 
@@ -22,11 +20,8 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
  * live no longer than a run: executors of another run have nothing of them.
  *
  * Called on the stream's thread, under the router's lock.
- *
- * @param storesOf the stores of a partition that keep bins, of all operators
  */
-private[binshift] final class ShipmentCoordinator(
-    query: MicroBatchExecution, dir: ControlDir, storesOf: Int => Seq[StateStoreId]) extends Logging {
+private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, dir: ControlDir) extends Logging {
   private var open = Seq.empty[OpenOrder]
   private var announced: Option[Announcement] = None
 
@@ -86,19 +81,6 @@ private[binshift] final class ShipmentCoordinator(
    * A task that ran twice is counted twice, which can only delay the step.
    */
   def awaited(step: Int): Option[Long] = announced.filter(_.next == step).map(sumOf(BinMetrics.AwaitedName, _))
-
-  /** As [[awaited]], but for copies that have become whole since; to be asked once an epoch. */
-  def awaitedNow(step: Int): Option[Long] = awaited(step).map(n => if (n > 0 && areAllCopied(step)) 0L else n)
-
-  /** Whether each store that gets bins with `step` has said that all of its copies are whole; see [[CopiesMark]]. */
-  private def areAllCopied(step: Int): Boolean = {
-    val marks = for {
-      order <- open.map(_.order) if order.covers(step) && !order.isUrgent
-      target <- order.steps(step - order.firstStep).map(_.target).distinct
-      store <- storesOf(target)
-    } yield ShipmentFormat.copiedId(order.broadcast, store)
-    marks.nonEmpty && ShipmentBlocks.areAllSomewhere(marks)
-  }
 
   /** Bins of `step` of which there will be no copy, as of the same tasks. */
   def givenUp(step: Int): Long = announced.filter(_.next == step).map(sumOf(BinMetrics.GivenUpName, _)).getOrElse(0L)

@@ -230,7 +230,7 @@ private[binshift] final class StepScheduler(
         None
       // The stores that get the copies are there from the epoch that is planned: they have said nothing yet.
       case Some(_) if now.epoch == next - 1 && now.step.exists(_.isOpening) => None
-      case Some(table) => shipments.awaitedNow(index) match {
+      case Some(table) => shipments.awaited(index) match {
           case Some(0) => Option.when(next >= earliest)(entryWithCopies(m, index, next, table))
           case Some(_) if idle < maxEpochsToWait =>
             val bytes = shipments.bytesCopied

@@ -48,8 +48,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private val first = new FirstEpoch(query, dir, entries)
   private val requests = Option.when(conf.areRequestsServed)(
     new RemoteRequests(query, dir, this, conf.requestsIntervalMs, conf.requestsSecret))
-  private val shipments = new ShipmentCoordinator(
-    query, dir, partition => binned.flatMap(Placement.stores(_, partition)).map(_.storeId))
+  private val shipments = new ShipmentCoordinator(query, dir)
   private val stateRoot = new Path(query.resolvedCheckpointRoot, "state")
   private val retired = new RetiredPartitions(
     stateRoot.toString, dir.hadoopConf, RocksDBConf(StateStoreConf(sqlConf)))

@@ -224,38 +224,33 @@ private final class OrderPart(
     if (staged.isEmpty && arriving.nonEmpty && (version == order.base || version > order.base && !order.isUrgent)) {
       val dir = new File(db.localRootDir.getParentFile, s"binshift-staged-${UUID.randomUUID()}")
       val families = ColumnFamily.numbered(db, arguments.useColumnFamilies).map(f => f.family.name -> f).toMap
-      def copies(changed: () => Unit) = arriving.map { case (source, bins) =>
+      val copies = arriving.map { case (source, bins) =>
         val place = new File(dir, source.toString)
         Utils.createDirectory(place)
         new StagedCopy(
-          store.copy(partitionId = source), store.partitionId, order, bins, families, place, routing, arguments, conf, changed)
+          store.copy(partitionId = source), store.partitionId, order, bins, families, place, routing, arguments, conf)
       }.toSeq
       val clients =
         if (!order.isOnDemand || arguments.useColumnFamilies) Map.empty[Int, RowClient]
         else arriving.keys.map { source =>
           source -> new RowClient(order, store.copy(partitionId = source), store.partitionId, routing, arguments, conf)
         }.toMap
-      staged = Some(new StagedBins(store, dir, conf, order, copies, clients, routing))
+      staged = Some(new StagedBins(dir, conf, order, copies, clients, routing))
     }
 }
 
 /**
  * The copies for one store, each of which a [[SourceFollower]] brings on in the background.
  *
- * @param copiesThatTell makes the copies, each of which calls the argument when it was brought on, or is no longer whole
- * @param clients        by source, what asks it for rows
+ * @param clients by source, what asks it for rows
  */
 private[binshift] final class StagedBins(
-    store: StateStoreId, dir: File, conf: BackgroundConf, order: ShippingOrder,
-    copiesThatTell: (() => Unit) => Seq[StagedCopy], clients: Map[Int, RowClient], routing: EpochRouting) extends Logging {
-  private val mark = new CopiesMark(
-    ShipmentFormat.copiedId(order.broadcast, store), () => !order.isUrgent && copies.forall(_.isReady))
-  private lazy val copies: Seq[StagedCopy] = copiesThatTell(() => mark.look())
+    dir: File, conf: BackgroundConf, order: ShippingOrder, copies: Seq[StagedCopy], clients: Map[Int, RowClient],
+    routing: EpochRouting) extends Logging {
   private val followers = copies.map(SourceFollower.join(_, order, routing))
 
   def begin(epoch: Long, next: Int, dueStep: Option[Int]): Unit = {
     copies.foreach(_.begin(epoch, next, dueStep))
-    mark.look()
     followers.foreach(_.wake())
   }
 
@@ -286,7 +281,6 @@ private[binshift] final class StagedBins(
 
   def close(): Unit = {
     copies.foreach(SourceFollower.leave(_, order))
-    mark.close()
     // Not on this thread: a turn that reads a checkpoint may take long.
     ShippingThreads.staging.execute { () =>
       copies.foreach { copy =>

@@ -20,7 +20,7 @@ import org.apache.spark.util.io.ChunkedByteBuffer
  * Relies on Spark: a block can be put by any thread and is then known to the driver's block manager
  * master; a block of a broadcast goes when the broadcast is destroyed.
  */
-private[sql] object ShipmentBlocks {
+private[binshift] object ShipmentBlocks {
   /** On disk at once: chunks of a migration must not push cached data of the user out of memory. */
   def put(id: BlockId, chunk: Array[Byte]): Unit = {
     // A chunk of the same content may be left by an earlier attempt.
@@ -98,9 +98,6 @@ private[sql] object ShipmentBlocks {
   def isHere(id: BlockId): Boolean = blocks.getStatus(id).isDefined
 
   def isAnywhere(id: BlockId): Boolean = locate(id).nonEmpty
-
-  /** One question, however many they are. */
-  def areAllSomewhere(ids: Seq[BlockId]): Boolean = blocks.master.getLocations(ids.toArray).forall(_.nonEmpty)
 
   def fetch(id: BlockId): Option[Array[Byte]] = local(id).orElse(blocks.getRemoteBytes(id).map { chunk =>
     try chunk.toArray

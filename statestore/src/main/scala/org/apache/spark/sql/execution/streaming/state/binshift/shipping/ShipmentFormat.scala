@@ -24,7 +24,7 @@ import org.apache.spark.storage.BlockId
  *
  * Keys are in the form of [[BinKeyCodec]], without the family's number; values as they are stored.
  */
-private[sql] object ShipmentFormat {
+private[binshift] object ShipmentFormat {
   import Checksummed._
 
   private val Magic = 0x62736866
@@ -46,9 +46,6 @@ private[sql] object ShipmentFormat {
   /** A block by which partition `target` asks `source` for a bin: the bin, and the number of the receiver. */
   def requestId(broadcast: Long, source: StateStoreId, target: Int, index: Int): BlockId =
     block(broadcast, source, s"q${target}_r$index")
-
-  /** A block that is there while all copies for a store are whole; see [[CopiesMark]]. */
-  def copiedId(broadcast: Long, target: StateStoreId): BlockId = block(broadcast, target, "copied")
 
   /** A block by which a store of partition `target` asks `source` for rows; see [[RowClient]]. */
   def askId(broadcast: Long, source: StateStoreId, target: Int, slot: Int): BlockId =

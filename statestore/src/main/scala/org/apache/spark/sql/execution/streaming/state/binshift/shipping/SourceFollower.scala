@@ -53,10 +53,8 @@ private[binshift] final class SourceFollower private (
 
   private def run(): Unit = if (begin()) {
     var isBusy = false
-    try {
-      isBusy = bringOn()
-      if (isBusy) copies.foreach(_.changed())
-    } catch {
+    try isBusy = bringOn()
+    catch {
       case NonFatal(e) => logWarning(s"the copies from $source could not be brought on", e)
     } finally end(isBusy)
   }
@@ -175,7 +173,7 @@ private[binshift] object SourceFollower {
 
   private val followers = new ConcurrentHashMap[(String, StateStoreId), SourceFollower]()
 
-  /** Has `copy`, of an order, brought on from now on; it is told whenever something was done. */
+  /** Has `copy`, of an order, brought on from now on. */
   def join(copy: StagedCopy, order: ShippingOrder, routing: EpochRouting): SourceFollower =
     followers.compute((order.id, copy.source),
       (_, known) => {

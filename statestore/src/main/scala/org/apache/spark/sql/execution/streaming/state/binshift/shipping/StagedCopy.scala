@@ -30,7 +30,6 @@ import org.apache.spark.sql.execution.streaming.state.{RecordType, StateStoreId}
  * @param source   store that the bins come from
  * @param families families of the store that gets them, by name
  * @param dir      directory of this copy
- * @param changed  called on any thread when it was brought on, and with its lock when it is no longer whole
  */
 private[binshift] final class StagedCopy(
     val source: StateStoreId,
@@ -41,8 +40,7 @@ private[binshift] final class StagedCopy(
     dir: File,
     routing: EpochRouting,
     val arguments: RocksDBArguments,
-    conf: BackgroundConf,
-    val changed: () => Unit) extends Logging {
+    conf: BackgroundConf) extends Logging {
   import StagedCopy._
 
   private val parts = new CopyParts(bins)
@@ -76,9 +74,6 @@ private[binshift] final class StagedCopy(
     case Staged => !order.isUrgent && catchUp.isAwaited(epoch, epoch - equalTo)
     case _ => true
   }
-
-  /** Whether it is whole, and no further behind its source than a step leaves to its task. */
-  def isReady: Boolean = state == Staged && epoch - equalTo <= CatchUp.MaxLag
 
   /** Whether its turns are not to be put off. */
   def isHurried: Boolean = isAskedFor || due.nonEmpty || state == Staged && epoch - equalTo > CatchUp.MaxLag
@@ -259,7 +254,6 @@ private[binshift] final class StagedCopy(
   /** What went wrong ends the copy, or has it made anew. */
   def fail(e: Throwable): Unit = if (state != Failed) {
     state = if (failures.isAnewAfter(e, wasStaged = state == Staged)) Damaged else Failed
-    changed()
     parts.forgetReady()
     try files.clear()
     finally closeChanges()
