@@ -88,6 +88,7 @@ def test_a_driver_that_dies_goes_on_exactly_once(drive, check, jvm_jar, instant,
     assert sum(report["history"]) >= 38
 
 
+@pytest.mark.matrix
 def test_a_driver_killed_from_outside_while_it_migrates_goes_on_exactly_once(drive, check, tmp_path):
     root = tmp_path / "run"
     root.mkdir()

@@ -148,6 +148,7 @@ def test_a_worker_that_is_decommissioned_leaves_exact_results(standalone, driver
     query.end()
 
 
+@pytest.mark.matrix
 def test_an_autoscaler_asks_for_executors_and_gives_them_back(standalone, driver):
     cluster = standalone()
     cluster.join()
@@ -161,7 +162,8 @@ def test_an_autoscaler_asks_for_executors_and_gives_them_back(standalone, driver
     query("epochs", 2)
     assert len(query("await_executors", 1)) == 1
     decided = query("scale", 0.001, 3, 3)
-    assert sum(d.startswith("ask for 3 executors, for 3 partitions: busy") for d in decided) == 1
+    # Once, or again if they are long in coming.
+    assert any(d.startswith("ask for 3 executors, for 3 partitions: busy") for d in decided)
     assert len(query("await_executors", 3)) == 3
     query("finish")
     assert {e for on in query("placement")["partitions"] for e in on} == set(query("executors"))
