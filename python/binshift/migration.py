@@ -235,10 +235,8 @@ def forecast_message(forecast: dict[str, Any] | None) -> str:
         return ""
     parts = []
     if forecast["seconds"] >= _LONG_SECONDS:
-        minutes = -(-forecast["seconds"] // 60)
-        parts.append(
-            f"copying {in_bytes(forecast['bytes'])} takes about {minutes} min, at ship.maxBytesPerSecond"
-        )
+        size, minutes = in_bytes(forecast["bytes"]), -(-forecast["seconds"] // 60)
+        parts.append(f"copying {size} takes about {minutes} min, and less where tasks do not notice it")
     if forecast.get("too_much"):
         parts.append(forecast["too_much"])
     return "; ".join(parts)

@@ -1,10 +1,12 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
 import java.util.ConcurrentModificationException
+import java.util.concurrent.atomic.AtomicInteger
 
 import scala.annotation.tailrec
 
-import org.apache.spark.{SparkEnv, SparkException}
+import org.apache.spark.{SparkContext, SparkEnv, SparkException}
+import org.apache.spark.scheduler.{SparkListener, SparkListenerBlockUpdated}
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{ExecutorLoad, ShippingThreads}
 import org.apache.spark.storage.BlockId
 
@@ -31,6 +33,29 @@ object TestBlocks {
   /** Pieces that were sent and not freed yet. */
   def chunks(): Int = ids(Chunk).size
 
+  /** Bytes of those pieces. */
+  def chunkBytes(): Long = ids(Chunk).flatMap(SparkEnv.get.blockManager.getStatus).map(s => s.diskSize + s.memSize).sum
+
+  /** Counts from now on what executors tell the driver of blocks of shipments. */
+  def beginToCountMessages(sc: SparkContext): Unit = {
+    messages.set(0)
+    sc.addSparkListener(counting)
+  }
+
+  /** How many messages those were. */
+  def countedMessages(sc: SparkContext): Int = {
+    sc.listenerBus.waitUntilEmpty(120000)
+    sc.removeSparkListener(counting)
+    messages.get
+  }
+
+  private val messages = new AtomicInteger()
+
+  private val counting = new SparkListener {
+    override def onBlockUpdated(update: SparkListenerBlockUpdated): Unit =
+      if (update.blockUpdatedInfo.blockId.name.matches(named(""))) messages.incrementAndGet()
+  }
+
   /** Takes away what was sent and not fetched yet, as a disk does that is lost; how many pieces that was. */
   def loseChunks(): Int = {
     val chunks = ids(Chunk)
@@ -42,13 +67,13 @@ object TestBlocks {
 
   def stagedBytes(): Long = ShippingThreads.stagedBytes.get
 
-  private val Chunk = "_c\\d+"
+  private val Chunk = "_c\\d+_\\d+"
 
   private def causes(e: Throwable): Iterator[Throwable] = Iterator.iterate(e)(_.getCause).takeWhile(_ != null)
 
   /** By name, since each kind of block id takes its name apart in its own way. */
   private def ids(end: String): Seq[BlockId] = {
-    SparkEnv.get.blockManager.getMatchingBlockIds(_.name.matches(named(end))).toSeq
+    SparkEnv.get.blockManager.getMatchingBlockIds(_.name.matches(named(end))).toSeq.distinct
   }
 
   private def named(end: String): String = s"broadcast_\\d+_o\\d+_.*$end"

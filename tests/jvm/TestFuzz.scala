@@ -40,7 +40,8 @@ object TestFuzz {
 
   /** A marker of a store that has sent to two partitions. */
   def marker(): Array[Byte] =
-    ByteBuffer.allocate(36).putInt(0).putInt(1).putInt(2).putLong(3).putInt(4).putInt(5).putLong(6).array
+    ByteBuffer.allocate(52).putInt(0).putLong(9).putInt(1).putInt(2).putInt(0).putLong(3).putInt(4).putInt(5).putInt(5).putLong(
+      6).array
 
   /**
    * Feeds inputs, each behind its length.

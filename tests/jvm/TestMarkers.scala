@@ -26,7 +26,7 @@ object TestMarkers {
     while (!writing.isCompleted) {
       reads += 1
       val isWhole =
-        try ShipmentBlocks.fetch(id).exists(c => c.length == Size && c.forall(_ == c.head))
+        try ShipmentBlocks.locate(id).map(ShipmentBlocks.fetchFrom(_, id)).exists(c => c.length == Size && c.forall(_ == c.head))
         catch {
           case _: Exception => false
         }

@@ -175,6 +175,19 @@ def test_whole_bins_come_where_rows_cannot_be_asked_for(history, tmp_path, point
     h.assert_never_migrated(tmp_path)
 
 
+@pytest.mark.parametrize(("point", "action"), [("rows.request", "damage"), ("rows.push", "throw")])
+def test_what_is_lost_on_the_way_is_asked_for_again(history, tmp_path, point, action):
+    h = history()
+    with Fault(*BLOCKED):
+        with Fault(point, action) as fault:
+            migration = h.switched({"keys": 120})
+            assert fault.happened
+        assert h.metrics(3)["binshiftRowsFetched"] == len({row["k"] for row in rows(3, keys=120)})
+        assert h.metrics(3)["binshiftBinsShipped"] == 0
+    h.finish(migration)
+    h.assert_never_migrated(tmp_path)
+
+
 def test_a_snapshot_that_is_due_waits_for_the_bins_and_has_what_was_written(history, tmp_path):
     h = history("forgetful", **{MIN_DELTAS: "1"})
     migration = h.switched(*INPUTS.values())

@@ -149,6 +149,49 @@ def test_pieces_that_are_lost_on_the_way_are_read_from_the_checkpoint(stream, tm
     assert_never_migrated(run, query, epoch + 1, tmp_path)
 
 
+def test_the_driver_hears_of_no_piece(stream, tmp_path, spark):
+    query = QUERIES["tumbling-append"]
+    run = stream(query.build, mode=query.mode, conf={SHIP + "chunkBytes": "1"}).start()
+    run.run(0, 1)
+    blocks = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestBlocks
+    context = spark.sparkContext._jsc.sc()
+    controller = run.attach()
+    blocks.beginToCountMessages(context)
+    with Fault("fetch.chunk", "block"):
+        migration = controller.submit(controller.plan(shifted(controller), strategy=AllAtOnce()))
+        run.run(2, 3)
+        assert until(lambda: blocks.chunks() > 40)
+        # Each of the two partitions is known to send.
+        assert blocks.known() == 2
+    epoch = finish(run, migration, 4)
+    assert migration.wait(0).bins_prepared == 64
+    assert until(lambda: blocks.shipments() == 0)
+    # That it begins and that it ends, of each of the two.
+    assert blocks.countedMessages(context) <= 4
+    assert_never_migrated(run, query, epoch, tmp_path)
+
+
+@pytest.mark.parametrize("chunk_bytes", ["1", "300"])
+def test_no_more_waits_than_may_be_in_flight_and_all_of_it_comes(stream, tmp_path, spark, chunk_bytes):
+    threads = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestThreads
+    query = QUERIES["tumbling-append"]
+    conf = {SHIP + "chunkBytes": chunk_bytes, SHIP + "maxBytesInFlight": "1k", SHIP + "timeout": "10min"}
+    run = stream(query.build, mode=query.mode, conf=conf).start()
+    run.run(0, 1)
+    blocks = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestBlocks
+    controller = run.attach()
+    with Fault("fetch.chunk", "block"):
+        migration = controller.submit(controller.plan(shifted(controller), strategy=AllAtOnce()))
+        run.run(2, 3)
+        # The first of the two partitions has no room, and the other one waits for it.
+        assert until(lambda: threads.isIn("awaitRoom"))
+        assert 0 < blocks.chunkBytes() <= 1024
+    epoch = finish(run, migration, 4)
+    report = migration.wait(0)
+    assert (report.bins_prepared, report.bins_recopied) == (64, 0)
+    assert_never_migrated(run, query, epoch, tmp_path)
+
+
 def test_bins_that_find_no_room_are_read_from_the_checkpoint_at_the_switch(tumbling, tmp_path):
     query, run = tumbling
     with Fault("stage.file", "throw", always=True):

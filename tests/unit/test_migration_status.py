@@ -7,5 +7,5 @@ def test_only_copying_that_takes_a_while_or_too_much_room_is_worth_a_word() -> N
     assert forecast_message(None) == ""
     assert forecast_message({"bytes": 1000, "seconds": 1}) == ""
     long = forecast_message({"bytes": 26_000_000_000, "seconds": 3241, "too_much": None})
-    assert long == "copying 26.0 GB takes about 55 min, at ship.maxBytesPerSecond"
+    assert long == "copying 26.0 GB takes about 55 min, and less where tasks do not notice it"
     assert forecast_message({"bytes": 1, "seconds": 0, "too_much": "no room"}) == "no room"

@@ -9,7 +9,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.shipping.Backgrou
 
 /**
  * What it takes to copy the bins of a plan ahead of their steps, as far as can be told when it is submitted: bins are as
- * large as the statistics have them, and each executor sends as much as it may.
+ * large as the statistics have them, and each executor sends at the pace with which copying begins.
  *
  * @param bytes   rows that are copied, in all
  * @param seconds in which the executor that has most of them sends its own
@@ -29,7 +29,7 @@ private[binshift] object CopyForecast {
       }.groupMapReduce(_._1)(_._2)(_ + _)
       val sent = byExecutor(_.source)
       CopyForecast(
-        sent.values.sum, sent.values.maxOption.getOrElse(0L) / conf.maxBytesPerSecond,
+        sent.values.sum, sent.values.maxOption.getOrElse(0L) / conf.expectedBytesPerSecond,
         tooMuch(byExecutor(_.target), conf.maxStagedBytes, statistics.operators.flatMap(_.executors.flatten).distinct.size))
     }
 

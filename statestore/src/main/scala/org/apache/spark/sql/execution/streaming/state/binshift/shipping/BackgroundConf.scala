@@ -7,8 +7,8 @@ import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, Bi
 /**
  * Bounds of what work in the background may use on one executor; see docs/settings.md.
  *
- * @param chunkBytes        size of a piece of a shipment, held in memory once by sender and receiver
- * @param maxBytesPerSecond what an executor sends
+ * @param chunkBytes        size of a piece of a shipment before it is compressed, held in memory by sender and receiver
+ * @param maxBytesPerSecond most that an executor sends, and receives, of copies; see [[CopyPace]]
  * @param maxBytesInFlight  what a store has sent and nobody has fetched yet; on disk
  * @param maxStagedBytes    rows of copies that wait on an executor for their switch; on disk
  * @param timeoutMs         how long a task waits for bins before it reads the checkpoint
@@ -17,7 +17,11 @@ import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, Bi
  */
 private[sql] final case class BackgroundConf(
     chunkBytes: Int, maxBytesPerSecond: Long, maxBytesInFlight: Long, maxStagedBytes: Long, timeoutMs: Long,
-    compactionPace: Long, areAllCoresBusy: Boolean)
+    compactionPace: Long, areAllCoresBusy: Boolean) {
+
+  /** What an executor sends in a second, as far as that can be told before tasks tell. */
+  def expectedBytesPerSecond: Long = math.min(maxBytesPerSecond, CopyPace.FirstRate)
+}
 
 private[sql] object BackgroundConf {
   import BinshiftConf.Prefix
@@ -29,8 +33,8 @@ private[sql] object BackgroundConf {
     def bytes(name: String, default: String): Long =
       positive(Prefix + name, conf.getOrElse(Prefix + name, default))(JavaUtils.byteStringAs(_, ByteUnit.BYTE))
     BackgroundConf(
-      chunkBytes = math.min(bytes("ship.chunkBytes", "256k"), MaxChunkBytes).toInt,
-      maxBytesPerSecond = bytes("ship.maxBytesPerSecond", "8m"),
+      chunkBytes = math.min(bytes("ship.chunkBytes", "4m"), MaxChunkBytes).toInt,
+      maxBytesPerSecond = bytes("ship.maxBytesPerSecond", "128m"),
       maxBytesInFlight = bytes("ship.maxBytesInFlight", "256m"),
       maxStagedBytes = bytes("ship.maxStagedBytes", "64g"),
       timeoutMs = positive(Prefix + "ship.timeout", conf.getOrElse(Prefix + "ship.timeout", "30s"))(JavaUtils.timeStringAsMs),

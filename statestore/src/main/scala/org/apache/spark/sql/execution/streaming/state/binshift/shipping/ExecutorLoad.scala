@@ -16,7 +16,7 @@ private[binshift] object ExecutorLoad {
 
   /**
    * Relies on Spark: an executor, also that of a local master, has a metrics source of this name with this
-   * gauge. Without it, a core always seems free.
+   * gauge. Without it, all cores always seem free.
    */
   private lazy val activeTasks: () => Int =
     SparkEnv.get.metricsSystem.getSourcesByName("executor").headOption
@@ -24,6 +24,9 @@ private[binshift] object ExecutorLoad {
       .fold(() => 0)(gauge => () => gauge.asInstanceOf[Gauge[Int]].getValue)
 
   def hasFreeCore: Boolean = activeTasks() * coresPerTask < cores
+
+  /** Whether no task runs here. */
+  def isIdle: Boolean = activeTasks() == 0
 
   /** Waits for a free core, no longer than `maxNs`, so that a busy executor gets on with it too. */
   def awaitFreeCore(maxNs: Long): Unit = {

@@ -17,7 +17,6 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.ShippingO
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBFields
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
-import org.apache.spark.storage.BlockId
 import org.apache.spark.util.Utils
 
 /**
@@ -48,7 +47,6 @@ private[binshift] final class Exporter(
   }
   private val families = ColumnFamily.numbered(db, useColumnFamilies)
   private val dir = new File(db.localRootDir.getParentFile, s"binshift-export-${java.util.UUID.randomUUID()}")
-  private val inFlight = mutable.Queue.empty[ChunkInFlight]
 
   @volatile private var isCancelled = false
   @volatile private var isEnded = false
@@ -63,10 +61,8 @@ private[binshift] final class Exporter(
   /** On demand, new owners may ask for rows until the order is over. */
   private val rows = Option.when(order.isOnDemand && !useColumnFamilies)(
     new RowSource(store, order, attempt, dir, db.conf, conf))
-  private val marker = new ShipmentMarker(ShipmentFormat.markerId(order.broadcast, store), leaving.keys)
+  private val chunks = new SentChunks(order, store, conf)
   private val isStarted = new AtomicBoolean(false)
-  /** Receivers that have stopped to fetch. */
-  private val abandoned = mutable.Set.empty[Int]
 
   private val links = {
     val native = RocksDBFields.native(db)
@@ -82,33 +78,20 @@ private[binshift] final class Exporter(
     awaitLinks()
     rows.foreach(_.close())
     endUnstarted()
-    removeSent()
+    chunks.close()
+    removeLinks()
   }
 
   private def endUnstarted(): Unit = if (isStarted.compareAndSet(false, true)) end()
 
   private def end(): Unit = {
     isEnded = true
-    try marker.end()
-    catch {
-      case NonFatal(e) =>
-        logWarning(s"$store could not say that nothing more is sent for order ${order.id}", e)
-        marker.close()
-    }
-    removeSent()
+    chunks.end()
+    removeLinks()
   }
 
-  /**
-   * The linked version goes once this is over, and no rows of it can be asked for. What nobody has fetched goes, once this is
-   * over and cancelled: the order's broadcast may have gone before the last of it came.
-   */
-  private def removeSent(): Unit = inFlight.synchronized {
-    if (isEnded && (isCancelled || rows.isEmpty)) Utils.deleteRecursively(dir)
-    if (isCancelled && isEnded) {
-      inFlight.dequeueAll(_ => true).foreach(sent => ShipmentBlocks.removeHere(sent.id))
-      marker.close()
-    }
-  }
+  /** The linked version goes once this is over, and no rows of it can be asked for. */
+  private def removeLinks(): Unit = if (isEnded && (isCancelled || rows.isEmpty)) Utils.deleteRecursively(dir)
 
   private def begin(native: NativeRocksDB): Unit =
     try {
@@ -152,7 +135,7 @@ private[binshift] final class Exporter(
 
   private def send(snapshot: NativeRocksDB): Map[Int, RowCounts] = {
     val writers = leaving.keys.map { target =>
-      target -> new ShipmentFormat.Writer(order.base, attempt, families, conf.chunkBytes, publish(target, _, _))
+      target -> new ShipmentFormat.Writer(order.base, attempt, families, chunks.chunkBytes, publish(target, _, _))
     }.toMap
     val rows = if (order.isOnDemand) sendOnDemand(snapshot, writers) else sendByStep(snapshot, writers)
     writers.values.foreach(_.close())
@@ -230,7 +213,7 @@ private[binshift] final class Exporter(
     ShipmentBlocks.takeHere(id).map { content =>
       val request = ByteBuffer.wrap(content)
       val bin = request.getInt
-      marker.requestServed(target, request.getLong)
+      chunks.requestServed(target, request.getLong)
       bin
     }
   }
@@ -252,39 +235,10 @@ private[binshift] final class Exporter(
   private var bytesRead = 0L
 
   private def publish(target: Int, index: Int, chunk: Array[Byte]): Unit = {
-    if (!abandoned(target)) put(target, index, chunk)
-    marker.chunkSent(target)
-  }
-
-  private def put(target: Int, index: Int, chunk: Array[Byte]): Unit = {
-    if (order.isOnDemand) ShippingThreads.charge(chunk.length, conf.maxBytesPerSecond)
+    if (order.isOnDemand) ShippingThreads.charge(chunk.length, conf.maxBytesPerSecond, conf.areAllCoresBusy)
     else if (!order.isUrgent) ShippingThreads.pace(chunk.length, conf.maxBytesPerSecond, conf.areAllCoresBusy)
-    awaitRoom(chunk.length)
-    val id = ShipmentFormat.chunkId(order.broadcast, store, target, index)
     Faults.at("export.chunk", store.partitionId)
-    ShipmentBlocks.put(id, Faults.change("export.chunk", chunk))
-    inFlight += ChunkInFlight(id, target, chunk.length)
-    if (isCancelled) throw new Cancelled
-  }
-
-  /**
-   * What was sent and nobody has fetched is bounded. Receivers free what they have fetched; those that
-   * fetch nothing any more have given up, and get nothing any more.
-   */
-  private def awaitRoom(bytes: Long): Unit = {
-    var deadline = System.nanoTime() + conf.timeoutMs * 2000000L
-    def isFull = inFlight.nonEmpty && inFlight.iterator.map(_.bytes).sum + bytes > conf.maxBytesInFlight
-    while (isFull) {
-      if (isCancelled) throw new Cancelled
-      if (inFlight.dequeueAll(sent => !ShipmentBlocks.isHere(sent.id)).nonEmpty) {
-        deadline = System.nanoTime() + conf.timeoutMs * 2000000L
-      } else if (System.nanoTime() > deadline) {
-        abandoned ++= inFlight.map(_.target)
-        inFlight.dequeueAll(_ => true).foreach(sent => ShipmentBlocks.remove(sent.id))
-      } else {
-        Thread.sleep(20)
-      }
-    }
+    chunks.send(target, index, Faults.change("export.chunk", chunk))
   }
 }
 
@@ -298,7 +252,3 @@ private object Exporter {
 
 /** Bins of `target` that go together; `begun` bytes had been sent when the first of them did. */
 private final case class OpenPart(target: Int, part: Int, bins: Seq[Int], begun: Long)
-
-private final case class ChunkInFlight(id: BlockId, target: Int, bytes: Long)
-
-private final class Cancelled extends RuntimeException

@@ -4,86 +4,190 @@ import java.nio.ByteBuffer
 import java.util.concurrent.ThreadLocalRandom
 
 import scala.collection.mutable
+import scala.concurrent.{ExecutionContext, Future}
+import scala.util.control.NonFatal
 
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.ShippingOrder
-import org.apache.spark.sql.execution.streaming.state.StateStoreId
+import org.apache.spark.storage.{BlockId, BlockManagerId}
 
 /**
- * The receiving end of a shipment. A chunk that was received is freed, so there is one receiver to a shipment; one that
- * finds that another one is served gives up at once, and its bins come from the checkpoint.
+ * The receiving end of a shipment. It asks the driver once where the sender is. What there is to fetch it reads in the sender's
+ * marker, from the sender's executor, as the chunks themselves.
+ *
+ * The sender frees chunks that were received, so there is one receiver to a shipment; one that finds that another one is served
+ * gives up at once, and its bins come from the checkpoint. So it does if the sender begins anew: what it has is of the one before.
  *
  * Not thread-safe.
  */
-private[binshift] final class IncomingShipment(order: ShippingOrder, source: StateStoreId, target: Int) {
+private[binshift] final class IncomingShipment(
+    order: ShippingOrder, source: StateStoreId, target: Int, conf: BackgroundConf) extends Logging {
   import IncomingShipment._
 
   private val number = ThreadLocalRandom.current.nextLong(1, Long.MaxValue)
-  private val requested = mutable.Set.empty[Int]
+  private val markerId = ShipmentFormat.markerId(order.broadcast, source)
+  private val pieces = ShipmentPieces(conf, order.leaving(source.partitionId).size)
+  private val requests = mutable.LinkedHashMap.empty[Int, Request]
   private var next = 0
-  private var lookedAt = System.nanoTime() - LookNs
+  private var receivedAt = System.nanoTime()
+  /** The chunk that could not be fetched when it was asked for last. */
+  private var missed = -1
+
+  /** Where chunks are fetched; `None` if that is not known, or nobody sends any more. */
+  private var place: Option[BlockManagerId] = None
+  private var locatedAt = System.nanoTime() - LookNs
+  /** The epoch that had begun when the driver was asked, if it knew nobody. */
+  private var nobodyIn = -1L
+  /** Who sends, and the chunks that it has sent, as the marker said last. */
+  private var sender = ShipmentMarker.Nobody
+  private var sent = 0
+
+  /** Bytes that are here and that the sender was not told of. */
+  private var untoldBytes = 0L
+  private var isUntold = false
+  private var told: Future[Unit] = Future.unit
+  private var toldAt = System.nanoTime()
 
   /**
-   * Gives the next chunk to `read`, with its index, and frees it.
+   * Gives the next chunk to `read`, with its index.
    *
    * @param begun the epoch that has begun
    * @return `None` if it is not here yet
    * @throws DamagedShipment if it will never be here
    */
-  def receive[T](begun: Long)(read: (Array[Byte], Int) => T): Option[T] = {
-    val id = ShipmentFormat.chunkId(order.broadcast, source, target, next)
-    ShipmentBlocks.fetch(id) match {
-      case Some(chunk) =>
-        Faults.at("fetch.chunk", target)
-        val result =
-          try read(chunk, next)
-          finally ShipmentBlocks.remove(id)
-        next += 1
-        lookedAt = System.nanoTime()
-        Some(result)
-      case None =>
-        if (System.nanoTime() - lookedAt >= LookNs) {
-          lookedAt = System.nanoTime()
-          // In this order: the chunk may have come since.
-          whyNever(begun).filterNot(_ => ShipmentBlocks.isAnywhere(id)).foreach { why =>
-            throw new DamagedShipment(s"its piece ${next + 1} will not come: $why")
-          }
-        }
+  def receive(begun: Long)(read: (Array[Byte], Int) => ChunkHeader): Option[ChunkHeader] = {
+    if (next >= sent) look(begun)
+    val header = fetch().map { chunk =>
+      Faults.at("fetch.chunk", target)
+      val header = read(chunk, next)
+      next += 1
+      receivedAt = System.nanoTime()
+      isUntold = true
+      untoldBytes += chunk.length
+      header
+    }
+    if (header.exists(_.isLast) || untoldBytes >= pieces.toldBytes || isUntold && isOlder(toldAt, conf.timeoutMs / 2)) tell()
+    header
+  }
+
+  /** Asks the source to send `bin` before the others; once. Whether it did. */
+  def request(bin: Int): Boolean = !requests.contains(bin) && located(-1, AskNs).exists { to =>
+    val content = ByteBuffer.allocate(Integer.BYTES + java.lang.Long.BYTES).putInt(bin).putLong(number).array
+    val id = ShipmentFormat.requestId(order.broadcast, source, target, requests.size)
+    requests(bin) = Request(id, content, push(to, id, content))
+    true
+  }
+
+  /** Leaves nothing of what it has said, if the sender is not there any more to take it. */
+  def close(): Unit = if (sender != ShipmentMarker.Nobody) told.onComplete { _ =>
+    try {
+      ShipmentBlocks.remove(receivedId)
+      // The driver was not told of a block that was put here by this executor.
+      if (place.exists(ShipmentBlocks.isMine)) ShipmentBlocks.removeHere(receivedId)
+    } catch { case NonFatal(e) => logDebug(s"$receivedId goes with its broadcast", e) }
+  }(ExecutionContext.fromExecutor(ShippingThreads.links))
+
+  /**
+   * The next chunk, if it was sent. One that cannot be fetched is looked for once more: the marker tells whether its executor can be
+   * reached.
+   */
+  private def fetch(): Option[Array[Byte]] = place.filter(_ => next < sent).flatMap { from =>
+    try Some(ShipmentBlocks.fetchFrom(from, ShipmentFormat.chunkId(order.broadcast, source, target, next, sender)))
+    catch {
+      case NonFatal(e) if missed == next => never(s"it was sent, and went to another receiver or was lost (${e.getMessage})")
+      case NonFatal(e) =>
+        logInfo(s"piece ${next + 1} of what $source sends to partition $target could not be fetched at $from", e)
+        missed = next
+        sent = next
         None
     }
   }
 
-  /** Asks the source to send `bin` before the others; once. Whether it did. */
-  def request(bin: Int): Boolean = requested.add(bin) && {
-    val request = ByteBuffer.allocate(Integer.BYTES + java.lang.Long.BYTES).putInt(bin).putLong(number)
-    val id = ShipmentFormat.requestId(order.broadcast, source, target, requested.size - 1)
-    sender.foreach(ShipmentBlocks.push(_, id, request.array))
-    true
+  /**
+   * Tells the sender what is here. The sender takes the block; until it has, another one of that name changes nothing. So what
+   * was not told is told with what comes next.
+   */
+  private def tell(): Unit = place.filter(_ => told.isCompleted).foreach { to =>
+    told = push(to, receivedId, ByteBuffer.allocate(Integer.BYTES).putInt(next).array)
+    isUntold = false
+    untoldBytes = 0
+    toldAt = System.nanoTime()
   }
 
-  /** The executor that sends; `None` if nobody does any more. */
-  private lazy val sender = ShipmentBlocks.locate(ShipmentFormat.markerId(order.broadcast, source))
+  /** Once more if it fails, for whatever reason. */
+  private def push(to: BlockManagerId, id: BlockId, content: Array[Byte]): Future[Unit] = {
+    def once() = Future.unit.flatMap(_ => ShipmentBlocks.push(to, id, content))(ExecutionContext.parasitic)
+    once().recoverWith { case NonFatal(e) =>
+      logInfo(s"$id did not come to $to and is sent again", e)
+      once()
+    }(ExecutionContext.fromExecutor(ShippingThreads.links))
+  }
 
-  /**
-   * A source that has bins to send says so before its task ends, hence before the epoch after begins.
-   */
-  private def whyNever(begun: Long): Option[String] = {
-    val marker = ShipmentFormat.markerId(order.broadcast, source)
-    ShipmentBlocks.fetch(marker) match {
-      case Some(bytes) =>
-        val (isOver, sent) = ShipmentMarker.read(bytes, target)
-        sent.collect {
-          case s if s.chunks > next => "it was sent, and went to another receiver or was lost"
-          case s if s.receiver != ShipmentMarker.Nobody && s.receiver != number =>
-            "bins are sent as another receiver asks for them"
-        }.orElse(Option.when(isOver)("its source gave up"))
-      case None =>
-        Option.when(begun >= order.base && !ShipmentBlocks.isAnywhere(marker))("nobody sends any more")
+  /** Reads in the marker how much was sent. */
+  private def look(begun: Long): Unit = located(begun, LookNs) match {
+    case Some(to) =>
+      val marker =
+        try Some(ShipmentBlocks.fetchFrom(to, markerId))
+        catch {
+          case NonFatal(e) =>
+            logInfo(s"what $source sends to partition $target could not be read at $to; the driver is asked where it is", e)
+            place = None
+            None
+        }
+      marker.foreach(bytes => learn(ShipmentMarker.read(bytes, target)))
+      askAgain(to)
+    // A source that has bins to send says so before its task ends, hence before the epoch after begins.
+    case None => if (nobodyIn >= order.base) never("nobody sends any more")
+  }
+
+  private def learn(marker: ShipmentMarker.Content): Unit = {
+    if (next == 0 && requests.isEmpty || sender == ShipmentMarker.Nobody) sender = marker.sender
+    if (sender != marker.sender) never("it is sent once more, by another attempt or another executor")
+    marker.sent.foreach { s =>
+      sent = s.chunks
+      if (s.freed > next) never("it was sent, and went to another receiver or was lost")
+      if (s.chunks <= next && s.receiver != ShipmentMarker.Nobody && s.receiver != number && isOlder(receivedAt,
+          LookNs / 1000000)) {
+        never("bins are sent as another receiver asks for them")
+      }
+    }
+    if (marker.phase == ShipmentMarker.Over && next >= sent) never("its source gave up")
+    if (marker.phase == ShipmentMarker.Full && isUntold && untoldBytes >= pieces.toldBytes / LeastShare) tell()
+  }
+
+  /** Bins that are asked for are numbered, so that one that the sender has not got keeps back all later ones. */
+  private def askAgain(to: BlockManagerId): Unit = requests.foreach { case (bin, request) =>
+    if (request.pushed.value.exists(_.isFailure)) {
+      requests(bin) = request.copy(pushed = push(to, request.id, request.content))
     }
   }
+
+  private def never(why: String): Nothing = throw new DamagedShipment(s"its piece ${next + 1} will not come: $why")
+
+  /** Where the sender is; the driver is asked if that is not known, and was not asked `afterNs` ago. */
+  private def located(begun: Long, afterNs: Long): Option[BlockManagerId] = {
+    if (place.isEmpty && System.nanoTime() - locatedAt >= afterNs) {
+      place = ShipmentBlocks.locate(markerId)
+      locatedAt = System.nanoTime()
+      nobodyIn = if (place.isEmpty) begun else -1L
+    }
+    place
+  }
+
+  private def receivedId: BlockId = ShipmentFormat.receivedId(order.broadcast, source, target, sender)
+
+  private def isOlder(time: Long, ms: Long): Boolean = System.nanoTime() - time >= ms * 1000000L
 }
 
 private object IncomingShipment {
-  /** After that time without a chunk, the receiver looks whether there will be one. */
+  /** The driver is asked no more often; and so long it is waited before another receiver is given way. */
   private val LookNs = 200000000L
+  /** The same where a task waits. */
+  private val AskNs = 20000000L
+  /** What part of its share a receiver has at least when it tells that for want of room. */
+  private val LeastShare = 8
+
+  private final case class Request(id: BlockId, content: Array[Byte], pushed: Future[Unit])
 }

@@ -30,6 +30,8 @@ private[binshift] final class PartitionShipping(
   private var parts = Seq.empty[OrderPart]
   private var counts: Option[DepartingRows] = None
   @volatile private var needed: Option[Long] = None
+  private val times =
+    new TaskTimes(CopyPace.here, () => ShippingThreads.copiedBytes.get, () => System.nanoTime())
 
   /** Counts writes to bins that are about to leave; null if none are, for the write path's sake. */
   def departing: DepartingRows = counts.orNull
@@ -38,7 +40,13 @@ private[binshift] final class PartitionShipping(
   def awaitLinks(): Unit = parts.foreach(_.awaitLinks())
 
   /** After the version is loaded, and before its switch. */
-  def onLoad(epoch: Long): Unit = routing.shippingHints(epoch).filter(_.nonEmpty || isConcerned).foreach { hints =>
+  def onLoad(epoch: Long): Unit = {
+    // In real-time mode a task takes as long as its batch.
+    if (!conf.areAllCoresBusy) times.begin()
+    routing.shippingHints(epoch).filter(_.nonEmpty || isConcerned).foreach(follow(epoch, _))
+  }
+
+  private def follow(epoch: Long, hints: Seq[ShippingHint]): Unit = {
     // Whether or not this store can take part: its changes are wanted all the same.
     needed = hints.flatMap(neededFor).minOption
     val (kept, over) = parts.partition(p => hints.exists(_.order == p.order.id))
@@ -50,9 +58,13 @@ private[binshift] final class PartitionShipping(
   }
 
   /** @param checkpointId id of the commit under checkpoint format 2 */
-  def onCommit(version: Long, checkpointId: Option[String]): Unit = if (parts.nonEmpty) {
-    parts = parts.filter(p => attempt(p)(p.onCommit(version, checkpointId)))
-    counts = parts.flatMap(_.counts).lastOption
+  def onCommit(version: Long, checkpointId: Option[String]): Unit = {
+    if (parts.exists(_.order.isOnDemand)) times.forget()
+    times.end()
+    if (parts.nonEmpty) {
+      parts = parts.filter(p => attempt(p)(p.onCommit(version, checkpointId)))
+      counts = parts.flatMap(_.counts).lastOption
+    }
   }
 
   /** Rows went that were not counted. */
@@ -109,8 +121,11 @@ private[binshift] final class PartitionShipping(
   def bytesCopied: Long = parts.map(_.bytesCopied).sum
 
   /** The copy of `bins` that come from `source` with the switch at `version`, and their step. */
-  def find(version: Long, source: Int, bins: Seq[Int]): Option[(StagedCopy, Int)] =
+  def find(version: Long, source: Int, bins: Seq[Int]): Option[(StagedCopy, Int)] = {
+    // The task of a switch does what others do not.
+    times.forget()
     parts.iterator.flatMap(_.find(version, source, bins)).nextOption()
+  }
 
   /** Whether `bins`, which arrive from `source` with the switch at `version`, come on demand. */
   def onDemand(version: Long, source: Int, bins: Seq[Int]): Option[StagedBins] =
@@ -121,8 +136,10 @@ private[binshift] final class PartitionShipping(
     parts.iterator.flatMap(_.leavingOnDemand(version, bins)).nextOption()
 
   /** Rows of `bins`, all of which leave at `version`, if they were counted. */
-  def departingRows(version: Long, bins: Seq[Int]): Option[RowCounts] =
+  def departingRows(version: Long, bins: Seq[Int]): Option[RowCounts] = {
+    times.forget()
     parts.iterator.flatMap(_.departingRows(version, bins)).nextOption()
+  }
 
   def close(): Unit = {
     parts.foreach(_.close())

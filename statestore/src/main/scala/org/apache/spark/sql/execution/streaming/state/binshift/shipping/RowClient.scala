@@ -80,8 +80,8 @@ private[binshift] final class RowClient(
     Faults.at("rows.request", target)
     requests += 1
     val bytes = RowFormat.encode(RowRequest(order.base, receiver, requests, ShipmentBlocks.here, keys))
-    val pushed = ShipmentBlocks.push(to, ShipmentFormat.askId(order.broadcast, source, target, slot), bytes)
-    sent = Some(Sent(keys, pushed))
+    val id = ShipmentFormat.askId(order.broadcast, source, target, slot)
+    sent = Some(new Sent(keys, () => ShipmentBlocks.push(to, id, Faults.change("rows.request", bytes))))
     committed
   }
 
@@ -111,12 +111,13 @@ private[binshift] final class RowClient(
     var lookedAt = begun
     var content = ShipmentBlocks.takeHere(id)
     while (content.isEmpty) {
-      request.pushed.value.foreach(_.get)
+      request.failIfNotSent()
       val now = System.nanoTime()
       if (now - begun > conf.timeoutMs * 1000000L) throw new DamagedShipment(s"nothing has come in ${conf.timeoutMs} ms")
       if (now - lookedAt > LookNs) {
         lookedAt = now
         if (!ShipmentBlocks.isAnywhere(marker)) throw new DamagedShipment("nobody sends any more")
+        request.sendAgainIfLate()
       }
       Thread.sleep(PollMs)
       content = ShipmentBlocks.takeHere(id)
@@ -145,4 +146,22 @@ private object RowClient {
   private val LookNs = 200000000L
 }
 
-private final case class Sent(keys: IndexedSeq[Array[Byte]], pushed: Future[Unit])
+/**
+ * What is asked for. It is sent again when there is no answer for long: the request may be lost, or the answer, or another
+ * attempt of the task may have asked by the same block.
+ */
+private final class Sent(val keys: IndexedSeq[Array[Byte]], push: () => Future[Unit]) {
+  private var pushed = push()
+  private var pushedAt = System.nanoTime()
+
+  def failIfNotSent(): Unit = pushed.value.foreach(_.get)
+
+  def sendAgainIfLate(): Unit = if (System.nanoTime() - pushedAt > Sent.AgainNs) {
+    pushed = push()
+    pushedAt = System.nanoTime()
+  }
+}
+
+private object Sent {
+  private val AgainNs = 3000000000L
+}

@@ -3,6 +3,8 @@ package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 import java.io.File
 import java.util.concurrent.{ConcurrentHashMap, TimeUnit}
 
+import scala.collection.mutable
+import scala.concurrent.{ExecutionContext, Future}
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
@@ -40,6 +42,8 @@ private[binshift] final class RowSource(
   private var rows: Option[LinkedRows] = None
   private var isClosed = false
   @volatile private var wasAsked = false
+  /** By receiver, the last request that was answered or is, and when: `None` as long as it is. */
+  private val answered = mutable.Map.empty[Long, (Int, Option[Long])]
 
   /** Whether new owners fetch rows, so that they do not wait for bins. */
   def isAsked: Boolean = wasAsked
@@ -81,31 +85,55 @@ private[binshift] final class RowSource(
   private def answer(target: Int, content: Array[Byte]): Unit =
     try {
       val request = RowFormat.request(content)
-      var piece = 0
-      try {
-        Faults.at("rows.answer", store.partitionId)
-        if (request.base != order.base) throw new DamagedShipment(s"version ${request.base} is asked for")
-        // What is asked for in one piece is read and sent in several, so that little is held in memory.
-        val pieces = request.keys.grouped(KeysTogether).toIndexedSeq
-        pieces.foreach { keys =>
-          send(target, request, piece, RowAnswer(order.base, attempt, piece == pieces.size - 1, read(keys)))
-          piece += 1
-        }
-      } catch {
-        case NonFatal(e) =>
-          logWarning(s"$store could not look up ${request.keys.size} rows for partition $target; whole bins go instead", e)
-          send(target, request, piece, RowAnswer(order.base, "", isLast = true, IndexedSeq.empty))
+      if (begins(request)) {
+        try answer(target, request)
+        finally answered.synchronized(answered(request.receiver) = (request.number, Some(System.nanoTime())))
       }
     } catch {
       case NonFatal(e) => logWarning(s"$store could not answer partition $target, which asks for rows", e)
     }
 
+  /** Who waits for long asks again: whether the request is one that was not answered, or whose answer seems to be lost. */
+  private def begins(request: RowRequest): Boolean = answered.synchronized {
+    val isWanted = answered.get(request.receiver).forall { case (number, at) =>
+      request.number > number || request.number == number && at.exists(System.nanoTime() - _ > AgainNs)
+    }
+    if (isWanted) answered(request.receiver) = (request.number, None)
+    isWanted
+  }
+
+  private def answer(target: Int, request: RowRequest): Unit = {
+    var piece = 0
+    try {
+      Faults.at("rows.answer", store.partitionId)
+      if (request.base != order.base) throw new DamagedShipment(s"version ${request.base} is asked for")
+      // What is asked for in one piece is read and sent in several, so that little is held in memory.
+      val pieces = request.keys.grouped(KeysTogether).toIndexedSeq
+      pieces.foreach { keys =>
+        send(target, request, piece, RowAnswer(order.base, attempt, piece == pieces.size - 1, read(keys)))
+        piece += 1
+      }
+    } catch {
+      case NonFatal(e) =>
+        logWarning(s"$store could not look up ${request.keys.size} rows for partition $target; whole bins go instead", e)
+        send(target, request, piece, RowAnswer(order.base, "", isLast = true, IndexedSeq.empty))
+    }
+  }
+
   private def send(target: Int, request: RowRequest, piece: Int, answer: RowAnswer): Unit = {
     val bytes = Faults.change("rows.answer", RowFormat.encode(answer))
-    ShippingThreads.charge(bytes.length, conf.maxBytesPerSecond)
+    ShippingThreads.charge(bytes.length, conf.maxBytesPerSecond, conf.areAllCoresBusy)
     val id = ShipmentFormat.answerId(order.broadcast, store, target, request.receiver, request.number, piece)
     // A block that came after the end of the order would stay.
-    if (!synchronized(isClosed)) ShipmentBlocks.push(request.from, id, bytes)
+    if (!synchronized(isClosed)) {
+      val pushed = Future.unit.flatMap { _ =>
+        Faults.at("rows.push", store.partitionId)
+        ShipmentBlocks.push(request.from, id, bytes)
+      }(ExecutionContext.parasitic)
+      pushed.failed.foreach { e =>
+        logWarning(s"rows of $store did not come to ${request.from}, which will ask for them again", e)
+      }(ExecutionContext.parasitic)
+    }
   }
 
   private def read(keys: IndexedSeq[Array[Byte]]): IndexedSeq[Option[Array[Byte]]] = {
@@ -127,6 +155,8 @@ private object RowSource extends Logging {
   /** Blocks by which stores of one partition may ask at the same time: those of several attempts of its task. */
   val Slots = 4
   private val KeysTogether = 2000
+  /** An answer that was sent as short a time ago is on its way. */
+  private val AgainNs = 1000000000L
 
   /** How often requests are looked for while some come, and when none has come for long; milliseconds. */
   private val MinPollMs = 2L

@@ -9,24 +9,29 @@ import scala.reflect.ClassTag
 
 import org.apache.spark.SparkEnv
 import org.apache.spark.network.buffer.NioManagedBuffer
+import org.apache.spark.network.util.JavaUtils
 import org.apache.spark.security.CryptoStreamUtils
 import org.apache.spark.storage.{BlockId, BlockManagerId, StorageLevel}
 import org.apache.spark.util.io.ChunkedByteBuffer
 
 /**
- * Chunks in Spark's block stores, so that Spark's authentication, encryption, retries and network
+ * Blocks in Spark's block stores, so that Spark's authentication, encryption, retries and network
  * settings hold for them.
  *
  * Relies on Spark: a block can be put by any thread and is then known to the driver's block manager
- * master; a block of a broadcast goes when the broadcast is destroyed.
+ * master, if that is wanted; a block of a broadcast goes when the broadcast is destroyed, known or not.
  */
 private[binshift] object ShipmentBlocks {
-  /** On disk at once: chunks of a migration must not push cached data of the user out of memory. */
-  def put(id: BlockId, chunk: Array[Byte]): Unit = {
+  /**
+   * On disk at once: chunks of a migration must not push cached data of the user out of memory.
+   *
+   * @param tellDriver whether the driver can say where the block is
+   */
+  def put(id: BlockId, chunk: Array[Byte], tellDriver: Boolean = true): Unit = {
     // A chunk of the same content may be left by an earlier attempt.
     if (isHere(id)) blocks.removeBlock(id, tellMaster = false)
-    val stored = blocks.putBytes(id, new ChunkedByteBuffer(ByteBuffer.wrap(chunk)), StorageLevel.DISK_ONLY)(
-      ClassTag.Byte)
+    val bytes = new ChunkedByteBuffer(ByteBuffer.wrap(chunk))
+    val stored = blocks.putBytes(id, bytes, StorageLevel.DISK_ONLY, tellMaster = tellDriver)(ClassTag.Byte)
     if (!stored) throw new java.io.IOException(s"Spark's block store did not take $id")
   }
 
@@ -70,7 +75,7 @@ private[binshift] object ShipmentBlocks {
    */
   def push(to: BlockManagerId, id: BlockId, content: Array[Byte]): Future[Unit] = {
     val bytes = ByteBuffer.wrap(content)
-    if (to.executorId == blocks.blockManagerId.executorId) {
+    if (isMine(to)) {
       blocks.putBytes(id, new ChunkedByteBuffer(bytes), StorageLevel.DISK_ONLY, tellMaster = false)(ClassTag.Byte)
       Future.unit
     } else {
@@ -78,6 +83,9 @@ private[binshift] object ShipmentBlocks {
         to.host, to.port, to.executorId, id, new NioManagedBuffer(bytes), StorageLevel.DISK_ONLY, ClassTag.Byte)
     }
   }
+
+  /** Whether that is this executor. */
+  def isMine(place: BlockManagerId): Boolean = place.executorId == here.executorId
 
   /** Where this executor's blocks are. */
   def here: BlockManagerId = blocks.blockManagerId
@@ -99,10 +107,22 @@ private[binshift] object ShipmentBlocks {
 
   def isAnywhere(id: BlockId): Boolean = locate(id).nonEmpty
 
-  def fetch(id: BlockId): Option[Array[Byte]] = local(id).orElse(blocks.getRemoteBytes(id).map { chunk =>
-    try chunk.toArray
-    finally chunk.dispose()
-  })
+  /**
+   * The block, from the executor at `from`, without asking the driver.
+   *
+   * Relies on Spark: any block that an executor holds can be fetched from it, whether the driver knows of it or not. One that it
+   * does not hold is an error there, which it logs and tells the driver of; so blocks are asked for that are there.
+   *
+   * @throws java.io.IOException or another exception of Spark's, if the executor cannot be reached or has no such block
+   */
+  def fetchFrom(from: BlockManagerId, id: BlockId): Array[Byte] =
+    if (isMine(from)) {
+      local(id).getOrElse(throw new java.io.IOException(s"$id is not here"))
+    } else {
+      val data = blocks.blockTransferService.fetchBlockSync(from.host, from.port, from.executorId, id.name, null)
+      try JavaUtils.bufferToArray(data.nioByteBuffer())
+      finally data.release()
+    }
 
   /** Frees the block wherever it is. */
   def remove(id: BlockId): Unit = blocks.master.removeBlock(id)

@@ -3,6 +3,8 @@ package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 import java.io.{ByteArrayInputStream, ByteArrayOutputStream, DataInputStream, DataOutputStream, EOFException, UTFDataFormatException}
 import java.nio.{BufferUnderflowException, ByteBuffer}
 
+import net.jpountz.lz4.{LZ4Exception, LZ4Factory}
+
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.storage.BlockId
@@ -12,8 +14,9 @@ import org.apache.spark.storage.BlockId
  * sequence of chunks, each a block in Spark's block store of the sender's executor.
  *
  * {{{
- *   chunk   = crc32c of all that follows : long, magic : int, format : byte, isLast : boolean,
- *             base : long, attempt : utf, index : int, families : short, family*, (section | end)*, -1 : int
+ *   chunk   = crc32c of all that follows : long, magic : int, format : byte, isLast : boolean, size of body : int,
+ *             body, by LZ4
+ *   body    = base : long, attempt : utf, index : int, families : short, family*, (section | end)*, -1 : int
  *   family  = name : utf, isInternal : boolean, isNumbered : boolean, number : short
  *   section = part : int, position of family : short, row*, -1 : int
  *   row     = key length : int, value length : int, key, value
@@ -23,21 +26,27 @@ import org.apache.spark.storage.BlockId
  * A part is a step of the order. On demand it is some bins that travel together, and its end says which.
  *
  * Keys are in the form of [[BinKeyCodec]], without the family's number; values as they are stored.
+ *
+ * Relies on Spark: LZ4 is on its class path.
  */
 private[binshift] object ShipmentFormat {
   import Checksummed._
 
   private val Magic = 0x62736866
-  private val Format = 1
+  private val Format = 2
   private val End = -1
   private val EndOfPart = -2
-  private val IsLastAt = CrcBytes + 5
-  /** Room for the row that ends a chunk, bytes. */
-  private val Slack = 1 << 12
+  /** Bytes before the body. */
+  private val HeadBytes = CrcBytes + 2 * Integer.BYTES + 2
+  /** LZ4 makes no more of a byte. */
+  private val MaxRatio = 255L
+  /** What a buffer has room for at first, bytes. */
+  private val FirstBytes = 1 << 14
+  private val lz4 = LZ4Factory.fastestInstance()
 
   /** Relies on Spark: block ids of broadcasts may end in letters, digits and underscores. */
-  def chunkId(broadcast: Long, source: StateStoreId, target: Int, index: Int): BlockId =
-    block(broadcast, source, s"q${target}_c$index")
+  def chunkId(broadcast: Long, source: StateStoreId, target: Int, index: Int, sender: Long): BlockId =
+    block(broadcast, source, s"q${target}_c${index}_$sender")
 
   /** A block that is there as long as `source` has more to send; see [[ShipmentMarker]]. */
   def markerId(broadcast: Long, source: StateStoreId): BlockId =
@@ -51,6 +60,10 @@ private[binshift] object ShipmentFormat {
   def askId(broadcast: Long, source: StateStoreId, target: Int, slot: Int): BlockId =
     block(broadcast, source, s"q${target}_k$slot")
 
+  /** A block by which partition `target` tells `source` how many chunks it has: that number; see [[SentChunks]]. */
+  def receivedId(broadcast: Long, source: StateStoreId, target: Int, sender: Long): BlockId =
+    block(broadcast, source, s"q${target}_n$sender")
+
   /** A piece of the answer to request `request` of a receiver. */
   def answerId(broadcast: Long, source: StateStoreId, target: Int, receiver: Long, request: Int, piece: Int): BlockId =
     block(broadcast, source, s"q${target}_a${receiver}_${request}_$piece")
@@ -61,7 +74,7 @@ private[binshift] object ShipmentFormat {
   }
 
   /**
-   * Writes chunks of about `chunkBytes`; `publish` gets each, with its index.
+   * Writes chunks of about `chunkBytes` before they are compressed; `publish` gets each, with its index.
    *
    * @param attempt  tells which commit of the source the rows are of; see [[CommittedFile]]
    * @param families families of the source; rows name theirs by its position
@@ -70,7 +83,7 @@ private[binshift] object ShipmentFormat {
       base: Long, attempt: String, families: Seq[NumberedFamily], chunkBytes: Int,
       publish: (Int, Array[Byte]) => Unit) {
     // Rows are written into a buffer, since a stream takes a lock for each byte of a number.
-    private var out = ByteBuffer.allocate(chunkBytes + Slack)
+    private var out = ByteBuffer.allocate(FirstBytes)
     private var index = 0
     /** The part and the family of the rows that are being written, if any are. */
     private var sectionPart = End
@@ -109,10 +122,6 @@ private[binshift] object ShipmentFormat {
     private def begin(): Unit = {
       val bytes = new ByteArrayOutputStream()
       val header = new DataOutputStream(bytes)
-      header.writeLong(0)
-      header.writeInt(Magic)
-      header.writeByte(Format)
-      header.writeBoolean(false)
       header.writeLong(base)
       header.writeUTF(attempt)
       header.writeInt(index)
@@ -144,9 +153,11 @@ private[binshift] object ShipmentFormat {
       endSection()
       reserve(Integer.BYTES)
       out.putInt(End)
-      val chunk = java.util.Arrays.copyOf(out.array, out.position())
-      chunk(IsLastAt) = if (isLast) 1 else 0
-      publish(index, seal(chunk))
+      val compressor = lz4.fastCompressor()
+      val chunk = ByteBuffer.allocate(HeadBytes + compressor.maxCompressedLength(out.position()))
+      chunk.putLong(0).putInt(Magic).put(Format.toByte).put((if (isLast) 1 else 0).toByte).putInt(out.position())
+      compressor.compress(out.flip(), chunk)
+      publish(index, seal(java.util.Arrays.copyOf(chunk.array, chunk.position())))
       index += 1
     }
   }
@@ -160,10 +171,12 @@ private[binshift] object ShipmentFormat {
   def read(chunk: Array[Byte], base: Long, index: Int)(ended: (Int, Seq[Int]) => Unit)(
       consume: (Int, NumberedFamily, Array[Byte], Array[Byte]) => Unit): ChunkHeader =
     try {
-      val head = new DataInputStream(new ByteArrayInputStream(chunk))
-      check(head.readLong() == crcOf(chunk), "its checksum is wrong")
-      check(head.readInt() == Magic && head.readByte() == Format, "it is of another binshift version")
-      val isLast = head.readBoolean()
+      check(chunk.length >= HeadBytes && ByteBuffer.wrap(chunk).getLong == crcOf(chunk), "its checksum is wrong")
+      val start = ByteBuffer.wrap(chunk).position(CrcBytes)
+      check(start.getInt() == Magic && start.get() == Format, "it is of another binshift version")
+      val isLast = start.get() != 0
+      val body = decompressed(start)
+      val head = new DataInputStream(new ByteArrayInputStream(body))
       check(head.readLong() == base, "it is of another version of the state")
       val attempt = head.readUTF()
       check(head.readInt() == index, "it is out of order")
@@ -174,7 +187,7 @@ private[binshift] object ShipmentFormat {
         NumberedFamily(family, Option.when(isNumbered)(number))
       }
       // Rows are read from a buffer, since a stream takes a lock for each byte of a number.
-      val in = ByteBuffer.wrap(chunk).position(chunk.length - head.available())
+      val in = ByteBuffer.wrap(body).position(body.length - head.available())
       var part = in.getInt()
       while (part != End) {
         if (part == EndOfPart) {
@@ -191,6 +204,18 @@ private[binshift] object ShipmentFormat {
       case e @ (_: EOFException | _: BufferUnderflowException | _: UTFDataFormatException) =>
         throw new DamagedShipment(s"it is cut off, or has no text where it should ($e)")
     }
+
+  private def decompressed(in: ByteBuffer): Array[Byte] = {
+    val size = in.getInt()
+    // Before memory is taken, as with rows.
+    check(size >= 0 && size <= in.remaining * MaxRatio, s"it has $size bytes in ${in.remaining}")
+    val body = new Array[Byte](size)
+    try {
+      val length = lz4.safeDecompressor().decompress(in.array, in.position(), in.remaining, body, 0)
+      check(length == size, s"it has $length bytes and not $size")
+    } catch { case e: LZ4Exception => throw new DamagedShipment(s"it cannot be decompressed ($e)") }
+    body
+  }
 
   private def readRows(in: ByteBuffer, consume: (Array[Byte], Array[Byte]) => Unit): Unit = {
     var length = in.getInt()

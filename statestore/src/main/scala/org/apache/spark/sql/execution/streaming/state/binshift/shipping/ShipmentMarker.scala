@@ -8,12 +8,12 @@ import scala.collection.mutable
 import org.apache.spark.storage.BlockId
 
 /**
- * The block that says how far a store is that sends in an order. Whether it has more to send; and for each new
- * owner of its bins, how many chunks it has sent, and which receiver it served last. A shipment can be received
- * once; a second receiver, as that of a task which is retried elsewhere, sees here that it is too late.
+ * The block that says how far a store is that sends in an order. Whether it has more to send, and waits for room; and for each new
+ * owner of its bins, how many chunks it has sent, how many of them are here no more, and which receiver it served last. A
+ * shipment can be received once; a second receiver, as that of a task which is retried elsewhere, sees here that it is too late.
  *
  * {{{
- *   marker = isOver : int, (target : int, chunks : int, receiver : long)*
+ *   marker = phase : int, sender : long, (target : int, chunks : int, freed : int, receiver : long)*
  * }}}
  *
  * The block stays until the order is closed or the store is: receivers look at it as long as they wait, and one that
@@ -22,29 +22,32 @@ import org.apache.spark.storage.BlockId
  * A change of it is a matter of this executor alone (`ShipmentBlocks.replaceHere`). Only the last marker that was made for a
  * block changes it or takes it away: a store that commits a version once more sends once more.
  *
- * Used by one thread at a time.
+ * Thread-safe.
  */
-private[binshift] final class ShipmentMarker(id: BlockId, targets: Iterable[Int]) {
+private[binshift] final class ShipmentMarker(id: BlockId, sender: Long, targets: Iterable[Int]) {
   import ShipmentMarker._
 
-  private val sent = mutable.SortedMap(targets.map(_ -> Sent(0, Nobody)).toSeq: _*)
+  private val sent = mutable.SortedMap(targets.map(_ -> Sent(0, 0, Nobody)).toSeq: _*)
 
-  private var isOver = false
+  private var phase: Phase = Sending
 
   holders.compute(id,
     (_, _) => {
-      ShipmentBlocks.put(id, encode(isOver, sent))
+      ShipmentBlocks.put(id, encode(phase, sender, sent))
       this
     })
 
   /** Nothing more will be sent. */
-  def end(): Unit = {
-    isOver = true
-    publish()
-  }
+  def end(): Unit = enter(Over)
+
+  /** Whether nothing is sent until receivers have said what they have. */
+  def setFull(isFull: Boolean): Unit = enter(if (isFull) Full else Sending)
 
   /** One more chunk for `target` is in the block store, or will never be. */
   def chunkSent(target: Int): Unit = change(target)(s => s.copy(chunks = s.chunks + 1))
+
+  /** The first `n` chunks for `target` are not in the block store any more. */
+  def chunksFreed(target: Int, n: Int): Unit = change(target)(_.copy(freed = n))
 
   /** A request of `receiver`, for `target`, is being seen to. */
   def requestServed(target: Int, receiver: Long): Unit = change(target)(_.copy(receiver = receiver))
@@ -57,14 +60,21 @@ private[binshift] final class ShipmentMarker(id: BlockId, targets: Iterable[Int]
         null
       })
 
-  private def change(target: Int)(how: Sent => Sent): Unit = {
+  private def enter(next: Phase): Unit = synchronized {
+    if (phase != next && phase != Over) {
+      phase = next
+      publish()
+    }
+  }
+
+  private def change(target: Int)(how: Sent => Sent): Unit = synchronized {
     sent(target) = how(sent(target))
     publish()
   }
 
   private def publish(): Unit = holders.computeIfPresent(id,
     (_, holder) => {
-      if (holder eq this) ShipmentBlocks.replaceHere(id, encode(isOver, sent))
+      if (holder eq this) ShipmentBlocks.replaceHere(id, encode(phase, sender, sent))
       holder
     })
 }
@@ -73,27 +83,45 @@ private[binshift] object ShipmentMarker {
   /** The receiver that none has as its number. */
   val Nobody = 0L
 
-  /** @param receiver whose request was served last */
-  final case class Sent(chunks: Int, receiver: Long)
+  /** Chunks are sent. */
+  case object Sending extends Phase(0)
+  /** There is no room for more chunks. */
+  case object Full extends Phase(1)
+  /** Nothing more will be sent. */
+  case object Over extends Phase(2)
 
-  /** Whether the store of a marker has nothing more to send, and what it says of `target`, if anything. */
-  def read(marker: Array[Byte], target: Int): (Boolean, Option[Sent]) = {
-    if (marker.length % EntryBytes != Integer.BYTES) {
-      throw new DamagedShipment(s"its marker has ${marker.length} bytes")
+  sealed abstract class Phase(private[ShipmentMarker] val number: Int)
+
+  /** @param receiver whose request was served last */
+  final case class Sent(chunks: Int, freed: Int, receiver: Long)
+
+  /**
+   * @param sender which has a number of its own
+   * @param sent   what it says of a partition, if anything
+   */
+  final case class Content(phase: Phase, sender: Long, sent: Option[Sent])
+
+  /** What a marker says of its store, and of `target`. */
+  def read(marker: Array[Byte], target: Int): Content = {
+    if (marker.length % EntryBytes != HeadBytes) throw new DamagedShipment(s"its marker has ${marker.length} bytes")
+    val head = ByteBuffer.wrap(marker)
+    val number = head.getInt
+    val phase = Seq(Sending, Full, Over).find(_.number == number).getOrElse {
+      throw new DamagedShipment(s"its marker has phase $number")
     }
-    val isOver = ByteBuffer.wrap(marker).getInt != 0
-    (isOver,
-      marker.drop(Integer.BYTES).grouped(EntryBytes).map(ByteBuffer.wrap).collectFirst {
-        case entry if entry.getInt == target => Sent(entry.getInt, entry.getLong)
-      })
+    val sent = marker.drop(HeadBytes).grouped(EntryBytes).map(ByteBuffer.wrap).collectFirst {
+      case entry if entry.getInt == target => Sent(entry.getInt, entry.getInt, entry.getLong)
+    }
+    Content(phase, head.getLong, sent)
   }
 
-  private val EntryBytes = 2 * Integer.BYTES + java.lang.Long.BYTES
+  private val HeadBytes = Integer.BYTES + java.lang.Long.BYTES
+  private val EntryBytes = 3 * Integer.BYTES + java.lang.Long.BYTES
   private val holders = new ConcurrentHashMap[BlockId, ShipmentMarker]()
 
-  private def encode(isOver: Boolean, sent: Iterable[(Int, Sent)]): Array[Byte] = {
-    val bytes = ByteBuffer.allocate(Integer.BYTES + sent.size * EntryBytes).putInt(if (isOver) 1 else 0)
-    sent.foreach { case (target, s) => bytes.putInt(target).putInt(s.chunks).putLong(s.receiver) }
+  private def encode(phase: Phase, sender: Long, sent: Iterable[(Int, Sent)]): Array[Byte] = {
+    val bytes = ByteBuffer.allocate(HeadBytes + sent.size * EntryBytes).putInt(phase.number).putLong(sender)
+    sent.foreach { case (target, s) => bytes.putInt(target).putInt(s.chunks).putInt(s.freed).putLong(s.receiver) }
     bytes.array
   }
 }

@@ -14,8 +14,7 @@ private[binshift] object ShippingThreads {
   private val MaxWaiting = 64
   private val Answers = 4
   private val MaxWaitNs = 5000000000L
-  /** How much slower an executor sends whose cores are all busy. */
-  private val BusyFactor = 8
+  private val Freed = 2
 
   /** Short jobs, one per store that gives bins away, which its next epoch waits for; they wait for RocksDB. */
   lazy val links: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-link", MaxWaiting)
@@ -25,6 +24,9 @@ private[binshift] object ShippingThreads {
 
   /** A thread for each store that gives bins away on demand, since new owners wait for each of them. */
   lazy val onDemand: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-on-demand", MaxWaiting)
+
+  /** Frees what receivers have; may wait for those that read. */
+  lazy val freeing: ScheduledExecutorService = ThreadUtils.newDaemonThreadPoolScheduledExecutor("binshift-free", Freed)
 
   /** Looks for requests for rows, with a pause of milliseconds, as long as a store here may be asked for some. */
   lazy val polling: ScheduledExecutorService = ThreadUtils.newDaemonSingleThreadScheduledExecutor("binshift-row-requests")
@@ -51,31 +53,68 @@ private[binshift] object ShippingThreads {
   /** Bytes of all copies that wait on this executor. */
   val stagedBytes = new AtomicLong()
 
-  /** Wall-clock time, in nanoseconds, before which nothing more may be sent. */
-  private val nextSend = new AtomicLong(System.nanoTime())
+  /** Bytes that this executor has copied from or to others in the background. */
+  val copiedBytes = new AtomicLong()
+
+  private val sending = new Meter
+  private val receiving = new Meter
 
   /**
-   * Blocks until `bytes` more may be sent at `bytesPerSecond`, or an eighth of that while no core is free.
+   * Blocks until `bytes` more may be sent at the measured pace, `bound` bytes per second at most; or at half of that while no core
+   * is free.
    *
-   * @param areAllCoresBusy whether tasks have all cores all the time, also when they have nothing to do: none is waited for
+   * @param areAllCoresBusy whether tasks have all cores all the time, also when they have nothing to do: none is waited for, and
+   *                        the pace is not measured
    */
-  def pace(bytes: Long, bytesPerSecond: Long, areAllCoresBusy: Boolean): Unit = {
-    val wait = charge(bytes, bytesPerSecond)
+  def pace(bytes: Long, bound: Long, areAllCoresBusy: Boolean): Unit = {
+    val rate = rateWithin(bound, areAllCoresBusy)
+    val wait = sending.charge(bytes, rate)
+    count(bytes, wait)
     if (wait > 0) Thread.sleep(wait / 1000000, (wait % 1000000).toInt)
     if (!areAllCoresBusy)
-      ExecutorLoad.awaitFreeCore(math.min(costNs(bytes, bytesPerSecond) * (BusyFactor - 1), MaxWaitNs))
+      ExecutorLoad.awaitFreeCore(math.min(Meter.costNs(bytes, rate), MaxWaitNs))
   }
 
-  /** Counts `bytes` as sent; returns the nanoseconds that they should have waited. */
-  def charge(bytes: Long, bytesPerSecond: Long): Long = {
-    val cost = costNs(bytes, bytesPerSecond)
-    val now = System.nanoTime()
-    // Queries share an executor: one with a low rate must not keep the others waiting for long.
-    nextSend.getAndUpdate(next => math.min(math.max(next, now) + cost, now + MaxWaitNs)) - now
-  }
-
-  private def costNs(bytes: Long, bytesPerSecond: Long): Long = bytes * 1000000000L / bytesPerSecond
+  /** Counts `bytes` as sent, without a wait. */
+  def charge(bytes: Long, bound: Long, areAllCoresBusy: Boolean): Unit =
+    count(bytes, sending.charge(bytes, rateWithin(bound, areAllCoresBusy)))
 
   /** Whether what was sent is within the rate. */
-  def maySend(): Boolean = nextSend.get - System.nanoTime() <= 0
+  def maySend(): Boolean = sending.waitNs <= 0
+
+  /** Counts `bytes` as received. */
+  def received(bytes: Long, bound: Long, areAllCoresBusy: Boolean): Unit =
+    count(bytes, receiving.charge(bytes, rateWithin(bound, areAllCoresBusy)))
+
+  /** Whether what was received is within the rate. */
+  def mayReceive(): Boolean = receiving.waitNs <= 0
+
+  private def count(bytes: Long, waitNs: Long): Unit = {
+    copiedBytes.addAndGet(bytes)
+    if (waitNs > 0) CopyPace.here.limits()
+  }
+
+  private def rateWithin(bound: Long, areAllCoresBusy: Boolean): Long =
+    if (areAllCoresBusy) math.min(bound, CopyPace.FirstRate)
+    else if (ExecutorLoad.isIdle) bound
+    else math.min(bound, CopyPace.here.bytesPerSecond)
+
+  private final class Meter {
+    /** In nanoseconds, before which nothing more may go. */
+    private val next = new AtomicLong(System.nanoTime())
+
+    /** Returns the nanoseconds that `bytes` should have waited. */
+    def charge(bytes: Long, bytesPerSecond: Long): Long = {
+      val cost = Meter.costNs(bytes, bytesPerSecond)
+      val now = System.nanoTime()
+      // Queries share an executor: one with a low rate must not keep the others waiting for long.
+      next.getAndUpdate(next => math.min(math.max(next, now) + cost, now + MaxWaitNs)) - now
+    }
+
+    def waitNs: Long = next.get - System.nanoTime()
+  }
+
+  private object Meter {
+    def costNs(bytes: Long, bytesPerSecond: Long): Long = bytes * 1000000000L / bytesPerSecond
+  }
 }

@@ -48,7 +48,7 @@ private[binshift] final class StagedCopy(
   private val files = new BaseFiles(dir, arguments.conf)
   /** Once the copy is whole; none if it is taken at its base, before anything changes. */
   private var changes: Option[CopiedChanges] = None
-  private val shipment = new IncomingShipment(order, source, target)
+  private val shipment = new IncomingShipment(order, source, target, conf)
   private var attempt: Option[String] = None
   private val failures = new CopyFailures(source, target, order.isUrgent)
   private val catchUp = new CatchUp
@@ -77,6 +77,9 @@ private[binshift] final class StagedCopy(
 
   /** Whether its turns are not to be put off. */
   def isHurried: Boolean = isAskedFor || due.nonEmpty || state == Staged && epoch - equalTo > CatchUp.MaxLag
+
+  /** Whether its pieces are fetched as soon as they are there: an epoch waits for them. */
+  private def isUnpaced: Boolean = order.isUrgent && !order.isOnDemand || isHurried
 
   /** Whether a task waits for a bin of it that comes on demand. */
   def isAskedFor: Boolean = System.nanoTime() - askedAt < AskedNs
@@ -117,7 +120,7 @@ private[binshift] final class StagedCopy(
   /** Takes in a piece of the shipment, or makes it count; whether something was done, so that more may be possible. */
   def receive(): Boolean = synchronized {
     state match {
-      case Fetching => guarded(fetch())
+      case Fetching => (isUnpaced || ShippingThreads.mayReceive()) && guarded(fetch())
       case Fetched if epoch >= order.base => guarded(finishFetching())
       case _ => false
     }
@@ -190,6 +193,7 @@ private[binshift] final class StagedCopy(
   def close(): Unit = synchronized {
     state = Failed
     parts.forgetReady()
+    shipment.close()
     try files.close()
     finally closeChanges()
   }
@@ -266,6 +270,7 @@ private[binshift] final class StagedCopy(
 
   private def fetch(): Boolean = {
     val received = shipment.receive(epoch) { (chunk, index) =>
+      if (!isUnpaced) ShippingThreads.received(chunk.length, conf.maxBytesPerSecond, conf.areAllCoresBusy)
       ShipmentFormat.read(chunk, order.base, index)(endPart)(add)
     }
     received.foreach { header =>

@@ -1,0 +1,182 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.shipping
+
+import java.nio.ByteBuffer
+import java.util.concurrent.{ThreadLocalRandom, TimeUnit}
+
+import scala.collection.mutable
+import scala.util.control.NonFatal
+
+import org.apache.spark.SparkEnv
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.ShippingOrder
+import org.apache.spark.storage.BlockId
+
+/**
+ * The chunks that a store has sent in an order and that wait in this executor's block store to be fetched. The driver does not
+ * know of them: receivers ask this executor, where the marker tells them what there is.
+ *
+ * A receiver says now and then how many chunks it has (`ShipmentFormat.receivedId`), and those are freed. One that says nothing
+ * for long while there is no room gets nothing any more.
+ *
+ * Thread-safe: one thread sends, others close it and look for what receivers say. Blocks are removed on threads of their own, since
+ * one that is being read makes who removes it wait.
+ */
+private[shipping] final class SentChunks(order: ShippingOrder, store: StateStoreId, conf: BackgroundConf) extends Logging {
+  import SentChunks._
+
+  /** Part of the names of its blocks: a store that sends once more has others. */
+  private val number = ThreadLocalRandom.current.nextLong(1, Long.MaxValue)
+  private val targets = order.leaving(store.partitionId).keys.map(_ -> new Target).toMap
+  private val marker = new ShipmentMarker(ShipmentFormat.markerId(order.broadcast, store), number, targets.keys)
+  private val patienceNs = conf.timeoutMs * 1000000L * (if (order.isUrgent) 2 else 10)
+  private var isClosed = false
+  private var isWatched = false
+
+  /** About how large chunks are, before they are compressed. */
+  def chunkBytes: Int = ShipmentPieces(conf, targets.size).chunkBytes
+
+  /**
+   * Blocks until there is room, and puts the chunk into the block store, unless its receiver has given up.
+   *
+   * @throws Cancelled if it is closed
+   */
+  def send(target: Int, index: Int, chunk: Array[Byte]): Unit = {
+    awaitRoom(chunk.length)
+    synchronized {
+      requireOpen()
+      val to = targets(target)
+      if (!to.isAbandoned) {
+        ShipmentBlocks.put(chunkId(target, index), chunk, tellDriver = false)
+        if (to.waiting.isEmpty) to.heardAt = System.nanoTime()
+        to.waiting.enqueue(chunk.length)
+      }
+      to.sent = index + 1
+      marker.chunkSent(target)
+      if (to.isAbandoned) free(target, to, to.sent)
+      watch()
+    }
+  }
+
+  /** A request of `receiver`, for `target`, is being seen to. */
+  def requestServed(target: Int, receiver: Long): Unit = marker.requestServed(target, receiver)
+
+  /** Nothing more will be sent. */
+  def end(): Unit =
+    try marker.end()
+    catch {
+      case NonFatal(e) =>
+        logWarning(s"$store could not say that nothing more is sent for order ${order.id}", e)
+        marker.close()
+    }
+
+  /** Frees what nobody has fetched; nothing can be sent any more. */
+  def close(): Unit = synchronized {
+    if (!isClosed) {
+      isClosed = true
+      remove(for ((target, to) <- targets.toSeq; i <- to.freed until to.sent) yield chunkId(target, i))
+      remove(targets.keys.toSeq.map(receivedId))
+      marker.close()
+    }
+  }
+
+  private def requireOpen(): Unit = if (synchronized(isClosed)) throw new Cancelled
+
+  private def awaitRoom(bytes: Long): Unit = {
+    val begun = System.nanoTime()
+    def isFull = synchronized {
+      val waiting = targets.values.map(_.waiting.sum).sum
+      waiting > 0 && waiting + bytes > conf.maxBytesInFlight
+    }
+    while (isFull) {
+      requireOpen()
+      if (!freeReceived()) {
+        // Most receivers say what they have before.
+        if (System.nanoTime() - begun > FullNs) marker.setFull(true)
+        abandon(begun)
+        Thread.sleep(PollMs)
+      }
+    }
+    marker.setFull(false)
+  }
+
+  /** Gives up receivers that have said nothing for long, nor since `begun`. */
+  private def abandon(begun: Long): Unit = synchronized {
+    targets.foreach { case (target, to) =>
+      if (to.waiting.nonEmpty && System.nanoTime() - math.max(begun, to.heardAt) > patienceNs) {
+        logWarning(s"$store sends nothing more to partition $target in order ${order.id}: it has fetched nothing for long")
+        to.isAbandoned = true
+        free(target, to, to.sent)
+      }
+    }
+  }
+
+  /** Frees what receivers say that they have; whether that was anything. */
+  private def freeReceived(): Boolean = targets.count { case (target, to) =>
+    val said = ShipmentBlocks.takeHere(receivedId(target)).filter(_.length == Integer.BYTES).map(ByteBuffer.wrap(_).getInt)
+    said.foreach { n =>
+      synchronized {
+        to.heardAt = System.nanoTime()
+        free(target, to, math.min(n, to.sent))
+      }
+    }
+    said.nonEmpty
+  } > 0
+
+  /** Frees all before the `n`-th, if they still are here. */
+  private def free(target: Int, to: Target, n: Int): Unit = if (n > to.freed && !isClosed) {
+    val freed = to.freed until n
+    to.waiting.remove(0, math.min(freed.size, to.waiting.size))
+    to.freed = n
+    // In this order: a second receiver looks at the marker before it fetches.
+    marker.chunksFreed(target, n)
+    remove(freed.map(chunkId(target, _)))
+  }
+
+  private def remove(ids: Seq[BlockId]): Unit = ShippingThreads.freeing.execute { () =>
+    ids.foreach { id =>
+      try ShipmentBlocks.removeHere(id)
+      catch { case NonFatal(e) => logInfo(s"$id goes with its broadcast, as it could not be removed", e) }
+    }
+  }
+
+  private def chunkId(target: Int, index: Int) = ShipmentFormat.chunkId(order.broadcast, store, target, index, number)
+
+  private def receivedId(target: Int) = ShipmentFormat.receivedId(order.broadcast, store, target, number)
+
+  /** Looks for what receivers say as long as chunks wait, also when all are sent. */
+  private def watch(): Unit = if (!isWatched && !isClosed && targets.values.exists(_.waiting.nonEmpty)) {
+    isWatched = true
+    ShippingThreads.freeing.schedule((() => look()): Runnable, WatchMs, TimeUnit.MILLISECONDS)
+  }
+
+  private def look(): Unit = if (SparkEnv.get != null) {
+    try if (!synchronized(isClosed)) freeReceived()
+    catch { case NonFatal(e) => logWarning(s"$store could not free what it has sent in order ${order.id}; it tries again", e) }
+    synchronized {
+      isWatched = false
+      watch()
+    }
+  }
+}
+
+private object SentChunks {
+  private val PollMs = 20L
+  private val WatchMs = 100L
+  /** After that time without room, receivers are asked to say what they have. */
+  private val FullNs = 200000000L
+
+  /** What was sent to a partition. */
+  private final class Target {
+    var sent = 0
+    var freed = 0
+    /** When it said last what it has, or began to have something to fetch. */
+    var heardAt = System.nanoTime()
+    var isAbandoned = false
+    /** Bytes of the chunks that wait, in their order. */
+    val waiting = mutable.Queue.empty[Int]
+  }
+}
+
+/** The order is over, or the store is closed. */
+private[shipping] final class Cancelled extends RuntimeException

@@ -1,0 +1,34 @@
+package org.apache.spark.sql.execution.streaming.state.binshift
+
+import org.json4s.{DefaultFormats, Formats}
+import org.json4s.jackson.JsonMethods.parse
+import org.json4s.jackson.Serialization
+
+import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{CopyPace, TaskTimes}
+
+/** The pace of copies, on a clock of its own. */
+object TestCopyPace {
+  private implicit val formats: Formats = DefaultFormats
+
+  /**
+   * The rate after each task, in bytes per second.
+   *
+   * @param tasks   JSON: of each the milliseconds that it took, and whether something was copied meanwhile
+   * @param isLimit whether copies wait for the rate
+   */
+  def rates(tasks: String, isLimit: Boolean): String = {
+    var (now, copied) = (0L, 0L)
+    val pace = new CopyPace(() => now)
+    val times = new TaskTimes(pace, () => copied, () => now)
+    Serialization.write(parse(tasks).extract[Seq[Task]].map { task =>
+      times.begin()
+      now += task.ms * 1000000L
+      if (task.copied) copied += 1
+      if (isLimit) pace.limits()
+      times.end()
+      pace.bytesPerSecond
+    })
+  }
+
+  private final case class Task(ms: Long, copied: Boolean)
+}

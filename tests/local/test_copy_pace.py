@@ -1,0 +1,73 @@
+"""The pace of copies follows what tasks take."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+MB = 1 << 20
+FIRST, LEAST, MOST = 8 * MB, MB, 1024 * MB
+
+Rates = Callable[..., list[int]]
+
+
+@pytest.fixture(scope="module")
+def rates(spark: SparkSession) -> Rates:
+    """The rate after each task; of a task, its milliseconds and whether something was copied meanwhile.
+
+    `is_limit` says whether the rate is what keeps copies from going faster.
+    """
+    pace = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestCopyPace
+
+    def rates(tasks: Iterable[tuple[int, bool]], is_limit: bool = True) -> list[int]:
+        told = [{"ms": ms, "copied": copied} for ms, copied in tasks]
+        return json.loads(pace.rates(json.dumps(told), is_limit))
+
+    return rates
+
+
+QUIET = [(300, False)] * 3
+
+
+def test_copies_go_faster_as_long_as_tasks_do_not_notice(rates: Rates) -> None:
+    found = rates([*QUIET, *[(310, True)] * 5])
+    assert found[3:] == [FIRST, 12 * MB, 18 * MB, 27 * MB, 27 * MB * 3 // 2]
+
+
+def test_copies_that_have_all_they_want_get_no_more(rates: Rates) -> None:
+    assert set(rates([*QUIET, *[(310, True)] * 5], False)) == {FIRST}
+
+
+def test_copies_go_half_as_fast_once_tasks_take_longer(rates: Rates) -> None:
+    assert rates([*QUIET, *[(400, True)] * 5])[3:] == [FIRST, 4 * MB, 2 * MB, LEAST, LEAST]
+
+
+def test_a_task_in_three_that_takes_longer_is_no_sign(rates: Rates) -> None:
+    # Short ones are judged together, a quarter of a second of them at a time.
+    short = [(50, False)] * 3
+    assert rates([*short, *[(50, True), (50, True), (900, True)] * 4])[-1] > FIRST
+
+
+def test_nothing_is_judged_before_it_is_known_what_tasks_take(rates: Rates) -> None:
+    assert set(rates([(300, False), *[(900, True)] * 9])) == {FIRST}
+
+
+def test_tasks_that_take_longer_for_good_do_not_hold_copies_up_for_ever(rates: Rates) -> None:
+    found = rates([*QUIET, *[(900, True)] * 20])
+    assert LEAST in found
+    assert found[-1] > FIRST
+
+
+@given(st.lists(st.tuples(st.integers(0, 10_000), st.booleans()), max_size=80))
+def test_the_rate_goes_up_by_a_half_or_down_by_half_within_its_bounds(
+    rates: Rates, tasks: list[tuple[int, bool]]
+) -> None:
+    found = rates(tasks)
+    for before, after in pairwise([FIRST, *found]):
+        assert after in {before, min(MOST, before + before // 2), max(LEAST, before // 2)}
