@@ -32,7 +32,7 @@ object TestFuzz {
     val families = Seq(NumberedFamily(ColumnFamily("default", isInternal = false), None),
       NumberedFamily(ColumnFamily("$ttl_x", isInternal = true), Some(3: Short)))
     val chunks = mutable.Buffer.empty[Array[Byte]]
-    val writer = new ShipmentFormat.Writer(Base, "attempt", families, 1 << 16, (_, bytes) => chunks += bytes)
+    val writer = new ShipmentFormat.Writer(Base, "attempt", families, 1 << 16, (_, bytes, _) => chunks += bytes)
     (0 until 5).foreach(i => writer.write(i % 2, i % 2, Array.fill(3 + i)(i.toByte), Array.fill(20)(i.toByte)))
     writer.close()
     chunks.head

@@ -33,8 +33,8 @@ private[sql] object BackgroundConf {
     def bytes(name: String, default: String): Long =
       positive(Prefix + name, conf.getOrElse(Prefix + name, default))(JavaUtils.byteStringAs(_, ByteUnit.BYTE))
     BackgroundConf(
-      chunkBytes = math.min(bytes("ship.chunkBytes", "4m"), MaxChunkBytes).toInt,
-      maxBytesPerSecond = bytes("ship.maxBytesPerSecond", "128m"),
+      chunkBytes = math.min(bytes("ship.chunkBytes", "256k"), MaxChunkBytes).toInt,
+      maxBytesPerSecond = bytes("ship.maxBytesPerSecond", "8m"),
       maxBytesInFlight = bytes("ship.maxBytesInFlight", "256m"),
       maxStagedBytes = bytes("ship.maxStagedBytes", "64g"),
       timeoutMs = positive(Prefix + "ship.timeout", conf.getOrElse(Prefix + "ship.timeout", "30s"))(JavaUtils.timeStringAsMs),

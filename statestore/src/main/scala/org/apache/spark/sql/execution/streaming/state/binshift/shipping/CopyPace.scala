@@ -56,7 +56,7 @@ private[binshift] final class CopyPace(now: () => Long) {
 private[binshift] object CopyPace {
   /** Where tasks have told nothing yet, and where they cannot; as the others, in bytes per second. */
   val FirstRate: Long = 8L << 20
-  private val LeastRate = 1L << 20
+  val LeastRate: Long = 1L << 20
   private val MostRate = 1L << 30
   private val WindowNs = 250000000L
   /** By how much a task takes longer that has noticed something. */

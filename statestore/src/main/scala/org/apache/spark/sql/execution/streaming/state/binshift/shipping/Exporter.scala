@@ -135,7 +135,7 @@ private[binshift] final class Exporter(
 
   private def send(snapshot: NativeRocksDB): Map[Int, RowCounts] = {
     val writers = leaving.keys.map { target =>
-      target -> new ShipmentFormat.Writer(order.base, attempt, families, chunks.chunkBytes, publish(target, _, _))
+      target -> new ShipmentFormat.Writer(order.base, attempt, families, chunks.chunkBytes, publish(target, _, _, _))
     }.toMap
     val rows = if (order.isOnDemand) sendOnDemand(snapshot, writers) else sendByStep(snapshot, writers)
     writers.values.foreach(_.close())
@@ -234,9 +234,10 @@ private[binshift] final class Exporter(
   /** Of the rows that were sent; of the exporting thread. */
   private var bytesRead = 0L
 
-  private def publish(target: Int, index: Int, chunk: Array[Byte]): Unit = {
-    if (order.isOnDemand) ShippingThreads.charge(chunk.length, conf.maxBytesPerSecond, conf.areAllCoresBusy)
-    else if (!order.isUrgent) ShippingThreads.pace(chunk.length, conf.maxBytesPerSecond, conf.areAllCoresBusy)
+  /** The pace is that of rows, since they are what takes time; how well they can be compressed is another matter. */
+  private def publish(target: Int, index: Int, chunk: Array[Byte], size: Int): Unit = {
+    if (order.isOnDemand) ShippingThreads.charge(size, conf.maxBytesPerSecond, conf.areAllCoresBusy)
+    else if (!order.isUrgent) ShippingThreads.pace(size, conf.maxBytesPerSecond, conf.areAllCoresBusy)
     Faults.at("export.chunk", store.partitionId)
     chunks.send(target, index, Faults.change("export.chunk", chunk))
   }

@@ -74,14 +74,14 @@ private[binshift] object ShipmentFormat {
   }
 
   /**
-   * Writes chunks of about `chunkBytes` before they are compressed; `publish` gets each, with its index.
+   * Writes chunks of about `chunkBytes` before they are compressed; `publish` gets each, with its index, and what it had before.
    *
    * @param attempt  tells which commit of the source the rows are of; see [[CommittedFile]]
    * @param families families of the source; rows name theirs by its position
    */
   final class Writer(
       base: Long, attempt: String, families: Seq[NumberedFamily], chunkBytes: Int,
-      publish: (Int, Array[Byte]) => Unit) {
+      publish: (Int, Array[Byte], Int) => Unit) {
     // Rows are written into a buffer, since a stream takes a lock for each byte of a number.
     private var out = ByteBuffer.allocate(FirstBytes)
     private var index = 0
@@ -156,8 +156,9 @@ private[binshift] object ShipmentFormat {
       val compressor = lz4.fastCompressor()
       val chunk = ByteBuffer.allocate(HeadBytes + compressor.maxCompressedLength(out.position()))
       chunk.putLong(0).putInt(Magic).put(Format.toByte).put((if (isLast) 1 else 0).toByte).putInt(out.position())
+      val size = out.position()
       compressor.compress(out.flip(), chunk)
-      publish(index, seal(java.util.Arrays.copyOf(chunk.array, chunk.position())))
+      publish(index, seal(java.util.Arrays.copyOf(chunk.array, chunk.position())), size)
       index += 1
     }
   }
@@ -204,6 +205,10 @@ private[binshift] object ShipmentFormat {
       case e @ (_: EOFException | _: BufferUnderflowException | _: UTFDataFormatException) =>
         throw new DamagedShipment(s"it is cut off, or has no text where it should ($e)")
     }
+
+  /** How large a chunk is when it is decompressed, if that can be told. */
+  def sizeOf(chunk: Array[Byte]): Int =
+    if (chunk.length < HeadBytes) chunk.length else math.max(0, ByteBuffer.wrap(chunk).getInt(HeadBytes - Integer.BYTES))
 
   private def decompressed(in: ByteBuffer): Array[Byte] = {
     val size = in.getInt()

@@ -60,8 +60,8 @@ private[binshift] object ShippingThreads {
   private val receiving = new Meter
 
   /**
-   * Blocks until `bytes` more may be sent at the measured pace, `bound` bytes per second at most; or at half of that while no core
-   * is free.
+   * Blocks until `bytes` more may be sent at the measured pace, `bound` bytes per second at most; or at the least rate while no
+   * core is free.
    *
    * @param areAllCoresBusy whether tasks have all cores all the time, also when they have nothing to do: none is waited for, and
    *                        the pace is not measured
@@ -72,7 +72,8 @@ private[binshift] object ShippingThreads {
     count(bytes, wait)
     if (wait > 0) Thread.sleep(wait / 1000000, (wait % 1000000).toInt)
     if (!areAllCoresBusy)
-      ExecutorLoad.awaitFreeCore(math.min(Meter.costNs(bytes, rate), MaxWaitNs))
+      ExecutorLoad.awaitFreeCore(
+        math.min(Meter.costNs(bytes, math.min(rate, CopyPace.LeastRate)) - Meter.costNs(bytes, rate), MaxWaitNs))
   }
 
   /** Counts `bytes` as sent, without a wait. */

@@ -270,7 +270,7 @@ private[binshift] final class StagedCopy(
 
   private def fetch(): Boolean = {
     val received = shipment.receive(epoch) { (chunk, index) =>
-      if (!isUnpaced) ShippingThreads.received(chunk.length, conf.maxBytesPerSecond, conf.areAllCoresBusy)
+      if (!isUnpaced) ShippingThreads.received(ShipmentFormat.sizeOf(chunk), conf.maxBytesPerSecond, conf.areAllCoresBusy)
       ShipmentFormat.read(chunk, order.base, index)(endPart)(add)
     }
     received.foreach { header =>
