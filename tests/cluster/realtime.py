@@ -81,6 +81,8 @@ class RealTime:
     def await_outputs(self) -> None:
         """Waits for what comes out last of each key that was fed."""
         rows = [row for epoch in range(self.count) for row in fed(epoch)]
+        if self.operator == "distinct-count":
+            rows = list(dict.fromkeys(rows))
         totals = {k: (Counter(r[0] for r in rows)[k], sum(v for q, v in rows if q == k)) for k, _ in rows}
         last = {k if self.operator == "distinct" else f"{k} {n} {total}" for k, (n, total) in totals.items()}
         self.until(lambda: last <= set(self.lines()), "outputs")
@@ -144,7 +146,7 @@ class RealTime:
         self.query.stop()
         # In real-time mode Spark sets it for the query only.
         self.spark.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
-        variable = {"stateVarName": "total"} if self.operator == "transform" else {}
+        variable = {"stateVarName": "total"} if self.operator.startswith("transform") else {}
         state = self.spark.read.format("statestore").options(**variable).load(str(self.checkpoint))
         report["state"] = sorted([*key, *value] for key, value in state.select("key", "value").collect())
         metadata = self.spark.read.format("state-metadata").load(str(self.checkpoint)).collect()
@@ -236,16 +238,18 @@ def rescale_once(run: RealTime, n: int, args: argparse.Namespace) -> None:
 def occupied(run: RealTime, n: int) -> None:
     """A step that does not fit is not taken, neither when it is due nor when its table is durable already."""
     before = run.attach().routing().partitions
-    run.jvm.occupy(8 - n)
+    run.jvm.occupy(8 - n, 8 - n)
     for _ in range(2):
         run.epoch()
+    # Otherwise the one that is planned now finds the slots free, and prepares the step.
+    run.await_begun(run.committed + 1)
     assert run.attach().routing().partitions == before
     run.jvm.free()
     run.epoch()
     # The epoch that is planned now has prepared the next one, which does not fit any more when it is to begin.
     due = run.committed + 2
     run.until((run.checkpoint / f"binshift/routing/{due}").exists, f"the table of epoch {due}")
-    run.jvm.occupy(8 - n)
+    run.jvm.occupy(8 - n, 8 - n)
     run.epoch()
     run.until(lambda: not (run.checkpoint / f"binshift/routing/{due}").exists(), "the table to be taken back")
     run.epoch()

@@ -8,18 +8,26 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import pytest
 from pyspark.sql import SparkSession
 
 import binshift
 from cluster.commanded import Commands, serve
-from cluster.realtime import RealTime
+from cluster.realtime import ALLOWLIST_KEY, RealTime
 from harness import real_time_session, until
 
 
 class RealTimeCommands(Commands):
     def __init__(self, root: Path, spark: SparkSession, checkpoint: str) -> None:
-        self.spark = spark
-        self.real_time = RealTime(spark, root, "count", checkpoint)
+        self.spark, self.root, self.checkpoint = spark, root, checkpoint
+        self.operator = spark.conf.get("spark.binshift.tests.operator", "count")
+        if self.operator.startswith("transform"):
+            spark.conf.set(ALLOWLIST_KEY, "false")
+        self.start()
+
+    def start(self) -> None:
+        """Starts the query, also one that has ended."""
+        self.real_time = RealTime(self.spark, self.root, self.operator, self.checkpoint)
         self.real_time.start()
         self.real_time.await_outputs()
 
@@ -42,6 +50,50 @@ class RealTimeCommands(Commands):
         strategy = binshift.Batched(bins_per_step)
         self.real_time.attach().rescale(partitions, strategy=strategy, prepare=prepare)
 
+    def due(self) -> int:
+        """Ends batches until the table of the next epoch is durable; which epoch that is."""
+        tables = self.real_time.checkpoint / "binshift/routing"
+        while not (tables / str(self.open() + 1)).exists():
+            self.real_time.epoch()
+        return self.open() + 1
+
+    def occupy(self, tasks: int, running: int) -> None:
+        self.real_time.jvm.occupy(tasks, running)
+
+    def occupy_while_planned(self, tasks: int) -> None:
+        self.real_time.jvm.occupyWhilePlanned(tasks)
+
+    def set_aside_while_planned(self, epoch: int) -> None:
+        self.real_time.jvm.setAsideWhilePlanned(epoch)
+
+    def free(self) -> None:
+        self.real_time.jvm.free()
+
+    def needed(self, partitions: int) -> int:
+        """The slots that binshift wants to be there for so many partitions: it says so when there are none."""
+        self.occupy(100, 1)
+        with pytest.raises(binshift.PlanError) as refused:
+            self.rescale(partitions)
+        self.free()
+        return int(refused.value.parameters["needed"])
+
+    def tasks(self) -> int:
+        """The tasks that Spark runs at once."""
+
+        def found() -> int:
+            return int(self.real_time.look.tasksAtOnce(self.real_time.query._jsq))
+
+        self.real_time.until(lambda: found() > 0, "all tasks of the batch")
+        return found()
+
+    def variable(self, name: str) -> list[list[Any]]:
+        """The committed state of a variable of `transformWithState`; ends the query."""
+        self.real_time.query.stop()
+        self.spark.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
+        reader = self.spark.read.format("statestore").option("stateVarName", name)
+        state = reader.load(str(self.real_time.checkpoint))
+        return sorted([*key, *value] for key, value in state.select("key", "value").collect())
+
     def finish(self) -> int:
         """Ends batches until no migration is under way."""
         while self.real_time.attach().migration() is not None:
@@ -52,7 +104,7 @@ class RealTimeCommands(Commands):
         return sorted(int(f.name) for f in (self.real_time.checkpoint / "binshift/routing").glob("[0-9]*"))
 
     def ends_in_vain(self) -> str:
-        """Ends the batch that another driver has committed meanwhile; why the query has ended."""
+        """Ends the batch, with which the query ends; why it has."""
         self.real_time.jvm.endBatch()
         assert until(lambda: not self.real_time.query.isActive, 120), "the query goes on"
         return self.real_time.failure()

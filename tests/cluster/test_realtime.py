@@ -9,6 +9,7 @@ import json
 import shutil
 import subprocess
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from cluster.commands import Driver, DriverEndedError
+from cluster.realtime import fed
 
 pytestmark = [
     pytest.mark.needs_spark("4.3", reason="real-time mode runs stateful queries"),
@@ -84,9 +86,6 @@ def test_a_count_is_rescaled_while_batches_are_open(drive, tmp_path):
 
 
 @pytest.mark.matrix
-@pytest.mark.xfail(
-    strict=False, reason="Spark ends the query while other jobs hold the slots; docs/decisions/0130 says so"
-)
 def test_a_plan_that_does_not_fit_waits(drive, tmp_path):
     report = report_of(tmp_path, "count", drive("--rescale", "5", "--occupy"))
     assert report["partitions"] == 5
@@ -198,12 +197,25 @@ HALTING = {
 }
 
 
+def commanded(
+    drivers: ExitStack,
+    root: Path,
+    jvm_jar: Path,
+    conf: Mapping[str, str] | None = None,
+    checkpoint: str = "",
+    halt: str = "",
+    master: str = "local[8,1]",
+) -> Driver:
+    all_of_it = {"spark.jars": str(jvm_jar), **(conf or {})}
+    return drivers.enter_context(Driver(root, master, all_of_it, checkpoint, halt=halt, script=SCRIPT))
+
+
 class Two:
     """A driver in the midst of the epoch at which it goes to 4 partitions, and one started by mistake."""
 
     def __init__(self, folder: Path, jvm_jar: Path, drivers: ExitStack, halt: str = "") -> None:
         self.folder, self.drivers = folder, drivers
-        self.conf = {"spark.jars": str(jvm_jar), **HALTING}
+        self.jvm_jar = jvm_jar
         self.checkpoint = folder / "first/checkpoint"
         self.first = self.start("first", halt=halt)
         self.first("batches", 2)
@@ -223,9 +235,7 @@ class Two:
             for file in (self.folder / "first/outputs").iterdir():
                 if (self.checkpoint / f"commits/{file.name.split('.')[0]}").exists():
                     shutil.copy(file, root / "outputs")
-        return self.drivers.enter_context(
-            Driver(root, "local[8,1]", self.conf, str(self.checkpoint), halt=halt, script=SCRIPT)
-        )
+        return commanded(self.drivers, root, self.jvm_jar, HALTING, str(self.checkpoint), halt)
 
     def start_second(self) -> Driver:
         second = self.start("second")
@@ -278,6 +288,118 @@ def test_a_table_that_a_second_driver_set_aside_is_found_though_both_have_died(t
         assert two.epoch in third("tables")
         third("finish")
         report = assert_exact(third("report"))
+    assert report["partitions"] == 4
+
+
+@pytest.mark.matrix
+def test_a_second_driver_with_other_partitions_leaves_the_first_epoch_alone(tmp_path, jvm_jar):
+    with ExitStack() as drivers:
+        first = commanded(drivers, tmp_path / "first", jvm_jar)
+        assert first("open") == 0
+        first("rows")
+        other = {"spark.sql.shuffle.partitions": "4"}
+        checkpoint = str(tmp_path / "first/checkpoint")
+        second = commanded(drivers, tmp_path / "second", jvm_jar, other, checkpoint)
+        with pytest.raises(DriverEndedError):
+            second("open")
+        said = (tmp_path / "second/stderr").read_text()
+        assert "epoch 0 was begun with 2 partitions, and this run has 4" in said
+        first("batches", 2)
+        report = assert_exact(first("report"))
+    assert report["partitions"] == 2
+
+
+@pytest.mark.matrix
+def test_variables_of_an_attempt_that_did_not_end_give_way_to_those_of_the_next_one(tmp_path, jvm_jar):
+    """Spark writes which variables there are when a run's first batch ends, and keeps a file that is there."""
+    root = tmp_path / "run"
+    with ExitStack() as drivers:
+        operator = {"spark.binshift.tests.operator": "transform"}
+        first = commanded(drivers, root, jvm_jar, operator)
+        first("batches", 2)
+        first.kill()
+        attempt = commanded(drivers, root, jvm_jar, operator | HALTING, halt="after:/0/_metadata/v2/2")
+        with pytest.raises(DriverEndedError):
+            attempt("batches", 1)
+        assert (root / "checkpoint/state/0/_metadata/v2/2").exists()
+        later = {"spark.binshift.tests.operator": "transform-more"}
+        last = commanded(drivers, root, jvm_jar, later)
+        assert last("open") == 2
+        last("batches", 1)
+        counts = last("variable", "count")
+    # The attempt's rows are those of the batch that came after it, with the rows that came since.
+    assert dict(counts) == Counter(k for epoch in (2, 3) for k, _ in fed(epoch))
+
+
+@pytest.mark.matrix
+def test_a_plan_that_takes_fewer_slots_is_accepted_though_none_is_free(tmp_path, jvm_jar):
+    with ExitStack() as drivers:
+        driver = commanded(drivers, tmp_path / "run", jvm_jar)
+        driver("batches", 2)
+        # More than there are: some wait for those that the query has.
+        driver("occupy", 8, 5)
+        driver("rescale", 1)
+        driver("free")
+        driver("finish")
+        report = assert_exact(driver("report"))
+    assert report["partitions"] == 1
+
+
+@pytest.mark.matrix
+def test_a_job_that_comes_while_a_batch_is_planned_ends_the_query_and_the_next_start_goes_on(tmp_path, jvm_jar):
+    with ExitStack() as drivers:
+        driver = commanded(drivers, tmp_path / "run", jvm_jar)
+        driver("batches", 2)
+        driver("rescale", 5)
+        due = driver("due")
+        driver("occupy_while_planned", 3)
+        assert "CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT" in driver("ends_in_vain")
+        driver("free")
+        driver("start")
+        assert driver("open") == due
+        assert due not in driver("tables")
+        driver("finish")
+        report = assert_exact(driver("report"))
+    assert report["partitions"] == 5
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize(
+    ("operator", "before", "after"),
+    [
+        ("count", 2, 4),
+        ("distinct-count", 2, 4),
+        ("distinct-count", 1, 2),
+        ("repartitioned", 2, 4),
+        ("repartitioned-by-key", 2, 4),
+    ],
+)
+def test_slots_are_counted_as_spark_takes_them(tmp_path, jvm_jar, operator, before, after):
+    conf = {"spark.binshift.tests.operator": operator, "spark.sql.shuffle.partitions": str(before)}
+    with ExitStack() as drivers:
+        driver = commanded(drivers, tmp_path / "run", jvm_jar, conf, master="local[12,1]")
+        driver("batches", 1)
+        needed = driver("needed", after)
+        driver("rescale", after)
+        driver("finish")
+        assert driver("tasks") == needed
+
+
+@pytest.mark.matrix
+def test_a_table_that_is_set_aside_before_its_tasks_begin_is_read_there(tmp_path, jvm_jar):
+    with ExitStack() as drivers:
+        driver = commanded(drivers, tmp_path / "run", jvm_jar)
+        driver("batches", 2)
+        driver("rescale", 4)
+        due = driver("due")
+        driver("set_aside_while_planned", due)
+        driver("batches", 1)
+        driver("rows")
+        assert due not in driver("tables")
+        driver("batches", 1)
+        assert due in driver("tables")
+        driver("finish")
+        report = assert_exact(driver("report"))
     assert report["partitions"] == 4
 
 

@@ -24,6 +24,7 @@ from openloop.resources import Others, taken
 from openloop.results import Record, Results, final_states, read_tables, write_tables
 from openloop.sections import Section, answered
 from openloop.timeline import Epoch, files_by_offset, latencies
+from realtime import between_boundaries, longest_gap
 from suite import turns
 
 ROOT = Path(__file__).parents[2]
@@ -248,3 +249,32 @@ def test_what_processes_take_that_the_benchmark_did_not_start_is_others():
     detached = ["setsid", "--fork", sys.executable, "-c", burn]
     assert subprocess.run(detached, stdout=subprocess.PIPE, check=True).stdout == b""
     assert others.share() * (time.monotonic() - began) * psutil.cpu_count() > 0.4
+
+
+def test_a_boundary_between_batches_does_not_count_among_the_records_of_a_batch():
+    second = 1_000_000_000
+    # A record every tenth of a second, each 20 ms late; none for a second and a half from the tenth second on.
+    steady = [(n * second // 10, 20_000_000) for n in [*range(100), *range(115, 200)]]
+    waited = [(115 * second // 10 + n, (15 - n) * second // 10) for n in range(15)]
+    outputs = sorted([*steady, *waited])
+    assert longest_gap([at for at, _ in outputs]) == 1600
+    assert max(late for _, late in outputs) == 1.5 * second
+    between = between_boundaries(outputs, 1)
+    assert set(between) == {20.0}
+    assert len(between) < len(steady)
+
+
+def test_figures_of_real_time_mode_pair_the_providers_of_a_repetition():
+    experiment = next(e for e in experiments(SIZES["full"]) if e.id == "real-time")
+    records = [
+        Record("real-time", case.name, repeat, values)
+        for repeat in range(2)
+        for case in experiment.cases
+        for values in [{"p50_ms": 30.0 + repeat if case.name["provider"] == "binshift" else 30.0,
+                        "p99_ms": 1.0, "p99_between_ms": 1.0, "boundary_ms": 400.0}
+                       | ({"change_ms": 600.0} if case.name["operator"] == "distinct" else {})]
+    ]  # fmt: skip
+    found = {f.what: f for f in experiment.figures(records)}
+    assert found["median latency ÷ stock, steady: count"].high == 31 / 30
+    assert found["longest gap of a change ÷ of a boundary: distinct, live"].value == 1.5
+    assert not any("boundary: count" in what for what in found)

@@ -9,6 +9,7 @@ from experiments.common import BATCHED, PREPARED, SIZES, STOCK, UNPREPARED, Size
 from experiments.ondemand import assignments, on_demand
 from experiments.overhead import overhead
 from experiments.queries import noise_floor, queries
+from experiments.realtime import real_time
 from experiments.standbys import standbys
 from experiments.strategies import shapes, strategies
 from openloop.experiment import Experiment
@@ -27,6 +28,7 @@ def experiments(size: Size) -> list[Experiment]:
         *on_demand(size),
         assignments(),
         standbys(size),
+        real_time(size),
     ]
     return [e for e in map(_brief, all_of_them) if e.cases or e.runs_of] if size.is_brief else all_of_them
 

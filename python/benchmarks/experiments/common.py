@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from keycount import keycount
 from openloop.action import Action, Phases
 from openloop.bench import Bench
 from openloop.experiment import Case
+from openloop.resources import Others
 from openloop.results import Record
 from openloop.workload import Workload
 
@@ -27,6 +33,7 @@ __all__ = [
     "STOCK",
     "UNPREPARED",
     "Size",
+    "alone",
     "counting",
     "excess",
     "paced",
@@ -112,3 +119,16 @@ def _do_paced(
 def excess(values: Mapping[str, Any]) -> float:
     """Seconds beyond the steady latency, of which less than 10 ms cannot be told from none."""
     return max(0.01, values["excess"])
+
+
+def alone(script: Path, experiment: str, case: Mapping[str, Any], bench: Bench, repeat: int) -> Record:
+    """A run of a script that has a JVM of its own, and prints its values on its last line."""
+    others = Others()
+    with tempfile.TemporaryDirectory(dir=bench.runner.scratch, ignore_cleanup_errors=True) as root:
+        arguments = [f"--{name}={value}" for name, value in case.items()]
+        command = [sys.executable, str(script), f"{root}/run", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-4000:]}")
+    values = json.loads(done.stdout.splitlines()[-1])
+    return Record(experiment, case, repeat, values | {"others": others.share()})

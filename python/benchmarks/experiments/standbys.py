@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiments.common import AIM, Size
-from openloop.bench import Bench
+from experiments.common import AIM, Size, alone
 from openloop.experiment import Case, Experiment, Figure, spread_if_any
-from openloop.resources import Others
 from openloop.results import Record
 
 __all__ = ["standbys"]
@@ -25,9 +19,9 @@ ID = "lost-executor"
 
 def standbys(size: Size) -> Experiment:
     rows = (size.keys // 50, size.keys // 5)
-    cases = [
-        Case(name, partial(_do, name)) for n in rows for name in ({"rows": n, "standbys": k} for k in (1, 0))
-    ]
+    names = [{"rows": n, "standbys": k} for n in rows for k in (1, 0)]
+    # The suite's session has no executor that may die.
+    cases = [Case(name, partial(alone, SCRIPT, ID, name)) for name in names]
 
     def figures(records: Sequence[Record]) -> list[Figure]:
         found: list[Figure] = []
@@ -48,16 +42,3 @@ def standbys(size: Size) -> Experiment:
 
 def _first(values: Mapping[str, Any]) -> float:
     return float(values["first_ms"] / values["median_ms"])
-
-
-def _do(case: Mapping[str, Any], bench: Bench, repeat: int) -> Record:
-    """In processes of its own, because the suite's session has no executor that may die."""
-    others = Others()
-    with tempfile.TemporaryDirectory(dir=bench.runner.scratch, ignore_cleanup_errors=True) as root:
-        arguments = [f"--{name}={value}" for name, value in case.items()]
-        command = [sys.executable, str(SCRIPT), f"{root}/run", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-4000:]}")
-    values = json.loads(done.stdout.splitlines()[-1])
-    return Record(ID, case, repeat, values | {"others": others.share()})

@@ -7,6 +7,8 @@ import java.util.concurrent.atomic.AtomicLong
 
 import org.apache.spark.sql.{DataFrame, Encoders, ForeachWriter, Row}
 import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.connector.read.InputPartition
+import org.apache.spark.sql.connector.read.streaming.Offset
 import org.apache.spark.sql.execution.datasources.v2.LowLatencyClock
 import org.apache.spark.sql.execution.streaming.RealTimeTrigger
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, RealTimeModeAllowlist, StreamingQueryWrapper}
@@ -27,8 +29,9 @@ final class RealTimeRun(
     spark: SparkSession, operator: String, checkpoint: String, outputs: String, run: Int, isStanding: Boolean) {
   private val clock: Clock = if (isStanding) new StandingClock else new SystemClock
   LowLatencyClock.setClock(clock)
+  @volatile private var occupant: Thread = _
   private val inputs = Seq.tabulate(2) { i =>
-    new LowLatencyMemoryStream[(String, Long)](i, spark, 1, clock)(Encoders.tuple(Encoders.STRING, Encoders.scalaLong))
+    new PlannedStream(i, spark, clock)
   }
 
   def add(lines: String): Unit =
@@ -49,23 +52,43 @@ final class RealTimeRun(
   /** Ends the batch that is open. */
   def endBatch(): Unit = StandingClock.now.addAndGet(RealTimeRun.BatchMs)
 
-  /** Has tasks of another job take slots until `free`; returns once Spark's status has them, which listeners write. */
-  def occupy(slots: Int): Unit = {
-    val begun = RealTimeRun.begin(slots)
-    new Thread(() => spark.sparkContext.parallelize(0 until slots, slots).foreach(_ => RealTimeRun.hold())).start()
+  /** Has another job take slots until `free`; returns once so many of its tasks run. The others wait, and count as well. */
+  def occupy(tasks: Int, running: Int): Unit = {
+    val begun = RealTimeRun.begin(running)
+    occupant = new Thread(() => spark.sparkContext.parallelize(0 until tasks, tasks).foreach(_ => RealTimeRun.hold()))
+    occupant.start()
     begun.await()
-    val tracker = spark.sparkContext.statusTracker
-    // As many tasks as no stage of the query has.
-    while (!tracker.getActiveStageIds().flatMap(tracker.getStageInfo(_)).exists(_.numTasks == slots)) Thread.sleep(10)
   }
 
-  def free(): Unit = RealTimeRun.end()
+  /** The same, in the midst of the next planning of a batch: after its table was decided, and before its job is submitted. */
+  def occupyWhilePlanned(tasks: Int): Unit = RealTimeRun.whilePlanned = () => occupy(tasks, tasks)
+
+  /** Takes the table of `epoch` out of the routing log then, as another driver does that starts in this epoch. */
+  def setAsideWhilePlanned(epoch: Long): Unit = RealTimeRun.whilePlanned = () => {
+    val control = Paths.get(checkpoint, "binshift")
+    Files.createDirectories(control.resolve("aside"))
+    Files.move(control.resolve(s"routing/$epoch"), control.resolve(s"aside/$epoch"))
+  }
+
+  /** Returns once that job is over. */
+  def free(): Unit = {
+    RealTimeRun.end()
+    occupant.join()
+  }
 }
 
 object RealTimeRun {
   private val BatchMs = 5000L
   @volatile private var begun = new CountDownLatch(0)
   @volatile private var ended = new CountDownLatch(0)
+  @volatile private var whilePlanned: () => Unit = () => ()
+
+  /** What a test wants done, once. */
+  def planned(): Unit = {
+    val action = whilePlanned
+    whilePlanned = () => ()
+    action()
+  }
 
   def begin(slots: Int): CountDownLatch = {
     begun = new CountDownLatch(slots)
@@ -89,6 +112,10 @@ object RealTimeRun {
       case "distinct" => rows.dropDuplicates("k").select("k")
       case "transform" =>
         rows.as[(String, Long)].groupByKey(_._1).transformWithState(new Totals, TimeMode.None(), OutputMode.Update()).toDF()
+      case "transform-more" =>
+        rows.as[(String, Long)].groupByKey(_._1).transformWithState(new MoreTotals, TimeMode.None(), OutputMode.Update()).toDF()
+      case "repartitioned" => rows.repartition(2).groupBy("k").agg(count("*"), sum("v"))
+      case "repartitioned-by-key" => rows.repartition(2, $"k").groupBy("k").agg(count("*"), sum("v"))
       case "distinct-count" => rows.dropDuplicates("k", "v").groupBy("k").agg(count("*"), sum("v"))
     }
   }
@@ -116,6 +143,16 @@ object RealTimeRun {
 
   def failure(query: StreamingQuery): String = query.exception.map(org.apache.spark.util.Utils.exceptionString(_)).getOrElse("")
 
+  /** Tasks that a query runs at once; -1 as long as some of them have not begun. */
+  def tasksAtOnce(query: StreamingQuery): Int = query match {
+    case w: StreamingQueryWrapper =>
+      val tracker = w.streamingQuery.sparkSession.sparkContext.statusTracker
+      val stages = tracker.getJobIdsForGroup(query.runId.toString).flatMap(tracker.getJobInfo(_))
+        .filter(_.status.name == "RUNNING").flatMap(_.stageIds()).map(tracker.getStageInfo(_))
+      if (stages.nonEmpty && stages.forall(_.exists(s => s.numActiveTasks == s.numTasks))) stages.flatten.map(_.numTasks).sum
+      else -1
+  }
+
   /** Whether tasks of an epoch are under way, so that it is known when its batch ends. */
   def isRunning(query: StreamingQuery, epoch: Long): Boolean = query match {
     case w: StreamingQueryWrapper =>
@@ -123,6 +160,16 @@ object RealTimeRun {
       Option(w.streamingQuery.lastExecution).exists(_.currentBatchId == epoch) &&
       tracker.getJobIdsForGroup(query.runId.toString).flatMap(tracker.getJobInfo(_)).filter(_.status.name == "RUNNING")
         .flatMap(_.stageIds()).flatMap(tracker.getStageInfo(_)).exists(_.numActiveTasks > 0)
+  }
+}
+
+/** Spark's in-memory source, which a test hears from while a batch is planned. */
+final class PlannedStream(id: Int, spark: SparkSession, clock: Clock)
+  extends LowLatencyMemoryStream[(String, Long)](id, spark, 1, clock)(Encoders.tuple(Encoders.STRING, Encoders.scalaLong)) {
+
+  override def planInputPartitions(start: Offset): Array[InputPartition] = {
+    RealTimeRun.planned()
+    super.planInputPartitions(start)
   }
 }
 
@@ -151,7 +198,7 @@ final class Lines(folder: String, run: Int) extends ForeachWriter[Row] {
 }
 
 /** Counts and sums the values of a key. */
-final class Totals extends StatefulProcessor[String, (String, Long), (String, Long, Long)] {
+class Totals extends StatefulProcessor[String, (String, Long), (String, Long, Long)] {
   @transient private var total: ValueState[Long] = _
   @transient private var values: MapState[Long, Long] = _
 
@@ -166,5 +213,22 @@ final class Totals extends StatefulProcessor[String, (String, Long), (String, Lo
       values.updateValue(v, (if (values.containsKey(v)) values.getValue(v) else 0L) + 1)
       total.update((if (total.exists()) total.get() else 0L) + v)
       (key, values.values().sum, total.get())
+    }
+}
+
+/** As it is in a later version of a query, with one more variable of state. */
+final class MoreTotals extends Totals {
+  @transient private var count: ValueState[Long] = _
+
+  override def init(outputMode: OutputMode, timeMode: TimeMode): Unit = {
+    super.init(outputMode, timeMode)
+    count = getHandle.getValueState[Long]("count", Encoders.scalaLong, TTLConfig.NONE)
+  }
+
+  override def handleInputRows(
+      key: String, rows: Iterator[(String, Long)], timers: TimerValues): Iterator[(String, Long, Long)] =
+    super.handleInputRows(key, rows, timers).map { row =>
+      count.update((if (count.exists()) count.get() else 0L) + 1)
+      row
     }
 }

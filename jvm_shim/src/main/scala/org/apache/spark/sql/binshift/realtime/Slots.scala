@@ -6,10 +6,10 @@ import org.apache.spark.sql.execution.SparkPlan
 private[binshift] trait Slots {
 
   /**
-   * @param plan of a batch, as it is run
-   * @param n    its state partitions
+   * @param plan   of a batch, as it is run
+   * @param binned ids of the operators whose state follows the routing table
    */
-  def note(plan: SparkPlan, n: Int): Unit
+  def note(plan: SparkPlan, binned: Set[Long]): Unit
 
   /** Why a batch with `n` state partitions would not be run, if it would not. */
   def reasonAgainst(n: Int): Option[String]

@@ -22,6 +22,7 @@ import org.apache.spark.util.CollectionAccumulator
 private[sql] final class EpochRouting(
     runId: String,
     log: RoutingLog,
+    aside: RoutingLog,
     readIds: Long => CheckpointIds,
     readOrders: () => Seq[ShippingOrder],
     readRuns: () => RunHistory,
@@ -42,8 +43,11 @@ private[sql] final class EpochRouting(
 
   /** The table in force at `epoch` and, if it took effect at `epoch`, the one that it replaced. */
   def at(epoch: Long): EpochTables = {
-    val (now, before) = hinted(epoch).getOrElse(listed(epoch))
-    EpochTables(entry(now).table, before.map(entry(_).table))
+    val named = hinted(epoch)
+    val (now, before) = named.getOrElse(listed(epoch))
+    // In real-time mode a driver that was started by mistake may have set it aside since this run's driver named it.
+    val found = entry(now, if (named.isDefined) aside.read(now) else None)
+    EpochTables(found.table, before.map(entry(_).table))
   }
 
   /**
@@ -165,8 +169,8 @@ private[sql] final class EpochRouting(
     orders.find(_.id == id)
   }
 
-  private def entry(epoch: Long): RoutingEntry = {
-    val found = entries.computeIfAbsent(epoch, e => log.read(e).getOrElse(missing(e)))
+  private def entry(epoch: Long, otherwise: => Option[RoutingEntry] = None): RoutingEntry = {
+    val found = entries.computeIfAbsent(epoch, e => log.read(e).orElse(otherwise).getOrElse(missing(e)))
     dropOld(entries)
     found
   }
@@ -241,7 +245,7 @@ private[sql] object EpochRouting {
   private def make(runId: String, stateRoot: String, hadoopConf: Configuration): EpochRouting = {
     val dir = ControlDir.ofStateRoot(stateRoot, hadoopConf)
     new EpochRouting(
-      runId, new RoutingLog(dir), CheckpointIds.read(dir, _),
+      runId, new RoutingLog(dir), new RoutingLog(dir, RoutingLog.Aside), CheckpointIds.read(dir, _),
       () => ShippingOrder.read(dir), () => RunHistory.read(dir), RunHistory.hasLogged(dir, _, runId), () => Layout.read(dir))
   }
 }

@@ -1,0 +1,39 @@
+package org.apache.spark.scheduler.binshift
+
+import scala.jdk.CollectionConverters._
+
+import org.apache.spark.SparkContext
+import org.apache.spark.scheduler.{Schedulable, TaskSchedulerImpl, TaskSet, TaskSetManager}
+
+/** What the scheduler compares the tasks of a job with, all of which are to run at once. In its package, because of that. */
+private[spark] object FreeSlots {
+
+  /**
+   * Slots that no other work has: a task of another job takes one from when its stage is submitted until it has succeeded,
+   * whether it runs or waits for a slot itself. Any thread.
+   *
+   * Relies on Spark: the scheduler admits a job whose stages run at once if their tasks are no more than the slots of the
+   * default resource profile, less the outstanding tasks of that profile. The scheduler is asked, because what listeners
+   * write lags behind it. Jobs of a streaming query have its run as their group.
+   *
+   * @param run whose own tasks are not counted: they are over when its next batch begins
+   */
+  def freeBut(context: SparkContext, run: String): Int = {
+    val profile = context.resourceProfileManager.defaultResourceProfile
+    val taken = context.taskScheduler match {
+      case scheduler: TaskSchedulerImpl => scheduler.synchronized {
+          val own = taskSets(scheduler.rootPool)
+            .filter(t => Option(t.properties).exists(_.getProperty(SparkContext.SPARK_JOB_GROUP_ID) == run)).map(_.stageId)
+          scheduler.outstandingTasksForOtherWorkInProfile(profile.id, own.toSet)
+        }
+      case _ => 0
+    }
+    math.max(context.maxNumConcurrentTasks(profile) - taken, 0)
+  }
+
+  /** Also those all of whose tasks run: the scheduler's own list leaves them out. */
+  private def taskSets(of: Schedulable): Seq[TaskSet] = of match {
+    case manager: TaskSetManager => Seq(manager.taskSet)
+    case pool => pool.schedulableQueue.asScala.toSeq.flatMap(taskSets)
+  }
+}
