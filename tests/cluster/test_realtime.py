@@ -123,7 +123,7 @@ INSTANTS = [
 
 @pytest.mark.parametrize(
     ("instant", "to"),
-    [pytest.param(i, "4", marks=[pytest.mark.matrix] * (i != "after:/offsets/4")) for i in INSTANTS]
+    [pytest.param(i, "4", marks=pytest.mark.matrix) for i in INSTANTS]
     + [pytest.param(i, to, marks=pytest.mark.matrix) for i in INSTANTS[5:8] for to in ("0", "1")],
 )
 def test_a_driver_that_dies_in_a_batch_goes_on_exactly_once(drive, tmp_path, instant, to):
