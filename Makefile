@@ -16,7 +16,7 @@ JAR := python/binshift/jars/binshift-spark$(SPARK)_2.13-$(VERSION).jar
 SCALA := $(shell find {statestore,jvm_shim}/src -type f) build.gradle settings.gradle gradle.properties
 FORMATTED := build/scala.formatted
 
-.PHONY: help setup jar demo test test-few test-matrix field test-unit older-jar lint types format check bench-timers bench-migration bench-requests bench-quick bench bench-report chaos fuzz soak spark-suites docs recordings wheel release-check clean
+.PHONY: help setup jar demo test test-few test-matrix field test-unit sources older-setup older-jar lint types format check bench-timers bench-migration bench-requests bench-quick bench bench-report chaos fuzz soak spark-suites docs recordings wheel release-check clean
 
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -54,7 +54,8 @@ format: setup  ## Format the code of both languages.
 	$(VENV)/bin/ruff format . && $(VENV)/bin/ruff check --fix .
 	scripts/scalafmt --write
 
-check: lint types docs  ## Run all that CI runs; MATRIX=3/40 adds a part of the matrix, OLDER=4.1 takes that Spark beside 4.3.
+check: setup  ## Run all that CI runs; MATRIX=3/40 adds a part of the matrix, OLDER=4.1 takes that Spark beside 4.3.
+	@$(MAKE) --no-print-directory -j2 --output-sync=target sources older-setup
 	@$(MAKE) --no-print-directory test-few SPARK=$(OLDER)
 	@$(MAKE) --no-print-directory test
 
@@ -111,6 +112,12 @@ clean:  ## Remove what the build made, and the environments.
 $(VENV)/.ready: pyproject.toml hatch_build.py gradle.properties scripts/setup
 	@scripts/setup $(SUFFIX)
 	@touch $@
+
+# Neither of these two takes more than one core.
+sources: lint types docs
+
+older-setup:
+	@$(MAKE) --no-print-directory setup SPARK=$(OLDER)
 
 # A test continues checkpoints of older versions of Spark, if there are environments with them.
 older-jar:

@@ -60,10 +60,7 @@ ON_DEMAND_INSTANTS = [
 @pytest.mark.parametrize(
     ("instant", "extra"),
     [pytest.param(i, [], marks=[pytest.mark.matrix] * (i in MATRIX)) for i in INSTANTS]
-    + [
-        pytest.param(i, PREPARE, marks=[pytest.mark.matrix] * (i != PREPARE_INSTANTS[1]))
-        for i in PREPARE_INSTANTS
-    ]
+    + [pytest.param(i, PREPARE, marks=pytest.mark.matrix) for i in PREPARE_INSTANTS]
     + [
         pytest.param(i, ON_DEMAND, marks=[pytest.mark.matrix] * (i != ON_DEMAND_INSTANTS[1]))
         for i in ON_DEMAND_INSTANTS

@@ -33,6 +33,7 @@ def test_a_fault_at_the_switch_epoch_leaves_exact_results(drive, check, tmp_path
     assert (tmp_path / "run/fault.done").exists()
 
 
+@pytest.mark.matrix
 def test_a_task_that_fails_at_a_shrinking_switch_is_retried(drive, check, tmp_path):
     finished = drive("--rescale=1:1:64", "--epochs=5", "--fault=fail-task")
     check(partitions=1, last=finished)

@@ -74,6 +74,7 @@ def test_a_worker_that_dies_and_one_that_joins_leave_exact_results(standalone, d
     query.end()
 
 
+@pytest.mark.matrix
 def test_partitions_leave_executors_that_are_decommissioned_by_themselves(standalone, driver):
     decommission = {"spark.decommission.enabled": "true"}
     cluster = standalone(**decommission)

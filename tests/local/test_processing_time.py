@@ -4,6 +4,8 @@ Such queries run epoch after epoch, with or without data, so results are compare
 run of the stock provider. What is brief is gone at the next epoch on any machine, what lasts stays.
 """
 
+import pytest
+
 from binshift import AllAtOnce, Batched
 from harness import STOCK, rows, until
 from local.processors import count_until_silent, expiring
@@ -48,6 +50,7 @@ def run_files(run, what, per_row, targets=None):
 TARGETS = {1: (4, AllAtOnce()), 3: (3, Batched(16))}
 
 
+@pytest.mark.matrix
 def test_timeouts_in_processing_time(stream):
     build = count_until_silent("ProcessingTimeTimeout")
     run, oracle = stream(build), stream(build, "oracle", provider=STOCK)
