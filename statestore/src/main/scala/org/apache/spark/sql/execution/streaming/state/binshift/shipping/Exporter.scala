@@ -91,7 +91,7 @@ private[binshift] final class Exporter(
   }
 
   /** The linked version goes once this is over, and no rows of it can be asked for. */
-  private def removeLinks(): Unit = if (isEnded && (isCancelled || rows.isEmpty)) Utils.deleteRecursively(dir)
+  private def removeLinks(): Unit = synchronized { if (isEnded && (isCancelled || rows.isEmpty)) Utils.deleteRecursively(dir) }
 
   private def begin(native: NativeRocksDB): Unit =
     try {

@@ -109,8 +109,9 @@ private[binshift] final class IncomingShipment(
    * Tells the sender what is here. The sender takes the block; until it has, another one of that name changes nothing. So what
    * was not told is told with what comes next.
    */
-  private def tell(): Unit = place.filter(_ => told.isCompleted).foreach { to =>
-    told = push(to, receivedId, ByteBuffer.allocate(Integer.BYTES).putInt(next).array)
+  private def tell(): Unit = place.foreach { to =>
+    val (id, content) = (receivedId, ByteBuffer.allocate(Integer.BYTES).putInt(next).array)
+    told = told.transformWith(_ => push(to, id, content))(ExecutionContext.parasitic)
     isUntold = false
     untoldBytes = 0
     toldAt = System.nanoTime()
