@@ -143,15 +143,19 @@ class RealTime:
             "plan": self.look.plan(self.query._jsq),
             "offsets": [self._logged(e) for e in sorted(map(int, retained))],
         }
-        self.query.stop()
-        # In real-time mode Spark sets it for the query only.
-        self.spark.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
-        variable = {"stateVarName": "total"} if self.operator.startswith("transform") else {}
-        state = self.spark.read.format("statestore").options(**variable).load(str(self.checkpoint))
-        report["state"] = sorted([*key, *value] for key, value in state.select("key", "value").collect())
+        report["state"] = self.state("total" if self.operator.startswith("transform") else None)
         metadata = self.spark.read.format("state-metadata").load(str(self.checkpoint)).collect()
         report["metadata"] = [m.numPartitions for m in metadata]
         return report
+
+    def state(self, variable: str | None = None) -> list[list[Any]]:
+        """The committed state, or that of a variable of `transformWithState`; ends the query."""
+        self.query.stop()
+        # In real-time mode Spark sets it for the query only.
+        self.spark.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
+        options = {"stateVarName": variable} if variable else {}
+        state = self.spark.read.format("statestore").options(**options).load(str(self.checkpoint))
+        return sorted([*key, *value] for key, value in state.select("key", "value").collect())
 
     def _logged(self, epoch: int) -> str:
         """The partitions that Spark logged with an epoch."""

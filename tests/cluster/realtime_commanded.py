@@ -88,11 +88,7 @@ class RealTimeCommands(Commands):
 
     def variable(self, name: str) -> list[list[Any]]:
         """The committed state of a variable of `transformWithState`; ends the query."""
-        self.real_time.query.stop()
-        self.spark.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
-        reader = self.spark.read.format("statestore").option("stateVarName", name)
-        state = reader.load(str(self.real_time.checkpoint))
-        return sorted([*key, *value] for key, value in state.select("key", "value").collect())
+        return self.real_time.state(name)
 
     def finish(self) -> int:
         """Ends batches until no migration is under way."""

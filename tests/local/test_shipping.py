@@ -1,6 +1,7 @@
 """Bins are copied to their new owners before a step takes effect; the copies equal what was committed."""
 
 import time
+from contextlib import contextmanager
 from functools import partial
 
 import pytest
@@ -129,15 +130,22 @@ def test_an_epoch_waits_until_the_version_that_is_copied_is_kept(counting, tmp_p
     assert_never_migrated(run, query, end, tmp_path)
 
 
+@contextmanager
+def held_up(run):
+    """Has the copies of all bins begin, none of whose pieces is taken in until it ends; the migration."""
+    controller = run.attach()
+    with Fault("fetch.chunk", "block"):
+        migration = controller.submit(controller.plan(shifted(controller), strategy=AllAtOnce()))
+        run.run(2, 3)
+        yield migration
+
+
 def test_pieces_that_are_lost_on_the_way_are_read_from_the_checkpoint(stream, tmp_path, spark):
     query = QUERIES["tumbling-append"]
     run = stream(query.build, mode=query.mode, conf={SHIP + "chunkBytes": "1"}).start()
     run.run(0, 1)
     blocks = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestBlocks
-    controller = run.attach()
-    with Fault("fetch.chunk", "block"):
-        migration = controller.submit(controller.plan(shifted(controller), strategy=AllAtOnce()))
-        run.run(2, 3)
+    with held_up(run) as migration:
         # The first of each partition are being fetched; the others wait.
         assert until(lambda: blocks.chunks() > 40)
         assert blocks.loseChunks() > 40
@@ -155,11 +163,8 @@ def test_the_driver_hears_of_no_piece(stream, tmp_path, spark):
     run.run(0, 1)
     blocks = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestBlocks
     context = spark.sparkContext._jsc.sc()
-    controller = run.attach()
     blocks.beginToCountMessages(context)
-    with Fault("fetch.chunk", "block"):
-        migration = controller.submit(controller.plan(shifted(controller), strategy=AllAtOnce()))
-        run.run(2, 3)
+    with held_up(run) as migration:
         assert until(lambda: blocks.chunks() > 40)
         # Each of the two partitions is known to send.
         assert blocks.known() == 2
@@ -179,10 +184,7 @@ def test_no_more_waits_than_may_be_in_flight_and_all_of_it_comes(stream, tmp_pat
     run = stream(query.build, mode=query.mode, conf=conf).start()
     run.run(0, 1)
     blocks = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestBlocks
-    controller = run.attach()
-    with Fault("fetch.chunk", "block"):
-        migration = controller.submit(controller.plan(shifted(controller), strategy=AllAtOnce()))
-        run.run(2, 3)
+    with held_up(run) as migration:
         # The first of the two partitions has no room, and the other one waits for it.
         assert until(lambda: threads.isIn("awaitRoom"))
         assert 0 < blocks.chunkBytes() <= 1024

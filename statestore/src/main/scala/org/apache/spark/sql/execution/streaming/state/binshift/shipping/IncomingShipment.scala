@@ -68,7 +68,8 @@ private[binshift] final class IncomingShipment(
       untoldBytes += chunk.length
       header
     }
-    if (header.exists(_.isLast) || untoldBytes >= pieces.toldBytes || isUntold && isOlder(toldAt, conf.timeoutMs / 2)) tell()
+    if (header.exists(_.isLast) || untoldBytes >= pieces.toldBytes || isUntold && isOlder(toldAt, conf.timeoutMs * 500000L))
+      tell()
     header
   }
 
@@ -149,8 +150,7 @@ private[binshift] final class IncomingShipment(
     marker.sent.foreach { s =>
       sent = s.chunks
       if (s.freed > next) never("it was sent, and went to another receiver or was lost")
-      if (s.chunks <= next && s.receiver != ShipmentMarker.Nobody && s.receiver != number && isOlder(receivedAt,
-          LookNs / 1000000)) {
+      if (s.chunks <= next && s.receiver != ShipmentMarker.Nobody && s.receiver != number && isOlder(receivedAt, LookNs)) {
         never("bins are sent as another receiver asks for them")
       }
     }
@@ -169,7 +169,7 @@ private[binshift] final class IncomingShipment(
 
   /** Where the sender is; the driver is asked if that is not known, and was not asked `afterNs` ago. */
   private def located(begun: Long, afterNs: Long): Option[BlockManagerId] = {
-    if (place.isEmpty && System.nanoTime() - locatedAt >= afterNs) {
+    if (place.isEmpty && isOlder(locatedAt, afterNs)) {
       place = ShipmentBlocks.locate(markerId)
       locatedAt = System.nanoTime()
       nobodyIn = if (place.isEmpty) begun else -1L
@@ -179,7 +179,7 @@ private[binshift] final class IncomingShipment(
 
   private def receivedId: BlockId = ShipmentFormat.receivedId(order.broadcast, source, target, sender)
 
-  private def isOlder(time: Long, ms: Long): Boolean = System.nanoTime() - time >= ms * 1000000L
+  private def isOlder(time: Long, ns: Long): Boolean = System.nanoTime() - time >= ns
 }
 
 private object IncomingShipment {

@@ -79,9 +79,7 @@ private[binshift] final class SourceFollower private (
 
   /** A copy that the next epoch takes cannot wait, nor can one that this epoch waits for, or that has fallen behind. */
   private def pauseMs: Long =
-    if (order.isUrgent && !order.isOnDemand || copies.exists(_.isHurried)) 0
-    else if (ExecutorLoad.hasFreeCore) 0
-    else BusyDelayMs
+    if (order.isUrgent && !order.isOnDemand || copies.exists(_.isHurried) || ExecutorLoad.hasFreeCore) 0 else BusyDelayMs
 
   /** @return whether something was done, so that more may be possible */
   private def bringOn(): Boolean = {

@@ -138,8 +138,8 @@ private[shipping] final class StandbyStore(root: Path, val partition: Int, conf:
         changelog.names.foreach { name =>
           val temporary = new File(files.dir, s"$name.part")
           try {
-            files.copy(new Path(root, name), temporary, conf.pieceBytes)(ShippingThreads.charge(_, conf.maxBytesPerSecond,
-                areAllCoresBusy = false))
+            files.copy(new Path(root, name), temporary, conf.pieceBytes)(
+              ShippingThreads.charge(_, conf.maxBytesPerSecond, areAllCoresBusy = false))
             Files.move(temporary.toPath, new File(files.dir, name).toPath, StandardCopyOption.REPLACE_EXISTING)
           } finally Files.deleteIfExists(temporary.toPath)
         }
