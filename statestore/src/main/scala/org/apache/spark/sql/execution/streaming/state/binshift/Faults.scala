@@ -8,8 +8,8 @@ import org.apache.spark.util.Utils
  * name a class of theirs in the Spark configuration.
  *
  * Points: `export.link`, `export.start`, `export.chunk`, `fetch.chunk`, `stage.file`, `stage.done`, `changelog.read`,
- * `changelog.change`, `switch.ingest`, `switch.changes`, `switch.done`, `rows.request`, `rows.answer`, `rows.add`,
- * `rows.overlay`, `checkpoint.read`, `checkpoint.changes`, `checkpoint.file`, `warm.file`, `standby.file`,
+ * `changelog.change`, `switch.ingest`, `switch.changes`, `switch.removal`, `switch.scan`, `switch.done`, `rows.request`, `rows.answer`,
+ * `rows.add`, `rows.overlay`, `checkpoint.read`, `checkpoint.changes`, `checkpoint.file`, `warm.file`, `standby.file`,
  * `standby.changelog`, `standby.snapshot`, `standby.take`, `takeover.family`, `snapshot.check`, `snapshot.upload`,
  * `convert.partition`, `convert.finish`.
  */

@@ -34,13 +34,13 @@ private[binshift] final class BinMover(
     switchedAt = version
     pendingBins.requireAll()
     countSent()
-    shipping.departingRows(version, switch.leaving) match {
-      case Some(rows) => drop(switch, rows)
+    shipping.departed(version, switch.leaving) match {
+      case Some(known) => drop(switch, known)
       case None => shipping.leavingOnDemand(version, switch.leaving) match {
           case Some(exporter) =>
-            drop(switch, RowCounts.Zero)
+            drop(switch, DepartedBins.Uncounted)
             uncounted = Some(UncountedRows(version, switch.leaving, exporter))
-          case None => remove(switch.leaving, switch.staying)
+          case None => ranges.remove(switch.leaving, !switch.staying(_))
         }
     }
     val adopted = switch.arriving.toSeq.sortBy(_._1).map { case (source, bins) =>
@@ -135,10 +135,7 @@ private[binshift] final class BinMover(
       None
     }
 
-  private def remove(leaving: Seq[Int], staying: Int => Boolean): Unit =
-    if (leaving.nonEmpty) ranges.drop(leaving, !staying(_), ranges.count(leaving))
-
-  private def drop(switch: BinSwitch, rows: RowCounts): Unit = ranges.drop(switch.leaving, !switch.staying(_), rows)
+  private def drop(switch: BinSwitch, known: DepartedBins): Unit = ranges.drop(switch.leaving, !switch.staying(_), known)
 
   private def ingest(version: Long, copy: StagedCopy, step: Int, taken: TakenCopy, bins: Int): SwitchStats = {
     val bytes = (taken.base ++ taken.changes).map(_.length).sum

@@ -120,7 +120,7 @@ private[binshift] final class BinRecovery private (
   private def drop(gone: Set[Int]): Unit = if (gone.nonEmpty) {
     present --= gone
     val sorted = gone.toSeq.sorted
-    rows.drop(sorted, !present(_), rows.count(sorted))
+    rows.remove(sorted, !present(_))
   }
 
   /** Takes in all bases; returns what was taken in the end. A base that cannot be read gives way to an older one. */

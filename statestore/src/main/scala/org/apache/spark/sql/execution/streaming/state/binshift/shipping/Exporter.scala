@@ -15,7 +15,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.ShippingOrder
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBFields
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{OrderedRemoval, RocksDBFields}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.util.Utils
 
@@ -47,6 +47,9 @@ private[binshift] final class Exporter(
   }
   private val families = ColumnFamily.numbered(db, useColumnFamilies)
   private val dir = new File(db.localRootDir.getParentFile, s"binshift-export-${java.util.UUID.randomUUID()}")
+  private val linked = new File(dir, "linked")
+  private val isReadInOrder = families.exists(f => ColumnFamily.isReadInOrder(f.family.name))
+  private val removals = Option.when(isReadInOrder && !order.isOnDemand)(new RemovalFiles(new File(dir, "removals"), db.conf))
 
   @volatile private var isCancelled = false
   @volatile private var isEnded = false
@@ -55,12 +58,19 @@ private[binshift] final class Exporter(
   /** Rows sent, by step; `None` until all are. */
   def rowsByStep: Option[Map[Int, RowCounts]] = counts
 
+  /**
+   * How the rows of `step` go from families that are read in order, `since` with keys that were written since the order's base;
+   * `None` if it was asked before, as by a task that then failed.
+   */
+  def removal(step: Int, since: Map[String, Iterable[Array[Byte]]]): Option[OrderedRemoval] =
+    removals.flatMap(_.take(step)).map(OrderedRemoval(families.filter(f => ColumnFamily.isReadInOrder(f.family.name)), _, since))
+
   /** Whether nothing more will be sent. */
   def isOver: Boolean = isEnded
 
   /** On demand, new owners may ask for rows until the order is over. */
   private val rows = Option.when(order.isOnDemand && !useColumnFamilies)(
-    new RowSource(store, order, attempt, dir, db.conf, conf))
+    new RowSource(store, order, attempt, linked, db.conf, conf))
   private val chunks = new SentChunks(order, store, conf)
   private val isStarted = new AtomicBoolean(false)
 
@@ -90,14 +100,17 @@ private[binshift] final class Exporter(
     removeLinks()
   }
 
-  /** The linked version goes once this is over, and no rows of it can be asked for. */
-  private def removeLinks(): Unit = synchronized { if (isEnded && (isCancelled || rows.isEmpty)) Utils.deleteRecursively(dir) }
+  /** The linked version goes once this is over, and no rows of it can be asked for; the rest when the order is over. */
+  private def removeLinks(): Unit = synchronized {
+    if (isEnded && (isCancelled || rows.isEmpty)) Utils.deleteRecursively(if (isCancelled || removals.isEmpty) dir else linked)
+  }
 
   private def begin(native: NativeRocksDB): Unit =
     try {
       Faults.at("export.link", store.partitionId)
+      Utils.createDirectory(dir)
       val checkpoint = Checkpoint.create(native)
-      try checkpoint.createCheckpoint(dir.getPath)
+      try checkpoint.createCheckpoint(linked.getPath)
       finally checkpoint.close()
       rows.foreach(_.begin())
       (if (order.isOnDemand) ShippingThreads.onDemand else ShippingThreads.exports).execute(() => run())
@@ -114,7 +127,7 @@ private[binshift] final class Exporter(
       val merging = RocksDBFields.mergeOperator(db.conf)
       val options = new Options().setMergeOperator(merging)
       try {
-        val snapshot = NativeRocksDB.openReadOnly(options, dir.getPath)
+        val snapshot = NativeRocksDB.openReadOnly(options, linked.getPath)
         try counts = Some(send(snapshot))
         finally snapshot.close()
       } finally {
@@ -137,34 +150,35 @@ private[binshift] final class Exporter(
     val writers = leaving.keys.map { target =>
       target -> new ShipmentFormat.Writer(order.base, attempt, families, chunks.chunkBytes, publish(target, _, _, _))
     }.toMap
-    val rows = if (order.isOnDemand) sendOnDemand(snapshot, writers) else sendByStep(snapshot, writers)
+    val sender = new BinSender(snapshot, families, writers, () => if (isCancelled) throw new Cancelled)
+    val rows = if (order.isOnDemand) sendOnDemand(sender, writers) else sendByStep(sender)
     writers.values.foreach(_.close())
     rows
   }
 
-  private def sendByStep(
-      snapshot: NativeRocksDB, writers: Map[Int, ShipmentFormat.Writer]): Map[Int, RowCounts] =
+  private def sendByStep(sender: BinSender): Map[Int, RowCounts] = removals.fold(sendByStep(sender, None))(
+    _.writing(removed => sendByStep(sender, Some(removed))))
+
+  private def sendByStep(sender: BinSender, removed: Option[RemovalFiles#Writer]): Map[Int, RowCounts] =
     leaving.values.flatten.map(_.step).toSeq.distinct.sorted.map { step =>
-      val rows = for {
-        (target, all) <- leaving.toSeq.sortBy(_._1)
-        bins = all.filter(_.step == step).map(_.bin) if bins.nonEmpty
-      } yield sendPart(snapshot, writers(target), step, bins)
-      step -> rows.foldLeft(RowCounts.Zero)(_ + _)
+      val bins = leaving.view.mapValues(_.filter(_.step == step).map(_.bin)).filter(_._2.nonEmpty).toMap
+      val rows = sender.send(step, bins, removed.getOrElse(RemovedKeys.Unheard))
+      removed.foreach(_.endStep(step))
+      step -> rows
     }.toMap
 
   /**
    * What a new owner asks for goes at once, and with it others: the more, the more often it has asked,
    * as one that touches many bins in an epoch does. The rest follows at the pace of background work.
    */
-  private def sendOnDemand(
-      snapshot: NativeRocksDB, writers: Map[Int, ShipmentFormat.Writer]): Map[Int, RowCounts] = {
+  private def sendOnDemand(sender: BinSender, writers: Map[Int, ShipmentFormat.Writer]): Map[Int, RowCounts] = {
     val asked = mutable.Map.empty[Int, Int].withDefaultValue(0)
     var parts = 0
     var sent = RowCounts.Zero
     // Bins that have been sent, and whose part goes on.
     var open: Option[OpenPart] = None
     def send(target: Int, part: Int, bins: Seq[Int]): Unit = {
-      sent += sendPart(snapshot, writers(target), part, bins.sorted)
+      sent += sender.send(part, Map(target -> bins.sorted))
       val left = waiting(target).diff(bins)
       if (left.isEmpty) waiting -= target else waiting(target) = left
     }
@@ -181,12 +195,12 @@ private[binshift] final class Exporter(
     def together(target: Int): Unit = {
       val at = open.getOrElse {
         parts += 1
-        OpenPart(target, parts, Nil, bytesRead)
+        OpenPart(target, parts, Nil, sender.bytesRead)
       }
       val next = waiting.getOrElse(target, Nil).filter(bin => at.bins.forall(_ < bin)).minOption
       next.foreach(bin => send(target, at.part, Seq(bin)))
       open = Some(at.copy(bins = at.bins ++ next))
-      if (next.isEmpty || !waiting.contains(target) || bytesRead - at.begun >= FileBytes) endOpen()
+      if (next.isEmpty || !waiting.contains(target) || sender.bytesRead - at.begun >= FileBytes) endOpen()
     }
     while (waiting.nonEmpty || open.nonEmpty) {
       if (isCancelled) throw new Cancelled
@@ -195,18 +209,21 @@ private[binshift] final class Exporter(
         asked(target) += 1
         if (open.exists(o => o.target == target && o.bins.contains(bin))) endOpen()
         waiting.get(target).filter(_.contains(bin)).foreach { bins =>
-          part(target, bin +: bins.filter(_ != bin).take(math.min(1 << (asked(target) - 1), MaxTogether) - 1))
+          part(target, bin +: bins.filter(_ != bin).take(atOnce(1 << (asked(target) - 1)) - 1))
         }
       }
       if (requests.isEmpty) {
         if (ShippingThreads.maySend()) {
           val target = open.fold(waiting.keys.min)(_.target)
-          if (open.nonEmpty || rows.exists(_.isAsked)) together(target) else part(target, waiting(target).take(1))
+          if (open.nonEmpty || rows.exists(_.isAsked)) together(target) else part(target, waiting(target).take(atOnce(1)))
         } else Thread.sleep(PollMs)
       }
     }
     Map(order.firstStep -> sent)
   }
+
+  /** A family that is read in order is looked through for each part, and its operator waits for all bins anyway. */
+  private def atOnce(bins: Int): Int = if (isReadInOrder) Int.MaxValue else math.min(bins, MaxTogether)
 
   private def request(target: Int, index: Int): Option[Int] = {
     val id = ShipmentFormat.requestId(order.broadcast, store, target, index)
@@ -217,22 +234,6 @@ private[binshift] final class Exporter(
       bin
     }
   }
-
-  private def sendPart(
-      snapshot: NativeRocksDB, writer: ShipmentFormat.Writer, part: Int, bins: Seq[Int]): RowCounts =
-    families.zipWithIndex.map { case (family, position) =>
-      var n = 0L
-      family.foreachRow(snapshot, snapshot.getDefaultColumnFamily, bins) { (key, value) =>
-        if (isCancelled) throw new Cancelled
-        writer.write(part, position, java.util.Arrays.copyOfRange(key, family.prefix.length, key.length), value)
-        n += 1
-        bytesRead += key.length + value.length
-      }
-      if (family.family.isInternal) RowCounts(0, n) else RowCounts(n, 0)
-    }.reduce(_ + _)
-
-  /** Of the rows that were sent; of the exporting thread. */
-  private var bytesRead = 0L
 
   /** The pace is that of rows, since they are what takes time; how well they can be compressed is another matter. */
   private def publish(target: Int, index: Int, chunk: Array[Byte], size: Int): Unit = {

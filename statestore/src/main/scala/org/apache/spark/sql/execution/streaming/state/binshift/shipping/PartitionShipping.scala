@@ -10,7 +10,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Commit
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, ShippedBin, ShippingHint, ShippingOrder}
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{DepartingRows, RowCounts}
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBArguments
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{DepartedBins, RocksDBArguments}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.util.Utils
 
@@ -135,10 +135,10 @@ private[binshift] final class PartitionShipping(
   def leavingOnDemand(version: Long, bins: Seq[Int]): Option[Exporter] =
     parts.iterator.flatMap(_.leavingOnDemand(version, bins)).nextOption()
 
-  /** Rows of `bins`, all of which leave at `version`, if they were counted. */
-  def departingRows(version: Long, bins: Seq[Int]): Option[RowCounts] = {
+  /** What is known of `bins`, all of which leave at `version`, if their rows were counted. */
+  def departed(version: Long, bins: Seq[Int]): Option[DepartedBins] = {
     times.forget()
-    parts.iterator.flatMap(_.departingRows(version, bins)).nextOption()
+    parts.iterator.flatMap(_.departed(version, bins)).nextOption()
   }
 
   def close(): Unit = {
@@ -214,11 +214,14 @@ private final class OrderPart(
   }
 
   /** On demand, rows are counted as they are sent; see [[leavingOnDemand]]. */
-  def departingRows(version: Long, bins: Seq[Int]): Option[RowCounts] = for {
+  def departed(version: Long, bins: Seq[Int]): Option[DepartedBins] = for {
     step <- stepOf(leaving.values.flatten.toSeq, bins) if !order.isOnDemand
     sent <- exporter.flatMap(_.rowsByStep)
-    since <- departing.flatMap(_.since(step, version))
-  } yield sent.getOrElse(step, RowCounts.Zero) + since
+    counted <- departing
+    since <- counted.since(step, version)
+  } yield DepartedBins(
+    sent.getOrElse(step, RowCounts.Zero) + since,
+    counted.keysSince(step, version).flatMap(keys => exporter.flatMap(_.removal(step, keys))))
 
   def close(): Unit = {
     exporter.foreach(_.cancel())

@@ -4,7 +4,8 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.{ShippedB
 
 /**
  * Counts what a store's writes add to the bins that are about to leave it, by step, so that they can be
- * dropped in one piece and the store still knows how many rows it has.
+ * dropped in one piece and the store still knows how many rows it has. Remembers the keys of families that are read in order,
+ * which lie in no piece.
  *
  * Counts only hold along the versions of one store in one place: anything else makes them invalid.
  * Used by the store's task.
@@ -15,6 +16,7 @@ private[binshift] final class DepartingRows(order: ShippingOrder, bins: Iterable
   bins.foreach(b => slots(b.bin) = (steps.indexOf(b.step) + 1).toShort)
   private val pending = Array.fill(steps.size)(RowCounts.Zero)
   private val committed = Array.fill(steps.size)(RowCounts.Zero)
+  private val keys = Array.fill(steps.size)(new DepartingKeys)
   private var version = order.base
 
   /** A write to `bin` added `rows`, or took them away. */
@@ -22,9 +24,16 @@ private[binshift] final class DepartingRows(order: ShippingOrder, bins: Iterable
     pending(slots(bin) - 1) += (if (isInternal) RowCounts(0, rows) else RowCounts(rows, 0))
   }
 
+  /** A write of `bytes` to `key`, of a family that is read in order; a removal if there are none. */
+  def addKey(bin: Int, family: String, key: Array[Byte], bytes: Int): Unit = if (isDeparting(bin)) {
+    val of = keys(slots(bin) - 1)
+    if (bytes > 0) of.put(family, key) else of.remove(family, key)
+  }
+
   def onLoad(loaded: Long): Unit = {
     if (loaded != version) version = DepartingRows.Invalid
     pending.indices.foreach(pending(_) = RowCounts.Zero)
+    keys.foreach(_.onLoad())
   }
 
   def onCommit(newVersion: Long): Unit = if (version == newVersion - 1) {
@@ -33,6 +42,7 @@ private[binshift] final class DepartingRows(order: ShippingOrder, bins: Iterable
       committed(i) += pending(i)
       pending(i) = RowCounts.Zero
     }
+    keys.foreach(_.onCommit())
   }
 
   def invalidate(): Unit = version = DepartingRows.Invalid
@@ -40,6 +50,10 @@ private[binshift] final class DepartingRows(order: ShippingOrder, bins: Iterable
   /** What was added to the bins of `step` from the order's base up to version `at`, if that is known. */
   def since(step: Int, at: Long): Option[RowCounts] =
     Option.when(version == at)(steps.indexOf(step)).filter(_ >= 0).map(committed(_))
+
+  /** The keys of families that are read in order that were written to the bins of `step` since the base, if they are known. */
+  def keysSince(step: Int, at: Long): Option[Map[String, Iterable[Array[Byte]]]] =
+    Option.when(version == at)(steps.indexOf(step)).filter(_ >= 0).flatMap(keys(_).all)
 
   private def isDeparting(bin: Int): Boolean = bin < slots.length && slots(bin) > 0
 }

@@ -175,7 +175,10 @@ private[binshift] abstract class BinKeyedRocksDB(
       val rows = RocksDBFields.rows(this, form.isInternal) - before
       counts.wrote(bin, rows, form.isInternal, bytes, appended)
       val departs = departing
-      if (departs != null) departs.add(bin, rows, form.isInternal)
+      if (departs != null) {
+        departs.add(bin, rows, form.isInternal)
+        if (form.codec.isBehind) departs.addKey(bin, family, k, bytes)
+      }
     }
 
   private def notOwned(): BinshiftException =

@@ -6,51 +6,52 @@ import java.nio.channels.ClosedByInterruptException
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
-import org.rocksdb.{IngestExternalFileOptions, WriteOptions}
+import org.rocksdb.{IngestExternalFileOptions, RocksDB => NativeRocksDB, WriteOptions}
 
 import org.apache.spark.TaskKilledException
+import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.RocksDB
-import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
+import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 
 /**
  * Whole bins of a loaded database: they go as ranges of keys and come as files, which costs next to nothing per row.
  *
+ * In families that are read in order, the rows of a bin lie among those of others. These go by files of deletions, if those
+ * were made before; else the family is looked through.
+ *
  * Keys are in their stored form, and no changelog is open. Used by the thread that has the store.
  */
-private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) {
+private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) extends Logging {
+  import BinRows._
 
   /** The rows of `bins`, for which they are looked through; nothing if rows are not counted at all. */
-  def count(bins: Seq[Int]): RowCounts = if (!db.conf.trackTotalNumberOfRows || bins.isEmpty) RowCounts.Zero
-  else {
-    val native = RocksDBFields.native(db)
-    ColumnFamily.numbered(db, useColumnFamilies).map { family =>
-      var rows = 0L
-      family.foreachRow(native, native.getDefaultColumnFamily, bins)((_, _) => rows += 1)
-      if (family.family.isInternal) RowCounts(0, rows) else RowCounts(rows, 0)
-    }.foldLeft(RowCounts.Zero)(_ + _)
+  def count(bins: Seq[Int]): RowCounts = countIn(families, bins)
+
+  /**
+   * Drops `bins`, for which they are looked through.
+   *
+   * @param isEmpty other bins that have no rows here, which ranges may include
+   */
+  def remove(bins: Seq[Int], isEmpty: Int => Boolean): Unit = if (bins.nonEmpty) {
+    val (ordered, others) = families.partition(isReadInOrder)
+    val rows = countIn(others, bins)
+    dropping(others, bins, isEmpty)(options => rows + ordered.map(removeEach(_, bins, options)).foldLeft(RowCounts.Zero)(_ + _))
   }
 
   /**
    * Drops `bins`.
    *
    * @param isEmpty other bins that have no rows here, which ranges may include
-   * @param rows    what they have
+   * @param known   what they have
    */
-  def drop(bins: Seq[Int], isEmpty: Int => Boolean, rows: RowCounts): Unit = {
-    val native = RocksDBFields.native(db)
-    val before = RocksDBFields.rows(db)
-    val options = new WriteOptions().setDisableWAL(true)
-    try ColumnFamily.numbered(db, useColumnFamilies).foreach { family =>
-        if (ColumnFamily.isReadInOrder(family.family.name)) {
-          family.foreachRow(native, native.getDefaultColumnFamily, bins)((key, _) =>
-            db.remove(family.keyIn(key), family.family.name))
-        } else {
-          family.ranges(bins, isEmpty).foreach { case (from, to) => native.deleteRange(options, from, to) }
-        }
-      }
-    finally options.close()
-    RocksDBFields.setRows(db, before - rows)
+  def drop(bins: Seq[Int], isEmpty: Int => Boolean, known: DepartedBins): Unit = {
+    val (ordered, others) = families.partition(isReadInOrder)
+    dropping(others, bins, isEmpty) { options =>
+      if (!known.ordered.exists(removeKnown(ordered, _, options))) ordered.foreach(removeEach(_, bins, options))
+      known.rows
+    }
   }
 
   /**
@@ -63,7 +64,7 @@ private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) {
     catch {
       case e @ (_: TaskKilledException | _: ClosedByInterruptException) => throw e
       case NonFatal(e) =>
-        drop(bins, _ => false, RowCounts.Zero)
+        drop(bins, _ => false, DepartedBins.Uncounted)
         RocksDBFields.setRows(db, before)
         otherwise(e)
     }
@@ -71,11 +72,71 @@ private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) {
 
   /** Takes files in, which are gone then; those of one group do not overlap, and later groups win over earlier ones. */
   def takeIn(groups: Seq[Seq[File]], rows: RowCounts): Unit = {
-    val native = RocksDBFields.native(db)
     val before = RocksDBFields.rows(db)
+    ingest(groups)
+    RocksDBFields.setRows(db, before + rows)
+  }
+
+  private def native: NativeRocksDB = RocksDBFields.native(db)
+
+  private def families: Seq[NumberedFamily] = ColumnFamily.numbered(db, useColumnFamilies)
+
+  private def isReadInOrder(family: NumberedFamily): Boolean = ColumnFamily.isReadInOrder(family.family.name)
+
+  private def countIn(families: Seq[NumberedFamily], bins: Seq[Int]): RowCounts =
+    if (!db.conf.trackTotalNumberOfRows || bins.isEmpty) RowCounts.Zero
+    else families.map(eachOf(_, bins)(_ => ())).foldLeft(RowCounts.Zero)(_ + _)
+
+  /** Drops `bins` from families in which they are ranges; `more` drops the rest, and says how many rows went in all. */
+  private def dropping(ranged: Seq[NumberedFamily], bins: Seq[Int], isEmpty: Int => Boolean)(
+      more: WriteOptions => RowCounts): Unit = {
+    val before = RocksDBFields.rows(db)
+    val options = new WriteOptions().setDisableWAL(true)
+    try {
+      ranged.foreach(_.ranges(bins, isEmpty).foreach { case (from, to) => native.deleteRange(options, from, to) })
+      val rows = more(options)
+      RocksDBFields.setRows(db, before - rows)
+    } finally options.close()
+  }
+
+  private def removeEach(family: NumberedFamily, bins: Seq[Int], options: WriteOptions): RowCounts = {
+    Faults.at("switch.scan", Unknown)
+    eachOf(family, bins)(native.delete(options, _))
+  }
+
+  /** Calls `consume` with each native key of `bins`; how many there are. */
+  private def eachOf(family: NumberedFamily, bins: Seq[Int])(consume: Array[Byte] => Unit): RowCounts = {
+    var rows = 0L
+    family.foreachRow(native, native.getDefaultColumnFamily, bins) { (key, _) =>
+      consume(key)
+      rows += 1
+    }
+    if (family.family.isInternal) RowCounts(0, rows) else RowCounts(rows, 0)
+  }
+
+  /** Whether all rows are gone; what was done is done again by who looks through the families. */
+  private def removeKnown(ordered: Seq[NumberedFamily], removal: OrderedRemoval, options: WriteOptions): Boolean =
+    removal.fits(ordered) && {
+      try {
+        Faults.at("switch.removal", Unknown)
+        ingest(removal.files.map(Seq(_)))
+        ordered.foreach(f => removal.keys.getOrElse(f.family.name, Nil).foreach(key => native.delete(options, f.nativeKey(key))))
+        true
+      } catch {
+        case NonFatal(e) =>
+          logWarning("files that remove what leaves could not be used; the families are looked through", e)
+          false
+      }
+    }
+
+  private def ingest(groups: Seq[Seq[File]]): Unit = {
     val options = new IngestExternalFileOptions().setMoveFiles(true)
     try groups.filter(_.nonEmpty).foreach(files => native.ingestExternalFile(files.map(_.getPath).asJava, options))
     finally options.close()
-    RocksDBFields.setRows(db, before + rows)
   }
+}
+
+private object BinRows {
+  /** The partition, for faults: a database does not know it. */
+  private val Unknown = -1
 }

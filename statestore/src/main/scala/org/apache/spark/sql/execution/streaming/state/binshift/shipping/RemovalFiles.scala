@@ -1,0 +1,59 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.shipping
+
+import java.io.File
+
+import scala.collection.mutable
+
+import org.apache.spark.sql.execution.streaming.state.RocksDBConf
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.SstFiles
+
+/** Hears of the keys of families that are read in order, which are to be removed when their bins leave. */
+private[shipping] trait RemovedKeys {
+  /** A native key that is greater than those before it of its family. */
+  def add(key: Array[Byte]): Unit
+  def endFamily(): Unit
+}
+
+private[shipping] object RemovedKeys {
+  val Unheard: RemovedKeys = new RemovedKeys {
+    override def add(key: Array[Byte]): Unit = ()
+    override def endFamily(): Unit = ()
+  }
+}
+
+/**
+ * Files that delete the rows that leave with a step from families that are read in order. They are made while rows are sent, in
+ * the background, so that the switch needs to look at no row.
+ *
+ * One thread writes; the store's task takes the files of a step.
+ *
+ * @param dir a directory of its own, which this makes
+ */
+private[shipping] final class RemovalFiles(dir: File, conf: RocksDBConf) {
+  private val files = mutable.Map.empty[Int, Seq[File]]
+
+  /** Runs `body`, which writes; what was not finished then is not there. */
+  def writing[T](body: Writer => T): T = {
+    dir.mkdirs()
+    val sst = new SstFiles(dir, conf)
+    try body(new Writer(sst))
+    finally sst.close()
+  }
+
+  /** The files of `step`, which are the caller's from now on; `None` if there are none any more, or not yet. */
+  def take(step: Int): Option[Seq[File]] = synchronized(files.remove(step))
+
+  final class Writer private[RemovalFiles] (sst: SstFiles) extends RemovedKeys {
+    private var finished = Vector.empty[File]
+
+    override def add(key: Array[Byte]): Unit = sst.delete(key)
+
+    override def endFamily(): Unit = finished ++= sst.finish(isInternal = false).map(_.file)
+
+    /** All keys of `step` were added. */
+    def endStep(step: Int): Unit = {
+      RemovalFiles.this.synchronized(files(step) = finished)
+      finished = Vector.empty
+    }
+  }
+}

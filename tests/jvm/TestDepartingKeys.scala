@@ -1,0 +1,40 @@
+package org.apache.spark.sql.execution.streaming.state.binshift
+
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.DepartingKeys
+
+/** Plays histories of writes for the tests. */
+object TestDepartingKeys {
+
+  /**
+   * Plays `history`: `+k` and `-k` write and remove the key of number `k`, `c` commits, `l` loads the last commit again. What
+   * comes out are the numbers, separated by spaces; "too many" if they were.
+   */
+  def play(history: String): String = {
+    val keys = new DepartingKeys
+    history.split(' ').filter(_.nonEmpty).foreach {
+      case "c" => keys.onCommit()
+      case "l" => keys.onLoad()
+      case write if write.head == '+' => keys.put("timers", key(write.tail.toInt))
+      case write => keys.remove("timers", key(write.tail.toInt))
+    }
+    shown(keys)
+  }
+
+  /** The same for `n` keys that are written one after the other; each is removed again if `areRemoved`, in a version of its own. */
+  def playMany(n: Int, areRemoved: Boolean): String = {
+    val keys = new DepartingKeys
+    (0 until n).foreach { i =>
+      keys.put("timers", key(i))
+      if (areRemoved) {
+        keys.remove("timers", key(i))
+        keys.onCommit()
+      }
+    }
+    shown(keys)
+  }
+
+  private def shown(keys: DepartingKeys): String = keys.all.fold("too many")(
+    _.getOrElse("timers", Nil).map(new String(_).toInt).toSeq.sorted.mkString(" "))
+
+  private def key(number: Int): Array[Byte] = number.toString.getBytes
+}

@@ -1,0 +1,94 @@
+"""Families that are read in order, such as timers, leave with their bins without a look at the rows that stay."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from binshift import AllAtOnce
+from harness import Fault
+from local.migrations import assert_never_migrated, finish, shift
+from local.queries import QUERIES
+from local.settings import JOIN_4, NEEDS_JOIN_4
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+@pytest.fixture
+def timers(stream):
+    query = QUERIES["tws-jvm"]
+    run = stream(query.build, mode=query.mode).start()
+    run.run(0, 1)
+    return query, run
+
+
+@pytest.mark.parametrize(
+    ("name", "conf"),
+    [("tws-jvm", {}), pytest.param("join-full", JOIN_4, marks=[NEEDS_JOIN_4, pytest.mark.matrix])],
+    ids=str,
+)
+def test_a_prepared_step_looks_through_no_family(stream, tmp_path, name, conf):
+    query = QUERIES[name]
+    run = stream(query.build, mode=query.mode, conf=conf).start()
+    run.run(0, 1)
+    with Fault("switch.scan", "count") as scans, Fault("switch.removal", "count") as removals:
+        epoch = finish(run, run.attach().rescale(3, strategy=AllAtOnce()), 2)
+        epoch, report = shift(run, epoch)
+        assert report.bins_prepared == 64
+        assert scans.count == 0
+        assert removals.count > 0
+    run.run(epoch)
+    assert_never_migrated(run, query, epoch + 1, tmp_path, **conf)
+
+
+def test_files_of_deletions_that_cannot_be_used_cost_a_look(timers, tmp_path):
+    query, run = timers
+    with Fault("switch.scan", "count") as scans, Fault("switch.removal", "throw") as fault:
+        epoch, report = shift(run, 2)
+        assert fault.happened
+        assert scans.count > 0
+    assert report.bins_prepared == 64
+    run.run(epoch)
+    assert_never_migrated(run, query, epoch + 1, tmp_path)
+
+
+@pytest.mark.matrix
+def test_a_task_of_the_switch_that_is_tried_again_has_no_files_left(timers, tmp_path):
+    query, run = timers
+    with Fault("switch.scan", "count") as scans, Fault("switch.done", "throw") as fault:
+        epoch, _ = shift(run, 2)
+        assert fault.happened
+        assert scans.count > 0
+    run.run(epoch)
+    assert_never_migrated(run, query, epoch + 1, tmp_path)
+
+
+key = st.integers(0, 5)
+step = st.one_of(key.map("+{}".format), key.map("-{}".format), st.sampled_from(["c", "l"]))
+
+
+@given(history=st.lists(step, max_size=40))
+@settings(max_examples=200, deadline=None)
+def test_no_key_that_was_committed_is_forgotten(spark, history):
+    committed, written = set(), set()
+    ever = set()
+    for what in history:
+        if what == "c":
+            committed = set(written)
+        elif what == "l":
+            written = set(committed)
+        elif what[0] == "+":
+            written.add(what[1:])
+            ever.add(what[1:])
+        else:
+            written.discard(what[1:])
+    known = set(jvm(spark).play(" ".join(history)).split())
+    assert written <= known <= ever
+
+
+def test_keys_are_forgotten_when_they_are_removed_and_when_they_are_too_many(spark):
+    assert jvm(spark).playMany(500_000, True) == ""
+    assert jvm(spark).playMany(500_000, False) == "too many"
+
+
+def jvm(spark):
+    return spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestDepartingKeys
