@@ -1,4 +1,4 @@
-"""Families that are read in order, such as timers, leave with their bins without a look at the rows that stay."""
+"""Families that are read in order, such as timers, leave with their bins; no row that stays is looked at."""
 
 import pytest
 from hypothesis import given, settings

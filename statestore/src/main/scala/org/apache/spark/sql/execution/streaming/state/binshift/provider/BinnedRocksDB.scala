@@ -179,8 +179,11 @@ private[binshift] final class BinnedRocksDB(
       loaded = files
       loadedAt = Some(version)
     }
-    // Another native database: all is loaded from the checkpoint.
-    if (RocksDBFields.native(this) ne native) mover.forget()
+    // Another native database: all is loaded from the checkpoint, which another attempt may have written.
+    if (RocksDBFields.native(this) ne native) {
+      mover.forget()
+      shipping.invalidateCounts()
+    }
   }
 
   /**

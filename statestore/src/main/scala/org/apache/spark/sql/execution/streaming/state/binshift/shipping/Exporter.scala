@@ -49,7 +49,7 @@ private[binshift] final class Exporter(
   private val dir = new File(db.localRootDir.getParentFile, s"binshift-export-${java.util.UUID.randomUUID()}")
   private val linked = new File(dir, "linked")
   private val isReadInOrder = families.exists(f => ColumnFamily.isReadInOrder(f.family.name))
-  private val removals = Option.when(isReadInOrder && !order.isOnDemand)(new RemovalFiles(new File(dir, "removals"), db.conf))
+  private val removals = Option.when(isReadInOrder && !order.isUrgent && !order.isOnDemand)(new RemovalFiles(new File(dir, "removals"), db.conf))
 
   @volatile private var isCancelled = false
   @volatile private var isEnded = false
@@ -209,21 +209,18 @@ private[binshift] final class Exporter(
         asked(target) += 1
         if (open.exists(o => o.target == target && o.bins.contains(bin))) endOpen()
         waiting.get(target).filter(_.contains(bin)).foreach { bins =>
-          part(target, bin +: bins.filter(_ != bin).take(atOnce(1 << (asked(target) - 1)) - 1))
+          part(target, bin +: bins.filter(_ != bin).take(math.min(1 << (asked(target) - 1), MaxTogether) - 1))
         }
       }
       if (requests.isEmpty) {
         if (ShippingThreads.maySend()) {
           val target = open.fold(waiting.keys.min)(_.target)
-          if (open.nonEmpty || rows.exists(_.isAsked)) together(target) else part(target, waiting(target).take(atOnce(1)))
+          if (open.nonEmpty || rows.exists(_.isAsked)) together(target) else part(target, waiting(target).take(1))
         } else Thread.sleep(PollMs)
       }
     }
     Map(order.firstStep -> sent)
   }
-
-  /** A family that is read in order is looked through for each part, and its operator waits for all bins anyway. */
-  private def atOnce(bins: Int): Int = if (isReadInOrder) Int.MaxValue else math.min(bins, MaxTogether)
 
   private def request(target: Int, index: Int): Option[Int] = {
     val id = ShipmentFormat.requestId(order.broadcast, store, target, index)

@@ -67,8 +67,8 @@ private[binshift] final class PartitionShipping(
     }
   }
 
-  /** Rows went that were not counted. */
-  def invalidateCounts(): Unit = counts.foreach(_.invalidate())
+  /** Rows went that were not counted, or what is loaded may be of another attempt than what was counted. */
+  def invalidateCounts(): Unit = parts.flatMap(_.counts).foreach(_.invalidate())
 
   private def isConcerned: Boolean = parts.nonEmpty || needed.nonEmpty
 
@@ -214,14 +214,15 @@ private final class OrderPart(
   }
 
   /** On demand, rows are counted as they are sent; see [[leavingOnDemand]]. */
-  def departed(version: Long, bins: Seq[Int]): Option[DepartedBins] = for {
-    step <- stepOf(leaving.values.flatten.toSeq, bins) if !order.isOnDemand
-    sent <- exporter.flatMap(_.rowsByStep)
-    counted <- departing
-    since <- counted.since(step, version)
-  } yield DepartedBins(
-    sent.getOrElse(step, RowCounts.Zero) + since,
-    counted.keysSince(step, version).flatMap(keys => exporter.flatMap(_.removal(step, keys))))
+  def departed(version: Long, bins: Seq[Int]): Option[DepartedBins] =
+    for {
+      step <- stepOf(leaving.values.flatten.toSeq, bins) if !order.isOnDemand
+      sent <- exporter.flatMap(_.rowsByStep)
+      counted <- departing
+      since <- counted.since(step, version)
+    } yield DepartedBins(
+      sent.getOrElse(step, RowCounts.Zero) + since,
+      counted.keysSince(step, version).flatMap(keys => exporter.flatMap(_.removal(step, keys))))
 
   def close(): Unit = {
     exporter.foreach(_.cancel())
