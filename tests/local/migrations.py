@@ -7,7 +7,7 @@ from pathlib import Path
 
 from binshift import AllAtOnce, Controller, Migration, MigrationReport, Strategy
 from harness import STOCK, StreamRun, assert_same_results, until
-from local.queries import Query
+from local.queries import QUERIES, Query
 
 MAX_EPOCHS = 120
 #: After these, an epoch comes a second: background threads may get no processor for some time.
@@ -15,6 +15,14 @@ AT_FULL_SPEED = 15
 SHIP = "spark.sql.streaming.stateStore.binshift.ship."
 #: A timeout at which a test fails that waits for it.
 NEVER = "1h"
+
+
+def begun(stream: Callable[..., StreamRun], name: str, **conf: str) -> tuple[Query, StreamRun]:
+    """The query of that name, and a run of it after two epochs."""
+    query = QUERIES[name]
+    run = stream(query.build, mode=query.mode, conf=conf).start()
+    run.run(0, 1)
+    return query, run
 
 
 def shifted(controller: Controller) -> list[int]:

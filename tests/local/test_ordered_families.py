@@ -6,19 +6,10 @@ from hypothesis import strategies as st
 
 from binshift import AllAtOnce
 from harness import Fault
-from local.migrations import assert_never_migrated, finish, shift
-from local.queries import QUERIES
+from local.migrations import assert_never_migrated, begun, finish, shift
 from local.settings import JOIN_4, NEEDS_JOIN_4
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
-
-
-@pytest.fixture
-def timers(stream):
-    query = QUERIES["tws-jvm"]
-    run = stream(query.build, mode=query.mode).start()
-    run.run(0, 1)
-    return query, run
 
 
 @pytest.mark.parametrize(
@@ -27,9 +18,7 @@ def timers(stream):
     ids=str,
 )
 def test_a_prepared_step_looks_through_no_family(stream, tmp_path, name, conf):
-    query = QUERIES[name]
-    run = stream(query.build, mode=query.mode, conf=conf).start()
-    run.run(0, 1)
+    query, run = begun(stream, name, **conf)
     with Fault("switch.scan", "count") as scans, Fault("switch.removal", "count") as removals:
         epoch = finish(run, run.attach().rescale(3, strategy=AllAtOnce()), 2)
         epoch, report = shift(run, epoch)
@@ -40,26 +29,25 @@ def test_a_prepared_step_looks_through_no_family(stream, tmp_path, name, conf):
     assert_never_migrated(run, query, epoch + 1, tmp_path, **conf)
 
 
-def test_files_of_deletions_that_cannot_be_used_cost_a_look(timers, tmp_path):
-    query, run = timers
-    with Fault("switch.scan", "count") as scans, Fault("switch.removal", "throw") as fault:
-        epoch, report = shift(run, 2)
-        assert fault.happened
-        assert scans.count > 0
-    assert report.bins_prepared == 64
-    run.run(epoch)
-    assert_never_migrated(run, query, epoch + 1, tmp_path)
+def test_files_of_deletions_that_cannot_be_used_cost_a_look(stream, tmp_path):
+    assert shift_with_a_look(stream, tmp_path, "switch.removal").bins_prepared == 64
 
 
 @pytest.mark.matrix
-def test_a_task_of_the_switch_that_is_tried_again_has_no_files_left(timers, tmp_path):
-    query, run = timers
-    with Fault("switch.scan", "count") as scans, Fault("switch.done", "throw") as fault:
-        epoch, _ = shift(run, 2)
+def test_a_task_of_the_switch_that_is_tried_again_has_no_files_left(stream, tmp_path):
+    shift_with_a_look(stream, tmp_path, "switch.done")
+
+
+def shift_with_a_look(stream, tmp_path, point):
+    """Fails once at `point`, after which a family is looked through."""
+    query, run = begun(stream, "tws-jvm")
+    with Fault("switch.scan", "count") as scans, Fault(point, "throw") as fault:
+        epoch, report = shift(run, 2)
         assert fault.happened
         assert scans.count > 0
     run.run(epoch)
     assert_never_migrated(run, query, epoch + 1, tmp_path)
+    return report
 
 
 key = st.integers(0, 5)

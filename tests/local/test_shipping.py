@@ -9,7 +9,7 @@ from pyspark import InheritableThread
 
 from binshift import AllAtOnce, Batched, Fluid, MigrationState
 from harness import Fault, end_maintenance, until
-from local.migrations import NEVER, SHIP, assert_never_migrated, feed_until, finish, shift, shifted
+from local.migrations import NEVER, SHIP, assert_never_migrated, begun, feed_until, finish, shift, shifted
 from local.queries import QUERIES
 from local.settings import IDS, JOIN_3, JOIN_4, MIN_DELTAS, NEEDS_JOIN_4, ROW_CHECKSUMS, STORE
 
@@ -18,10 +18,7 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 
 @pytest.fixture
 def tumbling(stream):
-    query = QUERIES["tumbling-append"]
-    run = stream(query.build, mode=query.mode).start()
-    run.run(0, 1)
-    return query, run
+    return begun(stream, "tumbling-append")
 
 
 @pytest.mark.few
@@ -60,9 +57,7 @@ def test_a_prepared_rescale_moves_every_bin_by_its_copy(stream, tmp_path, strate
     ids=str,
 )
 def test_copies_follow_every_operator_while_it_goes_on(stream, tmp_path, name, conf):
-    query = QUERIES[name]
-    run = stream(query.build, mode=query.mode, conf=conf).start()
-    run.run(0, 1)
+    query, run = begun(stream, name, **conf)
     migration = run.attach().rescale(4, strategy=AllAtOnce())
     epoch = finish(run, migration, 2)
     assert migration.wait(0).bins_from_checkpoint == 0

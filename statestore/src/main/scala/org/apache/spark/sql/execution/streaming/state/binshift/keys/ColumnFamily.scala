@@ -16,7 +16,10 @@ import org.apache.spark.util.NextIterator
  *
  * @param isInternal whether Spark counts its rows apart from the user's
  */
-private[binshift] final case class ColumnFamily(name: String, isInternal: Boolean)
+private[binshift] final case class ColumnFamily(name: String, isInternal: Boolean) {
+  /** Whether it is read in the order of its keys, and has the bin behind them. */
+  def isReadInOrder: Boolean = ColumnFamily.isReadInOrder(name)
+}
 
 private[binshift] object ColumnFamily {
   /** The only family of a store that was made without. */

@@ -85,7 +85,7 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
       try {
         val (file, now) = write(dir, mine)
         val overlay = Seq(file.map(_.file).toSeq)
-        ranges.drop(bins, _ => false, DepartedBins(RowCounts(now, 0), None))
+        ranges.drop(bins, _ => false, DepartedBins(RowCounts(now, 0)))
         val result = ranges.bringOrElse(bins)(bring) { e =>
           ranges.takeIn(overlay, RowCounts(now, 0))
           throw new BinsNotBrought(bins, e)

@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
 import org.rocksdb.{RocksDB => NativeRocksDB}
 
-import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, ColumnFamily, NumberedFamily}
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 
 /**
@@ -30,12 +30,12 @@ private[shipping] final class BinSender(
    * @return rows that were sent
    */
   def send(part: Int, bins: Map[Int, Seq[Int]], removed: RemovedKeys = RemovedKeys.Unheard): RowCounts =
-    families.zipWithIndex.map { case (family, position) =>
-      if (ColumnFamily.isReadInOrder(family.family.name)) sendInOrder(part, bins, family, position, removed)
-      else bins.toSeq.sortBy(_._1).map { case (target, all) =>
+    RowCounts.sum(families.zipWithIndex.map { case (family, position) =>
+      if (family.family.isReadInOrder) sendInOrder(part, bins, family, position, removed)
+      else RowCounts.sum(bins.toSeq.sortBy(_._1).map { case (target, all) =>
         each(family, all)((key, value) => writers(target).write(part, position, family.keyIn(key), value))
-      }.foldLeft(RowCounts.Zero)(_ + _)
-    }.foldLeft(RowCounts.Zero)(_ + _)
+      })
+    })
 
   private def sendInOrder(
       part: Int, bins: Map[Int, Seq[Int]], family: NumberedFamily, position: Int, removed: RemovedKeys): RowCounts = {
@@ -57,6 +57,6 @@ private[shipping] final class BinSender(
       n += 1
       bytesRead += key.length + value.length
     }
-    if (family.family.isInternal) RowCounts(0, n) else RowCounts(n, 0)
+    RowCounts.of(family.family.isInternal, n)
   }
 }

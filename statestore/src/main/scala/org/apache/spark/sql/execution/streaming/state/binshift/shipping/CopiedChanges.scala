@@ -44,7 +44,7 @@ private[binshift] final class CopiedChanges(
       case other => throw new DamagedShipment(s"the source's changelog has a record of kind $other")
     }
     val n = (if (kind == RecordType.DELETE_RECORD) 0 else 1) - before.size
-    rows(step) += (if (family.family.isInternal) RowCounts(0, n) else RowCounts(n, 0))
+    rows(step) += RowCounts.of(family.family.isInternal, n)
   }
 
   /** Files that were made have not all changes any more. */

@@ -48,8 +48,9 @@ private[binshift] final class Exporter(
   private val families = ColumnFamily.numbered(db, useColumnFamilies)
   private val dir = new File(db.localRootDir.getParentFile, s"binshift-export-${java.util.UUID.randomUUID()}")
   private val linked = new File(dir, "linked")
-  private val isReadInOrder = families.exists(f => ColumnFamily.isReadInOrder(f.family.name))
-  private val removals = Option.when(isReadInOrder && !order.isUrgent && !order.isOnDemand)(new RemovalFiles(new File(dir, "removals"), db.conf))
+  private val ordered = families.filter(_.family.isReadInOrder)
+  private val removals =
+    Option.when(ordered.nonEmpty && !order.isUrgent)(new RemovalFiles(new File(dir, "removals"), db.conf))
 
   @volatile private var isCancelled = false
   @volatile private var isEnded = false
@@ -63,7 +64,7 @@ private[binshift] final class Exporter(
    * `None` if it was asked before, as by a task that then failed.
    */
   def removal(step: Int, since: Map[String, Iterable[Array[Byte]]]): Option[OrderedRemoval] =
-    removals.flatMap(_.take(step)).map(OrderedRemoval(families.filter(f => ColumnFamily.isReadInOrder(f.family.name)), _, since))
+    removals.flatMap(_.take(step)).map(OrderedRemoval(ordered, _, since))
 
   /** Whether nothing more will be sent. */
   def isOver: Boolean = isEnded
@@ -151,19 +152,18 @@ private[binshift] final class Exporter(
       target -> new ShipmentFormat.Writer(order.base, attempt, families, chunks.chunkBytes, publish(target, _, _, _))
     }.toMap
     val sender = new BinSender(snapshot, families, writers, () => if (isCancelled) throw new Cancelled)
-    val rows = if (order.isOnDemand) sendOnDemand(sender, writers) else sendByStep(sender)
+    val rows =
+      if (order.isOnDemand) sendOnDemand(sender, writers)
+      else removals.fold(sendByStep(sender, RemovedKeys.Unheard))(_.writing(sendByStep(sender, _)))
     writers.values.foreach(_.close())
     rows
   }
 
-  private def sendByStep(sender: BinSender): Map[Int, RowCounts] = removals.fold(sendByStep(sender, None))(
-    _.writing(removed => sendByStep(sender, Some(removed))))
-
-  private def sendByStep(sender: BinSender, removed: Option[RemovalFiles#Writer]): Map[Int, RowCounts] =
+  private def sendByStep(sender: BinSender, removed: RemovedKeys): Map[Int, RowCounts] =
     leaving.values.flatten.map(_.step).toSeq.distinct.sorted.map { step =>
       val bins = leaving.view.mapValues(_.filter(_.step == step).map(_.bin)).filter(_._2.nonEmpty).toMap
-      val rows = sender.send(step, bins, removed.getOrElse(RemovedKeys.Unheard))
-      removed.foreach(_.endStep(step))
+      val rows = sender.send(step, bins, removed)
+      removed.endStep(step)
       step -> rows
     }.toMap
 

@@ -6,18 +6,22 @@ import scala.collection.mutable
 
 import org.apache.spark.sql.execution.streaming.state.RocksDBConf
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.SstFiles
+import org.apache.spark.util.Utils
 
 /** Hears of the keys of families that are read in order, which are to be removed when their bins leave. */
 private[shipping] trait RemovedKeys {
   /** A native key that is greater than those before it of its family. */
   def add(key: Array[Byte]): Unit
   def endFamily(): Unit
+  /** All keys of `step` were added. */
+  def endStep(step: Int): Unit
 }
 
 private[shipping] object RemovedKeys {
   val Unheard: RemovedKeys = new RemovedKeys {
     override def add(key: Array[Byte]): Unit = ()
     override def endFamily(): Unit = ()
+    override def endStep(step: Int): Unit = ()
   }
 }
 
@@ -33,8 +37,8 @@ private[shipping] final class RemovalFiles(dir: File, conf: RocksDBConf) {
   private val files = mutable.Map.empty[Int, Seq[File]]
 
   /** Runs `body`, which writes; what was not finished then is not there. */
-  def writing[T](body: Writer => T): T = {
-    dir.mkdirs()
+  def writing[T](body: RemovedKeys => T): T = {
+    Utils.createDirectory(dir)
     val sst = new SstFiles(dir, conf)
     try body(new Writer(sst))
     finally sst.close()
@@ -43,15 +47,14 @@ private[shipping] final class RemovalFiles(dir: File, conf: RocksDBConf) {
   /** The files of `step`, which are the caller's from now on; `None` if there are none any more, or not yet. */
   def take(step: Int): Option[Seq[File]] = synchronized(files.remove(step))
 
-  final class Writer private[RemovalFiles] (sst: SstFiles) extends RemovedKeys {
+  private final class Writer(sst: SstFiles) extends RemovedKeys {
     private var finished = Vector.empty[File]
 
     override def add(key: Array[Byte]): Unit = sst.delete(key)
 
     override def endFamily(): Unit = finished ++= sst.finish(isInternal = false).map(_.file)
 
-    /** All keys of `step` were added. */
-    def endStep(step: Int): Unit = {
+    override def endStep(step: Int): Unit = {
       RemovalFiles.this.synchronized(files(step) = finished)
       finished = Vector.empty
     }

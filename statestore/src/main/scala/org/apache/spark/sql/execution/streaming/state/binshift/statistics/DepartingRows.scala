@@ -21,7 +21,7 @@ private[binshift] final class DepartingRows(order: ShippingOrder, bins: Iterable
 
   /** A write to `bin` added `rows`, or took them away. */
   def add(bin: Int, rows: Long, isInternal: Boolean): Unit = if (rows != 0 && isDeparting(bin)) {
-    pending(slots(bin) - 1) += (if (isInternal) RowCounts(0, rows) else RowCounts(rows, 0))
+    pending(slots(bin) - 1) += RowCounts.of(isInternal, rows)
   }
 
   /** A write of `bytes` to `key`, of a family that is read in order; a removal if there are none. */
@@ -48,12 +48,13 @@ private[binshift] final class DepartingRows(order: ShippingOrder, bins: Iterable
   def invalidate(): Unit = version = DepartingRows.Invalid
 
   /** What was added to the bins of `step` from the order's base up to version `at`, if that is known. */
-  def since(step: Int, at: Long): Option[RowCounts] =
-    Option.when(version == at)(steps.indexOf(step)).filter(_ >= 0).map(committed(_))
+  def since(step: Int, at: Long): Option[RowCounts] = known(step, at).map(committed(_))
 
   /** The keys of families that are read in order that were written to the bins of `step` since the base, if they are known. */
-  def keysSince(step: Int, at: Long): Option[Map[String, Iterable[Array[Byte]]]] =
-    Option.when(version == at)(steps.indexOf(step)).filter(_ >= 0).flatMap(keys(_).all)
+  def keysSince(step: Int, at: Long): Option[Map[String, Iterable[Array[Byte]]]] = known(step, at).flatMap(keys(_).all)
+
+  /** The position of `step`, if what was written up to version `at` is known. */
+  private def known(step: Int, at: Long): Option[Int] = Option.when(version == at)(steps.indexOf(step)).filter(_ >= 0)
 
   private def isDeparting(bin: Int): Boolean = bin < slots.length && slots(bin) > 0
 }

@@ -8,4 +8,9 @@ private[sql] final case class RowCounts(rows: Long, internal: Long) {
 
 private[sql] object RowCounts {
   val Zero: RowCounts = RowCounts(0, 0)
+
+  /** `n` rows of one family. */
+  def of(isInternal: Boolean, n: Long): RowCounts = if (isInternal) RowCounts(0, n) else RowCounts(n, 0)
+
+  def sum(counts: Iterable[RowCounts]): RowCounts = counts.foldLeft(Zero)(_ + _)
 }

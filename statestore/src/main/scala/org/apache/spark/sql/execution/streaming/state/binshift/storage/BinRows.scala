@@ -35,9 +35,9 @@ private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) e
    * @param isEmpty other bins that have no rows here, which ranges may include
    */
   def remove(bins: Seq[Int], isEmpty: Int => Boolean): Unit = if (bins.nonEmpty) {
-    val (ordered, others) = families.partition(isReadInOrder)
+    val (ordered, others) = families.partition(_.family.isReadInOrder)
     val rows = countIn(others, bins)
-    dropping(others, bins, isEmpty)(options => rows + ordered.map(removeEach(_, bins, options)).foldLeft(RowCounts.Zero)(_ + _))
+    dropping(others, bins, isEmpty)(options => rows + RowCounts.sum(ordered.map(removeEach(_, bins, options))))
   }
 
   /**
@@ -47,7 +47,7 @@ private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) e
    * @param known   what they have
    */
   def drop(bins: Seq[Int], isEmpty: Int => Boolean, known: DepartedBins): Unit = {
-    val (ordered, others) = families.partition(isReadInOrder)
+    val (ordered, others) = families.partition(_.family.isReadInOrder)
     dropping(others, bins, isEmpty) { options =>
       if (!known.ordered.exists(removeKnown(ordered, _, options))) ordered.foreach(removeEach(_, bins, options))
       known.rows
@@ -81,11 +81,9 @@ private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) e
 
   private def families: Seq[NumberedFamily] = ColumnFamily.numbered(db, useColumnFamilies)
 
-  private def isReadInOrder(family: NumberedFamily): Boolean = ColumnFamily.isReadInOrder(family.family.name)
-
   private def countIn(families: Seq[NumberedFamily], bins: Seq[Int]): RowCounts =
     if (!db.conf.trackTotalNumberOfRows || bins.isEmpty) RowCounts.Zero
-    else families.map(eachOf(_, bins)(_ => ())).foldLeft(RowCounts.Zero)(_ + _)
+    else RowCounts.sum(families.map(eachOf(_, bins)(_ => ())))
 
   /** Drops `bins` from families in which they are ranges; `more` drops the rest, and says how many rows went in all. */
   private def dropping(ranged: Seq[NumberedFamily], bins: Seq[Int], isEmpty: Int => Boolean)(
@@ -111,7 +109,7 @@ private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) e
       consume(key)
       rows += 1
     }
-    if (family.family.isInternal) RowCounts(0, rows) else RowCounts(rows, 0)
+    RowCounts.of(family.family.isInternal, rows)
   }
 
   /** Whether all rows are gone; what was done is done again by who looks through the families. */
@@ -119,7 +117,7 @@ private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) e
     removal.fits(ordered) && {
       try {
         Faults.at("switch.removal", Unknown)
-        ingest(removal.files.map(Seq(_)))
+        ingest(Seq(removal.files))
         ordered.foreach(f => removal.keys.getOrElse(f.family.name, Nil).foreach(key => native.delete(options, f.nativeKey(key))))
         true
       } catch {

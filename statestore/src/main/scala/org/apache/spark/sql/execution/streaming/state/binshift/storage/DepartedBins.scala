@@ -11,18 +11,18 @@ import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCou
  * @param rows    that they have
  * @param ordered how their rows go from families that are read in order; `None` if those are looked through
  */
-private[binshift] final case class DepartedBins(rows: RowCounts, ordered: Option[OrderedRemoval])
+private[binshift] final case class DepartedBins(rows: RowCounts, ordered: Option[OrderedRemoval] = None)
 
 private[binshift] object DepartedBins {
   /** Bins whose rows are counted elsewhere. */
-  val Uncounted: DepartedBins = DepartedBins(RowCounts.Zero, None)
+  val Uncounted: DepartedBins = DepartedBins(RowCounts.Zero)
 }
 
 /**
  * All rows of some bins in families that are read in order, among which lie others that stay.
  *
  * @param families of the store when the files were written
- * @param files    that delete the rows of a version
+ * @param files    that delete the rows of a version; no two of them overlap
  * @param keys     in their stored form, of rows that were written since, by the name of their family
  */
 private[binshift] final case class OrderedRemoval(

@@ -46,8 +46,7 @@ private[binshift] final class SstFiles(dir: File, conf: RocksDBConf) extends Aut
     w.finish()
     w.close()
     writer = None
-    val counts = if (isInternal) RowCounts(0, rows) else RowCounts(rows, 0)
-    SstFile(file, counts, file.length)
+    SstFile(file, RowCounts.of(isInternal, rows), file.length)
   }
 
   /** Drops the file that is being written, if one is. */
