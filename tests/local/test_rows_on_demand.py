@@ -113,6 +113,19 @@ def test_epochs_go_on_with_the_rows_that_they_touch_while_no_bin_comes(history, 
     h.assert_never_migrated(tmp_path)
 
 
+@pytest.mark.parametrize("partitions", [2, 7])
+def test_epochs_go_on_while_no_bin_comes_with_another_number_of_partitions(history, tmp_path, partitions):
+    h = history()
+    with Fault(*BLOCKED):
+        h.feed({}, {})
+        controller = h.run.attach()
+        migration = controller.submit(controller.plan(partitions, strategy=OnDemand()))
+        h.feed({}, *INPUTS.values())
+        assert all(h.metrics(epoch)["binshiftBinsShipped"] == 0 for epoch in INPUTS)
+    h.finish(migration)
+    h.assert_never_migrated(tmp_path)
+
+
 def test_what_a_driver_has_written_that_dies_before_the_bins_came_is_there(history, tmp_path):
     h = history()
     with Fault(*BLOCKED):
