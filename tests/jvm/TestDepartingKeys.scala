@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.DepartingKeys
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{DepartingKeys, KeyBudget}
 
 /** Plays histories of writes for the tests. */
 object TestDepartingKeys {
@@ -10,7 +10,7 @@ object TestDepartingKeys {
    * comes out are the numbers, separated by spaces; "too many" if they were.
    */
   def play(history: String): String = {
-    val keys = new DepartingKeys
+    val keys = new DepartingKeys(new KeyBudget(Long.MaxValue))
     history.split(' ').filter(_.nonEmpty).foreach {
       case "c" => keys.onCommit()
       case "l" => keys.onLoad()
@@ -20,9 +20,13 @@ object TestDepartingKeys {
     shown(keys)
   }
 
-  /** The same for `n` keys that are written one after the other; each is removed again if `areRemoved`, in a version of its own. */
+  /**
+   * The same for `n` keys that are written one after the other, with room for some; each is removed again if `areRemoved`, in a
+   * version of its own. Then another store writes one, with the room that is left.
+   */
   def playMany(n: Int, areRemoved: Boolean): String = {
-    val keys = new DepartingKeys
+    val budget = new KeyBudget(n * 20)
+    val (keys, others) = (new DepartingKeys(budget), new DepartingKeys(budget))
     (0 until n).foreach { i =>
       keys.put("timers", key(i))
       if (areRemoved) {
@@ -30,10 +34,13 @@ object TestDepartingKeys {
         keys.onCommit()
       }
     }
-    shown(keys)
+    others.put("timers", key(0))
+    val all = s"${shown(keys)}/${shown(others)}"
+    require(budget.reserved == 0, budget.reserved)
+    all
   }
 
-  private def shown(keys: DepartingKeys): String = keys.all.fold("too many")(
+  private def shown(keys: DepartingKeys): String = keys.take().fold("too many")(
     _.getOrElse("timers", Nil).map(new String(_).toInt).toSeq.sorted.mkString(" "))
 
   private def key(number: Int): Array[Byte] = number.toString.getBytes

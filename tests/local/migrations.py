@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from pyspark.sql import DataFrame
+
 from binshift import AllAtOnce, Controller, Migration, MigrationReport, Strategy
 from harness import STOCK, StreamRun, assert_same_results, until
 from local.queries import QUERIES, Query
+
+Built = Callable[[DataFrame], DataFrame]
 
 MAX_EPOCHS = 120
 #: After these, an epoch comes a second: background threads may get no processor for some time.
@@ -17,10 +21,12 @@ SHIP = "spark.sql.streaming.stateStore.binshift.ship."
 NEVER = "1h"
 
 
-def begun(stream: Callable[..., StreamRun], name: str, **conf: str) -> tuple[Query, StreamRun]:
-    """The query of that name, and a run of it after two epochs."""
+def begun(
+    stream: Callable[..., StreamRun], name: str, build: Built = lambda built: built, **conf: str
+) -> tuple[Query, StreamRun]:
+    """The query of that name, and a run of it after two epochs, of what `build` makes of it."""
     query = QUERIES[name]
-    run = stream(query.build, mode=query.mode, conf=conf).start()
+    run = stream(lambda df: build(query.build(df)), mode=query.mode, conf=conf).start()
     run.run(0, 1)
     return query, run
 

@@ -88,14 +88,21 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
 
   private def isNeverHere(bin: Int, from: Absent): Boolean = !isHere(bin) && !from.copy.exists(!_.isGone(bin))
 
-  /** Returns when `bin` is here or was read from the checkpoint. */
+  /** Returns when `bin` is here or was read from the checkpoint: if nothing more of it comes for long. */
   private def await(bin: Int): Unit = {
-    val deadline = System.nanoTime() + conf.timeoutMs * 1000000L
+    var (bytes, progressedAt) = (-1L, 0L)
+    def isProgressing(copy: StagedCopy): Boolean = {
+      if (copy.bytesCopied != bytes) {
+        bytes = copy.bytesCopied
+        progressedAt = System.nanoTime()
+      }
+      System.nanoTime() - progressedAt < conf.timeoutMs * 1000000L
+    }
     if (absent.contains(bin)) receive()
     while (absent.contains(bin) && !isHere(bin)) {
       val from = absent(bin)
       from.copy match {
-        case Some(copy) if !copy.isGone(bin) && System.nanoTime() < deadline =>
+        case Some(copy) if !copy.isGone(bin) && isProgressing(copy) =>
           from.staged.request(copy, bin)
           Thread.sleep(StagedBins.PollMs)
           receive()

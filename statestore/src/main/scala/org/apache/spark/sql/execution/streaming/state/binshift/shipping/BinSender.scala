@@ -2,6 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
 import org.rocksdb.{RocksDB => NativeRocksDB}
 
+import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 
@@ -39,6 +40,7 @@ private[shipping] final class BinSender(
 
   private def sendInOrder(
       part: Int, bins: Map[Int, Seq[Int]], family: NumberedFamily, position: Int, removed: RemovedKeys): RowCounts = {
+    Faults.at("export.scan", part)
     val codec = BinKeyCodec.of(family.family.name)
     val targets = for ((target, all) <- bins; bin <- all) yield bin -> target
     val rows = each(family, targets.keys.toSeq) { (key, value) =>

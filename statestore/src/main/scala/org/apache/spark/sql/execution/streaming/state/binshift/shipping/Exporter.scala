@@ -153,7 +153,8 @@ private[binshift] final class Exporter(
     }.toMap
     val sender = new BinSender(snapshot, families, writers, () => if (isCancelled) throw new Cancelled)
     val rows =
-      if (order.isOnDemand) sendOnDemand(sender, writers)
+      if (order.isOnDemand && ordered.isEmpty) sendOnDemand(sender, writers)
+      else if (order.isOnDemand) sendTogether(sender, writers)
       else removals.fold(sendByStep(sender, RemovedKeys.Unheard))(_.writing(sendByStep(sender, _)))
     writers.values.foreach(_.close())
     rows
@@ -166,6 +167,17 @@ private[binshift] final class Exporter(
       removed.endStep(step)
       step -> rows
     }.toMap
+
+  /**
+   * All bins go at once. A part of some of them would cost a look through each family that is read in order; and the
+   * operators that have such families scan one in each epoch, which waits for all bins.
+   */
+  private def sendTogether(sender: BinSender, writers: Map[Int, ShipmentFormat.Writer]): Map[Int, RowCounts] = {
+    val bins = waiting.view.mapValues(_.sorted).toMap
+    val sent = sender.send(order.firstStep, bins)
+    bins.foreach { case (target, all) => writers(target).endPart(order.firstStep, all) }
+    Map(order.firstStep -> sent)
+  }
 
   /**
    * What a new owner asks for goes at once, and with it others: the more, the more often it has asked,

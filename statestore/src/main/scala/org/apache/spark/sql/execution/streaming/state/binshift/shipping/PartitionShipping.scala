@@ -183,6 +183,7 @@ private final class OrderPart(
       exporter.foreach(_.cancel())
       val attempt = CommittedFile.attempt(store, version, checkpointId, arguments.hadoopConf)
       exporter = Some(new Exporter(store, order, attempt, conf, db, arguments.useColumnFamilies))
+      departing.foreach(_.close())
       departing = Some(new DepartingRows(order, leaving.values.flatten))
     }
     stageFrom(version)
@@ -222,10 +223,11 @@ private final class OrderPart(
       since <- counted.since(step, version)
     } yield DepartedBins(
       sent.getOrElse(step, RowCounts.Zero) + since,
-      counted.keysSince(step, version).flatMap(keys => exporter.flatMap(_.removal(step, keys))))
+      counted.takeKeysSince(step, version).flatMap(keys => exporter.flatMap(_.removal(step, keys))))
 
   def close(): Unit = {
     exporter.foreach(_.cancel())
+    departing.foreach(_.close())
     staged.foreach(_.close())
   }
 

@@ -3,8 +3,11 @@ package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 import java.io.File
 
 import scala.collection.mutable
+import scala.util.control.NonFatal
 
+import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.RocksDBConf
+import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.SstFiles
 import org.apache.spark.util.Utils
 
@@ -29,11 +32,15 @@ private[shipping] object RemovedKeys {
  * Files that delete the rows that leave with a step from families that are read in order. They are made while rows are sent, in
  * the background, so that the switch needs to look at no row.
  *
+ * If one cannot be written, as on a full disk, there are none from then on. The rows are sent all the same.
+ *
  * One thread writes; the store's task takes the files of a step.
  *
  * @param dir a directory of its own, which this makes
  */
-private[shipping] final class RemovalFiles(dir: File, conf: RocksDBConf) {
+private[shipping] final class RemovalFiles(dir: File, conf: RocksDBConf) extends Logging {
+  import RemovalFiles._
+
   private val files = mutable.Map.empty[Int, Seq[File]]
 
   /** Runs `body`, which writes; what was not finished then is not there. */
@@ -49,14 +56,33 @@ private[shipping] final class RemovalFiles(dir: File, conf: RocksDBConf) {
 
   private final class Writer(sst: SstFiles) extends RemovedKeys {
     private var finished = Vector.empty[File]
+    private var isBroken = false
 
-    override def add(key: Array[Byte]): Unit = sst.delete(key)
+    override def add(key: Array[Byte]): Unit = unlessBroken(sst.delete(key))
 
-    override def endFamily(): Unit = finished ++= sst.finish(isInternal = false).map(_.file)
+    override def endFamily(): Unit = unlessBroken {
+      Faults.at("export.removal", Unknown)
+      finished ++= sst.finish(isInternal = false).map(_.file)
+    }
 
-    override def endStep(step: Int): Unit = {
+    override def endStep(step: Int): Unit = unlessBroken {
       RemovalFiles.this.synchronized(files(step) = finished)
       finished = Vector.empty
     }
+
+    private def unlessBroken(body: => Unit): Unit =
+      if (!isBroken) {
+        try body
+        catch {
+          case NonFatal(e) =>
+            isBroken = true
+            logWarning(s"no more files of deletions can be written in $dir; the next switches look through the families", e)
+        }
+      }
   }
+}
+
+private object RemovalFiles {
+  /** The partition, for faults: a directory does not know it. */
+  private val Unknown = -1
 }

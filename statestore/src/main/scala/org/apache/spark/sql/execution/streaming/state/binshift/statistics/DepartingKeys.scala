@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.statistics
 
 import java.nio.ByteBuffer
+import java.util.concurrent.atomic.AtomicLong
 
 import scala.collection.mutable
 
@@ -12,8 +13,10 @@ import scala.collection.mutable
  * too few: a removal counts once its version is committed.
  *
  * Used by the store's task.
+ *
+ * @param budget what the keys of all stores of this executor may take
  */
-private[binshift] final class DepartingKeys {
+private[binshift] final class DepartingKeys(budget: KeyBudget) {
   import DepartingKeys._
 
   private val written = mutable.Map.empty[String, mutable.HashSet[ByteBuffer]]
@@ -25,8 +28,7 @@ private[binshift] final class DepartingKeys {
   def put(family: String, key: Array[Byte]): Unit = if (areAllHere) {
     val k = ByteBuffer.wrap(key)
     if (removed.nonEmpty) removed -= family -> k
-    if (written.getOrElseUpdate(family, mutable.HashSet.empty).add(k)) bytes += key.length + Overhead
-    if (bytes > MaxBytes) forget()
+    if (written.getOrElseUpdate(family, mutable.HashSet.empty).add(k) && !reserve(costOf(k))) forget()
   }
 
   def remove(family: String, key: Array[Byte]): Unit = if (areAllHere) {
@@ -37,23 +39,50 @@ private[binshift] final class DepartingKeys {
   def onLoad(): Unit = removed.clear()
 
   def onCommit(): Unit = {
-    removed.foreach { case (family, key) => if (written(family).remove(key)) bytes -= key.remaining + Overhead }
+    removed.foreach { case (family, key) => if (written(family).remove(key)) reserve(-costOf(key)) }
     removed.clear()
   }
 
-  /** The keys, by family; `None` if they were too many to be remembered. */
-  def all: Option[Map[String, Iterable[Array[Byte]]]] =
-    Option.when(areAllHere)(written.view.mapValues(_.view.map(_.array)).toMap)
+  /** The keys, by family, which it has no more then; `None` if they were too many to be remembered, or were taken before. */
+  def take(): Option[Map[String, Iterable[Array[Byte]]]] = {
+    val all = Option.when(areAllHere)(written.view.mapValues(_.toSeq.map(_.array)).toMap)
+    forget()
+    all
+  }
 
-  private def forget(): Unit = {
+  /** From now on it remembers nothing. */
+  def forget(): Unit = {
     areAllHere = false
     written.clear()
     removed.clear()
+    reserve(-bytes)
+  }
+
+  private def reserve(more: Long): Boolean = {
+    bytes += more
+    budget.reserve(more)
   }
 }
 
 private object DepartingKeys {
-  private val MaxBytes = 32L << 20
   /** Of an entry of the set, about. */
   private val Overhead = 100
+
+  private def costOf(key: ByteBuffer): Long = key.remaining + Overhead
+}
+
+/** Bytes that may be remembered. Thread-safe. */
+private[binshift] final class KeyBudget(max: Long) {
+  private val used = new AtomicLong()
+
+  /** Takes `bytes`, which also may be given back; whether that is within the bound. */
+  def reserve(bytes: Long): Boolean = used.addAndGet(bytes) <= max
+
+  /** Bytes that are taken. */
+  def reserved: Long = used.get
+}
+
+private[binshift] object KeyBudget {
+  /** That of this executor. */
+  val here = new KeyBudget(64L << 20)
 }

@@ -16,7 +16,7 @@ private[binshift] final class DepartingRows(order: ShippingOrder, bins: Iterable
   bins.foreach(b => slots(b.bin) = (steps.indexOf(b.step) + 1).toShort)
   private val pending = Array.fill(steps.size)(RowCounts.Zero)
   private val committed = Array.fill(steps.size)(RowCounts.Zero)
-  private val keys = Array.fill(steps.size)(new DepartingKeys)
+  private val keys = Array.fill(steps.size)(new DepartingKeys(KeyBudget.here))
   private var version = order.base
 
   /** A write to `bin` added `rows`, or took them away. */
@@ -31,7 +31,7 @@ private[binshift] final class DepartingRows(order: ShippingOrder, bins: Iterable
   }
 
   def onLoad(loaded: Long): Unit = {
-    if (loaded != version) version = DepartingRows.Invalid
+    if (loaded != version) invalidate()
     pending.indices.foreach(pending(_) = RowCounts.Zero)
     keys.foreach(_.onLoad())
   }
@@ -45,13 +45,22 @@ private[binshift] final class DepartingRows(order: ShippingOrder, bins: Iterable
     keys.foreach(_.onCommit())
   }
 
-  def invalidate(): Unit = version = DepartingRows.Invalid
+  def invalidate(): Unit = {
+    version = DepartingRows.Invalid
+    close()
+  }
 
   /** What was added to the bins of `step` from the order's base up to version `at`, if that is known. */
   def since(step: Int, at: Long): Option[RowCounts] = known(step, at).map(committed(_))
 
-  /** The keys of families that are read in order that were written to the bins of `step` since the base, if they are known. */
-  def keysSince(step: Int, at: Long): Option[Map[String, Iterable[Array[Byte]]]] = known(step, at).flatMap(keys(_).all)
+  /**
+   * The keys of families that are read in order that were written to the bins of `step` since the base, if they are known and
+   * were not asked for before.
+   */
+  def takeKeysSince(step: Int, at: Long): Option[Map[String, Iterable[Array[Byte]]]] = known(step, at).flatMap(keys(_).take())
+
+  /** Nothing of it is wanted any more. */
+  def close(): Unit = keys.foreach(_.forget())
 
   /** The position of `step`, if what was written up to version `at` is known. */
   private def known(step: Int, at: Long): Option[Int] = Option.when(version == at)(steps.indexOf(step)).filter(_ >= 0)
