@@ -28,8 +28,8 @@ jar: $(VENV)/.ready $(JAR)  ## Build the jar into the package; SPARK=4.1 builds 
 demo: setup  ## Rescale a running query over real flights, live and by Spark itself; writes demo.png.
 	$(PY) python/examples/flights --picture demo.png
 
-test: setup older-jar  ## Run all tests but the matrix; MATRIX=3/40 adds the third of 40 parts of it, SPARK=4.1 is on Spark 4.1.
-	$(PY) -m pytest $(if $(MATRIX),--matrix-part=$(MATRIX))
+test: setup older-jar  ## Run all tests but the matrix; MATRIX=3/40 adds a part of it, LONG=1/4 runs a part of the long ones, SPARK=4.1 is on Spark 4.1.
+	$(PY) -m pytest $(if $(MATRIX),--matrix-part=$(MATRIX)) $(if $(LONG),--long-part=$(LONG))
 
 test-matrix: setup older-jar  ## Run the matrix of operators and settings; MATRIX=3/40 runs a part.
 	$(PY) -m pytest -m matrix $(if $(MATRIX),--matrix-part=$(MATRIX))
@@ -54,7 +54,7 @@ format: setup  ## Format the code of both languages.
 	$(VENV)/bin/ruff format . && $(VENV)/bin/ruff check --fix .
 	scripts/scalafmt --write
 
-check: setup  ## Run all that CI runs; MATRIX=3/40 adds a part of the matrix, OLDER=4.1 takes that Spark beside 4.3.
+check: setup  ## Run all that CI runs; MATRIX=3/40 and LONG=1/4 choose parts of tests, OLDER=4.1 takes that Spark beside 4.3.
 	@$(MAKE) --no-print-directory -j2 --output-sync=target sources older-setup
 	@$(MAKE) --no-print-directory test-few SPARK=$(OLDER)
 	@$(MAKE) --no-print-directory test

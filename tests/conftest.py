@@ -33,6 +33,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--matrix-part", metavar="K/N", help="run the K-th of N parts of the matrix, beside what -m selects"
     )
+    parser.addoption(
+        "--long-part", metavar="K/N", help="of the tests that take long, run no more than the K-th of N parts"
+    )
 
 
 def pytest_configure() -> None:
@@ -41,7 +44,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without -m, leaves the field out, and the matrix, but for the part of it that is asked for."""
+    """Without -m, leaves out the field, and of the matrix and the long tests what is not of the parts asked for."""
     for item in items:
         for marker in item.iter_markers("needs_spark"):
             skip_on_older(item, *marker.args, **marker.kwargs)
@@ -50,16 +53,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=[i for i in items if i.get_closest_marker("field")])
     items[:] = [i for i in items if not i.get_closest_marker("field")]
     part = config.option.matrix_part
-    k, n = map(int, part.split("/")) if part else (0, 1)
     kept, left_out = [], []
     for item in items:
-        is_matrix = item.get_closest_marker("matrix") is not None
-        # By its name, because that stays the same when others come and go.
-        is_of_part = zlib.crc32(item.nodeid.encode()) % n == k % n
-        wanted = is_of_part if is_matrix and (part or config.option.markexpr) else not is_matrix
+        if item.get_closest_marker("matrix"):
+            wanted = (part or config.option.markexpr) and is_of(part, item)
+        else:
+            wanted = not item.get_closest_marker("long") or is_of(config.option.long_part, item)
         (kept if wanted else left_out).append(item)
     items[:] = kept
     config.hook.pytest_deselected(items=left_out)
+
+
+def is_of(part: str | None, item: pytest.Item) -> bool:
+    """Whether a test is of the K-th of N parts; without one, each is."""
+    k, n = map(int, part.split("/")) if part else (0, 1)
+    # By its name, because that stays the same when others come and go.
+    return zlib.crc32(item.nodeid.encode()) % n == k % n
 
 
 def skip_on_older(item: pytest.Item, needed: str, *, reason: str) -> None:
@@ -75,8 +84,10 @@ def skip_on_older(item: pytest.Item, needed: str, *, reason: str) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Says what a run without -m leaves out."""
     if not config.option.markexpr:
-        part = config.option.matrix_part
+        part, long_part = config.option.matrix_part, config.option.long_part
         ran = f"part {part} of the matrix of operators and settings" if part else "none of the matrix"
+        if long_part:
+            ran = f"part {long_part} of the tests that take long, and {ran}"
         terminalreporter.write_line(f"ran {ran}; 'make test-matrix' runs all of it, 'make field' the field")
 
 

@@ -101,7 +101,7 @@ class Flow:
         controller.rescale(self.args.to, prepare=not self.args.sent).wait(PATIENCE_SECONDS)
         self.await_batches(1)
         assert controller.routing().partitions == self.args.to
-        return longest_gap([at for at, _ in self.outputs(since)])
+        return self.gap(since)
 
     def repartitioned(self) -> float:
         """The same by Spark's own means."""
@@ -112,7 +112,11 @@ class Flow:
         manager.repartition(str(self.checkpoint), self.args.to, enforce_exactly_once_sink=False)
         self.query = self._started(self.jvm.resume)
         self.await_batches(1)
-        return longest_gap([at for at, _ in self.outputs(since)])
+        return self.gap(since)
+
+    def gap(self, since: int) -> float:
+        """The longest time without a record from then on, which may begin with it, in milliseconds."""
+        return longest_gap([since, *(at for at, _ in self.outputs(since))])
 
 
 def longest_gap(times: Sequence[int]) -> float:
@@ -144,8 +148,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--to", type=int, default=8)
     parser.add_argument("--batch", type=int, default=6, help="seconds; Spark allows no less than 5")
-    parser.add_argument("--warm-up", type=int, default=3, help="batches that are not measured")
-    parser.add_argument("--batches", type=int, default=6, help="that are measured while nothing happens")
+    parser.add_argument("--warm-up", type=int, default=10, help="batches that are not measured; stores make the first snapshot in them")
+    parser.add_argument("--batches", type=int, default=11, help="that are measured while nothing happens; stores make a snapshot every ten")
     parser.add_argument("--sent", action="store_true", help="bins are sent at the step, and not copied ahead")
     return parser.parse_args()
 

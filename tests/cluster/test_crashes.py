@@ -57,6 +57,7 @@ ON_DEMAND_INSTANTS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("instant", "extra"),
     [pytest.param(i, [], marks=[pytest.mark.matrix] * (i in MATRIX)) for i in INSTANTS]

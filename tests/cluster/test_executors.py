@@ -14,6 +14,7 @@ def test_a_query_on_several_executors_grows_and_shrinks(drive, check):
     assert report["inexact_bins"] == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fault", "operator"),
     [

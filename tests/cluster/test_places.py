@@ -3,7 +3,10 @@
 import json
 from collections import Counter
 
+import pytest
 
+
+@pytest.mark.long
 def test_partitions_move_between_executors_as_a_whole(drive, check, tmp_path):
     finished = drive(script="places.py")
     assert finished.returncode == 0, finished.stderr[-4000:]

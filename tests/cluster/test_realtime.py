@@ -75,6 +75,7 @@ def drive(drive: Any, jvm_jar: Path) -> Any:
     return run
 
 
+@pytest.mark.long
 def test_a_count_is_rescaled_while_batches_are_open(drive, tmp_path):
     report = report_of(tmp_path, "count", drive("--rescale", "4", "2", "--prepare"))
     assert report["partitions"] == 2

@@ -30,6 +30,7 @@ def test_every_bin_travels_before_its_step(ship, check, operator):
     assert report["paths"] == {"Prepared": sum(report["history"]), **others}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "fault",
     [
@@ -53,6 +54,7 @@ def test_an_executor_that_dies_while_it_ships_leaves_exact_results(ship, check, 
         armed.file.unlink(missing_ok=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "fault",
     [
@@ -75,6 +77,7 @@ def test_a_fault_while_rows_travel_leaves_exact_results(ship, check, fault):
     assert report["rows_fetched"] > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "how",
     [pytest.param((), id="prepared"), pytest.param(("--on-demand",), id="on-demand", marks=pytest.mark.matrix)],
@@ -91,6 +94,7 @@ def test_speculative_tasks_change_nothing(ship, check, how):
     assert report["inexact_bins"] == 0
 
 
+@pytest.mark.long
 def test_a_task_that_is_retried_on_another_executor_does_not_wait_for_what_the_first_one_got(
     drive, check, tmp_path
 ):
@@ -115,6 +119,7 @@ def test_a_task_that_is_retried_on_another_executor_does_not_wait_for_what_the_f
     assert 0 < report["paths"]["Recopied"] < report["paths"]["Shipped"]
 
 
+@pytest.mark.long
 def test_who_looks_at_a_shipment_under_way_sees_all_of_what_it_says(drive, tmp_path, jvm_jar):
     finished = drive(str(jvm_jar), script="markers.py")
     assert finished.returncode == 0, finished.stderr[-4000:]

@@ -39,6 +39,7 @@ def driver(tmp_path: Path) -> Iterator[Callable[..., Driver]]:
         yield start
 
 
+@pytest.mark.long
 def test_bins_are_shipped_where_all_is_authenticated_and_encrypted(standalone, driver):
     cluster = standalone(**{k: PROTECTED[k] for k in ("spark.authenticate", "spark.authenticate.secret")})
     for _ in range(3):

@@ -58,6 +58,7 @@ def placed(query: Driver) -> list[str]:
     return [on[0] for on in partitions]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "conf",
     [
@@ -211,6 +212,7 @@ def test_a_machine_of_a_cluster_dies(driver, tmp_path):
         query.end()
 
 
+@pytest.mark.long
 def test_without_an_executor_to_spare_there_is_no_standby(driver, tmp_path):
     query = driver("local[2]")
     query("epochs", 2)

@@ -51,6 +51,7 @@ def run(tmp_path, jvm_jar):
     return call
 
 
+@pytest.mark.long
 def test_spark_submit_needs_nothing_but_configure_and_so_does_a_second_session(run):
     assert run("spark-submit", "--jars", str(TESTS_JAR), str(APP), "submitted") == [
         "refused",
@@ -59,6 +60,7 @@ def test_spark_submit_needs_nothing_but_configure_and_so_does_a_second_session(r
     ]
 
 
+@pytest.mark.long
 def test_the_session_of_the_shell_is_made_ready_while_it_lives(run):
     cluster = ("--master", "local-cluster[2,1,1024]", "--conf", "spark.sql.shuffle.partitions=2")
     assert run("pyspark", *cluster, stdin=SHELL) == ["shell", "new", "older"]

@@ -16,6 +16,7 @@ INSTANTS = [
 DEFAULT = ("after:/state/0/1/4.zip",)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "instant", [pytest.param(i, marks=[pytest.mark.matrix] * (i not in DEFAULT)) for i in INSTANTS]
 )

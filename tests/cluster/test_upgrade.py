@@ -128,6 +128,7 @@ def of_matrix(before: str, name: str, conf: dict[str, str]) -> Any:
     return pytest.param(before, name, conf, marks=[pytest.mark.matrix] * (not is_default))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("before", "name", "conf"),
     [
@@ -156,6 +157,7 @@ def test_a_query_that_migrated_on_an_older_spark_is_rescaled_on_this_one(
     assert_inspected(run, name)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("before", [pytest.param(v, marks=[pytest.mark.matrix] * (v != USUAL)) for v in OLDER])
 def test_a_migration_that_was_under_way_on_an_older_spark_is_carried_on(older, before, spark, tmp_path):
     conf = ONE_EPOCH | IDS

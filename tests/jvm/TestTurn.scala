@@ -9,15 +9,15 @@ import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBConf}
 
 /** A store of Spark's own, whose snapshots are made by turns. */
 object TestTurn {
-  def open(directory: String, minDeltas: Int): TestTurn = {
+  def open(directory: String, minDeltas: Int, isShared: Boolean): TestTurn = {
     val conf = RocksDBConf().copy(minDeltasForSnapshot = minDeltas, enableChangelogCheckpointing = true)
     val local = Files.createTempDirectory(Files.createDirectories(Path.of(directory)), "local")
-    new TestTurn(new RocksDB(s"$directory/checkpoint", conf, local.toFile, new Configuration))
+    new TestTurn(new RocksDB(s"$directory/checkpoint", conf, local.toFile, new Configuration), isShared)
   }
 }
 
-final class TestTurn(db: RocksDB) {
-  private val turn = new SnapshotTurn(db)
+final class TestTurn(db: RocksDB, isShared: Boolean) {
+  private val turn = new SnapshotTurn(db, isShared)
   private var version = 0L
 
   /** Commits another version; whether that made a snapshot. */

@@ -63,6 +63,7 @@ MATRIX = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.matrix] * (name in MATRIX)) for name in CORPUS]
 )

@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
 from local.programs import printed
 
 CLIENT = Path(__file__).with_name("connected.py")
 
 
+@pytest.mark.long
 def test_a_query_is_rescaled_through_its_checkpoint_and_by_its_controller(tmp_path, jvm_jar):
     settings = {
         "spark.sql.shuffle.partitions": "2",

@@ -265,6 +265,7 @@ def test_a_setting_that_the_driver_cannot_read_is_refused(stream, name, value):
         run.run(0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("build", "variable"),
     [

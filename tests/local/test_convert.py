@@ -25,6 +25,7 @@ def assert_like_stock(run, stream, name, conf, epochs):
     assert_same_results(run, oracle, QUERIES[name].state)
 
 
+@pytest.mark.long
 @pytest.mark.few
 @pytest.mark.parametrize(("name", "conf"), OPERATORS + MORE_JOINS, ids=str)
 def test_a_checkpoint_that_was_taken_over_and_rescaled_is_given_back(stream, tmp_path, name, conf):

@@ -11,6 +11,7 @@ from local.settings import IDS, JOIN_4, MIN_DELTAS, NEEDS_JOIN_4, ROW_CHECKSUMS
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "conf"),
     [
@@ -36,6 +37,7 @@ def test_what_was_taken_in_is_undone_if_the_last_changelog_cannot_be_read(stream
     assert_never_migrated(run, query, epoch + 1, tmp_path, **conf)
 
 
+@pytest.mark.long
 def test_copies_may_take_longer_than_changelogs_are_kept(stream, tmp_path):
     query = QUERIES["count"]
     conf = {
@@ -55,6 +57,7 @@ def test_copies_may_take_longer_than_changelogs_are_kept(stream, tmp_path):
     epoch = feed_until(run, epoch, lambda: min(int(f.stem) for f in state.glob("*.changelog")) > 4)
 
 
+@pytest.mark.long
 def test_a_copy_that_fails_while_it_follows_its_source_is_made_anew(counting, tmp_path):
     query, run = counting
     controller = run.attach()
@@ -121,6 +124,7 @@ def test_a_step_does_not_wait_for_copies_that_do_not_catch_up(counting, tmp_path
     assert_never_migrated(run, query, epoch + 1, tmp_path)
 
 
+@pytest.mark.long
 def test_all_copies_from_one_source_read_its_changelogs_once(counting, tmp_path):
     query, run = counting
     migration = run.attach().rescale(6, strategy=Batched(8))

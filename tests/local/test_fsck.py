@@ -31,6 +31,7 @@ def copy(made, tmp_path):
     return copied
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_a_sound_checkpoint_is_found_sound(made, name):
     with binshift.inspect.open(made(name).checkpoint) as checkpoint:

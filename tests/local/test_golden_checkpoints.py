@@ -52,6 +52,7 @@ def assert_exact(stream, run, case):
     assert_same_results(run, oracle, query.state)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize(
     "case",

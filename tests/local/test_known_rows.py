@@ -1,5 +1,6 @@
 """Rows that are fetched, read and written before their bin comes, against a model that had it all along."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,6 +31,7 @@ def expected(old, script):
     return sorted(f"{k}={v}" for k, v in rows.items()), len(rows)
 
 
+@pytest.mark.long
 @given(
     old=st.dictionaries(KEYS, VALUES),
     script=st.lists(st.one_of(CHANGES, CHANGES, CHANGES, ARRIVALS), max_size=30),

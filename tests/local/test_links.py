@@ -66,6 +66,7 @@ def counting(session, tmp_path):
     query.query.stop()
 
 
+@pytest.mark.long
 @pytest.mark.few
 def test_a_query_is_looked_at_planned_for_and_rescaled(counting, session):
     controller = binshift.attach(counting.query)

@@ -80,6 +80,7 @@ def assert_expected(run, name, files):
     assert nexmark.settled(query, run.outputs) == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", EACH)
 def test_a_query_gives_what_its_oracle_says_while_its_state_migrates(replay, files, name):
     run = replay(name)
@@ -93,6 +94,7 @@ def test_a_query_gives_what_its_oracle_says_while_its_state_migrates(replay, fil
     assert_expected(run, name, files)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", EACH)
 def test_a_query_gives_what_its_oracle_says_while_bins_are_copied_before_they_move(replay, tmp_path, name):
     directory = tmp_path / "events"

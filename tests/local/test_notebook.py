@@ -3,11 +3,14 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from local.programs import printed
 
 NOTEBOOK = Path(__file__).parents[2] / "python/examples/rescaling.ipynb"
 
 
+@pytest.mark.long
 def test_the_notebook_runs_and_counts_as_a_batch_does(tmp_path, jvm_jar):
     cells = [c for c in json.loads(NOTEBOOK.read_text())["cells"] if c["cell_type"] == "code"]
     program = "\n\n".join("".join(c["source"]) for c in cells)

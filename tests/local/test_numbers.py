@@ -13,6 +13,7 @@ def keys_of(rows):
     return {key for key, _ in rows}
 
 
+@pytest.mark.long
 def test_progress_and_sources_tell_the_truth_at_every_epoch(stream):
     run, oracle = stream(count_by_key).start(), stream(count_by_key, "oracle", provider=STOCK).start()
     targets = {0: 5, 4: 2, 8: 1}
@@ -69,6 +70,7 @@ def test_the_change_feed_can_be_read(stream):
     assert {r.change_type for r in rows} == {"update"}
 
 
+@pytest.mark.long
 @pytest.mark.few
 @pytest.mark.parametrize(
     ("name", "options"),

@@ -20,6 +20,7 @@ def no_rows():
         yield
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
     [

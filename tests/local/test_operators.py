@@ -151,6 +151,7 @@ SET_QUERIES = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("setting", "name"), SET_QUERIES)
 def test_results_are_the_same_under_every_setting_of_the_store(stream, oracles, setting, name):
     query = QUERIES[name]
@@ -161,6 +162,7 @@ def test_results_are_the_same_under_every_setting_of_the_store(stream, oracles, 
     assert_same_results(run, oracles(name, join_format), query.state)
 
 
+@pytest.mark.long
 @NEEDS_JOIN_4
 def test_row_checksums_and_virtual_families_and_checkpoint_ids_together(stream, oracles):
     conf = ONE_EPOCH | CHECKSUMS | JOIN_4 | IDS
@@ -170,6 +172,7 @@ def test_row_checksums_and_virtual_families_and_checkpoint_ids_together(stream, 
     assert_same_results(run, oracles("join-full", 4), query.state)
 
 
+@pytest.mark.long
 def test_partitions_that_leave_and_come_back_hold_what_they_should(stream):
     run = stream(QUERIES["count"].build).start()
     for epoch in range(11):
@@ -185,6 +188,7 @@ def test_partitions_that_leave_and_come_back_hold_what_they_should(stream):
     assert run.attach().history().num_rows == 8
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["tumbling-update", "join-full", "tws-jvm"])
 def test_without_a_migration_the_query_behaves_as_on_the_stock_provider(stream, oracles, name):
     query = QUERIES[name]

@@ -13,6 +13,7 @@ from local.settings import JOIN_4, NEEDS_JOIN_4
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "conf"),
     [("tws-jvm", {}), pytest.param("join-full", JOIN_4, marks=[NEEDS_JOIN_4, pytest.mark.matrix])],
@@ -30,6 +31,7 @@ def test_a_prepared_step_looks_through_no_family(stream, tmp_path, name, conf):
     assert_never_migrated(run, query, epoch + 1, tmp_path, **conf)
 
 
+@pytest.mark.long
 def test_files_of_deletions_that_cannot_be_used_cost_a_look(stream, tmp_path):
     assert shift_with_a_look(stream, tmp_path, "switch.removal").bins_prepared == 64
 

@@ -121,6 +121,7 @@ MATRIX = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.matrix] * (name in MATRIX)) for name in PLANS]
 )
@@ -159,6 +160,7 @@ def test_an_aggregation_without_keys_stays_where_it_is(stream):
     assert_same_results(run, oracle)
 
 
+@pytest.mark.long
 def test_a_batch_that_is_used_twice_switches_twice_alike(stream):
     # Each action of a foreachBatch runs the stateful stage again, at the same version.
     run = stream(count_by_key)
@@ -178,6 +180,7 @@ def test_a_batch_that_is_used_twice_switches_twice_alike(stream):
     assert_same_results(run, oracle, rows=False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "conf",
     [

@@ -63,6 +63,7 @@ def test_timeouts_in_processing_time(stream):
     assert run.state() == []
 
 
+@pytest.mark.long
 def test_timers_and_times_to_live(stream):
     run, oracle = stream(expiring), stream(expiring, "oracle", provider=STOCK)
     run_files(oracle, "lasting", per_row=True)

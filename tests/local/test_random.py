@@ -110,6 +110,7 @@ def machine(spark, model_class, roots):
     return Stream
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("model_class", [Counted, Joined, Remembered])
 def test_a_random_history_gives_what_the_model_gives(spark, model_class, tmp_path):

@@ -42,11 +42,13 @@ def run_all(stream, seeds) -> int:
     return ran
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", CHOSEN)
 def test_a_random_query_gives_what_spark_gives(stream, tables, seed):
     assert run_all(stream, [seed]) == 1
 
 
+@pytest.mark.long
 @NEEDS_PLANS
 @pytest.mark.parametrize("block", [0, *(pytest.param(b, marks=pytest.mark.matrix) for b in range(1, PLANS))])
 def test_all_rows_of_random_queries_follow_the_table_that_have_to(spark, tables, tmp_path, block):

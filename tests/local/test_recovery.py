@@ -42,6 +42,7 @@ def moved(run: StreamRun, bins: range, epoch: int) -> int:
     return finish(run, controller.submit(plan, prepare=False), epoch)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("steps", [(1, 4), pytest.param((1, 4, 40), marks=pytest.mark.matrix)], ids=str)
 def test_a_recovery_loads_no_more_after_many_steps_than_after_one(stream, tmp_path, steps):
     query = QUERIES["count"]
@@ -63,6 +64,7 @@ def test_a_recovery_loads_no_more_after_many_steps_than_after_one(stream, tmp_pa
     assert_never_migrated(run, query, epoch, tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "conf"),
     [
@@ -110,6 +112,7 @@ def test_a_snapshot_that_is_damaged_gives_way_to_an_older_one(stream, tmp_path):
     assert_never_migrated(run, query, epoch + 1, tmp_path)
 
 
+@pytest.mark.long
 def test_bins_that_came_back_are_those_of_before_if_the_snapshot_between_cannot_be_read(stream, tmp_path):
     query = QUERIES["count"]
     run = stream(query.build, mode=query.mode, conf={MIN_DELTAS: "2"} | KEEP).start()
@@ -153,6 +156,7 @@ def test_the_snapshot_of_an_adopter_does_not_wait_for_maintenance(stream, spark)
         end_maintenance(spark)
 
 
+@pytest.mark.long
 def test_of_a_snapshot_only_the_files_with_wanted_bins_are_fetched(spark, tmp_path):
     snapshots = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.recovery.TestPartialSnapshot
     fetched = [list(snapshots.fetched(str(tmp_path / str(seed)), seed)) for seed in range(12)]
@@ -171,6 +175,7 @@ def test_changes_that_memory_does_not_hold_come_out_of_a_file(spark, tmp_path, r
     assert held == [records, 1, in_file, in_file, 0]
 
 
+@pytest.mark.long
 def test_a_recovery_reads_ahead_no_more_of_an_epoch_than_memory_holds(stream):
     query = QUERIES["count"]
     run = stream(query.build, mode=query.mode, conf={MIN_DELTAS: "1000"}).start()

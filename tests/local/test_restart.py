@@ -18,6 +18,7 @@ def state_of(run):
     return {(*key, *value) for key, value in run.state()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "epochs_before_stop", [pytest.param(n, marks=[pytest.mark.matrix] * (n != 2)) for n in range(4)]
 )

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from binshift import OnDemand
-from harness import STOCK, Fault, StreamRun, assert_same_results, rows
+from harness import STOCK, Fault, StreamRun, assert_same_results, rows, until
 from local.migrations import NEVER, SHIP, failed_tasks, finish, shift, shifted
 from local.queries import QUERIES, Query
 from local.settings import MIN_DELTAS
@@ -94,6 +94,7 @@ def history(stream):
     return make
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["count", "forgetful"])
 def test_epochs_go_on_with_the_rows_that_they_touch_while_no_bin_comes(history, tmp_path, name):
     h = history(name)
@@ -174,6 +175,7 @@ def test_bins_that_cannot_be_taken_in_below_what_was_written_come_from_the_check
     h.assert_never_migrated(tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("point", "action"),
     [("rows.request", "throw"), ("rows.answer", "throw"), ("rows.answer", "damage"), ("export.link", "throw")],
@@ -188,6 +190,7 @@ def test_whole_bins_come_where_rows_cannot_be_asked_for(history, tmp_path, point
     h.assert_never_migrated(tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("point", "action"), [("rows.request", "damage"), ("rows.push", "throw")])
 def test_what_is_lost_on_the_way_is_asked_for_again(history, tmp_path, point, action):
     h = history()
@@ -197,6 +200,21 @@ def test_what_is_lost_on_the_way_is_asked_for_again(history, tmp_path, point, ac
             assert fault.happened
         assert h.metrics(3)["binshiftRowsFetched"] == len({row["k"] for row in rows(3, keys=120)})
         assert h.metrics(3)["binshiftBinsShipped"] == 0
+    h.finish(migration)
+    h.assert_never_migrated(tmp_path)
+
+
+def test_a_migration_is_not_over_while_an_epoch_runs_and_bins_are_on_their_way(history, tmp_path):
+    h = history()
+    with Fault(*BLOCKED):
+        migration = h.switched({})
+        with Fault("rows.request", "count") as asked, Fault("rows.request", "block"):
+            h.run.feed(rows(h.epoch, keys=120))
+            assert until(lambda: asked.count > 0)
+            assert not migration.status.is_over
+        h.run.query.processAllAvailable()
+        h.epoch += 1
+        assert not migration.status.is_over
     h.finish(migration)
     h.assert_never_migrated(tmp_path)
 

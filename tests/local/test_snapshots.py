@@ -17,9 +17,9 @@ def opened(spark, tmp_path):
     """Opens stores that make a snapshot every so many versions."""
     stores = []
 
-    def open_store(every: int):
+    def open_store(every: int, is_shared: bool = False):
         turns = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestTurn
-        stores.append(turns.open(str(tmp_path / str(len(stores))), every))
+        stores.append(turns.open(str(tmp_path / str(len(stores))), every, is_shared))
         return stores[-1]
 
     yield open_store
@@ -35,6 +35,11 @@ def snapshots(store, commits: int, is_whole: bool = True) -> list[int]:
 def test_each_store_has_a_turn_of_its_own(opened):
     made = [snapshots(opened(3), 12) for _ in range(3)]
     assert sorted(made) == [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]]
+
+
+def test_all_stores_of_real_time_mode_have_the_same_turn(opened):
+    made = [snapshots(opened(3, is_shared=True), 12) for _ in range(3)]
+    assert made == [[2, 5, 8, 11]] * 3
 
 
 def test_the_turn_of_a_store_that_is_closed_is_taken_by_the_next(opened):
@@ -63,6 +68,7 @@ def test_a_store_that_adopted_bins_has_a_snapshot_within_ten_versions(opened):
     assert snapshots(store, 30) == []
 
 
+@pytest.mark.long
 def test_partitions_that_adopted_bins_have_snapshots_soon_but_not_all_at_the_switch(stream):
     query = QUERIES["count"]
     run = stream(query.build, mode=query.mode, conf={MIN_DELTAS: "998"}).start()
@@ -103,6 +109,7 @@ def ended_after(held: Fault, end) -> None:
     assert not ending.is_alive()
 
 
+@pytest.mark.long
 def test_a_store_that_is_closed_while_its_snapshot_is_uploaded_waits_until_that_is_whole(uploading, spark):
     run, held = uploading
     before = set(run.checkpoint.glob("state/0/*/*.zip"))
@@ -114,6 +121,7 @@ def test_a_store_that_is_closed_while_its_snapshot_is_uploaded_waits_until_that_
     assert {(*key, *value) for key, value in run.state()} == batch
 
 
+@pytest.mark.long
 def test_maintenance_ends_while_its_threads_wait_for_a_store_that_uploads(uploading, spark):
     run, held = uploading
     threads = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestThreads

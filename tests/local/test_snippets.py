@@ -36,6 +36,7 @@ class Input(Thread):
         self.join()
 
 
+@pytest.mark.long
 def test_the_snippets_that_need_a_query_run(stream, spark):
     run = stream(lambda df: df.groupBy("k").count(), mode="update")
     run.start(name="orders")

@@ -77,6 +77,7 @@ def go_on(run, oracle, *epochs):
     assert_same_results(run, oracle)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "conf"),
     [
@@ -133,6 +134,7 @@ def test_what_is_here_may_be_stale(spark, stream, standby):
     assert loaded(run)[1] > 0
 
 
+@pytest.mark.long
 def test_a_changelog_that_another_attempt_replaced_is_not_the_one_that_is_here(spark, stream, standby):
     run, oracle = started(stream, "count", {MIN_DELTAS: "5"})
     stop(spark, run)
@@ -175,6 +177,7 @@ def test_a_snapshot_that_is_purged_while_it_is_fetched_gives_way_to_the_next(spa
     go_on(run, oracle, 11, 12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ending", [pytest.param("sst", marks=pytest.mark.matrix), "changelog"])
 def test_a_file_that_is_damaged_here_costs_a_load_and_not_the_query(spark, stream, standby, ending):
     run, oracle = started(stream, "count", {MIN_DELTAS: "5"})

@@ -65,6 +65,7 @@ def fail_at(run, epoch):
     mend()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "conf"), OPERATORS, ids=str)
 def test_a_stock_checkpoint_goes_on_with_bins(stream, name, conf):
     run = started_by_stock(stream, name, conf)

@@ -67,6 +67,7 @@ def stopped(spark, stream, name, conf):
     return run, oracle
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "conf"), [("count", SNAPSHOTS), ("count", SNAPSHOTS | IDS), ("join-inner", SNAPSHOTS)]
 )
@@ -95,6 +96,7 @@ def test_files_that_cannot_be_fetched_ahead_are_fetched_when_the_store_comes(spa
     assert_same_results(run, oracle)
 
 
+@pytest.mark.long
 def test_files_of_an_older_snapshot_are_of_no_harm(spark, stream, warm):
     run, oracle = stopped(spark, stream, "count", SNAPSHOTS)
     run.start()
@@ -110,6 +112,7 @@ def test_files_of_an_older_snapshot_are_of_no_harm(spark, stream, warm):
     assert_same_results(run, oracle)
 
 
+@pytest.mark.long
 def test_what_nobody_takes_goes_with_the_order(spark, stream, warm):
     run, _ = stopped(spark, stream, "count", SNAPSHOTS)
     warm(run, STORES["count"])

@@ -76,6 +76,7 @@ def test_a_plan_whose_start_is_lost_is_abandoned_and_the_query_runs_on(stream):
     assert counted(run) == counted_at_once(run)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "conf"),
     [
@@ -105,6 +106,7 @@ def test_snapshots_of_lost_epochs_are_gone(stream, name, conf):
         assert sorted(emitted) == sorted(tuple(r) for r in query.build(run.batch()).collect())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stale", ["binshift/ended.json", "binshift", "damaged"])
 def test_lost_epochs_are_found_though_the_word_of_a_runs_end_is_of_an_earlier_run(stream, tmp_path, stale):
     """As if the last run had been killed, or as if binshift's directory had been put back from a copy."""
@@ -136,6 +138,7 @@ def test_lost_epochs_are_found_though_the_word_of_a_runs_end_is_of_an_earlier_ru
     assert counted(run) == counted_at_once(run)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("point", ["snapshot.check", "snapshot.upload"])
 def test_a_run_that_has_ended_leaves_no_snapshots_of_lost_epochs(stream, point):
     run = stream(count_by_key, conf={MIN_DELTAS: "1"}).start()
@@ -191,6 +194,7 @@ def test_epochs_are_taken_out_of_both_logs_or_the_query_does_not_start(stream):
     assert counted(run) == counted_at_once(run)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("switch", [2, 3])
 def test_metadata_of_lost_epochs_is_gone(stream, switch):
     query = QUERIES["tws-rows"]
@@ -226,6 +230,7 @@ def wind_back_and_die(run, tmp_path, *epochs):
     shutil.copytree(tmp_path / "before", run.checkpoint)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("begins", [0, 2])
 def test_a_run_that_dies_before_it_has_deleted_anything_leaves_that_to_the_next(stream, tmp_path, begins):
     """The lost run may have begun with the very epoch that is logged again."""

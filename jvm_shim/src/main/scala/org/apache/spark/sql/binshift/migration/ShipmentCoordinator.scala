@@ -4,6 +4,7 @@ import java.util.UUID
 
 import org.apache.spark.broadcast.Broadcast
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.binshift.internals.CommittedEpoch
 import org.apache.spark.sql.execution.{QueryExecution, SparkPlan}
 import org.apache.spark.sql.execution.streaming.state.binshift.LogLine
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
@@ -24,6 +25,8 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, dir: ControlDir) extends Logging {
   private var open = Seq.empty[OpenOrder]
   private var announced: Option[Announcement] = None
+  /** The one before. */
+  private var former: Option[Announcement] = None
 
   /** Whether the moves of a step are ordered. */
   def covers(migration: String, step: Int): Boolean = open.exists(_.covers(migration, step))
@@ -65,6 +68,7 @@ private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, di
    * @param isDue whether it takes effect at the epoch after
    */
   def hint(epoch: Long, next: Int, isDue: Boolean): String = {
+    former = announced
     announced = Option.when(open.nonEmpty)(
       Announcement(epoch, next, query.getLatestExecutionContext().executionPlan))
     ShippingHint.render(query.runId.toString, epoch, open.map(o => ShippingHint(o.order.id, next, isDue)))
@@ -96,11 +100,14 @@ private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, di
   def onTheWay(epoch: Long): Set[Int] =
     open.iterator.map(_.order).filter(o => o.isOnDemand && o.base <= epoch).flatMap(_.steps.flatten).map(_.bin).toSet
 
-  /** Whether bins that come on demand are still on their way, as far as the driver knows. */
+  /**
+   * Whether bins that come on demand are still on their way, as far as the driver knows. The tasks of an epoch that runs have said
+   * nothing yet, so the epoch before it tells.
+   */
   def isFetching: Boolean = {
     val onDemand = open.map(_.order).filter(_.isOnDemand)
-    onDemand.nonEmpty &&
-    announced.forall(a => onDemand.exists(a.epoch < _.base) || sumOf(BinMetrics.AwaitedName, a) > 0)
+    def ended = announced.filter(_.epoch <= CommittedEpoch.of(query)).orElse(former)
+    onDemand.nonEmpty && ended.forall(a => onDemand.exists(a.epoch < _.base) || sumOf(BinMetrics.AwaitedName, a) > 0)
   }
 
   private def close(over: Seq[OpenOrder], kept: Seq[OpenOrder]): Unit = if (over.nonEmpty) {

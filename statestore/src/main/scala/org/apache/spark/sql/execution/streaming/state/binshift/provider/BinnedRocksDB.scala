@@ -103,7 +103,7 @@ private[binshift] final class BinnedRocksDB(
   private val shipping = new PartitionShipping(storeId, this, routing, arguments, background)
   private val mover = new BinMover(this, storeId, routing, shipping, background, arguments, count)
 
-  private val snapshotTurn = new SnapshotTurn(this)
+  private val snapshotTurn = new SnapshotTurn(this, isShared = background.areAllCoresBusy)
   private val maintenance = new Object
 
   /** A commit that compacts waits for it. */

@@ -13,22 +13,28 @@ import org.apache.spark.sql.execution.streaming.state.RocksDB
  * snapshots when it is its turn instead. Where it came from another executor, with another turn, it has to wait no longer
  * than twice as many versions in all.
  *
+ * In real-time mode each store has a core of its own, and all boundaries between batches wait for the slowest one. There, one
+ * boundary at which all stores write is less than many at which one does, so that all have the same turn.
+ *
  * Relies on Spark: a commit makes a snapshot if it is forced, if there are no changelogs, or if so many versions have
  * passed since `lastSnapshotVersion`, to which it then sets its own.
  *
  * Used by the thread that has the store.
+ *
+ * @param isShared whether all stores have the same turn
  */
-private[binshift] final class SnapshotTurn(db: RocksDB) {
+private[binshift] final class SnapshotTurn(db: RocksDB, isShared: Boolean) {
   import SnapshotTurn._
 
   private val every = math.max(1, db.conf.minDeltasForSnapshot)
-  private lazy val turn = Turns.take(this, every)
+  private lazy val turn = if (isShared) 0 else Turns.take(this, every)
   private var isRequested = false
   private var hasJustAdopted = false
 
   /**
    * The store has adopted bins, which until its next snapshot only the checkpoints of other partitions hold. Its next
-   * commit is a switch's, which has enough to do; from then on each version is the turn of one of the executor's stores.
+   * commit is a switch's, which has enough to do; from then on each version is the turn of one of the executor's stores, or
+   * every tenth that of all.
    */
   def request(): Unit = {
     hasJustAdopted ||= !isRequested
@@ -59,7 +65,7 @@ private[binshift] final class SnapshotTurn(db: RocksDB) {
   private def isTurn(version: Long): Boolean =
     Math.floorMod(version + turn, if (isRequested && !hasJustAdopted) soon else every) == 0
 
-  private def soon: Int = math.min(every, math.min(Soon, math.max(1, Turns.count(every))))
+  private def soon: Int = math.min(every, if (isShared) Soon else math.min(Soon, math.max(1, Turns.count(every))))
 }
 
 private object SnapshotTurn {
