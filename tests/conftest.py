@@ -44,7 +44,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without -m, leaves out the field, and of the matrix and the long tests what is not of the parts asked for."""
+    """Without -m, leaves out the field, and of the matrix and long tests what is not of the parts asked for."""
     for item in items:
         for marker in item.iter_markers("needs_spark"):
             skip_on_older(item, *marker.args, **marker.kwargs)

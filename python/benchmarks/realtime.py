@@ -148,8 +148,18 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--to", type=int, default=8)
     parser.add_argument("--batch", type=int, default=6, help="seconds; Spark allows no less than 5")
-    parser.add_argument("--warm-up", type=int, default=10, help="batches that are not measured; stores make the first snapshot in them")
-    parser.add_argument("--batches", type=int, default=11, help="that are measured while nothing happens; stores make a snapshot every ten")
+    parser.add_argument(
+        "--warm-up",
+        type=int,
+        default=10,
+        help="batches before those measured, with all stores' first snapshots",
+    )
+    parser.add_argument(
+        "--batches",
+        type=int,
+        default=11,
+        help="that are measured while nothing happens; every tenth has snapshots",
+    )
     parser.add_argument("--sent", action="store_true", help="bins are sent at the step, and not copied ahead")
     return parser.parse_args()
 
