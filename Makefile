@@ -59,8 +59,9 @@ check: setup  ## Run all that CI runs; MATRIX=3/40 and LONG=1/4 choose parts of 
 	@$(MAKE) --no-print-directory test-few SPARK=$(OLDER)
 	@$(MAKE) --no-print-directory test
 
-bench-timers: setup  ## Measure timers against Spark's own provider.
+bench-timers: setup  ## Measure timers against Spark's own provider, and what moving half of them costs a step.
 	$(PY) python/benchmarks/timers.py
+	$(PY) python/benchmarks/timers.py --switch
 
 bench-migration: setup  ## Measure a rescale of 10M keys, live and by Spark's own means.
 	$(PY) python/benchmarks/suite.py --size full --only rescale resources restart more-keys

@@ -8,7 +8,7 @@ import pytest
 
 from binshift import OnDemand
 from harness import STOCK, Fault, StreamRun, assert_same_results, rows, until
-from local.migrations import NEVER, SHIP, failed_tasks, finish, shift, shifted
+from local.migrations import MAX_EPOCHS, NEVER, SHIP, failed_tasks, finish, shift, shifted
 from local.queries import QUERIES, Query
 from local.settings import MIN_DELTAS
 
@@ -114,15 +114,21 @@ def test_epochs_go_on_with_the_rows_that_they_touch_while_no_bin_comes(history, 
     h.assert_never_migrated(tmp_path)
 
 
-@pytest.mark.parametrize("partitions", [2, 7])
-def test_epochs_go_on_while_no_bin_comes_with_another_number_of_partitions(history, tmp_path, partitions):
-    h = history()
+@pytest.mark.parametrize(("before", "after"), [(4, 2), (2, 7)])
+def test_epochs_go_on_while_no_bin_comes_with_another_number_of_partitions(history, tmp_path, before, after):
+    h = history(**{"spark.sql.shuffle.partitions": str(before)})
+    h.feed({}, {})
     with Fault(*BLOCKED):
-        h.feed({}, {})
-        controller = h.run.attach()
-        migration = controller.submit(controller.plan(partitions, strategy=OnDemand()))
-        h.feed({}, *INPUTS.values())
-        assert all(h.metrics(epoch)["binshiftBinsShipped"] == 0 for epoch in INPUTS)
+        migration = h.run.attach().rescale(after, strategy=OnDemand())
+        # New partitions are opened first.
+        while not h.metrics(h.epoch - 1)["binshiftRowsFetched"]:
+            assert h.epoch < MAX_EPOCHS
+            h.feed({"keys": 120})
+        # What comes on demand is not copied ahead as well.
+        orders = json.loads((h.run.checkpoint / "binshift/shipping.json").read_text())["orders"]
+        assert [order["on_demand"] for order in orders] == [True]
+        h.feed(*INPUTS.values())
+        assert all(h.metrics(epoch)["binshiftBinsShipped"] == 0 for epoch in range(h.epoch))
     h.finish(migration)
     h.assert_never_migrated(tmp_path)
 

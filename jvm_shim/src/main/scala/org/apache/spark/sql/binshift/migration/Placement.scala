@@ -20,7 +20,7 @@ private[binshift] object Placement {
    * Lets executors close the stores of partitions that no longer exist, by having the coordinator
    * believe that they are elsewhere. [[place]] undoes this for a partition that comes back.
    */
-  def retire(session: SparkSession, op: StateStoreWriter, partitions: Range): Unit =
+  def retire(session: SparkSession, op: StateStoreWriter, partitions: Iterable[Int]): Unit =
     for (p <- partitions; store <- stores(op, p)) put(session, store, Nowhere, Nowhere)
 
   /**

@@ -96,6 +96,9 @@ private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, di
     a.plan.executedPlan.collect { case op: SparkPlan with StateStoreWriter => op }
       .flatMap(_.metrics.get(metric)).map(_.value).sum
 
+  /** Whether old owners may be sending bins that have left them already. */
+  def isSending: Boolean = open.exists(_.order.isUrgent)
+
   /** The bins that come on demand, and may be on their way at `epoch`. */
   def onTheWay(epoch: Long): Set[Int] =
     open.iterator.map(_.order).filter(o => o.isOnDemand && o.base <= epoch).flatMap(_.steps.flatten).map(_.bin).toSet

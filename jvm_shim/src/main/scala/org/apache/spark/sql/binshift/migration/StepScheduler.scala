@@ -256,13 +256,13 @@ private[binshift] final class StepScheduler(
   }
 
   /**
-   * Opens new partitions, empty: copies are made for stores that are there. With the last of them, copies are
-   * ordered, of the version with which they begin.
+   * Opens new partitions, empty: bins are sent to stores that are there. With the last of them, copies are
+   * ordered, of the version with which they begin; but for what comes on demand, which is sent once, at its step.
    */
   private def open(m: PlannedMigration, index: Int, now: RoutingEntry, next: Long, wanted: Int): RoutingEntry = {
     val partitions = math.min(now.table.partitions + openedAtOnce(m.plan, index), wanted)
     openings = (openings + (next -> (partitions - now.table.partitions))).takeRight(MaxOpenings)
-    if (partitions == wanted) orderCopies(m, index, next, partitions)
+    if (partitions == wanted && !m.plan.isOnDemand) orderCopies(m, index, next, partitions)
     entry(m, index - 1, next, now.table.copy(partitions = partitions), isOpening = true)
   }
 

@@ -81,6 +81,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private var arriving = Set.empty[Int]
   /** What the jobs of the epoch planned last carry of shipping. */
   private var shippingHint = ""
+  /** Partitions that are gone, and whose stores may be needed to send what left them. */
+  private var retiring = Set.empty[Int]
   private var isClosed = false
 
   /** What a client may know of the query's routing; see [[Gateway]]. */
@@ -119,6 +121,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       planned = Some(epoch)
       if (isFirst) requests.foreach(_.start())
       prepare(entry, epoch + 1)
+      retire(streamSession)
       pruning.prune(binned.map(StatefulOperators.idOf), oldestRetained(epoch), sqlConf.streamingMaintenanceInterval)
       if (tables.scheduled.isEmpty) retired.claim(n)
       if (epoch % EpochsBetweenCleaning == 0) cleanUp(epoch)
@@ -290,11 +293,17 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
 
   /** What else follows the number of partitions, at the first epoch that has it. */
   private def changePartitions(n: Int, previous: Option[RoutingEntry], conf: SparkSession): Unit = {
-    for (before <- previous.map(_.table.partitions); op <- binned) {
-      Placement.retire(conf, op, n until before)
-      Placement.place(conf, op, before until n, scheduler.placeOn, relocation.leaving)
+    previous.map(_.table.partitions).foreach { before =>
+      retiring = (retiring ++ (n until before)).filter(_ >= n)
+      binned.foreach(Placement.place(conf, _, before until n, scheduler.placeOn, relocation.leaving))
     }
     correctMetadata(conf, isFirst = planned.isEmpty)
+  }
+
+  /** Lets executors close the stores of partitions that are gone, which ends what these send. */
+  private def retire(conf: SparkSession): Unit = if (retiring.nonEmpty && !shipments.isSending) {
+    binned.foreach(Placement.retire(conf, _, retiring))
+    retiring = Set.empty
   }
 
   private def correctMetadata(conf: SparkSession, isFirst: Boolean): Unit = {

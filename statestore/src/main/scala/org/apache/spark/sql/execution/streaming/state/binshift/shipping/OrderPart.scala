@@ -1,0 +1,125 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.shipping
+
+import java.io.File
+import java.util.UUID
+
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.CommittedFile
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, ShippedBin, ShippingHint, ShippingOrder}
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{DepartingRows, RowCounts}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{DepartedBins, RocksDBArguments}
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
+import org.apache.spark.util.Utils
+
+/** One store's part in one order. */
+private[shipping] final class OrderPart(
+    val order: ShippingOrder,
+    store: StateStoreId,
+    db: ShippingStore,
+    routing: EpochRouting,
+    arguments: RocksDBArguments,
+    conf: BackgroundConf) {
+
+  private val leaving = order.leaving(store.partitionId)
+  private val arriving = order.arriving(store.partitionId)
+  private var next = order.firstStep
+  private var exporter: Option[Exporter] = None
+  private var departing: Option[DepartingRows] = None
+  private var staged: Option[StagedBins] = None
+
+  def counts: Option[DepartingRows] = departing
+
+  def awaitLinks(): Unit = exporter.foreach(_.awaitLinks())
+
+  def onLoad(epoch: Long, hint: ShippingHint): Unit = {
+    next = hint.next
+    departing.foreach(_.onLoad(epoch))
+    if (hasFamilies) stageFrom(epoch)
+    staged.foreach(_.begin(epoch, hint.next, Option.when(hint.isDue)(hint.next)))
+  }
+
+  def onCommit(version: Long, checkpointId: Option[String]): Unit = {
+    departing.foreach(_.onCommit(version))
+    if (version == order.base && leaving.nonEmpty) {
+      db.requireAllBins()
+      exporter.foreach(_.cancel())
+      val attempt = CommittedFile.attempt(store, version, checkpointId, arguments.hadoopConf)
+      exporter = Some(new Exporter(store, order, attempt, conf, db, arguments.useColumnFamilies))
+      departing.foreach(_.close())
+      departing = Some(new DepartingRows(order, leaving.values.flatten))
+    }
+    stageFrom(version)
+  }
+
+  def awaited: Int = if (order.isOnDemand) 0 else nextFrom(source => staged.forall(_.isAwaited(source)))
+
+  def givenUp: Int = if (order.isOnDemand) 0 else nextFrom(source => staged.exists(_.isGivenUp(source)))
+
+  /** Bins of the step that is waited for, from sources for which `holds`. */
+  private def nextFrom(holds: Int => Boolean): Int = arriving.collect {
+    case (source, bins) if holds(source) => bins.count(_.step == next)
+  }.sum
+
+  def bytesCopied: Long = staged.map(_.bytesCopied).getOrElse(0L)
+
+  def find(version: Long, source: Int, bins: Seq[Int]): Option[(StagedCopy, Int)] = for {
+    step <- stepOf(arriving.getOrElse(source, Nil), bins)
+    copy <- staged.flatMap(_.copyFrom(source))
+  } yield (copy, step)
+
+  def onDemand(version: Long, source: Int, bins: Seq[Int]): Option[StagedBins] = staged.filter { _ =>
+    order.isOnDemand && order.base == version &&
+    arriving.getOrElse(source, Nil).map(_.bin).sorted == bins.sorted
+  }
+
+  def leavingOnDemand(version: Long, bins: Seq[Int]): Option[Exporter] = exporter.filter { _ =>
+    order.isOnDemand && order.base == version && leaving.values.flatten.map(_.bin).toSeq.sorted == bins.sorted
+  }
+
+  /** On demand, rows are counted as they are sent; see [[leavingOnDemand]]. */
+  def departed(version: Long, bins: Seq[Int]): Option[DepartedBins] =
+    for {
+      step <- stepOf(leaving.values.flatten.toSeq, bins) if !order.isOnDemand
+      sent <- exporter.flatMap(_.rowsByStep)
+      counted <- departing
+      since <- counted.since(step, version)
+    } yield DepartedBins(
+      sent.getOrElse(step, RowCounts.Zero) + since,
+      counted.takeKeysSince(step, version).flatMap(keys => exporter.flatMap(_.removal(step, keys))))
+
+  def close(): Unit = {
+    exporter.foreach(_.cancel())
+    departing.foreach(_.close())
+    staged.foreach(_.close())
+  }
+
+  /** As far as it is known before the operator has asked for them. */
+  private def hasFamilies: Boolean =
+    !arguments.useColumnFamilies || ColumnFamily.of(db, useColumnFamilies = true).exists(_.name != ColumnFamily.Default.name)
+
+  /** The step with which exactly `bins` go. */
+  private def stepOf(shipped: Seq[ShippedBin], bins: Seq[Int]): Option[Int] =
+    shipped.groupMap(_.step)(_.bin).collectFirst { case (step, all) if all.sorted == bins.sorted => step }
+
+  /**
+   * From the base on; not after the switch, as on an executor to which the store came since. A store that is
+   * loaded for the first time has no column families before its first commit.
+   */
+  private def stageFrom(version: Long): Unit =
+    if (staged.isEmpty && arriving.nonEmpty && (version == order.base || version > order.base && !order.isUrgent)) {
+      val dir = new File(db.localRootDir.getParentFile, s"binshift-staged-${UUID.randomUUID()}")
+      val families = ColumnFamily.numbered(db, arguments.useColumnFamilies).map(f => f.family.name -> f).toMap
+      val copies = arriving.map { case (source, bins) =>
+        val place = new File(dir, source.toString)
+        Utils.createDirectory(place)
+        new StagedCopy(
+          store.copy(partitionId = source), store.partitionId, order, bins, families, place, routing, arguments, conf)
+      }.toSeq
+      val clients =
+        if (!order.isOnDemand || arguments.useColumnFamilies) Map.empty[Int, RowClient]
+        else arriving.keys.map { source =>
+          source -> new RowClient(order, store.copy(partitionId = source), store.partitionId, routing, arguments, conf)
+        }.toMap
+      staged = Some(new StagedBins(dir, conf, order, copies, clients, routing))
+    }
+}

@@ -1,0 +1,68 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.shipping
+
+import java.io.File
+
+import scala.util.control.NonFatal
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, ShippingOrder}
+import org.apache.spark.util.Utils
+
+/**
+ * The copies for one store, each of which a [[SourceFollower]] brings on in the background.
+ *
+ * @param clients by source, what asks it for rows
+ */
+private[binshift] final class StagedBins(
+    dir: File, conf: BackgroundConf, order: ShippingOrder, copies: Seq[StagedCopy], clients: Map[Int, RowClient],
+    routing: EpochRouting) extends Logging {
+  private val followers = copies.map(SourceFollower.join(_, order, routing))
+
+  def begin(epoch: Long, next: Int, dueStep: Option[Int]): Unit = {
+    copies.foreach(_.begin(epoch, next, dueStep))
+    followers.foreach(_.wake())
+  }
+
+  def bytesCopied: Long = copies.map(_.bytesCopied).sum
+
+  /** Whether a step with bins from `source` had better wait. */
+  def isAwaited(source: Int): Boolean = copies.exists(c => c.sourcePartition == source && c.isAwaited)
+
+  /** Whether there will be no copy from `source`. */
+  def isGivenUp(source: Int): Boolean = copies.exists(c => c.sourcePartition == source && c.isFailed)
+
+  /** The copy from `source`, also if it is not whole yet; `None` if there will be none. */
+  def copyOnTheWay(source: Int): Option[StagedCopy] = copies.find(c => c.sourcePartition == source && !c.isFailed)
+
+  /** Asks for `bin` of `copy` before others; who waits for it asks again. */
+  def request(copy: StagedCopy, bin: Int): Unit = if (copy.request(bin)) followers.foreach(_.wake())
+
+  /** What asks `source` for rows; `None` if only bins come from it. For the store's task. */
+  def rowsFrom(source: Int): Option[RowClient] = clients.get(source)
+
+  /** Waits for the copy if the order is urgent, since its version is the one that is loaded. */
+  def copyFrom(source: Int): Option[StagedCopy] =
+    copies.find(_.sourcePartition == source).filter { copy =>
+      val deadline = System.nanoTime() + (if (order.isUrgent) conf.timeoutMs * 1000000L else 0L)
+      while (!copy.isStaged && !copy.isFailed && System.nanoTime() < deadline) Thread.sleep(StagedBins.PollMs)
+      copy.isStaged
+    }
+
+  def close(): Unit = {
+    copies.foreach(SourceFollower.leave(_, order))
+    // Not on this thread: a turn that reads a checkpoint may take long.
+    ShippingThreads.staging.execute { () =>
+      copies.foreach { copy =>
+        try copy.close()
+        catch {
+          case NonFatal(e) => logWarning(s"a copy in $dir could not be closed; its directory is deleted", e)
+        }
+      }
+      Utils.deleteRecursively(dir)
+    }
+  }
+}
+
+private[binshift] object StagedBins {
+  val PollMs = 10L
+}
