@@ -160,11 +160,11 @@ def submit(run, target):
     return controller.submit(controller.plan(shifted(controller), strategy=OnDemand()))
 
 
-@pytest.mark.parametrize("name", ["dedup", "count-distinct"])
-def test_a_deduplication_goes_on_with_rows_wherever_its_bins_move(history, tmp_path, name):
+@pytest.mark.parametrize("name", ["count", "dedup", "count-distinct"])
+def test_epochs_go_on_with_rows_wherever_bins_move(history, tmp_path, name):
     h = history(name)
     h.feed({}, {})
-    for target in (3, "shuffled"):
+    for target in (3, "shuffled", 2):
         with Fault(*BLOCKED):
             migration = submit(h.run, target)
             while not h.metrics(h.epoch - 1)["binshiftRowsFetched"]:

@@ -82,6 +82,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   /** What the jobs of the epoch planned last carry of shipping. */
   private var shippingHint = ""
   private var isClosed = false
+  /** Partitions that no longer exist, of which executors may still have stores. */
+  private var retiring = 0 until 0
 
   /** What a client may know of the query's routing; see [[Gateway]]. */
   def snapshot(): RouterSnapshot = synchronized {
@@ -119,6 +121,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       planned = Some(epoch)
       if (isFirst) requests.foreach(_.start())
       prepare(entry, epoch + 1)
+      retire(epoch, streamSession)
       pruning.prune(binned.map(StatefulOperators.idOf), oldestRetained(epoch), sqlConf.streamingMaintenanceInterval)
       if (tables.scheduled.isEmpty) retired.claim(n)
       if (epoch % EpochsBetweenCleaning == 0) cleanUp(epoch)
@@ -291,11 +294,19 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   /** What else follows the number of partitions, at the first epoch that has it. */
   private def changePartitions(n: Int, previous: Option[RoutingEntry], conf: SparkSession): Unit = {
     for (before <- previous.map(_.table.partitions); op <- binned) {
-      Placement.retire(conf, op, n until before)
       Placement.place(conf, op, before until n, scheduler.placeOn, relocation.leaving)
     }
+    // Those that come back are not retired any more.
+    retiring = previous.fold(0 until 0)(n until _.table.partitions)
     correctMetadata(conf, isFirst = planned.isEmpty)
   }
+
+  /** Partitions that no longer exist and whose bins are on their way keep their stores, which send the bins. */
+  private def retire(epoch: Long, conf: SparkSession): Unit =
+    if (retiring.nonEmpty && shipments.onTheWay(epoch).isEmpty) {
+      binned.foreach(Placement.retire(conf, _, retiring))
+      retiring = 0 until 0
+    }
 
   private def correctMetadata(conf: SparkSession, isFirst: Boolean): Unit = {
     val epoch = operators.head.getStateInfo.storeVersion
