@@ -35,9 +35,16 @@ def forgetful(df):
     return df.groupBy("k").applyInPandasWithState(count, "k string, n long", "n long", "update", "NoTimeout")
 
 
+def count_distinct(df):
+    """Two operators that share an exchange, both of which look up by key."""
+    return df.dropDuplicates(["k"]).groupBy("k").count()
+
+
 ROWS = {
     "count": QUERIES["count"],
     "forgetful": Query(forgetful, "update"),
+    "dedup": QUERIES["dedup"],
+    "count-distinct": Query(count_distinct, "update"),
 }
 
 
@@ -95,7 +102,7 @@ def history(stream):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["count", "forgetful"])
+@pytest.mark.parametrize("name", ["count", "forgetful", "dedup"])
 def test_epochs_go_on_with_the_rows_that_they_touch_while_no_bin_comes(history, tmp_path, name):
     h = history(name)
     with Fault(*BLOCKED):
@@ -147,6 +154,60 @@ def test_what_a_driver_has_written_that_dies_before_the_bins_came_is_there(histo
     assert h.came("Shipped") == 64
     h.feed({})
     h.assert_never_migrated(tmp_path)
+
+
+def test_only_keys_that_the_old_owner_has_not_seen_are_new_while_no_bin_comes(history, tmp_path):
+    h = history("dedup")
+    with Fault(*BLOCKED):
+        migration = h.switched(*INPUTS.values())
+        seen = set()
+        for epoch in range(6):
+            keys = {row["k"] for row in rows(epoch, **INPUTS.get(epoch, {}))}
+            assert h.run.outputs[epoch] == sorted((k,) for k in keys - seen)
+            # Of the keys of an epoch at which no bin has come, the old owner has some and others not.
+            assert epoch != 3 or (keys & seen and keys - seen)
+            seen |= keys
+        assert all(h.metrics(epoch)["binshiftBinsShipped"] == 0 for epoch in INPUTS)
+    h.finish(migration)
+    h.assert_never_migrated(tmp_path)
+
+
+def submit(run, target):
+    """Moves every bin to the next partition, or has another number of partitions."""
+    controller = run.attach()
+    if target != "shuffled":
+        return controller.rescale(target, strategy=OnDemand())
+    return controller.submit(controller.plan(shifted(controller), strategy=OnDemand()))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["count", "dedup", "count-distinct"])
+def test_epochs_go_on_with_rows_wherever_bins_move(history, tmp_path, name):
+    h = history(name)
+    h.feed({}, {})
+    for target in (3, "shuffled", 2):
+        with Fault(*BLOCKED):
+            migration = submit(h.run, target)
+            while not h.metrics(h.epoch - 1)["binshiftRowsFetched"]:
+                assert h.epoch < MAX_EPOCHS
+                h.feed({"keys": 150})
+            h.feed({"keys": 90}, {"n": 5})
+            assert all(h.metrics(epoch)["binshiftBinsShipped"] == 0 for epoch in range(h.epoch - 3, h.epoch))
+        h.finish(migration)
+    h.run.stop()
+    h.run.start()
+    h.feed({})
+    h.assert_never_migrated(tmp_path)
+
+
+def test_a_scan_is_opened_when_it_is_read_and_all_bins_are_here(spark):
+    scans = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.provider.TestWaitingScan
+    assert scans.read() == "open close wait open row row close"
+    assert scans.closedUnread() == "fails"
+    # Nothing is left open.
+    assert scans.closedWhileItWaits() == "open close wait fails"
+    # No bin comes into a store that another task may have.
+    assert scans.readAfterTheStoreIsCommitted() == "fails"
 
 
 def test_a_task_that_fails_while_rows_come_in_is_retried_from_the_checkpoint(history, tmp_path):

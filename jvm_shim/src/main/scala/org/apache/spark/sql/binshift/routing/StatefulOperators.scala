@@ -39,12 +39,14 @@ private[binshift] object StatefulOperators {
    * Whether an operator reads and writes its state by the key of the row at hand, which is what its exchange hashes, and never
    * scans it. It is a matter of speed alone: what is not so is right, and waits for whole bins.
    *
-   * Relies on Spark: an aggregation in update mode scans its state if the event time is in its keys, and an operator with
-   * arbitrary state if it has a timeout. A deduplication asks for a scan in each epoch, and does not look at it.
+   * Relies on Spark: an aggregation in update mode scans its state if the event time is in its keys, a deduplication too, and an
+   * operator with arbitrary state if it has a timeout. Since Spark 4.3, a deduplication asks for a scan in each epoch; without
+   * the event time in its key, it does not read it.
    */
   def looksUpByKey(op: StatefulOperator): Boolean = op match {
     case _: StateStoreRestoreExec => true
     case save: StateStoreSaveExec => save.outputMode.contains(InternalOutputModes.Update) && !hasEventTime(save.keyExpressions)
+    case distinct: StreamingDeduplicateExec => !hasEventTime(distinct.keyExpressions)
     case grouped: FlatMapGroupsWithStateExec => grouped.timeoutConf == GroupStateTimeout.NoTimeout
     case grouped: FlatMapGroupsInPandasWithStateExec => grouped.timeoutConf == GroupStateTimeout.NoTimeout
     case _ => false

@@ -64,11 +64,16 @@ private[binshift] final class BinnedStateStore(
     delegate.remove(key, colFamilyName)
   }
 
-  override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
-    db.pendingBins.requireAll()
-    // It has no column families either.
-    if (db.isRetired) new StateStoreIterator(Iterator.empty[UnsafeRowPair]) else delegate.iterator(colFamilyName)
-  }
+  /** Waits for all bins: if the task looks up by key and comes by rows, only when the scan is read, which it may never be. */
+  override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] =
+    if (db.pendingBins.missing > 0 && TouchedKeys.ofTask.isDefined) {
+      val scan = new WaitingScan(() => delegate.iterator(colFamilyName), () => db.pendingBins.requireAll())
+      new StateStoreIterator(scan, () => scan.close())
+    } else {
+      db.pendingBins.requireAll()
+      // It has no column families either.
+      if (db.isRetired) new StateStoreIterator(Iterator.empty[UnsafeRowPair]) else delegate.iterator(colFamilyName)
+    }
 
   /** A prefix holds all partitioning columns, so its rows are in one bin. */
   override def prefixScan(
