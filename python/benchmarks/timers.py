@@ -64,7 +64,7 @@ def firing(spark: SparkSession, provider: str, rows: int, seconds: int, scattere
 
 def switching(
     spark: SparkSession, rows: int, count: int, scattered: bool, prepare: bool, root: Path
-) -> tuple[float, list[float]]:
+) -> tuple[float, list[int]]:
     """Median milliseconds of an epoch that sets `rows` timers, and of those in which half of all move."""
     with timers(spark, PROVIDER, rows, NEVER, scattered, root) as query:
         filled = count // rows
