@@ -176,6 +176,7 @@ def main() -> None:
     )
     parser.add_argument("--prepare", action="store_true")
     parser.add_argument("--at-once", action="store_true")
+    parser.add_argument("--on-demand", action="store_true")
     parser.add_argument("--take-over", action="store_true", help="begin with Spark's provider")
     parser.add_argument("--batches", action="store_true", help="run in micro-batches on the way")
     parser.add_argument("--master", default="local[8,1]")
@@ -229,13 +230,10 @@ def rescale_once(run: RealTime, n: int, args: argparse.Namespace) -> None:
     controller = run.attach()
     if marker.exists() or controller.migration() is not None:
         return
-    if n == 0:
-        bins = controller.routing().bins
-        partitions = controller.routing().partitions
-        controller.submit(controller.plan([(b // 3) % partitions for b in range(bins)]), prepare=args.prepare)
-    else:
-        strategy = binshift.AllAtOnce() if args.at_once else None
-        controller.rescale(n, strategy=strategy, prepare=args.prepare)
+    strategy = binshift.AllAtOnce() if args.at_once else binshift.OnDemand() if args.on_demand else None
+    now = controller.routing()
+    target = n or [(b // 3) % now.partitions for b in range(now.bins)]
+    controller.rescale(target, strategy=strategy, prepare=args.prepare)
     marker.touch()
 
 

@@ -93,7 +93,9 @@ def test_a_plan_that_does_not_fit_waits(drive, tmp_path):
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("prepare", [(), ("--prepare",)], ids=["sent", "prepared"])
+@pytest.mark.parametrize(
+    "prepare", [(), ("--prepare",), ("--on-demand",)], ids=["sent", "prepared", "on-demand"]
+)
 @pytest.mark.parametrize("operator", ["count", "distinct", "transform"])
 def test_operators_of_the_mode_grow_shrink_and_are_shuffled(drive, tmp_path, operator, prepare):
     arguments = ("--operator", operator, "--rescale", "5", "0", "3", *prepare)

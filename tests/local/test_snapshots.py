@@ -15,6 +15,8 @@ from local.settings import MIN_DELTAS
 @pytest.fixture
 def opened(spark, tmp_path):
     """Opens stores that make a snapshot every so many versions."""
+    # Those of queries that have ended take turns, too.
+    end_maintenance(spark)
     stores = []
 
     def open_store(every: int, is_shared: bool = False):

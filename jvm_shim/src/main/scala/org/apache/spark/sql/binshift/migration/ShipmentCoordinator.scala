@@ -96,8 +96,8 @@ private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, di
     a.plan.executedPlan.collect { case op: SparkPlan with StateStoreWriter => op }
       .flatMap(_.metrics.get(metric)).map(_.value).sum
 
-  /** Whether old owners may be sending bins that have left them already. */
-  def isSending: Boolean = open.exists(_.order.isUrgent)
+  /** Whether a partition may be sending bins that have left it already. */
+  def isSending(partition: Int): Boolean = open.exists(o => o.order.isUrgent && o.order.leaving(partition).nonEmpty)
 
   /** The bins that come on demand, and may be on their way at `epoch`. */
   def onTheWay(epoch: Long): Set[Int] =

@@ -301,9 +301,10 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   }
 
   /** Lets executors close the stores of partitions that are gone, which ends what these send. */
-  private def retire(conf: SparkSession): Unit = if (retiring.nonEmpty && !shipments.isSending) {
-    binned.foreach(Placement.retire(conf, _, retiring))
-    retiring = Set.empty
+  private def retire(conf: SparkSession): Unit = {
+    val (sending, idle) = retiring.partition(shipments.isSending)
+    binned.foreach(Placement.retire(conf, _, idle))
+    retiring = sending
   }
 
   private def correctMetadata(conf: SparkSession, isFirst: Boolean): Unit = {

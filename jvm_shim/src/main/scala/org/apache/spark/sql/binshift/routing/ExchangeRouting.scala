@@ -86,7 +86,8 @@ private[binshift] final class ExchangeRouting(
     // A single partition owns all bins.
     val moved = if (table.partitions == 1) exchange else exchange.copy(outputPartitioning = partitioning(keys))
     moved.copyTagsFrom(exchange)
-    val notesKeys = above.isByKey.contains(true) && onTheWay.nonEmpty
+    // Where rows are not held back, as in real-time mode, whole bins come.
+    val notesKeys = isOrdered && above.isByKey.contains(true) && onTheWay.nonEmpty
     if (above.isInOrder || notesKeys) OrderByBinExec(keys, table.bins, late, notesKeys, moved) else moved
   }
 

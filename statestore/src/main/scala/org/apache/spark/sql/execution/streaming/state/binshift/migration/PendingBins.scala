@@ -63,12 +63,19 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
 
   /** Waits for `bin`, which its old owner then sends before others. */
   def require(bin: Int): Unit = while (absent.contains(bin)) {
-    await(bin)
+    await(bin)(ask(bin))
     takeIn()
   }
 
   def requireAll(): Unit = while (missing > 0) {
-    absent.keys.toSeq.foreach(await)
+    // Each source hears of one of its bins, since none is fetched at full pace of which nobody asks for a bin.
+    val ones = absent.keys.toSeq.groupBy(absent(_).source).values.map(_.min).toSeq
+    absent.keys.toSeq.foreach { bin =>
+      await(bin) {
+        ones.filter(absent.contains).foreach(ask)
+        ask(bin)
+      }
+    }
     takeIn()
   }
 
@@ -88,8 +95,13 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
 
   private def isNeverHere(bin: Int, from: Absent): Boolean = !isHere(bin) && !from.copy.exists(!_.isGone(bin))
 
+  private def ask(bin: Int): Unit = {
+    val from = absent(bin)
+    from.copy.foreach(from.staged.request(_, bin))
+  }
+
   /** Returns when `bin` is here or was read from the checkpoint: if nothing more of it comes for long. */
-  private def await(bin: Int): Unit = {
+  private def await(bin: Int)(ask: => Unit): Unit = {
     var (bytes, progressedAt) = (-1L, 0L)
     def isProgressing(copy: StagedCopy): Boolean = {
       if (copy.bytesCopied != bytes) {
@@ -103,7 +115,7 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
       val from = absent(bin)
       from.copy match {
         case Some(copy) if !copy.isGone(bin) && isProgressing(copy) =>
-          from.staged.request(copy, bin)
+          ask
           Thread.sleep(StagedBins.PollMs)
           receive()
         case _ => readAllOf(from)

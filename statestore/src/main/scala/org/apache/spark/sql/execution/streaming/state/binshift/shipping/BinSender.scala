@@ -24,31 +24,26 @@ private[shipping] final class BinSender(
   var bytesRead = 0L
 
   /**
-   * Sends bins of one part, a list for each new owner. A family in which bins are ranges is read bin by bin, another one once
-   * for all of them.
+   * Sends bins of one part, a list for each new owner. Each family is read once for all of them, in the order of its keys, so that
+   * no owner waits for another one.
    *
    * @param removed hears of each native key of a family that is read in order, in the order of keys
    * @return rows that were sent
    */
-  def send(part: Int, bins: Map[Int, Seq[Int]], removed: RemovedKeys = RemovedKeys.Unheard): RowCounts =
-    RowCounts.sum(families.zipWithIndex.map { case (family, position) =>
-      if (family.family.isReadInOrder) sendInOrder(part, bins, family, position, removed)
-      else RowCounts.sum(bins.toSeq.sortBy(_._1).map { case (target, all) =>
-        each(family, all)((key, value) => writers(target).write(part, position, family.keyIn(key), value))
-      })
-    })
-
-  private def sendInOrder(
-      part: Int, bins: Map[Int, Seq[Int]], family: NumberedFamily, position: Int, removed: RemovedKeys): RowCounts = {
-    Faults.at("export.scan", part)
-    val codec = BinKeyCodec.of(family.family.name)
+  def send(part: Int, bins: Map[Int, Seq[Int]], removed: RemovedKeys = RemovedKeys.Unheard): RowCounts = {
     val targets = for ((target, all) <- bins; bin <- all) yield bin -> target
-    val rows = each(family, targets.keys.toSeq) { (key, value) =>
-      writers(targets(codec.binOf(key))).write(part, position, family.keyIn(key), value)
-      removed.add(key)
-    }
-    removed.endFamily()
-    rows
+    RowCounts.sum(families.zipWithIndex.map { case (family, position) =>
+      val codec = BinKeyCodec.of(family.family.name)
+      val isInOrder = family.family.isReadInOrder
+      if (isInOrder) Faults.at("export.scan", part)
+      val rows = each(family, targets.keys.toSeq.sorted) { (key, value) =>
+        val stored = family.keyIn(key)
+        writers(targets(codec.binOf(stored))).write(part, position, stored, value)
+        if (isInOrder) removed.add(key)
+      }
+      if (isInOrder) removed.endFamily()
+      rows
+    })
   }
 
   private def each(family: NumberedFamily, bins: Seq[Int])(consume: (Array[Byte], Array[Byte]) => Unit): RowCounts = {
