@@ -58,16 +58,15 @@ def test_a_task_of_the_switch_that_is_tried_again_has_no_files_left(stream, tmp_
 
 def test_a_store_that_was_loaded_again_since_looks_through_the_family(stream, tmp_path):
     # What it wrote before may not be what another attempt of its task has committed.
-    failing = tmp_path / "failing"
-    query, run = begun(stream, "tws-jvm", build=lambda built: failing_once(built, failing))
+    query, run = begun(stream, "tws-jvm", build=with_a_point_in_rows)
     with Fault("switch.scan", "count") as scans:
         with Fault("stage.done", "block"):
             controller = run.attach()
             migration = controller.submit(controller.plan(shifted(controller), strategy=AllAtOnce()))
             run.run(2, 3)
-            failing.touch()
-            run.run(4)
-            assert not failing.exists()
+            with Fault("query.row", "throw") as fault:
+                run.run(4)
+                assert fault.happened
             assert failed_tasks(run) == 1
         epoch = finish(run, migration, 5)
         # That of the task that failed.
@@ -77,10 +76,10 @@ def test_a_store_that_was_loaded_again_since_looks_through_the_family(stream, tm
     assert_never_migrated(run, query, epoch + 1, tmp_path)
 
 
-def failing_once(built, marker):
-    """What a query gives; the first row that finds `marker` fails its task, before the store commits."""
+def with_a_point_in_rows(built):
+    """What a query gives; each row passes the point `query.row` before its store commits."""
     name = "org.apache.spark.sql.execution.streaming.state.binshift.TestFailingRow"
-    return built.where(F.expr(f"java_method('{name}', 'goesOn', '{marker}') = 'true'"))
+    return built.where(F.expr(f"java_method('{name}', 'goesOn') = 'true'"))
 
 
 def shift_with_a_look(stream, tmp_path, point):

@@ -62,10 +62,23 @@ class History:
     def switched(self, *inputs):
         """Moves every bin to the next partition, with `inputs` while the bins are held up."""
         self.feed({}, {})
-        controller = self.run.attach()
-        migration = controller.submit(controller.plan(shifted(controller), strategy=OnDemand()))
+        migration = self.submitted("shuffled")
         self.feed({}, *inputs)
         return migration
+
+    def switching(self, target, given):
+        """Feeds the same until rows are fetched: new partitions are opened first."""
+        migration = self.submitted(target)
+        while not self.metrics(self.epoch - 1)["binshiftRowsFetched"]:
+            assert self.epoch < MAX_EPOCHS
+            self.feed(given)
+        return migration
+
+    def submitted(self, target):
+        """Moves every bin to the next partition, or has another number of partitions."""
+        controller = self.run.attach()
+        to = shifted(controller) if target == "shuffled" else target
+        return controller.rescale(to, strategy=OnDemand())
 
     def finish(self, migration):
         self.epoch = finish(self.run, migration, self.epoch)
@@ -126,11 +139,7 @@ def test_epochs_go_on_while_no_bin_comes_with_another_number_of_partitions(histo
     h = history(**{"spark.sql.shuffle.partitions": str(before)})
     h.feed({}, {})
     with Fault(*BLOCKED):
-        migration = h.run.attach().rescale(after, strategy=OnDemand())
-        # New partitions are opened first.
-        while not h.metrics(h.epoch - 1)["binshiftRowsFetched"]:
-            assert h.epoch < MAX_EPOCHS
-            h.feed({"keys": 120})
+        migration = h.switching(after, {"keys": 120})
         # What comes on demand is not copied ahead as well.
         orders = json.loads((h.run.checkpoint / "binshift/shipping.json").read_text())["orders"]
         assert [order["on_demand"] for order in orders] == [True]
@@ -172,14 +181,6 @@ def test_only_keys_that_the_old_owner_has_not_seen_are_new_while_no_bin_comes(hi
     h.assert_never_migrated(tmp_path)
 
 
-def submit(run, target):
-    """Moves every bin to the next partition, or has another number of partitions."""
-    controller = run.attach()
-    if target != "shuffled":
-        return controller.rescale(target, strategy=OnDemand())
-    return controller.submit(controller.plan(shifted(controller), strategy=OnDemand()))
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["count", "dedup", "count-distinct"])
 def test_epochs_go_on_with_rows_wherever_bins_move(history, tmp_path, name):
@@ -187,10 +188,7 @@ def test_epochs_go_on_with_rows_wherever_bins_move(history, tmp_path, name):
     h.feed({}, {})
     for target in (3, "shuffled", 2):
         with Fault(*BLOCKED):
-            migration = submit(h.run, target)
-            while not h.metrics(h.epoch - 1)["binshiftRowsFetched"]:
-                assert h.epoch < MAX_EPOCHS
-                h.feed({"keys": 150})
+            migration = h.switching(target, {"keys": 150})
             h.feed({"keys": 90}, {"n": 5})
             assert all(h.metrics(epoch)["binshiftBinsShipped"] == 0 for epoch in range(h.epoch - 3, h.epoch))
         h.finish(migration)

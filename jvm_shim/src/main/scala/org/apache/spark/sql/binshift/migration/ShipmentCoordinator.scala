@@ -96,8 +96,8 @@ private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, di
     a.plan.executedPlan.collect { case op: SparkPlan with StateStoreWriter => op }
       .flatMap(_.metrics.get(metric)).map(_.value).sum
 
-  /** Whether a partition may be sending bins that have left it already. */
-  def isSending(partition: Int): Boolean = open.exists(o => o.order.isUrgent && o.order.leaving(partition).nonEmpty)
+  /** The partitions that may be sending bins which have left them already. */
+  def sending: Set[Int] = open.iterator.map(_.order).filter(_.isUrgent).flatMap(_.steps.flatten).map(_.source).toSet
 
   /** The bins that come on demand, and may be on their way at `epoch`. */
   def onTheWay(epoch: Long): Set[Int] =

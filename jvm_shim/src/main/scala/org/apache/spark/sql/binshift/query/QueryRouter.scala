@@ -301,8 +301,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   }
 
   /** Lets executors close the stores of partitions that are gone, which ends what these send. */
-  private def retire(conf: SparkSession): Unit = {
-    val (sending, idle) = retiring.partition(shipments.isSending)
+  private def retire(conf: SparkSession): Unit = if (retiring.nonEmpty) {
+    val (sending, idle) = retiring.partition(shipments.sending)
     binned.foreach(Placement.retire(conf, _, idle))
     retiring = sending
   }

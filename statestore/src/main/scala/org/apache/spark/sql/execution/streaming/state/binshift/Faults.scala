@@ -7,9 +7,9 @@ import org.apache.spark.util.Utils
  * What happens at the named points of shipping and conversion; by default nothing. Tests of what must be survived
  * name a class of theirs in the Spark configuration.
  *
- * Points: `export.link`, `export.start`, `export.chunk`, `export.scan`, `export.removal`, `fetch.chunk`, `stage.file`, `stage.done`, `changelog.read`,
- * `changelog.change`, `switch.ingest`, `switch.changes`, `switch.removal`, `switch.scan`, `switch.done`, `rows.request`, `rows.answer`,
- * `rows.add`, `rows.overlay`, `checkpoint.read`, `checkpoint.changes`, `checkpoint.file`, `warm.file`, `standby.file`,
+ * Points: `export.link`, `export.start`, `export.chunk`, `export.scan`, `export.removal`, `fetch.chunk`, `stage.file`,
+ * `stage.done`, `changelog.read`, `changelog.change`, `switch.ingest`, `switch.changes`, `switch.removal`, `switch.scan`, `switch.done`,
+ * `rows.request`, `rows.answer`, `rows.add`, `rows.overlay`, `checkpoint.read`, `checkpoint.changes`, `checkpoint.file`, `warm.file`, `standby.file`,
  * `standby.changelog`, `standby.snapshot`, `standby.take`, `takeover.family`, `snapshot.check`, `snapshot.upload`,
  * `convert.partition`, `convert.finish`.
  */
@@ -24,12 +24,15 @@ private[sql] trait Faults {
 private[sql] object Faults {
   val ClassKey = "spark.binshift.internal.faults"
 
+  /** Where it is not known which partition's the point is. */
+  val AnyPartition = -1
+
   private lazy val injected: Option[Faults] =
     Option(SparkEnv.get).flatMap(_.conf.getOption(ClassKey)).map { name =>
       Utils.classForName[Faults](name).getDeclaredConstructor().newInstance()
     }
 
-  def at(point: String, partition: Int): Unit = injected.foreach(_.at(point, partition))
+  def at(point: String, partition: Int = AnyPartition): Unit = injected.foreach(_.at(point, partition))
 
   def change(point: String, bytes: Array[Byte]): Array[Byte] = injected.fold(bytes)(_.change(point, bytes))
 }

@@ -63,19 +63,14 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
 
   /** Waits for `bin`, which its old owner then sends before others. */
   def require(bin: Int): Unit = while (absent.contains(bin)) {
-    await(bin)(ask(bin))
+    await(bin)
     takeIn()
   }
 
   def requireAll(): Unit = while (missing > 0) {
     // Each source hears of one of its bins, since none is fetched at full pace of which nobody asks for a bin.
     val ones = absent.keys.toSeq.groupBy(absent(_).source).values.map(_.min).toSeq
-    absent.keys.toSeq.foreach { bin =>
-      await(bin) {
-        ones.filter(absent.contains).foreach(ask)
-        ask(bin)
-      }
-    }
+    absent.keys.toSeq.foreach(await(_, ones))
     takeIn()
   }
 
@@ -100,8 +95,12 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
     from.copy.foreach(from.staged.request(_, bin))
   }
 
-  /** Returns when `bin` is here or was read from the checkpoint: if nothing more of it comes for long. */
-  private def await(bin: Int)(ask: => Unit): Unit = {
+  /**
+   * Returns when `bin` is here or was read from the checkpoint: if nothing more of it comes for long.
+   *
+   * @param others bins that are asked for as well meanwhile
+   */
+  private def await(bin: Int, others: Seq[Int] = Nil): Unit = {
     var (bytes, progressedAt) = (-1L, 0L)
     def isProgressing(copy: StagedCopy): Boolean = {
       if (copy.bytesCopied != bytes) {
@@ -115,7 +114,7 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
       val from = absent(bin)
       from.copy match {
         case Some(copy) if !copy.isGone(bin) && isProgressing(copy) =>
-          ask
+          (others.filter(absent.contains) :+ bin).foreach(ask)
           Thread.sleep(StagedBins.PollMs)
           receive()
         case _ => readAllOf(from)

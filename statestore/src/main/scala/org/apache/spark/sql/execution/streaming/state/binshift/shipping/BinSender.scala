@@ -31,14 +31,14 @@ private[shipping] final class BinSender(
    * @return rows that were sent
    */
   def send(part: Int, bins: Map[Int, Seq[Int]], removed: RemovedKeys = RemovedKeys.Unheard): RowCounts = {
-    val targets = for ((target, all) <- bins; bin <- all) yield bin -> target
+    val writerOf = for ((target, all) <- bins; bin <- all) yield bin -> writers(target)
     RowCounts.sum(families.zipWithIndex.map { case (family, position) =>
       val codec = BinKeyCodec.of(family.family.name)
       val isInOrder = family.family.isReadInOrder
-      if (isInOrder) Faults.at("export.scan", part)
-      val rows = each(family, targets.keys.toSeq.sorted) { (key, value) =>
+      if (isInOrder) Faults.at("export.scan")
+      val rows = each(family, writerOf.keys.toSeq) { (key, value) =>
         val stored = family.keyIn(key)
-        writers(targets(codec.binOf(stored))).write(part, position, stored, value)
+        writerOf(codec.binOf(stored)).write(part, position, stored, value)
         if (isInOrder) removed.add(key)
       }
       if (isInOrder) removed.endFamily()

@@ -173,9 +173,8 @@ private[binshift] final class Exporter(
    * operators that have such families scan one in each epoch, which waits for all bins.
    */
   private def sendTogether(sender: BinSender, writers: Map[Int, ShipmentFormat.Writer]): Map[Int, RowCounts] = {
-    val bins = waiting.view.mapValues(_.sorted).toMap
-    val sent = sender.send(order.firstStep, bins)
-    bins.foreach { case (target, all) => writers(target).endPart(order.firstStep, all) }
+    val sent = sender.send(order.firstStep, waiting.toMap)
+    waiting.foreach { case (target, bins) => writers(target).endPart(order.firstStep, bins) }
     Map(order.firstStep -> sent)
   }
 
@@ -190,7 +189,7 @@ private[binshift] final class Exporter(
     // Bins that have been sent, and whose part goes on.
     var open: Option[OpenPart] = None
     def send(target: Int, part: Int, bins: Seq[Int]): Unit = {
-      sent += sender.send(part, Map(target -> bins.sorted))
+      sent += sender.send(part, Map(target -> bins))
       val left = waiting(target).diff(bins)
       if (left.isEmpty) waiting -= target else waiting(target) = left
     }

@@ -39,8 +39,6 @@ private[shipping] object RemovedKeys {
  * @param dir a directory of its own, which this makes
  */
 private[shipping] final class RemovalFiles(dir: File, conf: RocksDBConf) extends Logging {
-  import RemovalFiles._
-
   private val files = mutable.Map.empty[Int, Seq[File]]
 
   /** Runs `body`, which writes; what was not finished then is not there. */
@@ -61,7 +59,7 @@ private[shipping] final class RemovalFiles(dir: File, conf: RocksDBConf) extends
     override def add(key: Array[Byte]): Unit = unlessBroken(sst.delete(key))
 
     override def endFamily(): Unit = unlessBroken {
-      Faults.at("export.removal", Unknown)
+      Faults.at("export.removal")
       finished ++= sst.finish(isInternal = false).map(_.file)
     }
 
@@ -81,9 +79,4 @@ private[shipping] final class RemovalFiles(dir: File, conf: RocksDBConf) extends
         }
       }
   }
-}
-
-private object RemovalFiles {
-  /** The partition, for faults: a directory does not know it. */
-  private val Unknown = -1
 }

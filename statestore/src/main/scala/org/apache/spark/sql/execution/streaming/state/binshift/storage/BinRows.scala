@@ -24,8 +24,6 @@ import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCou
  * Keys are in their stored form, and no changelog is open. Used by the thread that has the store.
  */
 private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) extends Logging {
-  import BinRows._
-
   /** The rows of `bins`, for which they are looked through; nothing if rows are not counted at all. */
   def count(bins: Seq[Int]): RowCounts = countIn(families, bins)
 
@@ -98,7 +96,7 @@ private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) e
   }
 
   private def removeEach(family: NumberedFamily, bins: Seq[Int], options: WriteOptions): RowCounts = {
-    Faults.at("switch.scan", Unknown)
+    Faults.at("switch.scan")
     eachOf(family, bins)(native.delete(options, _))
   }
 
@@ -116,7 +114,7 @@ private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) e
   private def removeKnown(ordered: Seq[NumberedFamily], removal: OrderedRemoval, options: WriteOptions): Boolean =
     removal.fits(ordered) && {
       try {
-        Faults.at("switch.removal", Unknown)
+        Faults.at("switch.removal")
         ingest(Seq(removal.files))
         ordered.foreach(f => removal.keys.getOrElse(f.family.name, Nil).foreach(key => native.delete(options, f.nativeKey(key))))
         true
@@ -132,9 +130,4 @@ private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) e
     try groups.filter(_.nonEmpty).foreach(files => native.ingestExternalFile(files.map(_.getPath).asJava, options))
     finally options.close()
   }
-}
-
-private object BinRows {
-  /** The partition, for faults: a database does not know it. */
-  private val Unknown = -1
 }

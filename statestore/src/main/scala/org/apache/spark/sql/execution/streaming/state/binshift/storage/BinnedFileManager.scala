@@ -60,7 +60,7 @@ private[binshift] final class BinnedFileManager(
       case None => whole
       case Some(bins) =>
         val zip = new Path(dfsRootDir, VersionFile.name(version, checkpointUniqueId, VersionFile.Snapshot))
-        try PartialSnapshot.fetch(zip, localDir, bins, binding.fold(-1)(_.partition), hadoopConf)
+        try PartialSnapshot.fetch(zip, localDir, bins, binding.fold(Faults.AnyPartition)(_.partition), hadoopConf)
         catch {
           case NonFatal(e) =>
             logWarning(s"$zip could not be fetched in part, and is fetched as a whole", e)
@@ -93,7 +93,7 @@ private[binshift] final class BinnedFileManager(
       checkpointUniqueId: Option[String],
       verifyNonEmptyFilesInZip: Boolean): Unit = {
     requireOwned(version)
-    Faults.at("snapshot.upload", binding.fold(-1)(_.partition))
+    Faults.at("snapshot.upload", binding.fold(Faults.AnyPartition)(_.partition))
     super.saveCheckpointToDfs(checkpointDir, version, numKeys, numInternalKeys, fileMapping, columnFamilyMapping,
       maxColumnFamilyId, checkpointUniqueId, verifyNonEmptyFilesInZip)
     // An upload takes its time, and the next run deletes what is there when it begins.
