@@ -13,9 +13,11 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
  *
  * It is a hint: a key that is missing here has its whole bin fetched, and one too many a row that nobody looks at.
  *
+ * @param forgetting ids of the task's operators whose scans only remove rows that no later row meets
+ *
  * Thread-safe: Python's operators may read rows on another thread than the one that looks up state.
  */
-private[binshift] final class TouchedKeys {
+private[binshift] final class TouchedKeys(forgetting: Set[Long]) {
   import TouchedKeys._
 
   private val seen = new java.util.HashSet[UnsafeRow]()
@@ -31,6 +33,9 @@ private[binshift] final class TouchedKeys {
       bytes += mine.getSizeInBytes
     }
   }
+
+  /** Whether a scan of `operator` may leave out rows that are not here. */
+  def leavesOut(operator: Long): Boolean = forgetting(operator)
 
   /** The keys behind the first `known`. */
   def after(known: Int): Seq[TouchedKey] = synchronized(if (known == keys.size) Nil else keys.drop(known).toSeq)
@@ -50,10 +55,10 @@ private[binshift] object TouchedKeys {
   def ofTask: Option[TouchedKeys] = Option(TaskContext.get()).flatMap(task => Option(tasks.get(task.taskAttemptId())))
 
   /** Those of the task of this thread, to which it adds. */
-  def begin(): TouchedKeys = {
+  def begin(forgetting: Set[Long]): TouchedKeys = {
     val task = TaskContext.get()
     val id = task.taskAttemptId()
-    val fresh = new TouchedKeys
+    val fresh = new TouchedKeys(forgetting)
     Option(tasks.putIfAbsent(id, fresh)).getOrElse {
       task.addTaskCompletionListener[Unit] { _ =>
         tasks.remove(id)
