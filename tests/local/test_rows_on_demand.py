@@ -230,7 +230,7 @@ def test_epochs_go_on_with_rows_wherever_bins_move(history, tmp_path, name):
 def on_the_edges(minute):
     """Rows of a minute, and late ones, of which not each key has the same.
 
-    With a watermark two minutes behind, their epoch forgets what is three minutes old, and drops what is four minutes old.
+    With a watermark two minutes behind, an epoch forgets what is three minutes old, and drops what is four.
     """
     edges = [(0, 0), (3, 1), (3, 0), (3, -1), (4, 1), (4, 0), (4, -1), (5, 0)]
     start = datetime(2026, 1, 1, 1) + timedelta(minutes=minute)

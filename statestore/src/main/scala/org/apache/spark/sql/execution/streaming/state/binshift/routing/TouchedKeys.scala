@@ -13,16 +13,15 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
  *
  * It is a hint: a key that is missing here has its whole bin fetched, and one too many a row that nobody looks at.
  *
- * @param forgetting ids of the task's operators whose scans only remove rows that no later row meets
- *
  * Thread-safe: Python's operators may read rows on another thread than the one that looks up state.
  */
-private[binshift] final class TouchedKeys(forgetting: Set[Long]) {
+private[binshift] final class TouchedKeys {
   import TouchedKeys._
 
   private val seen = new java.util.HashSet[UnsafeRow]()
   private val keys = mutable.ArrayBuffer.empty[TouchedKey]
   private var bytes = 0L
+  private var forgetting = Set.empty[Long]
 
   /** Adds a key, which the caller may change afterwards; those above a number are forgotten. */
   def add(bin: Int, key: UnsafeRow): Unit = synchronized {
@@ -34,8 +33,10 @@ private[binshift] final class TouchedKeys(forgetting: Set[Long]) {
     }
   }
 
-  /** Whether a scan of `operator` may leave out rows that are not here. */
-  def leavesOut(operator: Long): Boolean = forgetting(operator)
+  /** Whether a scan of `operator` may leave out rows that are not here, since it only removes such as no later row meets. */
+  def leavesOut(operator: Long): Boolean = synchronized(forgetting(operator))
+
+  private def leaveOut(operators: Set[Long]): Unit = synchronized(forgetting ++= operators)
 
   /** The keys behind the first `known`. */
   def after(known: Int): Seq[TouchedKey] = synchronized(if (known == keys.size) Nil else keys.drop(known).toSeq)
@@ -54,17 +55,23 @@ private[binshift] object TouchedKeys {
   /** Those of the task of this thread; `None` if none were noted. */
   def ofTask: Option[TouchedKeys] = Option(TaskContext.get()).flatMap(task => Option(tasks.get(task.taskAttemptId())))
 
-  /** Those of the task of this thread, to which it adds. */
+  /**
+   * Those of the task of this thread, to which it adds. A task may read several exchanges.
+   *
+   * @param forgetting ids of operators whose scans only remove rows that no later row meets
+   */
   def begin(forgetting: Set[Long]): TouchedKeys = {
     val task = TaskContext.get()
     val id = task.taskAttemptId()
-    val fresh = new TouchedKeys(forgetting)
-    Option(tasks.putIfAbsent(id, fresh)).getOrElse {
+    val fresh = new TouchedKeys
+    val touched = Option(tasks.putIfAbsent(id, fresh)).getOrElse {
       task.addTaskCompletionListener[Unit] { _ =>
         tasks.remove(id)
         ()
       }
       fresh
     }
+    touched.leaveOut(forgetting)
+    touched
   }
 }
