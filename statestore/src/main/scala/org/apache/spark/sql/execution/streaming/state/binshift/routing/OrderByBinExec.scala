@@ -21,14 +21,15 @@ import org.apache.spark.unsafe.Platform
  *
  * Relies on Spark: an exchange gives `UnsafeRow`s and reuses them, so that whoever keeps one copies it.
  *
- * @param keys      what the exchange below hashes
- * @param arriving  bins whose rows come after those of all others, so that bins that come on demand travel
- *                  while the others' rows are processed
- * @param notesKeys whether the keys of these rows are noted ([[TouchedKeys]]), since the operators above look up by them
+ * @param keys       what the exchange below hashes
+ * @param arriving   bins whose rows come after those of all others, so that bins that come on demand travel
+ *                   while the others' rows are processed
+ * @param notesKeys  whether the keys of these rows are noted ([[TouchedKeys]]), since the operators above look up by them
  * @param forgetting ids of those operators whose scans only forget
  */
 private[sql] final case class OrderByBinExec(
-    keys: Seq[Expression], bins: Int, arriving: Set[Int], notesKeys: Boolean, forgetting: Set[Long], child: SparkPlan) extends UnaryExecNode {
+    keys: Seq[Expression], bins: Int, arriving: Set[Int], notesKeys: Boolean, forgetting: Set[Long], child: SparkPlan)
+  extends UnaryExecNode {
 
   override def output: Seq[Attribute] = child.output
   override def outputPartitioning: Partitioning = child.outputPartitioning
