@@ -58,6 +58,14 @@ def count_distinct_times(df):
     return late.dropDuplicates(["k", "t"]).groupBy("k", "t").count()
 
 
+def distinct_times_twice(df):
+    """Two such operators side by side, whose exchanges a task reads both."""
+    late = df.withWatermark("t", "2 minutes")
+    return late.dropDuplicates(["k", "t"]).select("k", "v").union(
+        late.where("v % 2 = 0").dropDuplicates(["k", "t"]).select("k", "v")
+    )
+
+
 ROWS = {
     "count": QUERIES["count"],
     "forgetful": Query(forgetful, "update"),
@@ -66,6 +74,7 @@ ROWS = {
     "windows": Query(count_in_windows, "update"),
     "dedup-times": QUERIES["dedup-watermark"],
     "count-distinct-times": Query(count_distinct_times, "update"),
+    "distinct-times-twice": Query(distinct_times_twice, "update"),
 }
 
 
@@ -259,6 +268,7 @@ def dropped_rows(run, epochs):
         # An epoch without rows forgets, too.
         ("dedup-times", "shuffled", {}),
         ("count-distinct-times", "shuffled", ONE_EPOCH),
+        ("distinct-times-twice", "shuffled", ONE_EPOCH),
     ],
 )
 def test_what_is_forgotten_late_is_met_by_no_row(history, tmp_path, name, target, conf):
@@ -267,7 +277,7 @@ def test_what_is_forgotten_late_is_met_by_no_row(history, tmp_path, name, target
     minutes = count(6)
     with Fault(*BLOCKED):
         begun = h.epoch
-        migration = submit(h.run, target)
+        migration = h.submitted(target)
         while not any(h.metrics(epoch)["binshiftRowsFetched"] for epoch in range(begun, h.epoch)):
             assert h.epoch < MAX_EPOCHS
             h.take(on_the_edges(next(minutes)))
@@ -289,6 +299,25 @@ def test_what_is_forgotten_late_is_met_by_no_row(history, tmp_path, name, target
     h.take(on_the_edges(next(minutes)))
     assert dropped == dropped_rows(h.assert_never_migrated(tmp_path, **conf), epochs)
     assert any(map(any, dropped))
+
+
+@pytest.mark.parametrize("name", ["windows", "dedup-times"])
+def test_what_is_forgotten_while_no_bin_comes_stays_so_when_the_driver_dies(history, tmp_path, name):
+    h = history(name, **ONE_EPOCH)
+    h.take(*map(on_the_edges, range(6)))
+    with Fault(*BLOCKED):
+        h.submitted("shuffled")
+        h.take(*map(on_the_edges, range(6, 12)))
+        last = h.run.progress(h.epoch - 1).stateOperators[0]
+        assert last.numRowsRemoved > 0
+        assert last.customMetrics["binshiftBinsShipped"] == 0
+        assert last.customMetrics["binshiftBinsAwaited"] > 0
+        h.run.stop()
+    # As if it had died after the last epoch's tasks.
+    h.run.forget(h.epoch - 1)
+    h.run.start()
+    h.take(*map(on_the_edges, range(12, 15)))
+    h.assert_never_migrated(tmp_path, **ONE_EPOCH)
 
 
 def test_a_scan_is_opened_when_it_is_read_and_all_bins_are_here(spark):
