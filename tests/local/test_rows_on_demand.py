@@ -2,15 +2,18 @@
 
 import json
 from contextlib import ExitStack
+from datetime import datetime, timedelta
+from itertools import count
 
 import pandas as pd
 import pytest
+from pyspark.sql import functions as F
 
 from binshift import OnDemand
 from harness import STOCK, Fault, StreamRun, assert_same_results, rows, until
 from local.migrations import MAX_EPOCHS, NEVER, SHIP, failed_tasks, finish, shift, shifted
 from local.queries import QUERIES, Query
-from local.settings import MIN_DELTAS
+from local.settings import MIN_DELTAS, ONE_EPOCH
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -18,6 +21,11 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 BLOCKED = ("fetch.chunk", "block")
 #: Twice as many keys as before, so that half of them are new; then few; then those that are known, and others.
 INPUTS = {3: {"keys": 120}, 4: {"n": 5}, 5: {"keys": 90}}
+
+#: For old queries: one watermark for all operators, by which an epoch drops late rows and forgets.
+ONE_WATERMARK = {"spark.sql.streaming.statefulOperator.allowMultiple": "false"}
+#: With each row that arrives, up to two are forgotten.
+FORGETTING_BY_THE_ROW = {"spark.sql.streaming.statefulOperator.incrementalCleanupFactor": "2"}
 
 
 def forgetful(df):
@@ -40,11 +48,33 @@ def count_distinct(df):
     return df.dropDuplicates(["k"]).groupBy("k").count()
 
 
+def count_in_windows(df):
+    return df.withWatermark("t", "2 minutes").groupBy(F.window("t", "1 minute"), "k").count()
+
+
+def count_distinct_times(df):
+    """The same, with an event time by which both forget."""
+    late = df.withWatermark("t", "2 minutes")
+    return late.dropDuplicates(["k", "t"]).groupBy("k", "t").count()
+
+
+def distinct_times_twice(df):
+    """Two such operators side by side, whose exchanges a task reads both."""
+    late = df.withWatermark("t", "2 minutes")
+    return late.dropDuplicates(["k", "t"]).select("k", "v").union(
+        late.where("v % 2 = 0").dropDuplicates(["k", "t"]).select("k", "v")
+    )
+
+
 ROWS = {
     "count": QUERIES["count"],
     "forgetful": Query(forgetful, "update"),
     "dedup": QUERIES["dedup"],
     "count-distinct": Query(count_distinct, "update"),
+    "windows": Query(count_in_windows, "update"),
+    "dedup-times": QUERIES["dedup-watermark"],
+    "count-distinct-times": Query(count_distinct_times, "update"),
+    "distinct-times-twice": Query(distinct_times_twice, "update"),
 }
 
 
@@ -58,6 +88,13 @@ class History:
         for kwargs in inputs:
             self.run.run(self.epoch, **kwargs)
             self.epoch += 1
+
+    def take(self, *inputs):
+        """Feeds these rows, with as many epochs as they take."""
+        for data in inputs:
+            self.run.feed(data)
+            self.run.query.processAllAvailable()
+        self.epoch = max(self.run.outputs) + 1
 
     def switched(self, *inputs):
         """Moves every bin to the next partition, with `inputs` while the bins are held up."""
@@ -102,6 +139,7 @@ class History:
         oracle.stop()
         assert self.run.outputs == oracle.outputs
         assert_same_results(self.run, oracle, self.query.state)
+        return oracle
 
 
 @pytest.fixture
@@ -196,6 +234,90 @@ def test_epochs_go_on_with_rows_wherever_bins_move(history, tmp_path, name):
     h.run.start()
     h.feed({})
     h.assert_never_migrated(tmp_path)
+
+
+def on_the_edges(minute):
+    """Rows of a minute, and late ones, of which not each key has the same.
+
+    With a watermark two minutes behind, an epoch forgets what is three minutes old, and drops what is four.
+    """
+    edges = [(0, 0), (3, 1), (3, 0), (3, -1), (4, 1), (4, 0), (4, -1), (5, 0)]
+    start = datetime(2026, 1, 1, 1) + timedelta(minutes=minute)
+    return [
+        {"k": f"key{k}", "v": k, "t": str(start - timedelta(minutes=minutes) + timedelta(seconds=seconds))}
+        for k in range(12 + minute % 3)
+        for minutes, seconds in edges
+        if seconds == minutes == 0 or (k + minute) % 2
+    ]
+
+
+def dropped_rows(run, epochs):
+    """Late rows that each operator has dropped, by epoch."""
+    return [[op.numRowsDroppedByWatermark for op in run.progress(e).stateOperators] for e in epochs]
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "conf"),
+    [
+        ("windows", 3, ONE_EPOCH),
+        ("windows", "shuffled", ONE_EPOCH),
+        ("windows", "shuffled", ONE_EPOCH | ONE_WATERMARK),
+        ("dedup-times", 3, ONE_EPOCH),
+        ("dedup-times", "shuffled", ONE_EPOCH | ONE_WATERMARK),
+        ("dedup-times", "shuffled", ONE_EPOCH | FORGETTING_BY_THE_ROW),
+        # An epoch without rows forgets, too.
+        ("dedup-times", "shuffled", {}),
+        ("count-distinct-times", "shuffled", ONE_EPOCH),
+        ("distinct-times-twice", "shuffled", ONE_EPOCH),
+    ],
+)
+def test_what_is_forgotten_late_is_met_by_no_row(history, tmp_path, name, target, conf):
+    h = history(name, **conf)
+    h.take(*map(on_the_edges, range(6)))
+    minutes = count(6)
+    with Fault(*BLOCKED):
+        begun = h.epoch
+        migration = h.submitted(target)
+        while not any(h.metrics(epoch)["binshiftRowsFetched"] for epoch in range(begun, h.epoch)):
+            assert h.epoch < MAX_EPOCHS
+            h.take(on_the_edges(next(minutes)))
+        # Until all that the old owner had is older than the watermark, and longer.
+        for _ in range(6):
+            h.take(on_the_edges(next(minutes)))
+        blocked = range(begun, h.epoch)
+        assert all(h.metrics(epoch)["binshiftBinsShipped"] == 0 for epoch in blocked)
+        # What is known is forgotten at once.
+        last = [op for epoch in blocked[-2:] for op in h.run.progress(epoch).stateOperators]
+        assert any(op.numRowsRemoved for op in last)
+    while not migration.status.is_over:
+        assert h.epoch < MAX_EPOCHS
+        h.take(on_the_edges(next(minutes)))
+    epochs = range(h.epoch)
+    dropped = dropped_rows(h.run, epochs)
+    h.run.stop()
+    h.run.start()
+    h.take(on_the_edges(next(minutes)))
+    assert dropped == dropped_rows(h.assert_never_migrated(tmp_path, **conf), epochs)
+    assert any(map(any, dropped))
+
+
+@pytest.mark.parametrize("name", ["windows", "dedup-times"])
+def test_what_is_forgotten_while_no_bin_comes_stays_so_when_the_driver_dies(history, tmp_path, name):
+    h = history(name, **ONE_EPOCH)
+    h.take(*map(on_the_edges, range(6)))
+    with Fault(*BLOCKED):
+        h.submitted("shuffled")
+        h.take(*map(on_the_edges, range(6, 12)))
+        last = h.run.progress(h.epoch - 1).stateOperators[0]
+        assert last.numRowsRemoved > 0
+        assert last.customMetrics["binshiftBinsShipped"] == 0
+        assert last.customMetrics["binshiftBinsAwaited"] > 0
+        h.run.stop()
+    # As if it had died after the last epoch's tasks.
+    h.run.forget(h.epoch - 1)
+    h.run.start()
+    h.take(*map(on_the_edges, range(12, 15)))
+    h.assert_never_migrated(tmp_path, **ONE_EPOCH)
 
 
 def test_a_scan_is_opened_when_it_is_read_and_all_bins_are_here(spark):

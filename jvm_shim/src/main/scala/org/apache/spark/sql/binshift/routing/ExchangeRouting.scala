@@ -70,7 +70,8 @@ private[binshift] final class ExchangeRouting(
     case op: StatefulOperator if isBinned(op) =>
       val inputs = StatefulOperators.routedInputs(op)
       val isByKey = above.isByKey.getOrElse(true) && StatefulOperators.looksUpByKey(op)
-      val below = Above(reliesOn = true, isInOrder = isOrdered, isByKey = Some(isByKey))
+      val forgetting = above.forgetting ++ Option.when(StatefulOperators.scansToForget(op))(StatefulOperators.idOf(op))
+      val below = Above(reliesOn = true, isInOrder = isOrdered, isByKey = Some(isByKey), forgetting = forgetting)
       withChildren(op, op.children.map(c => if (inputs.exists(_ eq c)) place(c, below) else c))
     case union: UnionExec if table.partitions > 1 && sources.areAlike(union) =>
       CoPartitionedUnionExec(union.output, table.partitions, union.children.map(place(_, above.copy(reliesOn = true))))
@@ -88,7 +89,8 @@ private[binshift] final class ExchangeRouting(
     moved.copyTagsFrom(exchange)
     // Where rows are not held back, as in real-time mode, whole bins come.
     val notesKeys = isOrdered && above.isByKey.contains(true) && onTheWay.nonEmpty
-    if (above.isInOrder || notesKeys) OrderByBinExec(keys, table.bins, late, notesKeys, moved) else moved
+    if (above.isInOrder || notesKeys) OrderByBinExec(keys, table.bins, late, notesKeys, above.forgetting, moved)
+    else moved
   }
 
   /** What is stored where Spark's hash puts it is shuffled, and sorted again if it was sorted. */
@@ -116,6 +118,9 @@ private[binshift] final class ExchangeRouting(
  *
  * @param reliesOn  whether something counts on how the rows are partitioned
  * @param isInOrder whether a binned operator takes the rows in the order that they have here
- * @param isByKey   whether all binned operators, of which there is one, look up state by the key of a row and in no other way
+ * @param isByKey   whether all binned operators, of which there is one, look up state by the key of a row and in no other way,
+ *                  but for scans that only forget
+ * @param forgetting ids of the operators that have such scans
  */
-private final case class Above(reliesOn: Boolean = false, isInOrder: Boolean = false, isByKey: Option[Boolean] = None)
+private final case class Above(
+    reliesOn: Boolean = false, isInOrder: Boolean = false, isByKey: Option[Boolean] = None, forgetting: Set[Long] = Set.empty)

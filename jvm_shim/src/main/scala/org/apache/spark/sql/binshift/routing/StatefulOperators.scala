@@ -37,22 +37,43 @@ private[binshift] object StatefulOperators {
 
   /**
    * Whether an operator reads and writes its state by the key of the row at hand, which is what its exchange hashes, and never
-   * scans it. It is a matter of speed alone: what is not so is right, and waits for whole bins.
+   * scans it but [[scansToForget to forget]]. It is a matter of speed alone: what is not so is right, and waits for whole bins.
    *
    * Relies on Spark: an aggregation in update mode scans its state if the event time is in its keys, a deduplication too, and an
-   * operator with arbitrary state if it has a timeout. Since Spark 4.3, a deduplication asks for a scan in each epoch; without
-   * the event time in its key, it does not read it.
+   * operator with arbitrary state if it has a timeout. A deduplication of Spark 4.3 asks for a scan in each epoch; without the
+   * event time in its key, it does not read it.
    */
   def looksUpByKey(op: StatefulOperator): Boolean = op match {
     case _: StateStoreRestoreExec => true
-    case save: StateStoreSaveExec => save.outputMode.contains(InternalOutputModes.Update) && !hasEventTime(save.keyExpressions)
-    case distinct: StreamingDeduplicateExec => !hasEventTime(distinct.keyExpressions)
+    case save: StateStoreSaveExec => save.outputMode.contains(InternalOutputModes.Update) && mayForget(save)
+    case distinct: StreamingDeduplicateExec => mayForget(distinct)
     case grouped: FlatMapGroupsWithStateExec => grouped.timeoutConf == GroupStateTimeout.NoTimeout
     case grouped: FlatMapGroupsInPandasWithStateExec => grouped.timeoutConf == GroupStateTimeout.NoTimeout
     case _ => false
   }
 
-  private def hasEventTime(keys: Seq[Attribute]): Boolean = keys.exists(_.metadata.contains(EventTimeWatermark.delayKey))
+  /**
+   * Whether the only scan of an operator that looks up by key is that at the end of an epoch, which removes what is not later than
+   * the watermark and gives nothing out. Such a scan may leave out bins that have not come, and removes their rows when they have.
+   *
+   * Relies on Spark: a watermark never falls, and an epoch drops rows that are not later than the one by which the epoch before
+   * removed, before they meet state. So a row of state that was left out is met by none: its event time is in its key.
+   */
+  def scansToForget(op: StatefulOperator): Boolean = looksUpByKey(op) && (op match {
+    case save: StateStoreSaveExec => save.keyExpressions.exists(isEventTime)
+    case distinct: StreamingDeduplicateExec => distinct.keyExpressions.exists(isEventTime)
+    case _ => false
+  })
+
+  /** Whether there is nothing that is removed by time, or it is removed by the column by which late rows are dropped. */
+  private def mayForget(op: WatermarkSupport): Boolean = !op.keyExpressions.exists(isEventTime) || {
+    // With several of them, as the setting for old queries allows, the two may be different.
+    val times = op.child.output.filter(isEventTime).map(_.exprId).distinct
+    times.size == 1 && op.keyExpressions.filter(isEventTime).forall(_.exprId == times.head) &&
+    op.eventTimeWatermarkForLateEvents.isDefined
+  }
+
+  private def isEventTime(column: Attribute): Boolean = column.metadata.contains(EventTimeWatermark.delayKey)
 
   private def hasInitialState(op: TransformWithStateExecBase): Boolean = op match {
     case jvm: TransformWithStateExec => jvm.hasInitialState

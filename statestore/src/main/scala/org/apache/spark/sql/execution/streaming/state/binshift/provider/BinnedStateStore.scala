@@ -64,15 +64,22 @@ private[binshift] final class BinnedStateStore(
     delegate.remove(key, colFamilyName)
   }
 
-  /** Waits for all bins: if the task looks up by key and comes by rows, only when the scan is read, which it may never be. */
+  /**
+   * Waits for all bins. In a task that looks up by key, it waits when it is read first, which it may never be; or it leaves out
+   * what is not here, where it only removes rows that no later one meets.
+   */
   override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] =
-    if (db.pendingBins.missing > 0 && TouchedKeys.ofTask.isDefined) {
-      val scan = new WaitingScan(() => delegate.iterator(colFamilyName), () => db.pendingBins.requireAll())
-      new StateStoreIterator(scan, () => scan.close())
-    } else {
-      db.pendingBins.requireAll()
+    if (db.pendingBins.missing == 0) {
       // It has no column families either.
       if (db.isRetired) new StateStoreIterator(Iterator.empty[UnsafeRowPair]) else delegate.iterator(colFamilyName)
+    } else TouchedKeys.ofTask match {
+      case Some(touched) if touched.leavesOut(id.operatorId) => delegate.iterator(colFamilyName)
+      case Some(_) =>
+        val scan = new WaitingScan(() => delegate.iterator(colFamilyName), () => db.pendingBins.requireAll())
+        new StateStoreIterator(scan, () => scan.close())
+      case None =>
+        db.pendingBins.requireAll()
+        delegate.iterator(colFamilyName)
     }
 
   /** A prefix holds all partitioning columns, so its rows are in one bin. */

@@ -21,13 +21,15 @@ import org.apache.spark.unsafe.Platform
  *
  * Relies on Spark: an exchange gives `UnsafeRow`s and reuses them, so that whoever keeps one copies it.
  *
- * @param keys      what the exchange below hashes
- * @param arriving  bins whose rows come after those of all others, so that bins that come on demand travel
- *                  while the others' rows are processed
- * @param notesKeys whether the keys of these rows are noted ([[TouchedKeys]]), since the operators above look up by them
+ * @param keys       what the exchange below hashes
+ * @param arriving   bins whose rows come after those of all others, so that bins that come on demand travel
+ *                   while the others' rows are processed
+ * @param notesKeys  whether the keys of these rows are noted ([[TouchedKeys]]), since the operators above look up by them
+ * @param forgetting ids of those operators whose scans only forget
  */
 private[sql] final case class OrderByBinExec(
-    keys: Seq[Expression], bins: Int, arriving: Set[Int], notesKeys: Boolean, child: SparkPlan) extends UnaryExecNode {
+    keys: Seq[Expression], bins: Int, arriving: Set[Int], notesKeys: Boolean, forgetting: Set[Long], child: SparkPlan)
+  extends UnaryExecNode {
 
   override def output: Seq[Attribute] = child.output
   override def outputPartitioning: Partitioning = child.outputPartitioning
@@ -35,7 +37,7 @@ private[sql] final case class OrderByBinExec(
   override protected def doExecute(): RDD[InternalRow] = {
     val bound = BindReferences.bindReferences(keys, child.output)
     // Not this plan with all that is below it: a task gets what it needs.
-    val (count, late, fields, notes) = (bins, arriving, child.output.size, notesKeys)
+    val (count, late, fields, notes, ids) = (bins, arriving, child.output.size, notesKeys, forgetting)
     child.execute().mapPartitionsInternal { rows =>
       val binOf = new KeyBins(bound, count)
       val places = Array.tabulate(count)(bin => if (late(bin)) count + bin else bin)
@@ -43,7 +45,7 @@ private[sql] final case class OrderByBinExec(
       val placed: ToIntFunction[UnsafeRow] =
         if (!notes) placeOf(_)
         else {
-          val (touched, keyOf) = (TouchedKeys.begin(), UnsafeProjection.create(bound))
+          val (touched, keyOf) = (TouchedKeys.begin(ids), UnsafeProjection.create(bound))
           row => {
             val place = placeOf(row)
             if (place >= count) touched.add(place - count, keyOf(row))

@@ -21,6 +21,7 @@ private[binshift] final class TouchedKeys {
   private val seen = new java.util.HashSet[UnsafeRow]()
   private val keys = mutable.ArrayBuffer.empty[TouchedKey]
   private var bytes = 0L
+  private var forgetting = Set.empty[Long]
 
   /** Adds a key, which the caller may change afterwards; those above a number are forgotten. */
   def add(bin: Int, key: UnsafeRow): Unit = synchronized {
@@ -31,6 +32,11 @@ private[binshift] final class TouchedKeys {
       bytes += mine.getSizeInBytes
     }
   }
+
+  /** Whether a scan of `operator` may leave out rows that are not here, since it only removes such as no later row meets. */
+  def leavesOut(operator: Long): Boolean = synchronized(forgetting(operator))
+
+  private def leaveOut(operators: Set[Long]): Unit = synchronized(forgetting ++= operators)
 
   /** The keys behind the first `known`. */
   def after(known: Int): Seq[TouchedKey] = synchronized(if (known == keys.size) Nil else keys.drop(known).toSeq)
@@ -49,17 +55,23 @@ private[binshift] object TouchedKeys {
   /** Those of the task of this thread; `None` if none were noted. */
   def ofTask: Option[TouchedKeys] = Option(TaskContext.get()).flatMap(task => Option(tasks.get(task.taskAttemptId())))
 
-  /** Those of the task of this thread, to which it adds. */
-  def begin(): TouchedKeys = {
+  /**
+   * Those of the task of this thread, to which it adds. A task may read several exchanges.
+   *
+   * @param forgetting ids of operators whose scans only remove rows that no later row meets
+   */
+  def begin(forgetting: Set[Long]): TouchedKeys = {
     val task = TaskContext.get()
     val id = task.taskAttemptId()
     val fresh = new TouchedKeys
-    Option(tasks.putIfAbsent(id, fresh)).getOrElse {
+    val touched = Option(tasks.putIfAbsent(id, fresh)).getOrElse {
       task.addTaskCompletionListener[Unit] { _ =>
         tasks.remove(id)
         ()
       }
       fresh
     }
+    touched.leaveOut(forgetting)
+    touched
   }
 }
