@@ -45,6 +45,14 @@ object JvmQueries {
       .transformWithState(new Everything, TimeMode.EventTime(), OutputMode.Update()).toDF("k", "what", "n")
   }
 
+  /** Each kind of state variable, and no notion of time. */
+  def remembered(df: DataFrame): DataFrame = {
+    val spark = df.sparkSession
+    import spark.implicits._
+    df.as[Input].groupByKey(_._1)
+      .transformWithState(new Remembering, TimeMode.None(), OutputMode.Update()).toDF("k", "what", "n")
+  }
+
   /** With an initial state, and a key of two columns. */
   def transformedWithInitialState(df: DataFrame): DataFrame = {
     val spark = df.sparkSession
@@ -97,6 +105,40 @@ class Everything extends StatefulProcessor[String, JvmQueries.Input, JvmQueries.
       (key, "fired", expired.getExpiryTimeInMs()), (key, "left", left.toLong), (key, "sum", values.get().sum),
       (key, "minutes", minutes.keys().size.toLong))
     if (left <= 1) { count.clear(); values.clear(); minutes.clear() }
+    out
+  }
+}
+
+/** Values that are replaced, lists that grow, maps that are looked up and read as a whole; all of them go now and then. */
+class Remembering extends StatefulProcessor[String, JvmQueries.Input, JvmQueries.Output] {
+  @transient private var total: ValueState[Long] = _
+  @transient private var values: ListState[Long] = _
+  @transient private var classes: MapState[Long, Long] = _
+
+  override def init(outputMode: OutputMode, timeMode: TimeMode): Unit = {
+    total = getHandle.getValueState[Long]("total", Encoders.scalaLong, TTLConfig.NONE)
+    values = getHandle.getListState[Long]("values", Encoders.scalaLong, TTLConfig.NONE)
+    classes = getHandle.getMapState[Long, Long]("classes", Encoders.scalaLong, Encoders.scalaLong, TTLConfig.NONE)
+  }
+
+  override def handleInputRows(
+      key: String, rows: Iterator[JvmQueries.Input], timers: TimerValues): Iterator[JvmQueries.Output] = {
+    rows.foreach { case (_, v, _) =>
+      total.update((if (total.exists()) total.get() else 0L) + v)
+      // Without a look at what is there.
+      values.appendValue(v)
+      val c = v % 7
+      if (classes.containsKey(c) && v % 3 == 0) classes.removeKey(c)
+      else classes.updateValue(c, (if (classes.containsKey(c)) classes.getValue(c) else 0L) + 1)
+    }
+    val sizes = 10L * values.get().size + classes.keys().size
+    val out = Iterator((key, "total", total.get()), (key, "sizes", sizes), (key, "classes", classes.values().sum))
+    total.get() % 5 match {
+      case 0 => total.clear()
+      case 1 => values.clear()
+      case 2 => classes.clear()
+      case _ =>
+    }
     out
   }
 }

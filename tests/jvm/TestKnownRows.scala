@@ -8,7 +8,8 @@ import scala.collection.immutable.SortedMap
 import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.execution.streaming.state.binshift.keys.BinKeyCodec
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, ColumnFamily, KeyRows}
+import org.apache.spark.sql.execution.streaming.state.binshift.shipping.FetchedRows
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 
@@ -21,18 +22,26 @@ object TestKnownRows {
    *
    * @param stored what the old owner has, as "bin.key=value" with blanks between
    * @param script "fetch 3.7", "put 3.7 x", "merge 3.7 x", "delete 3.7", and "files 1,3" or "checkpoint 1,3" for bins that come
+   * @param hasFamilies whether there are column families; "3.7/2" then is one of several rows of key 3.7 in a family of its own
    */
-  def run(directory: String, stored: String, script: String): String = {
+  def run(directory: String, stored: String, script: String, hasFamilies: Boolean): String = {
     val old = SortedMap(words(stored, ' ').map { row =>
       val Array(key, value) = row.split('=')
       key -> value
     }: _*)
-    val db = new PlainDatabase(new File(directory))
+    val db = new PlainDatabase(new File(directory), hasFamilies)
     val known = new KnownRows(db, partition = 0)
-    val ranges = new BinRows(db, useColumnFamilies = false)
+    val ranges = new BinRows(db, hasFamilies)
     var absent = old.keySet.map(binOf) ++ (0 until 8)
-    def enter(key: String): Unit =
-      if (absent(binOf(key)) && !known.contains(bytes(key))) known.add(Seq(bytes(key) -> old.get(key).map(_.getBytes)))
+    def family(key: String): String =
+      if (!hasFamilies) StateStore.DEFAULT_COL_FAMILY_NAME else if (key.contains('/')) "several" else "one"
+    def enter(key: String): Unit = if (absent(binOf(key)) && !known.contains(family(key), bytes(key))) {
+      val (asked, isPrefix) = if (hasFamilies && key.contains('/')) (key.split('/').head + "/", true) else (key, false)
+      val found = old.toSeq.filter { case (k, _) => if (isPrefix) k.startsWith(asked) else k == asked }
+      known.add(Seq(FetchedRows(
+        KeyRows(family(key), bytes(asked), isPrefix),
+        found.map { case (k, value) => k.drop(asked.length).getBytes -> value.getBytes })))
+    }
     def come(bins: Seq[Int])(bring: Seq[(String, String)] => Unit): Unit = {
       val fresh = bins.filter(absent)
       known.winOver(fresh)(bring(old.toSeq.filter(row => fresh.contains(binOf(row._1)))))
@@ -40,22 +49,25 @@ object TestKnownRows {
     }
     def bins(text: String): Seq[Int] = words(text, ',').map(_.toInt)
     db.loadAt(0, None, readOnly = false, loadEmpty = false)
+    if (hasFamilies) Seq("several", "one").foreach(db.createColFamilyIfAbsent(_, isInternal = false))
+    def native(key: String): Array[Byte] =
+      ColumnFamily.numbered(db, hasFamilies).find(_.family.name == family(key)).get.nativeKey(bytes(key))
     try db.inStoredForm {
         words(script, ';').map(_.split(' ')).foreach {
           case Array("fetch", key) => enter(key)
           case Array("put", key, value) =>
             enter(key)
-            db.putStored(bytes(key), value.getBytes, StateStore.DEFAULT_COL_FAMILY_NAME)
+            db.putStored(bytes(key), value.getBytes, family(key))
           case Array("merge", key, value) =>
             enter(key)
-            db.mergeStored(bytes(key), value.getBytes, StateStore.DEFAULT_COL_FAMILY_NAME)
+            db.mergeStored(bytes(key), value.getBytes, family(key))
           case Array("delete", key) =>
             enter(key)
-            db.remove(bytes(key), StateStore.DEFAULT_COL_FAMILY_NAME)
+            db.remove(bytes(key), family(key))
           case Array("files", which) => come(bins(which)) { rows =>
               val files = new SstFiles(Files.createTempDirectory(Path.of(directory), "came").toFile, db.conf)
-              rows.sortWith((a, b) => java.util.Arrays.compareUnsigned(bytes(a._1), bytes(b._1)) < 0)
-                .foreach { case (key, value) => files.put(bytes(key), value.getBytes) }
+              rows.sortWith((a, b) => java.util.Arrays.compareUnsigned(native(a._1), native(b._1)) < 0)
+                .foreach { case (key, value) => files.put(native(key), value.getBytes) }
               val file = files.finish(isInternal = false)
               files.close()
               ranges.takeIn(Seq(file.map(_.file).toSeq), RowCounts(rows.size, 0))
@@ -63,15 +75,16 @@ object TestKnownRows {
           case Array("checkpoint", which) => come(bins(which)) { rows =>
               // As a recovery does that applies a changelog, in which a row is written twice.
               for (_ <- 1 to 2; (key, value) <- rows) {
-                db.putStored(bytes(key), value.getBytes, StateStore.DEFAULT_COL_FAMILY_NAME)
+                db.putStored(bytes(key), value.getBytes, family(key))
               }
             }
           case other => throw new IllegalArgumentException(other.mkString(" "))
         }
-        val rows = db.iterator()
-        val held =
+        val held = (if (hasFamilies) Seq("one", "several") else Seq(StateStore.DEFAULT_COL_FAMILY_NAME)).flatMap { name =>
+          val rows = if (hasFamilies) db.iterator(name) else db.iterator()
           try rows.map(row => s"${text(row.key)}=${new String(row.value)}").toVector
           finally rows.closeIfNeeded()
+        }
         (held.sorted :+ RocksDBFields.rows(db).rows).mkString(" ")
       }
     finally db.close()
@@ -91,12 +104,12 @@ object TestKnownRows {
 }
 
 /** A database that nobody moves bins of. */
-private final class PlainDatabase(dir: File)
+private final class PlainDatabase(dir: File, hasFamilies: Boolean)
   extends BinKeyedRocksDB(
     StateStoreId(dir.getPath, 0, 0),
     RocksDBArguments(
       new File(dir, "0/0").getPath, RocksDBConf(), Files.createDirectories(dir.toPath.resolve("local")).toFile, new Configuration,
-      "test", useColumnFamilies = false, enableStateStoreCheckpointIds = false, partitionId = 0, None, None)) {
+      "test", useColumnFamilies = hasFamilies, enableStateStoreCheckpointIds = false, partitionId = 0, None, None)) {
 
   override def loadAt(version: Long, stateStoreCkptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): RocksDB = {
     loadBySpark(version, stateStoreCkptId, readOnly, loadEmpty)

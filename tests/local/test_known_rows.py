@@ -5,7 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 BINS = range(8)
-KEYS = st.builds("{}.{}".format, st.sampled_from(BINS), st.integers(0, 5))
+#: Of some keys, there are several rows.
+KEYS = st.one_of(
+    st.builds("{}.{}".format, st.sampled_from(BINS), st.integers(0, 5)),
+    st.builds("{}.{}/{}".format, st.sampled_from(BINS), st.integers(0, 2), st.integers(0, 3)),
+)
 VALUES = st.integers(0, 99).map(str)
 CHANGES = st.one_of(
     st.tuples(st.just("fetch"), KEYS),
@@ -35,13 +39,17 @@ def expected(old, script):
 @given(
     old=st.dictionaries(KEYS, VALUES),
     script=st.lists(st.one_of(CHANGES, CHANGES, CHANGES, ARRIVALS), max_size=30),
+    has_families=st.booleans(),
 )
-@settings(max_examples=150, deadline=None)
-def test_what_was_written_before_a_bin_came_wins_and_the_rest_is_the_bins(spark, tmp_path_factory, old, script):
+@settings(max_examples=200, deadline=None)
+def test_what_was_written_before_a_bin_came_wins_and_the_rest_is_the_bins(
+    spark, tmp_path_factory, old, script, has_families
+):
     script = [*script, ("files", ",".join(map(str, BINS)))]
     test = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.migration.TestKnownRows
     stored = " ".join(f"{k}={v}" for k, v in old.items())
-    came = test.run(str(tmp_path_factory.mktemp("known")), stored, ";".join(" ".join(op) for op in script))
+    steps = ";".join(" ".join(op) for op in script)
+    came = test.run(str(tmp_path_factory.mktemp("known")), stored, steps, has_families)
     # Between merged values, some versions of Spark have a comma.
     *rows, count = came.replace(",", "").split(" ")
     assert (sorted(rows), int(count)) == expected(old, script)

@@ -12,8 +12,9 @@ from pyspark.sql import functions as F
 from binshift import OnDemand
 from harness import STOCK, Fault, StreamRun, assert_same_results, rows, until
 from local.migrations import MAX_EPOCHS, NEVER, SHIP, failed_tasks, finish, shift, shifted
-from local.queries import QUERIES, Query
-from local.settings import MIN_DELTAS, ONE_EPOCH
+from local.processors import remembering
+from local.queries import QUERIES, Query, in_jvm
+from local.settings import AVRO, CHECKSUMS, IDS, MIN_DELTAS, NEEDS_CHECKSUMS, ONE_EPOCH
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -66,6 +67,8 @@ def distinct_times_twice(df):
     )
 
 
+VARIABLES = tuple({"stateVarName": name} for name in ("total", "values", "classes"))
+
 ROWS = {
     "count": QUERIES["count"],
     "forgetful": Query(forgetful, "update"),
@@ -75,6 +78,8 @@ ROWS = {
     "dedup-times": QUERIES["dedup-watermark"],
     "count-distinct-times": Query(count_distinct_times, "update"),
     "distinct-times-twice": Query(distinct_times_twice, "update"),
+    "variables": Query(in_jvm("remembered"), "update", VARIABLES),
+    "variables-in-python": Query(remembering, "update", VARIABLES),
 }
 
 
@@ -172,6 +177,45 @@ def test_epochs_go_on_with_the_rows_that_they_touch_while_no_bin_comes(history, 
     h.assert_never_migrated(tmp_path)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "conf"),
+    [
+        ("variables", {}),
+        pytest.param("variables", AVRO | CHECKSUMS, marks=NEEDS_CHECKSUMS),
+        ("variables", IDS),
+        ("variables-in-python", {}),
+    ],
+)
+def test_variables_of_the_keys_that_are_touched_come_while_no_bin_does(history, tmp_path, name, conf):
+    h = history(name, **conf)
+    with Fault(*BLOCKED):
+        migration = h.switched(*INPUTS.values())
+        assert all(h.metrics(epoch)["binshiftBinsShipped"] == 0 for epoch in INPUTS)
+        # Those of each variable, and what Spark keeps of its own beside them.
+        assert h.metrics(3)["binshiftRowsFetched"] >= 3 * len({row["k"] for row in rows(3, keys=120)})
+    h.finish(migration)
+    assert h.came("Shipped") == 64
+    h.run.stop()
+    h.run.start()
+    h.feed({})
+    h.assert_never_migrated(tmp_path, **conf)
+
+
+@pytest.mark.parametrize("name", ["variables"])
+def test_variables_that_were_written_before_the_driver_died_are_there(history, tmp_path, name):
+    h = history(name)
+    with Fault(*BLOCKED):
+        h.switched(*INPUTS.values())
+        h.run.stop()
+    h.run.forget(5)
+    h.run.start()
+    h.feed({})
+    h.epoch, _ = shift(h.run, h.epoch, OnDemand())
+    h.feed({})
+    h.assert_never_migrated(tmp_path)
+
+
 @pytest.mark.parametrize(("before", "after"), [(4, 2), (2, 7)])
 def test_epochs_go_on_while_no_bin_comes_with_another_number_of_partitions(history, tmp_path, before, after):
     h = history(**{"spark.sql.shuffle.partitions": str(before)})
@@ -220,7 +264,7 @@ def test_only_keys_that_the_old_owner_has_not_seen_are_new_while_no_bin_comes(hi
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["count", "dedup", "count-distinct"])
+@pytest.mark.parametrize("name", ["count", "dedup", "count-distinct", "variables"])
 def test_epochs_go_on_with_rows_wherever_bins_move(history, tmp_path, name):
     h = history(name)
     h.feed({}, {})

@@ -10,7 +10,7 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroups
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{OperatorLayout, Storage}
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.{TransformWithStateExec, TransformWithStateExecBase}
-import org.apache.spark.sql.streaming.GroupStateTimeout
+import org.apache.spark.sql.streaming.{GroupStateTimeout, TimeMode}
 import org.apache.spark.sql.types.{StructType, TimestampType}
 
 /** Which stateful operators a plan has, and how each stores its state. */
@@ -40,7 +40,8 @@ private[binshift] object StatefulOperators {
    * scans it but [[scansToForget to forget]]. It is a matter of speed alone: what is not so is right, and waits for whole bins.
    *
    * Relies on Spark: an aggregation in update mode scans its state if the event time is in its keys, a deduplication too, and an
-   * operator with arbitrary state if it has a timeout. A deduplication of Spark 4.3 asks for a scan in each epoch; without the
+   * operator with arbitrary state if it has a timeout; `transformWithState` has neither timers nor TTL if it has no time mode. A
+   * deduplication of Spark 4.3 asks for a scan in each epoch; without the
    * event time in its key, it does not read it.
    */
   def looksUpByKey(op: StatefulOperator): Boolean = op match {
@@ -49,6 +50,8 @@ private[binshift] object StatefulOperators {
     case distinct: StreamingDeduplicateExec => mayForget(distinct)
     case grouped: FlatMapGroupsWithStateExec => grouped.timeoutConf == GroupStateTimeout.NoTimeout
     case grouped: FlatMapGroupsInPandasWithStateExec => grouped.timeoutConf == GroupStateTimeout.NoTimeout
+    case jvm: TransformWithStateExec => jvm.timeMode == TimeMode.None
+    case python: TransformWithStateInPySparkExec => python.timeMode == TimeMode.None
     case _ => false
   }
 

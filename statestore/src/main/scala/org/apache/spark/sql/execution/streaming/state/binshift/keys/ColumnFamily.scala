@@ -136,7 +136,7 @@ private[binshift] object NumberedFamily {
   def numberIn(native: Array[Byte]): Short = RocksDBStateStoreProvider.getColumnFamilyBytesAsId(native)
 
   /** The smallest key that is greater than all keys that begin with `prefix`. */
-  private def successor(prefix: Array[Byte]): Array[Byte] =
+  def successor(prefix: Array[Byte]): Array[Byte] =
     prefix.lastIndexWhere(_ != -1) match {
       case -1 => Array.fill(64)(0xff.toByte)
       case last => prefix.take(last) :+ (prefix(last) + 1).toByte

@@ -1,5 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.keys
 
+import scala.jdk.CollectionConverters._
+
 import org.apache.spark.sql.catalyst.expressions.{BoundReference, CollationAwareMurmur3Hash, Expression, GetStructField, Literal, Pmod, UnsafeProjection, UnsafeRow}
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state._
@@ -100,12 +102,15 @@ private[binshift] object PartitioningKey {
  * @param operator name of the operator, as its progress reports it
  */
 private[binshift] final class StoreBins(operator: String, storeName: String, bins: Int) {
-  private val specs = new java.util.HashMap[String, KeyStateEncoderSpec]()
+  private val registered = new java.util.HashMap[String, KeyStateEncoderSpec]()
   private val families = new java.util.HashMap[String, KeyBins]()
 
   /** Called for each family before its first key. */
   def register(family: String, spec: KeyStateEncoderSpec): Unit =
-    if (spec != specs.put(family, spec)) families.clear()
+    if (spec != registered.put(family, spec)) families.clear()
+
+  /** The encoders of the families that are known by now. */
+  def specs: Map[String, KeyStateEncoderSpec] = registered.asScala.toMap
 
   /** The families are resolved at the first key, when those that refer to each other are all known. */
   def of(family: String): KeyBins = {
@@ -114,7 +119,7 @@ private[binshift] final class StoreBins(operator: String, storeName: String, bin
     else {
       // Joins of the older state formats have a store, and no column families, for each kind of row.
       val name = if (family == StateStore.DEFAULT_COL_FAMILY_NAME) storeName else family
-      val key = PartitioningKey.of(operator, name, specs.get(family), f => Option(specs.get(f)))
+      val key = PartitioningKey.of(operator, name, registered.get(family), f => Option(registered.get(f)))
       val made = new KeyBins(key, bins)
       families.put(family, made)
       made

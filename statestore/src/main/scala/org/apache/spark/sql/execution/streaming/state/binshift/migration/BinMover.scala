@@ -70,7 +70,7 @@ private[binshift] final class BinMover(
         }))
       }
 
-      override def fetched(rows: Seq[(Array[Byte], Option[Array[Byte]])]): Unit = {
+      override def fetched(rows: Seq[FetchedRows]): Unit = {
         orElseUnusable(known.add(rows))
         adopted(SwitchStats(rowsFetched = rows.size))
       }

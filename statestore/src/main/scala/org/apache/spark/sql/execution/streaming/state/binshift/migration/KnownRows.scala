@@ -3,72 +3,86 @@ package org.apache.spark.sql.execution.streaming.state.binshift.migration
 import java.io.File
 import java.util.UUID
 
+import scala.collection.immutable.SortedMap
+import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 
-import org.rocksdb.{WriteBatch, WriteOptions}
+import org.rocksdb.{RocksDB => NativeRocksDB, WriteBatch, WriteOptions}
 
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
-import org.apache.spark.sql.execution.streaming.state.binshift.keys.BinKeyCodec
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, KeyRows, NumberedFamily}
+import org.apache.spark.sql.execution.streaming.state.binshift.shipping.FetchedRows
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 import org.apache.spark.util.Utils
 
 /**
- * The rows that a store has of bins which it owns and which have not come: those of some keys, its *known* keys.
+ * The rows that a store has of bins which it owns and which have not come: those of some keys, its *known* keys. In a family in
+ * which a partitioning key has several rows, it is known what their keys begin with, and then all of them are.
  *
  * Invariants, for a bin that has not come, of which E is the version of its switch:
  *
- *  - the database has, of a known key, the old owner's row of version E and what the query has made of it since, or none;
+ *  - the database has, of a known key, the old owner's rows of version E and what the query has made of them since, or none;
  *  - it has no row of another key;
  *  - what was put here reaches no changelog, so that a recovery, which takes the bin as of E, finds what the query wrote and
  *    nothing else;
  *  - the store counts the rows that the database has.
  *
- * A key is known before it is read or written. Used by the store's task. For stores without column families.
+ * A key is known before it is read or written. Used by the store's task. For families that are not read in order.
  */
 private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
-  /** By known key in its stored form, and in the order of keys: whether the old owner had a row of it at the switch. */
-  private val known = new java.util.TreeMap[Array[Byte], java.lang.Boolean]((a, b) => java.util.Arrays.compareUnsigned(a, b))
+  /** By known key as the database has it, and in the order of keys. */
+  private val known = new java.util.TreeMap[Array[Byte], Known](ByKey)
+  private var size = 0L
   private var bytes = 0L
-  private val ranges = new BinRows(db, useColumnFamilies = false)
+  private val ranges = new BinRows(db, db.hasFamilies)
+  private val families = mutable.Map.empty[String, NumberedFamily]
 
-  def contains(key: Array[Byte]): Boolean = known.containsKey(key)
+  /** Whether a key is known, or what it begins with. */
+  def contains(family: String, key: Array[Byte]): Boolean = !known.isEmpty && isKnown(numbered(family).nativeKey(key))
 
   /** Whether more keys may be known: all of them are in memory. */
-  def hasRoom: Boolean = known.size < KnownRows.MaxKeys && bytes < KnownRows.MaxBytes
+  def hasRoom: Boolean = size < KnownRows.MaxKeys && bytes < KnownRows.MaxBytes
 
   /** Everything was loaded from the checkpoint. */
   def clear(): Unit = {
     known.clear()
+    families.clear()
+    size = 0
     bytes = 0
   }
 
-  /** Takes rows in as the old owner has them: keys that are not known, of bins that have not come; or that they do not exist. */
-  def add(rows: Seq[(Array[Byte], Option[Array[Byte]])]): Unit = {
+  /** Takes rows in as the old owner has them: of keys that are not known, of bins that have not come; or that they do not exist. */
+  def add(fetched: Seq[FetchedRows]): Unit = {
     val batch = new WriteBatch()
     val options = new WriteOptions().setDisableWAL(true)
     try {
-      var present = 0L
-      rows.foreach { case (key, value) =>
-        if (known.putIfAbsent(key, value.isDefined) == null) {
-          bytes += key.length
-          value.foreach { v =>
-            batch.put(key, v)
-            present += 1
+      var present = RowCounts.Zero
+      fetched.foreach { of =>
+        val family = numbered(of.key.family)
+        val key = family.nativeKey(of.key.key)
+        if (!isKnown(key)) {
+          val before = of.rows.map { case (rest, value) =>
+            val whole = if (rest.isEmpty) key else key ++ rest
+            batch.put(whole, value)
+            whole
           }
+          note(key, Known(of.key.isPrefix, family.family.isInternal, before))
+          present += RowCounts.of(family.family.isInternal, before.size)
         }
       }
       RocksDBFields.native(db).write(options, batch)
       Faults.at("rows.add", partition)
-      RocksDBFields.setRows(db, RocksDBFields.rows(db) + RowCounts(present, 0))
+      RocksDBFields.setRows(db, RocksDBFields.rows(db) + present)
     } finally {
       batch.close()
       options.close()
     }
   }
 
-  /** How many rows of `bins` are known. */
-  def count(bins: Seq[Int]): Long = if (known.isEmpty) 0 else bins.iterator.map(ofBin(_).size.toLong).sum
+  /** How many keys of `bins` are known. */
+  def count(bins: Seq[Int]): Long =
+    if (known.isEmpty) 0 else (for (family <- families.values; bin <- bins) yield ofBin(family, bin).size.toLong).sum
 
   /**
    * Runs `bring`, which brings all rows of `bins` as of the switch into a database that has none of them; then lets the known
@@ -77,7 +91,11 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
    * @throws BinsNotBrought if `bring` failed, and the database is as it was; after anything else it is of no use
    */
   def winOver[T](bins: Seq[Int])(bring: => T): T = {
-    val mine = bins.sorted.flatMap(bin => ofBin(bin).entrySet.asScala.toSeq)
+    val mine = for {
+      family <- families.values.toSeq.sortBy(_.number)
+      bin <- bins.sorted
+      entry <- ofBin(family, bin).entrySet.asScala.toSeq
+    } yield entry
     if (mine.isEmpty) bring
     else {
       val dir = new File(db.localRootDir.getParentFile, s"binshift-known-${UUID.randomUUID()}")
@@ -85,47 +103,84 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
       try {
         val (file, now) = write(dir, mine)
         val overlay = Seq(file.map(_.file).toSeq)
-        ranges.drop(bins, _ => false, DepartedBins(RowCounts(now, 0)))
+        ranges.drop(bins, _ => false, DepartedBins(now))
         val result = ranges.bringOrElse(bins)(bring) { e =>
-          ranges.takeIn(overlay, RowCounts(now, 0))
+          ranges.takeIn(overlay, now)
           throw new BinsNotBrought(bins, e)
         }
         Faults.at("rows.overlay", partition)
-        val before = mine.count(_.getValue.booleanValue)
-        ranges.takeIn(overlay, RowCounts(now - before, 0))
+        ranges.takeIn(overlay, now - RowCounts.sum(mine.map(_.getValue.rows)))
         forget(bins)
         result
       } finally Utils.deleteRecursively(dir)
     }
   }
 
-  /** Writes the values that known keys have now, and deletions of those that are gone; returns how many have one. */
-  private def write(
-      dir: File, keys: Seq[java.util.Map.Entry[Array[Byte], java.lang.Boolean]]): (Option[SstFile], Long) = {
+  /** Writes the rows that known keys have now, and deletions of those that are gone; returns how many there are. */
+  private def write(dir: File, keys: Seq[java.util.Map.Entry[Array[Byte], Known]]): (Option[SstFile], RowCounts) = {
     val native = RocksDBFields.native(db)
     val files = new SstFiles(dir, db.conf)
-    var now = 0L
+    var counts = RowCounts.Zero
     try {
       keys.foreach { entry =>
-        // As a whole, also if it is merged of several parts.
-        val value = native.get(entry.getKey)
-        if (value != null) {
-          files.put(entry.getKey, value)
-          now += 1
-        } else if (entry.getValue) files.delete(entry.getKey)
+        val (key, known) = (entry.getKey, entry.getValue)
+        val now = rowsNow(native, key, known.isPrefix)
+        val gone = known.before.filterNot(now.contains).map(_ -> (null: Array[Byte]))
+        // In their order, as a file has them.
+        (now.toSeq ++ gone).sortBy(_._1)(Ordering.comparatorToOrdering(ByKey)).foreach { case (row, value) =>
+          if (value == null) files.delete(row) else files.put(row, value)
+        }
+        counts += RowCounts.of(known.isInternal, now.size)
       }
-      (files.finish(isInternal = false), now)
+      (files.finish(isInternal = false), counts)
     } finally files.close()
   }
 
-  private def ofBin(bin: Int): java.util.NavigableMap[Array[Byte], java.lang.Boolean] = {
-    val from = BinKeyCodec.lowerBound(bin).get
-    BinKeyCodec.lowerBound(bin + 1).fold(known.tailMap(from, true))(known.subMap(from, true, _, false))
+  /** By key the rows of a known key, each as a whole, also if it is merged of several parts. */
+  private def rowsNow(native: NativeRocksDB, key: Array[Byte], isPrefix: Boolean): SortedMap[Array[Byte], Array[Byte]] = {
+    val rows = SortedMap.newBuilder[Array[Byte], Array[Byte]](Ordering.comparatorToOrdering(ByKey))
+    if (!isPrefix) Option(native.get(key)).foreach(value => rows += key -> value)
+    else {
+      val found = native.newIterator()
+      try {
+        found.seek(key)
+        while (found.isValid && KeyRows.begins(found.key, key)) {
+          rows += found.key -> found.value
+          found.next()
+        }
+        found.status()
+      } finally found.close()
+    }
+    rows.result()
   }
 
-  private def forget(bins: Seq[Int]): Unit = bins.foreach { bin =>
-    val gone = ofBin(bin)
-    gone.keySet.forEach(key => bytes -= key.length)
+  /** No key of a family begins another one, and no prefix another. */
+  private def isKnown(key: Array[Byte]): Boolean = {
+    val before = known.floorEntry(key)
+    before != null &&
+    (if (before.getValue.isPrefix) KeyRows.begins(key, before.getKey) else java.util.Arrays.equals(key, before.getKey))
+  }
+
+  private def note(key: Array[Byte], of: Known): Unit = {
+    known.put(key, of)
+    size += 1 + of.before.size
+    bytes += of.bytes(key)
+  }
+
+  private def numbered(family: String): NumberedFamily = families.getOrElseUpdate(
+    family, ColumnFamily.numbered(db, db.hasFamilies).find(_.family.name == family).get)
+
+  private def ofBin(family: NumberedFamily, bin: Int): java.util.NavigableMap[Array[Byte], Known] = {
+    val (from, to) = family.ranges(Seq(bin)).head
+    known.subMap(from, true, to, false)
+  }
+
+  private def forget(bins: Seq[Int]): Unit = for (family <- families.values; bin <- bins) {
+    val gone = ofBin(family, bin)
+    gone.forEach { (key, of) =>
+      size -= 1 + of.before.size
+      bytes -= of.bytes(key)
+    }
     gone.clear()
   }
 }
@@ -133,6 +188,22 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
 /** Nothing of bins that came is in the database, which has what it had of them. */
 private[binshift] final class BinsNotBrought(bins: Seq[Int], cause: Throwable)
   extends RuntimeException(s"bins ${bins.mkString(", ")} could not be taken in: ${cause.getMessage}", cause)
+
+/**
+ * @param isPrefix whether it is what the keys of several rows begin with
+ * @param before   the keys of the rows that the old owner had at the switch
+ */
+private final case class Known(isPrefix: Boolean, isInternal: Boolean, before: Seq[Array[Byte]]) {
+  def rows: RowCounts = RowCounts.of(isInternal, before.size)
+
+  /** What is held in memory, where a single row shares the key. */
+  def bytes(key: Array[Byte]): Long = key.length + (if (isPrefix) before.iterator.map(_.length.toLong).sum else 0)
+}
+
+/** The order of keys in a database. */
+private object ByKey extends java.util.Comparator[Array[Byte]] {
+  override def compare(a: Array[Byte], b: Array[Byte]): Int = java.util.Arrays.compareUnsigned(a, b)
+}
 
 private object KnownRows {
   /** With more, whole bins are the cheaper way. */

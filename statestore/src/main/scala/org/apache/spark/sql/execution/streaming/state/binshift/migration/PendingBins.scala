@@ -4,7 +4,7 @@ import scala.collection.mutable
 import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, ColumnFamily}
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, ColumnFamily, KeyRows}
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping._
 
 /**
@@ -24,6 +24,7 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
   private val here = mutable.ArrayBuffer.empty[ComeBins]
   /** Those that are asked for rows. */
   private val asked = mutable.LinkedHashSet.empty[RowClient]
+  /** That of all families of which rows are asked for: their keys have the bin in front. */
   private val codec = BinKeyCodec.of(ColumnFamily.Default.name)
 
   /** Number of bins that are not here. On the path of each access. */
@@ -47,19 +48,23 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
   /** Whether `bin` is not here. */
   def isMissing(bin: Int): Boolean = absent.contains(bin)
 
-  /** Asks for the rows of `keys` in their stored form, by which the task looks up; does not wait for them. */
-  def askFor(keys: Seq[Array[Byte]]): Unit = if (known.hasRoom) {
-    val wanted = keys.filter(key => absent.contains(codec.binOf(key)) && !known.contains(key))
-    wanted.groupBy(key => absent(codec.binOf(key)).source).toSeq.sortBy(_._1).foreach { case (_, ofSource) =>
-      absent(codec.binOf(ofSource.head)).rows.foreach(client => if (client.ask(ofSource)) asked += client)
+  /** Asks for the rows of `keys`, by which the task looks up; does not wait for them. */
+  def askFor(keys: Seq[KeyRows]): Unit = if (known.hasRoom) {
+    val wanted = keys.filter(key => absent.contains(codec.binOf(key.key)) && !known.contains(key.family, key.key))
+    wanted.groupBy(key => absent(codec.binOf(key.key)).source).toSeq.sortBy(_._1).foreach { case (_, ofSource) =>
+      absent(codec.binOf(ofSource.head.key)).rows.foreach(client => if (client.ask(ofSource)) asked += client)
     }
   }
 
-  /** Waits for the row of a key of `bin` in its stored form if it was asked for, and else for the bin. */
-  def requireRow(bin: Int, key: Array[Byte]): Unit = if (absent.contains(bin) && !known.contains(key)) {
-    if (asked.nonEmpty) awaitRows()
-    if (!known.contains(key)) require(bin)
-  }
+  /**
+   * Waits for the row of a key of `bin` in its stored form, or for all rows whose keys begin with it, if these were asked for; and
+   * else for the bin.
+   */
+  def requireRow(bin: Int, family: String, key: Array[Byte]): Unit =
+    if (absent.contains(bin) && !known.contains(family, key)) {
+      if (asked.nonEmpty) awaitRows()
+      if (!known.contains(family, key)) require(bin)
+    }
 
   /** Waits for `bin`, which its old owner then sends before others. */
   def require(bin: Int): Unit = while (absent.contains(bin)) {
@@ -167,8 +172,9 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
       val answers = client.answers()
       asked -= client
       // Their bin may have come meanwhile, and been written to.
-      val rows = answers.filter { case (key, _) =>
-        absent.get(codec.binOf(key)).exists(_.rows.contains(client)) && !known.contains(key)
+      val rows = answers.filter { answer =>
+        absent.get(codec.binOf(answer.key.key)).exists(_.rows.contains(client)) &&
+        !known.contains(answer.key.family, answer.key.key)
       }
       if (rows.nonEmpty) into.fetched(rows)
     }
@@ -201,7 +207,7 @@ private[binshift] trait BinIntake {
   def readRest(version: Long, source: Int, bins: Seq[Int]): Unit
 
   /** Takes in rows of bins that have not come. */
-  def fetched(rows: Seq[(Array[Byte], Option[Array[Byte]])]): Unit
+  def fetched(rows: Seq[FetchedRows]): Unit
 
   /** Whether the database is as it was, after something was thrown. */
   def isUsable: Boolean

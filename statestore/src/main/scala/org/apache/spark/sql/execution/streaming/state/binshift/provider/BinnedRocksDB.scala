@@ -69,8 +69,8 @@ private[binshift] final class BinnedRocksDB(
 
   override def requireAllBins(): Unit = pendingBins.requireAll()
 
-  override protected def enterRow(stored: Array[Byte]): Unit =
-    if (pendingBins.missing > 0) pendingBins.requireRow(bin, stored)
+  override protected def enterRow(stored: Array[Byte], family: String): Unit =
+    if (pendingBins.missing > 0) pendingBins.requireRow(bin, family, stored)
 
   /** Adds to what the loaded version has adopted. */
   private def count(stats: SwitchStats): Unit = {

@@ -1,5 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.provider
 
+import org.apache.spark.TaskContext
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
@@ -35,7 +36,7 @@ private[binshift] final class BinnedStateStore(
   }
 
   override def valuesIterator(key: UnsafeRow, colFamilyName: String): Iterator[UnsafeRow] = {
-    enterBin(key, colFamilyName)
+    enterKey(key, colFamilyName)
     delegate.valuesIterator(key, colFamilyName)
   }
 
@@ -45,17 +46,17 @@ private[binshift] final class BinnedStateStore(
   }
 
   override def putList(key: UnsafeRow, values: Array[UnsafeRow], colFamilyName: String): Unit = {
-    enterBin(key, colFamilyName)
+    enterKey(key, colFamilyName)
     delegate.putList(key, values, colFamilyName)
   }
 
   override def merge(key: UnsafeRow, value: UnsafeRow, colFamilyName: String): Unit = {
-    enterBin(key, colFamilyName)
+    enterKey(key, colFamilyName)
     delegate.merge(key, value, colFamilyName)
   }
 
   override def mergeList(key: UnsafeRow, values: Array[UnsafeRow], colFamilyName: String): Unit = {
-    enterBin(key, colFamilyName)
+    enterKey(key, colFamilyName)
     delegate.mergeList(key, values, colFamilyName)
   }
 
@@ -72,7 +73,7 @@ private[binshift] final class BinnedStateStore(
     if (db.pendingBins.missing == 0) {
       // It has no column families either.
       if (db.isRetired) new StateStoreIterator(Iterator.empty[UnsafeRowPair]) else delegate.iterator(colFamilyName)
-    } else TouchedKeys.ofTask match {
+    } else touchedKeys match {
       case Some(touched) if touched.leavesOut(id.operatorId) => delegate.iterator(colFamilyName)
       case Some(_) =>
         val scan = new WaitingScan(() => delegate.iterator(colFamilyName), () => db.pendingBins.requireAll())
@@ -85,7 +86,7 @@ private[binshift] final class BinnedStateStore(
   /** A prefix holds all partitioning columns, so its rows are in one bin. */
   override def prefixScan(
       prefixKey: UnsafeRow, colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
-    enterBin(prefixKey, colFamilyName)
+    enterKey(prefixKey, colFamilyName)
     delegate.prefixScan(prefixKey, colFamilyName)
   }
 
@@ -131,10 +132,10 @@ private[binshift] final class BinnedStateStore(
     if (db.pendingBins.missing > 0) db.pendingBins.require(db.bin)
   }
 
-  /** Before a single row is read or written: the database waits for it, or for its bin if it was not asked for. */
+  /** Before rows of a key are read or written: the database waits for them, or for their bin if they were not asked for. */
   override protected def enterKey(key: UnsafeRow, family: String): Unit = {
     setBin(key, family)
-    if (db.pendingBins.missing > 0) askForRows(key.numFields, family)
+    if (db.pendingBins.missing > 0) askForRows()
   }
 
   private def setBin(key: UnsafeRow, family: String): Unit = {
@@ -144,19 +145,21 @@ private[binshift] final class BinnedStateStore(
     if (db.sample != null) db.sample.offer(bin, key, bins)
   }
 
-  /**
-   * Asks for the rows of all keys that the task has read since it was called last, and that are of bins which have not come. A
-   * key of another form than the operator's is of no use, and does no harm.
-   */
-  private def askForRows(fields: Int, family: String): Unit = if (!db.hasFamilies) TouchedKeys.ofTask.foreach { touched =>
+  /** Asks for the rows of all keys that the task has read since it was called last, and that are of bins which have not come. */
+  private def askForRows(): Unit = touchedKeys.foreach { touched =>
     val fresh = touched.after(keysSeen)
     keysSeen += fresh.size
-    val keys = fresh.filter(t => t.key.numFields == fields && db.pendingBins.isMissing(t.bin))
-      .map(t => db.keyOf(t.bin)(delegate.get(t.key, family)))
-    if (keys.nonEmpty) db.pendingBins.askFor(keys)
+    val missing = fresh.filter(t => db.pendingBins.isMissing(t.bin))
+    if (missing.nonEmpty) db.pendingBins.askFor(rowsOfKeys.of(missing))
   }
 
   private var keysSeen = 0
+  private lazy val rowsOfKeys = new RowsOfKeys(delegate, db, binsOf.specs)
+
+  /** The attempt that this was made for: operators in Python use it on another thread, which is of no task. */
+  private val attempt = Option(TaskContext.get()).map(_.taskAttemptId())
+
+  private def touchedKeys: Option[TouchedKeys] = attempt.flatMap(TouchedKeys.of)
 
   /** A range is one key's, unless the family is read in order; its bounds then are of no key. */
   protected def enterRange(start: Option[UnsafeRow], end: Option[UnsafeRow], family: String): Unit =

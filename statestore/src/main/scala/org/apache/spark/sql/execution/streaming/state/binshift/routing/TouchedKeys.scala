@@ -52,8 +52,8 @@ private[binshift] object TouchedKeys {
 
   private val tasks = new ConcurrentHashMap[Long, TouchedKeys]()
 
-  /** Those of the task of this thread; `None` if none were noted. */
-  def ofTask: Option[TouchedKeys] = Option(TaskContext.get()).flatMap(task => Option(tasks.get(task.taskAttemptId())))
+  /** Those of an attempt of a task; `None` if none were noted. */
+  def of(attempt: Long): Option[TouchedKeys] = Option(tasks.get(attempt))
 
   /**
    * Those of the task of this thread, to which it adds. A task may read several exchanges.

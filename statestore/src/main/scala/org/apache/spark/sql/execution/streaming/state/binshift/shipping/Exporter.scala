@@ -69,9 +69,9 @@ private[binshift] final class Exporter(
   /** Whether nothing more will be sent. */
   def isOver: Boolean = isEnded
 
-  /** On demand, new owners may ask for rows until the order is over. */
-  private val rows = Option.when(order.isOnDemand && !useColumnFamilies)(
-    new RowSource(store, order, attempt, linked, db.conf, conf))
+  /** On demand, new owners may ask for rows until the order is over; not where operators scan families in order. */
+  private val rows = Option.when(order.isOnDemand && ordered.isEmpty)(
+    new RowSource(store, order, attempt, families, linked, db.conf, conf))
   private val chunks = new SentChunks(order, store, conf)
   private val isStarted = new AtomicBoolean(false)
 

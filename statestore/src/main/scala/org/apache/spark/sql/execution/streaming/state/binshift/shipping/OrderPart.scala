@@ -116,7 +116,7 @@ private[shipping] final class OrderPart(
           store.copy(partitionId = source), store.partitionId, order, bins, families, place, routing, arguments, conf)
       }.toSeq
       val clients =
-        if (!order.isOnDemand || arguments.useColumnFamilies) Map.empty[Int, RowClient]
+        if (!order.isOnDemand || families.values.exists(_.family.isReadInOrder)) Map.empty[Int, RowClient]
         else arriving.keys.map { source =>
           source -> new RowClient(order, store.copy(partitionId = source), store.partitionId, routing, arguments, conf)
         }.toMap

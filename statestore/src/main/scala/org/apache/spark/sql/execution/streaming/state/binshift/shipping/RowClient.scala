@@ -11,6 +11,7 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.CommittedFile
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.KeyRows
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, ShippingOrder}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBArguments
 
@@ -38,13 +39,13 @@ private[binshift] final class RowClient(
         source, order.base, SourceChanges.idOf(source, order.base, routing, arguments), arguments.hadoopConf),
     ShippingThreads.links)
 
-  private val waiting = mutable.Queue.empty[IndexedSeq[Array[Byte]]]
+  private val waiting = mutable.Queue.empty[IndexedSeq[KeyRows]]
   private var sent: Option[Sent] = None
   private var requests = 0
   private var isOver = false
 
   /** Asks for the rows of `keys`, unless it asks no more; whether it does. Does not wait for the answer. */
-  def ask(keys: Seq[Array[Byte]]): Boolean = !isOver && {
+  def ask(keys: Seq[KeyRows]): Boolean = !isOver && {
     waiting ++= keys.toIndexedSeq.grouped(KeysTogether)
     guarded(if (sent.isEmpty) send())
     !isOver
@@ -54,14 +55,14 @@ private[binshift] final class RowClient(
   def isAsking: Boolean = sent.nonEmpty
 
   /**
-   * Waits for the rows that were asked for: each key, with its value or without. Empty if there is no answer in time, or none
+   * Waits for the rows that were asked for: of each key, unless they are too many. Empty if there is no answer in time, or none
    * that can be used.
    */
-  def answers(): Seq[(Array[Byte], Option[Array[Byte]])] = {
-    val found = mutable.ArrayBuffer.empty[(Array[Byte], Option[Array[Byte]])]
+  def answers(): Seq[FetchedRows] = {
+    val found = mutable.ArrayBuffer.empty[FetchedRows]
     while (sent.nonEmpty) guarded {
       val request = sent.get
-      found ++= request.keys.zip(receive(request))
+      found ++= request.keys.zip(receive(request)).collect { case (key, Some(rows)) => FetchedRows(key, rows) }
       sent = None
       if (waiting.nonEmpty) send()
     }
@@ -85,8 +86,8 @@ private[binshift] final class RowClient(
     committed
   }
 
-  private def receive(request: Sent): IndexedSeq[Option[Array[Byte]]] = {
-    val values = mutable.ArrayBuffer.empty[Option[Array[Byte]]]
+  private def receive(request: Sent): IndexedSeq[LinkedRows.Found] = {
+    val rows = mutable.ArrayBuffer.empty[LinkedRows.Found]
     var isLast = false
     var piece = 0
     while (!isLast) {
@@ -95,14 +96,14 @@ private[binshift] final class RowClient(
       if (answer.base != order.base || answer.attempt != committed.get) {
         throw new DamagedShipment("it is of an attempt of the source's task that was not committed")
       }
-      values ++= answer.values
+      rows ++= answer.rows
       isLast = answer.isLast
       piece += 1
     }
-    if (values.size != request.keys.size) {
-      throw new DamagedShipment(s"${values.size} rows came for ${request.keys.size} keys")
+    if (rows.size != request.keys.size) {
+      throw new DamagedShipment(s"rows of ${rows.size} keys came, and ${request.keys.size} were asked for")
     }
-    values.toIndexedSeq
+    rows.toIndexedSeq
   }
 
   private def await(request: Sent, piece: Int): Array[Byte] = {
@@ -138,6 +139,9 @@ private[binshift] final class RowClient(
     }
 }
 
+/** @param rows what the keys of its rows have behind it, with the values */
+private[binshift] final case class FetchedRows(key: KeyRows, rows: Seq[(Array[Byte], Array[Byte])])
+
 private object RowClient {
   /** Keys that are asked for at a time. */
   private val KeysTogether = 20000
@@ -150,7 +154,7 @@ private object RowClient {
  * What is asked for. It is sent again when there is no answer for long: the request may be lost, or the answer, or another
  * attempt of the task may have asked by the same block.
  */
-private final class Sent(val keys: IndexedSeq[Array[Byte]], push: () => Future[Unit]) {
+private final class Sent(val keys: IndexedSeq[KeyRows], push: () => Future[Unit]) {
   private var pushed = push()
   private var pushedAt = System.nanoTime()
 

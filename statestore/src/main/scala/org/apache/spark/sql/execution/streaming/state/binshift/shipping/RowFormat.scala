@@ -2,6 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
 import java.io.{ByteArrayInputStream, ByteArrayOutputStream, DataInputStream, DataOutputStream, IOException}
 
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.KeyRows
 import org.apache.spark.storage.BlockManagerId
 
 /**
@@ -9,14 +10,15 @@ import org.apache.spark.storage.BlockManagerId
  *
  * {{{
  *   request = crc32c of all that follows : long, base : long, receiver : long, number : int,
- *             executor : utf, host : utf, port : int, keys : int, (length : int, key)*
+ *             executor : utf, host : utf, port : int, families : int, name : utf*, keys : int,
+ *             (number of the family : int, isPrefix : boolean, length : int, key)*
  *   answer  = crc32c of all that follows : long, base : long, attempt : utf, isLast : boolean,
- *             rows : int, (length of the value, or -1 if there is no row : int, value)*
+ *             keys : int, (rows, or -1 if they are too many : int, (length : int, rest of the key, length : int, value)*)*
  * }}}
  *
  * An answer has the rows of a request's keys in their order, and may come in pieces. An attempt that is empty says that there
  * will be no rows. Keys are in the form of [[org.apache.spark.sql.execution.streaming.state.binshift.keys.BinKeyCodec]], and
- * values as they are stored.
+ * values as they are stored. The rest of a key is what follows the one that was asked for.
  */
 private[binshift] object RowFormat {
   import Checksummed._
@@ -28,10 +30,14 @@ private[binshift] object RowFormat {
     out.writeUTF(r.from.executorId)
     out.writeUTF(r.from.host)
     out.writeInt(r.from.port)
+    val families = r.keys.map(_.family).distinct
+    out.writeInt(families.size)
+    families.foreach(out.writeUTF)
     out.writeInt(r.keys.size)
     r.keys.foreach { key =>
-      out.writeInt(key.length)
-      out.write(key)
+      out.writeInt(families.indexOf(key.family))
+      out.writeBoolean(key.isPrefix)
+      write(out, key.key)
     }
   }
 
@@ -39,17 +45,26 @@ private[binshift] object RowFormat {
   def request(bytes: Array[Byte]): RowRequest = opened(bytes) { in =>
     val (base, receiver, number) = (in.readLong(), in.readLong(), in.readInt())
     val from = BlockManagerId(in.readUTF(), in.readUTF(), in.readInt())
-    RowRequest(base, receiver, number, from, IndexedSeq.fill(size(in, Integer.BYTES))(read(in, size(in, 1))))
+    val families = IndexedSeq.fill(size(in, java.lang.Short.BYTES))(in.readUTF())
+    val keys = IndexedSeq.fill(size(in, 2 * Integer.BYTES + 1)) {
+      val (family, isPrefix) = (in.readInt(), in.readBoolean())
+      check(families.isDefinedAt(family), s"it has ${families.size} families, and no family $family")
+      KeyRows(families(family), read(in, size(in, 1)), isPrefix)
+    }
+    RowRequest(base, receiver, number, from, keys)
   }
 
   def encode(a: RowAnswer): Array[Byte] = sealing { out =>
     out.writeLong(a.base)
     out.writeUTF(a.attempt)
     out.writeBoolean(a.isLast)
-    out.writeInt(a.values.size)
-    a.values.foreach { value =>
-      out.writeInt(value.fold(-1)(_.length))
-      value.foreach(v => out.write(v))
+    out.writeInt(a.rows.size)
+    a.rows.foreach { found =>
+      out.writeInt(found.fold(-1)(_.size))
+      for ((rest, value) <- found.getOrElse(Nil)) {
+        write(out, rest)
+        write(out, value)
+      }
     }
   }
 
@@ -62,7 +77,7 @@ private[binshift] object RowFormat {
         if (in.readInt() == -1) None
         else {
           in.reset()
-          Some(read(in, size(in, 1)))
+          Some(IndexedSeq.fill(size(in, 2 * Integer.BYTES))((read(in, size(in, 1)), read(in, size(in, 1)))))
         }
       })
   }
@@ -83,6 +98,11 @@ private[binshift] object RowFormat {
     } catch {
       case e: IOException => throw new DamagedShipment(s"it is cut off, or has no text where it should ($e)")
     }
+  }
+
+  private def write(out: DataOutputStream, bytes: Array[Byte]): Unit = {
+    out.writeInt(bytes.length)
+    out.write(bytes)
   }
 
   private def read(in: DataInputStream, length: Int): Array[Byte] = {
@@ -106,8 +126,11 @@ private[binshift] object RowFormat {
  * @param from     where the answer goes
  */
 private[binshift] final case class RowRequest(
-    base: Long, receiver: Long, number: Int, from: BlockManagerId, keys: IndexedSeq[Array[Byte]])
+    base: Long, receiver: Long, number: Int, from: BlockManagerId, keys: IndexedSeq[KeyRows])
 
-/** @param attempt tells which commit of the source the rows are of; see [[CommittedFile]] */
+/**
+ * @param attempt tells which commit of the source the rows are of; see [[CommittedFile]]
+ * @param rows    of each key, what its rows' keys have behind it, with the values; `None` if they are too many to be sent
+ */
 private[binshift] final case class RowAnswer(
-    base: Long, attempt: String, isLast: Boolean, values: IndexedSeq[Option[Array[Byte]]])
+    base: Long, attempt: String, isLast: Boolean, rows: IndexedSeq[Option[Seq[(Array[Byte], Array[Byte])]]])

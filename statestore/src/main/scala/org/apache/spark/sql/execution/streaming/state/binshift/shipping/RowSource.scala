@@ -8,12 +8,10 @@ import scala.concurrent.{ExecutionContext, Future}
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
-import org.rocksdb.{BlockBasedTableConfig, BloomFilter, Options, ReadOptions, RocksDB => NativeRocksDB, RocksDBException}
-
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{KeyRows, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.ShippingOrder
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBFields
 import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, StateStoreId}
 
 /**
@@ -23,14 +21,13 @@ import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, StateStoreId
  * A request is a block that the new owner has put into the store of this executor. One thread looks for those of all stores,
  * without the driver; others read rows and put the answers into the store of the executor that asked.
  *
- * For a store without column families, in which the form of a key is the same in all partitions.
- *
- * @param attempt which commit the rows are of, see [[CommittedFile]]
- * @param dir     the linked version, which stays until this is closed
+ * @param attempt  which commit the rows are of, see [[CommittedFile]]
+ * @param families those that the version has, none of which is read in order
+ * @param dir      the linked version, which stays until this is closed
  */
 private[binshift] final class RowSource(
-    store: StateStoreId, order: ShippingOrder, attempt: String, dir: File, dbConf: RocksDBConf, conf: BackgroundConf)
-  extends Logging {
+    store: StateStoreId, order: ShippingOrder, attempt: String, families: Seq[NumberedFamily], dir: File, dbConf: RocksDBConf,
+    conf: BackgroundConf) extends Logging {
   import RowSource._
 
   private val ids = for {
@@ -108,9 +105,11 @@ private[binshift] final class RowSource(
       Faults.at("rows.answer", store.partitionId)
       if (request.base != order.base) throw new DamagedShipment(s"version ${request.base} is asked for")
       // What is asked for in one piece is read and sent in several, so that little is held in memory.
-      val pieces = request.keys.grouped(KeysTogether).toIndexedSeq
-      pieces.foreach { keys =>
-        send(target, request, piece, RowAnswer(order.base, attempt, piece == pieces.size - 1, read(keys)))
+      var done = 0
+      while (done < request.keys.size) {
+        val rows = read(request.keys.slice(done, done + KeysTogether))
+        done += rows.size
+        send(target, request, piece, RowAnswer(order.base, attempt, isLast = done == request.keys.size, rows))
         piece += 1
       }
     } catch {
@@ -136,15 +135,15 @@ private[binshift] final class RowSource(
     }
   }
 
-  private def read(keys: IndexedSeq[Array[Byte]]): IndexedSeq[Option[Array[Byte]]] = {
+  private def read(keys: IndexedSeq[KeyRows]): IndexedSeq[LinkedRows.Found] = {
     val linked = opened()
-    linked.use(_.get(keys)).getOrElse(throw new IllegalStateException(s"order ${order.id} is over"))
+    linked.use(_.first(keys)).getOrElse(throw new IllegalStateException(s"order ${order.id} is over"))
   }
 
   private def opened(): LinkedRows = synchronized {
     if (isClosed) throw new IllegalStateException(s"order ${order.id} is over")
     rows.getOrElse {
-      val made = new LinkedRows(dir, dbConf)
+      val made = new LinkedRows(dir, families, dbConf)
       rows = Some(made)
       made
     }
@@ -196,59 +195,4 @@ private object RowSource extends Logging {
       if (isPolling) schedule(if (idle < Patience) MinPollMs else MaxPollMs)
     }
   }
-}
-
-/** A linked version, opened to look up rows. Thread-safe. */
-private final class LinkedRows(dir: File, conf: RocksDBConf) extends AutoCloseable {
-  private val merging = RocksDBFields.mergeOperator(conf)
-  private val bloom = new BloomFilter()
-  private val options =
-    new Options().setMergeOperator(merging).setTableFormatConfig(new BlockBasedTableConfig().setFilterPolicy(bloom))
-  private val reading = new ReadOptions()
-  private val db =
-    try NativeRocksDB.openReadOnly(options, dir.getPath)
-    catch {
-      case e: RocksDBException =>
-        closeOptions()
-        throw e
-    }
-  private var users = 0
-  private var isClosed = false
-
-  /** Runs `body` unless this is closed; it is closed behind the last one that runs. */
-  def use[T](body: LinkedRows => T): Option[T] = {
-    val isOpen = synchronized {
-      if (!isClosed) users += 1
-      !isClosed
-    }
-    if (!isOpen) None
-    else
-      try Some(body(this))
-      finally synchronized {
-          users -= 1
-          if (isClosed && users == 0) closeAll()
-        }
-  }
-
-  /** The values of `keys`, which are looked up in the order in which they are stored. */
-  def get(keys: IndexedSeq[Array[Byte]]): IndexedSeq[Option[Array[Byte]]] = {
-    val order = keys.indices.sortWith((a, b) => java.util.Arrays.compareUnsigned(keys(a), keys(b)) < 0)
-    val found = db.multiGetAsList(reading, order.map(keys).asJava).asScala
-    val values = new Array[Option[Array[Byte]]](keys.size)
-    order.iterator.zip(found.iterator).foreach { case (i, value) => values(i) = Option(value) }
-    values.toIndexedSeq
-  }
-
-  override def close(): Unit = synchronized {
-    val wasOpen = !isClosed
-    isClosed = true
-    if (wasOpen && users == 0) closeAll()
-  }
-
-  private def closeAll(): Unit = {
-    db.close()
-    closeOptions()
-  }
-
-  private def closeOptions(): Unit = Seq(reading, options, bloom, merging).foreach(_.close())
 }

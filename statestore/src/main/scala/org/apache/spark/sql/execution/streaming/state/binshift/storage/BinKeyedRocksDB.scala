@@ -87,7 +87,7 @@ private[binshift] abstract class BinKeyedRocksDB(
     null
   } else super.get(stored(key, cfName), cfName)
 
-  /** The stored form of the key that `lookUp`, a `get` of a key of `ofBin`, asks for; nothing is read. */
+  /** The stored form of what `lookUp`, a `get` or a `prefixScan` in `ofBin`, asks for; nothing is read. */
   def keyOf(ofBin: Int)(lookUp: => Unit): Array[Byte] = {
     val outer = bin
     bin = ofBin
@@ -103,8 +103,11 @@ private[binshift] abstract class BinKeyedRocksDB(
   private var isNoting = false
   private var noted: Array[Byte] = _
 
-  /** Called before the row of a key of `bin`, in its stored form, is read or written. On the path of each row. */
-  protected def enterRow(stored: Array[Byte]): Unit = ()
+  /**
+   * Called before the row of a key of `bin`, in its stored form, is read or written, and before all rows are read whose keys
+   * begin with it. On the path of each row.
+   */
+  protected def enterRow(stored: Array[Byte], family: String): Unit = ()
 
   /** Spark scans the family and removes each key that it finds. */
   override def removeColFamilyIfExists(cfName: String): Boolean =
@@ -119,9 +122,17 @@ private[binshift] abstract class BinKeyedRocksDB(
     if (raw) super.prefixScan(prefix, cfName)
     else {
       val form = formOf(cfName).codec
-      if (prefix.nonEmpty) countRead()
       val from = if (form.isBehind || prefix.isEmpty) prefix else form.encode(bin, prefix)
-      new StrippedIterator(super.prefixScan(from, cfName), form)
+      if (isNoting) {
+        noted = from
+        NoRows
+      } else {
+        if (prefix.nonEmpty) {
+          countRead()
+          enterRow(from, cfName)
+        }
+        new StrippedIterator(super.prefixScan(from, cfName), form)
+      }
     }
 
   /** Of one key's rows, whose bin is set; across all keys only where the bin is behind the key. */
@@ -154,7 +165,7 @@ private[binshift] abstract class BinKeyedRocksDB(
   else {
     countRead()
     val k = formOf(family).codec.encode(bin, key)
-    enterRow(k)
+    enterRow(k, family)
     k
   }
 
@@ -168,7 +179,7 @@ private[binshift] abstract class BinKeyedRocksDB(
       if (table == null || bin < 0 || bin >= table.owners.length || table.owners(bin) != partitionId) throw notOwned()
       val form = formOf(family)
       val k = form.codec.encode(bin, key)
-      enterRow(k)
+      enterRow(k, family)
       // Spark looks each row up that is written, to keep count of rows; what that tells costs nothing more.
       val before = RocksDBFields.rows(this, form.isInternal)
       write(k)
@@ -215,6 +226,15 @@ private[binshift] final case class RocksDBArguments(
     copy(localRootDir = Utils.createExecutorLocalTempDir(ProcessConf(), name), loggingId = name, eventForwarder = None,
       uniqueId = Some(s"$name-${UUID.randomUUID()}"))
   }
+}
+
+private object NoRows extends NextIterator[ByteArrayPair] {
+  override protected def getNext(): ByteArrayPair = {
+    finished = true
+    null
+  }
+
+  override protected def close(): Unit = ()
 }
 
 /** The same rows with keys as Spark encoded them. */

@@ -1,0 +1,114 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.shipping
+
+import java.io.File
+
+import scala.collection.mutable
+import scala.jdk.CollectionConverters._
+
+import org.rocksdb.{BlockBasedTableConfig, BloomFilter, Options, ReadOptions, RocksDB => NativeRocksDB, RocksDBException, RocksIterator}
+
+import org.apache.spark.sql.execution.streaming.state.RocksDBConf
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{KeyRows, NumberedFamily}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBFields
+
+/** A linked version, opened to look up rows. Thread-safe. */
+private[shipping] final class LinkedRows(dir: File, families: Seq[NumberedFamily], conf: RocksDBConf) extends AutoCloseable {
+  import LinkedRows._
+
+  private val numbered = families.map(f => f.family.name -> f).toMap
+  private val merging = RocksDBFields.mergeOperator(conf)
+  private val bloom = new BloomFilter()
+  private val options =
+    new Options().setMergeOperator(merging).setTableFormatConfig(new BlockBasedTableConfig().setFilterPolicy(bloom))
+  private val reading = new ReadOptions()
+  private val db =
+    try NativeRocksDB.openReadOnly(options, dir.getPath)
+    catch {
+      case e: RocksDBException =>
+        closeOptions()
+        throw e
+    }
+  private var users = 0
+  private var isClosed = false
+
+  /** Runs `body` unless this is closed; it is closed behind the last one that runs. */
+  def use[T](body: LinkedRows => T): Option[T] = {
+    val isOpen = synchronized {
+      if (!isClosed) users += 1
+      !isClosed
+    }
+    if (!isOpen) None
+    else
+      try Some(body(this))
+      finally synchronized {
+          users -= 1
+          if (isClosed && users == 0) closeAll()
+        }
+  }
+
+  /**
+   * The rows of the first of `keys`, and of as many of the following ones as go together; none of a family that is not there.
+   * Too many to go at all are not given.
+   */
+  def first(keys: IndexedSeq[KeyRows]): IndexedSeq[Found] = {
+    val native = keys.map(k => numbered.get(k.family).map(_.nativeKey(k.key)))
+    val values = get(keys.indices.filterNot(keys(_).isPrefix).flatMap(i => native(i).map(i -> _)))
+    val rows = db.newIterator(reading)
+    try {
+      var bytes = 0L
+      val found = keys.indices.iterator.map { i =>
+        val some =
+          if (!keys(i).isPrefix) Some(values.get(i).map(Array.emptyByteArray -> _).toSeq)
+          else native(i).fold[Found](Some(Nil))(under(rows, _))
+        bytes += some.fold(0)(sizeOf)
+        (some.filter(sizeOf(_) <= MaxBytes), bytes)
+      }.takeWhile { case (_, sum) => sum <= MaxBytes }.map(_._1).toIndexedSeq
+      if (found.isEmpty) IndexedSeq(None) else found
+    } finally rows.close()
+  }
+
+  /** The values of keys, which are looked up in the order in which they are stored. */
+  private def get(keys: IndexedSeq[(Int, Array[Byte])]): Map[Int, Array[Byte]] = {
+    val ordered = keys.sortWith((a, b) => java.util.Arrays.compareUnsigned(a._2, b._2) < 0)
+    val found = db.multiGetAsList(reading, ordered.map(_._2).asJava).asScala
+    ordered.iterator.map(_._1).zip(found.iterator).filter(_._2 != null).toMap
+  }
+
+  /** Reads on by a row when there are too many, which tells it. */
+  private def under(rows: RocksIterator, prefix: Array[Byte]): Found = {
+    val found = mutable.ArrayBuffer.empty[(Array[Byte], Array[Byte])]
+    var bytes = 0L
+    rows.seek(prefix)
+    while (rows.isValid && bytes <= MaxBytes && KeyRows.begins(rows.key, prefix)) {
+      val row = (java.util.Arrays.copyOfRange(rows.key, prefix.length, rows.key.length), rows.value)
+      found += row
+      bytes += sizeOf(Seq(row))
+      rows.next()
+    }
+    rows.status()
+    Option.when(bytes <= MaxBytes)(found.toSeq)
+  }
+
+  override def close(): Unit = synchronized {
+    val wasOpen = !isClosed
+    isClosed = true
+    if (wasOpen && users == 0) closeAll()
+  }
+
+  private def closeAll(): Unit = {
+    db.close()
+    closeOptions()
+  }
+
+  private def closeOptions(): Unit = Seq(reading, options, bloom, merging).foreach(_.close())
+}
+
+private[shipping] object LinkedRows {
+  /** By the rest of its key, each row's value; `None` if they are too many. */
+  type Found = Option[Seq[(Array[Byte], Array[Byte])]]
+
+  /** Bytes that go together. */
+  private val MaxBytes = 4L << 20
+
+  private def sizeOf(rows: Seq[(Array[Byte], Array[Byte])]): Int = rows.iterator.map(row => row._1.length + row._2.length + 8).sum
+}
