@@ -39,8 +39,8 @@ object TestKnownRows {
       val (asked, isPrefix) = if (hasFamilies && key.contains('/')) (key.split('/').head + "/", true) else (key, false)
       val found = old.toSeq.filter { case (k, _) => if (isPrefix) k.startsWith(asked) else k == asked }
       known.add(Seq(FetchedRows(
-        KeyRows(family(key), bytes(asked), isPrefix),
-        found.map { case (k, value) => k.drop(asked.length).getBytes -> value.getBytes })))
+            KeyRows(family(key), bytes(asked), isPrefix),
+            found.map { case (k, value) => k.drop(asked.length).getBytes -> value.getBytes })))
     }
     def come(bins: Seq[Int])(bring: Seq[(String, String)] => Unit): Unit = {
       val fresh = bins.filter(absent)

@@ -272,8 +272,10 @@ private[binshift] final class BinnedRocksDB(
       mover.countSent()
     }
     val isBinned = !isStock(loadedVersion)
+    val isUploaded = RocksDBFields.isUploadedWhole(this)
     val result @ (version, info) =
       snapshotTurn.commit(loadedVersion + 1, isWhole, () => PromptUploads.submit(this))(commitBySpark(forceSnapshot))
+    if (isUploaded) RocksDBFields.forgetForced(this)
     binnedFiles.proven()
     if (isPaced) CompactionPace.committed(this, RocksDBFields.native(this), rocksDbOptions)
     if (isRouted && isBinned) {

@@ -35,6 +35,16 @@ private[binshift] object RocksDBFields {
     !db.conf.enableChangelogCheckpointing || db.conf.minDeltasForSnapshot <= 1 ||
       Forced.get(db).asInstanceOf[AtomicBoolean].get
 
+  /** Whether the commit of the loaded version has no changelog, though they are kept: it began empty, and all of it is uploaded. */
+  def isUploadedWhole(db: RocksDB): Boolean =
+    db.conf.enableChangelogCheckpointing && Changelog.getVolatile(db).asInstanceOf[Option[_]].isEmpty
+
+  /**
+   * Has the next commit make no snapshot that was wanted for what is uploaded by now. Spark keeps wanting it after a commit
+   * without a changelog, as of a new partition with column families.
+   */
+  def forgetForced(db: RocksDB): Unit = Forced.get(db).asInstanceOf[AtomicBoolean].set(false)
+
   /** Has the next commit make a snapshot. */
   def forceSnapshot(db: RocksDB): Unit = Forced.get(db).asInstanceOf[AtomicBoolean].set(true)
 
