@@ -80,6 +80,8 @@ ROWS = {
     "distinct-times-twice": Query(distinct_times_twice, "update"),
     "variables": Query(in_jvm("remembered"), "update", VARIABLES),
     "variables-in-python": Query(remembering, "update", VARIABLES),
+    # With a key of two columns.
+    "initial-state": QUERIES["tws-initial-state"],
 }
 
 
@@ -185,6 +187,7 @@ def test_epochs_go_on_with_the_rows_that_they_touch_while_no_bin_comes(history, 
         pytest.param("variables", AVRO | CHECKSUMS, marks=NEEDS_CHECKSUMS),
         ("variables", IDS),
         ("variables-in-python", {}),
+        ("initial-state", {}),
     ],
 )
 def test_variables_of_the_keys_that_are_touched_come_while_no_bin_does(history, tmp_path, name, conf):
@@ -193,7 +196,8 @@ def test_variables_of_the_keys_that_are_touched_come_while_no_bin_does(history, 
         migration = h.switched(*INPUTS.values())
         assert all(h.metrics(epoch)["binshiftBinsShipped"] == 0 for epoch in INPUTS)
         # Those of each variable, and what Spark keeps of its own beside them.
-        assert h.metrics(3)["binshiftRowsFetched"] >= 3 * len({row["k"] for row in rows(3, keys=120)})
+        keys = {row["k"] for row in rows(3, keys=120)}
+        assert h.metrics(3)["binshiftRowsFetched"] >= len(h.query.state) * len(keys)
     h.finish(migration)
     assert h.came("Shipped") == 64
     h.run.stop()
