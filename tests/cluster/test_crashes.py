@@ -69,8 +69,12 @@ ON_DEMAND_INSTANTS = [
     + [
         pytest.param(instant, TRANSFORM, marks=pytest.mark.matrix)
         for instant in ("before:/offsets/3", "after:/offsets/3", "before:/commits/3")
+    ]
+    + [
+        pytest.param(instant, ON_DEMAND + TRANSFORM, marks=pytest.mark.matrix)
+        for instant in ("before:/commits/4", "before:/commits/7")
     ],
-    ids=lambda value: value if isinstance(value, str) else "-".join(v.strip("-") for v in value[:1]),
+    ids=lambda value: value if isinstance(value, str) else "-".join(v.strip("-") for v in value[:4:3]),
 )
 def test_a_driver_that_dies_goes_on_exactly_once(drive, check, jvm_jar, instant, extra):
     arguments = [
