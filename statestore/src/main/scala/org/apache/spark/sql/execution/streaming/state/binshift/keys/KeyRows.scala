@@ -10,6 +10,9 @@ package org.apache.spark.sql.execution.streaming.state.binshift.keys
 private[binshift] final case class KeyRows(family: String, key: Array[Byte], isPrefix: Boolean)
 
 private[binshift] object KeyRows {
+  /** The order in which a database has keys. */
+  val Order: Ordering[Array[Byte]] = (a, b) => java.util.Arrays.compareUnsigned(a, b)
+
   def begins(key: Array[Byte], prefix: Array[Byte]): Boolean =
     key.length >= prefix.length && java.util.Arrays.equals(key, 0, prefix.length, prefix, 0, prefix.length)
 }

@@ -72,7 +72,7 @@ private[binshift] final class BinMover(
 
       override def fetched(rows: Seq[FetchedRows]): Unit = {
         orElseUnusable(known.add(rows))
-        adopted(SwitchStats(rowsFetched = rows.size))
+        adopted(SwitchStats(rowsFetched = rows.iterator.map(of => math.max(1, of.rows.size)).sum))
       }
 
       override def isUsable: Boolean = !isUnusable

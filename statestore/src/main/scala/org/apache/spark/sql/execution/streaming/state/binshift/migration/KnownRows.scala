@@ -32,7 +32,7 @@ import org.apache.spark.util.Utils
  */
 private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
   /** By known key as the database has it, and in the order of keys. */
-  private val known = new java.util.TreeMap[Array[Byte], Known](ByKey)
+  private val known = new java.util.TreeMap[Array[Byte], Known](KeyRows.Order)
   private var size = 0L
   private var bytes = 0L
   private val ranges = new BinRows(db, db.hasFamilies)
@@ -41,8 +41,8 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
   /** Whether a key is known, or what it begins with. */
   def contains(family: String, key: Array[Byte]): Boolean = !known.isEmpty && isKnown(numbered(family).nativeKey(key))
 
-  /** Whether more keys may be known: all of them are in memory. */
-  def hasRoom: Boolean = size < KnownRows.MaxKeys && bytes < KnownRows.MaxBytes
+  /** How many more keys may be known: all of them are in memory. */
+  def room: Int = if (bytes < KnownRows.MaxBytes) math.max(0, KnownRows.MaxKeys - size).toInt else 0
 
   /** Everything was loaded from the checkpoint. */
   def clear(): Unit = {
@@ -80,9 +80,15 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
     }
   }
 
-  /** How many keys of `bins` are known. */
-  def count(bins: Seq[Int]): Long =
-    if (known.isEmpty) 0 else (for (family <- families.values; bin <- bins) yield ofBin(family, bin).size.toLong).sum
+  /** How many rows of `bins` are known, and keys that have none. */
+  def count(bins: Seq[Int]): Long = {
+    val sizes = for {
+      family <- families.values.iterator
+      bin <- bins.iterator
+      of <- ofBin(family, bin).values.asScala.iterator
+    } yield math.max(1L, of.before.size)
+    sizes.sum
+  }
 
   /**
    * Runs `bring`, which brings all rows of `bins` as of the switch into a database that has none of them; then lets the known
@@ -92,7 +98,7 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
    */
   def winOver[T](bins: Seq[Int])(bring: => T): T = {
     val mine = for {
-      family <- families.values.toSeq.sortBy(_.number)
+      family <- families.values.toSeq.sortBy(_.prefix)(KeyRows.Order)
       bin <- bins.sorted
       entry <- ofBin(family, bin).entrySet.asScala.toSeq
     } yield entry
@@ -127,7 +133,7 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
         val now = rowsNow(native, key, known.isPrefix)
         val gone = known.before.filterNot(now.contains).map(_ -> (null: Array[Byte]))
         // In their order, as a file has them.
-        (now.toSeq ++ gone).sortBy(_._1)(Ordering.comparatorToOrdering(ByKey)).foreach { case (row, value) =>
+        (now.toSeq ++ gone).sortBy(_._1)(KeyRows.Order).foreach { case (row, value) =>
           if (value == null) files.delete(row) else files.put(row, value)
         }
         counts += RowCounts.of(known.isInternal, now.size)
@@ -138,7 +144,7 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
 
   /** By key the rows of a known key, each as a whole, also if it is merged of several parts. */
   private def rowsNow(native: NativeRocksDB, key: Array[Byte], isPrefix: Boolean): SortedMap[Array[Byte], Array[Byte]] = {
-    val rows = SortedMap.newBuilder[Array[Byte], Array[Byte]](Ordering.comparatorToOrdering(ByKey))
+    val rows = SortedMap.newBuilder[Array[Byte], Array[Byte]](KeyRows.Order)
     if (!isPrefix) Option(native.get(key)).foreach(value => rows += key -> value)
     else {
       val found = native.newIterator()
@@ -175,13 +181,17 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
     known.subMap(from, true, to, false)
   }
 
-  private def forget(bins: Seq[Int]): Unit = for (family <- families.values; bin <- bins) {
-    val gone = ofBin(family, bin)
-    gone.forEach { (key, of) =>
-      size -= 1 + of.before.size
-      bytes -= of.bytes(key)
+  private def forget(bins: Seq[Int]): Unit = {
+    for (family <- families.values; bin <- bins) {
+      val gone = ofBin(family, bin)
+      gone.forEach { (key, of) =>
+        size -= 1 + of.before.size
+        bytes -= of.bytes(key)
+      }
+      gone.clear()
     }
-    gone.clear()
+    // A family that is made anew has another number.
+    if (known.isEmpty) families.clear()
   }
 }
 
@@ -198,11 +208,6 @@ private final case class Known(isPrefix: Boolean, isInternal: Boolean, before: S
 
   /** What is held in memory, where a single row shares the key. */
   def bytes(key: Array[Byte]): Long = key.length + (if (isPrefix) before.iterator.map(_.length.toLong).sum else 0)
-}
-
-/** The order of keys in a database. */
-private object ByKey extends java.util.Comparator[Array[Byte]] {
-  override def compare(a: Array[Byte], b: Array[Byte]): Int = java.util.Arrays.compareUnsigned(a, b)
 }
 
 private object KnownRows {

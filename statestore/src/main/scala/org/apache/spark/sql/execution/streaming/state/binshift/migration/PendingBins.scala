@@ -49,9 +49,9 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
   def isMissing(bin: Int): Boolean = absent.contains(bin)
 
   /** Asks for the rows of `keys`, by which the task looks up; does not wait for them. */
-  def askFor(keys: Seq[KeyRows]): Unit = if (known.hasRoom) {
+  def askFor(keys: Seq[KeyRows]): Unit = {
     val wanted = keys.filter(key => absent.contains(codec.binOf(key.key)) && !known.contains(key.family, key.key))
-    wanted.groupBy(key => absent(codec.binOf(key.key)).source).toSeq.sortBy(_._1).foreach { case (_, ofSource) =>
+    wanted.take(known.room).groupBy(key => absent(codec.binOf(key.key)).source).toSeq.sortBy(_._1).foreach { case (_, ofSource) =>
       absent(codec.binOf(ofSource.head.key)).rows.foreach(client => if (client.ask(ofSource)) asked += client)
     }
   }
@@ -169,14 +169,15 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
   /** Takes in the rows that were asked for. */
   private def awaitRows(): Unit = {
     asked.toSeq.foreach { client =>
-      val answers = client.answers()
       asked -= client
-      // Their bin may have come meanwhile, and been written to.
-      val rows = answers.filter { answer =>
-        absent.get(codec.binOf(answer.key.key)).exists(_.rows.contains(client)) &&
-        !known.contains(answer.key.family, answer.key.key)
+      client.foreachAnswer { answers =>
+        // Their bin may have come meanwhile, and been written to.
+        val rows = answers.filter { answer =>
+          absent.get(codec.binOf(answer.key.key)).exists(_.rows.contains(client)) &&
+          !known.contains(answer.key.family, answer.key.key)
+        }
+        if (rows.nonEmpty) into.fetched(rows)
       }
-      if (rows.nonEmpty) into.fetched(rows)
     }
   }
 

@@ -9,12 +9,14 @@ import org.rocksdb.{BlockBasedTableConfig, BloomFilter, Options, ReadOptions, Ro
 
 import org.apache.spark.sql.execution.streaming.state.RocksDBConf
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{KeyRows, NumberedFamily}
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBFields
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{RocksDBFields, RowForm}
 
 /** A linked version, opened to look up rows. Thread-safe. */
 private[shipping] final class LinkedRows(dir: File, families: Seq[NumberedFamily], conf: RocksDBConf) extends AutoCloseable {
   import LinkedRows._
 
+  /** A row's checksum covers the number of its family. */
+  private val areChecked = RowForm.hasChecksums(conf)
   private val numbered = families.map(f => f.family.name -> f).toMap
   private val merging = RocksDBFields.mergeOperator(conf)
   private val bloom = new BloomFilter()
@@ -48,31 +50,49 @@ private[shipping] final class LinkedRows(dir: File, families: Seq[NumberedFamily
 
   /**
    * The rows of the first of `keys`, and of as many of the following ones as go together; none of a family that is not there.
-   * Too many to go at all are not given.
+   * Too many to go at all are not given, and neither are those whose checksum would be wrong where they go.
+   *
+   * @param numbers by name, how families are numbered where the rows go
    */
-  def first(keys: IndexedSeq[KeyRows]): IndexedSeq[Found] = {
-    val native = keys.map(k => numbered.get(k.family).map(_.nativeKey(k.key)))
-    val values = get(keys.indices.filterNot(keys(_).isPrefix).flatMap(i => native(i).map(i -> _)))
+  def first(keys: IndexedSeq[KeyRows], numbers: Map[String, Option[Short]]): IndexedSeq[Found] = {
+    val found = mutable.ArrayBuffer.empty[Found]
     val rows = db.newIterator(reading)
     try {
-      var bytes = 0L
-      val found = keys.indices.iterator.map { i =>
-        val some =
-          if (!keys(i).isPrefix) Some(values.get(i).map(Array.emptyByteArray -> _).toSeq)
-          else native(i).fold[Found](Some(Nil))(under(rows, _))
-        bytes += some.fold(0)(sizeOf)
-        (some.filter(sizeOf(_) <= MaxBytes), bytes)
-      }.takeWhile { case (_, sum) => sum <= MaxBytes }.map(_._1).toIndexedSeq
-      if (found.isEmpty) IndexedSeq(None) else found
+      var (bytes, isFull) = (0L, false)
+      while (!isFull && found.size < keys.size) {
+        // What is read and does not go is read once more, so the rest of a piece is as many as the first were large.
+        val together = if (found.isEmpty) FirstTogether else math.max(1, (MaxBytes - bytes) / math.max(1, bytes / found.size))
+        read(rows, keys.slice(found.size, (found.size + together).min(keys.size).toInt), numbers).foreach { some =>
+          val size = some.fold(0L)(sizeOf)
+          isFull ||= found.nonEmpty && bytes + size > MaxBytes
+          if (!isFull) {
+            val sendable = some.filter(_ => size <= MaxBytes)
+            found += sendable
+            if (sendable.isDefined) bytes += size
+          }
+        }
+      }
+      found.toIndexedSeq
     } finally rows.close()
   }
 
-  /** The values of keys, which are looked up in the order in which they are stored. */
-  private def get(keys: IndexedSeq[(Int, Array[Byte])]): Map[Int, Array[Byte]] = {
-    val ordered = keys.sortWith((a, b) => java.util.Arrays.compareUnsigned(a._2, b._2) < 0)
-    val found = db.multiGetAsList(reading, ordered.map(_._2).asJava).asScala
-    ordered.iterator.map(_._1).zip(found.iterator).filter(_._2 != null).toMap
+  private def read(rows: RocksIterator, keys: IndexedSeq[KeyRows], numbers: Map[String, Option[Short]]): IndexedSeq[Found] = {
+    val native = keys.map(k => numbered.get(k.family).map(_.nativeKey(k.key)))
+    val values = get(keys.indices.filterNot(keys(_).isPrefix).flatMap(i => native(i).map(i -> _)))
+    keys.indices.map { i =>
+      val number = numbered.get(keys(i).family).map(_.number)
+      if (areChecked && number.exists(!numbers.get(keys(i).family).contains(_))) None
+      else if (!keys(i).isPrefix) Some(values.get(i).map(Array.emptyByteArray -> _).toSeq)
+      else native(i).fold[Found](Some(Nil))(under(rows, _))
+    }
   }
+
+  private def get(keys: IndexedSeq[(Int, Array[Byte])]): Map[Int, Array[Byte]] =
+    if (keys.isEmpty) Map.empty
+    else {
+      val found = db.multiGetAsList(reading, keys.map(_._2).asJava).asScala
+      keys.iterator.map(_._1).zip(found.iterator).filter(_._2 != null).toMap
+    }
 
   /** Reads on by a row when there are too many, which tells it. */
   private def under(rows: RocksIterator, prefix: Array[Byte]): Found = {
@@ -109,6 +129,8 @@ private[shipping] object LinkedRows {
 
   /** Bytes that go together. */
   private val MaxBytes = 4L << 20
+  /** Keys whose rows are read before it is known how large they are. */
+  private val FirstTogether = 16L
 
-  private def sizeOf(rows: Seq[(Array[Byte], Array[Byte])]): Int = rows.iterator.map(row => row._1.length + row._2.length + 8).sum
+  def sizeOf(rows: Seq[(Array[Byte], Array[Byte])]): Long = rows.iterator.map(row => row._1.length + row._2.length + 8L).sum
 }

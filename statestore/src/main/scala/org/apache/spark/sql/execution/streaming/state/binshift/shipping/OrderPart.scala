@@ -118,7 +118,9 @@ private[shipping] final class OrderPart(
       val clients =
         if (!order.isOnDemand || families.values.exists(_.family.isReadInOrder)) Map.empty[Int, RowClient]
         else arriving.keys.map { source =>
-          source -> new RowClient(order, store.copy(partitionId = source), store.partitionId, routing, arguments, conf)
+          source -> new RowClient(
+            order, store.copy(partitionId = source), store.partitionId, families.view.mapValues(_.number).toMap, routing,
+            arguments, conf)
         }.toMap
       staged = Some(new StagedBins(dir, conf, order, copies, clients, routing))
     }

@@ -19,13 +19,15 @@ import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBAr
  * Asks the old owner of bins for rows of them, as of the version of the switch. What it asks for goes in one request, or in
  * several one after the other if it is much; answers come from a [[RowSource]].
  *
- * Once anything went wrong it asks no more: the bins themselves then come as they would have come without it.
+ * Once anything went wrong, or much has come, it asks no more: the bins themselves then come as they would have come without it.
  *
  * Not thread-safe; used by the task of the store that gets the bins.
+ *
+ * @param numbers by name, how the families of that store are numbered
  */
 private[binshift] final class RowClient(
-    order: ShippingOrder, source: StateStoreId, target: Int, routing: EpochRouting, arguments: RocksDBArguments,
-    conf: BackgroundConf) extends Logging {
+    order: ShippingOrder, source: StateStoreId, target: Int, numbers: Map[String, Option[Short]], routing: EpochRouting,
+    arguments: RocksDBArguments, conf: BackgroundConf) extends Logging {
   import RowClient._
 
   private val receiver = ThreadLocalRandom.current.nextLong(1, Long.MaxValue)
@@ -42,12 +44,14 @@ private[binshift] final class RowClient(
   private val waiting = mutable.Queue.empty[IndexedSeq[KeyRows]]
   private var sent: Option[Sent] = None
   private var requests = 0
+  private var bytes = 0L
   private var isOver = false
 
   /** Asks for the rows of `keys`, unless it asks no more; whether it does. Does not wait for the answer. */
   def ask(keys: Seq[KeyRows]): Boolean = !isOver && {
-    waiting ++= keys.toIndexedSeq.grouped(KeysTogether)
-    guarded(if (sent.isEmpty) send())
+    // Neighbours are looked up together.
+    waiting ++= keys.toIndexedSeq.sortBy(_.key)(KeyRows.Order).grouped(KeysTogether)
+    guarded(if (sent.isEmpty && hasRoom) send())
     !isOver
   }
 
@@ -55,18 +59,19 @@ private[binshift] final class RowClient(
   def isAsking: Boolean = sent.nonEmpty
 
   /**
-   * Waits for the rows that were asked for: of each key, unless they are too many. Empty if there is no answer in time, or none
-   * that can be used.
+   * Waits for the rows that were asked for, and hands them out as they come: those of each key, unless they are too many. Ends
+   * early if there is no answer in time, or none that can be used.
    */
-  def answers(): Seq[FetchedRows] = {
-    val found = mutable.ArrayBuffer.empty[FetchedRows]
-    while (sent.nonEmpty) guarded {
-      val request = sent.get
-      found ++= request.keys.zip(receive(request)).collect { case (key, Some(rows)) => FetchedRows(key, rows) }
-      sent = None
-      if (waiting.nonEmpty) send()
+  def foreachAnswer(consume: Seq[FetchedRows] => Unit): Unit = while (sent.nonEmpty) {
+    var come = Seq.empty[FetchedRows]
+    guarded {
+      come = receive(sent.get)
+      if (sent.get.isAnswered) {
+        sent = None
+        if (waiting.nonEmpty && hasRoom) send()
+      }
     }
-    found.toSeq
+    consume(come)
   }
 
   /** Nobody waits for what was asked for any more. */
@@ -80,30 +85,33 @@ private[binshift] final class RowClient(
     val to = owner.getOrElse(throw new DamagedShipment("nobody sends any more"))
     Faults.at("rows.request", target)
     requests += 1
-    val bytes = RowFormat.encode(RowRequest(order.base, receiver, requests, ShipmentBlocks.here, keys))
+    val content = RowFormat.encode(RowRequest(order.base, receiver, requests, ShipmentBlocks.here, keys, numbers))
     val id = ShipmentFormat.askId(order.broadcast, source, target, slot)
-    sent = Some(new Sent(keys, () => ShipmentBlocks.push(to, id, Faults.change("rows.request", bytes))))
+    sent = Some(new Sent(keys, () => ShipmentBlocks.push(to, id, Faults.change("rows.request", content))))
     committed
   }
 
-  private def receive(request: Sent): IndexedSeq[LinkedRows.Found] = {
-    val rows = mutable.ArrayBuffer.empty[LinkedRows.Found]
-    var isLast = false
-    var piece = 0
-    while (!isLast) {
-      val answer = RowFormat.answer(await(request, piece))
-      if (answer.attempt.isEmpty) throw new DamagedShipment("the old owner cannot look rows up")
-      if (answer.base != order.base || answer.attempt != committed.get) {
-        throw new DamagedShipment("it is of an attempt of the source's task that was not committed")
-      }
-      rows ++= answer.rows
-      isLast = answer.isLast
-      piece += 1
+  /** Rows that take much are better brought by their bins. */
+  private def hasRoom: Boolean = {
+    val isLittle = bytes < MaxBytes
+    if (!isLittle) {
+      isOver = true
+      forget()
+      logInfo(s"partition $target has fetched $bytes bytes of $source by row; whole bins come instead")
     }
-    if (rows.size != request.keys.size) {
-      throw new DamagedShipment(s"rows of ${rows.size} keys came, and ${request.keys.size} were asked for")
+    isLittle
+  }
+
+  /** Waits for the next piece of the answer. */
+  private def receive(request: Sent): Seq[FetchedRows] = {
+    val answer = RowFormat.answer(await(request, request.pieces))
+    if (answer.attempt.isEmpty) throw new DamagedShipment("the old owner cannot look rows up")
+    if (answer.base != order.base || answer.attempt != committed.get) {
+      throw new DamagedShipment("it is of an attempt of the source's task that was not committed")
     }
-    rows.toIndexedSeq
+    val keys = request.take(answer.rows.size, answer.isLast)
+    bytes += answer.rows.iterator.flatten.map(LinkedRows.sizeOf).sum
+    keys.zip(answer.rows).collect { case (key, Some(rows)) => FetchedRows(key, rows) }
   }
 
   private def await(request: Sent, piece: Int): Array[Byte] = {
@@ -145,6 +153,8 @@ private[binshift] final case class FetchedRows(key: KeyRows, rows: Seq[(Array[By
 private object RowClient {
   /** Keys that are asked for at a time. */
   private val KeysTogether = 20000
+  /** Of values that are taken, before no more are asked for. */
+  private val MaxBytes = 64L << 20
   private val PollMs = 1L
   /** After that time without an answer, it is looked whether there will be one. */
   private val LookNs = 200000000L
@@ -154,15 +164,33 @@ private object RowClient {
  * What is asked for. It is sent again when there is no answer for long: the request may be lost, or the answer, or another
  * attempt of the task may have asked by the same block.
  */
-private final class Sent(val keys: IndexedSeq[KeyRows], push: () => Future[Unit]) {
+private final class Sent(keys: IndexedSeq[KeyRows], push: () => Future[Unit]) {
   private var pushed = push()
-  private var pushedAt = System.nanoTime()
+  private var heardAt = System.nanoTime()
+  private var taken = 0
+  /** Pieces of the answer that have come. */
+  var pieces = 0
+  /** Whether all have come. */
+  var isAnswered = false
+
+  /** The keys that the next piece of the answer has rows of. */
+  def take(n: Int, isLast: Boolean): IndexedSeq[KeyRows] = {
+    heardAt = System.nanoTime()
+    val from = taken
+    taken += n
+    pieces += 1
+    isAnswered = isLast
+    if (taken > keys.size || isLast && taken < keys.size) {
+      throw new DamagedShipment(s"rows of $taken keys came, and ${keys.size} were asked for")
+    }
+    keys.slice(from, taken)
+  }
 
   def failIfNotSent(): Unit = pushed.value.foreach(_.get)
 
-  def sendAgainIfLate(): Unit = if (System.nanoTime() - pushedAt > Sent.AgainNs) {
+  def sendAgainIfLate(): Unit = if (System.nanoTime() - heardAt > Sent.AgainNs) {
     pushed = push()
-    pushedAt = System.nanoTime()
+    heardAt = System.nanoTime()
   }
 }
 

@@ -10,8 +10,8 @@ import org.apache.spark.storage.BlockManagerId
  *
  * {{{
  *   request = crc32c of all that follows : long, base : long, receiver : long, number : int,
- *             executor : utf, host : utf, port : int, families : int, name : utf*, keys : int,
- *             (number of the family : int, isPrefix : boolean, length : int, key)*
+ *             executor : utf, host : utf, port : int, families : int, (name : utf, number or -1 : short)*, keys : int,
+ *             (place of the family : int, isPrefix : boolean, length : int, key)*
  *   answer  = crc32c of all that follows : long, base : long, attempt : utf, isLast : boolean,
  *             keys : int, (rows, or -1 if they are too many : int, (length : int, rest of the key, length : int, value)*)*
  * }}}
@@ -32,7 +32,10 @@ private[binshift] object RowFormat {
     out.writeInt(r.from.port)
     val families = r.keys.map(_.family).distinct
     out.writeInt(families.size)
-    families.foreach(out.writeUTF)
+    families.foreach { name =>
+      out.writeUTF(name)
+      out.writeShort(r.numbers.get(name).flatten.getOrElse(-1: Short).toInt)
+    }
     out.writeInt(r.keys.size)
     r.keys.foreach { key =>
       out.writeInt(families.indexOf(key.family))
@@ -45,13 +48,17 @@ private[binshift] object RowFormat {
   def request(bytes: Array[Byte]): RowRequest = opened(bytes) { in =>
     val (base, receiver, number) = (in.readLong(), in.readLong(), in.readInt())
     val from = BlockManagerId(in.readUTF(), in.readUTF(), in.readInt())
-    val families = IndexedSeq.fill(size(in, java.lang.Short.BYTES))(in.readUTF())
+    val numbered = IndexedSeq.fill(size(in, 2 * java.lang.Short.BYTES)) {
+      val name = in.readUTF()
+      name -> Some(in.readShort()).filter(_ != -1)
+    }
+    val families = numbered.map(_._1)
     val keys = IndexedSeq.fill(size(in, 2 * Integer.BYTES + 1)) {
       val (family, isPrefix) = (in.readInt(), in.readBoolean())
       check(families.isDefinedAt(family), s"it has ${families.size} families, and no family $family")
       KeyRows(families(family), read(in, size(in, 1)), isPrefix)
     }
-    RowRequest(base, receiver, number, from, keys)
+    RowRequest(base, receiver, number, from, keys, numbered.toMap)
   }
 
   def encode(a: RowAnswer): Array[Byte] = sealing { out =>
@@ -124,9 +131,11 @@ private[binshift] object RowFormat {
  * @param receiver who asks, for one of several attempts of a task may
  * @param number   of the receiver's requests
  * @param from     where the answer goes
+ * @param numbers  how the receiver numbers its families; `None` for that of a store without families
  */
 private[binshift] final case class RowRequest(
-    base: Long, receiver: Long, number: Int, from: BlockManagerId, keys: IndexedSeq[KeyRows])
+    base: Long, receiver: Long, number: Int, from: BlockManagerId, keys: IndexedSeq[KeyRows],
+    numbers: Map[String, Option[Short]])
 
 /**
  * @param attempt tells which commit of the source the rows are of; see [[CommittedFile]]

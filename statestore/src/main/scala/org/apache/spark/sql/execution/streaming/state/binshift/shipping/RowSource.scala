@@ -5,14 +5,16 @@ import java.util.concurrent.{ConcurrentHashMap, TimeUnit}
 
 import scala.collection.mutable
 import scala.concurrent.{ExecutionContext, Future}
+import scala.concurrent.duration.Duration
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
-import org.apache.spark.sql.execution.streaming.state.binshift.keys.{KeyRows, NumberedFamily}
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.NumberedFamily
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.ShippingOrder
 import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, StateStoreId}
+import org.apache.spark.util.ThreadUtils
 
 /**
  * Answers new owners of bins that ask for rows before the bins have come: with those of the version that was linked when it
@@ -105,11 +107,14 @@ private[binshift] final class RowSource(
       Faults.at("rows.answer", store.partitionId)
       if (request.base != order.base) throw new DamagedShipment(s"version ${request.base} is asked for")
       // What is asked for in one piece is read and sent in several, so that little is held in memory.
-      var done = 0
-      while (done < request.keys.size) {
-        val rows = read(request.keys.slice(done, done + KeysTogether))
+      var (done, bytes) = (0, 0L)
+      var pushed = Future.unit
+      while (done < request.keys.size && hasCome(pushed)) {
+        val rows =
+          if (bytes < MaxBytes) read(request, done) else IndexedSeq.fill[LinkedRows.Found](request.keys.size - done)(None)
         done += rows.size
-        send(target, request, piece, RowAnswer(order.base, attempt, isLast = done == request.keys.size, rows))
+        bytes += rows.iterator.flatten.map(LinkedRows.sizeOf).sum
+        pushed = send(target, request, piece, RowAnswer(order.base, attempt, isLast = done == request.keys.size, rows))
         piece += 1
       }
     } catch {
@@ -119,12 +124,17 @@ private[binshift] final class RowSource(
     }
   }
 
-  private def send(target: Int, request: RowRequest, piece: Int, answer: RowAnswer): Unit = {
+  /** Whether the piece before is there, so that one waits at a time; else all are asked for again. */
+  private def hasCome(pushed: Future[Unit]): Boolean =
+    ThreadUtils.awaitReady(pushed, Duration(conf.timeoutMs, TimeUnit.MILLISECONDS)).value.exists(_.isSuccess)
+
+  private def send(target: Int, request: RowRequest, piece: Int, answer: RowAnswer): Future[Unit] = {
     val bytes = Faults.change("rows.answer", RowFormat.encode(answer))
     ShippingThreads.charge(bytes.length, conf.maxBytesPerSecond, conf.areAllCoresBusy)
     val id = ShipmentFormat.answerId(order.broadcast, store, target, request.receiver, request.number, piece)
     // A block that came after the end of the order would stay.
-    if (!synchronized(isClosed)) {
+    if (synchronized(isClosed)) Future.unit
+    else {
       val pushed = Future.unit.flatMap { _ =>
         Faults.at("rows.push", store.partitionId)
         ShipmentBlocks.push(request.from, id, bytes)
@@ -132,12 +142,14 @@ private[binshift] final class RowSource(
       pushed.failed.foreach { e =>
         logWarning(s"rows of $store did not come to ${request.from}, which will ask for them again", e)
       }(ExecutionContext.parasitic)
+      pushed
     }
   }
 
-  private def read(keys: IndexedSeq[KeyRows]): IndexedSeq[LinkedRows.Found] = {
+  private def read(request: RowRequest, from: Int): IndexedSeq[LinkedRows.Found] = {
     val linked = opened()
-    linked.use(_.first(keys)).getOrElse(throw new IllegalStateException(s"order ${order.id} is over"))
+    linked.use(_.first(request.keys.slice(from, from + KeysTogether), request.numbers)).getOrElse(
+      throw new IllegalStateException(s"order ${order.id} is over"))
   }
 
   private def opened(): LinkedRows = synchronized {
@@ -154,6 +166,8 @@ private object RowSource extends Logging {
   /** Blocks by which stores of one partition may ask at the same time: those of several attempts of its task. */
   val Slots = 4
   private val KeysTogether = 2000
+  /** Of a request's keys, those behind so many bytes get no rows, and their bins come. */
+  private val MaxBytes = 64L << 20
   /** An answer that was sent as short a time ago is on its way. */
   private val AgainNs = 1000000000L
 
