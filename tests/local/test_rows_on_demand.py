@@ -49,6 +49,12 @@ def count_distinct(df):
     return df.dropDuplicates(["k"]).groupBy("k").count()
 
 
+def keep_long_texts(df):
+    """Keeps 180 kB of most keys, of which many make an answer of several pieces, and of one too much for any."""
+    times = F.when(F.col("k") == "key10", 1_500_000).otherwise(30_000)
+    return df.groupBy("k").agg(F.max(F.repeat("k", times)).alias("long")).select("k", F.length("long"))
+
+
 def count_in_windows(df):
     return df.withWatermark("t", "2 minutes").groupBy(F.window("t", "1 minute"), "k").count()
 
@@ -74,6 +80,7 @@ ROWS = {
     "forgetful": Query(forgetful, "update"),
     "dedup": QUERIES["dedup"],
     "count-distinct": Query(count_distinct, "update"),
+    "long": Query(keep_long_texts, "update"),
     "windows": Query(count_in_windows, "update"),
     "dedup-times": QUERIES["dedup-watermark"],
     "count-distinct-times": Query(count_distinct_times, "update"),
@@ -176,6 +183,18 @@ def test_epochs_go_on_with_the_rows_that_they_touch_while_no_bin_comes(history, 
     h.run.stop()
     h.run.start()
     h.feed({})
+    h.assert_never_migrated(tmp_path)
+
+
+def test_rows_come_in_several_pieces_and_one_that_is_too_large_with_its_bin(history, tmp_path):
+    h = history("long")
+    # The bin of the large one is asked for by the first task that has it.
+    migration = h.switched({"keys": 120})
+    keys = {row["k"] for row in rows(3, keys=120)}
+    assert "key10" in keys & {row["k"] for row in rows(0)}
+    fetched = h.metrics(3)["binshiftRowsFetched"]
+    assert 0 < fetched < len(keys)
+    h.finish(migration)
     h.assert_never_migrated(tmp_path)
 
 

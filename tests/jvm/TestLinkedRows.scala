@@ -1,0 +1,58 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.shipping
+
+import java.io.File
+
+import org.rocksdb.{Options, RocksDB => NativeRocksDB}
+
+import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, StateStoreConf}
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, KeyRows, NumberedFamily}
+import org.apache.spark.sql.internal.SQLConf
+
+/** What a linked version answers, of a database that is made for it. */
+object TestLinkedRows {
+  private val Families =
+    Seq("one", "several").zipWithIndex.map { case (name, i) =>
+      NumberedFamily(ColumnFamily(name, isInternal = false), Some((i + 1).toShort))
+    }
+
+  /**
+   * The pieces of an answer, as "key=rows", or "key=-" if they are not given.
+   *
+   * @param stored     rows, as "key=bytes of its value" with blanks between; one with a slash is one of several of its key
+   * @param asked      keys; one that ends with a slash has several rows
+   * @param areChecked whether rows have checksums
+   * @param shift      by how much families are numbered higher where the rows go
+   */
+  def pieces(directory: String, stored: String, asked: String, areChecked: Boolean, shift: Int): String = {
+    val dir = new File(directory)
+    val options = new Options().setCreateIfMissing(true)
+    val native = NativeRocksDB.open(options, dir.getPath)
+    words(stored).map(_.split('=')).foreach { case Array(key, size) =>
+      native.put(Families(if (key.contains('/')) 1 else 0).nativeKey(key.getBytes), new Array[Byte](size.toInt))
+    }
+    native.close()
+    options.close()
+    val keys = words(asked).map { key =>
+      val isPrefix = key.endsWith("/")
+      KeyRows(if (isPrefix) "several" else "one", key.getBytes, isPrefix)
+    }.toIndexedSeq
+    val numbers = Families.map(f => f.family.name -> f.number.map(n => (n + shift).toShort)).toMap
+    val conf = new SQLConf()
+    conf.setConfString("spark.sql.streaming.stateStore.rowChecksum.enabled", areChecked.toString)
+    val linked = new LinkedRows(dir, Families, RocksDBConf(new StateStoreConf(conf)))
+    try {
+      Iterator.unfold(0) { done =>
+        Option.when(done < keys.size) {
+          val found = linked.first(keys.drop(done), numbers)
+          val told = keys.slice(done, done + found.size).zip(found).map { case (key, rows) =>
+            s"${new String(key.key)}=${rows.fold("-")(
+                _.map { case (rest, value) => s"${new String(rest)}:${value.length}" }.mkString(","))}"
+          }
+          (told.mkString(" "), done + found.size)
+        }
+      }.mkString("|")
+    } finally linked.close()
+  }
+
+  private def words(text: String): Seq[String] = text.split(' ').toSeq.filter(_.nonEmpty)
+}
