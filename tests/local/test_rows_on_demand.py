@@ -50,7 +50,7 @@ def count_distinct(df):
 
 
 def keep_long_texts(df):
-    """Keeps 180 kB of most keys, of which many make an answer of several pieces, and of one too much for any."""
+    """Keeps 180 kB of most keys, which makes an answer of several pieces, and of one too much for any."""
     times = F.when(F.col("k") == "key10", 1_500_000).otherwise(30_000)
     return df.groupBy("k").agg(F.max(F.repeat("k", times)).alias("long")).select("k", F.length("long"))
 
@@ -68,8 +68,10 @@ def count_distinct_times(df):
 def distinct_times_twice(df):
     """Two such operators side by side, whose exchanges a task reads both."""
     late = df.withWatermark("t", "2 minutes")
-    return late.dropDuplicates(["k", "t"]).select("k", "v").union(
-        late.where("v % 2 = 0").dropDuplicates(["k", "t"]).select("k", "v")
+    return (
+        late.dropDuplicates(["k", "t"])
+        .select("k", "v")
+        .union(late.where("v % 2 = 0").dropDuplicates(["k", "t"]).select("k", "v"))
     )
 
 
