@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("--on-demand", action="store_true")
     parser.add_argument("--shipping-fault", metavar="POINT.ACTION")
     parser.add_argument("--operator", choices=["aggregate", "transform"], default="aggregate")
+    parser.add_argument("--count-messages", action="store_true", help="that the driver gets of shipments")
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
     args = parser.parse_args()
     conf = dict(c.split("=", 1) for c in args.conf)
@@ -45,6 +46,9 @@ def main() -> None:
     conf.setdefault("spark.sql.streaming.stateStore.binshift.ship.timeout", "3s")
     spark = session(args.master, **conf)
     await_executors(spark)
+    if args.count_messages:
+        blocks = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestBlocks
+        blocks.beginToCountMessages(spark.sparkContext._jsc.sc())
     run = StreamRun(spark, args.root, counter(args.root, args.fault, args.operator))
     run.outputs = Outputs(args.root / "outputs")
     run.start()
@@ -85,6 +89,8 @@ def main() -> None:
         "numRowsTotal": run.query.lastProgress.stateOperators[0].numRowsTotal,
         "metadata": [m.numPartitions for m in run.metadata()],
     }
+    if args.count_messages:
+        report["messages"] = blocks.countedMessages(spark.sparkContext._jsc.sc())
     (args.root / "report.json").write_text(json.dumps(report))
     run.stop()
     spark.stop()

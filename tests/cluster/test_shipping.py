@@ -10,6 +10,7 @@ CLUSTER = "--master=local-cluster[3,1,1024]"
 FAULTS = (
     "--conf=spark.binshift.internal.faults=org.apache.spark.sql.execution.streaming.state.binshift.TestFaults"
 )
+PIECES = "spark.sql.streaming.stateStore.binshift.ship.chunkBytes"
 
 
 @pytest.fixture
@@ -25,7 +26,10 @@ def ship(drive, jvm_jar):
 @pytest.mark.parametrize("operator", ["aggregate", pytest.param("transform", marks=pytest.mark.matrix)])
 def test_every_bin_travels_before_its_step(ship, check, operator):
     # A copy is made anew where its partition has to move to, as after 3 s of waiting for a busy executor.
-    report = check(partitions=6, last=ship(f"--operator={operator}", "--conf=spark.locality.wait=1min"))
+    options = ("--conf=spark.locality.wait=1min", f"--conf={PIECES}=1", "--count-messages")
+    report = check(partitions=6, last=ship(f"--operator={operator}", *options))
+    # Of some hundred pieces, the driver hears nothing; of two stores that send and four that get, that they begin and end.
+    assert 0 < report["messages"] <= 2 * (2 + 4)
     others = {"Shipped": 0, "FromCheckpoint": 0, "Recopied": 0}
     assert report["paths"] == {"Prepared": sum(report["history"]), **others}
 
