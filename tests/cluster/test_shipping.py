@@ -28,7 +28,7 @@ def test_every_bin_travels_before_its_step(ship, check, operator):
     # A copy is made anew where its partition has to move to, as after 3 s of waiting for a busy executor.
     options = ("--conf=spark.locality.wait=1min", f"--conf={PIECES}=1", "--count-messages")
     report = check(partitions=6, last=ship(f"--operator={operator}", *options))
-    # The driver hears when each of two stores begins and ends to send, and each of four to get; of pieces, nothing.
+    # The driver hears that each of two stores begins and ends to send, and four to get; of pieces, nothing.
     assert 0 < report["messages"] <= 2 * (2 + 4)
     others = {"Shipped": 0, "FromCheckpoint": 0, "Recopied": 0}
     assert report["paths"] == {"Prepared": sum(report["history"]), **others}
