@@ -51,6 +51,7 @@ def artifacts(spark: str) -> list[tuple[str, str, str, str]]:
         ("org.scalatestplus", "mockito-5-12_2.13", "3.2.19.0", ""),
         ("org.mockito", "mockito-core", "5.12.0", ""),
         ("net.bytebuddy", "byte-buddy", "1.14.17", ""),
+        ("net.bytebuddy", "byte-buddy-agent", "1.14.17", ""),
     ]
 
 
@@ -143,6 +144,14 @@ class _ClassFile:
         return int(struct.unpack_from(">H", self._rest)[0])
 
     def renamed(self, old: bytes, new: bytes) -> bytes:
-        """The class, with `new` where a text of it is `old`."""
-        was, now = (struct.pack(">BH", _TEXT, len(text)) + text for text in (old, new))
-        return b"".join([self._head, *(now if c == was else c for c in self._constants), self._rest])
+        """The class, with `new` where a text of it is `old`, or names it as a parameter's or result's type."""
+        was, now = (b"L" + text + b";" for text in (old, new))
+
+        def rename(constant: bytes) -> bytes:
+            if constant[0] != _TEXT:
+                return constant
+            text = constant[3:]
+            text = new if text == old else text.replace(was, now)
+            return struct.pack(">BH", _TEXT, len(text)) + text
+
+        return b"".join([self._head, *map(rename, self._constants), self._rest])
