@@ -31,7 +31,7 @@ EXPLAINED: list[tuple[str, str, str]] = [
     (
         "MicroBatchExecutionSuite",
         "unfinished repartition batch",
-        "the entry of an offline repartition is removed from the log, because none can convert state of binshift. "
+        "an offline repartition's entry is removed from the log, because none can convert state of binshift. "
         "The query goes on as it was, where Spark's refuses to start",
     ),
     (
