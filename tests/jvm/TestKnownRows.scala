@@ -66,7 +66,7 @@ object TestKnownRows {
             db.remove(bytes(key), family(key))
           case Array("files", which) => come(bins(which)) { rows =>
               val files = new SstFiles(Files.createTempDirectory(Path.of(directory), "came").toFile, db.conf)
-              rows.sortWith((a, b) => java.util.Arrays.compareUnsigned(native(a._1), native(b._1)) < 0)
+              rows.sortBy(row => native(row._1))(KeyRows.Order)
                 .foreach { case (key, value) => files.put(native(key), value.getBytes) }
               val file = files.finish(isInternal = false)
               files.close()

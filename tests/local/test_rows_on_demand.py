@@ -227,20 +227,6 @@ def test_variables_of_the_keys_that_are_touched_come_while_no_bin_does(history, 
     h.assert_never_migrated(tmp_path, **conf)
 
 
-@pytest.mark.parametrize("name", ["variables"])
-def test_variables_that_were_written_before_the_driver_died_are_there(history, tmp_path, name):
-    h = history(name)
-    with Fault(*BLOCKED):
-        h.switched(*INPUTS.values())
-        h.run.stop()
-    h.run.forget(5)
-    h.run.start()
-    h.feed({})
-    h.epoch, _ = shift(h.run, h.epoch, OnDemand())
-    h.feed({})
-    h.assert_never_migrated(tmp_path)
-
-
 @pytest.mark.parametrize(("before", "after"), [(4, 2), (2, 7)])
 def test_epochs_go_on_while_no_bin_comes_with_another_number_of_partitions(history, tmp_path, before, after):
     h = history(**{"spark.sql.shuffle.partitions": str(before)})
@@ -256,8 +242,9 @@ def test_epochs_go_on_while_no_bin_comes_with_another_number_of_partitions(histo
     h.assert_never_migrated(tmp_path)
 
 
-def test_what_a_driver_has_written_that_dies_before_the_bins_came_is_there(history, tmp_path):
-    h = history()
+@pytest.mark.parametrize("name", ["count", "variables"])
+def test_what_a_driver_has_written_that_dies_before_the_bins_came_is_there(history, tmp_path, name):
+    h = history(name)
     with Fault(*BLOCKED):
         h.switched(*INPUTS.values())
         h.run.stop()

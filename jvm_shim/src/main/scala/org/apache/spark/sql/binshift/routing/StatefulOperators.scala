@@ -41,8 +41,7 @@ private[binshift] object StatefulOperators {
    *
    * Relies on Spark: an aggregation in update mode scans its state if the event time is in its keys, a deduplication too, and an
    * operator with arbitrary state if it has a timeout; `transformWithState` has neither timers nor TTL if it has no time mode. A
-   * deduplication of Spark 4.3 asks for a scan in each epoch; without the
-   * event time in its key, it does not read it.
+   * deduplication of Spark 4.3 asks for a scan in each epoch; without the event time in its key, it does not read it.
    */
   def looksUpByKey(op: StatefulOperator): Boolean = op match {
     case _: StateStoreRestoreExec => true

@@ -3,7 +3,6 @@ package org.apache.spark.sql.execution.streaming.state.binshift.migration
 import java.io.File
 import java.util.UUID
 
-import scala.collection.immutable.SortedMap
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 
@@ -129,36 +128,41 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
     var counts = RowCounts.Zero
     try {
       keys.foreach { entry =>
-        val (key, known) = (entry.getKey, entry.getValue)
-        val now = rowsNow(native, key, known.isPrefix)
-        val gone = known.before.filterNot(now.contains).map(_ -> (null: Array[Byte]))
-        // In their order, as a file has them.
-        (now.toSeq ++ gone).sortBy(_._1)(KeyRows.Order).foreach { case (row, value) =>
-          if (value == null) files.delete(row) else files.put(row, value)
+        val known = entry.getValue
+        // In the order that a file has; null is a deletion.
+        val rows = new java.util.TreeMap[Array[Byte], Array[Byte]](KeyRows.Order)
+        known.before.foreach(rows.put(_, null))
+        foreachRow(native, entry.getKey, known.isPrefix) { (row, value) =>
+          rows.put(row, value)
+          ()
         }
-        counts += RowCounts.of(known.isInternal, now.size)
+        rows.forEach { (row, value) =>
+          if (value == null) files.delete(row)
+          else {
+            files.put(row, value)
+            counts += RowCounts.of(known.isInternal, 1)
+          }
+        }
       }
       (files.finish(isInternal = false), counts)
     } finally files.close()
   }
 
-  /** By key the rows of a known key, each as a whole, also if it is merged of several parts. */
-  private def rowsNow(native: NativeRocksDB, key: Array[Byte], isPrefix: Boolean): SortedMap[Array[Byte], Array[Byte]] = {
-    val rows = SortedMap.newBuilder[Array[Byte], Array[Byte]](KeyRows.Order)
-    if (!isPrefix) Option(native.get(key)).foreach(value => rows += key -> value)
+  /** The rows that a known key has now, each as a whole, also if it is merged of several parts. */
+  private def foreachRow(native: NativeRocksDB, key: Array[Byte], isPrefix: Boolean)(
+      consume: (Array[Byte], Array[Byte]) => Unit): Unit =
+    if (!isPrefix) Option(native.get(key)).foreach(consume(key, _))
     else {
       val found = native.newIterator()
       try {
         found.seek(key)
         while (found.isValid && KeyRows.begins(found.key, key)) {
-          rows += found.key -> found.value
+          consume(found.key, found.value)
           found.next()
         }
         found.status()
       } finally found.close()
     }
-    rows.result()
-  }
 
   /** No key of a family begins another one, and no prefix another. */
   private def isKnown(key: Array[Byte]): Boolean = {

@@ -5,7 +5,7 @@ import java.io.File
 import scala.collection.mutable
 
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
-import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, NumberedFamily}
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, KeyRows, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{SstFile, SstFiles}
 import org.apache.spark.sql.execution.streaming.state.RocksDBConf
 
@@ -65,7 +65,7 @@ private[binshift] final class BaseFiles(dir: File, conf: RocksDBConf) extends Au
 
   /** Writes a file of the changes of `bins`; `None` if there are none. */
   def write(families: Iterable[NumberedFamily], bins: Seq[Int], changes: StagingStore): Option[SstFile] = {
-    families.toSeq.sortWith((a, b) => java.util.Arrays.compareUnsigned(a.prefix, b.prefix) < 0).foreach { family =>
+    families.toSeq.sortBy(_.prefix)(KeyRows.Order).foreach { family =>
       changes.foreachChange(family, bins)(writer.put, writer.delete)
     }
     writer.finish(isInternal = false)

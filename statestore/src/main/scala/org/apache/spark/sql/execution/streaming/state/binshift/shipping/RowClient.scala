@@ -51,7 +51,7 @@ private[binshift] final class RowClient(
   def ask(keys: Seq[KeyRows]): Boolean = !isOver && {
     // Neighbours are looked up together.
     waiting ++= keys.toIndexedSeq.sortBy(_.key)(KeyRows.Order).grouped(KeysTogether)
-    guarded(if (sent.isEmpty && hasRoom) send())
+    guarded(if (sent.isEmpty) sendUnlessMuch())
     !isOver
   }
 
@@ -68,7 +68,7 @@ private[binshift] final class RowClient(
       come = receive(sent.get)
       if (sent.get.isAnswered) {
         sent = None
-        if (waiting.nonEmpty && hasRoom) send()
+        if (waiting.nonEmpty) sendUnlessMuch()
       }
     }
     consume(come)
@@ -92,15 +92,13 @@ private[binshift] final class RowClient(
   }
 
   /** Rows that take much are better brought by their bins. */
-  private def hasRoom: Boolean = {
-    val isLittle = bytes < MaxBytes
-    if (!isLittle) {
+  private def sendUnlessMuch(): Unit =
+    if (bytes < MaxBytes) send()
+    else {
       isOver = true
       forget()
       logInfo(s"partition $target has fetched $bytes bytes of $source by row; whole bins come instead")
     }
-    isLittle
-  }
 
   /** Waits for the next piece of the answer. */
   private def receive(request: Sent): Seq[FetchedRows] = {
