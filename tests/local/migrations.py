@@ -79,3 +79,16 @@ def failed_tasks(run: StreamRun) -> int:
     infos = [tracker.getStageInfo(stage) for stage in stages]
     assert infos
     return sum(info.numFailedTasks for info in infos if info is not None)
+
+
+def snapshots(run: StreamRun) -> dict[str, list[Path]]:
+    """The snapshots of each partition, the oldest first."""
+    found: dict[str, list[Path]] = {}
+    for file in (run.checkpoint / "state/0").glob("[0-9]*/**/*.zip"):
+        found.setdefault(str(file.parent), []).append(file)
+    return {place: sorted(files, key=version_of) for place, files in found.items()}
+
+
+def version_of(snapshot: Path) -> int:
+    """The version that a snapshot is of."""
+    return int(snapshot.stem.split("_")[0])

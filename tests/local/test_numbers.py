@@ -5,8 +5,9 @@ import pytest
 from binshift import AllAtOnce, Batched
 from binshift.session import PROVIDER
 from harness import STOCK, until
+from local.migrations import feed_until, snapshots, version_of
 from local.queries import QUERIES, count_by_key, deduplicate
-from local.settings import ROW_CHECKSUMS
+from local.settings import JOIN_3, ROW_CHECKSUMS, SNAPSHOTS
 
 
 def keys_of(rows):
@@ -111,6 +112,31 @@ def test_a_partition_rebuilt_from_a_snapshot_and_changelogs_holds_what_it_adopte
     assert {(*key, *value) for key, value in run.state()} == batch
     assert keys_of(committed) <= keys_of(run.state())
     assert run.query.lastProgress.stateOperators[0].numRowsTotal == len(batch)
+
+
+@pytest.mark.parametrize(("name", "conf"), [("join-full", JOIN_3), ("tws-jvm", {})])
+def test_a_reader_that_names_a_snapshot_finds_all_rows(stream, name, conf):
+    """Values of a join, and those of lists, are looked up by their keys, and not scanned."""
+    query = QUERIES[name]
+    run = stream(query.build, mode=query.mode, conf=conf | SNAPSHOTS).start()
+    run.run(0)
+    turned = [1 - owner for owner in run.attach().routing().assignment]
+    controller = run.attach()
+    controller.submit(controller.plan(turned, strategy=AllAtOnce()), prepare=False)
+    run.run(1, 2, 3)
+    places = [str(run.checkpoint / "state/0" / partition) for partition in "01"]
+    then = feed_until(run, 4, lambda: set(places) <= snapshots(run).keys())
+    versions = [version_of(snapshots(run)[place][0]) for place in places]
+    assert max(versions) <= then
+    run.run(then)
+    for options in query.state:
+        whole = run.states([options])[0]
+        parts = [
+            run.states([options | {"snapshotPartitionId": str(p), "snapshotStartBatchId": str(version - 1)}])[0]
+            for p, version in enumerate(versions)
+        ]
+        assert sorted(parts[0] + parts[1]) == whole, options
+        assert all(parts) or not whole, options
 
 
 def test_stores_of_retired_partitions_are_closed(stream, spark):

@@ -8,19 +8,11 @@ import pytest
 
 from binshift import AllAtOnce, Fluid
 from harness import Fault, StreamRun, end_maintenance, until
-from local.migrations import assert_never_migrated, feed_until, finish, shift
+from local.migrations import assert_never_migrated, feed_until, finish, shift, snapshots
 from local.queries import QUERIES
 from local.settings import IDS, JOIN_4, MIN_DELTAS, NEEDS_JOIN_4, ROW_CHECKSUMS, STORE
 
 KEEP = {"spark.sql.streaming.minBatchesToRetain": "200"}
-
-
-def snapshots(run: StreamRun) -> dict[str, list[Path]]:
-    """The snapshots of each partition, the oldest first."""
-    found: dict[str, list[Path]] = {}
-    for file in (run.checkpoint / "state/0").glob("[0-9]*/**/*.zip"):
-        found.setdefault(str(file.parent), []).append(file)
-    return {place: sorted(files, key=lambda f: int(f.stem.split("_")[0])) for place, files in found.items()}
 
 
 def as_if_killed(run: StreamRun, uploaded: set[Path]) -> None:

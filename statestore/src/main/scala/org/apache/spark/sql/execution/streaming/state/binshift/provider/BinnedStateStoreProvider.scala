@@ -23,7 +23,8 @@ import org.apache.spark.sql.types.StructType
  *
  * Relies on Spark: `init` creates the database through the protected `createRocksDB`;
  * `upgradeReadStoreToWriteStore` accepts only its own store class, so a wrapped read store is
- * unwrapped first. Constructed without arguments on the driver, just to ask for metrics, and by
+ * unwrapped first. Stores are handed out by `getStore`, `getReadStore`, `replayStateFromSnapshot` and an upgrade alone.
+ * Constructed without arguments on the driver, just to ask for metrics, and by
  * readers of state; hence nothing happens before `init`, and nothing is written by `init`.
  */
 class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOfStores {
@@ -105,6 +106,15 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOf
 
   override def getReadStore(version: Long, uniqueId: Option[String]): StateStore =
     wrap(super.getReadStore(version, uniqueId))
+
+  /** By a reader that names the snapshot from which it begins. */
+  override def replayStateFromSnapshot(
+      snapshotVersion: Long,
+      endVersion: Long,
+      readOnly: Boolean,
+      snapshotVersionStateStoreCkptId: Option[String],
+      endVersionStateStoreCkptId: Option[String]): StateStore = wrap(super.replayStateFromSnapshot(
+      snapshotVersion, endVersion, readOnly, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId))
 
   override def getStateStoreChangeDataReader(
       startVersion: Long,
