@@ -6,6 +6,7 @@ import java.nio.file.{Files, Path}
 import scala.collection.immutable.SortedMap
 
 import org.apache.hadoop.conf.Configuration
+import org.rocksdb.FlushOptions
 
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, ColumnFamily, KeyRows}
@@ -86,6 +87,39 @@ object TestKnownRows {
           finally rows.closeIfNeeded()
         }
         (held.sorted :+ RocksDBFields.rows(db).rows).mkString(" ")
+      }
+    finally db.close()
+  }
+
+  /**
+   * Takes in a file for each of `bins` bins of which a row is known, while no compaction can run.
+   *
+   * @return how many files are in level 0 then, and whether a writer has to wait for them
+   */
+  def manyFiles(directory: String, bins: Int): String = {
+    val db = new PlainDatabase(new File(directory), hasFamilies = false)
+    val known = new KnownRows(db, partition = 0)
+    val ranges = new BinRows(db, useColumnFamilies = false)
+    val family = StateStore.DEFAULT_COL_FAMILY_NAME
+    db.loadAt(0, None, readOnly = false, loadEmpty = false)
+    val native = RocksDBFields.native(db)
+    try db.inStoredForm {
+        known.add((0 until bins).map(bin => FetchedRows(KeyRows(family, bytes(s"$bin.0"), isPrefix = false), Nil)))
+        (0 until bins).foreach(bin => db.putStored(bytes(s"$bin.0"), "new".getBytes, family))
+        val flush = new FlushOptions().setWaitForFlush(true)
+        try native.flush(flush)
+        finally flush.close()
+        native.pauseBackgroundWork()
+        try {
+          val files = (0 until bins).map { bin =>
+            val written = new SstFiles(Files.createTempDirectory(Path.of(directory), "came").toFile, db.conf)
+            written.put(bytes(s"$bin.0"), "old".getBytes)
+            try written.finish(isInternal = false).get.file
+            finally written.close()
+          }
+          ranges.takeIn(Seq(files), RowCounts(bins, 0))
+          Seq("num-files-at-level0", "is-write-stopped").map(p => native.getProperty("rocksdb." + p)).mkString(" ")
+        } finally native.continueBackgroundWork()
       }
     finally db.close()
   }

@@ -53,3 +53,11 @@ def test_what_was_written_before_a_bin_came_wins_and_the_rest_is_the_bins(
     # Between merged values, some versions of Spark have a comma.
     *rows, count = came.replace(",", "").split(" ")
     assert (sorted(rows), int(count)) == expected(old, script)
+
+
+def test_a_writer_does_not_wait_until_the_files_of_many_bins_are_merged(spark, tmp_path):
+    test = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.migration.TestKnownRows
+    files, is_stopped = test.manyFiles(str(tmp_path), 60).split(" ")
+    # As they come, with that of the known rows.
+    assert int(files) == 61
+    assert is_stopped == "0"

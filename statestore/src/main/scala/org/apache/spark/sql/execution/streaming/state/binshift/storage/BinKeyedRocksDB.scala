@@ -34,6 +34,8 @@ private[binshift] abstract class BinKeyedRocksDB(
     arguments.uniqueId)
   with RowOperations with LoadsAndCommits with VersionedRocksDB {
 
+  FilesInLevelZero.unbound(rocksDbOptions)
+
   protected final def partitionId: Int = arguments.partitionId
 
   /** Whether rows are in several column families. */
