@@ -17,7 +17,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from experiments import SIZES, experiments
-from experiments.common import BATCHED, PREPARED, UNPREPARED
+from experiments.common import BATCHED, ON_DEMAND, PREPARED, UNPREPARED
 from experiments.sections import SECTIONS
 from keycount import keycount
 from openloop.action import Phases
@@ -35,7 +35,7 @@ SHORT = Phases(3, 3, 3, 6)
 LOOK = 10
 #: Short runs, of an operator with one family of rows and of others with several.
 COUNT, JOINS = keycount(500_000, 20_000, 150, 1.0), nexmark("q4", 1_000, 150, 40_000)
-WARM_UP = ((COUNT, UNPREPARED), (COUNT, PREPARED), (COUNT, BATCHED), (JOINS, BATCHED))
+WARM_UP = ((COUNT, UNPREPARED), (COUNT, ON_DEMAND), (COUNT, PREPARED), (COUNT, BATCHED), (JOINS, BATCHED))
 #: These meet most of the code.
 BRIEF_WARM_UP = (WARM_UP[0], WARM_UP[-1])
 ROOT = Path(__file__).parents[2]

@@ -14,19 +14,30 @@ object TestPace {
   def open(directory: String, files: Int): TestPace = {
     NativeRocksDB.loadLibrary()
     val options = new Options().setCreateIfMissing(true).setDisableAutoCompactions(true)
-    val db = NativeRocksDB.open(options, directory)
+    val store = new TestPace(options, NativeRocksDB.open(options, directory))
+    store.write(files)
+    store
+  }
+}
+
+final class TestPace(options: Options, db: NativeRocksDB) {
+  def commit(): Unit = CompactionPace.committed(this, db, options)
+
+  /** Adds so many files. */
+  def write(files: Int): Unit = {
     val flush = new FlushOptions().setWaitForFlush(true)
     for (i <- 1 to files) {
       db.put("key".getBytes, s"value$i".getBytes)
       db.flush(flush)
     }
     flush.close()
-    new TestPace(options, db)
   }
-}
 
-final class TestPace(options: Options, db: NativeRocksDB) {
-  def commit(): Unit = CompactionPace.committed(this, db, options)
+  /** Adds so many files, which are of bins that have come. */
+  def takeIn(files: Int): Unit = CompactionPace.takingIn(this, db, files)(write(files))
+
+  /** It is loaded anew. */
+  def forget(): Unit = CompactionPace.forget(this)
 
   def merge(): Unit = db.compactRange()
 

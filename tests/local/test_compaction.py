@@ -50,6 +50,28 @@ def test_a_store_that_is_closed_is_not_behind_any_more(pace, tmp_path):
     assert pace.bytesPerSecond() == 5 << 20
 
 
+def test_files_of_bins_that_came_on_demand_do_not_end_it(pace, tmp_path):
+    store = pace.open(str(tmp_path), 4)
+    try:
+        store.takeIn(60)
+        store.commit()
+        assert pace.bytesPerSecond() == 5 << 20
+        # They are left out as long as they are there.
+        store.merge()
+        store.commit()
+        store.write(8)
+        store.commit()
+        assert pace.bytesPerSecond() > FREELY
+        store.merge()
+        store.commit()
+        store.takeIn(8)
+        store.forget()
+        store.commit()
+        assert pace.bytesPerSecond() > FREELY
+    finally:
+        store.close()
+
+
 def test_a_pace_that_is_none_is_refused(stream):
     query = QUERIES["count"]
     run = stream(query.build, mode=query.mode, conf={PACE: "0"}).start()

@@ -201,6 +201,21 @@ def test_rows_come_in_several_pieces_and_one_that_is_too_large_with_its_bin(hist
 
 
 @pytest.mark.long
+def test_rows_behind_the_first_64_megabytes_come_with_their_bins(history, tmp_path):
+    h = history("long")
+    keys = [f"key{i}" for i in range(1000, 1680)]
+    once = [{"k": k, "v": 1, "t": "2024-01-01 00:00:00"} for k in keys]
+    h.take(once)
+    migration = h.submitted("shuffled")
+    # One of the two old owners has more than half of 680 texts of 210 kB.
+    h.take(once, once)
+    fetched = sum(h.metrics(epoch)["binshiftRowsFetched"] for epoch in range(1, h.epoch))
+    assert 0 < fetched < len(keys)
+    h.finish(migration)
+    h.assert_never_migrated(tmp_path)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "conf"),
     [

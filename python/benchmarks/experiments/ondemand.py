@@ -8,6 +8,7 @@ from operator import itemgetter
 
 from binshift.planning.routing import RoutingTable
 from experiments.common import (
+    AIM,
     MECES,
     ON_DEMAND,
     STOCK,
@@ -59,6 +60,22 @@ def on_demand(size: Size) -> list[Experiment]:
             found += compared(what, records, excess, over, under)
         return found
 
+    few, many = size.keys // 16, size.keys
+    grown: list[Case] = []
+    for keys in (few, many):
+        grown += paced("on-demand-more-keys", counting(size, keys=keys), actions[1:], keys=keys)
+
+    def by_keys(records: Sequence[Record]) -> list[Figure]:
+        found: list[Figure] = []
+        for name in (ON_DEMAND.name, UNPREPARED.name):
+            for what, value in (("first epoch that takes effect", "first_ms"), ("longest epoch", "longest_ms")):
+                over, under = {"run": name, "keys": many}, {"run": name, "keys": few}
+                title = f"{what} at {many:,} ÷ at {few:,} keys: {name}"
+                found += compared(title, records, itemgetter(value), over, under)
+        what = f"excess latency, {UNPREPARED.name} ÷ on-demand, {many:,} keys"
+        over, under = {"run": UNPREPARED.name, "keys": many}, {"run": ON_DEMAND.name, "keys": many}
+        return found + compared(what, records, excess, over, under)
+
     counted = paced("on-demand", counting(size, keys=size.few_keys), actions)
     seen = firstseen(size.few_keys, size.rows, size.intervals, size.interval)
     passed = paced("on-demand-by-record", seen, actions[1:])
@@ -70,6 +87,16 @@ def on_demand(size: Size) -> list[Experiment]:
         Experiment("on-demand", title, restart, counted, peaks, group, n, "excess"),
         Experiment(
             "on-demand-by-record", "each new key is passed", restart, passed, by_record, group, n, "longest"
+        ),
+        Experiment(
+            "on-demand-more-keys",
+            "number of keys",
+            {AIM: "on demand: 1.3 at most, at 16 × the keys"},
+            grown,
+            by_keys,
+            group,
+            n,
+            "first epoch",
         ),
         Experiment("on-demand-skewed", "skewed keys", hot_first, skewed, by_skew, group, n, "excess"),
     ]

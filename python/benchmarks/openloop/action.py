@@ -52,7 +52,8 @@ class Result:
     """What a run showed. Latencies are those of events, from when they were due to the commit of their epoch.
 
     `steady_*` are medians of the epochs before the action, `longest_*` the largest values from the action on.
-    `steps_ms` is the longest epoch at which bins changed their owner, `seconds` the time of the whole action.
+    `steps_ms` is the longest epoch at which bins changed their owner, `first_ms` the first one to which bins or
+    rows of them came, 0 if there is none; `seconds` is the time of the whole action.
     `most_ms` is the longest time from the beginning of an epoch until four in five of its rows had left their
     operator, where the query observes it.
 
@@ -67,6 +68,7 @@ class Result:
     steady_ms: float
     longest_ms: float
     steps_ms: float
+    first_ms: float
     most_ms: float
     steady_latency: float
     p99_latency: float

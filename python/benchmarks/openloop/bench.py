@@ -54,6 +54,7 @@ class Bench:
                 "took_ms": e["took_ms"],
                 "rows": e["rows"],
                 "adopted": e["adopted"],
+                "fetched": e["fetched"],
             }
             for e in epochs.to_pylist()
         ]

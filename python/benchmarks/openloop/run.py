@@ -159,6 +159,7 @@ class Run:
             steady_ms=statistics.median(e.took_ms for e in before),
             longest_ms=max(e.took_ms for e in after),
             steps_ms=max((e.took_ms for e in after if e.adopted), default=0),
+            first_ms=next((e.took_ms for e in after if e.adopted or e.fetched), 0),
             most_ms=max(e.most_ms for e in after),
             steady_latency=statistics.median(calm),
             p99_latency=statistics.quantiles(during, n=100)[-1] if len(during) > 1 else max(during),

@@ -24,7 +24,8 @@ class Epoch:
     """One micro-batch; times are seconds since 1970, durations milliseconds.
 
     After `most_ms`, four in five of its rows have left their operator; 0 if the query does not observe it.
-    `gets` are RocksDB's lookups, which took `get_ms` on all cores together.
+    `fetched` are rows that came before their bin. `gets` are RocksDB's lookups, which took `get_ms` on all cores
+    together.
     """
 
     epoch: int
@@ -34,6 +35,7 @@ class Epoch:
     offset: int
     adopted: int
     adopt_ms: int
+    fetched: int
     processing_ms: int
     most_ms: float = 0.0
     gets: int = 0
@@ -64,6 +66,7 @@ def _epoch(progress: Any) -> Epoch:
         offset=json.loads(progress.sources[0].endOffset)["logOffset"],
         adopted=metric("binshiftBinsAdopted"),
         adopt_ms=metric("binshiftAdoptMs"),
+        fetched=metric("binshiftRowsFetched"),
         processing_ms=progress.durationMs.get("addBatch", 0),
         gets=metric("rocksdbGetCount"),
         get_ms=metric("rocksdbGetLatency"),

@@ -59,7 +59,12 @@ private[binshift] final class BinMover(
   val pendingBins: PendingBins = new PendingBins(conf, known,
     new BinIntake {
       override def adopt(bins: Seq[Int], recopied: Int, taken: TakenCopy): Unit = db.inStoredForm {
-        if (known.count(bins) > 0) orElseUnusable(known.winOver(bins)(takeIn(taken))) else takeIn(taken)
+        if (known.count(bins) == 0) takeIn(taken)
+        else {
+          // Where there are families, lookups by a prefix read all files.
+          val disjoint = if (db.hasFamilies) 0 else taken.base.size
+          CompactionPace.takingIn(db, RocksDBFields.native(db), disjoint)(orElseUnusable(known.winOver(bins)(takeIn(taken))))
+        }
         adopted(SwitchStats(
             binsShipped = bins.size, binsRecopied = recopied, rowsAdopted = taken.rows.rows + taken.rows.internal))
       }
@@ -106,6 +111,7 @@ private[binshift] final class BinMover(
 
   /** Everything was loaded from the checkpoint. */
   def forget(): Unit = {
+    CompactionPace.forget(db)
     pendingBins.clear()
     uncounted = None
     isUnusable = false

@@ -34,7 +34,7 @@ private[binshift] abstract class BinKeyedRocksDB(
     arguments.uniqueId)
   with RowOperations with LoadsAndCommits with VersionedRocksDB {
 
-  FilesInLevelZero.unbound(rocksDbOptions)
+  FilesInLevelZero.raiseLimits(rocksDbOptions)
 
   protected final def partitionId: Int = arguments.partitionId
 

@@ -11,7 +11,7 @@ import org.rocksdb.{Options, RateLimiter, RateLimiterMode, RocksDB => NativeRock
  * other, that is a core's work for several epochs, which take half as long again. At a pace that leaves the merging just
  * enough time, more epochs are a fifth longer. RocksDB asks a limiter before each read of a compaction; flushes, which
  * commits wait for, and lookups are not limited. While a store has piled up too many files, nothing is held back, since
- * lookups have to look into each of them. One thread of RocksDB's compacts all databases of a process, so stores of other
+ * lookups have to look into each of them. Files of bins that were taken in have no keys in common, and do not count. One thread of RocksDB's compacts all databases of a process, so stores of other
  * providers on this executor wait for those that are held back.
  *
  * Relies on RocksDB: a limiter in mode `READS_ONLY` is asked by compactions alone; one limiter may serve several
@@ -31,6 +31,8 @@ private[binshift] object CompactionPace {
   private lazy val limiter =
     new RateLimiter(Unlimited, RefillMicros, Fairness, RateLimiterMode.READS_ONLY, false)
   private val late = ConcurrentHashMap.newKeySet[AnyRef]()
+  /** How many of a store's files at level 0 are of bins that it has taken in: so many at most. */
+  private val filesOfBins = new ConcurrentHashMap[AnyRef, Integer]()
   @volatile private var pace = Unlimited
 
   /**
@@ -45,21 +47,41 @@ private[binshift] object CompactionPace {
     adjust()
   }
 
+  /** Runs `body`, which takes in a number of files that no lookup reads together. */
+  def takingIn[T](store: AnyRef, db: NativeRocksDB, files: Int)(body: => T): T = {
+    val before = filesOf(db)
+    val result = body
+    // What was in memory may have become a file as well, and others may have been merged.
+    val come = math.min(files, filesOf(db) - before)
+    if (come > 0) filesOfBins.merge(store, come, Integer.sum(_, _))
+    result
+  }
+
+  /** All files of a store are others now. */
+  def forget(store: AnyRef): Unit = filesOfBins.remove(store)
+
   /** Called with each commit of a store that keeps to the pace, whose database was opened with `options`. */
   def committed(store: AnyRef, db: NativeRocksDB, options: Options): Unit = {
-    val files = db.getProperty("rocksdb.num-files-at-level0").toInt
+    val files = filesOf(db)
     val trigger = options.level0FileNumCompactionTrigger
-    val hasChanged = if (files >= Behind * trigger) late.add(store) else files < trigger && late.remove(store)
+    val ofBins = filesOfBins.computeIfPresent(store, (_, n) => math.min(n, files))
+    val overlapping = if (ofBins == null) files else files - ofBins
+    val hasChanged = if (overlapping >= Behind * trigger) late.add(store) else overlapping < trigger && late.remove(store)
     if (hasChanged) adjust()
   }
 
-  def closed(store: AnyRef): Unit = if (late.remove(store)) adjust()
+  def closed(store: AnyRef): Unit = {
+    forget(store)
+    if (late.remove(store)) adjust()
+  }
 
   /** Bytes per second that compactions may read now. */
   def current: Long = limiter.getBytesPerSecond
 
   /** Bytes that compactions have read on this executor. */
   def bytesRead: Long = limiter.getTotalBytesThrough
+
+  private def filesOf(db: NativeRocksDB): Int = db.getProperty("rocksdb.num-files-at-level0").toInt
 
   private def adjust(): Unit = synchronized {
     val rate = if (late.isEmpty) pace else math.max(pace, Unlimited)
