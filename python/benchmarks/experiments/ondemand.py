@@ -20,7 +20,7 @@ from experiments.common import (
 )
 from firstseen import firstseen
 from openloop.bench import Bench
-from openloop.experiment import Case, Experiment, Figure, compared, spread
+from openloop.experiment import Case, Experiment, Figure, compared, spread, spread_if_any
 from openloop.results import Record
 
 __all__ = ["assignments", "on_demand"]
@@ -72,6 +72,10 @@ def on_demand(size: Size) -> list[Experiment]:
                 over, under = {"run": name, "keys": many}, {"run": name, "keys": few}
                 title = f"{what} at {many:,} ÷ at {few:,} keys: {name}"
                 found += compared(title, records, itemgetter(value), over, under)
+        for keys in (few, many):
+            what = f"first epoch that takes effect ÷ median, {keys:,} keys: {ON_DEMAND.name}"
+            values = [r.values for r in records if r.case == {"run": ON_DEMAND.name, "keys": keys}]
+            found += spread_if_any(what, [v["first_ms"] / v["steady_ms"] for v in values])
         what = f"excess latency, {UNPREPARED.name} ÷ on-demand, {many:,} keys"
         over, under = {"run": UNPREPARED.name, "keys": many}, {"run": ON_DEMAND.name, "keys": many}
         return found + compared(what, records, excess, over, under)

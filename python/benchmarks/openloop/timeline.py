@@ -24,8 +24,8 @@ class Epoch:
     """One micro-batch; times are seconds since 1970, durations milliseconds.
 
     After `most_ms`, four in five of its rows have left their operator; 0 if the query does not observe it.
-    `fetched` are rows that came before their bin. `gets` are RocksDB's lookups, which took `get_ms` on all cores
-    together.
+    `fetched` are rows that came before their bin. `gets` are RocksDB's lookups, which took `get_ms` on all
+    cores together.
     """
 
     epoch: int
@@ -35,11 +35,11 @@ class Epoch:
     offset: int
     adopted: int
     adopt_ms: int
-    fetched: int
     processing_ms: int
     most_ms: float = 0.0
     gets: int = 0
     get_ms: int = 0
+    fetched: int = 0
 
     @property
     def committed(self) -> float:
