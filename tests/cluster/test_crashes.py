@@ -79,7 +79,7 @@ ON_DEMAND_INSTANTS = [
         )
         for instant in ("before:/commits/4", "before:/commits/7")
     ],
-    ids=lambda value: value if isinstance(value, str) else "-".join(v.strip("-") for v in value[:1]),
+    ids=lambda value: value if isinstance(value, str) else "".join(value[:1]).strip("-"),
 )
 def test_a_driver_that_dies_goes_on_exactly_once(drive, check, jvm_jar, instant, extra):
     arguments = [

@@ -66,12 +66,8 @@ object TestKnownRows {
             enter(key)
             db.remove(bytes(key), family(key))
           case Array("files", which) => come(bins(which)) { rows =>
-              val files = new SstFiles(Files.createTempDirectory(Path.of(directory), "came").toFile, db.conf)
-              rows.sortBy(row => native(row._1))(KeyRows.Order)
-                .foreach { case (key, value) => files.put(native(key), value.getBytes) }
-              val file = files.finish(isInternal = false)
-              files.close()
-              ranges.takeIn(Seq(file.map(_.file).toSeq), RowCounts(rows.size, 0))
+              val file = written(directory, db, rows.map { case (key, value) => native(key) -> value })
+              ranges.takeIn(Seq(file.toSeq), RowCounts(rows.size, 0))
             }
           case Array("checkpoint", which) => come(bins(which)) { rows =>
               // As a recovery does that applies a changelog, in which a row is written twice.
@@ -111,17 +107,21 @@ object TestKnownRows {
         finally flush.close()
         native.pauseBackgroundWork()
         try {
-          val files = (0 until bins).map { bin =>
-            val written = new SstFiles(Files.createTempDirectory(Path.of(directory), "came").toFile, db.conf)
-            written.put(bytes(s"$bin.0"), "old".getBytes)
-            try written.finish(isInternal = false).get.file
-            finally written.close()
-          }
+          val files = (0 until bins).flatMap(bin => written(directory, db, Seq(bytes(s"$bin.0") -> "old")))
           ranges.takeIn(Seq(files), RowCounts(bins, 0))
           Seq("num-files-at-level0", "is-write-stopped").map(p => native.getProperty("rocksdb." + p)).mkString(" ")
         } finally native.continueBackgroundWork()
       }
     finally db.close()
+  }
+
+  /** A file of these rows, if there are any. */
+  private def written(directory: String, db: PlainDatabase, rows: Seq[(Array[Byte], String)]): Option[File] = {
+    val files = new SstFiles(Files.createTempDirectory(Path.of(directory), "came").toFile, db.conf)
+    try {
+      rows.sortBy(_._1)(KeyRows.Order).foreach { case (key, value) => files.put(key, value.getBytes) }
+      files.finish(isInternal = false).map(_.file)
+    } finally files.close()
   }
 
   private def words(text: String, by: Char): Seq[String] = text.split(by).toSeq.filter(_.nonEmpty)

@@ -5,7 +5,7 @@ import pytest
 from binshift import AllAtOnce, Batched
 from binshift.session import PROVIDER
 from harness import STOCK, until
-from local.migrations import feed_until, snapshots, version_of
+from local.migrations import feed_until, shift, snapshots, version_of
 from local.queries import QUERIES, count_by_key, deduplicate
 from local.settings import JOIN_3, ROW_CHECKSUMS, SNAPSHOTS
 
@@ -120,12 +120,9 @@ def test_a_reader_that_names_a_snapshot_finds_all_rows(stream, name, conf):
     query = QUERIES[name]
     run = stream(query.build, mode=query.mode, conf=conf | SNAPSHOTS).start()
     run.run(0)
-    turned = [1 - owner for owner in run.attach().routing().assignment]
-    controller = run.attach()
-    controller.submit(controller.plan(turned, strategy=AllAtOnce()), prepare=False)
-    run.run(1, 2, 3)
+    epoch, _ = shift(run, 1, prepare=False)
     places = [str(run.checkpoint / "state/0" / partition) for partition in "01"]
-    then = feed_until(run, 4, lambda: set(places) <= snapshots(run).keys())
+    then = feed_until(run, epoch, lambda: set(places) <= snapshots(run).keys())
     versions = [version_of(snapshots(run)[place][0]) for place in places]
     assert max(versions) <= then
     run.run(then)

@@ -9,13 +9,14 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from keycount import keycount
 from openloop.action import Action, Phases
 from openloop.bench import Bench
-from openloop.experiment import Case
+from openloop.experiment import Case, Figure, compared
 from openloop.resources import Others
 from openloop.results import Record
 from openloop.workload import Workload
@@ -36,6 +37,7 @@ __all__ = [
     "alone",
     "counting",
     "excess",
+    "grown",
     "paced",
 ]
 
@@ -119,6 +121,14 @@ def _do_paced(
 def excess(values: Mapping[str, Any]) -> float:
     """Seconds beyond the steady latency, of which less than 10 ms cannot be told from none."""
     return max(0.01, values["excess"])
+
+
+def grown(
+    records: Sequence[Record], what: str, value: str, run: str, key: str, low: float, high: float
+) -> list[Figure]:
+    """The figure for a run's value where what its case calls `key` is high ÷ where that is low."""
+    over, under = {"run": run, key: high}, {"run": run, key: low}
+    return compared(f"{what} at {high:,} ÷ at {low:,} {key}: {run}", records, itemgetter(value), over, under)
 
 
 def alone(script: Path, experiment: str, case: Mapping[str, Any], bench: Bench, repeat: int) -> Record:

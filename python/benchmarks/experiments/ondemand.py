@@ -16,6 +16,7 @@ from experiments.common import (
     Size,
     counting,
     excess,
+    grown,
     paced,
 )
 from firstseen import firstseen
@@ -61,17 +62,15 @@ def on_demand(size: Size) -> list[Experiment]:
         return found
 
     few, many = size.keys // 16, size.keys
-    grown: list[Case] = []
+    larger: list[Case] = []
     for keys in (few, many):
-        grown += paced("on-demand-more-keys", counting(size, keys=keys), actions[1:], keys=keys)
+        larger += paced("on-demand-more-keys", counting(size, keys=keys), actions[1:], keys=keys)
 
     def by_keys(records: Sequence[Record]) -> list[Figure]:
         found: list[Figure] = []
         for name in (ON_DEMAND.name, UNPREPARED.name):
             for what, value in (("first epoch that takes effect", "first_ms"), ("longest epoch", "longest_ms")):
-                over, under = {"run": name, "keys": many}, {"run": name, "keys": few}
-                title = f"{what} at {many:,} ÷ at {few:,} keys: {name}"
-                found += compared(title, records, itemgetter(value), over, under)
+                found += grown(records, what, value, name, "keys", few, many)
         for keys in (few, many):
             what = f"first epoch that takes effect ÷ median, {keys:,} keys: {ON_DEMAND.name}"
             values = [r.values for r in records if r.case == {"run": ON_DEMAND.name, "keys": keys}]
@@ -96,7 +95,7 @@ def on_demand(size: Size) -> list[Experiment]:
             "on-demand-more-keys",
             "number of keys",
             {AIM: "on demand: 1.3 at most, at 16 × the keys"},
-            grown,
+            larger,
             by_keys,
             group,
             n,

@@ -21,6 +21,7 @@ from experiments.common import (
     Size,
     counting,
     excess,
+    grown,
     paced,
 )
 from openloop.action import Action
@@ -141,9 +142,7 @@ def shapes(size: Size) -> list[Experiment]:
         ):
             # Of a query that is stopped, no epoch shows it.
             for name in (n for n in names if (n == STOCK.name) == (what == "largest latency")):
-                over, under = {"run": name, key: high}, {"run": name, key: low}
-                ratio = f"{what} at {high:,} ÷ at {low:,} {key}: {name}"
-                found += compared(ratio, records, itemgetter(value), over, under)
+                found += grown(records, what, value, name, key, low, high)
         return found
 
     small, large = min(size.more_keys), max(size.more_keys)

@@ -11,8 +11,9 @@ import org.rocksdb.{Options, RateLimiter, RateLimiterMode, RocksDB => NativeRock
  * other, that is a core's work for several epochs, which take half as long again. At a pace that leaves the merging just
  * enough time, more epochs are a fifth longer. RocksDB asks a limiter before each read of a compaction; flushes, which
  * commits wait for, and lookups are not limited. While a store has piled up too many files, nothing is held back, since
- * lookups have to look into each of them. Files of bins that were taken in have no keys in common, and do not count. One thread of RocksDB's compacts all databases of a process, so stores of other
- * providers on this executor wait for those that are held back.
+ * lookups have to look into each of them. Files of bins that were taken in have no keys in common, and do not count. One
+ * thread of RocksDB's compacts all databases of a process, so stores of other providers on this executor wait for those that
+ * are held back.
  *
  * Relies on RocksDB: a limiter in mode `READS_ONLY` is asked by compactions alone; one limiter may serve several
  * databases; another rate is in force from the next refill on.
