@@ -34,14 +34,15 @@ private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, di
   /** Has bins copied as of version `base`, for `steps`, the first of which has number `firstStep`. */
   def order(
       migration: String, base: Long, firstStep: Int, steps: IndexedSeq[Seq[Move]], isUrgent: Boolean,
-      isOnDemand: Boolean = false): Unit = {
+      isOnDemand: Boolean = false, splits: Map[Int, Int] = Map.empty): Unit = {
     val broadcast = query.sparkSession.sparkContext.broadcast(Array.emptyByteArray)
     val order = ShippingOrder(
-      UUID.randomUUID().toString, broadcast.id, base, firstStep, steps, isUrgent, isOnDemand)
+      UUID.randomUUID().toString, broadcast.id, base, firstStep, steps, isUrgent, isOnDemand, splits)
     open = open :+ new OpenOrder(migration, order, broadcast)
     ShippingOrder.write(dir, open.map(_.order))
     logInfo(LogLine("copies", "query" -> query.id, "epoch" -> (base - 1), "migration" -> migration,
-        "steps" -> s"${firstStep + 1}-${firstStep + steps.size}", "bins" -> steps.map(_.size).sum, "order" -> order.id))
+        "steps" -> s"${firstStep + 1}-${firstStep + steps.size}", "bins" -> steps.map(_.size).sum, "splits" -> splits.size,
+        "order" -> order.id))
   }
 
   /**
@@ -52,7 +53,7 @@ private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, di
    */
   def closeOthers(next: Option[(String, Int)], now: Option[StepRef]): Unit = {
     val (kept, over) = open.partition { o =>
-      now.exists(s => o.covers(s.migration, s.index)) || o.order.isOnDemand && isFetching ||
+      now.exists(s => o.covers(s.migration, s.index)) || o.isFetched && isFetching ||
       next.exists { case (m, step) => o.isFor(m, step) }
     }
     close(over, kept)
@@ -104,13 +105,13 @@ private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, di
     open.iterator.map(_.order).filter(o => o.isOnDemand && o.base <= epoch).flatMap(_.steps.flatten).map(_.bin).toSet
 
   /**
-   * Whether bins that come on demand are still on their way, as far as the driver knows. The tasks of an epoch that runs have said
+   * Whether bins that come on demand are still on their way, or rows of a split still counted, as far as the driver knows. The tasks of an epoch that runs have said
    * nothing yet, so the epoch before it tells.
    */
   def isFetching: Boolean = {
-    val onDemand = open.map(_.order).filter(_.isOnDemand)
+    val fetched = open.filter(_.isFetched).map(_.order)
     def ended = announced.filter(_.epoch <= CommittedEpoch.of(query)).orElse(former)
-    onDemand.nonEmpty && ended.forall(a => onDemand.exists(a.epoch < _.base) || sumOf(BinMetrics.AwaitedName, a) > 0)
+    fetched.nonEmpty && ended.forall(a => fetched.exists(a.epoch < _.base) || sumOf(BinMetrics.AwaitedName, a) > 0)
   }
 
   private def close(over: Seq[OpenOrder], kept: Seq[OpenOrder]): Unit = if (over.nonEmpty) {
@@ -122,6 +123,9 @@ private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, di
 
 private final class OpenOrder(migration: String, val order: ShippingOrder, val broadcast: Broadcast[_]) {
   def covers(ofMigration: String, step: Int): Boolean = ofMigration == migration && order.covers(step)
+
+  /** Whether it is needed after its step, too. */
+  def isFetched: Boolean = order.isOnDemand || order.splits.nonEmpty
 
   /** Whether it has a step from `step` on. */
   def isFor(ofMigration: String, step: Int): Boolean =

@@ -37,6 +37,7 @@ private[binshift] final class StepScheduler(
   import StepScheduler._
 
   private val session = query.sparkSession
+  private val conf = BackgroundConf(session.sessionState.conf.getAllConfs)
 
   private val application = SparkInternals.applicationOf(session.sparkContext)
   private var migration: Option[PlannedMigration] = PlannedMigration.read(dir)
@@ -109,7 +110,7 @@ private[binshift] final class StepScheduler(
     try {
       forecasts = for {
         statistics <- QueryStatistics.of(query).snapshot() if m.options.isPrepared && !m.plan.isOnDemand && isShippable
-        foreseen <- CopyForecast.of(m.plan, statistics, BackgroundConf(session.sessionState.conf.getAllConfs))
+        foreseen <- CopyForecast.of(m.plan, statistics, conf)
       } yield (m.id, foreseen)
       forecasts.flatMap(_._2.tooMuch).foreach(why => logWarning(s"query ${query.id}: migration ${m.id}: $why"))
     } catch {
@@ -178,8 +179,8 @@ private[binshift] final class StepScheduler(
   private def epochsBefore(plan: MigrationPlan, index: Int, now: RoutingEntry, isPrepared: Boolean): Int = {
     val missing = math.max(plan.steps(index).partitions - now.table.partitions, 0)
     val openings = if (missing == 0) 0 else (missing - 1) / openedAtOnce(plan, index) + 1
-    if (!isShippable || !isPrepared && !plan.isOnDemand) 0
-    else if (plan.isOnDemand) openings
+    if (!isShippable || !isPrepared && !plan.isOnDemand && splits(plan, index, now.table).isEmpty) 0
+    else if (!isPrepared) openings
     // With the last opening, copies are ordered; the epoch that opens makes them.
     else if (missing > 0) openings + 1
     else 2
@@ -221,10 +222,11 @@ private[binshift] final class StepScheduler(
       case _ if shipments.isFetching => None // Bins of the step before are still on their way.
       case _ if relocation.misplaced > 0 => None
       case Some(table) if isTooLarge(m, table.partitions, now.table.partitions) => None
-      case Some(table) if !isShippable || !m.plan.isOnDemand && !m.options.isPrepared =>
-        Option.when(next >= earliest)(switch(m, index, next, table))
+      case Some(table) if !isShippable || isAtOnce(m) && splits(m.plan, index, now.table).isEmpty =>
+        Option.when(next >= earliest)(switch(m, index, next, now.table, table))
       case Some(table) if table.partitions > now.table.partitions => Some(open(m, index, now, next, table.partitions))
-      case Some(table) if m.plan.isOnDemand => Option.when(next >= earliest)(switch(m, index, next, table))
+      case Some(table) if m.plan.isOnDemand || isAtOnce(m) =>
+        Option.when(next >= earliest)(switch(m, index, next, now.table, table))
       case Some(_) if !shipments.covers(m.id, index) =>
         orderCopies(m, index, next, now.table.partitions)
         None
@@ -241,7 +243,7 @@ private[binshift] final class StepScheduler(
             logWarning(s"query ${query.id}: step ${index + 1} of migration ${m.id} waits for its copies, of which " +
               s"nothing has come for $idle epochs; its bins are sent at the switch")
             shipments.abandon()
-            Some(switch(m, index, next, table))
+            Some(switch(m, index, next, now.table, table))
           case None => None
         }
     }
@@ -257,12 +259,12 @@ private[binshift] final class StepScheduler(
 
   /**
    * Opens new partitions, empty: bins are sent to stores that are there. With the last of them, copies are
-   * ordered, of the version with which they begin; but for what comes on demand, which is sent once, at its step.
+   * ordered, of the version with which they begin; but for what is not prepared, which is sent once, at its step.
    */
   private def open(m: PlannedMigration, index: Int, now: RoutingEntry, next: Long, wanted: Int): RoutingEntry = {
     val partitions = math.min(now.table.partitions + openedAtOnce(m.plan, index), wanted)
     openings = (openings + (next -> (partitions - now.table.partitions))).takeRight(MaxOpenings)
-    if (partitions == wanted && !m.plan.isOnDemand) orderCopies(m, index, next, partitions)
+    if (partitions == wanted && !m.plan.isOnDemand && m.options.isPrepared) orderCopies(m, index, next, partitions)
     entry(m, index - 1, next, now.table.copy(partitions = partitions), isOpening = true)
   }
 
@@ -293,10 +295,26 @@ private[binshift] final class StepScheduler(
     entry(m, index, next, table)
   }
 
-  /** The step takes effect without copies: its bins are sent as of the switch. */
-  private def switch(m: PlannedMigration, index: Int, next: Long, table: RoutingTable): RoutingEntry = {
-    val moves = IndexedSeq(m.plan.steps(index).moves)
-    shipments.order(m.id, next, index, moves, isUrgent = true, isOnDemand = m.plan.isOnDemand && isShippable)
+  private def isAtOnce(m: PlannedMigration): Boolean = !m.plan.isOnDemand && !m.options.isPrepared
+
+  /**
+   * The partitions that begin with all files of another one at step `index`, if so much moves that this is worth an epoch in
+   * which they are opened. A batch of real-time mode may take minutes.
+   */
+  private def splits(plan: MigrationPlan, index: Int, now: RoutingTable): Map[Int, Int] = {
+    val moves = plan.steps(index).moves
+    def isLarge = QueryStatistics.of(query).snapshot().exists { statistics =>
+      statistics.operators.exists(o => o.isSized && moves.map(m => o.bytes(m.bin)).sum >= conf.bytesToSplit)
+    }
+    if (slots.nonEmpty || !isLarge) Map.empty else Splits.of(now, moves)
+  }
+
+  /** The step takes effect without copies: its bins are sent as of the switch, or come with all files of their owner. */
+  private def switch(m: PlannedMigration, index: Int, next: Long, now: RoutingTable, table: RoutingTable): RoutingEntry = {
+    val moves = m.plan.steps(index).moves
+    val isOnDemand = m.plan.isOnDemand && isShippable
+    val begun = if (isOnDemand || !isShippable) Map.empty[Int, Int] else splits(m.plan, index, now)
+    shipments.order(m.id, next, index, IndexedSeq(moves), isUrgent = true, isOnDemand, begun)
     entry(m, index, next, table)
   }
 

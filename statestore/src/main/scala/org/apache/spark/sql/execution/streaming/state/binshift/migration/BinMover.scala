@@ -6,7 +6,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.keys.NumberedFami
 import org.apache.spark.sql.execution.streaming.state.binshift.recovery.{BinRecovery, CheckpointedBins}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{BinSwitch, EpochRouting}
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping._
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{LaterCount, RowCounts}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 import org.apache.spark.sql.execution.streaming.state.{RecordType, StateStoreId}
 
@@ -17,7 +17,9 @@ import org.apache.spark.sql.execution.streaming.state.{RecordType, StateStoreId}
  * Arriving bins come from the first of these that there is: the copy that was made before; the
  * shipment of their old owner's executor; their old owner's checkpoint.
  *
- * @param adopted hears of bins that came on demand, after their switch
+ * @param adopted   hears of bins that came on demand, after their switch
+ * @param beginWith puts files in the place of the loaded version, which holds nothing
+ * @param beginAnew loads that version again
  */
 private[binshift] final class BinMover(
     db: BinKeyedRocksDB,
@@ -26,7 +28,9 @@ private[binshift] final class BinMover(
     shipping: PartitionShipping,
     conf: BackgroundConf,
     arguments: RocksDBArguments,
-    adopted: SwitchStats => Unit) extends Logging {
+    adopted: SwitchStats => Unit,
+    beginWith: BinnedFileManager.Beginning => Unit,
+    beginAnew: () => Unit) extends Logging {
 
   /** Called by the task that runs the epoch `version`. */
   def apply(version: Long, switch: BinSwitch): SwitchStats = {
@@ -36,21 +40,26 @@ private[binshift] final class BinMover(
     countSent()
     shipping.departed(version, switch.leaving) match {
       case Some(known) => drop(switch, known)
-      case None => shipping.leavingOnDemand(version, switch.leaving) match {
-          case Some(exporter) =>
+      case None => shipping.leavingUncounted(version, switch.leaving) match {
+          case Some(count) =>
             drop(switch, DepartedBins.Uncounted)
-            uncounted = Some(UncountedRows(version, switch.leaving, exporter))
+            uncounted = Some(UncountedRows(count, () => countCheckpoint(version, switch.leaving)))
           case None => ranges.remove(switch.leaving, !switch.staying(_))
         }
     }
-    val adopted = switch.arriving.toSeq.sortBy(_._1).map { case (source, bins) =>
-      arrive(version, source, bins)
+    val begun = split.begin(version, switch)
+    begun.foreach { b =>
+      uncounted =
+        Some(UncountedRows(b.foreign, () => RocksDBFields.rows(db) - ranges.count(switch.arriving.values.flatten.toSeq)))
     }
+    val others = switch.arriving.toSeq.filterNot { case (source, _) => begun.exists(_.source == source) }.sortBy(_._1)
+    val adopted = begun.map(_.stats).toSeq ++ others.map { case (source, bins) => arrive(version, source, bins) }
     Faults.at("switch.done", store.partitionId)
     adopted.foldLeft(SwitchStats(binsReleased = switch.leaving.size))(_ + _)
       .copy(adoptMs = (System.nanoTime() - started) / 1000000)
   }
 
+  private val split = new PartitionSplit(db, store, routing, shipping, arguments, beginWith, beginAnew)
   private lazy val known = new KnownRows(db, store.partitionId)
   private var isUnusable = false
   private var switchedAt = -1L
@@ -100,12 +109,11 @@ private[binshift] final class BinMover(
   def hasUncountedRows: Boolean = uncounted.isDefined
 
   /** Stops counting the rows that were dropped, if all have been sent. */
-  def countIfSent(): Unit = if (uncounted.exists(_.exporter.isOver)) countSent()
+  def countIfSent(): Unit = if (uncounted.exists(_.count.isOver)) countSent()
 
-  /** Stops counting the rows that were dropped; counts them in the checkpoint if not all have been sent. */
+  /** Stops counting the rows that were dropped. */
   def countSent(): Unit = uncounted.foreach { o =>
-    val rows = o.exporter.rowsByStep.map(_.values.reduce(_ + _)).getOrElse(countCheckpoint(o.version, o.bins))
-    RocksDBFields.setRows(db, RocksDBFields.rows(db) - rows)
+    RocksDBFields.setRows(db, RocksDBFields.rows(db) - o.count.rows.getOrElse(o.otherwise()))
     uncounted = None
   }
 
@@ -182,5 +190,9 @@ private[binshift] final class BinMover(
   }
 }
 
-/** Rows of `bins` that left on demand at the switch of `version`, and that `exporter` counts. */
-private final case class UncountedRows(version: Long, bins: Seq[Int], exporter: Exporter)
+/**
+ * Rows that were dropped, and are still counted.
+ *
+ * @param otherwise counts them if `count` does not
+ */
+private final case class UncountedRows(count: LaterCount, otherwise: () => RowCounts)

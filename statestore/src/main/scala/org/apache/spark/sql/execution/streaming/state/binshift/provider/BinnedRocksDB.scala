@@ -82,6 +82,8 @@ private[binshift] final class BinnedRocksDB(
   def unknownBaseId: Option[String] = baseId
 
   private var switchStats = SwitchStats.None
+  /** How the version that is being switched was loaded. */
+  private var reload: () => Unit = () => ()
   private var baseId: Option[String] = None
   private var loaded = LoadedFiles.None
   private var loadedAt: Option[Long] = None
@@ -101,7 +103,8 @@ private[binshift] final class BinnedRocksDB(
   private val retained = new RetainedVersions(
     storeId, routing, arguments.hadoopConf, VersionFile.opened(_, arguments.conf, arguments.hadoopConf))
   private val shipping = new PartitionShipping(storeId, this, routing, arguments, background)
-  private val mover = new BinMover(this, storeId, routing, shipping, background, arguments, count)
+  private val mover =
+    new BinMover(this, storeId, routing, shipping, background, arguments, count, beginWith, () => beginAnew())
 
   private val snapshotTurn = new SnapshotTurn(this, isShared = background.areAllCoresBusy)
   private val maintenance = new Object
@@ -204,12 +207,21 @@ private[binshift] final class BinnedRocksDB(
     } else {
       if (!isSwitched(version)) {
         switchedAt = None
-        loadStored(version, ckptId, readOnly = true, loadEmpty)
+        reload = () => loadStored(version, ckptId, readOnly = true, loadEmpty)
+        reload()
         shipping.onLoad(version)
         applySwitch(version, switch, ckptId)
       }
       if (!readOnly) loadStored(version, ckptId, readOnly, loadEmpty)
     }
+
+  private def beginWith(files: BinnedFileManager.Beginning): Unit = binnedFiles.beginningWith(files)(beginAnew())
+
+  /** Relies on Spark: a load of a version that is not the loaded one opens another native database. */
+  private def beginAnew(): Unit = {
+    loadedVersion = -1
+    reload()
+  }
 
   private def isSwitched(version: Long): Boolean = switchedAt.contains(version) && loadedVersion == version
 

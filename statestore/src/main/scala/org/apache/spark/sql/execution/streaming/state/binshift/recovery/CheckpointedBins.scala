@@ -1,5 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.recovery
 
+import java.io.File
+
 import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
@@ -7,7 +9,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinKeyedRocksDB, BinRows, RocksDBArguments, RocksDBFields}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinKeyedRocksDB, BinRows, RocksDBArguments, RocksDBFields, WholeFiles}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
 /**
@@ -45,6 +47,15 @@ private[binshift] final class CheckpointedBins(
     val opened = openAt(version, idAt(version), bins.toSet)
     try new BinRows(opened, arguments.useColumnFamilies).count(bins)
     finally opened.close()
+  }
+
+  /** All files of the partition at `version`, but for those that hold none of `bins`; `dir` is made for them. */
+  def link(version: Long, bins: Seq[Int], dir: File): WholeFiles = {
+    val opened = openAt(version, idAt(version), bins.toSet)
+    try {
+      WholeFiles.link(RocksDBFields.native(opened), dir)
+      WholeFiles(dir, ColumnFamily.numbered(opened, arguments.useColumnFamilies), RocksDBFields.rows(opened))
+    } finally opened.close()
   }
 
   /**

@@ -21,16 +21,29 @@ import org.json4s.JsonDSL._
  * @param isUrgent   whether the moves take effect at `base`, so that an epoch waits for the bins
  * @param isOnDemand whether, moreover, each bin is fetched when it is first touched; bins then travel
  *                   one by one, each as a part of its own
+ * @param splits     by partitions that are empty at `base`, the partition with whose files they begin; what moves between the
+ *                   two does not travel by rows
  */
 private[sql] final case class ShippingOrder(
     id: String, broadcast: Long, base: Long, firstStep: Int, steps: IndexedSeq[Seq[Move]],
-    isUrgent: Boolean, isOnDemand: Boolean) {
+    isUrgent: Boolean, isOnDemand: Boolean, splits: Map[Int, Int] = Map.empty) {
 
-  /** The step of each bin that leaves `partition`, by the partition that it goes to. */
-  def leaving(partition: Int): Map[Int, Seq[ShippedBin]] = shipped(_.source == partition, _.target)
+  /** The step of each bin whose rows leave `partition`, by the partition that it goes to. */
+  def leaving(partition: Int): Map[Int, Seq[ShippedBin]] = shipped(m => m.source == partition && !isSplit(m), _.target)
 
-  /** The step of each bin that arrives at `partition`, by the partition that it comes from. */
-  def arriving(partition: Int): Map[Int, Seq[ShippedBin]] = shipped(_.target == partition, _.source)
+  /** The step of each bin whose rows arrive at `partition`, by the partition that it comes from. */
+  def arriving(partition: Int): Map[Int, Seq[ShippedBin]] = shipped(m => m.target == partition && !isSplit(m), _.source)
+
+  /** The bins with which others begin that have the files of `partition`, by those others. */
+  def splitsOf(partition: Int): Map[Int, Seq[Int]] =
+    steps.flatten.filter(m => m.source == partition && isSplit(m)).groupMap(_.target)(_.bin)
+
+  /** With whose files `partition` begins, and with which bins. */
+  def splitTo(partition: Int): Option[(Int, Seq[Int])] = splits.get(partition).map { source =>
+    source -> steps.flatten.filter(m => m.target == partition && m.source == source).map(_.bin)
+  }
+
+  private def isSplit(move: Move): Boolean = splits.get(move.target).contains(move.source)
 
   def covers(step: Int): Boolean = step >= firstStep && step < firstStep + steps.size
 
@@ -62,7 +75,8 @@ private[sql] object ShippingOrder {
         (o \ "steps").children.map(_.children.map { m =>
           val numbers = m.extract[Array[Int]]
           Move(numbers(0), numbers(1), numbers(2))
-        }).toIndexedSeq, (o \ "urgent").extract[Boolean], (o \ "on_demand").extract[Boolean])
+        }).toIndexedSeq, (o \ "urgent").extract[Boolean], (o \ "on_demand").extract[Boolean],
+        (o \ "splits").children.map(_.extract[Array[Int]]).map(pair => pair(0) -> pair(1)).toMap)
     }
   }
 
@@ -73,7 +87,8 @@ private[sql] object ShippingOrder {
   private def toJson(o: ShippingOrder): JValue =
     ("id" -> o.id) ~ ("broadcast" -> o.broadcast) ~ ("base" -> o.base) ~ ("first_step" -> o.firstStep) ~
       ("urgent" -> o.isUrgent) ~ ("on_demand" -> o.isOnDemand) ~
-      ("steps" -> o.steps.map(_.map(m => List(m.bin, m.source, m.target)).toList).toList)
+      ("steps" -> o.steps.map(_.map(m => List(m.bin, m.source, m.target)).toList).toList) ~
+      ("splits" -> o.splits.toList.sorted.map { case (target, source) => List(target, source) })
 }
 
 /**

@@ -11,12 +11,13 @@ import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, Bi
  * @param maxBytesPerSecond most that an executor sends, and receives, of copies; see [[CopyPace]]
  * @param maxBytesInFlight  what a store has sent and nobody has fetched yet; on disk
  * @param maxStagedBytes    rows of copies that wait on an executor for their switch; on disk
+ * @param bytesToSplit      rows that move at once with which new partitions are opened before, to begin with whole files
  * @param timeoutMs         how long a task waits for bins before it reads the checkpoint
  * @param compactionPace    bytes per second that compactions read
  * @param areAllCoresBusy   whether a core without a task is nothing to wait for, as in real-time mode
  */
 private[sql] final case class BackgroundConf(
-    chunkBytes: Int, maxBytesPerSecond: Long, maxBytesInFlight: Long, maxStagedBytes: Long, timeoutMs: Long,
+    chunkBytes: Int, maxBytesPerSecond: Long, maxBytesInFlight: Long, maxStagedBytes: Long, bytesToSplit: Long, timeoutMs: Long,
     compactionPace: Long, areAllCoresBusy: Boolean) {
 
   /** What an executor sends in a second, as far as that can be told before tasks tell. */
@@ -37,6 +38,7 @@ private[sql] object BackgroundConf {
       maxBytesPerSecond = bytes("ship.maxBytesPerSecond", "8m"),
       maxBytesInFlight = bytes("ship.maxBytesInFlight", "256m"),
       maxStagedBytes = bytes("ship.maxStagedBytes", "64g"),
+      bytesToSplit = bytes("ship.minBytesToSplit", "16m"),
       timeoutMs = positive(Prefix + "ship.timeout", conf.getOrElse(Prefix + "ship.timeout", "30s"))(JavaUtils.timeStringAsMs),
       compactionPace = bytes("compaction.bytesPerSecond", "3m"),
       areAllCoresBusy = conf.get(BinshiftConf.RealTimeRun).contains("true"))

@@ -8,14 +8,14 @@ import java.util.concurrent.atomic.AtomicBoolean
 import scala.collection.mutable
 import scala.util.control.NonFatal
 
-import org.rocksdb.{Checkpoint, Options, RocksDB => NativeRocksDB}
+import org.rocksdb.{Options, RocksDB => NativeRocksDB}
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.ShippingOrder
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.{OrderedRemoval, RocksDBFields}
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{LaterCount, RowCounts}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{OrderedRemoval, RocksDBFields, WholeFiles}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.util.Utils
 
@@ -59,15 +59,18 @@ private[binshift] final class Exporter(
   /** Rows sent, by step; `None` until all are. */
   def rowsByStep: Option[Map[Int, RowCounts]] = counts
 
+  /** All rows that are sent. */
+  def sent: LaterCount = new LaterCount {
+    override def isOver: Boolean = isEnded
+    override def rows: Option[RowCounts] = counts.map(byStep => RowCounts.sum(byStep.values))
+  }
+
   /**
    * How the rows of `step` go from families that are read in order, `since` with keys that were written since the order's base;
    * `None` if it was asked before, as by a task that then failed.
    */
   def removal(step: Int, since: Map[String, Iterable[Array[Byte]]]): Option[OrderedRemoval] =
     removals.flatMap(_.take(step)).map(OrderedRemoval(ordered, _, since))
-
-  /** Whether nothing more will be sent. */
-  def isOver: Boolean = isEnded
 
   /** On demand, new owners may ask for rows until the order is over; not where operators scan families in order. */
   private val rows = Option.when(order.isOnDemand && ordered.isEmpty)(
@@ -110,9 +113,7 @@ private[binshift] final class Exporter(
     try {
       Faults.at("export.link", store.partitionId)
       Utils.createDirectory(dir)
-      val checkpoint = Checkpoint.create(native)
-      try checkpoint.createCheckpoint(linked.getPath)
-      finally checkpoint.close()
+      WholeFiles.link(native, linked)
       rows.foreach(_.begin())
       (if (order.isOnDemand) ShippingThreads.onDemand else ShippingThreads.exports).execute(() => run())
     } catch {

@@ -6,7 +6,7 @@ import java.util.UUID
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.CommittedFile
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, ShippedBin, ShippingHint, ShippingOrder}
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{DepartingRows, RowCounts}
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{DepartingRows, LaterCount, RowCounts}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{DepartedBins, RocksDBArguments}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.util.Utils
@@ -22,14 +22,19 @@ private[shipping] final class OrderPart(
 
   private val leaving = order.leaving(store.partitionId)
   private val arriving = order.arriving(store.partitionId)
+  private val splits = order.splitsOf(store.partitionId)
   private var next = order.firstStep
   private var exporter: Option[Exporter] = None
+  private var splitting: Option[SplitSource] = None
   private var departing: Option[DepartingRows] = None
   private var staged: Option[StagedBins] = None
 
   def counts: Option[DepartingRows] = departing
 
-  def awaitLinks(): Unit = exporter.foreach(_.awaitLinks())
+  def awaitLinks(): Unit = {
+    exporter.foreach(_.awaitLinks())
+    splitting.foreach(_.awaitLinks())
+  }
 
   def onLoad(epoch: Long, hint: ShippingHint): Unit = {
     next = hint.next
@@ -40,13 +45,16 @@ private[shipping] final class OrderPart(
 
   def onCommit(version: Long, checkpointId: Option[String]): Unit = {
     departing.foreach(_.onCommit(version))
-    if (version == order.base && leaving.nonEmpty) {
+    if (version == order.base && (leaving.nonEmpty || splits.nonEmpty)) {
       db.requireAllBins()
       exporter.foreach(_.cancel())
+      splitting.foreach(_.cancel())
       val attempt = CommittedFile.attempt(store, version, checkpointId, arguments.hadoopConf)
-      exporter = Some(new Exporter(store, order, attempt, conf, db, arguments.useColumnFamilies))
+      splitting = Option.when(splits.nonEmpty && !isReadInOrder)(
+        new SplitSource(store, order, attempt, db, arguments.useColumnFamilies))
+      exporter = Option.when(leaving.nonEmpty)(new Exporter(store, order, attempt, conf, db, arguments.useColumnFamilies))
       departing.foreach(_.close())
-      departing = Some(new DepartingRows(order, leaving.values.flatten))
+      departing = Option.when(leaving.nonEmpty)(new DepartingRows(order, leaving.values.flatten))
     }
     stageFrom(version)
   }
@@ -72,11 +80,33 @@ private[shipping] final class OrderPart(
     arriving.getOrElse(source, Nil).map(_.bin).sorted == bins.sorted
   }
 
-  def leavingOnDemand(version: Long, bins: Seq[Int]): Option[Exporter] = exporter.filter { _ =>
-    order.isOnDemand && order.base == version && leaving.values.flatten.map(_.bin).toSeq.sorted == bins.sorted
+  /** What counts the rows of `bins`, which leave at `version`, on demand or with whole files. */
+  def leavingUncounted(version: Long, bins: Seq[Int]): Option[LaterCount] = {
+    val counts = exporter.map(_.sent).toSeq ++ splitting.map(_.left)
+    val all = leaving.values.flatten.map(_.bin).toSeq ++ splitting.toSeq.flatMap(_ => splits.values.flatten)
+    Option.when(
+      (order.isOnDemand || splits.nonEmpty) && counts.nonEmpty && order.base == version && all.sorted == bins.sorted)(
+      LaterCount.sum(counts))
   }
 
-  /** On demand, rows are counted as they are sent; see [[leavingOnDemand]]. */
+  /** The files with which this store begins at `version`, with `bins` of `source`, if they are on this executor. */
+  def split(version: Long, source: Int, bins: Seq[Int]): Option[SplitOffer] = {
+    def committed = CommittedFile.attempt(
+      peer(source), version, SourceChanges.idOf(peer(source), version, routing, arguments), arguments.hadoopConf)
+    if (isSplit(version, source, bins)) SplitSource.offer(order, peer(source), store.partitionId, conf.timeoutMs)(committed)
+    else None
+  }
+
+  /** Whether this store, which is empty, begins with the files of `source` at `version`, with `bins` as its own. */
+  def isSplit(version: Long, source: Int, bins: Seq[Int]): Boolean = order.base == version && !isReadInOrder &&
+    order.splitTo(store.partitionId).exists { case (from, all) => from == source && all.sorted == bins.sorted }
+
+  private def peer(partition: Int): StateStoreId = store.copy(partitionId = partition)
+
+  /** Where rows of all bins lie in the order of time, those of a bin cannot be dropped as a range. */
+  private def isReadInOrder: Boolean = ColumnFamily.of(db, arguments.useColumnFamilies).exists(_.isReadInOrder)
+
+  /** On demand, rows are counted as they are sent; see [[leavingUncounted]]. */
   def departed(version: Long, bins: Seq[Int]): Option[DepartedBins] =
     for {
       step <- stepOf(leaving.values.flatten.toSeq, bins) if !order.isOnDemand
@@ -89,6 +119,7 @@ private[shipping] final class OrderPart(
 
   def close(): Unit = {
     exporter.foreach(_.cancel())
+    splitting.foreach(_.cancel())
     departing.foreach(_.close())
     staged.foreach(_.close())
   }

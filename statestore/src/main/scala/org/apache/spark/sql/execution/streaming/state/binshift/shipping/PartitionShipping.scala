@@ -4,7 +4,7 @@ import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, ShippingHint}
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.DepartingRows
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{DepartingRows, LaterCount}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{DepartedBins, RocksDBArguments}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
@@ -125,9 +125,18 @@ private[binshift] final class PartitionShipping(
   def onDemand(version: Long, source: Int, bins: Seq[Int]): Option[StagedBins] =
     parts.iterator.flatMap(_.onDemand(version, source, bins)).nextOption()
 
-  /** What sends `bins`, which leave on demand at `version`. */
-  def leavingOnDemand(version: Long, bins: Seq[Int]): Option[Exporter] =
-    parts.iterator.flatMap(_.leavingOnDemand(version, bins)).nextOption()
+  /** What counts the rows of `bins`, which leave at `version`, on demand or with whole files. */
+  def leavingUncounted(version: Long, bins: Seq[Int]): Option[LaterCount] =
+    parts.iterator.flatMap(_.leavingUncounted(version, bins)).nextOption()
+
+  /** The files with which this store begins at `version`, with `bins` of `source`, if they are on this executor. */
+  def split(version: Long, source: Int, bins: Seq[Int]): Option[SplitOffer] = {
+    times.forget()
+    parts.iterator.flatMap(_.split(version, source, bins)).nextOption()
+  }
+
+  /** Whether this store, which is empty, begins with the files of `source` at `version`, with `bins` as its own. */
+  def isSplit(version: Long, source: Int, bins: Seq[Int]): Boolean = parts.exists(_.isSplit(version, source, bins))
 
   /** What is known of `bins`, all of which leave at `version`, if their rows were counted. */
   def departed(version: Long, bins: Seq[Int]): Option[DepartedBins] = {

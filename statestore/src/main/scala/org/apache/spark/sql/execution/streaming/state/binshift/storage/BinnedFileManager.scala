@@ -42,12 +42,21 @@ private[binshift] final class BinnedFileManager(
     fileChecksumEnabled, fileChecksumThreadPoolSize) {
 
   @volatile private var binding: Option[BinnedFileManager.Binding] = None
+  private var beginning: Option[BinnedFileManager.Beginning] = None
 
   def bind(to: BinnedFileManager.Binding): Unit = binding = Some(to)
 
+  /** Runs `body`, in which Spark loads the store: instead of its own snapshot and changelogs, it gets `files`, and no changes. */
+  def beginningWith[T](files: BinnedFileManager.Beginning)(body: => T): T = {
+    beginning = Some(files)
+    try body
+    finally beginning = None
+  }
+
   override def getChangelogReader(version: Long, checkpointUniqueId: Option[String]): StateStoreChangelogReader = {
     val changes = super.getChangelogReader(version, checkpointUniqueId)
-    binding.flatMap(_.replayOf(version)).fold(changes)(new ReplayedChanges(changes, _, new Path(dfsRootDir), hadoopConf))
+    val replay = if (beginning.isDefined) Some(BinnedFileManager.Nothing) else binding.flatMap(_.replayOf(version))
+    replay.fold(changes)(new ReplayedChanges(changes, _, new Path(dfsRootDir), hadoopConf))
   }
 
   override def loadCheckpointFromDfs(
@@ -56,7 +65,7 @@ private[binshift] final class BinnedFileManager(
       rocksDBFileMapping: RocksDBFileMapping,
       checkpointUniqueId: Option[String]): RocksDBCheckpointMetadata = {
     def whole = super.loadCheckpointFromDfs(version, localDir, rocksDBFileMapping, checkpointUniqueId)
-    binding.flatMap(_.wanted).filter(_ => version > 0) match {
+    def wanted = binding.flatMap(_.wanted).filter(_ => version > 0) match {
       case None => whole
       case Some(bins) =>
         val zip = new Path(dfsRootDir, VersionFile.name(version, checkpointUniqueId, VersionFile.Snapshot))
@@ -69,6 +78,17 @@ private[binshift] final class BinnedFileManager(
             whole
         }
     }
+    beginning.fold(wanted)(begin(_, localDir, rocksDBFileMapping))
+  }
+
+  /** None of the files is one of this partition's checkpoint: the next snapshot uploads all. */
+  private def begin(
+      files: BinnedFileManager.Beginning, localDir: File, mapping: RocksDBFileMapping): RocksDBCheckpointMetadata = {
+    mapping.clear()
+    Utils.deleteRecursively(localDir)
+    Utils.createDirectory(localDir)
+    files.into(localDir)
+    files.metadata
   }
 
   override def deleteOldVersions(
@@ -131,6 +151,14 @@ private[binshift] object BinnedFileManager {
     def isDisowned(version: Long): Boolean
   }
 
+  /** Files with which a store begins that has none. */
+  trait Beginning {
+    /** Fills an empty directory with them. */
+    def into(dir: File): Unit
+
+    def metadata: RocksDBCheckpointMetadata
+  }
+
   /** What happens besides while a changelog is replayed. */
   trait Replay {
     /** Called before the first record is asked for. */
@@ -138,5 +166,10 @@ private[binshift] object BinnedFileManager {
 
     /** Whether a record, as it was logged, is to be applied. */
     def keeps(kind: RecordType.Value, logged: Array[Byte]): Boolean
+  }
+
+  private object Nothing extends Replay {
+    override def begin(): Unit = ()
+    override def keeps(kind: RecordType.Value, logged: Array[Byte]): Boolean = false
   }
 }

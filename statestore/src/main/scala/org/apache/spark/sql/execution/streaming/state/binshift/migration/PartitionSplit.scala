@@ -1,0 +1,104 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.migration
+
+import java.io.File
+import java.nio.channels.ClosedByInterruptException
+import java.util.UUID
+
+import scala.util.control.NonFatal
+
+import org.apache.spark.TaskKilledException
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.{RocksDBCheckpointMetadata, StateStoreId}
+import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, NumberedFamily}
+import org.apache.spark.sql.execution.streaming.state.binshift.recovery.CheckpointedBins
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{BinSwitch, EpochRouting}
+import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{LinkedCount, PartitionShipping, SplitOffer}
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.LaterCount
+import org.apache.spark.sql.execution.streaming.state.binshift.storage._
+import org.apache.spark.util.Utils
+
+/**
+ * Begins a store that is empty with all files of an old owner of its bins, and drops the bins that are not its own. So no row
+ * is read, however many come.
+ *
+ * The files are those of the old owner, if it is on this executor, and else those of its checkpoint.
+ *
+ * @param beginWith puts files in the place of the loaded version, which holds nothing
+ * @param beginAnew loads that version again
+ */
+private[migration] final class PartitionSplit(
+    db: BinKeyedRocksDB, store: StateStoreId, routing: EpochRouting, shipping: PartitionShipping, arguments: RocksDBArguments,
+    beginWith: BinnedFileManager.Beginning => Unit, beginAnew: () => Unit) extends Logging {
+  import PartitionSplit._
+
+  private val ranges = new BinRows(db, arguments.useColumnFamilies)
+
+  /** With whose files the store begins at `version`, if it does. Nothing has changed if it does not. */
+  def begin(version: Long, switch: BinSwitch): Option[Begun] =
+    switch.arriving.find { case (source, bins) => shipping.isSplit(version, source, bins) }.flatMap { case (source, bins) =>
+      try {
+        val begun = shipping.split(version, source, bins) match {
+          case Some(offer) => beginFrom(offer, version, source, bins, isHere = true)
+          case None => fromCheckpoint(version, source, bins)
+        }
+        Faults.at("split.done", store.partitionId)
+        begun
+      } catch {
+        case e @ (_: TaskKilledException | _: ClosedByInterruptException | _: InterruptedException) => throw e
+        case NonFatal(e) =>
+          logWarning(s"$store could not begin with the files of partition $source; it reads bins from the checkpoint", e)
+          beginAnew()
+          None
+      }
+    }
+
+  private def fromCheckpoint(version: Long, source: Int, bins: Seq[Int]): Option[Begun] = {
+    val dir = new File(db.localRootDir.getParentFile, s"binshift-split-${UUID.randomUUID()}")
+    try {
+      Utils.createDirectory(dir)
+      val files = new CheckpointedBins(store.copy(partitionId = source), routing, arguments)
+        .link(version, bins, new File(dir, "linked"))
+      val counting = new LinkedCount(files, Map(store.partitionId -> bins), db.conf, () => Utils.deleteRecursively(dir))
+      val begun = beginFrom(new Fetched(files, counting.others), version, source, bins, isHere = false)
+      counting.begin()
+      begun
+    } catch {
+      case e: Throwable =>
+        Utils.deleteRecursively(dir)
+        throw e
+    }
+  }
+
+  private def beginFrom(offer: SplitOffer, version: Long, source: Int, bins: Seq[Int], isHere: Boolean): Option[Begun] =
+    Option.when(isAlike(offer.files.families)) {
+      val bytes = offer.files.bytes
+      beginWith(offer)
+      Faults.at("split.begun", store.partitionId)
+      val mine = bins.toSet
+      ranges.drop((0 until routing.at(version).now.bins).filterNot(mine), !mine(_), DepartedBins.Uncounted)
+      Begun(source, offer.foreign,
+        SwitchStats(
+          binsShipped = if (isHere) bins.size else 0, binsFromCheckpoint = if (isHere) 0 else bins.size, bytesAdopted = bytes))
+    }
+
+  /** Whether keys have the same numbers of families there as here, and rows of a bin are ranges. */
+  private def isAlike(theirs: Seq[NumberedFamily]): Boolean = {
+    val mine = ColumnFamily.numbered(db, arguments.useColumnFamilies)
+    !theirs.exists(_.family.isReadInOrder) && mine.forall(theirs.contains)
+  }
+}
+
+private[migration] object PartitionSplit {
+  /**
+   * @param source  the partition with whose files the store began
+   * @param foreign the rows that were dropped, and are still counted
+   */
+  final case class Begun(source: Int, foreign: LaterCount, stats: SwitchStats)
+
+  /** Files of a checkpoint. */
+  private final class Fetched(override val files: WholeFiles, override val foreign: LaterCount) extends SplitOffer {
+    override def into(dir: File): Unit = files.into(dir)
+    override def metadata: RocksDBCheckpointMetadata = files.metadata
+  }
+}

@@ -1,0 +1,74 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.shipping
+
+import scala.util.control.NonFatal
+
+import org.rocksdb.{Options, RocksDB => NativeRocksDB}
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.RocksDBConf
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{LaterCount, RowCounts}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{RocksDBFields, WholeFiles}
+
+/**
+ * Counts rows of some groups of bins in files that are linked, on a thread of the background. If rows are not counted at all, or
+ * it fails, it ends without a number.
+ *
+ * @param bins by group
+ * @param end  is called once when it is over
+ */
+private[binshift] final class LinkedCount(files: WholeFiles, bins: Map[Int, Seq[Int]], conf: RocksDBConf, end: () => Unit)
+  extends Logging {
+
+  @volatile private var isCancelled = false
+  @volatile private var isEnded = false
+  @volatile private var counts = Map.empty[Int, RowCounts]
+
+  def begin(): Unit = ShippingThreads.exports.execute(() => run())
+
+  def cancel(): Unit = isCancelled = true
+
+  /** The rows of a group. */
+  def rowsOf(group: Int): LaterCount = later(counts.get(group))
+
+  /** The rows of no group. */
+  def others: LaterCount =
+    later(Option.when(bins.keys.forall(counts.contains))(files.rows - RowCounts.sum(counts.values)))
+
+  private def later(counted: => Option[RowCounts]): LaterCount = new LaterCount {
+    override def isOver: Boolean = isEnded || isCancelled
+    override def rows: Option[RowCounts] = counted
+  }
+
+  private def run(): Unit =
+    try if (conf.trackTotalNumberOfRows) count()
+      else counts = bins.map { case (group, _) => group -> RowCounts.Zero }
+    catch {
+      case _: Cancelled => logDebug(s"rows in ${files.dir} are not counted any more")
+      case NonFatal(e) => logWarning(s"rows in ${files.dir} could not be counted; they are when their number is needed", e)
+    } finally {
+      isEnded = true
+      end()
+    }
+
+  private def count(): Unit = {
+    val merging = RocksDBFields.mergeOperator(conf)
+    val options = new Options().setMergeOperator(merging)
+    try {
+      val native = NativeRocksDB.openReadOnly(options, files.dir.getPath)
+      try bins.foreach { case (group, of) => counts += group -> count(native, of) }
+      finally native.close()
+    } finally {
+      options.close()
+      merging.close()
+    }
+  }
+
+  private def count(native: NativeRocksDB, of: Seq[Int]): RowCounts = RowCounts.sum(files.families.map { family =>
+    var n = 0L
+    family.foreachRow(native, native.getDefaultColumnFamily, of) { (_, _) =>
+      if (isCancelled) throw new Cancelled
+      n += 1
+    }
+    RowCounts.of(family.family.isInternal, n)
+  })
+}

@@ -1,0 +1,122 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.shipping
+
+import java.io.File
+import java.util.UUID
+import java.util.concurrent.{CompletableFuture, ConcurrentHashMap, TimeUnit}
+
+import scala.util.control.NonFatal
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.{RocksDBCheckpointMetadata, StateStoreId}
+import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.ShippingOrder
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{LaterCount, RowCounts}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinnedFileManager, RocksDBFields, WholeFiles}
+import org.apache.spark.util.Utils
+
+/**
+ * A store from whose files new partitions of its executor begin: all of its files, as they are at the version that was just
+ * committed. Each of them drops the bins that are not its own, so that no row is read to be moved.
+ *
+ * Made on the task's thread right after the commit. The files are linked in the background, as those of an [[Exporter]] are.
+ * Then the rows that leave are counted, which both ends need to know, and nobody waits for.
+ *
+ * @param attempt which commit the files are of, see [[CommittedFile]]
+ */
+private[shipping] final class SplitSource(
+    store: StateStoreId, order: ShippingOrder, attempt: String, db: ShippingStore, useColumnFamilies: Boolean)
+  extends Logging {
+  import SplitSource._
+
+  private val leaving = order.splitsOf(store.partitionId)
+  private val dir = new File(db.localRootDir.getParentFile, s"binshift-split-${UUID.randomUUID()}")
+  private val files = WholeFiles(
+    new File(dir, "linked"), ColumnFamily.numbered(db, useColumnFamilies), RocksDBFields.rows(db))
+  private val counting = new LinkedCount(files, leaving, db.conf, () => ())
+  private var isCancelled = false
+
+  private val links = {
+    val native = RocksDBFields.native(db)
+    CompletableFuture.runAsync(() => link(native), ShippingThreads.links)
+  }
+  here.put(Key(order.broadcast, store), this)
+
+  /** Returns when the database may change or be closed, also on a thread that is interrupted. */
+  def awaitLinks(): Unit = links.handle[Unit]((_, _) => ()).join()
+
+  /** The rows that leave. */
+  def left: LaterCount = LaterCount.sum(leaving.keys.toSeq.map(counting.rowsOf))
+
+  def cancel(): Unit = {
+    counting.cancel()
+    awaitLinks()
+    here.remove(Key(order.broadcast, store), this)
+    synchronized {
+      isCancelled = true
+      Utils.deleteRecursively(dir)
+    }
+  }
+
+  /** Used by the task of `target`. */
+  private def offerTo(target: Int, committed: String, timeoutMs: Long): SplitOffer = {
+    if (committed != attempt) throw new DamagedShipment("its files are of an attempt of the source's task that was not committed")
+    links.get(timeoutMs, TimeUnit.MILLISECONDS)
+    new Offer(target)
+  }
+
+  private def link(native: org.rocksdb.RocksDB): Unit =
+    try {
+      Faults.at("split.link", store.partitionId)
+      Utils.createDirectory(dir)
+      WholeFiles.link(native, files.dir)
+      counting.begin()
+    } catch {
+      case NonFatal(e) =>
+        logWarning(s"the files of $store could not be linked for order ${order.id}; its bins are read from the checkpoint", e)
+        counting.cancel()
+        throw e
+    }
+
+  private final class Offer(target: Int) extends SplitOffer {
+    override def files: WholeFiles = SplitSource.this.files
+    override def metadata: RocksDBCheckpointMetadata = files.metadata
+
+    override def into(dir: File): Unit = SplitSource.this.synchronized {
+      if (isCancelled) throw new Cancelled
+      files.into(dir)
+    }
+
+    override val foreign: LaterCount = {
+      val mine = counting.rowsOf(target)
+      new LaterCount {
+        override def isOver: Boolean = mine.isOver
+        override def rows: Option[RowCounts] = mine.rows.map(files.rows - _)
+      }
+    }
+  }
+}
+
+private[shipping] object SplitSource {
+  private final case class Key(broadcast: Long, store: StateStoreId)
+
+  /** Those of this executor. */
+  private val here = new ConcurrentHashMap[Key, SplitSource]()
+
+  /**
+   * What `store` has for `target`, if it is on this executor.
+   *
+   * @param committed which attempt of its task was committed; asked for only if it is here
+   * @throws java.util.concurrent.TimeoutException, or another exception, if it is here and cannot give its files
+   */
+  def offer(order: ShippingOrder, store: StateStoreId, target: Int, timeoutMs: Long)(committed: => String): Option[SplitOffer] =
+    Option(here.get(Key(order.broadcast, store))).map(_.offerTo(target, committed, timeoutMs))
+}
+
+/** The files with which a new partition begins. Used by its task. */
+private[binshift] trait SplitOffer extends BinnedFileManager.Beginning {
+  def files: WholeFiles
+
+  /** The rows of bins that are not the new partition's. */
+  def foreign: LaterCount
+}

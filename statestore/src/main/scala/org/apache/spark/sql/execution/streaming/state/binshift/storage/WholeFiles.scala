@@ -1,0 +1,55 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.storage
+
+import java.io.File
+import java.nio.file.{FileAlreadyExistsException, Files, FileSystemException, Path}
+
+import scala.jdk.CollectionConverters._
+import scala.util.Using
+
+import org.rocksdb.{Checkpoint, RocksDB => NativeRocksDB}
+
+import org.apache.spark.sql.execution.streaming.state.RocksDBCheckpointMetadata
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.NumberedFamily
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
+
+/**
+ * All files of a store as of a version, with which another store may begin. Nobody writes to them.
+ *
+ * @param dir      a native database
+ * @param families whose numbers the keys have
+ * @param rows     that Spark counts in it, of all bins
+ */
+private[binshift] final case class WholeFiles(dir: File, families: Seq[NumberedFamily], rows: RowCounts) {
+
+  def bytes: Long = dir.listFiles.toSeq.map(_.length).sum
+
+  /** Fills an empty directory with a database of its own: files of rows are immutable, and shared where the disk can. */
+  def into(target: File): Unit = Using.resource(Files.list(dir.toPath)) { files =>
+    files.iterator.asScala.foreach { file =>
+      val to = target.toPath.resolve(file.getFileName)
+      if (file.toString.endsWith(".sst")) link(file, to) else Files.copy(file, to)
+    }
+  }
+
+  /** What a snapshot of them would say, which has no file in a checkpoint. */
+  def metadata: RocksDBCheckpointMetadata = {
+    val numbers = families.flatMap(f => f.number.map(f.family -> _))
+    def ifAny[K, V](of: Map[K, V]) = Option.when(of.nonEmpty)(of)
+    RocksDBCheckpointMetadata(Nil, Nil, rows.rows, rows.internal,
+      ifAny(numbers.map { case (family, number) => family.name -> number }.toMap),
+      ifAny(numbers.map { case (family, _) => family.name -> family.isInternal }.toMap),
+      numbers.map(_._2).maxOption)
+  }
+
+  private def link(file: Path, to: Path): Unit =
+    try Files.createLink(to, file)
+    catch {
+      case e: FileAlreadyExistsException => throw e
+      case _: UnsupportedOperationException | _: FileSystemException => Files.copy(file, to)
+    }
+}
+
+private[binshift] object WholeFiles {
+  /** Hard links to the files of an open database, and what it has in memory, which is written down before. */
+  def link(native: NativeRocksDB, dir: File): Unit = Using.resource(Checkpoint.create(native))(_.createCheckpoint(dir.getPath))
+}
