@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from openloop.workload import Workload
 
-__all__ = ["keycount", "keyed"]
+__all__ = ["keycount", "keyed", "keytext"]
 
 #: Keys that one epoch brings while the state is filled.
 FILL = 2_000_000
@@ -36,6 +37,18 @@ def keycount(
 
     name = f"keycount-{keys}-{rows}-{intervals}-{interval:g}-{zipf:g}-{seed}"
     return keyed(name, count_keys, "update", keys, events, rows, interval)
+
+
+def keytext(keys: int, rows: int, intervals: int, interval: float) -> Workload:
+    """The same with a text for each key besides, so that a row has 100 bytes, most of which no codec makes fewer."""
+
+    def events() -> Iterator[list[np.ndarray]]:
+        random = np.random.default_rng(1)
+        for _ in range(intervals):
+            yield np.array_split(random.integers(0, keys, rows), PARTS)
+
+    name = f"keytext-{keys}-{rows}-{intervals}-{interval:g}"
+    return keyed(name, keep_texts, "update", keys, events, rows, interval)
 
 
 def keyed(
@@ -75,6 +88,12 @@ def keyed(
 def count_keys(events: DataFrame) -> DataFrame:
     """The query."""
     return events.groupBy("key").count()
+
+
+def keep_texts(events: DataFrame) -> DataFrame:
+    """The query of `keytext`."""
+    text = F.base64(F.unhex(F.sha2(F.col("key").cast("string"), 384)))
+    return events.groupBy("key").agg(F.count("*"), F.first(text).alias("text"))
 
 
 def _drawer(keys: int, zipf: float):  # type: ignore[no-untyped-def]

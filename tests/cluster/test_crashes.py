@@ -57,6 +57,11 @@ ON_DEMAND_INSTANTS = [
 ]
 
 
+#: Partitions are opened at epoch 3, and begin with whole files at epoch 4.
+SPLIT = ["--epochs=8", "--conf=spark.sql.streaming.stateStore.binshift.ship.minBytesToSplit=1b"]
+SPLIT_INSTANTS = ["after:/offsets/4", "before:/state/0/3/5.changelog", "before:/commits/4"]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("instant", "extra"),
@@ -65,6 +70,10 @@ ON_DEMAND_INSTANTS = [
     + [
         pytest.param(i, ON_DEMAND, marks=[pytest.mark.matrix] * (i != ON_DEMAND_INSTANTS[1]))
         for i in ON_DEMAND_INSTANTS
+    ]
+    + [
+        pytest.param(i, SPLIT, marks=[pytest.mark.matrix] * (i != SPLIT_INSTANTS[1]), id=f"{i}-split")
+        for i in SPLIT_INSTANTS
     ]
     + [
         pytest.param(instant, TRANSFORM, marks=pytest.mark.matrix)

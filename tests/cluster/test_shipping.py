@@ -10,6 +10,7 @@ CLUSTER = "--master=local-cluster[3,1,1024]"
 FAULTS = (
     "--conf=spark.binshift.internal.faults=org.apache.spark.sql.execution.streaming.state.binshift.TestFaults"
 )
+SPLIT = "spark.sql.streaming.stateStore.binshift.ship.minBytesToSplit"
 PIECES = "spark.sql.streaming.stateStore.binshift.ship.chunkBytes"
 
 
@@ -96,6 +97,44 @@ def test_speculative_tasks_change_nothing(ship, check, how):
     )
     report = check(partitions=6, last=ship(*how, *(f"--conf={o}" for o in options)))
     assert report["inexact_bins"] == 0
+
+
+@pytest.fixture
+def split(drive, jvm_jar):
+    def run(*args):
+        return drive(
+            CLUSTER,
+            "--rescale=1:6:64",
+            "--epochs=8",
+            f"--conf=spark.jars={jvm_jar}",
+            f"--conf={SPLIT}=1b",
+            *args,
+        )
+
+    return run
+
+
+@pytest.mark.parametrize("operator", ["aggregate", pytest.param("transform", marks=pytest.mark.matrix)])
+def test_new_partitions_begin_with_whole_files_wherever_old_owners_are(split, check, operator):
+    with Fault("split.begun", "count") as begins:
+        report = check(partitions=6, last=split(FAULTS, f"--operator={operator}"))
+        assert begins.count >= 4
+    assert report["paths"]["FromCheckpoint"] > 0
+    assert report["paths"]["Prepared"] == report["paths"]["Recopied"] == 0
+    assert sum(report["paths"].values()) == sum(report["history"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "fault", ["split.begun.kill", pytest.param("split.link.kill", marks=pytest.mark.matrix)]
+)
+def test_an_executor_that_dies_with_whole_files_leaves_exact_results(split, check, fault):
+    armed = Fault(*fault.rsplit(".", 1))
+    try:
+        check(partitions=6, last=split(FAULTS, f"--shipping-fault={fault}"))
+        assert armed.happened
+    finally:
+        armed.file.unlink(missing_ok=True)
 
 
 @pytest.mark.long

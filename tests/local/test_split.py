@@ -2,33 +2,179 @@
 
 import pytest
 
-from binshift import AllAtOnce
-from harness import Fault
-from local.migrations import SHIP, assert_never_migrated, begun, finish, shift
-from local.settings import IDS
+import binshift.inspect
+from binshift import AllAtOnce, Batched, OnDemand
+from binshift.inspect.tools.fsck import fsck
+from harness import Fault, end_maintenance, until
+from local.migrations import (
+    SHIP,
+    assert_never_migrated,
+    begun,
+    feed_until,
+    finish,
+    shift,
+    snapshots,
+    version_of,
+)
+from local.queries import QUERIES, Query, in_jvm
+from local.settings import CHECKSUMS, IDS, NEEDS_CHECKSUMS, STORE
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 #: So that states of tests are large enough.
 SPLIT = {SHIP + "minBytesToSplit": "1b"}
+#: Value, list and map state, of which none is read in the order of time.
+VARIABLES = Query(in_jvm("remembered"), "update", ({"stateVarName": "total"}, {"stateVarName": "values"}))
 
 
-def split(run, epoch, partitions):
-    """Grows to that many partitions at once, without copies."""
-    migration = run.attach().rescale(partitions, strategy=AllAtOnce(), prepare=False)
+def grow(run, epoch, partitions, strategy=None):
+    """Has more partitions, without copies."""
+    migration = run.attach().rescale(partitions, strategy=strategy or AllAtOnce(), prepare=False)
     return finish(run, migration, epoch), migration.wait(0)
 
 
-@pytest.mark.parametrize("conf", [{}, IDS], ids=["", "ids"])
-@pytest.mark.parametrize("name", ["count", "dedup", "join-full"])
-def test_new_partitions_begin_with_the_files_of_an_old_owner(stream, tmp_path, name, conf):
-    query, run = begun(stream, name, **SPLIT, **conf)
-    with Fault("split.begun", "count") as begins, Fault("checkpoint.read", "count") as reads:
-        epoch, report = split(run, 2, 4)
-        print("XX", begins.count, reads.count, report.bins_shipped, report.bins_from_checkpoint, epoch)
-    assert report.bins_shipped == 32
-    assert report.bins_from_checkpoint == 0
-    epoch, _ = shift(run, epoch)
+def shipped(run):
+    """Bins that were sent at their switch, in the last epoch."""
+    return run.query.lastProgress.stateOperators[0].customMetrics["binshiftBinsShipped"]
+
+
+def assert_exact(run, query, epoch, tmp_path, **conf):
+    """Before a restart, and after one, which reads what was uploaded."""
+    run.run(epoch)
     run.stop()
     run.start()
+    run.run(epoch + 1)
+    assert_never_migrated(run, query, epoch + 2, tmp_path, **conf)
+
+
+@pytest.mark.parametrize(
+    ("name", "stores", "conf"),
+    [
+        ("count", 1, {}),
+        ("count", 1, IDS),
+        pytest.param("dedup", 1, CHECKSUMS | IDS, marks=NEEDS_CHECKSUMS),
+        pytest.param("session-fixed", 1, {}, marks=pytest.mark.matrix),
+        ("join-full", 4, {}),
+        pytest.param("join-full", 4, IDS, marks=pytest.mark.matrix),
+        ("variables", 1, IDS),
+    ],
+)
+def test_new_partitions_begin_with_the_files_of_an_old_owner(stream, tmp_path, name, stores, conf):
+    query = VARIABLES if name == "variables" else QUERIES[name]
+    run = stream(query.build, mode=query.mode, conf=SPLIT | conf).start()
+    run.run(0, 1)
+    with Fault("split.begun", "count") as begins, Fault("checkpoint.read", "count") as reads:
+        epoch, report = grow(run, 2, 4)
+        assert (begins.count, reads.count) == (2 * stores, 0)
+    assert report.bins_shipped >= 32
+    assert report.bins_from_checkpoint == 0
+    # What was dropped from the files does not come back with the bins that go on.
+    epoch, _ = shift(run, epoch)
+    assert_exact(run, query, epoch, tmp_path, **conf)
+
+
+def test_bins_of_other_old_owners_are_sent(stream, tmp_path):
+    query, run = begun(stream, "count", **SPLIT)
+    with Fault("split.begun", "count") as begins, Fault("checkpoint.read", "count") as reads:
+        epoch, report = grow(run, 2, 3)
+        assert (begins.count, reads.count) == (1, 0)
+    assert (report.bins_shipped, report.bins_from_checkpoint) == (21, 0)
+    assert_exact(run, query, epoch, tmp_path)
+
+
+def test_rows_that_are_read_in_the_order_of_time_do_not_come_with_whole_files(stream, tmp_path):
+    query, run = begun(stream, "tws-jvm", **SPLIT)
+    with Fault("split.begun", "count") as begins:
+        epoch, report = grow(run, 2, 4)
+        assert begins.count == 0
+    assert report.bins_from_checkpoint == 32
+    assert_exact(run, query, epoch, tmp_path)
+
+
+def test_a_small_step_takes_effect_at_once(stream):
+    _, run = begun(stream, "count")
+    migration = run.attach().rescale(4, strategy=AllAtOnce(), prepare=False)
+    run.run(2, 3)
+    assert migration.wait(0).first_epoch == 3
+
+
+@pytest.mark.parametrize("strategy", [Batched(8), OnDemand()], ids=str)
+def test_other_strategies_are_exact(stream, tmp_path, strategy):
+    query, run = begun(stream, "count", **SPLIT)
+    epoch, _ = grow(run, 2, 4, strategy)
+    assert_exact(run, query, epoch, tmp_path)
+
+
+@pytest.mark.parametrize("conf", [{}, pytest.param(IDS, marks=pytest.mark.matrix)], ids=["", "ids"])
+@pytest.mark.parametrize(
+    ("point", "shipped"), [("split.link", 0), ("split.begun", 0), ("split.done", 0), ("split.count", 32)]
+)
+def test_what_goes_wrong_costs_time_and_no_state(stream, tmp_path, point, shipped, conf):
+    query, run = begun(stream, "count", **SPLIT, **conf)
+    with Fault(point, "throw", always=True):
+        epoch, report = grow(run, 2, 4)
+    assert (report.bins_shipped, report.bins_from_checkpoint) == (shipped, 32 - shipped)
+    assert_exact(run, query, epoch, tmp_path, **conf)
+
+
+@pytest.mark.parametrize("conf", [{}, pytest.param(IDS, marks=pytest.mark.matrix)], ids=["", "ids"])
+def test_a_task_that_fails_after_it_began_is_retried(stream, tmp_path, conf):
+    query, run = begun(stream, "count", **SPLIT, **conf)
+    with Fault("switch.done", "throw") as fault:
+        epoch, report = grow(run, 2, 4)
+        assert fault.happened
+    assert report.bins_shipped == 32
+    assert_exact(run, query, epoch, tmp_path, **conf)
+
+
+@pytest.mark.parametrize("conf", [{}, IDS], ids=["", "ids"])
+def test_a_partition_that_comes_back_has_nothing_of_its_files_from_before(stream, tmp_path, conf):
+    query, run = begun(stream, "count", **SPLIT, **conf)
+    epoch, _ = grow(run, 2, 4)
+    run.run(epoch, epoch + 1)
+    epoch, _ = grow(run, epoch + 2, 2)
+    with Fault("split.begun", "count") as begins:
+        epoch, _ = grow(run, epoch, 4)
+        assert begins.count == 2
+    assert_exact(run, query, epoch, tmp_path, **conf)
+
+
+def test_a_partition_that_was_drained_begins_anew(stream, tmp_path):
+    query, run = begun(stream, "count", **SPLIT)
+    controller = run.attach()
+    emptied = controller.submit(controller.plan([0] * 64, strategy=AllAtOnce()), prepare=False)
+    epoch = finish(run, emptied, 2)
     run.run(epoch)
-    assert_never_migrated(run, query, epoch + 1, tmp_path, **conf)
+    halves = controller.submit(controller.plan([b % 2 for b in range(64)], strategy=AllAtOnce()), prepare=False)
+    with Fault("split.begun", "count") as begins:
+        epoch = finish(run, halves, epoch + 1)
+        assert begins.count == 1
+    assert_exact(run, query, epoch, tmp_path)
+
+
+def test_the_first_snapshot_holds_what_is_its_own(stream, tmp_path):
+    """It has the old owner's files, and what hides the bins that are not its own."""
+    query, run = begun(stream, "count", **SPLIT, **{STORE + "minDeltasForSnapshot": "2"})
+    epoch, _ = grow(run, 2, 4)
+    run.run(epoch, epoch + 1, epoch + 2)
+    new = str(run.checkpoint / "state/0/3")
+    assert until(lambda: version_of(snapshots(run)[new][-1]) > 5)
+    run.stop()
+    end_maintenance(run.spark)
+    with binshift.inspect.open(run.checkpoint) as checkpoint:
+        assert list(fsck(checkpoint, checkpoint.versions[-1])) == []
+    run.start()
+    with Fault("checkpoint.read", "count") as reads:
+        run.run(epoch + 3)
+        assert reads.count == 0
+    assert_never_migrated(run, query, epoch + 4, tmp_path, **{STORE + "minDeltasForSnapshot": "2"})
+
+
+@pytest.mark.parametrize("conf", [{}, IDS], ids=["", "ids"])
+def test_a_switch_that_is_run_again_after_the_driver_died_is_exact(stream, tmp_path, conf):
+    query, run = begun(stream, "count", **SPLIT, **conf)
+    run.attach().rescale(4, strategy=AllAtOnce(), prepare=False)
+    next_epoch = feed_until(run, 2, lambda: shipped(run) == 32)
+    run.stop()
+    run.forget(next_epoch - 1)
+    run.start()
+    assert_exact(run, query, next_epoch, tmp_path, **conf)

@@ -6,6 +6,7 @@ import org.rocksdb.{Options, RocksDB => NativeRocksDB}
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.RocksDBConf
+import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{LaterCount, RowCounts}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{RocksDBFields, WholeFiles}
 
@@ -40,9 +41,11 @@ private[binshift] final class LinkedCount(files: WholeFiles, bins: Map[Int, Seq[
   }
 
   private def run(): Unit =
-    try if (conf.trackTotalNumberOfRows) count()
+    try {
+      Faults.at("split.count")
+      if (conf.trackTotalNumberOfRows) count()
       else counts = bins.map { case (group, _) => group -> RowCounts.Zero }
-    catch {
+    } catch {
       case _: Cancelled => logDebug(s"rows in ${files.dir} are not counted any more")
       case NonFatal(e) => logWarning(s"rows in ${files.dir} could not be counted; they are when their number is needed", e)
     } finally {
