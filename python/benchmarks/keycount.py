@@ -40,7 +40,7 @@ def keycount(
 
 
 def keytext(keys: int, rows: int, intervals: int, interval: float) -> Workload:
-    """The same with a text for each key besides, so that a row has 100 bytes, most of which no codec makes fewer."""
+    """The same with a text for each key besides: a row has 100 bytes, most of which no codec makes fewer."""
 
     def events() -> Iterator[list[np.ndarray]]:
         random = np.random.default_rng(1)

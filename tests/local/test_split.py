@@ -81,13 +81,24 @@ def test_bins_of_other_old_owners_are_sent(stream, tmp_path):
     assert_exact(run, query, epoch, tmp_path)
 
 
-def test_rows_that_are_read_in_the_order_of_time_do_not_come_with_whole_files(stream, tmp_path):
+def test_rows_that_are_read_in_the_order_of_time_are_sent(stream, tmp_path):
     query, run = begun(stream, "tws-jvm", **SPLIT)
     with Fault("split.begun", "count") as begins:
         epoch, report = grow(run, 2, 4)
         assert begins.count == 0
-    assert report.bins_from_checkpoint == 32
+    assert (report.bins_shipped, report.bins_from_checkpoint) == (32, 0)
     assert_exact(run, query, epoch, tmp_path)
+
+
+def test_the_number_of_rows_is_right_before_they_are_counted(stream, tmp_path):
+    """But for how they are spread over bins, which is taken to be even."""
+    query, run = begun(stream, "count", **SPLIT)
+    run.attach().rescale(4, strategy=AllAtOnce(), prepare=False)
+    with Fault("split.count", "block"):
+        next_epoch = feed_until(run, 2, lambda: shipped(run) == 32)
+        keys = len({row[0] for row in run.batch().select("k").distinct().collect()})
+        assert abs(run.query.lastProgress.stateOperators[0].numRowsTotal - keys) <= 2
+    assert_exact(run, query, next_epoch, tmp_path)
 
 
 def test_a_small_step_takes_effect_at_once(stream):
@@ -106,12 +117,15 @@ def test_other_strategies_are_exact(stream, tmp_path, strategy):
 
 @pytest.mark.parametrize("conf", [{}, pytest.param(IDS, marks=pytest.mark.matrix)], ids=["", "ids"])
 @pytest.mark.parametrize(
-    ("point", "shipped"), [("split.link", 0), ("split.begun", 0), ("split.done", 0), ("split.count", 32)]
+    ("point", "shipped", "begins"),
+    # Files of the checkpoint are the next thing to try, and rows of it the last.
+    [("split.link", 0, 2), ("split.begun", 0, 4), ("split.done", 0, 4), ("split.count", 32, 2)],
 )
-def test_what_goes_wrong_costs_time_and_no_state(stream, tmp_path, point, shipped, conf):
+def test_what_goes_wrong_costs_time_and_no_state(stream, tmp_path, point, shipped, begins, conf):
     query, run = begun(stream, "count", **SPLIT, **conf)
-    with Fault(point, "throw", always=True):
+    with Fault(point, "throw", always=True), Fault("split.begin", "count") as tried:
         epoch, report = grow(run, 2, 4)
+        assert tried.count == begins
     assert (report.bins_shipped, report.bins_from_checkpoint) == (shipped, 32 - shipped)
     assert_exact(run, query, epoch, tmp_path, **conf)
 

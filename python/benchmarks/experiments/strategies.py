@@ -24,6 +24,7 @@ from experiments.common import (
     grown,
     paced,
 )
+from keycount import keytext
 from openloop.action import Action
 from openloop.experiment import Experiment, Figure, compared, spread, spread_if_any
 from openloop.results import Record
@@ -86,7 +87,32 @@ def strategies(size: Size) -> list[Experiment]:
                    headline="peak memory outside the heap", runs_of="rescale"),
         Experiment("restart", "Spark's own stop, offline repartition and restart", {AIM: "100 at least"}, [],
                    restarts, group, headline="excess", runs_of="rescale"),
+        _long_rows(size),
     ]  # fmt: skip
+
+
+def _long_rows(size: Size) -> Experiment:
+    """A step without copies where bytes are what takes time: rows of 100 bytes."""
+
+    def figures(records: Sequence[Record]) -> list[Figure]:
+        found: list[Figure] = []
+        for action in (UNPREPARED, IDLE):
+            same = [r.values for r in records if r.case["run"] == action.name]
+            found += spread_if_any(f"longest ÷ median epoch: {action.name}", [v["ratio"] for v in same])
+        speeds = [_speed(r.values) for r in records if r.case["run"] == UNPREPARED.name]
+        return found + spread_if_any(f"bytes moved a second ÷ cp of the same files: {UNPREPARED.name}", speeds)
+
+    load = keytext(size.keys, size.rows, size.intervals, size.interval)
+    return Experiment(
+        "long-rows",
+        f"the same with rows of 100 bytes, {size.keys:,} keys, 4 to 8 partitions",
+        {AIM: "bytes moved a second ÷ cp: 0.3 at least"},
+        paced("long-rows", load, [UNPREPARED, IDLE]),
+        figures,
+        "key-count",
+        size.repeats,
+        headline="bytes moved",
+    )
 
 
 def _against(what: str, records: Sequence[Record], value: Value, over: Action, under: Action) -> list[Figure]:

@@ -53,7 +53,7 @@ private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, di
    */
   def closeOthers(next: Option[(String, Int)], now: Option[StepRef]): Unit = {
     val (kept, over) = open.partition { o =>
-      now.exists(s => o.covers(s.migration, s.index)) || o.isFetched && isFetching ||
+      now.exists(s => o.covers(s.migration, s.index)) || o.order.isOnDemand && isFetching ||
       next.exists { case (m, step) => o.isFor(m, step) }
     }
     close(over, kept)
@@ -105,13 +105,13 @@ private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, di
     open.iterator.map(_.order).filter(o => o.isOnDemand && o.base <= epoch).flatMap(_.steps.flatten).map(_.bin).toSet
 
   /**
-   * Whether bins that come on demand are still on their way, or rows of a split still counted, as far as the driver knows. The tasks of an epoch that runs have said
+   * Whether bins that come on demand are still on their way, as far as the driver knows. The tasks of an epoch that runs have said
    * nothing yet, so the epoch before it tells.
    */
   def isFetching: Boolean = {
-    val fetched = open.filter(_.isFetched).map(_.order)
+    val onDemand = open.map(_.order).filter(_.isOnDemand)
     def ended = announced.filter(_.epoch <= CommittedEpoch.of(query)).orElse(former)
-    fetched.nonEmpty && ended.forall(a => fetched.exists(a.epoch < _.base) || sumOf(BinMetrics.AwaitedName, a) > 0)
+    onDemand.nonEmpty && ended.forall(a => onDemand.exists(a.epoch < _.base) || sumOf(BinMetrics.AwaitedName, a) > 0)
   }
 
   private def close(over: Seq[OpenOrder], kept: Seq[OpenOrder]): Unit = if (over.nonEmpty) {
@@ -123,9 +123,6 @@ private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, di
 
 private final class OpenOrder(migration: String, val order: ShippingOrder, val broadcast: Broadcast[_]) {
   def covers(ofMigration: String, step: Int): Boolean = ofMigration == migration && order.covers(step)
-
-  /** Whether it is needed after its step, too. */
-  def isFetched: Boolean = order.isOnDemand || order.splits.nonEmpty
 
   /** Whether it has a step from `step` on. */
   def isFor(ofMigration: String, step: Int): Boolean =

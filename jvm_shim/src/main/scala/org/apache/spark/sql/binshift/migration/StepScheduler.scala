@@ -180,7 +180,7 @@ private[binshift] final class StepScheduler(
     val missing = math.max(plan.steps(index).partitions - now.table.partitions, 0)
     val openings = if (missing == 0) 0 else (missing - 1) / openedAtOnce(plan, index) + 1
     if (!isShippable || !isPrepared && !plan.isOnDemand && splits(plan, index, now.table).isEmpty) 0
-    else if (!isPrepared) openings
+    else if (plan.isOnDemand || !isPrepared) openings
     // With the last opening, copies are ordered; the epoch that opens makes them.
     else if (missing > 0) openings + 1
     else 2
@@ -211,6 +211,8 @@ private[binshift] final class StepScheduler(
   private def take(m: PlannedMigration, index: Int, now: RoutingEntry, next: Long): Option[RoutingEntry] = {
     val step = m.plan.steps(index)
     val earliest = notBefore(m, index, now)
+    // Once: what is known of sizes may change on another thread.
+    lazy val begun = if (isAtOnce(m)) splits(m.plan, index, now.table) else Map.empty[Int, Int]
     m.tableAfter(index, now.table) match {
       case _ if !retired.claim(math.max(now.table.partitions, step.partitions)) =>
         None // The old state of a partition is being deleted.
@@ -222,11 +224,11 @@ private[binshift] final class StepScheduler(
       case _ if shipments.isFetching => None // Bins of the step before are still on their way.
       case _ if relocation.misplaced > 0 => None
       case Some(table) if isTooLarge(m, table.partitions, now.table.partitions) => None
-      case Some(table) if !isShippable || isAtOnce(m) && splits(m.plan, index, now.table).isEmpty =>
-        Option.when(next >= earliest)(switch(m, index, next, now.table, table))
+      case Some(table) if !isShippable || isAtOnce(m) && begun.isEmpty =>
+        Option.when(next >= earliest)(switch(m, index, next, table))
       case Some(table) if table.partitions > now.table.partitions => Some(open(m, index, now, next, table.partitions))
       case Some(table) if m.plan.isOnDemand || isAtOnce(m) =>
-        Option.when(next >= earliest)(switch(m, index, next, now.table, table))
+        Option.when(next >= earliest)(switch(m, index, next, table, begun))
       case Some(_) if !shipments.covers(m.id, index) =>
         orderCopies(m, index, next, now.table.partitions)
         None
@@ -243,7 +245,7 @@ private[binshift] final class StepScheduler(
             logWarning(s"query ${query.id}: step ${index + 1} of migration ${m.id} waits for its copies, of which " +
               s"nothing has come for $idle epochs; its bins are sent at the switch")
             shipments.abandon()
-            Some(switch(m, index, next, now.table, table))
+            Some(switch(m, index, next, table))
           case None => None
         }
     }
@@ -310,11 +312,10 @@ private[binshift] final class StepScheduler(
   }
 
   /** The step takes effect without copies: its bins are sent as of the switch, or come with all files of their owner. */
-  private def switch(m: PlannedMigration, index: Int, next: Long, now: RoutingTable, table: RoutingTable): RoutingEntry = {
-    val moves = m.plan.steps(index).moves
-    val isOnDemand = m.plan.isOnDemand && isShippable
-    val begun = if (isOnDemand || !isShippable) Map.empty[Int, Int] else splits(m.plan, index, now)
-    shipments.order(m.id, next, index, IndexedSeq(moves), isUrgent = true, isOnDemand, begun)
+  private def switch(
+      m: PlannedMigration, index: Int, next: Long, table: RoutingTable, begun: Map[Int, Int] = Map.empty): RoutingEntry = {
+    val moves = IndexedSeq(m.plan.steps(index).moves)
+    shipments.order(m.id, next, index, moves, isUrgent = true, isOnDemand = m.plan.isOnDemand && isShippable, begun)
     entry(m, index, next, table)
   }
 

@@ -42,15 +42,16 @@ private[binshift] final class BinMover(
       case Some(known) => drop(switch, known)
       case None => shipping.leavingUncounted(version, switch.leaving) match {
           case Some(count) =>
-            drop(switch, DepartedBins.Uncounted)
-            uncounted = Some(UncountedRows(count, () => countCheckpoint(version, switch.leaving)))
+            drop(switch, DepartedBins(count.expected))
+            uncounted = Some(UncountedRows(count, count.expected, () => countCheckpoint(version, switch.leaving)))
           case None => ranges.remove(switch.leaving, !switch.staying(_))
         }
     }
     val begun = split.begin(version, switch)
     begun.foreach { b =>
-      uncounted =
-        Some(UncountedRows(b.foreign, () => RocksDBFields.rows(db) - ranges.count(switch.arriving.values.flatten.toSeq)))
+      val expected = b.foreign.expected
+      def foreign = RocksDBFields.rows(db) + expected - ranges.count(switch.arriving.values.flatten.toSeq)
+      uncounted = Some(UncountedRows(b.foreign, expected, () => foreign))
     }
     val others = switch.arriving.toSeq.filterNot { case (source, _) => begun.exists(_.source == source) }.sortBy(_._1)
     val adopted = begun.map(_.stats).toSeq ++ others.map { case (source, bins) => arrive(version, source, bins) }
@@ -105,15 +106,15 @@ private[binshift] final class BinMover(
             s"(${e.getMessage}); the batch is retried from the last committed state", e)
     }
 
-  /** Whether rows were dropped that are still counted, until all have been sent. */
+  /** Whether rows were dropped whose number is not known. */
   def hasUncountedRows: Boolean = uncounted.isDefined
 
-  /** Stops counting the rows that were dropped, if all have been sent. */
+  /** Sets right how many rows there are, if it is known how many were dropped. */
   def countIfSent(): Unit = if (uncounted.exists(_.count.isOver)) countSent()
 
-  /** Stops counting the rows that were dropped. */
+  /** Sets right how many rows there are. */
   def countSent(): Unit = uncounted.foreach { o =>
-    RocksDBFields.setRows(db, RocksDBFields.rows(db) - o.count.rows.getOrElse(o.otherwise()))
+    RocksDBFields.setRows(db, RocksDBFields.rows(db) + o.expected - o.count.rows.getOrElse(o.otherwise()))
     uncounted = None
   }
 
@@ -191,8 +192,9 @@ private[binshift] final class BinMover(
 }
 
 /**
- * Rows that were dropped, and are still counted.
+ * Rows that were dropped, and whose number is not known.
  *
+ * @param expected  how many were taken for dropped so far
  * @param otherwise counts them if `count` does not
  */
-private final case class UncountedRows(count: LaterCount, otherwise: () => RowCounts)
+private final case class UncountedRows(count: LaterCount, expected: RowCounts, otherwise: () => RowCounts)

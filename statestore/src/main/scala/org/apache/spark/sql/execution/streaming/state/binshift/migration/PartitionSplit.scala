@@ -36,21 +36,24 @@ private[migration] final class PartitionSplit(
 
   /** With whose files the store begins at `version`, if it does. Nothing has changed if it does not. */
   def begin(version: Long, switch: BinSwitch): Option[Begun] =
-    switch.arriving.find { case (source, bins) => shipping.isSplit(version, source, bins) }.flatMap { case (source, bins) =>
-      try {
-        val begun = shipping.split(version, source, bins) match {
-          case Some(offer) => beginFrom(offer, version, source, bins, isHere = true)
-          case None => fromCheckpoint(version, source, bins)
-        }
-        Faults.at("split.done", store.partitionId)
-        begun
-      } catch {
-        case e @ (_: TaskKilledException | _: ClosedByInterruptException | _: InterruptedException) => throw e
-        case NonFatal(e) =>
-          logWarning(s"$store could not begin with the files of partition $source; it reads bins from the checkpoint", e)
-          beginAnew()
-          None
+    // A partition that is new has no files yet, so that nothing of it is loaded anew.
+    switch.arriving.find { case (source, bins) => !switch.isNew && shipping.isSplit(version, source, bins) }
+      .flatMap { case (source, bins) =>
+        unlessItFails(source)(shipping.split(version, source, bins).flatMap(beginFrom(_, version, source, bins, isHere = true)))
+          .orElse(unlessItFails(source)(fromCheckpoint(version, source, bins)))
       }
+
+  private def unlessItFails(source: Int)(begin: => Option[Begun]): Option[Begun] =
+    try {
+      val begun = begin
+      if (begun.isDefined) Faults.at("split.done", store.partitionId)
+      begun
+    } catch {
+      case e @ (_: TaskKilledException | _: ClosedByInterruptException | _: InterruptedException) => throw e
+      case NonFatal(e) =>
+        logWarning(s"$store could not begin with files of partition $source; its bins come in another way", e)
+        beginAnew()
+        None
     }
 
   private def fromCheckpoint(version: Long, source: Int, bins: Seq[Int]): Option[Begun] = {
@@ -59,9 +62,10 @@ private[migration] final class PartitionSplit(
       Utils.createDirectory(dir)
       val files = new CheckpointedBins(store.copy(partitionId = source), routing, arguments)
         .link(version, bins, new File(dir, "linked"))
-      val counting = new LinkedCount(files, Map(store.partitionId -> bins), db.conf, () => Utils.deleteRecursively(dir))
+      val owned = routing.at(version).before.fold(bins.size)(_.binsOf(source).length)
+      val counting = new LinkedCount(files, owned, Map(store.partitionId -> bins), db.conf, () => Utils.deleteRecursively(dir))
       val begun = beginFrom(new Fetched(files, counting.others), version, source, bins, isHere = false)
-      counting.begin()
+      if (begun.isDefined) counting.begin() else Utils.deleteRecursively(dir)
       begun
     } catch {
       case e: Throwable =>
@@ -73,10 +77,11 @@ private[migration] final class PartitionSplit(
   private def beginFrom(offer: SplitOffer, version: Long, source: Int, bins: Seq[Int], isHere: Boolean): Option[Begun] =
     Option.when(isAlike(offer.files.families)) {
       val bytes = offer.files.bytes
+      Faults.at("split.begin", store.partitionId)
       beginWith(offer)
       Faults.at("split.begun", store.partitionId)
       val mine = bins.toSet
-      ranges.drop((0 until routing.at(version).now.bins).filterNot(mine), !mine(_), DepartedBins.Uncounted)
+      ranges.drop((0 until routing.at(version).now.bins).filterNot(mine), !mine(_), DepartedBins(offer.foreign.expected))
       Begun(source, offer.foreign,
         SwitchStats(
           binsShipped = if (isHere) bins.size else 0, binsFromCheckpoint = if (isHere) 0 else bins.size, bytesAdopted = bytes))

@@ -83,7 +83,7 @@ private[binshift] final class BinnedRocksDB(
 
   private var switchStats = SwitchStats.None
   /** How the version that is being switched was loaded. */
-  private var reload: () => Unit = () => ()
+  private var reload: () => Unit = () => throw new IllegalStateException("nothing is loaded that could be loaded again")
   private var baseId: Option[String] = None
   private var loaded = LoadedFiles.None
   private var loadedAt: Option[Long] = None
@@ -219,8 +219,10 @@ private[binshift] final class BinnedRocksDB(
 
   /** Relies on Spark: a load of a version that is not the loaded one opens another native database. */
   private def beginAnew(): Unit = {
+    val (version, native) = (loadedVersion, RocksDBFields.native(this))
     loadedVersion = -1
     reload()
+    require(loadedVersion == version && (RocksDBFields.native(this) ne native), s"version $version was not loaded anew")
   }
 
   private def isSwitched(version: Long): Boolean = switchedAt.contains(version) && loadedVersion == version

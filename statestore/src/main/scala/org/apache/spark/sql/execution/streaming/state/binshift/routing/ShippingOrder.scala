@@ -22,17 +22,20 @@ import org.json4s.JsonDSL._
  * @param isOnDemand whether, moreover, each bin is fetched when it is first touched; bins then travel
  *                   one by one, each as a part of its own
  * @param splits     by partitions that are empty at `base`, the partition with whose files they begin; what moves between the
- *                   two does not travel by rows
+ *                   two travels by rows only where a store has families that are read in order
  */
 private[sql] final case class ShippingOrder(
     id: String, broadcast: Long, base: Long, firstStep: Int, steps: IndexedSeq[Seq[Move]],
     isUrgent: Boolean, isOnDemand: Boolean, splits: Map[Int, Int] = Map.empty) {
 
-  /** The step of each bin whose rows leave `partition`, by the partition that it goes to. */
-  def leaving(partition: Int): Map[Int, Seq[ShippedBin]] = shipped(m => m.source == partition && !isSplit(m), _.target)
+  /** The step of each bin that leaves `partition`, by the partition that it goes to. */
+  def leaving(partition: Int): Map[Int, Seq[ShippedBin]] = shipped(_.source == partition, _.target)
 
-  /** The step of each bin whose rows arrive at `partition`, by the partition that it comes from. */
-  def arriving(partition: Int): Map[Int, Seq[ShippedBin]] = shipped(m => m.target == partition && !isSplit(m), _.source)
+  /** The step of each bin that arrives at `partition`, by the partition that it comes from. */
+  def arriving(partition: Int): Map[Int, Seq[ShippedBin]] = shipped(_.target == partition, _.source)
+
+  /** The same, without what comes with whole files. */
+  def byRows: ShippingOrder = if (splits.isEmpty) this else copy(steps = steps.map(_.filterNot(isSplit)))
 
   /** The bins with which others begin that have the files of `partition`, by those others. */
   def splitsOf(partition: Int): Map[Int, Seq[Int]] =

@@ -63,6 +63,7 @@ private[binshift] final class Exporter(
   def sent: LaterCount = new LaterCount {
     override def isOver: Boolean = isEnded
     override def rows: Option[RowCounts] = counts.map(byStep => RowCounts.sum(byStep.values))
+    override def expected: RowCounts = RowCounts.Zero
   }
 
   /**

@@ -11,33 +11,42 @@ import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{Later
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{RocksDBFields, WholeFiles}
 
 /**
- * Counts rows of some groups of bins in files that are linked, on a thread of the background. If rows are not counted at all, or
- * it fails, it ends without a number.
+ * Counts rows of some groups of bins in files that are linked, on a thread of the background. It goes on when the order is over,
+ * since both ends of a split need the numbers.
  *
- * @param bins by group
- * @param end  is called once when it is over
+ * @param owned how many bins the files hold
+ * @param bins  by group
+ * @param end   is called once when it is over
  */
-private[binshift] final class LinkedCount(files: WholeFiles, bins: Map[Int, Seq[Int]], conf: RocksDBConf, end: () => Unit)
-  extends Logging {
+private[binshift] final class LinkedCount(
+    files: WholeFiles, owned: Int, bins: Map[Int, Seq[Int]], conf: RocksDBConf, end: () => Unit) extends Logging {
 
-  @volatile private var isCancelled = false
   @volatile private var isEnded = false
   @volatile private var counts = Map.empty[Int, RowCounts]
 
-  def begin(): Unit = ShippingThreads.exports.execute(() => run())
+  def begin(): Unit = ShippingThreads.counts.execute(() => run())
 
-  def cancel(): Unit = isCancelled = true
+  /** Ends it if it does not begin. */
+  def abandon(): Unit = isEnded = true
 
   /** The rows of a group. */
-  def rowsOf(group: Int): LaterCount = later(counts.get(group))
+  def rowsOf(group: Int): LaterCount = later(counts.get(group), expectedOf(group))
 
   /** The rows of no group. */
-  def others: LaterCount =
-    later(Option.when(bins.keys.forall(counts.contains))(files.rows - RowCounts.sum(counts.values)))
+  def others: LaterCount = later(
+    Option.when(bins.keys.forall(counts.contains))(files.rows - RowCounts.sum(counts.values)),
+    files.rows - RowCounts.sum(bins.keys.map(expectedOf)))
 
-  private def later(counted: => Option[RowCounts]): LaterCount = new LaterCount {
-    override def isOver: Boolean = isEnded || isCancelled
+  /** As if all bins had as many. */
+  private def expectedOf(group: Int): RowCounts = {
+    def part(rows: Long) = rows * bins(group).size / math.max(owned, 1)
+    RowCounts(part(files.rows.rows), part(files.rows.internal))
+  }
+
+  private def later(counted: => Option[RowCounts], guess: RowCounts): LaterCount = new LaterCount {
+    override def isOver: Boolean = isEnded
     override def rows: Option[RowCounts] = counted
+    override val expected: RowCounts = guess
   }
 
   private def run(): Unit =
@@ -46,7 +55,6 @@ private[binshift] final class LinkedCount(files: WholeFiles, bins: Map[Int, Seq[
       if (conf.trackTotalNumberOfRows) count()
       else counts = bins.map { case (group, _) => group -> RowCounts.Zero }
     } catch {
-      case _: Cancelled => logDebug(s"rows in ${files.dir} are not counted any more")
       case NonFatal(e) => logWarning(s"rows in ${files.dir} could not be counted; they are when their number is needed", e)
     } finally {
       isEnded = true
@@ -68,10 +76,7 @@ private[binshift] final class LinkedCount(files: WholeFiles, bins: Map[Int, Seq[
 
   private def count(native: NativeRocksDB, of: Seq[Int]): RowCounts = RowCounts.sum(files.families.map { family =>
     var n = 0L
-    family.foreachRow(native, native.getDefaultColumnFamily, of) { (_, _) =>
-      if (isCancelled) throw new Cancelled
-      n += 1
-    }
+    family.foreachRow(native, native.getDefaultColumnFamily, of)((_, _) => n += 1)
     RowCounts.of(family.family.isInternal, n)
   })
 }

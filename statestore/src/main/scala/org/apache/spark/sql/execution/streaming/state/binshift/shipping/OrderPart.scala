@@ -20,9 +20,12 @@ private[shipping] final class OrderPart(
     arguments: RocksDBArguments,
     conf: BackgroundConf) {
 
-  private val leaving = order.leaving(store.partitionId)
-  private val arriving = order.arriving(store.partitionId)
-  private val splits = order.splitsOf(store.partitionId)
+  /** What travels as rows; the families that a store has are known when it is loaded. */
+  private def leaving = rows.leaving(store.partitionId)
+  private def arriving = rows.arriving(store.partitionId)
+  private def rows = if (order.splits.isEmpty || isReadInOrder) order else withoutSplits
+  private lazy val withoutSplits = order.byRows
+  private def splits = if (isReadInOrder) Map.empty[Int, Seq[Int]] else order.splitsOf(store.partitionId)
   private var next = order.firstStep
   private var exporter: Option[Exporter] = None
   private var splitting: Option[SplitSource] = None
@@ -48,10 +51,9 @@ private[shipping] final class OrderPart(
     if (version == order.base && (leaving.nonEmpty || splits.nonEmpty)) {
       db.requireAllBins()
       exporter.foreach(_.cancel())
-      splitting.foreach(_.cancel())
+      splitting.foreach(_.close())
       val attempt = CommittedFile.attempt(store, version, checkpointId, arguments.hadoopConf)
-      splitting = Option.when(splits.nonEmpty && !isReadInOrder)(
-        new SplitSource(store, order, attempt, db, arguments.useColumnFamilies))
+      splitting = Option.when(splits.nonEmpty)(new SplitSource(store, order, attempt, db, arguments.useColumnFamilies))
       exporter = Option.when(leaving.nonEmpty)(new Exporter(store, order, attempt, conf, db, arguments.useColumnFamilies))
       departing.foreach(_.close())
       departing = Option.when(leaving.nonEmpty)(new DepartingRows(order, leaving.values.flatten))
@@ -119,7 +121,7 @@ private[shipping] final class OrderPart(
 
   def close(): Unit = {
     exporter.foreach(_.cancel())
-    splitting.foreach(_.cancel())
+    splitting.foreach(_.close())
     departing.foreach(_.close())
     staged.foreach(_.close())
   }

@@ -7,6 +7,9 @@ private[binshift] trait ShippingStore extends RocksDB {
   /** How often `bin` was looked up or written at the loaded version. */
   def touches(bin: Int): Long
 
+  /** How many bins the partition owns at the loaded version. */
+  def binsOwned: Int
+
   /** Waits until all bins that the partition owns are here. */
   def requireAllBins(): Unit
 }

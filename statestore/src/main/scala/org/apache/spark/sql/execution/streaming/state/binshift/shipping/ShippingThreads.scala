@@ -25,6 +25,9 @@ private[binshift] object ShippingThreads {
   /** A thread for each store that gives bins away on demand, since new owners wait for each of them. */
   lazy val onDemand: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-on-demand", MaxWaiting)
 
+  /** Counts rows of files, which snapshots wait for; as fast as one core can. */
+  lazy val counts: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(1, "binshift-count")
+
   /** Frees what receivers have; may wait for those that read. */
   lazy val freeing: ScheduledExecutorService = ThreadUtils.newDaemonThreadPoolScheduledExecutor("binshift-free", Freed)
 

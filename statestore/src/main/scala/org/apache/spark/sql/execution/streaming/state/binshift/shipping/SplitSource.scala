@@ -33,8 +33,9 @@ private[shipping] final class SplitSource(
   private val dir = new File(db.localRootDir.getParentFile, s"binshift-split-${UUID.randomUUID()}")
   private val files = WholeFiles(
     new File(dir, "linked"), ColumnFamily.numbered(db, useColumnFamilies), RocksDBFields.rows(db))
-  private val counting = new LinkedCount(files, leaving, db.conf, () => ())
-  private var isCancelled = false
+  private val counting = new LinkedCount(files, db.binsOwned, leaving, db.conf, () => removeIfUnused(_.isCounting = false))
+  private var isCounting = false
+  private var isOpen = true
 
   private val links = {
     val native = RocksDBFields.native(db)
@@ -48,13 +49,18 @@ private[shipping] final class SplitSource(
   /** The rows that leave. */
   def left: LaterCount = LaterCount.sum(leaving.keys.toSeq.map(counting.rowsOf))
 
-  def cancel(): Unit = {
-    counting.cancel()
+  /** Gives no more files; what is counted goes on. */
+  def close(): Unit = {
     awaitLinks()
     here.remove(Key(order.broadcast, store), this)
-    synchronized {
-      isCancelled = true
-      Utils.deleteRecursively(dir)
+    removeIfUnused(_.isOpen = false)
+  }
+
+  private def removeIfUnused(change: SplitSource => Unit): Unit = synchronized {
+    change(this)
+    if (!isOpen && !isCounting) {
+      try Utils.deleteRecursively(dir)
+      catch { case NonFatal(e) => logWarning(s"$dir could not be deleted; it goes with the executor", e) }
     }
   }
 
@@ -70,11 +76,12 @@ private[shipping] final class SplitSource(
       Faults.at("split.link", store.partitionId)
       Utils.createDirectory(dir)
       WholeFiles.link(native, files.dir)
+      synchronized { isCounting = true }
       counting.begin()
     } catch {
-      case NonFatal(e) =>
+      case e: Throwable =>
         logWarning(s"the files of $store could not be linked for order ${order.id}; its bins are read from the checkpoint", e)
-        counting.cancel()
+        counting.abandon()
         throw e
     }
 
@@ -83,7 +90,7 @@ private[shipping] final class SplitSource(
     override def metadata: RocksDBCheckpointMetadata = files.metadata
 
     override def into(dir: File): Unit = SplitSource.this.synchronized {
-      if (isCancelled) throw new Cancelled
+      if (!isOpen) throw new Cancelled
       files.into(dir)
     }
 
@@ -92,6 +99,7 @@ private[shipping] final class SplitSource(
       new LaterCount {
         override def isOver: Boolean = mine.isOver
         override def rows: Option[RowCounts] = mine.rows.map(files.rows - _)
+        override def expected: RowCounts = files.rows - mine.expected
       }
     }
   }

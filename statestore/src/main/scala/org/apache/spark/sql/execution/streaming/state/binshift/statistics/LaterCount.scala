@@ -7,6 +7,9 @@ private[binshift] trait LaterCount {
 
   /** `None` until all are counted, and if they never are. */
   def rows: Option[RowCounts]
+
+  /** About how many they are, for as long as they are not counted. */
+  def expected: RowCounts
 }
 
 private[binshift] object LaterCount {
@@ -14,5 +17,6 @@ private[binshift] object LaterCount {
     override def isOver: Boolean = counts.forall(_.isOver)
     override def rows: Option[RowCounts] =
       Option.when(counts.forall(_.rows.nonEmpty))(RowCounts.sum(counts.flatMap(_.rows)))
+    override def expected: RowCounts = RowCounts.sum(counts.map(_.expected))
   }
 }
