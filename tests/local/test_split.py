@@ -72,13 +72,16 @@ def test_new_partitions_begin_with_the_files_of_an_old_owner(stream, tmp_path, n
     assert_exact(run, query, epoch, tmp_path, **conf)
 
 
-def test_bins_of_other_old_owners_are_sent(stream, tmp_path):
+@pytest.mark.parametrize(("partitions", "moved"), [(3, 21), (6, 42)])
+def test_bins_of_other_old_owners_are_sent(stream, tmp_path, partitions, moved):
     query, run = begun(stream, "count", **SPLIT)
     with Fault("split.begun", "count") as begins, Fault("checkpoint.read", "count") as reads:
-        epoch, report = grow(run, 2, 3)
-        assert (begins.count, reads.count) == (1, 0)
-    assert (report.bins_shipped, report.bins_from_checkpoint) == (21, 0)
-    assert_exact(run, query, epoch, tmp_path)
+        epoch, report = grow(run, 2, partitions)
+        assert (begins.count, reads.count) == (partitions - 2, 0)
+    assert (report.bins_shipped, report.bins_from_checkpoint) == (moved, 0)
+    run.run(epoch)
+    # Also of how many rows there are: a restart would count them anew.
+    assert_never_migrated(run, query, epoch + 1, tmp_path)
 
 
 def test_rows_that_are_read_in_the_order_of_time_are_sent(stream, tmp_path):

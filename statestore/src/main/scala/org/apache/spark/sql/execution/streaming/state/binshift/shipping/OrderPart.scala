@@ -54,9 +54,9 @@ private[shipping] final class OrderPart(
       splitting.foreach(_.close())
       val attempt = CommittedFile.attempt(store, version, checkpointId, arguments.hadoopConf)
       splitting = Option.when(splits.nonEmpty)(new SplitSource(store, order, attempt, db, arguments.useColumnFamilies))
-      exporter = Option.when(leaving.nonEmpty)(new Exporter(store, order, attempt, conf, db, arguments.useColumnFamilies))
+      exporter = Option.when(leaving.nonEmpty)(new Exporter(store, rows, attempt, conf, db, arguments.useColumnFamilies))
       departing.foreach(_.close())
-      departing = Option.when(leaving.nonEmpty)(new DepartingRows(order, leaving.values.flatten))
+      departing = Option.when(leaving.nonEmpty)(new DepartingRows(rows, leaving.values.flatten))
     }
     stageFrom(version)
   }
@@ -146,7 +146,7 @@ private[shipping] final class OrderPart(
         val place = new File(dir, source.toString)
         Utils.createDirectory(place)
         new StagedCopy(
-          store.copy(partitionId = source), store.partitionId, order, bins, families, place, routing, arguments, conf)
+          store.copy(partitionId = source), store.partitionId, rows, bins, families, place, routing, arguments, conf)
       }.toSeq
       val clients =
         if (!order.isOnDemand || families.values.exists(_.family.isReadInOrder)) Map.empty[Int, RowClient]
@@ -155,6 +155,6 @@ private[shipping] final class OrderPart(
             order, store.copy(partitionId = source), store.partitionId, families.view.mapValues(_.number).toMap, routing,
             arguments, conf)
         }.toMap
-      staged = Some(new StagedBins(dir, conf, order, copies, clients, routing))
+      staged = Some(new StagedBins(dir, conf, rows, copies, clients, routing))
     }
 }
