@@ -37,6 +37,11 @@ def shipped(run):
     return run.query.lastProgress.stateOperators[0].customMetrics["binshiftBinsShipped"]
 
 
+def rows_of(run):
+    """As Spark reports them."""
+    return run.query.lastProgress.stateOperators[0].numRowsTotal
+
+
 def assert_exact(run, query, epoch, tmp_path, **conf):
     """Before a restart, and after one, which reads what was uploaded."""
     run.run(epoch)
@@ -100,8 +105,40 @@ def test_the_number_of_rows_is_right_before_they_are_counted(stream, tmp_path):
     with Fault("split.count", "block"):
         next_epoch = feed_until(run, 2, lambda: shipped(run) == 32)
         keys = len({row[0] for row in run.batch().select("k").distinct().collect()})
-        assert abs(run.query.lastProgress.stateOperators[0].numRowsTotal - keys) <= 2
+        assert abs(rows_of(run) - keys) <= 2
     assert_exact(run, query, next_epoch, tmp_path)
+
+
+@pytest.mark.parametrize("strategy", [AllAtOnce(), Batched(8)], ids=str)
+def test_later_switches_do_not_wait_for_the_count(stream, tmp_path, strategy):
+    """Its rows are in the files that were linked, wherever the bins go meanwhile."""
+    query, run = begun(stream, "count", **SPLIT)
+    with Fault("split.count", "block"), Fault("checkpoint.read", "count") as reads:
+        epoch, _ = grow(run, 2, 4, strategy)
+        epoch, _ = grow(run, epoch, 3)
+        assert reads.count == 0
+    epoch = feed_until(run, epoch, lambda: len(run.state()) == rows_of(run))
+    assert_never_migrated(run, query, epoch, tmp_path)
+
+
+def test_a_snapshot_in_each_epoch_does_not_wait_for_the_count(stream, tmp_path):
+    conf = SPLIT | {STORE + "minDeltasForSnapshot": "1"}
+    query, run = begun(stream, "count", **conf)
+    with Fault("split.count", "block"), Fault("checkpoint.read", "count") as reads:
+        epoch, _ = grow(run, 2, 4)
+        assert reads.count == 0
+        assert len(run.state()) == rows_of(run)
+    assert_exact(run, query, epoch, tmp_path, **conf)
+
+
+def test_partitions_are_opened_no_earlier_than_they_have_to(stream):
+    _, run = begun(stream, "count", **SPLIT)
+    controller = run.attach()
+    migration = controller.submit(controller.plan(4, strategy=AllAtOnce()), prepare=False, start_epoch=9)
+    run.run(2, 3)
+    assert controller.routing().partitions == 2
+    finish(run, migration, 4)
+    assert migration.wait(0).first_epoch >= 9
 
 
 def test_a_small_step_takes_effect_at_once(stream):

@@ -226,7 +226,9 @@ private[binshift] final class StepScheduler(
       case Some(table) if isTooLarge(m, table.partitions, now.table.partitions) => None
       case Some(table) if !isShippable || isAtOnce(m) && begun.isEmpty =>
         Option.when(next >= earliest)(switch(m, index, next, table))
-      case Some(table) if table.partitions > now.table.partitions => Some(open(m, index, now, next, table.partitions))
+      case Some(table) if table.partitions > now.table.partitions =>
+        Option.when(!isAtOnce(m) || next + epochsBefore(m.plan, index, now, isPrepared = false) >= earliest)(
+          open(m, index, now, next, table.partitions))
       case Some(table) if m.plan.isOnDemand || isAtOnce(m) =>
         Option.when(next >= earliest)(switch(m, index, next, table, begun))
       case Some(_) if !shipments.covers(m.id, index) =>

@@ -37,13 +37,17 @@ private[binshift] final class BinMover(
     val started = System.nanoTime()
     switchedAt = version
     pendingBins.requireAll()
-    countSent()
+    countIfSent()
+    // Whoever began with whole files counts what it has, which is to be all of it.
+    if (uncounted.exists(u => u.isOnDemand || u.isOfAll && switch.leaving.nonEmpty)) countSent()
     shipping.departed(version, switch.leaving) match {
       case Some(known) => drop(switch, known)
       case None => shipping.leavingUncounted(version, switch.leaving) match {
-          case Some(count) =>
-            drop(switch, DepartedBins(count.expected))
-            uncounted = Some(UncountedRows(count, count.expected, () => countCheckpoint(version, switch.leaving)))
+          case Some(counts) =>
+            drop(switch, DepartedBins(RowCounts.sum(counts.map(_.count.expected))))
+            uncounted ++= counts.map { c =>
+              UncountedRows(c.count, c.count.expected, () => countCheckpoint(version, c.bins), isOnDemand = c.isOnDemand)
+            }
           case None => ranges.remove(switch.leaving, !switch.staying(_))
         }
     }
@@ -51,8 +55,9 @@ private[binshift] final class BinMover(
     hasBegun = begun.isDefined
     begun.foreach { b =>
       val expected = b.foreign.expected
-      def foreign = RocksDBFields.rows(db) + expected - ranges.count(switch.arriving.values.flatten.toSeq)
-      uncounted = Some(UncountedRows(b.foreign, expected, () => foreign))
+      val all = 0 until routing.at(version).now.bins
+      uncounted :+= UncountedRows(
+        b.foreign, expected, () => RocksDBFields.rows(db) + expected - ranges.count(all), isOfAll = true)
     }
     val others = switch.arriving.toSeq.filterNot { case (source, _) => begun.exists(_.source == source) }.sortBy(_._1)
     val adopted = begun.map(_.stats).toSeq ++ others.map { case (source, bins) => arrive(version, source, bins) }
@@ -111,26 +116,33 @@ private[binshift] final class BinMover(
     }
 
   /** Whether rows were dropped whose number is not known. */
-  def hasUncountedRows: Boolean = uncounted.isDefined
+  def hasUncountedRows: Boolean = uncounted.nonEmpty
 
   /** Sets right how many rows there are, if it is known how many were dropped. */
-  def countIfSent(): Unit = if (uncounted.exists(_.count.isOver)) countSent()
+  def countIfSent(): Unit = {
+    val (over, others) = uncounted.partition(_.count.isOver)
+    uncounted = others
+    over.foreach(setRight)
+  }
 
   /** Sets right how many rows there are. */
-  def countSent(): Unit = uncounted.foreach { o =>
-    RocksDBFields.setRows(db, RocksDBFields.rows(db) + o.expected - o.count.rows.getOrElse(o.otherwise()))
-    uncounted = None
+  def countSent(): Unit = {
+    uncounted.foreach(setRight)
+    uncounted = Nil
   }
+
+  private def setRight(of: UncountedRows): Unit =
+    RocksDBFields.setRows(db, RocksDBFields.rows(db) + of.expected - of.count.rows.getOrElse(of.otherwise()))
 
   /** Everything was loaded from the checkpoint. */
   def forget(): Unit = {
     CompactionPace.forget(db)
     pendingBins.clear()
-    uncounted = None
+    uncounted = Nil
     isUnusable = false
   }
 
-  private var uncounted: Option[UncountedRows] = None
+  private var uncounted = Seq.empty[UncountedRows]
   private val ranges = new BinRows(db, arguments.useColumnFamilies)
 
   private def arrive(version: Long, source: Int, bins: Seq[Int]): SwitchStats =
@@ -200,5 +212,7 @@ private[binshift] final class BinMover(
  *
  * @param expected  how many were taken for dropped so far
  * @param otherwise counts them if `count` does not
+ * @param isOfAll   whether it then counts all rows that the store has
  */
-private final case class UncountedRows(count: LaterCount, expected: RowCounts, otherwise: () => RowCounts)
+private final case class UncountedRows(
+    count: LaterCount, expected: RowCounts, otherwise: () => RowCounts, isOnDemand: Boolean = false, isOfAll: Boolean = false)

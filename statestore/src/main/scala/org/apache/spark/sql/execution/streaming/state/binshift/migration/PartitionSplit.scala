@@ -39,14 +39,16 @@ private[migration] final class PartitionSplit(
     // A partition that is new has no files yet, so that nothing of it is loaded anew.
     switch.arriving.find { case (source, bins) => !switch.isNew && shipping.isSplit(version, source, bins) }
       .flatMap { case (source, bins) =>
-        unlessItFails(source)(shipping.split(version, source, bins).flatMap(beginFrom(_, version, source, bins, isHere = true)))
-          .orElse(unlessItFails(source)(fromCheckpoint(version, source, bins)))
+        unlessItFails(source) {
+          shipping.split(version, source, bins).map(beginFrom(_, version, source, bins, isHere = true))
+        }.getOrElse(unlessItFails(source)(Some(fromCheckpoint(version, source, bins))).flatten)
       }
 
-  private def unlessItFails(source: Int)(begin: => Option[Begun]): Option[Begun] =
+  /** `None` if there is nothing to begin with; else whether the store has begun with it. */
+  private def unlessItFails(source: Int)(begin: => Option[Option[Begun]]): Option[Option[Begun]] =
     try {
       val begun = begin
-      if (begun.isDefined) Faults.at("split.done", store.partitionId)
+      if (begun.exists(_.isDefined)) Faults.at("split.done", store.partitionId)
       begun
     } catch {
       case e @ (_: TaskKilledException | _: ClosedByInterruptException | _: InterruptedException) => throw e
@@ -64,7 +66,7 @@ private[migration] final class PartitionSplit(
         .link(version, bins, new File(dir, "linked"))
       val owned = routing.at(version).before.fold(bins.size)(_.binsOf(source).length)
       val counting = new LinkedCount(files, owned, Map(store.partitionId -> bins), db.conf, () => Utils.deleteRecursively(dir))
-      val begun = beginFrom(new Fetched(files, counting.others), version, source, bins, isHere = false)
+      val begun = beginFrom(new Fetched(files, counting.allBut(store.partitionId)), version, source, bins, isHere = false)
       if (begun.isDefined) counting.begin() else Utils.deleteRecursively(dir)
       begun
     } catch {

@@ -60,10 +60,13 @@ private[binshift] final class Exporter(
   def rowsByStep: Option[Map[Int, RowCounts]] = counts
 
   /** All rows that are sent. */
-  def sent: LaterCount = new LaterCount {
+  val sent: LaterCount = new LaterCount {
     override def isOver: Boolean = isEnded
     override def rows: Option[RowCounts] = counts.map(byStep => RowCounts.sum(byStep.values))
-    override def expected: RowCounts = RowCounts.Zero
+    // On demand, rows are in both places until they have come.
+    override val expected: RowCounts =
+      if (order.isOnDemand) RowCounts.Zero
+      else RocksDBFields.rows(db).part(leaving.values.map(_.size).sum, db.binsOwned)
   }
 
   /**

@@ -32,16 +32,10 @@ private[binshift] final class LinkedCount(
   /** The rows of a group. */
   def rowsOf(group: Int): LaterCount = later(counts.get(group), expectedOf(group))
 
-  /** The rows of no group. */
-  def others: LaterCount = later(
-    Option.when(bins.keys.forall(counts.contains))(files.rows - RowCounts.sum(counts.values)),
-    files.rows - RowCounts.sum(bins.keys.map(expectedOf)))
+  /** All rows but those of a group. */
+  def allBut(group: Int): LaterCount = later(counts.get(group).map(files.rows - _), files.rows - expectedOf(group))
 
-  /** As if all bins had as many. */
-  private def expectedOf(group: Int): RowCounts = {
-    def part(rows: Long) = rows * bins(group).size / math.max(owned, 1)
-    RowCounts(part(files.rows.rows), part(files.rows.internal))
-  }
+  private def expectedOf(group: Int): RowCounts = files.rows.part(bins(group).size, owned)
 
   private def later(counted: => Option[RowCounts], guess: RowCounts): LaterCount = new LaterCount {
     override def isOver: Boolean = isEnded
@@ -58,7 +52,8 @@ private[binshift] final class LinkedCount(
       case NonFatal(e) => logWarning(s"rows in ${files.dir} could not be counted; they are when their number is needed", e)
     } finally {
       isEnded = true
-      end()
+      try end()
+      catch { case NonFatal(e) => logWarning(s"${files.dir} could not be deleted; it goes with the executor", e) }
     }
 
   private def count(): Unit = {

@@ -7,7 +7,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Commit
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, ShippedBin, ShippingHint, ShippingOrder}
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{DepartingRows, LaterCount, RowCounts}
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.{DepartedBins, RocksDBArguments}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{DepartedBins, RocksDBArguments, RocksDBFields}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.util.Utils
 
@@ -82,13 +82,15 @@ private[shipping] final class OrderPart(
     arriving.getOrElse(source, Nil).map(_.bin).sorted == bins.sorted
   }
 
-  /** What counts the rows of `bins`, which leave at `version`, on demand or with whole files. */
-  def leavingUncounted(version: Long, bins: Seq[Int]): Option[LaterCount] = {
-    val counts = exporter.map(_.sent).toSeq ++ splitting.map(_.left)
-    val all = leaving.values.flatten.map(_.bin).toSeq ++ splitting.toSeq.flatMap(_ => splits.values.flatten)
-    Option.when(
-      (order.isOnDemand || splits.nonEmpty) && counts.nonEmpty && order.base == version && all.sorted == bins.sorted)(
-      LaterCount.sum(counts))
+  /** What counts rows of `bins`, all of which leave at `version`, on demand or with whole files: some of the bins each. */
+  def leavingUncounted(version: Long, bins: Seq[Int]): Option[Seq[CountedLater]] = {
+    val sent = exporter.map(e => CountedLater(leaving.values.flatten.map(_.bin).toSeq, e.sent, order.isOnDemand))
+    // A snapshot would not wait for what is counted in the background.
+    val split = splitting.filterNot(_ => RocksDBFields.mustSnapshot(db)).flatMap(_.left)
+      .map(CountedLater(splits.values.flatten.toSeq, _, isOnDemand = false))
+    val counts = sent.toSeq ++ split
+    Option.when((order.isOnDemand || split.nonEmpty) && order.base == version &&
+      counts.nonEmpty && counts.flatMap(_.bins).sorted == bins.sorted)(counts)
   }
 
   /** The files with which this store begins at `version`, with `bins` of `source`, if they are on this executor. */
@@ -158,3 +160,6 @@ private[shipping] final class OrderPart(
       staged = Some(new StagedBins(dir, conf, rows, copies, clients, routing))
     }
 }
+
+/** Bins that have left, and what counts their rows. */
+private[binshift] final case class CountedLater(bins: Seq[Int], count: LaterCount, isOnDemand: Boolean)

@@ -4,7 +4,7 @@ import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, ShippingHint}
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{DepartingRows, LaterCount}
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.DepartingRows
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{DepartedBins, RocksDBArguments}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
@@ -125,8 +125,8 @@ private[binshift] final class PartitionShipping(
   def onDemand(version: Long, source: Int, bins: Seq[Int]): Option[StagedBins] =
     parts.iterator.flatMap(_.onDemand(version, source, bins)).nextOption()
 
-  /** What counts the rows of `bins`, which leave at `version`, on demand or with whole files. */
-  def leavingUncounted(version: Long, bins: Seq[Int]): Option[LaterCount] =
+  /** What counts rows of `bins`, all of which leave at `version`, on demand or with whole files: some of the bins each. */
+  def leavingUncounted(version: Long, bins: Seq[Int]): Option[Seq[CountedLater]] =
     parts.iterator.flatMap(_.leavingUncounted(version, bins)).nextOption()
 
   /** The files with which this store begins at `version`, with `bins` of `source`, if they are on this executor. */

@@ -11,7 +11,7 @@ import org.apache.spark.sql.execution.streaming.state.{RocksDBCheckpointMetadata
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.ShippingOrder
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{LaterCount, RowCounts}
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.LaterCount
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinnedFileManager, RocksDBFields, WholeFiles}
 import org.apache.spark.util.Utils
 
@@ -46,8 +46,11 @@ private[shipping] final class SplitSource(
   /** Returns when the database may change or be closed, also on a thread that is interrupted. */
   def awaitLinks(): Unit = links.handle[Unit]((_, _) => ()).join()
 
-  /** The rows that leave. */
-  def left: LaterCount = LaterCount.sum(leaving.keys.toSeq.map(counting.rowsOf))
+  /** The rows that leave; `None` if nobody counts them. Once the links are there, or have failed. */
+  def left: Option[LaterCount] = {
+    val counts = leaving.keys.toSeq.map(counting.rowsOf)
+    Option.when(counts.forall(c => !c.isOver || c.rows.nonEmpty))(LaterCount.sum(counts))
+  }
 
   /** Gives no more files; what is counted goes on. */
   def close(): Unit = {
@@ -82,6 +85,7 @@ private[shipping] final class SplitSource(
       case e: Throwable =>
         logWarning(s"the files of $store could not be linked for order ${order.id}; its bins are read from the checkpoint", e)
         counting.abandon()
+        removeIfUnused(_.isCounting = false)
         throw e
     }
 
@@ -94,14 +98,7 @@ private[shipping] final class SplitSource(
       files.into(dir)
     }
 
-    override val foreign: LaterCount = {
-      val mine = counting.rowsOf(target)
-      new LaterCount {
-        override def isOver: Boolean = mine.isOver
-        override def rows: Option[RowCounts] = mine.rows.map(files.rows - _)
-        override def expected: RowCounts = files.rows - mine.expected
-      }
-    }
+    override val foreign: LaterCount = counting.allBut(target)
   }
 }
 

@@ -4,6 +4,10 @@ package org.apache.spark.sql.execution.streaming.state.binshift.statistics
 private[sql] final case class RowCounts(rows: Long, internal: Long) {
   def +(o: RowCounts): RowCounts = RowCounts(rows + o.rows, internal + o.internal)
   def -(o: RowCounts): RowCounts = RowCounts(rows - o.rows, internal - o.internal)
+
+  /** Those of some of all bins, as if each had as many. */
+  def part(bins: Int, all: Int): RowCounts =
+    RowCounts(rows * bins / math.max(all, 1), internal * bins / math.max(all, 1))
 }
 
 private[sql] object RowCounts {
