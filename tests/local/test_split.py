@@ -26,6 +26,14 @@ SPLIT = {SHIP + "minBytesToSplit": "1b"}
 VARIABLES = Query(in_jvm("remembered"), "update", ({"stateVarName": "total"}, {"stateVarName": "values"}))
 
 
+def splitting(stream, name, conf=None):
+    """The query, and a run of it after two epochs, of which any state is large enough."""
+    query = VARIABLES if name == "variables" else QUERIES[name]
+    run = stream(query.build, mode=query.mode, conf=SPLIT | (conf or {})).start()
+    run.run(0, 1)
+    return query, run
+
+
 def grow(run, epoch, partitions, strategy=None):
     """Has more partitions, without copies."""
     migration = run.attach().rescale(partitions, strategy=strategy or AllAtOnce(), prepare=False)
@@ -64,9 +72,7 @@ def assert_exact(run, query, epoch, tmp_path, **conf):
     ],
 )
 def test_new_partitions_begin_with_the_files_of_an_old_owner(stream, tmp_path, name, stores, conf):
-    query = VARIABLES if name == "variables" else QUERIES[name]
-    run = stream(query.build, mode=query.mode, conf=SPLIT | conf).start()
-    run.run(0, 1)
+    query, run = splitting(stream, name, conf)
     with Fault("split.begun", "count") as begins, Fault("checkpoint.read", "count") as reads:
         epoch, report = grow(run, 2, 4)
         assert (begins.count, reads.count) == (2 * stores, 0)
@@ -79,7 +85,7 @@ def test_new_partitions_begin_with_the_files_of_an_old_owner(stream, tmp_path, n
 
 @pytest.mark.parametrize(("partitions", "moved"), [(3, 21), (6, 42)])
 def test_bins_of_other_old_owners_are_sent(stream, tmp_path, partitions, moved):
-    query, run = begun(stream, "count", **SPLIT)
+    query, run = splitting(stream, "count")
     with Fault("split.begun", "count") as begins, Fault("checkpoint.read", "count") as reads:
         epoch, report = grow(run, 2, partitions)
         assert (begins.count, reads.count) == (partitions - 2, 0)
@@ -90,7 +96,7 @@ def test_bins_of_other_old_owners_are_sent(stream, tmp_path, partitions, moved):
 
 
 def test_rows_that_are_read_in_the_order_of_time_are_sent(stream, tmp_path):
-    query, run = begun(stream, "tws-jvm", **SPLIT)
+    query, run = splitting(stream, "tws-jvm")
     with Fault("split.begun", "count") as begins:
         epoch, report = grow(run, 2, 4)
         assert begins.count == 0
@@ -100,7 +106,7 @@ def test_rows_that_are_read_in_the_order_of_time_are_sent(stream, tmp_path):
 
 def test_the_number_of_rows_is_right_before_they_are_counted(stream, tmp_path):
     """But for how they are spread over bins, which is taken to be even."""
-    query, run = begun(stream, "count", **SPLIT)
+    query, run = splitting(stream, "count")
     run.attach().rescale(4, strategy=AllAtOnce(), prepare=False)
     with Fault("split.count", "block"):
         next_epoch = feed_until(run, 2, lambda: shipped(run) == 32)
@@ -112,7 +118,7 @@ def test_the_number_of_rows_is_right_before_they_are_counted(stream, tmp_path):
 @pytest.mark.parametrize("strategy", [AllAtOnce(), Batched(8)], ids=str)
 def test_later_switches_do_not_wait_for_the_count(stream, tmp_path, strategy):
     """Its rows are in the files that were linked, wherever the bins go meanwhile."""
-    query, run = begun(stream, "count", **SPLIT)
+    query, run = splitting(stream, "count")
     with Fault("split.count", "block"), Fault("checkpoint.read", "count") as reads:
         epoch, _ = grow(run, 2, 4, strategy)
         epoch, _ = grow(run, epoch, 3)
@@ -123,7 +129,7 @@ def test_later_switches_do_not_wait_for_the_count(stream, tmp_path, strategy):
 
 def test_a_snapshot_in_each_epoch_does_not_wait_for_the_count(stream, tmp_path):
     conf = SPLIT | {STORE + "minDeltasForSnapshot": "1"}
-    query, run = begun(stream, "count", **conf)
+    query, run = splitting(stream, "count", conf)
     with Fault("split.count", "block"), Fault("checkpoint.read", "count") as reads:
         epoch, _ = grow(run, 2, 4)
         assert reads.count == 0
@@ -132,7 +138,7 @@ def test_a_snapshot_in_each_epoch_does_not_wait_for_the_count(stream, tmp_path):
 
 
 def test_partitions_are_opened_no_earlier_than_they_have_to(stream):
-    _, run = begun(stream, "count", **SPLIT)
+    _, run = splitting(stream, "count")
     controller = run.attach()
     migration = controller.submit(controller.plan(4, strategy=AllAtOnce()), prepare=False, start_epoch=9)
     run.run(2, 3)
@@ -150,7 +156,7 @@ def test_a_small_step_takes_effect_at_once(stream):
 
 @pytest.mark.parametrize("strategy", [Batched(8), OnDemand()], ids=str)
 def test_other_strategies_are_exact(stream, tmp_path, strategy):
-    query, run = begun(stream, "count", **SPLIT)
+    query, run = splitting(stream, "count")
     epoch, _ = grow(run, 2, 4, strategy)
     assert_exact(run, query, epoch, tmp_path)
 
@@ -162,7 +168,7 @@ def test_other_strategies_are_exact(stream, tmp_path, strategy):
     [("split.link", 0, 2), ("split.begun", 0, 4), ("split.done", 0, 4), ("split.count", 32, 2)],
 )
 def test_what_goes_wrong_costs_time_and_no_state(stream, tmp_path, point, shipped, begins, conf):
-    query, run = begun(stream, "count", **SPLIT, **conf)
+    query, run = splitting(stream, "count", conf)
     with Fault(point, "throw", always=True), Fault("split.begin", "count") as tried:
         epoch, report = grow(run, 2, 4)
         assert tried.count == begins
@@ -172,7 +178,7 @@ def test_what_goes_wrong_costs_time_and_no_state(stream, tmp_path, point, shippe
 
 @pytest.mark.parametrize("conf", [{}, pytest.param(IDS, marks=pytest.mark.matrix)], ids=["", "ids"])
 def test_a_task_that_fails_after_it_began_is_retried(stream, tmp_path, conf):
-    query, run = begun(stream, "count", **SPLIT, **conf)
+    query, run = splitting(stream, "count", conf)
     with Fault("switch.done", "throw") as fault:
         epoch, report = grow(run, 2, 4)
         assert fault.happened
@@ -182,7 +188,7 @@ def test_a_task_that_fails_after_it_began_is_retried(stream, tmp_path, conf):
 
 @pytest.mark.parametrize("conf", [{}, IDS], ids=["", "ids"])
 def test_a_partition_that_comes_back_has_nothing_of_its_files_from_before(stream, tmp_path, conf):
-    query, run = begun(stream, "count", **SPLIT, **conf)
+    query, run = splitting(stream, "count", conf)
     epoch, _ = grow(run, 2, 4)
     run.run(epoch, epoch + 1)
     epoch, _ = grow(run, epoch + 2, 2)
@@ -193,7 +199,7 @@ def test_a_partition_that_comes_back_has_nothing_of_its_files_from_before(stream
 
 
 def test_a_partition_that_was_drained_begins_anew(stream, tmp_path):
-    query, run = begun(stream, "count", **SPLIT)
+    query, run = splitting(stream, "count")
     controller = run.attach()
     emptied = controller.submit(controller.plan([0] * 64, strategy=AllAtOnce()), prepare=False)
     epoch = finish(run, emptied, 2)
@@ -207,7 +213,7 @@ def test_a_partition_that_was_drained_begins_anew(stream, tmp_path):
 
 def test_the_first_snapshot_holds_what_is_its_own(stream, tmp_path):
     """It has the old owner's files, and what hides the bins that are not its own."""
-    query, run = begun(stream, "count", **SPLIT, **{STORE + "minDeltasForSnapshot": "2"})
+    query, run = splitting(stream, "count", {STORE + "minDeltasForSnapshot": "2"})
     epoch, _ = grow(run, 2, 4)
     run.run(epoch, epoch + 1, epoch + 2)
     new = str(run.checkpoint / "state/0/3")
@@ -225,7 +231,7 @@ def test_the_first_snapshot_holds_what_is_its_own(stream, tmp_path):
 
 @pytest.mark.parametrize("conf", [{}, IDS], ids=["", "ids"])
 def test_a_switch_that_is_run_again_after_the_driver_died_is_exact(stream, tmp_path, conf):
-    query, run = begun(stream, "count", **SPLIT, **conf)
+    query, run = splitting(stream, "count", conf)
     run.attach().rescale(4, strategy=AllAtOnce(), prepare=False)
     next_epoch = feed_until(run, 2, lambda: shipped(run) == 32)
     run.stop()
