@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,27 +29,15 @@ def keycount(
 
     Keys are drawn uniformly, or with `zipf` > 0 so that the key of rank r comes in proportion to r ** -zipf.
     """
-
-    def events() -> Iterator[list[np.ndarray]]:
-        random = np.random.default_rng(seed)
-        draw = _drawer(keys, zipf)
-        for _ in range(intervals):
-            yield np.array_split(draw(random, rows), PARTS)
-
+    events = partial(_events, keys, rows, intervals, zipf, seed)
     name = f"keycount-{keys}-{rows}-{intervals}-{interval:g}-{zipf:g}-{seed}"
     return keyed(name, count_keys, "update", keys, events, rows, interval)
 
 
 def keytext(keys: int, rows: int, intervals: int, interval: float) -> Workload:
     """The same with a text for each key besides: a row has 100 bytes, most of which no codec makes fewer."""
-
-    def events() -> Iterator[list[np.ndarray]]:
-        random = np.random.default_rng(1)
-        for _ in range(intervals):
-            yield np.array_split(random.integers(0, keys, rows), PARTS)
-
     name = f"keytext-{keys}-{rows}-{intervals}-{interval:g}"
-    return keyed(name, keep_texts, "update", keys, events, rows, interval)
+    return keyed(name, keep_texts, "update", keys, partial(_events, keys, rows, intervals), rows, interval)
 
 
 def keyed(
@@ -94,6 +83,15 @@ def keep_texts(events: DataFrame) -> DataFrame:
     """The query of `keytext`."""
     text = F.base64(F.unhex(F.sha2(F.col("key").cast("string"), 384)))
     return events.groupBy("key").agg(F.count("*"), F.first(text).alias("text"))
+
+
+def _events(
+    keys: int, rows: int, intervals: int, zipf: float = 0.0, seed: int = 1
+) -> Iterator[list[np.ndarray]]:
+    random = np.random.default_rng(seed)
+    draw = _drawer(keys, zipf)
+    for _ in range(intervals):
+        yield np.array_split(draw(random, rows), PARTS)
 
 
 def _drawer(keys: int, zipf: float):  # type: ignore[no-untyped-def]

@@ -17,7 +17,7 @@ from local.migrations import (
     version_of,
 )
 from local.queries import QUERIES, Query, in_jvm
-from local.settings import CHECKSUMS, IDS, NEEDS_CHECKSUMS, STORE
+from local.settings import CHECKSUMS, IDS, MIN_DELTAS, NEEDS_CHECKSUMS, SNAPSHOTS
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 #: So that states of tests are large enough.
@@ -128,7 +128,7 @@ def test_later_switches_do_not_wait_for_the_count(stream, tmp_path, strategy):
 
 
 def test_a_snapshot_in_each_epoch_does_not_wait_for_the_count(stream, tmp_path):
-    conf = SPLIT | {STORE + "minDeltasForSnapshot": "1"}
+    conf = {MIN_DELTAS: "1"}
     query, run = splitting(stream, "count", conf)
     with Fault("split.count", "block"), Fault("checkpoint.read", "count") as reads:
         epoch, _ = grow(run, 2, 4)
@@ -213,7 +213,7 @@ def test_a_partition_that_was_drained_begins_anew(stream, tmp_path):
 
 def test_the_first_snapshot_holds_what_is_its_own(stream, tmp_path):
     """It has the old owner's files, and what hides the bins that are not its own."""
-    query, run = splitting(stream, "count", {STORE + "minDeltasForSnapshot": "2"})
+    query, run = splitting(stream, "count", SNAPSHOTS)
     epoch, _ = grow(run, 2, 4)
     run.run(epoch, epoch + 1, epoch + 2)
     new = str(run.checkpoint / "state/0/3")
@@ -226,7 +226,7 @@ def test_the_first_snapshot_holds_what_is_its_own(stream, tmp_path):
     with Fault("checkpoint.read", "count") as reads:
         run.run(epoch + 3)
         assert reads.count == 0
-    assert_never_migrated(run, query, epoch + 4, tmp_path, **{STORE + "minDeltasForSnapshot": "2"})
+    assert_never_migrated(run, query, epoch + 4, tmp_path, **SNAPSHOTS)
 
 
 @pytest.mark.parametrize("conf", [{}, IDS], ids=["", "ids"])

@@ -57,8 +57,7 @@ def strategies(size: Size) -> list[Experiment]:
         # An idle run has long epochs too, as the machine has.
         for action in (PREPARED, BATCHED, optimized):
             found += _against("longest ÷ median epoch: ", records, itemgetter("ratio"), action, IDLE)
-        speeds = [_speed(r.values) for r in records if r.case["run"] == UNPREPARED.name]
-        return found + spread_if_any(f"bytes moved a second ÷ cp of the same files: {UNPREPARED.name}", speeds)
+        return found + _speeds(records)
 
     def resources(records: Sequence[Record]) -> list[Figure]:
         found: list[Figure] = []
@@ -99,8 +98,7 @@ def _long_rows(size: Size) -> Experiment:
         for action in (UNPREPARED, IDLE):
             same = [r.values for r in records if r.case["run"] == action.name]
             found += spread_if_any(f"longest ÷ median epoch: {action.name}", [v["ratio"] for v in same])
-        speeds = [_speed(r.values) for r in records if r.case["run"] == UNPREPARED.name]
-        return found + spread_if_any(f"bytes moved a second ÷ cp of the same files: {UNPREPARED.name}", speeds)
+        return found + _speeds(records)
 
     load = keytext(size.keys, size.rows, size.intervals, size.interval)
     return Experiment(
@@ -122,6 +120,11 @@ def _against(what: str, records: Sequence[Record], value: Value, over: Action, u
 
 def _unprepared(action: Action) -> Action:
     return replace(action, prepared=False)
+
+
+def _speeds(records: Sequence[Record]) -> list[Figure]:
+    speeds = [_speed(r.values) for r in records if r.case["run"] == UNPREPARED.name]
+    return spread_if_any(f"bytes moved a second ÷ cp of the same files: {UNPREPARED.name}", speeds)
 
 
 def _speed(values: Mapping[str, Any]) -> float:

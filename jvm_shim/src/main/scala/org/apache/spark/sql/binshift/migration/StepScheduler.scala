@@ -37,7 +37,7 @@ private[binshift] final class StepScheduler(
   import StepScheduler._
 
   private val session = query.sparkSession
-  private val conf = BackgroundConf(session.sessionState.conf.getAllConfs)
+  private lazy val conf = BackgroundConf(session.sessionState.conf.getAllConfs)
 
   private val application = SparkInternals.applicationOf(session.sparkContext)
   private var migration: Option[PlannedMigration] = PlannedMigration.read(dir)
@@ -53,7 +53,7 @@ private[binshift] final class StepScheduler(
   private var suspended = Option.empty[String]
   private var forecasts: Option[(String, CopyForecast)] = None
   /** How many partitions the latest epochs opened that opened any. */
-  private var openings = ListMap.empty[Long, Int]
+  private var opened = ListMap.empty[Long, Int]
 
   def underWay: Option[PlannedMigration] = migration
 
@@ -177,13 +177,18 @@ private[binshift] final class StepScheduler(
 
   /** Epochs that run with the table `now` because partitions are opened and bins copied, before step `index` can be decided. */
   private def epochsBefore(plan: MigrationPlan, index: Int, now: RoutingEntry, isPrepared: Boolean): Int = {
-    val missing = math.max(plan.steps(index).partitions - now.table.partitions, 0)
-    val openings = if (missing == 0) 0 else (missing - 1) / openedAtOnce(plan, index) + 1
+    val opening = openings(plan, index, now.table)
     if (!isShippable || !isPrepared && !plan.isOnDemand && splits(plan, index, now.table).isEmpty) 0
-    else if (plan.isOnDemand || !isPrepared) openings
+    else if (plan.isOnDemand || !isPrepared) opening
     // With the last opening, copies are ordered; the epoch that opens makes them.
-    else if (missing > 0) openings + 1
+    else if (opening > 0) opening + 1
     else 2
+  }
+
+  /** Epochs that it takes to open the new partitions of step `index`. */
+  private def openings(plan: MigrationPlan, index: Int, now: RoutingTable): Int = {
+    val missing = math.max(plan.steps(index).partitions - now.partitions, 0)
+    if (missing == 0) 0 else (missing - 1) / openedAtOnce(plan, index) + 1
   }
 
   /** The table of epoch `next`, if it differs from `now`; orders the copies that later steps need. */
@@ -224,11 +229,10 @@ private[binshift] final class StepScheduler(
       case _ if shipments.isFetching => None // Bins of the step before are still on their way.
       case _ if relocation.misplaced > 0 => None
       case Some(table) if isTooLarge(m, table.partitions, now.table.partitions) => None
+      case Some(_) if isAtOnce(m) && next + openings(m.plan, index, now.table) < earliest => None
       case Some(table) if !isShippable || isAtOnce(m) && begun.isEmpty =>
         Option.when(next >= earliest)(switch(m, index, next, table))
-      case Some(table) if table.partitions > now.table.partitions =>
-        Option.when(!isAtOnce(m) || next + epochsBefore(m.plan, index, now, isPrepared = false) >= earliest)(
-          open(m, index, now, next, table.partitions))
+      case Some(table) if table.partitions > now.table.partitions => Some(open(m, index, now, next, table.partitions))
       case Some(table) if m.plan.isOnDemand || isAtOnce(m) =>
         Option.when(next >= earliest)(switch(m, index, next, table, begun))
       case Some(_) if !shipments.covers(m.id, index) =>
@@ -267,14 +271,14 @@ private[binshift] final class StepScheduler(
    */
   private def open(m: PlannedMigration, index: Int, now: RoutingEntry, next: Long, wanted: Int): RoutingEntry = {
     val partitions = math.min(now.table.partitions + openedAtOnce(m.plan, index), wanted)
-    openings = (openings + (next -> (partitions - now.table.partitions))).takeRight(MaxOpenings)
+    opened = (opened + (next -> (partitions - now.table.partitions))).takeRight(MaxOpenings)
     if (partitions == wanted && !m.plan.isOnDemand && m.options.isPrepared) orderCopies(m, index, next, partitions)
     entry(m, index - 1, next, now.table.copy(partitions = partitions), isOpening = true)
   }
 
   private def openedAtOnce(plan: MigrationPlan, index: Int): Int = {
     val stores = math.max(storesPerPartition(), 1)
-    OpeningPace.of(query, openings.map { case (epoch, partitions) => epoch -> partitions * stores })
+    OpeningPace.of(query, opened.map { case (epoch, partitions) => epoch -> partitions * stores })
       .partitionsAtOnce(plan.steps(index).partitions - plan.source.partitions, stores)
   }
 

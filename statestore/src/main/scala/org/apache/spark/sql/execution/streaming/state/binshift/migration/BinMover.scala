@@ -52,7 +52,6 @@ private[binshift] final class BinMover(
         }
     }
     val begun = split.begin(version, switch)
-    hasBegun = begun.isDefined
     begun.foreach { b =>
       val expected = b.foreign.expected
       val all = 0 until routing.at(version).now.bins
@@ -70,9 +69,6 @@ private[binshift] final class BinMover(
   private lazy val known = new KnownRows(db, store.partitionId)
   private var isUnusable = false
   private var switchedAt = -1L
-
-  /** Whether the store began with whole files at the last switch. */
-  var hasBegun = false
 
   /** The bins that come on demand. */
   val pendingBins: PendingBins = new PendingBins(conf, known,

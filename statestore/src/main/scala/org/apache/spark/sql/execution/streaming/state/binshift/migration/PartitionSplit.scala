@@ -8,7 +8,7 @@ import scala.util.control.NonFatal
 
 import org.apache.spark.TaskKilledException
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.state.{RocksDBCheckpointMetadata, StateStoreId}
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.recovery.CheckpointedBins
@@ -86,7 +86,8 @@ private[migration] final class PartitionSplit(
       ranges.drop((0 until routing.at(version).now.bins).filterNot(mine), !mine(_), DepartedBins(offer.foreign.expected))
       Begun(source, offer.foreign,
         SwitchStats(
-          binsShipped = if (isHere) bins.size else 0, binsFromCheckpoint = if (isHere) 0 else bins.size, bytesAdopted = bytes))
+          binsShipped = if (isHere) bins.size else 0, binsFromCheckpoint = if (isHere) 0 else bins.size, bytesAdopted = bytes,
+          isSplit = true))
     }
 
   /** Whether keys have the same numbers of families there as here, and rows of a bin are ranges. */
@@ -106,6 +107,5 @@ private[migration] object PartitionSplit {
   /** Files of a checkpoint. */
   private final class Fetched(override val files: WholeFiles, override val foreign: LaterCount) extends SplitOffer {
     override def into(dir: File): Unit = files.into(dir)
-    override def metadata: RocksDBCheckpointMetadata = files.metadata
   }
 }

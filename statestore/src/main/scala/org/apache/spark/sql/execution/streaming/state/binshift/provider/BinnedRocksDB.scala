@@ -243,7 +243,8 @@ private[binshift] final class BinnedRocksDB(
     switchedAt = Some(version)
     logInfo(LogLine("switch", "epoch" -> version, "operator" -> storeId.operatorId, "partition" -> partitionId,
         "store" -> storeId.storeName, "prepared" -> switchStats.binsPrepared, "shipped" -> switchStats.binsShipped,
-        "from_checkpoint" -> switchStats.binsFromCheckpoint, "released" -> switchStats.binsReleased, "split" -> mover.hasBegun,
+        "from_checkpoint" -> switchStats.binsFromCheckpoint, "released" -> switchStats.binsReleased,
+        "split" -> switchStats.isSplit,
         "ms" -> switchStats.adoptMs))
   }
 

@@ -8,7 +8,7 @@ import java.util.concurrent.atomic.AtomicBoolean
 import scala.collection.mutable
 import scala.util.control.NonFatal
 
-import org.rocksdb.{Options, RocksDB => NativeRocksDB}
+import org.rocksdb.{RocksDB => NativeRocksDB}
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
@@ -130,16 +130,7 @@ private[binshift] final class Exporter(
   private def run(): Unit = if (isStarted.compareAndSet(false, true)) {
     try {
       Faults.at("export.start", store.partitionId)
-      val merging = RocksDBFields.mergeOperator(db.conf)
-      val options = new Options().setMergeOperator(merging)
-      try {
-        val snapshot = NativeRocksDB.openReadOnly(options, linked.getPath)
-        try counts = Some(send(snapshot))
-        finally snapshot.close()
-      } finally {
-        options.close()
-        merging.close()
-      }
+      counts = Some(WholeFiles.reading(linked, db.conf)(send))
     } catch {
       case _: InterruptedException | _: Cancelled => logInfo(s"$store: order ${order.id} is cancelled")
       case NonFatal(e) => warn(e)

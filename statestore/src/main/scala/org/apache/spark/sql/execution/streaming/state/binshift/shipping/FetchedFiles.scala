@@ -10,6 +10,7 @@ import org.apache.hadoop.fs.{FileSystem, Path}
 
 import org.apache.spark.sql.execution.streaming.state.{RocksDBCheckpointMetadata, RocksDBFileMapping, RocksDBImmutableFile, RocksDBSstFile}
 import org.apache.spark.sql.execution.streaming.state.binshift.ProcessConf
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.HardLinks
 import org.apache.spark.util.Utils
 
 /**
@@ -107,14 +108,9 @@ private[shipping] final class FetchedFiles(root: Path, name: String, room: Fetch
       val target = new File(into, file.localFileName)
       val isNew =
         try {
-          Files.createLink(target.toPath, local(file.dfsSstFileName).toPath)
+          HardLinks.linkOrCopy(local(file.dfsSstFileName).toPath, target.toPath)
           true
-        } catch {
-          case _: FileAlreadyExistsException => false
-          case _: UnsupportedOperationException | _: java.nio.file.FileSystemException =>
-            Files.copy(local(file.dfsSstFileName).toPath, target.toPath)
-            true
-        }
+        } catch { case _: FileAlreadyExistsException => false }
       // As Spark does with a file that it has fetched for a version: it was there before.
       if (isNew) mapping.mapToDfsFile(file.localFileName, file, version - 1)
       Option.when(isNew)(target)

@@ -2,13 +2,13 @@ package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
 import scala.util.control.NonFatal
 
-import org.rocksdb.{Options, RocksDB => NativeRocksDB}
+import org.rocksdb.{RocksDB => NativeRocksDB}
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.RocksDBConf
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{LaterCount, RowCounts}
-import org.apache.spark.sql.execution.streaming.state.binshift.storage.{RocksDBFields, WholeFiles}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinRows, WholeFiles}
 
 /**
  * Counts rows of some groups of bins in files that are linked, on a thread of the background. It goes on when the order is over,
@@ -46,7 +46,7 @@ private[binshift] final class LinkedCount(
   private def run(): Unit =
     try {
       Faults.at("split.count")
-      if (conf.trackTotalNumberOfRows) count()
+      if (conf.trackTotalNumberOfRows) WholeFiles.reading(files.dir, conf)(count)
       else counts = bins.map { case (group, _) => group -> RowCounts.Zero }
     } catch {
       case NonFatal(e) => logWarning(s"rows in ${files.dir} could not be counted; they are when their number is needed", e)
@@ -56,22 +56,7 @@ private[binshift] final class LinkedCount(
       catch { case NonFatal(e) => logWarning(s"${files.dir} could not be deleted; it goes with the executor", e) }
     }
 
-  private def count(): Unit = {
-    val merging = RocksDBFields.mergeOperator(conf)
-    val options = new Options().setMergeOperator(merging)
-    try {
-      val native = NativeRocksDB.openReadOnly(options, files.dir.getPath)
-      try bins.foreach { case (group, of) => counts += group -> count(native, of) }
-      finally native.close()
-    } finally {
-      options.close()
-      merging.close()
-    }
+  private def count(native: NativeRocksDB): Unit = bins.foreach { case (group, of) =>
+    counts += group -> RowCounts.sum(files.families.map(BinRows.eachOf(native, _, of)(_ => ())))
   }
-
-  private def count(native: NativeRocksDB, of: Seq[Int]): RowCounts = RowCounts.sum(files.families.map { family =>
-    var n = 0L
-    family.foreachRow(native, native.getDefaultColumnFamily, of)((_, _) => n += 1)
-    RowCounts.of(family.family.isInternal, n)
-  })
 }

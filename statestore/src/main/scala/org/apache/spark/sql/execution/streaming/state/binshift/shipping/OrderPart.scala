@@ -20,12 +20,14 @@ private[shipping] final class OrderPart(
     arguments: RocksDBArguments,
     conf: BackgroundConf) {
 
+  private val everything = new Rows(order)
+  private lazy val withoutSplits = new Rows(order.byRows)
   /** What travels as rows; the families that a store has are known when it is loaded. */
-  private def leaving = rows.leaving(store.partitionId)
-  private def arriving = rows.arriving(store.partitionId)
-  private def rows = if (order.splits.isEmpty || isReadInOrder) order else withoutSplits
-  private lazy val withoutSplits = order.byRows
-  private def splits = if (isReadInOrder) Map.empty[Int, Seq[Int]] else order.splitsOf(store.partitionId)
+  private def rows = if (order.splits.isEmpty || isReadInOrder) everything else withoutSplits
+  private def leaving = rows.leaving
+  private def arriving = rows.arriving
+  private def splits =
+    if (order.splits.isEmpty || isReadInOrder) Map.empty[Int, Seq[Int]] else order.splitsOf(store.partitionId)
   private var next = order.firstStep
   private var exporter: Option[Exporter] = None
   private var splitting: Option[SplitSource] = None
@@ -54,9 +56,9 @@ private[shipping] final class OrderPart(
       splitting.foreach(_.close())
       val attempt = CommittedFile.attempt(store, version, checkpointId, arguments.hadoopConf)
       splitting = Option.when(splits.nonEmpty)(new SplitSource(store, order, attempt, db, arguments.useColumnFamilies))
-      exporter = Option.when(leaving.nonEmpty)(new Exporter(store, rows, attempt, conf, db, arguments.useColumnFamilies))
+      exporter = Option.when(leaving.nonEmpty)(new Exporter(store, rows.order, attempt, conf, db, arguments.useColumnFamilies))
       departing.foreach(_.close())
-      departing = Option.when(leaving.nonEmpty)(new DepartingRows(rows, leaving.values.flatten))
+      departing = Option.when(leaving.nonEmpty)(new DepartingRows(rows.order, leaving.values.flatten))
     }
     stageFrom(version)
   }
@@ -148,17 +150,23 @@ private[shipping] final class OrderPart(
         val place = new File(dir, source.toString)
         Utils.createDirectory(place)
         new StagedCopy(
-          store.copy(partitionId = source), store.partitionId, rows, bins, families, place, routing, arguments, conf)
+          peer(source), store.partitionId, rows.order, bins, families, place, routing, arguments, conf)
       }.toSeq
       val clients =
-        if (!order.isOnDemand || families.values.exists(_.family.isReadInOrder)) Map.empty[Int, RowClient]
+        if (!order.isOnDemand || isReadInOrder) Map.empty[Int, RowClient]
         else arriving.keys.map { source =>
           source -> new RowClient(
-            order, store.copy(partitionId = source), store.partitionId, families.view.mapValues(_.number).toMap, routing,
+            order, peer(source), store.partitionId, families.view.mapValues(_.number).toMap, routing,
             arguments, conf)
         }.toMap
-      staged = Some(new StagedBins(dir, conf, rows, copies, clients, routing))
+      staged = Some(new StagedBins(dir, conf, rows.order, copies, clients, routing))
     }
+
+  /** The store's part in what travels as rows by an order. */
+  private final class Rows(val order: ShippingOrder) {
+    val leaving: Map[Int, Seq[ShippedBin]] = order.leaving(store.partitionId)
+    val arriving: Map[Int, Seq[ShippedBin]] = order.arriving(store.partitionId)
+  }
 }
 
 /** Bins that have left, and what counts their rows. */

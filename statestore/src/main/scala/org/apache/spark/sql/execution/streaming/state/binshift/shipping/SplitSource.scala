@@ -91,7 +91,6 @@ private[shipping] final class SplitSource(
 
   private final class Offer(target: Int) extends SplitOffer {
     override def files: WholeFiles = SplitSource.this.files
-    override def metadata: RocksDBCheckpointMetadata = files.metadata
 
     override def into(dir: File): Unit = SplitSource.this.synchronized {
       if (!isOpen) throw new Cancelled
@@ -121,6 +120,8 @@ private[shipping] object SplitSource {
 /** The files with which a new partition begins. Used by its task. */
 private[binshift] trait SplitOffer extends BinnedFileManager.Beginning {
   def files: WholeFiles
+
+  final override def metadata: RocksDBCheckpointMetadata = files.metadata
 
   /** The rows of bins that are not the new partition's. */
   def foreign: LaterCount

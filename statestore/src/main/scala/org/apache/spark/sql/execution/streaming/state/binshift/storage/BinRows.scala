@@ -81,7 +81,7 @@ private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) e
 
   private def countIn(families: Seq[NumberedFamily], bins: Seq[Int]): RowCounts =
     if (!db.conf.trackTotalNumberOfRows || bins.isEmpty) RowCounts.Zero
-    else RowCounts.sum(families.map(eachOf(_, bins)(_ => ())))
+    else RowCounts.sum(families.map(BinRows.eachOf(native, _, bins)(_ => ())))
 
   /** Drops `bins` from families in which they are ranges; `more` drops the rest, and says how many rows went in all. */
   private def dropping(ranged: Seq[NumberedFamily], bins: Seq[Int], isEmpty: Int => Boolean)(
@@ -97,17 +97,7 @@ private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) e
 
   private def removeEach(family: NumberedFamily, bins: Seq[Int], options: WriteOptions): RowCounts = {
     Faults.at("switch.scan")
-    eachOf(family, bins)(native.delete(options, _))
-  }
-
-  /** Calls `consume` with each native key of `bins`; how many there are. */
-  private def eachOf(family: NumberedFamily, bins: Seq[Int])(consume: Array[Byte] => Unit): RowCounts = {
-    var rows = 0L
-    family.foreachRow(native, native.getDefaultColumnFamily, bins) { (key, _) =>
-      consume(key)
-      rows += 1
-    }
-    RowCounts.of(family.family.isInternal, rows)
+    BinRows.eachOf(native, family, bins)(native.delete(options, _))
   }
 
   /** Whether all rows are gone; what was done is done again by who looks through the families. */
@@ -129,5 +119,17 @@ private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) e
     val options = new IngestExternalFileOptions().setMoveFiles(true)
     try groups.filter(_.nonEmpty).foreach(files => native.ingestExternalFile(files.map(_.getPath).asJava, options))
     finally options.close()
+  }
+}
+
+private[binshift] object BinRows {
+  /** Calls `consume` with each native key of `bins`; how many there are. */
+  def eachOf(native: NativeRocksDB, family: NumberedFamily, bins: Seq[Int])(consume: Array[Byte] => Unit): RowCounts = {
+    var rows = 0L
+    family.foreachRow(native, native.getDefaultColumnFamily, bins) { (key, _) =>
+      consume(key)
+      rows += 1
+    }
+    RowCounts.of(family.family.isInternal, rows)
   }
 }

@@ -1,14 +1,14 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.storage
 
 import java.io.File
-import java.nio.file.{FileAlreadyExistsException, Files, FileSystemException, Path}
+import java.nio.file.Files
 
 import scala.jdk.CollectionConverters._
 import scala.util.Using
 
-import org.rocksdb.{Checkpoint, RocksDB => NativeRocksDB}
+import org.rocksdb.{Checkpoint, Options, RocksDB => NativeRocksDB}
 
-import org.apache.spark.sql.execution.streaming.state.RocksDBCheckpointMetadata
+import org.apache.spark.sql.execution.streaming.state.{RocksDBCheckpointMetadata, RocksDBConf}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.NumberedFamily
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 
@@ -27,7 +27,7 @@ private[binshift] final case class WholeFiles(dir: File, families: Seq[NumberedF
   def into(target: File): Unit = Using.resource(Files.list(dir.toPath)) { files =>
     files.iterator.asScala.foreach { file =>
       val to = target.toPath.resolve(file.getFileName)
-      if (file.toString.endsWith(".sst")) link(file, to) else Files.copy(file, to)
+      if (file.toString.endsWith(".sst")) HardLinks.linkOrCopy(file, to) else Files.copy(file, to)
     }
   }
 
@@ -41,15 +41,20 @@ private[binshift] final case class WholeFiles(dir: File, families: Seq[NumberedF
       numbers.map(_._2).maxOption)
   }
 
-  private def link(file: Path, to: Path): Unit =
-    try Files.createLink(to, file)
-    catch {
-      case e: FileAlreadyExistsException => throw e
-      case _: UnsupportedOperationException | _: FileSystemException => Files.copy(file, to)
-    }
 }
 
 private[binshift] object WholeFiles {
+  /** Runs `body` with the database in `dir`, opened to read. */
+  def reading[T](dir: File, conf: RocksDBConf)(body: NativeRocksDB => T): T = {
+    val merging = RocksDBFields.mergeOperator(conf)
+    val options = new Options().setMergeOperator(merging)
+    try Using.resource(NativeRocksDB.openReadOnly(options, dir.getPath))(body)
+    finally {
+      options.close()
+      merging.close()
+    }
+  }
+
   /** Hard links to the files of an open database, and what it has in memory, which is written down before. */
   def link(native: NativeRocksDB, dir: File): Unit = Using.resource(Checkpoint.create(native))(_.createCheckpoint(dir.getPath))
 }
