@@ -81,10 +81,19 @@ class Golden:
 
 
 def cases() -> list[Golden]:
-    """A checkpoint of each kind of state: plain rows, rows with a prefix, four stores, keys alone."""
-    from local.settings import ONE_EPOCH
+    """A checkpoint of each operator, and of the settings that change how its state is stored."""
+    from local.queries import QUERIES
+    from local.settings import AVRO, IDS, JOIN_3, NO_CHANGELOG, ONE_EPOCH
 
-    return [Golden(name, conf=ONE_EPOCH) for name in ("count", "session-fixed", "join-full", "dedup")]
+    return [
+        *(Golden(name, conf=ONE_EPOCH) for name in QUERIES),
+        Golden("count", "ids", ONE_EPOCH | IDS),
+        Golden("count", "under-way", ONE_EPOCH | IDS, {2: "slowly"}),
+        Golden("count", "no-changelog", ONE_EPOCH | NO_CHANGELOG),
+        Golden("join-full", "format-3", ONE_EPOCH | JOIN_3),
+        Golden("tws-jvm", "ids", ONE_EPOCH | IDS),
+        Golden("tws-jvm", "avro", ONE_EPOCH | AVRO),
+    ]
 
 
 def main() -> None:

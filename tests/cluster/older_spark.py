@@ -48,12 +48,16 @@ def run(
 
     query = QUERIES[name]
     stream = StreamRun(spark, Path(root), query.build, mode=query.mode, conf=conf).start()
+    outputs = Path(root) / "outputs"
+    if outputs.exists():
+        # An older one still has begun the run.
+        stream.outputs = pickle.loads(outputs.read_bytes())
     for epoch in epochs:
         stream.run(epoch)
         if str(epoch) in targets:
             move(stream, targets[str(epoch)])
     stream.stop()
-    (Path(root) / "outputs").write_bytes(pickle.dumps(stream.outputs))
+    outputs.write_bytes(pickle.dumps(stream.outputs))
 
 
 def move(stream: Any, target: int | str) -> None:

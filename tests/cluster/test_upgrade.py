@@ -9,7 +9,8 @@ import json
 import os
 import pickle
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -78,23 +79,35 @@ def start(spark: str, log: Path) -> subprocess.Popen[str]:
         )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Part:
+    """What of a run is on an older Spark, and what the bins go to after its epochs."""
+
+    spark: str
+    epochs: range
+    targets: dict[int, Any]
+
+
 def upgraded(
-    older: Older, before: str, spark: Any, root: Path, name: str, conf: dict[str, str], targets: dict[int, Any]
+    older: Older, spark: Any, root: Path, name: str, conf: dict[str, str], parts: Sequence[Part]
 ) -> StreamRun:
-    """The run of a query whose first epochs were on Spark `before`, not yet started."""
+    """The run of a query whose first epochs were on older versions of Spark, not yet started."""
     query = QUERIES[name]
     run = StreamRun(spark, root / "run", query.build, mode=query.mode, conf=conf)
-    version = older(before, name=name, root=str(run.root), conf=conf, epochs=list(BEFORE), targets=targets)
-    assert version.startswith(f"{before}.")
+    versions = []
+    for part in parts:
+        what = {"name": name, "root": str(run.root), "conf": conf, "targets": part.targets}
+        versions.append(older(part.spark, epochs=list(part.epochs), **what))
+        assert versions[-1].startswith(f"{part.spark}.")
     run.outputs = pickle.loads((run.root / "outputs").read_bytes())
-    assert json.loads((run.checkpoint / "binshift/layout.json").read_text())["spark_version"] == version
+    assert json.loads((run.checkpoint / "binshift/layout.json").read_text())["spark_version"] == versions[0]
     return run
 
 
-def assert_inspected(run: StreamRun, name: str) -> None:
-    """State that each of the two has written is read without a JVM as Spark reads it."""
+def assert_inspected(run: StreamRun, name: str, *older_versions: int) -> None:
+    """State that each Spark has written is read without a JVM as this one reads it."""
     with binshift.inspect.open(run.checkpoint) as checkpoint:
-        for version in (len(BEFORE), len(BEFORE) + len(AFTER)):
+        for version in (*older_versions, AFTER.stop):
             for option in QUERIES[name].state:
                 mine = comparable(read(checkpoint, version, option))
                 assert mine == comparable(expected(run, version, option))
@@ -145,7 +158,8 @@ def test_a_query_that_migrated_on_an_older_spark_is_rescaled_on_this_one(
     older, before, spark, tmp_path, name, conf
 ):
     conf = ONE_EPOCH | conf
-    run = upgraded(older, before, spark, tmp_path, name, conf, {1: 4, 3: "shuffle"}).start()
+    part = Part(before, BEFORE, {1: 4, 3: "shuffle"})
+    run = upgraded(older, spark, tmp_path, name, conf, [part]).start()
     assert run.attach().routing().partitions == 4
     for epoch in AFTER:
         run.run(epoch)
@@ -154,14 +168,46 @@ def test_a_query_that_migrated_on_an_older_spark_is_rescaled_on_this_one(
     assert run.attach().routing().partitions >= 3
     assert_exact(run, tmp_path, name, conf)
     run.stop()
-    assert_inspected(run, name)
+    assert_inspected(run, name, BEFORE.stop)
+
+
+#: Operators that differ most in what they ask of a store.
+OVER_TWO = [
+    ("count", IDS),
+    ("dedup", {}),
+    ("session-fixed", {}),
+    ("join-full", {}),
+    ("pandas-with-state", {}),
+    ("tws-jvm", IDS),
+    ("tws-rows", {}),
+]
+
+
+@pytest.mark.matrix
+@pytest.mark.needs_spark("4.3", reason="there are two versions before it")
+@pytest.mark.parametrize(("name", "conf"), OVER_TWO)
+def test_a_query_that_went_from_one_older_spark_to_the_next_is_rescaled_on_each(
+    older, spark, tmp_path, name, conf
+):
+    conf = ONE_EPOCH | conf
+    parts = [Part("4.1", BEFORE[:3], {0: 4}), Part("4.2", BEFORE[3:], {3: 3})]
+    run = upgraded(older, spark, tmp_path, name, conf, parts).start()
+    run.run(AFTER[0])
+    assert run.attach().routing().partitions == 3
+    run.attach().rescale(5, strategy=AllAtOnce(), prepare=False)
+    run.run(*AFTER[1:])
+    assert run.attach().routing().partitions == 5
+    assert run.attach().history()["partitions"].to_pylist() == [4, 3, 5]
+    assert_exact(run, tmp_path, name, conf)
+    run.stop()
+    assert_inspected(run, name, *(part.epochs.stop for part in parts))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("before", [pytest.param(v, marks=[pytest.mark.matrix] * (v != USUAL)) for v in OLDER])
 def test_a_migration_that_was_under_way_on_an_older_spark_is_carried_on(older, before, spark, tmp_path):
     conf = ONE_EPOCH | IDS
-    run = upgraded(older, before, spark, tmp_path, "count", conf, {4: "slowly"}).start()
+    run = upgraded(older, spark, tmp_path, "count", conf, [Part(before, BEFORE, {4: "slowly"})]).start()
     # What the older Spark has decided; the plan has four steps.
     assert run.attach().history().num_rows < 4
     run.run(*AFTER)

@@ -1,5 +1,6 @@
 """What a checkpoint that is read says to those who ask for what it does not have."""
 
+import json
 import random
 import re
 
@@ -81,3 +82,18 @@ def test_a_query_without_state_is_told_and_nothing_is_offered(tmp_path):
 
 def test_an_open_checkpoint_says_which_one_it_is(opened, root):
     assert repr(opened) == f"<Checkpoint {root}>"
+
+
+@pytest.mark.parametrize("name", ["layout.json", "routing/0"])
+def test_a_file_of_a_later_format_is_refused_by_name(tmp_path, name):
+    HandWritten(tmp_path, RoutingTable(2, (0, 1)), committed=0)
+    file = tmp_path / "binshift" / name
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 2}))
+    told = f"{file} has format 2; this binshift reads format 1; use the binshift version that wrote"
+    with (
+        pytest.raises(ConfigurationError, match=re.escape(told)) as refused,
+        binshift.inspect.open(tmp_path) as checkpoint,
+    ):
+        checkpoint.routing()
+    assert refused.value.condition == "UNKNOWN_FORMAT"
+    assert refused.value.parameters == {"file": f"binshift/{name}", "format": 2}

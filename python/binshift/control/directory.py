@@ -10,6 +10,7 @@ from typing import Any
 
 from binshift.control.damage import NOT_UNDERSTOOD, reason_of
 from binshift.control.files import Files
+from binshift.control.formats import require_format
 from binshift.control.routing_entry import RoutingEntry
 from binshift.errors import ConfigurationError, PlanError
 from binshift.numbers import is_whole
@@ -18,8 +19,6 @@ from binshift.planning.routing import MAX_BINS, RoutingTable
 from binshift.session import PROVIDER, PROVIDER_KEY, STOCK_PROVIDER
 
 __all__ = ["ControlDir", "PlannedMigration", "open_directory", "require_checkpoint"]
-
-_FORMAT = 1
 
 
 _STORAGES = ("binned", "single", "plain")
@@ -239,17 +238,9 @@ class ControlDir:
             return None
         try:
             data: dict[str, Any] = json.loads(text)
-            found = data["format"]
+            require_format(data, name, self.uri)
         except NOT_UNDERSTOOD as error:
             raise self._damaged(name, error) from error
-        if found != _FORMAT:
-            raise ConfigurationError(
-                f"{self.uri}/{name} has format {found}; this binshift reads format {_FORMAT}; use the binshift "
-                "version that wrote the checkpoint",
-                condition="UNKNOWN_FORMAT",
-                file=name,
-                format=found,
-            )
         return data
 
     def _damaged(self, name: str, error: Exception) -> ConfigurationError:

@@ -14,6 +14,7 @@ from functools import cached_property, lru_cache
 from binshift.control.damage import understood
 from binshift.control.directory import checked_layout, require_checkpoint
 from binshift.control.files import Files, parse_json
+from binshift.control.formats import require_format
 from binshift.control.routing_entry import RoutingEntry
 from binshift.errors import ConfigurationError, StateFormatError
 from binshift.inspect.checkpoint_ids import CheckpointIds
@@ -99,11 +100,11 @@ class Facts:
         )
         if self._control is not None:
             with understood("binshift/layout.json"):
-                self._control["format"]
-        if self._control and (self._control.get("format") != 1 or self._control.get("hash") != _HASH):
+                require_format(self._control, "binshift/layout.json", files.name)
+        if self._control and self._control.get("hash") != _HASH:
             raise ConfigurationError(
-                f"binshift/layout.json of {files.name} has format {self._control.get('format')} and hash "
-                f"{self._control.get('hash')}; this one reads 1 and {_HASH}; use the binshift that wrote it",
+                f"{files.name}/binshift/layout.json has hash {self._control.get('hash')}; this binshift reads "
+                f"{_HASH}; use the binshift version that wrote the checkpoint",
                 condition="UNKNOWN_FORMAT",
                 file="binshift/layout.json",
                 format=self._control.get("format"),
@@ -229,10 +230,14 @@ class Facts:
         ------
         StateFormatError
             If it is missing or damaged.
+        ConfigurationError
+            If it is of another format.
         """
         name = f"binshift/routing/{epoch}"
         with understood(name):
-            return RoutingEntry.of(self.files.read_json(name))
+            data = self.files.read_json(name)
+            require_format(data, name, self.files.name)
+            return RoutingEntry.of(data)
 
     def routing_problems(self) -> Iterator[tuple[int, str]]:
         """Epochs whose entries are missing from the routing log, or are others than were in force, and why.
