@@ -16,7 +16,7 @@ JAR := python/binshift/jars/binshift-spark$(SPARK)_2.13-$(VERSION).jar
 SCALA := $(shell find {statestore,jvm_shim}/src -type f) build.gradle settings.gradle gradle.properties
 FORMATTED := build/scala.formatted
 
-.PHONY: help setup jar demo test test-few test-matrix field test-unit sources older-setup older-jar lint types format check bench-timers bench-migration bench-requests bench-quick bench bench-report chaos fuzz soak spark-suites docs recordings wheel release-check clean
+.PHONY: help setup jar demo test test-few test-matrix field test-unit sources older-setup older-jar lint types format check bench-timers bench-migration bench-requests bench-quick bench bench-report chaos fuzz soak spark-suites compatibility docs recordings wheel release-check clean
 
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -90,6 +90,9 @@ soak: setup  ## Run queries for HOURS=8 on a cluster whose machines come and go;
 
 spark-suites: setup  ## Run Spark's own streaming suites on this provider; hours. Goes on where it stopped; RELEASE=4.1.1.
 	$(PY) scripts/spark_suites.py --all $(if $(RELEASE),--spark $(RELEASE))
+
+compatibility: setup older-jar  ## Run a few tests of each row of the README's table of what works, and write it; ten minutes; SPARK=4.1.
+	$(PY) scripts/compatibility.py
 
 recordings: setup $(VENV)/.docs  ## Run the notebook anew, with its outputs.
 	$(PY) scripts/recordings.py

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
 import binshift
@@ -184,16 +186,40 @@ class StreamRun:
     def state(self, **options: Any) -> list[Row]:
         """What the `statestore` source reads from the checkpoint."""
         reader = self.spark.read.format("statestore").options(**options)
-        table = reader.load(str(self.checkpoint)).select("key", "value")
+        table = reader.load(str(self.readable())).select("key", "value")
         return sorted(((tuple(r.key), tuple(r.value)) for r in table.collect()), key=repr)
 
     def states(self, options: Iterable[dict[str, str]]) -> list[list[str]]:
         """All state that the options name, each as sorted text, since rows of them differ in form."""
+        checkpoint = str(self.readable())
 
         def read(o: dict[str, str]) -> DataFrame:
-            return self.spark.read.format("statestore").options(**o).load(str(self.checkpoint))
+            return self.spark.read.format("statestore").options(**o).load(checkpoint)
 
         return [sorted(repr(r) for r in read(o).drop("partition_id").collect()) for o in options]
+
+    def readable(self, epoch: int | None = None) -> Path:
+        """What the `statestore` source can read of an epoch, by default of the last one.
+
+        That is the checkpoint. Under format 2, Spark 4.1 fails at directories of retired partitions, and gets a
+        copy without them. It can be read once no recovery needs them.
+        """
+        ids = self.spark.conf.get("spark.sql.streaming.stateStore.checkpointFormatVersion", "1") == "2"
+        if not (ids and pyspark.__version__.startswith("4.1.")):
+            return self.checkpoint
+        if epoch is None:
+            epoch = max(int(f.name) for f in (self.checkpoint / "commits").iterdir() if f.name.isdigit())
+        logged = (self.checkpoint / "offsets" / str(epoch)).read_text().splitlines()[1]
+        partitions = int(json.loads(logged)["conf"]["spark.sql.shuffle.partitions"])
+
+        def retired(folder: str, names: list[str]) -> list[str]:
+            of_an_operator = Path(folder).parent == self.checkpoint / "state"
+            return [n for n in names if of_an_operator and n.isdigit() and int(n) >= partitions]
+
+        copy = self.root / "readable"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(self.checkpoint, copy, ignore=retired)
+        return copy
 
     def metadata(self) -> list[Any]:
         return self.spark.read.format("state-metadata").load(str(self.checkpoint)).collect()

@@ -115,7 +115,7 @@ def make(spark: Any, root: Any, case: Case) -> StreamRun:
 def spark_reads(run: StreamRun, version: int, **options: str) -> list[dict[str, Any]]:
     """What the `statestore` source reads of a version, with intervals of months as numbers."""
     reader = run.spark.read.format("statestore").options(batchId=str(version - 1), **options)
-    df = reader.load(str(run.checkpoint))
+    df = reader.load(str(run.readable(version - 1)))
     columns = [_months(F.col(f"`{f.name}`"), f.dataType).alias(f.name) for f in df.schema.fields]
     table: pa.Table = df.select(columns).toArrow()
     return table.to_pylist()
