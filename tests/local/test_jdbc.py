@@ -10,7 +10,7 @@ from local.queries import count_by_key
 
 
 @pytest.fixture
-def connection(spark):
+def connection(spark, tmp_path):
     """To a Thrift server in the application of the query, with sessions of its own."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -21,7 +21,8 @@ def connection(spark):
     thrift = spark._jvm.org.apache.spark.sql.hive.thriftserver.HiveThriftServer2
     server = thrift.startWithContext(session._jsparkSession.sqlContext())
     try:
-        # By itself: the manager of drivers would load all there are, and that of Derby writes a log.
+        # All drivers on the class path are loaded, and that of Derby writes a log.
+        spark._jvm.java.lang.System.setProperty("derby.stream.error.file", str(tmp_path / "derby.log"))
         driver = spark._jvm.org.apache.hive.jdbc.HiveDriver()
         url = f"jdbc:hive2://127.0.0.1:{port}"
         with contextlib.closing(driver.connect(url, spark._jvm.java.util.Properties())) as connected:
