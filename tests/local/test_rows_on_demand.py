@@ -13,8 +13,8 @@ from binshift import OnDemand
 from harness import STOCK, Fault, StreamRun, assert_same_results, rows, until
 from local.migrations import MAX_EPOCHS, NEVER, SHIP, failed_tasks, finish, shift, shifted
 from local.processors import remembering
-from local.queries import QUERIES, Query, in_jvm
-from local.settings import AVRO, CHECKSUMS, IDS, MIN_DELTAS, NEEDS_CHECKSUMS, ONE_EPOCH
+from local.queries import BOTH_SIDES, QUERIES, Query, in_jvm
+from local.settings import AVRO, CHECKSUMS, IDS, JOIN_3, MIN_DELTAS, NEEDS_CHECKSUMS, ONE_EPOCH
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -75,6 +75,27 @@ def distinct_times_twice(df):
     )
 
 
+def near_times(how):
+    """Joins rows of a key whose times are near, on both sides of which a watermark is two minutes behind."""
+
+    def join(df):
+        left = df.select("k", F.col("v").alias("lv"), F.col("t").alias("lt")).withWatermark("lt", "2 minutes")
+        right = df.where("v % 3 > 0").select(
+            F.col("k").alias("rk"), F.col("v").alias("rv"), F.col("t").alias("rt")
+        )
+        near = F.expr("k = rk AND rt >= lt - INTERVAL 1 MINUTE AND rt <= lt + INTERVAL 3 MINUTES")
+        return left.join(right.withWatermark("rt", "2 minutes"), near, how)
+
+    return join
+
+
+def same_windows(df):
+    """Joins rows of a key and a window, which are forgotten by their key."""
+    windows = df.withWatermark("t", "2 minutes").withColumn("w", F.window("t", "1 minute")).drop("t")
+    left = windows.select("k", "w", F.col("v").alias("lv"))
+    return left.join(windows.where("v % 3 > 0").select("k", "w", F.col("v").alias("rv")), ["k", "w"])
+
+
 VARIABLES = tuple({"stateVarName": name} for name in ("total", "values", "classes"))
 
 ROWS = {
@@ -89,6 +110,12 @@ ROWS = {
     "distinct-times-twice": Query(distinct_times_twice, "update"),
     "variables": Query(in_jvm("remembered"), "update", VARIABLES),
     "variables-in-python": Query(remembering, "update", VARIABLES),
+    "join": QUERIES["join-unbounded"],
+    "join-inner": QUERIES["join-inner"],
+    "join-semi": QUERIES["join-semi"],
+    "near-times": Query(near_times("inner"), "append", BOTH_SIDES),
+    "near-times-semi": Query(near_times("leftSemi"), "append", BOTH_SIDES),
+    "same-windows": Query(same_windows, "append", BOTH_SIDES),
     # With a key of two columns.
     "initial-state": QUERIES["tws-initial-state"],
 }
@@ -242,6 +269,46 @@ def test_variables_of_the_keys_that_are_touched_come_while_no_bin_does(history, 
     h.assert_never_migrated(tmp_path, **conf)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "conf"),
+    [
+        ("join", {}),
+        ("join", JOIN_3),
+        ("join-inner", ONE_EPOCH),
+        ("join-inner", ONE_EPOCH | JOIN_3 | IDS),
+        pytest.param("join-semi", ONE_EPOCH | CHECKSUMS, marks=NEEDS_CHECKSUMS),
+    ],
+)
+def test_a_join_has_the_numbers_and_values_of_the_keys_that_are_touched_while_no_bin_comes(
+    history, tmp_path, name, conf
+):
+    h = history(name, **conf)
+    with Fault(*BLOCKED):
+        migration = h.switched(*INPUTS.values())
+        assert all(h.metrics(epoch)["binshiftBinsShipped"] == 0 for epoch in INPUTS)
+        assert all(h.metrics(epoch)["binshiftBinsAwaited"] >= 64 for epoch in INPUTS)
+        # A key has rows of two kinds on each side.
+        keys = {row["k"] for row in rows(3, keys=120)}
+        assert h.metrics(3)["binshiftRowsFetched"] >= 4 * len(keys)
+    h.finish(migration)
+    h.run.stop()
+    h.run.start()
+    h.feed({})
+    h.assert_never_migrated(tmp_path, **conf)
+
+
+@pytest.mark.parametrize("name", ["join-left", "join-full"])
+def test_a_join_that_gives_out_what_it_removes_waits_for_its_bins(stream, tmp_path, name):
+    query = QUERIES[name]
+    run = stream(query.build, mode=query.mode, conf=ONE_EPOCH | {SHIP + "timeout": NEVER}).start()
+    h = History(run, query)
+    migration = h.switched()
+    assert h.metrics(3)["binshiftRowsFetched"] == 0
+    h.finish(migration)
+    h.assert_never_migrated(tmp_path, **ONE_EPOCH)
+
+
 @pytest.mark.parametrize(("before", "after"), [(4, 2), (2, 7)])
 def test_epochs_go_on_while_no_bin_comes_with_another_number_of_partitions(history, tmp_path, before, after):
     h = history(**{"spark.sql.shuffle.partitions": str(before)})
@@ -257,7 +324,7 @@ def test_epochs_go_on_while_no_bin_comes_with_another_number_of_partitions(histo
     h.assert_never_migrated(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["count", "variables"])
+@pytest.mark.parametrize("name", ["count", "variables", "join"])
 def test_what_a_driver_has_written_that_dies_before_the_bins_came_is_there(history, tmp_path, name):
     h = history(name)
     with Fault(*BLOCKED):
@@ -291,7 +358,7 @@ def test_only_keys_that_the_old_owner_has_not_seen_are_new_while_no_bin_comes(hi
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["count", "dedup", "count-distinct", "variables"])
+@pytest.mark.parametrize("name", ["count", "dedup", "count-distinct", "variables", "join"])
 def test_epochs_go_on_with_rows_wherever_bins_move(history, tmp_path, name):
     h = history(name)
     h.feed({}, {})
@@ -340,6 +407,12 @@ def dropped_rows(run, epochs):
         ("dedup-times", "shuffled", {}),
         ("count-distinct-times", "shuffled", ONE_EPOCH),
         ("distinct-times-twice", "shuffled", ONE_EPOCH),
+        ("near-times", 3, ONE_EPOCH),
+        ("near-times", "shuffled", ONE_EPOCH | JOIN_3),
+        ("near-times", "shuffled", ONE_EPOCH | ONE_WATERMARK),
+        ("near-times-semi", "shuffled", {}),
+        ("same-windows", "shuffled", ONE_EPOCH),
+        ("same-windows", 3, JOIN_3),
     ],
 )
 def test_what_is_forgotten_late_is_met_by_no_row(history, tmp_path, name, target, conf):
@@ -372,7 +445,7 @@ def test_what_is_forgotten_late_is_met_by_no_row(history, tmp_path, name, target
     assert any(map(any, dropped))
 
 
-@pytest.mark.parametrize("name", ["windows", "dedup-times"])
+@pytest.mark.parametrize("name", ["windows", "dedup-times", "near-times"])
 def test_what_is_forgotten_while_no_bin_comes_stays_so_when_the_driver_dies(history, tmp_path, name):
     h = history(name, **ONE_EPOCH)
     h.take(*map(on_the_edges, range(6)))

@@ -154,7 +154,7 @@ private[binshift] final class BinnedStateStore(
   }
 
   private var keysSeen = 0
-  private lazy val rowsOfKeys = new RowsOfKeys(delegate, db, binsOf.specs)
+  private lazy val rowsOfKeys = new RowsOfKeys(delegate, db, binsOf)
 
   /** The attempt that this was made for: operators in Python use it on another thread, which is of no task. */
   private val attempt = Option(TaskContext.get()).map(_.taskAttemptId())

@@ -8,7 +8,7 @@ import scala.jdk.CollectionConverters._
 import org.rocksdb.{BlockBasedTableConfig, BloomFilter, Options, ReadOptions, RocksDB => NativeRocksDB, RocksDBException, RocksIterator}
 
 import org.apache.spark.sql.execution.streaming.state.RocksDBConf
-import org.apache.spark.sql.execution.streaming.state.binshift.keys.{KeyRows, NumberedFamily}
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{Extent, KeyRows, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{RocksDBFields, RowForm}
 
 /** A linked version, opened to look up rows. Thread-safe. */
@@ -78,13 +78,41 @@ private[shipping] final class LinkedRows(dir: File, families: Seq[NumberedFamily
 
   private def read(rows: RocksIterator, keys: IndexedSeq[KeyRows], numbers: Map[String, Option[Short]]): IndexedSeq[Found] = {
     val native = keys.map(k => numbered.get(k.family).map(_.nativeKey(k.key)))
-    val values = get(keys.indices.filterNot(keys(_).isPrefix).flatMap(i => native(i).map(i -> _)))
+    val values = get(keys.indices.filter(keys(_).extent == Extent.One).flatMap(i => native(i).map(i -> _)))
+    val series = withNumbers(keys.indices.flatMap { i =>
+      keys(i).extent match {
+        case extent: Extent.Numbered => numbered.get(keys(i).family).map(f => Series(i, f.nativeKey(keys(i).key), extent.in(f)))
+        case _ => None
+      }
+    })
     keys.indices.map { i =>
       val number = numbered.get(keys(i).family).map(_.number)
       if (areChecked && number.exists(!numbers.get(keys(i).family).contains(_))) None
-      else if (!keys(i).isPrefix) Some(values.get(i).map(Array.emptyByteArray -> _).toSeq)
-      else native(i).fold[Found](Some(Nil))(under(rows, _))
+      else keys(i).extent match {
+        case Extent.One => Some(values.get(i).map(Array.emptyByteArray -> _).toSeq)
+        case Extent.Beginning => native(i).fold[Found](Some(Nil))(under(rows, _))
+        case _: Extent.Numbered => series.getOrElse(i, Some(Nil))
+      }
     }
+  }
+
+  /** The rows of each: a lookup for each number, of all that had a row of the number before. */
+  private def withNumbers(series: IndexedSeq[Series]): Map[Int, Found] = {
+    val found = mutable.Map.from(series.map(s => s.i -> mutable.ArrayBuffer.empty[(Array[Byte], Array[Byte])]))
+    val bytes = mutable.Map.empty[Int, Long].withDefaultValue(0L)
+    var number = 0L
+    var left = series
+    while (left.nonEmpty) {
+      val values = get(left.map(s => s.i -> s.at.rowKey(s.key, number)))
+      values.foreach { case (i, value) =>
+        val row = (Extent.Numbered.bytesOf(number), value)
+        found(i) += row
+        bytes(i) += sizeOf(Seq(row))
+      }
+      left = left.filter(s => values.contains(s.i) && bytes(s.i) <= MaxBytes)
+      number += 1
+    }
+    found.iterator.map { case (i, rows) => i -> Option.when(bytes(i) <= MaxBytes)(rows.toSeq) }.toMap
   }
 
   private def get(keys: IndexedSeq[(Int, Array[Byte])]): Map[Int, Array[Byte]] =
@@ -122,6 +150,14 @@ private[shipping] final class LinkedRows(dir: File, families: Seq[NumberedFamily
 
   private def closeOptions(): Unit = Seq(reading, options, bloom, merging).foreach(_.close())
 }
+
+/**
+ * Rows with numbers.
+ *
+ * @param i  the place of their key among those that are asked for
+ * @param at where a row's key has its number
+ */
+private final case class Series(i: Int, key: Array[Byte], at: Extent.Numbered)
 
 private[shipping] object LinkedRows {
   /** By the rest of its key, each row's value; `None` if they are too many. */

@@ -145,7 +145,7 @@ private[binshift] final class RowClient(
     }
 }
 
-/** @param rows what the keys of its rows have behind it, with the values */
+/** @param rows by what tells the rows of the key from each other, their values */
 private[binshift] final case class FetchedRows(key: KeyRows, rows: Seq[(Array[Byte], Array[Byte])])
 
 private object RowClient {
