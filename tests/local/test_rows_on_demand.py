@@ -113,12 +113,19 @@ ROWS = {
     "join": QUERIES["join-unbounded"],
     "join-inner": QUERIES["join-inner"],
     "join-semi": QUERIES["join-semi"],
+    "join-left": QUERIES["join-left"],
+    "join-full": QUERIES["join-full"],
     "near-times": Query(near_times("inner"), "append", BOTH_SIDES),
     "near-times-semi": Query(near_times("leftSemi"), "append", BOTH_SIDES),
     "same-windows": Query(same_windows, "append", BOTH_SIDES),
     # With a key of two columns.
     "initial-state": QUERIES["tws-initial-state"],
 }
+
+
+def polling(query):
+    """Two sources look for files one after the other. So a file comes when neither has looked for a while."""
+    return {"spark.sql.streaming.pollingDelay": "250ms"} if query.state == BOTH_SIDES else {}
 
 
 class History:
@@ -174,7 +181,12 @@ class History:
 
     def assert_never_migrated(self, tmp_path, inputs=INPUTS, **conf):
         oracle = StreamRun(
-            self.run.spark, tmp_path / "oracle", self.query.build, self.query.mode, STOCK, conf=conf
+            self.run.spark,
+            tmp_path / "oracle",
+            self.query.build,
+            self.query.mode,
+            STOCK,
+            conf=polling(self.query) | conf,
         ).start()
         for file in sorted(self.run.input.glob("*.json")):
             oracle.feed(json.loads(line) for line in file.read_text().splitlines())
@@ -189,7 +201,7 @@ class History:
 def history(stream):
     def make(name="count", **conf):
         query = ROWS[name]
-        conf = {SHIP + "timeout": NEVER, **conf}
+        conf = {SHIP + "timeout": NEVER, **polling(query), **conf}
         return History(stream(query.build, mode=query.mode, conf=conf).start(), query)
 
     return make
@@ -288,9 +300,8 @@ def test_a_join_has_the_numbers_and_values_of_the_keys_that_are_touched_while_no
         migration = h.switched(*INPUTS.values())
         assert all(h.metrics(epoch)["binshiftBinsShipped"] == 0 for epoch in INPUTS)
         assert all(h.metrics(epoch)["binshiftBinsAwaited"] >= 64 for epoch in INPUTS)
-        # A key has rows of two kinds on each side.
         keys = {row["k"] for row in rows(3, keys=120)}
-        assert h.metrics(3)["binshiftRowsFetched"] >= 4 * len(keys)
+        assert h.metrics(3)["binshiftRowsFetched"] >= len(keys)
     h.finish(migration)
     h.run.stop()
     h.run.start()
@@ -299,12 +310,10 @@ def test_a_join_has_the_numbers_and_values_of_the_keys_that_are_touched_while_no
 
 
 @pytest.mark.parametrize("name", ["join-left", "join-full"])
-def test_a_join_that_gives_out_what_it_removes_waits_for_its_bins(stream, tmp_path, name):
-    query = QUERIES[name]
-    run = stream(query.build, mode=query.mode, conf=ONE_EPOCH | {SHIP + "timeout": NEVER}).start()
-    h = History(run, query)
-    migration = h.switched()
-    assert h.metrics(3)["binshiftRowsFetched"] == 0
+def test_a_join_that_gives_out_what_it_removes_waits_for_its_bins(history, tmp_path, name):
+    h = history(name, **ONE_EPOCH)
+    migration = h.switched({})
+    assert [h.metrics(epoch)["binshiftRowsFetched"] for epoch in (2, 3)] == [0, 0]
     h.finish(migration)
     h.assert_never_migrated(tmp_path, **ONE_EPOCH)
 
@@ -336,7 +345,8 @@ def test_what_a_driver_has_written_that_dies_before_the_bins_came_is_there(histo
     h.feed({})
     # The bins leave again, which their owner has from its recovery alone.
     h.epoch, _ = shift(h.run, h.epoch, OnDemand())
-    assert h.came("Shipped") == 64
+    # A join tells of both of its sides.
+    assert h.came("Shipped") == (128 if name == "join" else 64)
     h.feed({})
     h.assert_never_migrated(tmp_path)
 
