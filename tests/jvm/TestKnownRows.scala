@@ -87,11 +87,12 @@ object TestKnownRows {
             }
           case other => throw new IllegalArgumentException(other.mkString(" "))
         }
-        val held = (if (hasFamilies) Seq("one", "several", "numbered") else Seq(StateStore.DEFAULT_COL_FAMILY_NAME)).flatMap { name =>
-          val rows = if (hasFamilies) db.iterator(name) else db.iterator()
-          try rows.map(row => s"${text(row.key)}=${new String(row.value)}").toVector
-          finally rows.closeIfNeeded()
-        }
+        val held =
+          (if (hasFamilies) Seq("one", "several", "numbered") else Seq(StateStore.DEFAULT_COL_FAMILY_NAME)).flatMap { name =>
+            val rows = if (hasFamilies) db.iterator(name) else db.iterator()
+            try rows.map(row => s"${text(row.key)}=${new String(row.value)}").toVector
+            finally rows.closeIfNeeded()
+          }
         (held.sorted :+ RocksDBFields.rows(db).rows).mkString(" ")
       }
     finally db.close()

@@ -26,7 +26,9 @@ private[provider] final class RowsOfKeys(
 
   /** The rows of `keys` in all families. */
   def of(keys: Seq[TouchedKey]): Seq[KeyRows] = {
-    val families = binsOf.specs.toSeq.filter { case (family, _) => !db.hasFamilies || family != StateStore.DEFAULT_COL_FAMILY_NAME }
+    val families = binsOf.specs.toSeq.filter { case (family, _) =>
+      !db.hasFamilies || family != StateStore.DEFAULT_COL_FAMILY_NAME
+    }
     families.flatMap {
       case (family, NoPrefixKeyStateEncoderSpec(schema)) if binsOf.haveNumbers(family) =>
         numbered(family, schema, keys.filter(_.key.numFields == schema.size - 1))
