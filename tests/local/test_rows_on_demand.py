@@ -75,16 +75,19 @@ def distinct_times_twice(df):
     )
 
 
+def two_sides(df):
+    left = df.select("k", F.col("v").alias("lv"), F.col("t").alias("lt")).withWatermark("lt", "2 minutes")
+    right = df.where("v % 3 > 0").select(F.col("k").alias("rk"), F.col("v").alias("rv"), F.col("t").alias("rt"))
+    return left, right.withWatermark("rt", "2 minutes")
+
+
 def near_times(how):
     """Joins rows of a key whose times are near, on both sides of which a watermark is two minutes behind."""
 
     def join(df):
-        left = df.select("k", F.col("v").alias("lv"), F.col("t").alias("lt")).withWatermark("lt", "2 minutes")
-        right = df.where("v % 3 > 0").select(
-            F.col("k").alias("rk"), F.col("v").alias("rv"), F.col("t").alias("rt")
-        )
+        left, right = two_sides(df)
         near = F.expr("k = rk AND rt >= lt - INTERVAL 1 MINUTE AND rt <= lt + INTERVAL 3 MINUTES")
-        return left.join(right.withWatermark("rt", "2 minutes"), near, how)
+        return left.join(right, near, how)
 
     return join
 
@@ -94,6 +97,19 @@ def same_windows(df):
     windows = df.withWatermark("t", "2 minutes").withColumn("w", F.window("t", "1 minute")).drop("t")
     left = windows.select("k", "w", F.col("v").alias("lv"))
     return left.join(windows.where("v % 3 > 0").select("k", "w", F.col("v").alias("rv")), ["k", "w"])
+
+
+def valid_until(df):
+    """Spark forgets by the event time of the left side, though rows fulfil the condition longer."""
+    left, right = two_sides(df)
+    left = left.withColumn("until", F.expr("lt + INTERVAL 1 HOUR"))
+    return left.join(right, F.expr("k = rk AND rt <= until")).drop("until")
+
+
+def same_seconds(df):
+    """Spark forgets as if the times were not rounded, by which later rows fulfil the condition."""
+    left, right = two_sides(df)
+    return left.join(right, F.expr("k = rk AND cast(rt AS long) <= cast(lt AS long) + 60"))
 
 
 VARIABLES = tuple({"stateVarName": name} for name in ("total", "values", "classes"))
@@ -115,6 +131,8 @@ ROWS = {
     "join-semi": QUERIES["join-semi"],
     "join-left": QUERIES["join-left"],
     "join-full": QUERIES["join-full"],
+    "valid-until": Query(valid_until, "append", BOTH_SIDES),
+    "same-seconds": Query(same_seconds, "append", BOTH_SIDES),
     "near-times": Query(near_times("inner"), "append", BOTH_SIDES),
     "near-times-semi": Query(near_times("leftSemi"), "append", BOTH_SIDES),
     "same-windows": Query(same_windows, "append", BOTH_SIDES),
@@ -227,6 +245,25 @@ def test_epochs_go_on_with_the_rows_that_they_touch_while_no_bin_comes(history, 
     h.assert_never_migrated(tmp_path)
 
 
+def test_little_more_travels_before_the_first_epoch_ends_than_the_rows_that_it_touches(
+    spark, history, tmp_path
+):
+    shipping = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.shipping
+    copied = shipping.ShippingThreads.copiedBytes
+    h = history("count")
+    h.take([{"k": f"key{i}", "v": 1, "t": "2024-01-01 00:00:00"} for i in range(20_000)])
+    before = copied()
+    # Bins come behind it, though nothing holds them up.
+    migration = h.switching("shuffled", {"keys": 2000, "n": 1000})
+    fetched = h.metrics(h.epoch - 1)["binshiftRowsFetched"]
+    assert h.metrics(h.epoch - 1)["binshiftBinsAwaited"] >= 64
+    # A row takes 27 bytes for its key and 17 for its value.
+    assert 44 * fetched < copied() - before <= 3 * 44 * fetched
+    h.finish(migration)
+    assert h.came("Shipped") == 64
+    h.assert_never_migrated(tmp_path)
+
+
 def test_rows_come_in_several_pieces_and_one_that_is_too_large_with_its_bin(history, tmp_path):
     h = history("long")
     # The bin of the large one is asked for by the first task that has it.
@@ -309,12 +346,37 @@ def test_a_join_has_the_numbers_and_values_of_the_keys_that_are_touched_while_no
     h.assert_never_migrated(tmp_path, **conf)
 
 
-@pytest.mark.parametrize("name", ["join-left", "join-full"])
-def test_a_join_that_gives_out_what_it_removes_waits_for_its_bins(history, tmp_path, name):
+@pytest.mark.parametrize("name", ["join-left", "join-full", "valid-until", "same-seconds"])
+def test_a_join_waits_for_its_bins_if_later_rows_or_its_outputs_need_what_it_removes(history, tmp_path, name):
     h = history(name, **ONE_EPOCH)
     migration = h.switched({})
     assert [h.metrics(epoch)["binshiftRowsFetched"] for epoch in (2, 3)] == [0, 0]
     h.finish(migration)
+    h.assert_never_migrated(tmp_path, **ONE_EPOCH)
+
+
+@pytest.mark.parametrize("name", ["near-times", "same-windows"])
+def test_a_join_forgets_nothing_whose_values_have_not_come_though_it_counts_them(history, tmp_path, name):
+    h = history(name, **ONE_EPOCH)
+    h.take(*map(on_the_edges, range(6)))
+    with ExitStack() as held:
+        for side in ("left", "right"):
+            held.enter_context(Fault(f"fetch.chunk.{side}-keyWithIndexToValue", "block"))
+        counts = held.enter_context(Fault("fetch.chunk.left-keyToNumValues", "count"))
+        migration = h.submitted("shuffled")
+        h.take(*map(on_the_edges, range(6, 10)))
+        assert until(lambda: counts.count > 0)
+        # Counts are taken in, and what they count expires.
+        h.take(*map(on_the_edges, range(10, 16)))
+        assert all(h.metrics(epoch)["binshiftBinsShipped"] == 0 for epoch in range(6, h.epoch))
+        assert h.metrics(h.epoch - 1)["binshiftBinsAwaited"] > 0
+    minutes = count(16)
+    while not migration.status.is_over:
+        assert h.epoch < MAX_EPOCHS
+        h.take(on_the_edges(next(minutes)))
+    h.run.stop()
+    h.run.start()
+    h.take(on_the_edges(next(minutes)))
     h.assert_never_migrated(tmp_path, **ONE_EPOCH)
 
 

@@ -79,6 +79,10 @@ private[binshift] object PartitioningKey {
   /** Whether the rows of a key have numbers from zero on without a gap, which are the last column of their keys. */
   def haveNumbers(operator: String, family: String): Boolean = operator == Join && ValuesByIndex(family)
 
+  /** The store that has the values of the keys whose numbers are in `store`. */
+  def storeOfValues(operator: String, store: String): Option[String] =
+    Option.when(operator == Join)(store.replace("-keyToNumValues", "-keyWithIndexToValue")).filter(_ != store)
+
   private val Join = "symmetricHashJoin"
 
   /** A join that counts the values of a key appends the index of the value. */
@@ -126,6 +130,9 @@ private[binshift] final class StoreBins(operator: String, storeName: String, bin
       made
     }
   }
+
+  /** The name of the store that has the values which this one counts. */
+  def storeOfValues: Option[String] = PartitioningKey.storeOfValues(operator, storeName)
 
   /** See [[PartitioningKey.haveNumbers]]. */
   def haveNumbers(family: String): Boolean = PartitioningKey.haveNumbers(operator, nameOf(family))

@@ -100,7 +100,7 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
       family <- families.values.iterator
       bin <- bins.iterator
       of <- ofBin(family, bin).values.asScala.iterator
-    } yield math.max(1L, of.before.size)
+    } yield math.max(1L, of.numbers)
     sizes.sum
   }
 
@@ -144,39 +144,37 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
     var counts = RowCounts.Zero
     try {
       ofBins.foreach { keys =>
-        // In the order that a file has; null is a deletion.
-        val rows = new java.util.TreeMap[Array[Byte], Array[Byte]](KeyRows.Order)
-        keys.forEach { (key, known) =>
-          known.before.foreach(rows.put(_, null))
-          foreachRow(native, key, known) { (row, value) =>
-            rows.put(row, value)
+        // In the order that a file has, since rows with numbers may lie between those of other keys.
+        val rows = new java.util.TreeMap[Array[Byte], Known](KeyRows.Order)
+        keys.forEach((key, known) => rowKeys(native, key, known).foreach(rows.put(_, known)))
+        rows.forEach { (row, known) =>
+          val value = native.get(row)
+          if (value != null) {
+            files.put(row, value)
             counts += RowCounts.of(known.isInternal, 1)
-          }
+          } else if (known.extent != Extent.One || known.before.nonEmpty) files.delete(row)
         }
-        rows.forEach((row, value) => if (value == null) files.delete(row) else files.put(row, value))
       }
       (files.finish(isInternal = false), counts)
     } finally files.close()
   }
 
-  /** The rows that a known key has now, each as a whole, also if it is merged of several parts. */
-  private def foreachRow(native: NativeRocksDB, key: Array[Byte], known: Known)(
-      consume: (Array[Byte], Array[Byte]) => Unit): Unit = {
-    def look(row: Array[Byte]): Unit = Option(native.get(row)).foreach(consume(row, _))
-    known.extent match {
-      case Extent.One => look(key)
-      case at: Extent.Numbered => (0L until known.numbers).foreach(number => look(at.rowKey(key, number)))
-      case Extent.Beginning =>
-        val found = native.newIterator()
-        try {
-          found.seek(key)
-          while (found.isValid && KeyRows.begins(found.key, key)) {
-            consume(found.key, found.value)
-            found.next()
-          }
-          found.status()
-        } finally found.close()
-    }
+  /** The keys of all rows that a known key has now or that its bin may have. */
+  private def rowKeys(native: NativeRocksDB, key: Array[Byte], known: Known): Iterator[Array[Byte]] = known.extent match {
+    case Extent.One => Iterator(key)
+    case at: Extent.Numbered => (0L until known.numbers).iterator.map(at.rowKey(key, _))
+    case Extent.Beginning =>
+      val now = mutable.ArrayBuffer.empty[Array[Byte]]
+      val found = native.newIterator()
+      try {
+        found.seek(key)
+        while (found.isValid && KeyRows.begins(found.key, key)) {
+          now += found.key
+          found.next()
+        }
+        found.status()
+      } finally found.close()
+      now.iterator ++ known.before
   }
 
   /** The known key of a row; no key of a family begins another one, and no prefix another. */

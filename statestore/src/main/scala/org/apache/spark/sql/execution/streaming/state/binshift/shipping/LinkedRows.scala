@@ -61,12 +61,17 @@ private[shipping] final class LinkedRows(dir: File, families: Seq[NumberedFamily
       var (bytes, isFull) = (0L, false)
       while (!isFull && found.size < keys.size) {
         // What is read and does not go is read once more, so the rest of a piece is as many as the first were large.
-        val together = if (found.isEmpty) FirstTogether else math.max(1, (MaxBytes - bytes) / math.max(1, bytes / found.size))
-        read(rows, keys.slice(found.size, (found.size + together).min(keys.size).toInt), numbers).foreach { some =>
-          val size = some.fold(0L)(sizeOf)
-          isFull ||= found.nonEmpty && bytes + size > MaxBytes
+        // It is at most twice as much, because the first may be small.
+        val together =
+          if (found.isEmpty) FirstTogether
+          else math.min(found.size.toLong, math.max(1, (MaxBytes - bytes) / math.max(1, bytes / found.size)))
+        val some = read(rows, keys.slice(found.size, (found.size + together).min(keys.size).toInt), numbers)
+        while (!isFull && some.hasNext) {
+          val of = some.next()
+          val size = of.fold(0L)(sizeOf)
+          isFull = found.nonEmpty && bytes + size > MaxBytes
           if (!isFull) {
-            val sendable = some.filter(_ => size <= MaxBytes)
+            val sendable = of.filter(_ => size <= MaxBytes)
             found += sendable
             if (sendable.isDefined) bytes += size
           }
@@ -76,43 +81,36 @@ private[shipping] final class LinkedRows(dir: File, families: Seq[NumberedFamily
     } finally rows.close()
   }
 
-  private def read(rows: RocksIterator, keys: IndexedSeq[KeyRows], numbers: Map[String, Option[Short]]): IndexedSeq[Found] = {
+  /** The rows of each key; several of a key are read when the iterator comes to it. */
+  private def read(rows: RocksIterator, keys: IndexedSeq[KeyRows], numbers: Map[String, Option[Short]]): Iterator[Found] = {
     val native = keys.map(k => numbered.get(k.family).map(_.nativeKey(k.key)))
-    val values = get(keys.indices.filter(keys(_).extent == Extent.One).flatMap(i => native(i).map(i -> _)))
-    val series = withNumbers(keys.indices.flatMap { i =>
-      keys(i).extent match {
-        case extent: Extent.Numbered => numbered.get(keys(i).family).map(f => Series(i, f.nativeKey(keys(i).key), extent.in(f)))
-        case _ => None
-      }
-    })
-    keys.indices.map { i =>
-      val number = numbered.get(keys(i).family).map(_.number)
-      if (areChecked && number.exists(!numbers.get(keys(i).family).contains(_))) None
+    // The only row of a key, or that of number zero.
+    val values = get(keys.indices.filter(keys(_).extent != Extent.Beginning).flatMap(i => native(i).map(i -> _)))
+    keys.indices.iterator.map { i =>
+      val family = numbered.get(keys(i).family)
+      if (areChecked && family.exists(f => !numbers.get(keys(i).family).contains(f.number))) None
       else keys(i).extent match {
         case Extent.One => Some(values.get(i).map(Array.emptyByteArray -> _).toSeq)
         case Extent.Beginning => native(i).fold[Found](Some(Nil))(under(rows, _))
-        case _: Extent.Numbered => series.getOrElse(i, Some(Nil))
+        case at: Extent.Numbered => values.get(i).fold[Found](Some(Nil))(series(native(i).get, at.in(family.get), _))
       }
     }
   }
 
-  /** The rows of each: a lookup for each number, of all that had a row of the number before. */
-  private def withNumbers(series: IndexedSeq[Series]): Map[Int, Found] = {
-    val found = mutable.Map.from(series.map(s => s.i -> mutable.ArrayBuffer.empty[(Array[Byte], Array[Byte])]))
-    val bytes = mutable.Map.empty[Int, Long].withDefaultValue(0L)
-    var number = 0L
-    var left = series
-    while (left.nonEmpty) {
-      val values = get(left.map(s => s.i -> s.at.rowKey(s.key, number)))
-      values.foreach { case (i, value) =>
-        val row = (Extent.Numbered.bytesOf(number), value)
-        found(i) += row
-        bytes(i) += sizeOf(Seq(row))
-      }
-      left = left.filter(s => values.contains(s.i) && bytes(s.i) <= MaxBytes)
-      number += 1
+  /** Rows with numbers, of which `first` is number zero: some at a time, and twice as many the next time. */
+  private def series(key: Array[Byte], at: Extent.Numbered, first: Array[Byte]): Found = {
+    val found = mutable.ArrayBuffer(Extent.Numbered.bytesOf(0) -> first)
+    var bytes = sizeOf(found.toSeq)
+    var isWhole = false
+    while (!isWhole && bytes <= MaxBytes) {
+      val numbers = found.size.toLong until found.size + math.min(found.size, NumbersTogether).toLong
+      val values = db.multiGetAsList(reading, numbers.map(at.rowKey(key, _)).asJava).asScala.takeWhile(_ != null)
+      val rows = numbers.map(Extent.Numbered.bytesOf).zip(values)
+      found ++= rows
+      bytes += sizeOf(rows)
+      isWhole = rows.size < numbers.size
     }
-    found.iterator.map { case (i, rows) => i -> Option.when(bytes(i) <= MaxBytes)(rows.toSeq) }.toMap
+    Option.when(bytes <= MaxBytes)(found.toSeq)
   }
 
   private def get(keys: IndexedSeq[(Int, Array[Byte])]): Map[Int, Array[Byte]] =
@@ -151,14 +149,6 @@ private[shipping] final class LinkedRows(dir: File, families: Seq[NumberedFamily
   private def closeOptions(): Unit = Seq(reading, options, bloom, merging).foreach(_.close())
 }
 
-/**
- * Rows with numbers.
- *
- * @param i  the place of their key among those that are asked for
- * @param at where a row's key has its number
- */
-private final case class Series(i: Int, key: Array[Byte], at: Extent.Numbered)
-
 private[shipping] object LinkedRows {
   /** By the rest of its key, each row's value; `None` if they are too many. */
   type Found = Option[Seq[(Array[Byte], Array[Byte])]]
@@ -167,6 +157,8 @@ private[shipping] object LinkedRows {
   private val MaxBytes = 4L << 20
   /** Keys whose rows are read before it is known how large they are. */
   private val FirstTogether = 16L
+  /** Rows of a key that are looked up together, at most. */
+  private val NumbersTogether = 64
 
   def sizeOf(rows: Seq[(Array[Byte], Array[Byte])]): Long = rows.iterator.map(row => row._1.length + row._2.length + 8L).sum
 }

@@ -61,7 +61,8 @@ private[binshift] object RowFormat {
       val (family, extent) = (in.readInt(), in.readInt())
       check(families.isDefinedAt(family), s"it has ${families.size} families, and no family $family")
       val key = read(in, size(in, 1))
-      check(extent >= Beginning && extent <= key.length - Extent.Numbered.Width, s"rows of a key have their number at $extent")
+      check(extent >= Beginning && (extent < 0 || extent <= key.length - Extent.Numbered.Width),
+        s"rows of a key have their number at $extent")
       KeyRows(families(family), key, extentOf(extent))
     }
     RowRequest(base, receiver, number, from, keys, numbered.toMap)
