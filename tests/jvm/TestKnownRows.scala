@@ -9,7 +9,7 @@ import org.apache.hadoop.conf.Configuration
 import org.rocksdb.FlushOptions
 
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, ColumnFamily, KeyRows}
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, ColumnFamily, Extent, KeyRows}
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.FetchedRows
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
@@ -23,7 +23,8 @@ object TestKnownRows {
    *
    * @param stored what the old owner has, as "bin.key=value" with blanks between
    * @param script "fetch 3.7", "put 3.7 x", "merge 3.7 x", "delete 3.7", and "files 1,3" or "checkpoint 1,3" for bins that come
-   * @param hasFamilies whether there are column families; "3.7/2" then is one of several rows of key 3.7 in a family of its own
+   * @param hasFamilies whether there are column families; "3.7/2" then is one of several rows of key 3.7 in a family of its own, and
+   *                    "3.7#2" its row of number 2 in a third one. Without families, either all keys have a number or none has
    */
   def run(directory: String, stored: String, script: String, hasFamilies: Boolean): String = {
     val old = SortedMap(words(stored, ' ').map { row =>
@@ -35,13 +36,22 @@ object TestKnownRows {
     val ranges = new BinRows(db, hasFamilies)
     var absent = old.keySet.map(binOf) ++ (0 until 8)
     def family(key: String): String =
-      if (!hasFamilies) StateStore.DEFAULT_COL_FAMILY_NAME else if (key.contains('/')) "several" else "one"
-    def enter(key: String): Unit = if (absent(binOf(key)) && !known.contains(family(key), bytes(key))) {
-      val (asked, isPrefix) = if (hasFamilies && key.contains('/')) (key.split('/').head + "/", true) else (key, false)
-      val found = old.toSeq.filter { case (k, _) => if (isPrefix) k.startsWith(asked) else k == asked }
+      if (!hasFamilies) StateStore.DEFAULT_COL_FAMILY_NAME
+      else if (key.contains('/')) "several"
+      else if (key.contains('#')) "numbered"
+      else "one"
+    def enter(key: String): Unit = if (absent(binOf(key)) && !known.enter(family(key), bytes(key))) {
+      val (begin, extent) =
+        if (key.contains('#')) (key.split('#').head + "#", NumberAt)
+        else if (hasFamilies && key.contains('/')) (key.split('/').head + "/", Extent.Beginning)
+        else (key, Extent.One)
+      val found = old.toSeq.filter { case (k, _) => if (extent == Extent.One) k == begin else k.startsWith(begin) }
       known.add(Seq(FetchedRows(
-            KeyRows(family(key), bytes(asked), isPrefix),
-            found.map { case (k, value) => k.drop(asked.length).getBytes -> value.getBytes })))
+            KeyRows(family(key), bytes(if (extent == NumberAt) begin + "0" else begin), extent),
+            found.map { case (k, value) =>
+              (if (extent == NumberAt) NumberAt.restOf(bytes(k)) else k.drop(begin.length).getBytes) -> value.getBytes
+            })))
+      known.enter(family(key), bytes(key))
     }
     def come(bins: Seq[Int])(bring: Seq[(String, String)] => Unit): Unit = {
       val fresh = bins.filter(absent)
@@ -50,7 +60,7 @@ object TestKnownRows {
     }
     def bins(text: String): Seq[Int] = words(text, ',').map(_.toInt)
     db.loadAt(0, None, readOnly = false, loadEmpty = false)
-    if (hasFamilies) Seq("several", "one").foreach(db.createColFamilyIfAbsent(_, isInternal = false))
+    if (hasFamilies) Seq("several", "numbered", "one").foreach(db.createColFamilyIfAbsent(_, isInternal = false))
     def native(key: String): Array[Byte] =
       ColumnFamily.numbered(db, hasFamilies).find(_.family.name == family(key)).get.nativeKey(bytes(key))
     try db.inStoredForm {
@@ -77,11 +87,12 @@ object TestKnownRows {
             }
           case other => throw new IllegalArgumentException(other.mkString(" "))
         }
-        val held = (if (hasFamilies) Seq("one", "several") else Seq(StateStore.DEFAULT_COL_FAMILY_NAME)).flatMap { name =>
-          val rows = if (hasFamilies) db.iterator(name) else db.iterator()
-          try rows.map(row => s"${text(row.key)}=${new String(row.value)}").toVector
-          finally rows.closeIfNeeded()
-        }
+        val held =
+          (if (hasFamilies) Seq("one", "several", "numbered") else Seq(StateStore.DEFAULT_COL_FAMILY_NAME)).flatMap { name =>
+            val rows = if (hasFamilies) db.iterator(name) else db.iterator()
+            try rows.map(row => s"${text(row.key)}=${new String(row.value)}").toVector
+            finally rows.closeIfNeeded()
+          }
         (held.sorted :+ RocksDBFields.rows(db).rows).mkString(" ")
       }
     finally db.close()
@@ -100,7 +111,7 @@ object TestKnownRows {
     db.loadAt(0, None, readOnly = false, loadEmpty = false)
     val native = RocksDBFields.native(db)
     try db.inStoredForm {
-        known.add((0 until bins).map(bin => FetchedRows(KeyRows(family, bytes(s"$bin.0"), isPrefix = false), Nil)))
+        known.add((0 until bins).map(bin => FetchedRows(KeyRows(family, bytes(s"$bin.0"), Extent.One), Nil)))
         (0 until bins).foreach(bin => db.putStored(bytes(s"$bin.0"), "new".getBytes, family))
         val flush = new FlushOptions().setWaitForFlush(true)
         try native.flush(flush)
@@ -128,12 +139,25 @@ object TestKnownRows {
 
   private def binOf(key: String): Int = key.split('.').head.toInt
 
-  private def bytes(key: String): Array[Byte] =
-    BinKeyCodec.of(StateStore.DEFAULT_COL_FAMILY_NAME).encode(binOf(key), key.split('.').last.getBytes)
+  private val codec = BinKeyCodec.of(StateStore.DEFAULT_COL_FAMILY_NAME)
+
+  /** Where a key with a number has it: in front of the rest, so that keys are in the order of their numbers first. */
+  private val NumberAt = Extent.Numbered(codec.encode(0, "#".getBytes).length)
+
+  private def bytes(key: String): Array[Byte] = {
+    val form = key.split('.').last.split('#') match {
+      case Array(rest, number) => "#".getBytes ++ Extent.Numbered.bytesOf(number.toLong) ++ rest.getBytes
+      case Array(rest) => rest.getBytes
+    }
+    codec.encode(binOf(key), form)
+  }
 
   private def text(key: Array[Byte]): String = {
-    val codec = BinKeyCodec.of(StateStore.DEFAULT_COL_FAMILY_NAME)
-    s"${codec.binOf(key)}.${new String(codec.stripBin(key))}"
+    val form = codec.stripBin(key)
+    val rest =
+      if (!new String(form).startsWith("#")) new String(form)
+      else s"${new String(form.drop(1 + Extent.Numbered.Width))}#${NumberAt.numberOf(key)}"
+    s"${codec.binOf(key)}.$rest"
   }
 }
 

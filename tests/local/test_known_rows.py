@@ -6,20 +6,37 @@ from hypothesis import strategies as st
 
 BINS = range(8)
 #: Of some keys, there are several rows.
-KEYS = st.one_of(
-    st.builds("{}.{}".format, st.sampled_from(BINS), st.integers(0, 5)),
-    st.builds("{}.{}/{}".format, st.sampled_from(BINS), st.integers(0, 2), st.integers(0, 3)),
-)
+SINGLE = st.builds("{}.{}".format, st.sampled_from(BINS), st.integers(0, 5))
+SEVERAL = st.builds("{}.{}/{}".format, st.sampled_from(BINS), st.integers(0, 2), st.integers(0, 3))
+#: What stands before the number of a row of which there are others with all lower ones.
+SERIES = st.builds("{}.{}#".format, st.sampled_from(BINS), st.integers(0, 2))
+NUMBERED = st.builds("{}{}".format, SERIES, st.integers(0, 4))
+#: By whether a database has column families, the kinds of keys that it may have.
+KINDS = [(False, [SINGLE, SEVERAL]), (False, [NUMBERED]), (True, [SINGLE, SEVERAL, NUMBERED])]
 VALUES = st.integers(0, 99).map(str)
-CHANGES = st.one_of(
-    st.tuples(st.just("fetch"), KEYS),
-    st.tuples(st.sampled_from(["put", "merge"]), KEYS, VALUES),
-    st.tuples(st.just("delete"), KEYS),
-)
 ARRIVALS = st.tuples(
     st.sampled_from(["files", "checkpoint"]),
     st.sets(st.sampled_from(BINS), min_size=1).map(lambda bins: ",".join(map(str, sorted(bins)))),
 )
+
+
+@st.composite
+def histories(draw):
+    """Whether there are families, what the old owner has, and what happens."""
+    has_families, kinds = draw(st.sampled_from(KINDS))
+    keys = st.one_of(*kinds)
+    single = [kind for kind in kinds if kind is not NUMBERED]
+    old = draw(st.dictionaries(st.one_of(*single), VALUES)) if single else {}
+    if NUMBERED in kinds:
+        series = draw(st.dictionaries(SERIES, st.lists(VALUES, min_size=1, max_size=4)))
+        old |= {f"{begin}{i}": value for begin, values in series.items() for i, value in enumerate(values)}
+    changes = st.one_of(
+        st.tuples(st.just("fetch"), keys),
+        st.tuples(st.sampled_from(["put", "merge"]), keys, VALUES),
+        st.tuples(st.just("delete"), keys),
+    )
+    script = draw(st.lists(st.one_of(changes, changes, changes, ARRIVALS), max_size=30))
+    return has_families, old, script
 
 
 def expected(old, script):
@@ -36,15 +53,10 @@ def expected(old, script):
 
 
 @pytest.mark.long
-@given(
-    old=st.dictionaries(KEYS, VALUES),
-    script=st.lists(st.one_of(CHANGES, CHANGES, CHANGES, ARRIVALS), max_size=30),
-    has_families=st.booleans(),
-)
+@given(history=histories())
 @settings(max_examples=200, deadline=None)
-def test_what_was_written_before_a_bin_came_wins_and_the_rest_is_the_bins(
-    spark, tmp_path_factory, old, script, has_families
-):
+def test_what_was_written_before_a_bin_came_wins_and_the_rest_is_the_bins(spark, tmp_path_factory, history):
+    has_families, old, script = history
     script = [*script, ("files", ",".join(map(str, BINS)))]
     test = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.migration.TestKnownRows
     stored = " ".join(f"{k}={v}" for k, v in old.items())

@@ -13,8 +13,8 @@ from binshift import OnDemand
 from harness import STOCK, Fault, StreamRun, assert_same_results, rows, until
 from local.migrations import MAX_EPOCHS, NEVER, SHIP, failed_tasks, finish, shift, shifted
 from local.processors import remembering
-from local.queries import QUERIES, Query, in_jvm
-from local.settings import AVRO, CHECKSUMS, IDS, MIN_DELTAS, NEEDS_CHECKSUMS, ONE_EPOCH
+from local.queries import BOTH_SIDES, QUERIES, Query, in_jvm
+from local.settings import AVRO, CHECKSUMS, IDS, JOIN_3, MIN_DELTAS, NEEDS_CHECKSUMS, ONE_EPOCH
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -75,6 +75,43 @@ def distinct_times_twice(df):
     )
 
 
+def two_sides(df):
+    left = df.select("k", F.col("v").alias("lv"), F.col("t").alias("lt")).withWatermark("lt", "2 minutes")
+    right = df.where("v % 3 > 0").select(F.col("k").alias("rk"), F.col("v").alias("rv"), F.col("t").alias("rt"))
+    return left, right.withWatermark("rt", "2 minutes")
+
+
+def near_times(how):
+    """Joins rows of a key whose times are near, on both sides of which a watermark is two minutes behind."""
+
+    def join(df):
+        left, right = two_sides(df)
+        near = F.expr("k = rk AND rt >= lt - INTERVAL 1 MINUTE AND rt <= lt + INTERVAL 3 MINUTES")
+        return left.join(right, near, how)
+
+    return join
+
+
+def same_windows(df):
+    """Joins rows of a key and a window, which are forgotten by their key."""
+    windows = df.withWatermark("t", "2 minutes").withColumn("w", F.window("t", "1 minute")).drop("t")
+    left = windows.select("k", "w", F.col("v").alias("lv"))
+    return left.join(windows.where("v % 3 > 0").select("k", "w", F.col("v").alias("rv")), ["k", "w"])
+
+
+def valid_until(df):
+    """Spark forgets by the event time of the left side, though rows fulfil the condition longer."""
+    left, right = two_sides(df)
+    left = left.withColumn("until", F.expr("lt + INTERVAL 1 HOUR"))
+    return left.join(right, F.expr("k = rk AND rt <= until")).drop("until")
+
+
+def same_seconds(df):
+    """Spark forgets as if the times were not rounded, by which later rows fulfil the condition."""
+    left, right = two_sides(df)
+    return left.join(right, F.expr("k = rk AND cast(rt AS long) <= cast(lt AS long) + 60"))
+
+
 VARIABLES = tuple({"stateVarName": name} for name in ("total", "values", "classes"))
 
 ROWS = {
@@ -89,9 +126,24 @@ ROWS = {
     "distinct-times-twice": Query(distinct_times_twice, "update"),
     "variables": Query(in_jvm("remembered"), "update", VARIABLES),
     "variables-in-python": Query(remembering, "update", VARIABLES),
+    "join": QUERIES["join-unbounded"],
+    "join-inner": QUERIES["join-inner"],
+    "join-semi": QUERIES["join-semi"],
+    "join-left": QUERIES["join-left"],
+    "join-full": QUERIES["join-full"],
+    "valid-until": Query(valid_until, "append", BOTH_SIDES),
+    "same-seconds": Query(same_seconds, "append", BOTH_SIDES),
+    "near-times": Query(near_times("inner"), "append", BOTH_SIDES),
+    "near-times-semi": Query(near_times("leftSemi"), "append", BOTH_SIDES),
+    "same-windows": Query(same_windows, "append", BOTH_SIDES),
     # With a key of two columns.
     "initial-state": QUERIES["tws-initial-state"],
 }
+
+
+def polling(query):
+    """Two sources look for files one after the other. So a file comes when neither has looked for a while."""
+    return {"spark.sql.streaming.pollingDelay": "250ms"} if query.state == BOTH_SIDES else {}
 
 
 class History:
@@ -147,7 +199,12 @@ class History:
 
     def assert_never_migrated(self, tmp_path, inputs=INPUTS, **conf):
         oracle = StreamRun(
-            self.run.spark, tmp_path / "oracle", self.query.build, self.query.mode, STOCK, conf=conf
+            self.run.spark,
+            tmp_path / "oracle",
+            self.query.build,
+            self.query.mode,
+            STOCK,
+            conf=polling(self.query) | conf,
         ).start()
         for file in sorted(self.run.input.glob("*.json")):
             oracle.feed(json.loads(line) for line in file.read_text().splitlines())
@@ -162,7 +219,7 @@ class History:
 def history(stream):
     def make(name="count", **conf):
         query = ROWS[name]
-        conf = {SHIP + "timeout": NEVER, **conf}
+        conf = {SHIP + "timeout": NEVER, **polling(query), **conf}
         return History(stream(query.build, mode=query.mode, conf=conf).start(), query)
 
     return make
@@ -185,6 +242,25 @@ def test_epochs_go_on_with_the_rows_that_they_touch_while_no_bin_comes(history, 
     h.run.stop()
     h.run.start()
     h.feed({})
+    h.assert_never_migrated(tmp_path)
+
+
+def test_little_more_travels_before_the_first_epoch_ends_than_the_rows_that_it_touches(
+    spark, history, tmp_path
+):
+    shipping = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.shipping
+    copied = shipping.ShippingThreads.copiedBytes
+    h = history("count")
+    h.take([{"k": f"key{i}", "v": 1, "t": "2024-01-01 00:00:00"} for i in range(20_000)])
+    before = copied()
+    # Bins come behind it, though nothing holds them up.
+    migration = h.switching("shuffled", {"keys": 2000, "n": 1000})
+    fetched = h.metrics(h.epoch - 1)["binshiftRowsFetched"]
+    assert h.metrics(h.epoch - 1)["binshiftBinsAwaited"] >= 64
+    # A row takes 27 bytes for its key and 17 for its value.
+    assert 44 * fetched < copied() - before <= 3 * 44 * fetched
+    h.finish(migration)
+    assert h.came("Shipped") == 64
     h.assert_never_migrated(tmp_path)
 
 
@@ -242,6 +318,68 @@ def test_variables_of_the_keys_that_are_touched_come_while_no_bin_does(history, 
     h.assert_never_migrated(tmp_path, **conf)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "conf"),
+    [
+        ("join", {}),
+        ("join", JOIN_3),
+        ("join-inner", ONE_EPOCH),
+        ("join-inner", ONE_EPOCH | JOIN_3 | IDS),
+        pytest.param("join-semi", ONE_EPOCH | CHECKSUMS, marks=NEEDS_CHECKSUMS),
+    ],
+)
+def test_a_join_has_the_numbers_and_values_of_the_keys_that_are_touched_while_no_bin_comes(
+    history, tmp_path, name, conf
+):
+    h = history(name, **conf)
+    with Fault(*BLOCKED):
+        migration = h.switched(*INPUTS.values())
+        assert all(h.metrics(epoch)["binshiftBinsShipped"] == 0 for epoch in INPUTS)
+        assert all(h.metrics(epoch)["binshiftBinsAwaited"] >= 64 for epoch in INPUTS)
+        keys = {row["k"] for row in rows(3, keys=120)}
+        assert h.metrics(3)["binshiftRowsFetched"] >= len(keys)
+    h.finish(migration)
+    h.run.stop()
+    h.run.start()
+    h.feed({})
+    h.assert_never_migrated(tmp_path, **conf)
+
+
+@pytest.mark.parametrize("name", ["join-left", "join-full", "valid-until", "same-seconds"])
+def test_a_join_waits_for_its_bins_if_later_rows_or_its_outputs_need_what_it_removes(history, tmp_path, name):
+    h = history(name, **ONE_EPOCH)
+    migration = h.switched({})
+    assert [h.metrics(epoch)["binshiftRowsFetched"] for epoch in (2, 3)] == [0, 0]
+    h.finish(migration)
+    h.assert_never_migrated(tmp_path, **ONE_EPOCH)
+
+
+@pytest.mark.parametrize("name", ["near-times", "same-windows"])
+def test_a_join_forgets_nothing_whose_values_have_not_come_though_it_counts_them(history, tmp_path, name):
+    h = history(name, **ONE_EPOCH)
+    h.take(*map(on_the_edges, range(6)))
+    with ExitStack() as held:
+        for side in ("left", "right"):
+            held.enter_context(Fault(f"fetch.chunk.{side}-keyWithIndexToValue", "block"))
+        counts = held.enter_context(Fault("fetch.chunk.left-keyToNumValues", "count"))
+        migration = h.submitted("shuffled")
+        h.take(*map(on_the_edges, range(6, 10)))
+        assert until(lambda: counts.count > 0)
+        # Counts are taken in, and what they count expires.
+        h.take(*map(on_the_edges, range(10, 16)))
+        assert all(h.metrics(epoch)["binshiftBinsShipped"] == 0 for epoch in range(6, h.epoch))
+        assert h.metrics(h.epoch - 1)["binshiftBinsAwaited"] > 0
+    minutes = count(16)
+    while not migration.status.is_over:
+        assert h.epoch < MAX_EPOCHS
+        h.take(on_the_edges(next(minutes)))
+    h.run.stop()
+    h.run.start()
+    h.take(on_the_edges(next(minutes)))
+    h.assert_never_migrated(tmp_path, **ONE_EPOCH)
+
+
 @pytest.mark.parametrize(("before", "after"), [(4, 2), (2, 7)])
 def test_epochs_go_on_while_no_bin_comes_with_another_number_of_partitions(history, tmp_path, before, after):
     h = history(**{"spark.sql.shuffle.partitions": str(before)})
@@ -257,7 +395,7 @@ def test_epochs_go_on_while_no_bin_comes_with_another_number_of_partitions(histo
     h.assert_never_migrated(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["count", "variables"])
+@pytest.mark.parametrize("name", ["count", "variables", "join"])
 def test_what_a_driver_has_written_that_dies_before_the_bins_came_is_there(history, tmp_path, name):
     h = history(name)
     with Fault(*BLOCKED):
@@ -269,7 +407,8 @@ def test_what_a_driver_has_written_that_dies_before_the_bins_came_is_there(histo
     h.feed({})
     # The bins leave again, which their owner has from its recovery alone.
     h.epoch, _ = shift(h.run, h.epoch, OnDemand())
-    assert h.came("Shipped") == 64
+    # A join tells of both of its sides.
+    assert h.came("Shipped") == (128 if name == "join" else 64)
     h.feed({})
     h.assert_never_migrated(tmp_path)
 
@@ -291,7 +430,7 @@ def test_only_keys_that_the_old_owner_has_not_seen_are_new_while_no_bin_comes(hi
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["count", "dedup", "count-distinct", "variables"])
+@pytest.mark.parametrize("name", ["count", "dedup", "count-distinct", "variables", "join"])
 def test_epochs_go_on_with_rows_wherever_bins_move(history, tmp_path, name):
     h = history(name)
     h.feed({}, {})
@@ -340,6 +479,12 @@ def dropped_rows(run, epochs):
         ("dedup-times", "shuffled", {}),
         ("count-distinct-times", "shuffled", ONE_EPOCH),
         ("distinct-times-twice", "shuffled", ONE_EPOCH),
+        ("near-times", 3, ONE_EPOCH),
+        ("near-times", "shuffled", ONE_EPOCH | JOIN_3),
+        ("near-times", "shuffled", ONE_EPOCH | ONE_WATERMARK),
+        ("near-times-semi", "shuffled", {}),
+        ("same-windows", "shuffled", ONE_EPOCH),
+        ("same-windows", 3, JOIN_3),
     ],
 )
 def test_what_is_forgotten_late_is_met_by_no_row(history, tmp_path, name, target, conf):
@@ -372,7 +517,7 @@ def test_what_is_forgotten_late_is_met_by_no_row(history, tmp_path, name, target
     assert any(map(any, dropped))
 
 
-@pytest.mark.parametrize("name", ["windows", "dedup-times"])
+@pytest.mark.parametrize("name", ["windows", "dedup-times", "near-times"])
 def test_what_is_forgotten_while_no_bin_comes_stays_so_when_the_driver_dies(history, tmp_path, name):
     h = history(name, **ONE_EPOCH)
     h.take(*map(on_the_edges, range(6)))

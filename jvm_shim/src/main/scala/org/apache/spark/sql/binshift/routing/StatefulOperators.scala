@@ -1,6 +1,6 @@
 package org.apache.spark.sql.binshift.routing
 
-import org.apache.spark.sql.catalyst.expressions.Attribute
+import org.apache.spark.sql.catalyst.expressions.{Attribute, NamedExpression}
 import org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark
 import org.apache.spark.sql.catalyst.streaming.InternalOutputModes
 import org.apache.spark.sql.execution.python.streaming.{FlatMapGroupsInPandasWithStateExec, TransformWithStateInPySparkExec}
@@ -51,6 +51,7 @@ private[binshift] object StatefulOperators {
     case grouped: FlatMapGroupsInPandasWithStateExec => grouped.timeoutConf == GroupStateTimeout.NoTimeout
     case jvm: TransformWithStateExec => jvm.timeMode == TimeMode.None
     case python: TransformWithStateInPySparkExec => python.timeMode == TimeMode.None
+    case join: StreamingSymmetricHashJoinExec => Joins.lookUpByKey(join)
     case _ => false
   }
 
@@ -64,6 +65,7 @@ private[binshift] object StatefulOperators {
   def scansToForget(op: StatefulOperator): Boolean = looksUpByKey(op) && (op match {
     case save: StateStoreSaveExec => save.keyExpressions.exists(isEventTime)
     case distinct: StreamingDeduplicateExec => distinct.keyExpressions.exists(isEventTime)
+    case join: StreamingSymmetricHashJoinExec => Joins.scan(join)
     case _ => false
   })
 
@@ -75,7 +77,8 @@ private[binshift] object StatefulOperators {
     op.eventTimeWatermarkForLateEvents.isDefined
   }
 
-  private def isEventTime(column: Attribute): Boolean = column.metadata.contains(EventTimeWatermark.delayKey)
+  /** Whether a watermark is on a column. */
+  def isEventTime(column: NamedExpression): Boolean = column.metadata.contains(EventTimeWatermark.delayKey)
 
   private def hasInitialState(op: TransformWithStateExecBase): Boolean = op match {
     case jvm: TransformWithStateExec => jvm.hasInitialState

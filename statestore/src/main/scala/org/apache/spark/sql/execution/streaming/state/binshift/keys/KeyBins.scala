@@ -63,7 +63,7 @@ private[binshift] object PartitioningKey {
   def of(operator: String, family: String, spec: KeyStateEncoderSpec,
       specOf: String => Option[KeyStateEncoderSpec]): Seq[Expression] = spec match {
     case NoPrefixKeyStateEncoderSpec(schema) =>
-      columns(if (operator == Join && ValuesByIndex(family)) schema.dropRight(1) else schema)
+      columns(if (haveNumbers(operator, family)) schema.dropRight(1) else schema)
     case PrefixKeyScanStateEncoderSpec(schema, prefix) => columns(schema.take(prefix))
     case RangeKeyScanStateEncoderSpec(schema, _) => Seq(elementOf(family, schema, specOf))
     case other => columns(TimestampKeys.schemaOf(other).getOrElse(
@@ -75,6 +75,13 @@ private[binshift] object PartitioningKey {
   /** Whether an operator reads the family in the order of its keys across partitioning keys. */
   def isReadInOrder(spec: KeyStateEncoderSpec): Boolean =
     spec.isInstanceOf[RangeKeyScanStateEncoderSpec] || TimestampKeys.areInOrder(spec)
+
+  /** Whether the rows of a key have numbers from zero on without a gap, which are the last column of their keys. */
+  def haveNumbers(operator: String, family: String): Boolean = operator == Join && ValuesByIndex(family)
+
+  /** The store that has the values of the keys whose numbers are in `store`. */
+  def storeOfValues(operator: String, store: String): Option[String] =
+    Option.when(operator == Join)(store.replace("-keyToNumValues", "-keyWithIndexToValue")).filter(_ != store)
 
   private val Join = "symmetricHashJoin"
 
@@ -117,12 +124,19 @@ private[binshift] final class StoreBins(operator: String, storeName: String, bin
     val known = families.get(family)
     if (known != null) known
     else {
-      // Joins of the older state formats have a store, and no column families, for each kind of row.
-      val name = if (family == StateStore.DEFAULT_COL_FAMILY_NAME) storeName else family
-      val key = PartitioningKey.of(operator, name, registered.get(family), f => Option(registered.get(f)))
+      val key = PartitioningKey.of(operator, nameOf(family), registered.get(family), f => Option(registered.get(f)))
       val made = new KeyBins(key, bins)
       families.put(family, made)
       made
     }
   }
+
+  /** The name of the store that has the values which this one counts. */
+  def storeOfValues: Option[String] = PartitioningKey.storeOfValues(operator, storeName)
+
+  /** See [[PartitioningKey.haveNumbers]]. */
+  def haveNumbers(family: String): Boolean = PartitioningKey.haveNumbers(operator, nameOf(family))
+
+  /** Joins of the older state formats have a store, and no column families, for each kind of row. */
+  private def nameOf(family: String): String = if (family == StateStore.DEFAULT_COL_FAMILY_NAME) storeName else family
 }

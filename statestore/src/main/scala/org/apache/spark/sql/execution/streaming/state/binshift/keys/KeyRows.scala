@@ -1,13 +1,14 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.keys
 
+import java.nio.{ByteBuffer, ByteOrder}
+
 /**
- * The rows of a partitioning key in a column family: one, or all those whose keys begin with it.
+ * The rows of a partitioning key in a column family.
  *
- * @param family   the name of the family
- * @param key      the key, or what all keys begin with, in its stored form and without the number of the family
- * @param isPrefix whether there may be several rows
+ * @param family the name of the family
+ * @param key    in its stored form and without the number of the family, what `extent` says
  */
-private[binshift] final case class KeyRows(family: String, key: Array[Byte], isPrefix: Boolean)
+private[binshift] final case class KeyRows(family: String, key: Array[Byte], extent: Extent)
 
 private[binshift] object KeyRows {
   /** The order in which a database has keys. */
@@ -15,4 +16,64 @@ private[binshift] object KeyRows {
 
   def begins(key: Array[Byte], prefix: Array[Byte]): Boolean =
     key.length >= prefix.length && java.util.Arrays.equals(key, 0, prefix.length, prefix, 0, prefix.length)
+}
+
+/** Which rows a key of [[KeyRows]] stands for. */
+private[binshift] sealed trait Extent {
+  /** The key of one of the rows, of which `rest` is what tells it from the others. */
+  def rowKey(key: Array[Byte], rest: Array[Byte]): Array[Byte]
+}
+
+private[binshift] object Extent {
+  /** The one row that has this key. */
+  case object One extends Extent {
+    override def rowKey(key: Array[Byte], rest: Array[Byte]): Array[Byte] = key
+  }
+
+  /** All rows whose keys begin with it. */
+  case object Beginning extends Extent {
+    override def rowKey(key: Array[Byte], rest: Array[Byte]): Array[Byte] = key ++ rest
+  }
+
+  /**
+   * Rows with the numbers from zero on, without a gap. Each has its number in its key, in the bytes from `at` on, and is like
+   * the others else. The key is that of number zero.
+   */
+  final case class Numbered(at: Int) extends Extent {
+    override def rowKey(key: Array[Byte], rest: Array[Byte]): Array[Byte] = {
+      val row = key.clone()
+      System.arraycopy(rest, 0, row, at, Numbered.Width)
+      row
+    }
+
+    def rowKey(key: Array[Byte], number: Long): Array[Byte] = rowKey(key, Numbered.bytesOf(number))
+
+    def numberOf(row: Array[Byte]): Long = Numbered.in(row).getLong(at)
+
+    /** What tells a row from the others of its key. */
+    def restOf(row: Array[Byte]): Array[Byte] = java.util.Arrays.copyOfRange(row, at, at + Numbered.Width)
+
+    /** The same of keys that have the number of their family in front. */
+    def in(family: NumberedFamily): Numbered = Numbered(at + family.prefix.length)
+  }
+
+  object Numbered {
+    val Width: Int = java.lang.Long.BYTES
+
+    def bytesOf(number: Long): Array[Byte] = {
+      val bytes = new Array[Byte](Width)
+      in(bytes).putLong(0, number)
+      bytes
+    }
+
+    /** Where the number is, if all that differs between the keys of two rows is there: those of number zero and of -1. */
+    def of(zero: Array[Byte], minusOne: Array[Byte]): Option[Numbered] = {
+      val at = java.util.Arrays.mismatch(zero, minusOne)
+      Option.when(at >= 0 && at + Width <= zero.length)(Numbered(at))
+        .filter(where => java.util.Arrays.equals(where.rowKey(zero, -1L), minusOne))
+    }
+
+    /** Relies on Spark: an `UnsafeRow` has a number as the processor has it. */
+    private def in(row: Array[Byte]): ByteBuffer = ByteBuffer.wrap(row).order(ByteOrder.nativeOrder)
+  }
 }

@@ -9,7 +9,7 @@ import scala.jdk.CollectionConverters._
 import org.rocksdb.{RocksDB => NativeRocksDB, WriteBatch, WriteOptions}
 
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
-import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, KeyRows, NumberedFamily}
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, Extent, KeyRows, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.FetchedRows
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
@@ -17,7 +17,7 @@ import org.apache.spark.util.Utils
 
 /**
  * The rows that a store has of bins which it owns and which have not come: those of some keys, its *known* keys. In a family in
- * which a partitioning key has several rows, it is known what their keys begin with, and then all of them are.
+ * which a partitioning key has several rows, either all of them are known or none ([[Extent]]).
  *
  * Invariants, for a bin that has not come, of which E is the version of its switch:
  *
@@ -36,9 +36,17 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
   private var bytes = 0L
   private val ranges = new BinRows(db, db.hasFamilies)
   private val families = mutable.Map.empty[String, NumberedFamily]
+  /** Where native keys have their numbers, by the family: it is the same in all of its keys. */
+  private val numbersAt = mutable.Map.empty[String, Extent.Numbered]
 
-  /** Whether a key is known, or what it begins with. */
-  def contains(family: String, key: Array[Byte]): Boolean = !known.isEmpty && isKnown(numbered(family).nativeKey(key))
+  /** Whether the row of a key is known, or all rows whose keys begin with it. */
+  def contains(family: String, key: Array[Byte]): Boolean = !known.isEmpty && find(family, key).isDefined
+
+  /** The same for a row that is read or written now, if it is known. */
+  def enter(family: String, key: Array[Byte]): Boolean = !known.isEmpty && find(family, key).exists { of =>
+    numbersAt.get(family).foreach(at => of.noteNumber(at.numberOf(numbered(family).nativeKey(key))))
+    true
+  }
 
   /** How many more keys may be known: all of them are in memory. */
   def room: Int = if (bytes < KnownRows.MaxBytes) math.max(0, KnownRows.MaxKeys - size).toInt else 0
@@ -46,7 +54,7 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
   /** Everything was loaded from the checkpoint. */
   def clear(): Unit = {
     known.clear()
-    families.clear()
+    forgetFamilies()
     size = 0
     bytes = 0
   }
@@ -60,13 +68,20 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
       fetched.foreach { of =>
         val family = numbered(of.key.family)
         val key = family.nativeKey(of.key.key)
-        if (!isKnown(key)) {
-          val before = of.rows.map { case (rest, value) =>
-            val whole = if (rest.isEmpty) key else key ++ rest
-            batch.put(whole, value)
-            whole
+        if (find(of.key.family, of.key.key).isEmpty) {
+          val extent = of.key.extent match {
+            case numbered: Extent.Numbered =>
+              val at = numbered.in(family)
+              numbersAt(of.key.family) = at
+              at
+            case other => other
           }
-          note(key, Known(of.key.isPrefix, family.family.isInternal, before))
+          val before = of.rows.map { case (rest, value) =>
+            val row = extent.rowKey(key, rest)
+            batch.put(row, value)
+            row
+          }
+          note(key, new Known(extent, family.family.isInternal, before))
           present += RowCounts.of(family.family.isInternal, before.size)
         }
       }
@@ -85,7 +100,7 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
       family <- families.values.iterator
       bin <- bins.iterator
       of <- ofBin(family, bin).values.asScala.iterator
-    } yield math.max(1L, of.before.size)
+    } yield math.max(1L, of.numbers)
     sizes.sum
   }
 
@@ -99,8 +114,9 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
     val mine = for {
       family <- families.values.toSeq.sortBy(_.prefix)(KeyRows.Order)
       bin <- bins.sorted
-      entry <- ofBin(family, bin).entrySet.asScala.toSeq
-    } yield entry
+      keys = ofBin(family, bin)
+      if !keys.isEmpty
+    } yield keys
     if (mine.isEmpty) bring
     else {
       val dir = new File(db.localRootDir.getParentFile, s"binshift-known-${UUID.randomUUID()}")
@@ -114,7 +130,7 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
           throw new BinsNotBrought(bins, e)
         }
         Faults.at("rows.overlay", partition)
-        ranges.takeIn(overlay, now - RowCounts.sum(mine.map(_.getValue.rows)))
+        ranges.takeIn(overlay, now - RowCounts.sum(mine.flatMap(_.values.asScala.map(_.rows))))
         forget(bins)
         result
       } finally Utils.deleteRecursively(dir)
@@ -122,53 +138,53 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
   }
 
   /** Writes the rows that known keys have now, and deletions of those that are gone; returns how many there are. */
-  private def write(dir: File, keys: Seq[java.util.Map.Entry[Array[Byte], Known]]): (Option[SstFile], RowCounts) = {
+  private def write(dir: File, ofBins: Seq[java.util.Map[Array[Byte], Known]]): (Option[SstFile], RowCounts) = {
     val native = RocksDBFields.native(db)
     val files = new SstFiles(dir, db.conf)
     var counts = RowCounts.Zero
     try {
-      keys.foreach { entry =>
-        val known = entry.getValue
-        // In the order that a file has; null is a deletion.
-        val rows = new java.util.TreeMap[Array[Byte], Array[Byte]](KeyRows.Order)
-        known.before.foreach(rows.put(_, null))
-        foreachRow(native, entry.getKey, known.isPrefix) { (row, value) =>
-          rows.put(row, value)
-          ()
-        }
-        rows.forEach { (row, value) =>
-          if (value == null) files.delete(row)
-          else {
+      ofBins.foreach { keys =>
+        // In the order that a file has, since rows with numbers may lie between those of other keys.
+        val rows = new java.util.TreeMap[Array[Byte], Known](KeyRows.Order)
+        keys.forEach((key, known) => rowKeys(native, key, known).foreach(rows.put(_, known)))
+        rows.forEach { (row, known) =>
+          val value = native.get(row)
+          if (value != null) {
             files.put(row, value)
             counts += RowCounts.of(known.isInternal, 1)
-          }
+          } else if (known.extent != Extent.One || known.before.nonEmpty) files.delete(row)
         }
       }
       (files.finish(isInternal = false), counts)
     } finally files.close()
   }
 
-  /** The rows that a known key has now, each as a whole, also if it is merged of several parts. */
-  private def foreachRow(native: NativeRocksDB, key: Array[Byte], isPrefix: Boolean)(
-      consume: (Array[Byte], Array[Byte]) => Unit): Unit =
-    if (!isPrefix) Option(native.get(key)).foreach(consume(key, _))
-    else {
+  /** The keys of all rows that a known key has now or that its bin may have. */
+  private def rowKeys(native: NativeRocksDB, key: Array[Byte], known: Known): Iterator[Array[Byte]] = known.extent match {
+    case Extent.One => Iterator(key)
+    case at: Extent.Numbered => (0L until known.numbers).iterator.map(at.rowKey(key, _))
+    case Extent.Beginning =>
+      val now = mutable.ArrayBuffer.empty[Array[Byte]]
       val found = native.newIterator()
       try {
         found.seek(key)
         while (found.isValid && KeyRows.begins(found.key, key)) {
-          consume(found.key, found.value)
+          now += found.key
           found.next()
         }
         found.status()
       } finally found.close()
-    }
+      now.iterator ++ known.before
+  }
 
-  /** No key of a family begins another one, and no prefix another. */
-  private def isKnown(key: Array[Byte]): Boolean = {
-    val before = known.floorEntry(key)
-    before != null &&
-    (if (before.getValue.isPrefix) KeyRows.begins(key, before.getKey) else java.util.Arrays.equals(key, before.getKey))
+  /** The known key of a row; no key of a family begins another one, and no prefix another. */
+  private def find(family: String, key: Array[Byte]): Option[Known] = {
+    val native = numbered(family).nativeKey(key)
+    val first = numbersAt.get(family).fold(native)(_.rowKey(native, 0L))
+    Option(known.floorEntry(first)).filter { before =>
+      if (before.getValue.extent == Extent.Beginning) KeyRows.begins(first, before.getKey)
+      else java.util.Arrays.equals(first, before.getKey)
+    }.map(_.getValue)
   }
 
   private def note(key: Array[Byte], of: Known): Unit = {
@@ -194,8 +210,13 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
       }
       gone.clear()
     }
-    // A family that is made anew has another number.
-    if (known.isEmpty) families.clear()
+    if (known.isEmpty) forgetFamilies()
+  }
+
+  /** A family that is made anew has another number. */
+  private def forgetFamilies(): Unit = {
+    families.clear()
+    numbersAt.clear()
   }
 }
 
@@ -203,15 +224,17 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
 private[binshift] final class BinsNotBrought(bins: Seq[Int], cause: Throwable)
   extends RuntimeException(s"bins ${bins.mkString(", ")} could not be taken in: ${cause.getMessage}", cause)
 
-/**
- * @param isPrefix whether it is what the keys of several rows begin with
- * @param before   the keys of the rows that the old owner had at the switch
- */
-private final case class Known(isPrefix: Boolean, isInternal: Boolean, before: Seq[Array[Byte]]) {
+/** @param before the keys of the rows that the old owner had at the switch */
+private final class Known(val extent: Extent, val isInternal: Boolean, val before: Seq[Array[Byte]]) {
+  /** Where rows have numbers: all that the database has have lower ones. */
+  var numbers: Long = before.size
+
+  def noteNumber(number: Long): Unit = numbers = math.max(numbers, number + 1)
+
   def rows: RowCounts = RowCounts.of(isInternal, before.size)
 
   /** What is held in memory, where a single row shares the key. */
-  def bytes(key: Array[Byte]): Long = key.length + (if (isPrefix) before.iterator.map(_.length.toLong).sum else 0)
+  def bytes(key: Array[Byte]): Long = key.length + (if (extent == Extent.One) 0L else before.iterator.map(_.length.toLong).sum)
 }
 
 private object KnownRows {

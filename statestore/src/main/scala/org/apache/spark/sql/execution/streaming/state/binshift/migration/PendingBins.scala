@@ -61,9 +61,9 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
    * else for the bin.
    */
   def requireRow(bin: Int, family: String, key: Array[Byte]): Unit =
-    if (absent.contains(bin) && !known.contains(family, key)) {
+    if (absent.contains(bin) && !known.enter(family, key)) {
       if (asked.nonEmpty) awaitRows()
-      if (!known.contains(family, key)) require(bin)
+      if (!known.enter(family, key)) require(bin)
     }
 
   /** Waits for `bin`, which its old owner then sends before others. */

@@ -70,11 +70,11 @@ private[binshift] final class BinnedStateStore(
    * what is not here, where it only removes rows that no later one meets.
    */
   override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] =
-    if (db.pendingBins.missing == 0) {
-      // It has no column families either.
-      if (db.isRetired) new StateStoreIterator(Iterator.empty[UnsafeRowPair]) else delegate.iterator(colFamilyName)
-    } else touchedKeys match {
-      case Some(touched) if touched.leavesOut(id.operatorId) => delegate.iterator(colFamilyName)
+    // A store that is retired has no column families either.
+    if (db.pendingBins.missing == 0 && db.isRetired) new StateStoreIterator(Iterator.empty[UnsafeRowPair])
+    else touchedKeys match {
+      case Some(touched) if touched.leavesOut(id.operatorId) => here(delegate.iterator(colFamilyName), colFamilyName)
+      case _ if db.pendingBins.missing == 0 => delegate.iterator(colFamilyName)
       case Some(_) =>
         val scan = new WaitingScan(() => delegate.iterator(colFamilyName), () => db.pendingBins.requireAll())
         new StateStoreIterator(scan, () => scan.close())
@@ -82,6 +82,27 @@ private[binshift] final class BinnedStateStore(
         db.pendingBins.requireAll()
         delegate.iterator(colFamilyName)
     }
+
+  /**
+   * The rows of bins that the store of the values has, too, if this one counts them: where a key is removed, its values are
+   * looked up. Where both stores lack a bin, what they have of it are the same keys.
+   */
+  private def here(rows: StateStoreIterator[UnsafeRowPair], family: String): StateStoreIterator[UnsafeRowPair] = {
+    val lacking = for {
+      values <- binsOf.storeOfValues
+      isMissing <- attempt.flatMap(LackingStores.missing(_, id.copy(storeName = values)))
+    } yield isMissing
+    lacking.fold(rows) { isMissing =>
+      val bins = binsOf.of(family)
+      def hasValues(row: UnsafeRowPair): Boolean = {
+        val bin = bins(row.key)
+        db.pendingBins.isMissing(bin) || !isMissing(bin)
+      }
+      // A filter looks ahead, and Spark's rows are good until the next one only.
+      val copied = rows.map(row => new UnsafeRowPair(row.key.copy(), row.value.copy()))
+      new StateStoreIterator(copied.filter(hasValues), () => rows.close())
+    }
+  }
 
   /** A prefix holds all partitioning columns, so its rows are in one bin. */
   override def prefixScan(
@@ -154,10 +175,12 @@ private[binshift] final class BinnedStateStore(
   }
 
   private var keysSeen = 0
-  private lazy val rowsOfKeys = new RowsOfKeys(delegate, db, binsOf.specs)
+  private lazy val rowsOfKeys = new RowsOfKeys(delegate, db, binsOf)
 
   /** The attempt that this was made for: operators in Python use it on another thread, which is of no task. */
   private val attempt = Option(TaskContext.get()).map(_.taskAttemptId())
+
+  if (db.pendingBins.missing > 0) Option(TaskContext.get()).foreach(LackingStores.add(_, id, db.pendingBins.isMissing))
 
   private def touchedKeys: Option[TouchedKeys] = attempt.flatMap(TouchedKeys.of)
 

@@ -52,6 +52,8 @@ private[binshift] final class Exporter(
   private val removals =
     Option.when(ordered.nonEmpty && !order.isUrgent)(new RemovalFiles(new File(dir, "removals"), db.conf))
 
+  private val madeAt = System.nanoTime()
+  @volatile private var isFirstEpochOver = false
   @volatile private var isCancelled = false
   @volatile private var isEnded = false
   @volatile private var counts: Option[Map[Int, RowCounts]] = None
@@ -89,6 +91,9 @@ private[binshift] final class Exporter(
 
   /** Returns when the database may change or be closed, also on a thread that is interrupted. */
   def awaitLinks(): Unit = links.handle[Unit]((_, _) => ()).join()
+
+  /** A version is loaded, for an epoch of this number. */
+  def onLoad(epoch: Long): Unit = if (epoch > order.base) isFirstEpochOver = true
 
   /** Stops sending, without waiting for more than the links; what was sent goes with the order's broadcast. */
   def cancel(): Unit = {
@@ -176,10 +181,12 @@ private[binshift] final class Exporter(
 
   /**
    * What a new owner asks for goes at once, and with it others: the more, the more often it has asked,
-   * as one that touches many bins in an epoch does. The rest follows at the pace of background work.
+   * as one that touches many bins in an epoch does. The rest follows at the pace of background work, behind the first epoch
+   * if nobody waits for a bin: that epoch has the rows that it touches, and no more travels before it ends.
    */
   private def sendOnDemand(sender: BinSender, writers: Map[Int, ShipmentFormat.Writer]): Map[Int, RowCounts] = {
     val asked = mutable.Map.empty[Int, Int].withDefaultValue(0)
+    def isBehindRows: Boolean = asked.isEmpty && !isFirstEpochOver && System.nanoTime() - madeAt < FirstEpochNs
     var parts = 0
     var sent = RowCounts.Zero
     // Bins that have been sent, and whose part goes on.
@@ -220,7 +227,7 @@ private[binshift] final class Exporter(
         }
       }
       if (requests.isEmpty) {
-        if (ShippingThreads.maySend()) {
+        if (!isBehindRows && ShippingThreads.maySend()) {
           val target = open.fold(waiting.keys.min)(_.target)
           if (open.nonEmpty || rows.exists(_.isAsked)) together(target) else part(target, waiting(target).take(1))
         } else Thread.sleep(PollMs)
@@ -252,6 +259,8 @@ private object Exporter {
   /** Bins that are sent together on demand, at most. */
   private val MaxTogether = 16
   private val PollMs = 10L
+  /** A store that is retired hears of no further epoch, so its bins go after that time. */
+  private val FirstEpochNs = 5000000000L
   /** Bytes of the bins that go together when nobody waits for them. */
   private val FileBytes = 16L << 20
 }

@@ -61,6 +61,7 @@ private[binshift] final class IncomingShipment(
     if (next >= sent) look(begun)
     val header = fetch().map { chunk =>
       Faults.at("fetch.chunk", target)
+      Faults.at(s"fetch.chunk.${source.storeName}", target)
       val header = read(chunk, next)
       next += 1
       receivedAt = System.nanoTime()

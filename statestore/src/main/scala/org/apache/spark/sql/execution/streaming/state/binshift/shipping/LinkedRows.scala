@@ -8,7 +8,7 @@ import scala.jdk.CollectionConverters._
 import org.rocksdb.{BlockBasedTableConfig, BloomFilter, Options, ReadOptions, RocksDB => NativeRocksDB, RocksDBException, RocksIterator}
 
 import org.apache.spark.sql.execution.streaming.state.RocksDBConf
-import org.apache.spark.sql.execution.streaming.state.binshift.keys.{KeyRows, NumberedFamily}
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{Extent, KeyRows, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{RocksDBFields, RowForm}
 
 /** A linked version, opened to look up rows. Thread-safe. */
@@ -61,12 +61,17 @@ private[shipping] final class LinkedRows(dir: File, families: Seq[NumberedFamily
       var (bytes, isFull) = (0L, false)
       while (!isFull && found.size < keys.size) {
         // What is read and does not go is read once more, so the rest of a piece is as many as the first were large.
-        val together = if (found.isEmpty) FirstTogether else math.max(1, (MaxBytes - bytes) / math.max(1, bytes / found.size))
-        read(rows, keys.slice(found.size, (found.size + together).min(keys.size).toInt), numbers).foreach { some =>
-          val size = some.fold(0L)(sizeOf)
-          isFull ||= found.nonEmpty && bytes + size > MaxBytes
+        // It is at most twice as much, because the first may be small.
+        val together =
+          if (found.isEmpty) FirstTogether
+          else math.min(found.size.toLong, math.max(1, (MaxBytes - bytes) / math.max(1, bytes / found.size)))
+        val some = read(rows, keys.slice(found.size, (found.size + together).min(keys.size).toInt), numbers)
+        while (!isFull && some.hasNext) {
+          val of = some.next()
+          val size = of.fold(0L)(sizeOf)
+          isFull = found.nonEmpty && bytes + size > MaxBytes
           if (!isFull) {
-            val sendable = some.filter(_ => size <= MaxBytes)
+            val sendable = of.filter(_ => size <= MaxBytes)
             found += sendable
             if (sendable.isDefined) bytes += size
           }
@@ -76,15 +81,36 @@ private[shipping] final class LinkedRows(dir: File, families: Seq[NumberedFamily
     } finally rows.close()
   }
 
-  private def read(rows: RocksIterator, keys: IndexedSeq[KeyRows], numbers: Map[String, Option[Short]]): IndexedSeq[Found] = {
+  /** The rows of each key; several of a key are read when the iterator comes to it. */
+  private def read(rows: RocksIterator, keys: IndexedSeq[KeyRows], numbers: Map[String, Option[Short]]): Iterator[Found] = {
     val native = keys.map(k => numbered.get(k.family).map(_.nativeKey(k.key)))
-    val values = get(keys.indices.filterNot(keys(_).isPrefix).flatMap(i => native(i).map(i -> _)))
-    keys.indices.map { i =>
-      val number = numbered.get(keys(i).family).map(_.number)
-      if (areChecked && number.exists(!numbers.get(keys(i).family).contains(_))) None
-      else if (!keys(i).isPrefix) Some(values.get(i).map(Array.emptyByteArray -> _).toSeq)
-      else native(i).fold[Found](Some(Nil))(under(rows, _))
+    // The only row of a key, or that of number zero.
+    val values = get(keys.indices.filter(keys(_).extent != Extent.Beginning).flatMap(i => native(i).map(i -> _)))
+    keys.indices.iterator.map { i =>
+      val family = numbered.get(keys(i).family)
+      if (areChecked && family.exists(f => !numbers.get(keys(i).family).contains(f.number))) None
+      else keys(i).extent match {
+        case Extent.One => Some(values.get(i).map(Array.emptyByteArray -> _).toSeq)
+        case Extent.Beginning => native(i).fold[Found](Some(Nil))(under(rows, _))
+        case at: Extent.Numbered => values.get(i).fold[Found](Some(Nil))(series(native(i).get, at.in(family.get), _))
+      }
     }
+  }
+
+  /** Rows with numbers, of which `first` is number zero: some at a time, and twice as many the next time. */
+  private def series(key: Array[Byte], at: Extent.Numbered, first: Array[Byte]): Found = {
+    val found = mutable.ArrayBuffer(Extent.Numbered.bytesOf(0) -> first)
+    var bytes = sizeOf(found.toSeq)
+    var isWhole = false
+    while (!isWhole && bytes <= MaxBytes) {
+      val numbers = found.size.toLong until found.size + math.min(found.size, NumbersTogether).toLong
+      val values = db.multiGetAsList(reading, numbers.map(at.rowKey(key, _)).asJava).asScala.takeWhile(_ != null)
+      val rows = numbers.map(Extent.Numbered.bytesOf).zip(values)
+      found ++= rows
+      bytes += sizeOf(rows)
+      isWhole = rows.size < numbers.size
+    }
+    Option.when(bytes <= MaxBytes)(found.toSeq)
   }
 
   private def get(keys: IndexedSeq[(Int, Array[Byte])]): Map[Int, Array[Byte]] =
@@ -131,6 +157,8 @@ private[shipping] object LinkedRows {
   private val MaxBytes = 4L << 20
   /** Keys whose rows are read before it is known how large they are. */
   private val FirstTogether = 16L
+  /** Rows of a key that are looked up together, at most. */
+  private val NumbersTogether = 64
 
   def sizeOf(rows: Seq[(Array[Byte], Array[Byte])]): Long = rows.iterator.map(row => row._1.length + row._2.length + 8L).sum
 }

@@ -44,6 +44,7 @@ private[shipping] final class OrderPart(
   def onLoad(epoch: Long, hint: ShippingHint): Unit = {
     next = hint.next
     departing.foreach(_.onLoad(epoch))
+    exporter.foreach(_.onLoad(epoch))
     if (hasFamilies) stageFrom(epoch)
     staged.foreach(_.begin(epoch, hint.next, Option.when(hint.isDue)(hint.next)))
   }

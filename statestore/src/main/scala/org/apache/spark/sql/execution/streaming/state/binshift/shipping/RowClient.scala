@@ -86,6 +86,7 @@ private[binshift] final class RowClient(
     Faults.at("rows.request", target)
     requests += 1
     val content = RowFormat.encode(RowRequest(order.base, receiver, requests, ShipmentBlocks.here, keys, numbers))
+    ShippingThreads.charge(content.length, conf.maxBytesPerSecond, conf.areAllCoresBusy)
     val id = ShipmentFormat.askId(order.broadcast, source, target, slot)
     sent = Some(new Sent(keys, () => ShipmentBlocks.push(to, id, Faults.change("rows.request", content))))
     committed
@@ -145,7 +146,7 @@ private[binshift] final class RowClient(
     }
 }
 
-/** @param rows what the keys of its rows have behind it, with the values */
+/** @param rows by what tells the rows of the key from each other, their values */
 private[binshift] final case class FetchedRows(key: KeyRows, rows: Seq[(Array[Byte], Array[Byte])])
 
 private object RowClient {

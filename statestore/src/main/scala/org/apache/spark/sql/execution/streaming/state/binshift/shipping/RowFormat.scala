@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
 import java.io.{ByteArrayInputStream, ByteArrayOutputStream, DataInputStream, DataOutputStream, IOException}
 
-import org.apache.spark.sql.execution.streaming.state.binshift.keys.KeyRows
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{Extent, KeyRows}
 import org.apache.spark.storage.BlockManagerId
 
 /**
@@ -11,17 +11,21 @@ import org.apache.spark.storage.BlockManagerId
  * {{{
  *   request = crc32c of all that follows : long, base : long, receiver : long, number : int,
  *             executor : utf, host : utf, port : int, families : int, (name : utf, number or -1 : short)*, keys : int,
- *             (place of the family : int, isPrefix : boolean, length : int, key)*
+ *             (place of the family : int, -1 for one row, -2 for all that begin so, or where they have their number : int,
+ *              length : int, key)*
  *   answer  = crc32c of all that follows : long, base : long, attempt : utf, isLast : boolean,
  *             keys : int, (rows, or -1 if they are too many : int, (length : int, rest of the key, length : int, value)*)*
  * }}}
  *
  * An answer has the rows of a request's keys in their order, and may come in pieces. An attempt that is empty says that there
  * will be no rows. Keys are in the form of [[org.apache.spark.sql.execution.streaming.state.binshift.keys.BinKeyCodec]], and
- * values as they are stored. The rest of a key is what follows the one that was asked for.
+ * values as they are stored. The rest of a key is what tells its row from others of the one that was asked for.
  */
 private[binshift] object RowFormat {
   import Checksummed._
+
+  private val One = -1
+  private val Beginning = -2
 
   def encode(r: RowRequest): Array[Byte] = sealing { out =>
     out.writeLong(r.base)
@@ -39,7 +43,7 @@ private[binshift] object RowFormat {
     out.writeInt(r.keys.size)
     r.keys.foreach { key =>
       out.writeInt(families.indexOf(key.family))
-      out.writeBoolean(key.isPrefix)
+      out.writeInt(codeOf(key.extent))
       write(out, key.key)
     }
   }
@@ -53,10 +57,13 @@ private[binshift] object RowFormat {
       name -> Some(in.readShort()).filter(_ != -1)
     }
     val families = numbered.map(_._1)
-    val keys = IndexedSeq.fill(size(in, 2 * Integer.BYTES + 1)) {
-      val (family, isPrefix) = (in.readInt(), in.readBoolean())
+    val keys = IndexedSeq.fill(size(in, 3 * Integer.BYTES)) {
+      val (family, extent) = (in.readInt(), in.readInt())
       check(families.isDefinedAt(family), s"it has ${families.size} families, and no family $family")
-      KeyRows(families(family), read(in, size(in, 1)), isPrefix)
+      val key = read(in, size(in, 1))
+      check(extent >= Beginning && (extent < 0 || extent <= key.length - Extent.Numbered.Width),
+        s"rows of a key have their number at $extent")
+      KeyRows(families(family), key, extentOf(extent))
     }
     RowRequest(base, receiver, number, from, keys, numbered.toMap)
   }
@@ -87,6 +94,18 @@ private[binshift] object RowFormat {
           Some(IndexedSeq.fill(size(in, 2 * Integer.BYTES))((read(in, size(in, 1)), read(in, size(in, 1)))))
         }
       })
+  }
+
+  private def codeOf(extent: Extent): Int = extent match {
+    case Extent.One => One
+    case Extent.Beginning => Beginning
+    case Extent.Numbered(at) => at
+  }
+
+  private def extentOf(code: Int): Extent = code match {
+    case One => Extent.One
+    case Beginning => Extent.Beginning
+    case at => Extent.Numbered(at)
   }
 
   private def sealing(write: DataOutputStream => Unit): Array[Byte] = {
@@ -139,7 +158,7 @@ private[binshift] final case class RowRequest(
 
 /**
  * @param attempt tells which commit of the source the rows are of; see [[CommittedFile]]
- * @param rows    of each key, what its rows' keys have behind it, with the values; `None` if they are too many to be sent
+ * @param rows    of each key, by what tells its rows from each other, their values; `None` if they are too many to be sent
  */
 private[binshift] final case class RowAnswer(
     base: Long, attempt: String, isLast: Boolean, rows: IndexedSeq[Option[Seq[(Array[Byte], Array[Byte])]]])
