@@ -66,6 +66,12 @@ PARTS = (
         tries="`promtool` accepts alerts, dashboard and configuration, and alerts fire",
     ),
     Part(
+        name="kubernetes",
+        tests=("tests/field/test_kubernetes.py",),
+        tries="manifests and image are of the form that Kubernetes and Docker take, and fit together",
+        packages=("kubernetes-validate",),
+    ),
+    Part(
         name="standalone",
         tests=("tests/cluster/test_standalone.py",),
         tries="authentication, encryption; workers die, join, are decommissioned; executors are asked for. In "
