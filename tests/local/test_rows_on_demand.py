@@ -112,6 +112,20 @@ def same_seconds(df):
     return left.join(right, F.expr("k = rk AND cast(rt AS long) <= cast(lt AS long) + 60"))
 
 
+def within_a_day(df):
+    """Spark forgets after 24 hours, and the condition counts days, of which some are longer."""
+    left, right = two_sides(df)
+    return left.join(right, F.expr("k = rk AND rt <= lt + INTERVAL 24 HOURS"))
+
+
+def windows_in_order(df):
+    """Spark forgets by the end of a window, and the condition compares how windows begin."""
+    left, right = two_sides(df)
+    left = left.withColumn("lw", F.window("lt", "1 minute")).drop("lt")
+    right = right.withColumn("rw", F.window("rt", "10 minutes")).drop("rt")
+    return left.join(right, F.expr("k = rk AND lw > rw")).drop("lw", "rw")
+
+
 VARIABLES = tuple({"stateVarName": name} for name in ("total", "values", "classes"))
 
 ROWS = {
@@ -133,6 +147,8 @@ ROWS = {
     "join-full": QUERIES["join-full"],
     "valid-until": Query(valid_until, "append", BOTH_SIDES),
     "same-seconds": Query(same_seconds, "append", BOTH_SIDES),
+    "within-a-day": Query(within_a_day, "append", BOTH_SIDES),
+    "windows-in-order": Query(windows_in_order, "append", BOTH_SIDES),
     "near-times": Query(near_times("inner"), "append", BOTH_SIDES),
     "near-times-semi": Query(near_times("leftSemi"), "append", BOTH_SIDES),
     "same-windows": Query(same_windows, "append", BOTH_SIDES),
@@ -346,7 +362,9 @@ def test_a_join_has_the_numbers_and_values_of_the_keys_that_are_touched_while_no
     h.assert_never_migrated(tmp_path, **conf)
 
 
-@pytest.mark.parametrize("name", ["join-left", "join-full", "valid-until", "same-seconds"])
+@pytest.mark.parametrize(
+    "name", ["join-left", "join-full", "valid-until", "same-seconds", "within-a-day", "windows-in-order"]
+)
 def test_a_join_waits_for_its_bins_if_later_rows_or_its_outputs_need_what_it_removes(history, tmp_path, name):
     h = history(name, **ONE_EPOCH)
     migration = h.switched({})

@@ -5,6 +5,8 @@ import org.apache.spark.sql.catalyst.plans.{Inner, LeftSemi}
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec
 import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.sql.types.{CalendarIntervalType, DataType, DayTimeIntervalType, TimestampNTZType, TimestampType}
+import org.apache.spark.unsafe.types.CalendarInterval
 
 /** Which joins of two streams look up state by the key of the row at hand, and which scan it besides. */
 private[routing] object Joins extends PredicateHelper {
@@ -34,20 +36,44 @@ private[routing] object Joins extends PredicateHelper {
       comparesTimes(join)
 
   /**
-   * Whether what the condition says of an event time, it says of the two event times alone and as they are. Spark takes a
-   * comparison of one with any column of the other side for one with its event time, and disregards casts that round. Then
+   * Whether what the condition says of an event time, it says of the two event times alone and as they are, moved by one interval at
+   * most. Spark takes a comparison of one with any column of the other side for one with its event time, and disregards casts
+   * that round. It counts a day as 24 hours, where a comparison counts local days, and equal intervals once. By any of these,
    * later rows may meet what is removed.
    */
   private def comparesTimes(join: StreamingSymmetricHashJoinExec): Boolean = {
-    val times = (join.left.output ++ join.right.output).filter(StatefulOperators.isEventTime).map(_.exprId).toSet
-    def isCast(part: Expression): Boolean = part match {
-      case cast: Cast => cast.references.nonEmpty
-      case _ => false
-    }
+    val times = (join.left.output ++ join.right.output).filter(StatefulOperators.isEventTime)
+    val ids = times.map(_.exprId).toSet
     join.condition.full.toSeq.flatMap(splitConjunctivePredicates)
-      .filter(_.references.exists(column => times(column.exprId)))
-      .forall(part => part.references.forall(column => times(column.exprId)) && !part.exists(isCast))
+      .filter(_.references.exists(column => ids(column.exprId)))
+      .forall { part =>
+        part.references.forall(column => ids(column.exprId) && isTime(column.dataType)) && !part.exists(isCast) &&
+        (constantsOf(part) match {
+          case Seq() => true
+          case Seq(constant) => isShort(constant)
+          case _ => false
+        })
+      }
   }
+
+  private def isTime(of: DataType): Boolean = of == TimestampType || of == TimestampNTZType
+
+  private def isCast(part: Expression): Boolean = part match {
+    case cast: Cast => cast.references.nonEmpty
+    case _ => false
+  }
+
+  private def constantsOf(part: Expression): Seq[Expression] =
+    if (part.foldable) Seq(part) else part.children.flatMap(constantsOf)
+
+  private def isShort(constant: Expression): Boolean = (constant.dataType, constant.eval()) match {
+    case (_: DayTimeIntervalType, micros: Long) => math.abs(micros) < MicrosPerDay
+    case (CalendarIntervalType, interval: CalendarInterval) =>
+      interval.months == 0 && interval.days == 0 && math.abs(interval.microseconds) < MicrosPerDay
+    case _ => false
+  }
+
+  private val MicrosPerDay = 24L * 60 * 60 * 1000 * 1000
 
   private def hasOneEventTime(side: SparkPlan): Boolean = side.output.count(StatefulOperators.isEventTime) == 1
 

@@ -99,8 +99,8 @@ private[binshift] final class BinnedStateStore(
         db.pendingBins.isMissing(bin) || !isMissing(bin)
       }
       // A filter looks ahead, and Spark's rows are good until the next one only.
-      val copied = rows.map(row => new UnsafeRowPair(row.key.copy(), row.value.copy()))
-      new StateStoreIterator(copied.filter(hasValues), () => rows.close())
+      val copied = rows.filter(hasValues).map(row => new UnsafeRowPair(row.key.copy(), row.value.copy()))
+      new StateStoreIterator(copied, () => rows.close())
     }
   }
 

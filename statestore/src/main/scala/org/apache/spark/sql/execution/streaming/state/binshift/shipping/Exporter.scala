@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
 import java.io.File
 import java.nio.ByteBuffer
-import java.util.concurrent.CompletableFuture
+import java.util.concurrent.{CompletableFuture, TimeUnit}
 import java.util.concurrent.atomic.AtomicBoolean
 
 import scala.collection.mutable
@@ -53,6 +53,7 @@ private[binshift] final class Exporter(
     Option.when(ordered.nonEmpty && !order.isUrgent)(new RemovalFiles(new File(dir, "removals"), db.conf))
 
   private val madeAt = System.nanoTime()
+  private val mustSnapshot = RocksDBFields.mustSnapshot(db)
   @volatile private var isFirstEpochOver = false
   @volatile private var isCancelled = false
   @volatile private var isEnded = false
@@ -124,13 +125,31 @@ private[binshift] final class Exporter(
       Utils.createDirectory(dir)
       WholeFiles.link(native, linked)
       rows.foreach(_.begin())
-      (if (order.isOnDemand) ShippingThreads.onDemand else ShippingThreads.exports).execute(() => run())
+      if (isBehindRows) runBehindRows()
+      else (if (order.isOnDemand) ShippingThreads.onDemand else ShippingThreads.exports).execute(() => run())
     } catch {
       case NonFatal(e) =>
         warn(e)
         rows.foreach(_.refuse())
         endUnstarted()
     }
+
+  /**
+   * Sends when the first epoch of the new owners is over, or somebody waits for a bin. That epoch has the rows that it touches, and
+   * no more travels before it ends. No thread is kept meanwhile.
+   */
+  private def runBehindRows(): Unit = {
+    val waits =
+      try isBehindRows
+      catch { case NonFatal(_) => false }
+    if (waits) ShippingThreads.polling.schedule((() => runBehindRows()): Runnable, PollMs, TimeUnit.MILLISECONDS)
+    else ShippingThreads.onDemand.execute(() => run())
+  }
+
+  /** A snapshot in that epoch counts what has been sent, and would read all of it from the checkpoint. */
+  private def isBehindRows: Boolean = rows.nonEmpty && !mustSnapshot && !isCancelled && !isFirstEpochOver &&
+    System.nanoTime() - madeAt < FirstEpochNs &&
+    !leaving.keys.exists(target => ShipmentBlocks.isHere(ShipmentFormat.requestId(order.broadcast, store, target, 0)))
 
   private def run(): Unit = if (isStarted.compareAndSet(false, true)) {
     try {
@@ -181,12 +200,10 @@ private[binshift] final class Exporter(
 
   /**
    * What a new owner asks for goes at once, and with it others: the more, the more often it has asked,
-   * as one that touches many bins in an epoch does. The rest follows at the pace of background work, behind the first epoch
-   * if nobody waits for a bin: that epoch has the rows that it touches, and no more travels before it ends.
+   * as one that touches many bins in an epoch does. The rest follows at the pace of background work.
    */
   private def sendOnDemand(sender: BinSender, writers: Map[Int, ShipmentFormat.Writer]): Map[Int, RowCounts] = {
     val asked = mutable.Map.empty[Int, Int].withDefaultValue(0)
-    def isBehindRows: Boolean = asked.isEmpty && !isFirstEpochOver && System.nanoTime() - madeAt < FirstEpochNs
     var parts = 0
     var sent = RowCounts.Zero
     // Bins that have been sent, and whose part goes on.
@@ -227,7 +244,7 @@ private[binshift] final class Exporter(
         }
       }
       if (requests.isEmpty) {
-        if (!isBehindRows && ShippingThreads.maySend()) {
+        if (ShippingThreads.maySend()) {
           val target = open.fold(waiting.keys.min)(_.target)
           if (open.nonEmpty || rows.exists(_.isAsked)) together(target) else part(target, waiting(target).take(1))
         } else Thread.sleep(PollMs)

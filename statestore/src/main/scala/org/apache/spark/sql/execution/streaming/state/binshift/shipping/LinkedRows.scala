@@ -84,9 +84,12 @@ private[shipping] final class LinkedRows(dir: File, families: Seq[NumberedFamily
   /** The rows of each key; several of a key are read when the iterator comes to it. */
   private def read(rows: RocksIterator, keys: IndexedSeq[KeyRows], numbers: Map[String, Option[Short]]): Iterator[Found] = {
     val native = keys.map(k => numbered.get(k.family).map(_.nativeKey(k.key)))
-    // The only row of a key, or that of number zero.
-    val values = get(keys.indices.filter(keys(_).extent != Extent.Beginning).flatMap(i => native(i).map(i -> _)))
-    keys.indices.iterator.map { i =>
+    for {
+      some <- keys.indices.grouped(LookedUpTogether)
+      // The only row of a key, or that of number zero.
+      values = get(some.filter(keys(_).extent != Extent.Beginning).flatMap(i => native(i).map(i -> _)))
+      i <- some.iterator
+    } yield {
       val family = numbered.get(keys(i).family)
       if (areChecked && family.exists(f => !numbers.get(keys(i).family).contains(f.number))) None
       else keys(i).extent match {
@@ -157,6 +160,8 @@ private[shipping] object LinkedRows {
   private val MaxBytes = 4L << 20
   /** Keys whose rows are read before it is known how large they are. */
   private val FirstTogether = 16L
+  /** Keys that are looked up together. */
+  private val LookedUpTogether = 64
   /** Rows of a key that are looked up together, at most. */
   private val NumbersTogether = 64
 
