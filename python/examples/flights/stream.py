@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 #: Flights that come together, and seconds until the next ones, that are tried in this order.
 SIZES = (4000, 2000, 1000, 500)
 INTERVALS = (1.0, 1.5, 2.0, 2.5, 3.0)
+_POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ class Stream:
                 return _epoch(done, self.arrived[number])
             if not self.query.isActive:
                 raise self.query.exception() or RuntimeError("the query stopped before its input was processed")
-            time.sleep(0.02)
+            time.sleep(_POLL_SECONDS)
 
     def _done(self, flights: int) -> Any:
         """The progress of the epoch by which so many flights were processed."""
