@@ -50,13 +50,16 @@ def test_a_load_that_comes_and_goes_ends_with_as_many_executors_as_it_began_with
 
 
 def lateness(curve):
-    """The most that an epoch near a step took, in medians of those with as many rows and partitions."""
+    """The most that an epoch near a step took, in medians of those with as many rows and the same routing.
+
+    A partition that was opened has no bins before the step, so the number of partitions does not tell.
+    """
     steps = [i for i, e in enumerate(curve) if e["bins_adopted"]]
+    kinds = [(e["rows"], sum(s <= i for s in steps)) for i, e in enumerate(curve)]
 
-    def kind(epoch):
-        return epoch["rows"], epoch["partitions"]
+    def share(i):
+        return curve[i]["seconds"] / median(
+            e["seconds"] for e, k in zip(curve, kinds, strict=True) if k == kinds[i]
+        )
 
-    def share(epoch):
-        return epoch["seconds"] / median(e["seconds"] for e in curve if kind(e) == kind(epoch))
-
-    return max(share(e) for i, e in enumerate(curve) if any(abs(i - s) <= NEAR for s in steps))
+    return max(share(i) for i in range(len(curve)) if any(abs(i - s) <= NEAR for s in steps))
