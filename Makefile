@@ -25,8 +25,8 @@ setup: $(VENV)/.ready $(JAR)  ## Prepare .venv with the package installed in it;
 
 jar: $(VENV)/.ready $(JAR)  ## Build the jar into the package; SPARK=4.1 builds that of Spark 4.1.
 
-demo: setup  ## Rescale a running query over real flights, live and by Spark itself; writes demo.png.
-	$(PY) python/examples/flights --picture demo.png
+demo: setup $(if $(filter kafka,$(SOURCE)),$(VENV)/.field)  ## Rescale a query over real flights, live and by Spark itself, into demo.png; SOURCE=kafka, REMOTE=1.
+	$(PY) python/examples/flights --picture demo.png $(if $(SOURCE),--source $(SOURCE)) $(if $(REMOTE),--remote)
 
 test: setup older-jar  ## Run all tests but the matrix; MATRIX=3/40 adds a part of it, LONG=1/4 runs a part of the long ones, SPARK=4.1 is on Spark 4.1.
 	$(PY) -m pytest $(if $(MATRIX),--matrix-part=$(MATRIX)) $(if $(LONG),--long-part=$(LONG))

@@ -31,7 +31,7 @@ SHOWN = {
         *(f"{PYTHON}/autoscaling/{name}.py" for name in ("policy", "decision", "observed")),
         *(f"{PYTHON}/planning/{name}.py" for name in ("routing", "plan", "strategies", "targets", "load")),
     ],
-    "docs/demo.png": [f"{DEMO}/{name}.py" for name in ("__main__", "data", "stream", "picture")],
+    "docs/demo.png": [f"{DEMO}/{name}.py" for name in ("__main__", "data", "files", "stream", "picture")],
     "docs/bins-tab.png": ["jvm_shim/src/main/scala/org/apache/spark/sql/binshift/ui/BinsPage.scala"],
 }
 

@@ -124,14 +124,15 @@ class Commands:
     def report(self) -> dict[str, Any]:
         epochs = [p for p in self.run.query.recentProgress if "addBatch" in p.durationMs]
         metrics = [op.customMetrics for p in epochs for op in p.stateOperators]
-        stats = self.run.attach().stats()
+        stats, history = self.run.attach().stats(), self.run.attach().history()
         return {
             "keys": sum(stats["keys"].to_pylist()),
             "paths": {
                 name: sum(m.get(f"binshiftBins{name}", 0) for m in metrics)
                 for name in ("Prepared", "Shipped", "FromCheckpoint", "Recopied")
             },
-            "history": [r["bins_moved"] for r in self.run.attach().history().to_pylist()],
+            "history": history["bins_moved"].to_pylist(),
+            "switches": history["epoch"].to_pylist(),
             "state": [[*key, *value] for key, value in self.run.state()],
             "partitions": self.run.attach().routing().partitions,
             "numRowsTotal": self.run.query.lastProgress.stateOperators[0].numRowsTotal,

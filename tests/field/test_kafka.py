@@ -1,4 +1,4 @@
-"""From one topic of a real broker to another one: rescaled under load, killed, and started again."""
+"""From one topic of a real broker to another one: rescaled under load, killed, started again; and the demo."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 
 from cluster.commands import Driver
 from devtools.servers.jars import jars
+from small_demo import assert_right, run
 
-pytestmark = [pytest.mark.field, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.field, pytest.mark.timeout(1800)]
 
 SCRIPT = Path(__file__).parent / "kafka_commanded.py"
 REAL_TIME_SCRIPT = Path(__file__).parent / "kafka_realtime.py"
@@ -95,3 +96,7 @@ def test_a_query_in_real_time_mode_is_rescaled_while_rows_flow_and_killed_and_co
     # A batch that is run again writes to Kafka again, each row with the counts of that attempt.
     written = values_of(kafka.servers, "flow-counts")
     assert {key: values[-1] for key, values in written.items()} == dict(load.counts)
+
+
+def test_the_demo_is_right_with_few_flights_that_come_through_a_broker(tmp_path, jvm_jar):
+    assert_right(run("--source", "kafka", folder=tmp_path))

