@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
+
+yaml = pytest.importorskip("yaml", reason="make field installs it")
 
 pytestmark = pytest.mark.field
 
