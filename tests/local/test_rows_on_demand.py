@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from binshift import OnDemand
 from harness import STOCK, Fault, StreamRun, assert_same_results, rows, until
-from local.migrations import MAX_EPOCHS, NEVER, SHIP, failed_tasks, finish, shift, shifted
+from local.migrations import MAX_EPOCHS, NEVER, SHIP, failed_tasks, feed_until, shift, shifted
 from local.processors import remembering
 from local.queries import BOTH_SIDES, QUERIES, Query, in_jvm
 from local.settings import AVRO, CHECKSUMS, IDS, JOIN_3, MIN_DELTAS, NEEDS_CHECKSUMS, ONE_EPOCH
@@ -162,6 +162,12 @@ def polling(query):
     return {"spark.sql.streaming.pollingDelay": "250ms"} if query.state == BOTH_SIDES else {}
 
 
+def settle(run, query):
+    """Waits until both sources of a join have just looked for files, which they do not again at once."""
+    if query.state == BOTH_SIDES:
+        run.query.processAllAvailable()
+
+
 class History:
     """A run, and the same input for one that never migrates."""
 
@@ -170,12 +176,14 @@ class History:
 
     def feed(self, *inputs):
         for kwargs in inputs:
+            settle(self.run, self.query)
             self.run.run(self.epoch, **kwargs)
             self.epoch += 1
 
     def take(self, *inputs):
         """Feeds these rows, with as many epochs as they take."""
         for data in inputs:
+            settle(self.run, self.query)
             self.run.feed(data)
             self.run.query.processAllAvailable()
         self.epoch = max(self.run.outputs) + 1
@@ -202,7 +210,11 @@ class History:
         return controller.rescale(to, strategy=OnDemand())
 
     def finish(self, migration):
-        self.epoch = finish(self.run, migration, self.epoch)
+        def is_over():
+            settle(self.run, self.query)
+            return migration.status.is_over
+
+        self.epoch = feed_until(self.run, self.epoch, is_over)
         self.feed({"keys": 120})
 
     def metrics(self, epoch, operator=0):
@@ -223,6 +235,7 @@ class History:
             conf=polling(self.query) | conf,
         ).start()
         for file in sorted(self.run.input.glob("*.json")):
+            settle(oracle, self.query)
             oracle.feed(json.loads(line) for line in file.read_text().splitlines())
             oracle.query.processAllAvailable()
         oracle.stop()
