@@ -12,18 +12,19 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from devtools.pages import with_part
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, RESULTS = ROOT / "README.md", ROOT / "tests/compatibility.json"
 #: The table stands between these two lines of the page.
 MARKS = ("<!-- Below: written by `make compatibility`. -->\n\n", "\n\n<!-- Above. -->")
 SPARKS = ("4.1", "4.2", "4.3")
-OPERATORS = "tests/local/test_operators.py::"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,59 +50,40 @@ class Row:
     since: str = SPARKS[0]
 
 
-def moved(*queries: str) -> tuple[str, ...]:
-    """Queries of tests/local/queries.py that grow, are shuffled and shrink."""
-    function = "test_results_equal_those_of_a_query_that_never_migrated"
-    return tuple(f"{OPERATORS}{function}[{query}-at-once]" for query in queries)
+def of_test(module: str, function: str, ending: str = "") -> Callable[..., tuple[str, ...]]:
+    """What gives the ids of a test's cases."""
+
+    def ids(*cases: str) -> tuple[str, ...]:
+        return tuple(f"tests/{module}.py::{function}[{case}{ending}]" for case in cases)
+
+    return ids
 
 
-def unmoved(*queries: str) -> tuple[str, ...]:
-    """Queries that stay where they are."""
-    function = "test_without_a_migration_the_query_behaves_as_on_the_stock_provider"
-    return tuple(f"{OPERATORS}{function}[{query}]" for query in queries)
-
-
-def under(setting: str, *queries: str) -> tuple[str, ...]:
-    """Queries that grow, are shuffled and shrink under a setting of the store."""
-    function = "test_results_are_the_same_under_every_setting_of_the_store"
-    return tuple(f"{OPERATORS}{function}[{setting}-{query}]" for query in queries)
-
-
-def planned(*plans: str) -> tuple[str, ...]:
-    """Plans with several exchanges."""
-    function = "test_a_plan_gives_the_same_results_whatever_the_routing"
-    return tuple(f"tests/local/test_plans.py::{function}[{plan}]" for plan in plans)
-
-
-def refused(*cases: str) -> tuple[str, ...]:
-    """Operators that run, and are named by a rescale."""
-    function = "test_an_operator_that_cannot_migrate_runs_and_a_rescale_names_it"
-    return tuple(f"tests/local/test_controller.py::{function}[{case}]" for case in cases)
-
-
-def in_real_time(*cases: str) -> tuple[str, ...]:
-    """Queries in real-time mode that grow, shrink and are shuffled."""
-    function = "test_operators_of_the_mode_grow_shrink_and_are_shuffled"
-    return tuple(f"tests/cluster/test_realtime.py::{function}[{case}]" for case in cases)
-
-
-def golden(*checkpoints: str) -> tuple[str, ...]:
-    """Checkpoints of earlier builds, written on Spark 4.1."""
-    function = "test_a_checkpoint_of_an_earlier_build_is_read_rescaled_and_gone_on_with"
-    return tuple(f"tests/local/test_golden_checkpoints.py::{function}[{name}]" for name in checkpoints)
-
-
-def given_back(*cases: str) -> tuple[str, ...]:
-    """Checkpoints of Spark's own provider that are taken over, rescaled and given back."""
-    function = "test_a_checkpoint_that_was_taken_over_and_rescaled_is_given_back"
-    return tuple(f"tests/local/test_convert.py::{function}[{case}]" for case in cases)
-
-
-def upgraded(*sparks: str) -> tuple[str, ...]:
-    """Checkpoints of older versions of Spark, in the middle of a migration."""
-    function = "test_a_migration_that_was_under_way_on_an_older_spark_is_carried_on"
-    return tuple(f"tests/cluster/test_upgrade.py::{function}[{spark}]" for spark in sparks)
-
+#: Queries of tests/local/queries.py that grow, are shuffled and shrink.
+moved = of_test(
+    "local/test_operators", "test_results_equal_those_of_a_query_that_never_migrated", ending="-at-once"
+)
+#: The same under a setting of the store, which stands in front of the query.
+under = of_test("local/test_operators", "test_results_are_the_same_under_every_setting_of_the_store")
+#: Queries that stay where they are.
+unmoved = of_test("local/test_operators", "test_without_a_migration_the_query_behaves_as_on_the_stock_provider")
+#: Plans with several exchanges.
+planned = of_test("local/test_plans", "test_a_plan_gives_the_same_results_whatever_the_routing")
+#: Operators that run, and are named by a rescale.
+refused = of_test("local/test_controller", "test_an_operator_that_cannot_migrate_runs_and_a_rescale_names_it")
+#: Queries in real-time mode that grow, shrink and are shuffled.
+in_real_time = of_test("cluster/test_realtime", "test_operators_of_the_mode_grow_shrink_and_are_shuffled")
+#: Checkpoints of earlier builds, written on Spark 4.1.
+golden = of_test(
+    "local/test_golden_checkpoints",
+    "test_a_checkpoint_of_an_earlier_build_is_read_rescaled_and_gone_on_with",
+)
+#: Checkpoints of Spark's own provider that are taken over, rescaled and given back.
+given_back = of_test("local/test_convert", "test_a_checkpoint_that_was_taken_over_and_rescaled_is_given_back")
+#: Checkpoints of older versions of Spark, in the middle of a migration.
+upgraded = of_test(
+    "cluster/test_upgrade", "test_a_migration_that_was_under_way_on_an_older_spark_is_carried_on"
+)
 
 ROWS = (
     Row(
@@ -129,13 +111,13 @@ ROWS = (
         tests=(
             *moved("join-inner", "join-left", "join-right", "join-full", "join-semi"),
             *unmoved("join-full"),
-            *under("join-3", "join-full"),
+            *under("join-3-join-full"),
         ),
     ),
     Row(
         name="join-4",
         what="stream-stream joins in state format 4",
-        tests=under("join-4", "join-full"),
+        tests=under("join-4-join-full"),
         since="4.3",
     ),
     Row(
@@ -182,15 +164,15 @@ ROWS = (
     Row(
         name="avro",
         what="state encodings unsaferow and avro (Spark: `transformWithState` only)",
-        tests=under("avro", "tws-jvm"),
+        tests=under("avro-tws-jvm"),
     ),
     Row(
         name="checkpoint-ids",
         what="state checkpoint formats 1 and 2",
-        tests=under("checkpoint-ids", "dedup", "tws-jvm"),
+        tests=under("checkpoint-ids-dedup", "checkpoint-ids-tws-jvm"),
     ),
-    Row(name="no-changelog", what="changelog checkpointing on and off", tests=under("no-changelog", "count")),
-    Row(name="checksums", what="row checksums", tests=under("row-checksums", "dedup"), since="4.2"),
+    Row(name="no-changelog", what="changelog checkpointing on and off", tests=under("no-changelog-count")),
+    Row(name="checksums", what="row checksums", tests=under("row-checksums-dedup"), since="4.2"),
     Row(
         name="real-time",
         what="real-time mode with `real_time=True`, [experimental](docs/using.md#real-time-mode): "
@@ -291,9 +273,7 @@ def read() -> dict[str, Any]:
 
 def page(text: str, results: Mapping[str, Any]) -> str:
     """The text of the page with the table of the results."""
-    before, rest = text.split(MARKS[0])
-    _, after = rest.split(MARKS[1])
-    return f"{before}{MARKS[0]}{table(results)}{MARKS[1]}{after}"
+    return with_part(text, MARKS, table(results))
 
 
 def table(results: Mapping[str, Any]) -> str:

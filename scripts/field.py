@@ -20,6 +20,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from devtools.pages import with_part
+
 ROOT = Path(__file__).resolve().parents[1]
 SERVERS = ROOT / "python/devtools/servers"
 PAGE, RESULTS = ROOT / "docs/field.md", ROOT / "tests/field/results.json"
@@ -106,8 +108,7 @@ def main() -> int:
     ran = {part.name: run(part) for part in PARTS if only is None or part.name in only}
     outcomes |= ran
     RESULTS.write_text(json.dumps(outcomes, indent=2, sort_keys=True) + "\n")
-    # As they are read again: versions have another order there.
-    PAGE.write_text(page(PAGE.read_text(), read()))
+    PAGE.write_text(page(PAGE.read_text(), outcomes))
     print("\n" + table(ran, [p for p in PARTS if p.name in ran]))
     return int(any(o["failed"] or not o["passed"] for o in ran.values()))
 
@@ -138,8 +139,8 @@ def run(part: Part) -> dict[str, Any]:
 
 
 def versions(part: Part) -> dict[str, str]:
-    """Of Spark, of the clients and of the servers."""
-    return {p: metadata.version(p) for p in ("pyspark", *part.packages)} | asked(part)
+    """Of Spark, of the clients and of the servers, in the order in which results are kept."""
+    return dict(sorted(({p: metadata.version(p) for p in ("pyspark", *part.packages)} | asked(part)).items()))
 
 
 def asked(part: Part) -> dict[str, str]:
@@ -163,9 +164,7 @@ def read() -> dict[str, Any]:
 
 def page(text: str, outcomes: Mapping[str, Any]) -> str:
     """The text of the page with the table of what was run."""
-    before, rest = text.split(MARKS[0])
-    _, after = rest.split(MARKS[1])
-    return f"{before}{MARKS[0]}{table(outcomes)}{MARKS[1]}{after}"
+    return with_part(text, MARKS, table(outcomes))
 
 
 def table(outcomes: Mapping[str, Any], parts: Sequence[Part] = PARTS) -> str:

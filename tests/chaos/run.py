@@ -21,6 +21,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from devtools.pages import with_part
+
 TESTS = Path(__file__).resolve().parents[1]
 REPO = TESTS.parent
 BUILD = REPO / "build" / "chaos"
@@ -129,9 +131,7 @@ def table(done: list[dict[str, Any]]) -> str:
 
 def page(text: str, done: list[dict[str, Any]]) -> str:
     """The text of the page with the table of what was done."""
-    before, rest = text.split(MARKS[0])
-    _, after = rest.split(MARKS[1])
-    return f"{before}{MARKS[0]}{table(done)}{MARKS[1]}{after}"
+    return with_part(text, MARKS, table(done))
 
 
 def prepare_jvms() -> None:

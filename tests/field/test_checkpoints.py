@@ -12,6 +12,7 @@ import pytest
 from cluster.commands import Driver, DriverEndedError
 from cluster.standalone import Standalone
 from field.places import Place, hdfs_place, s3_place
+from harness import STOCK
 
 pytestmark = [pytest.mark.field, pytest.mark.timeout(3600)]
 
@@ -20,7 +21,6 @@ MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 HALTING = {MANAGER: "binshift.tests.HaltingCheckpointFileManager"}
 #: Writes a file in one request and aborts that, instead of a rename.
 ABORTABLE = {MANAGER: "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"}
-STOCK = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
 @pytest.fixture(params=["s3", "hdfs"])

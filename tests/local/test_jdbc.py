@@ -1,20 +1,18 @@
 """A query is rescaled over JDBC: Spark's Thrift server runs in the application, and Hive's driver asks it."""
 
 import contextlib
-import socket
 
 import pytest
 from py4j.protocol import Py4JJavaError
 
+from devtools.servers.process import free_ports
 from local.queries import count_by_key
 
 
 @pytest.fixture
 def connection(spark, tmp_path):
     """To a Thrift server in the application of the query, with sessions of its own."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    [port] = free_ports(1)
     session = spark.newSession()
     session.conf.set("hive.server2.thrift.bind.host", "127.0.0.1")
     session.conf.set("hive.server2.thrift.port", str(port))

@@ -188,6 +188,12 @@ class History:
             self.run.query.processAllAvailable()
         self.epoch = max(self.run.outputs) + 1
 
+    def take_until_over(self, migration, inputs):
+        """Feeds as many of these as the migration takes."""
+        while not migration.status.is_over:
+            assert self.epoch < MAX_EPOCHS
+            self.take(next(inputs))
+
     def switched(self, *inputs):
         """Moves every bin to the next partition, with `inputs` while the bins are held up."""
         self.feed({}, {})
@@ -402,9 +408,7 @@ def test_a_join_forgets_nothing_whose_values_have_not_come_though_it_counts_them
         assert all(h.metrics(epoch)["binshiftBinsShipped"] == 0 for epoch in range(6, h.epoch))
         assert h.metrics(h.epoch - 1)["binshiftBinsAwaited"] > 0
     minutes = count(16)
-    while not migration.status.is_over:
-        assert h.epoch < MAX_EPOCHS
-        h.take(on_the_edges(next(minutes)))
+    h.take_until_over(migration, map(on_the_edges, minutes))
     h.run.stop()
     h.run.start()
     h.take(on_the_edges(next(minutes)))
@@ -536,9 +540,7 @@ def test_what_is_forgotten_late_is_met_by_no_row(history, tmp_path, name, target
         # What is known is forgotten at once.
         last = [op for epoch in blocked[-2:] for op in h.run.progress(epoch).stateOperators]
         assert any(op.numRowsRemoved for op in last)
-    while not migration.status.is_over:
-        assert h.epoch < MAX_EPOCHS
-        h.take(on_the_edges(next(minutes)))
+    h.take_until_over(migration, map(on_the_edges, minutes))
     epochs = range(h.epoch)
     dropped = dropped_rows(h.run, epochs)
     h.run.stop()

@@ -42,17 +42,13 @@ private[routing] object Joins extends PredicateHelper {
    * later rows may meet what is removed.
    */
   private def comparesTimes(join: StreamingSymmetricHashJoinExec): Boolean = {
-    val times = (join.left.output ++ join.right.output).filter(StatefulOperators.isEventTime)
-    val ids = times.map(_.exprId).toSet
+    val times = (join.left.output ++ join.right.output).filter(StatefulOperators.isEventTime).map(_.exprId).toSet
     join.condition.full.toSeq.flatMap(splitConjunctivePredicates)
-      .filter(_.references.exists(column => ids(column.exprId)))
+      .filter(_.references.exists(column => times(column.exprId)))
       .forall { part =>
-        part.references.forall(column => ids(column.exprId) && isTime(column.dataType)) && !part.exists(isCast) &&
-        (constantsOf(part) match {
-          case Seq() => true
-          case Seq(constant) => isShort(constant)
-          case _ => false
-        })
+        val constants = constantsOf(part)
+        part.references.forall(column => times(column.exprId) && isTime(column.dataType)) && !part.exists(isCast) &&
+        constants.size <= 1 && constants.forall(isShort)
       }
   }
 

@@ -40,12 +40,15 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
   private val numbersAt = mutable.Map.empty[String, Extent.Numbered]
 
   /** Whether the row of a key is known, or all rows whose keys begin with it. */
-  def contains(family: String, key: Array[Byte]): Boolean = !known.isEmpty && find(family, key).isDefined
+  def contains(family: String, key: Array[Byte]): Boolean =
+    !known.isEmpty && find(family, numbered(family).nativeKey(key)).isDefined
 
   /** The same for a row that is read or written now, if it is known. */
-  def enter(family: String, key: Array[Byte]): Boolean = !known.isEmpty && find(family, key).exists { of =>
-    numbersAt.get(family).foreach(at => of.noteNumber(at.numberOf(numbered(family).nativeKey(key))))
-    true
+  def enter(family: String, key: Array[Byte]): Boolean = !known.isEmpty && {
+    val row = numbered(family).nativeKey(key)
+    val of = find(family, row)
+    of.foreach(_.enter(row))
+    of.isDefined
   }
 
   /** How many more keys may be known: all of them are in memory. */
@@ -68,7 +71,7 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
       fetched.foreach { of =>
         val family = numbered(of.key.family)
         val key = family.nativeKey(of.key.key)
-        if (find(of.key.family, of.key.key).isEmpty) {
+        if (find(of.key.family, key).isEmpty) {
           val extent = of.key.extent match {
             case numbered: Extent.Numbered =>
               val at = numbered.in(family)
@@ -177,10 +180,9 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
       now.iterator ++ known.before
   }
 
-  /** The known key of a row; no key of a family begins another one, and no prefix another. */
-  private def find(family: String, key: Array[Byte]): Option[Known] = {
-    val native = numbered(family).nativeKey(key)
-    val first = numbersAt.get(family).fold(native)(_.rowKey(native, 0L))
+  /** The known key of a row by the row's native key; no key of a family begins another one, and no prefix another. */
+  private def find(family: String, row: Array[Byte]): Option[Known] = {
+    val first = numbersAt.get(family).fold(row)(_.rowKey(row, 0L))
     Option(known.floorEntry(first)).filter { before =>
       if (before.getValue.extent == Extent.Beginning) KeyRows.begins(first, before.getKey)
       else java.util.Arrays.equals(first, before.getKey)
@@ -229,7 +231,11 @@ private final class Known(val extent: Extent, val isInternal: Boolean, val befor
   /** Where rows have numbers: all that the database has have lower ones. */
   var numbers: Long = before.size
 
-  def noteNumber(number: Long): Unit = numbers = math.max(numbers, number + 1)
+  /** A row of this key is read or written. */
+  def enter(row: Array[Byte]): Unit = extent match {
+    case at: Extent.Numbered => numbers = math.max(numbers, at.numberOf(row) + 1)
+    case _ => ()
+  }
 
   def rows: RowCounts = RowCounts.of(isInternal, before.size)
 

@@ -125,8 +125,7 @@ private[binshift] final class Exporter(
       Utils.createDirectory(dir)
       WholeFiles.link(native, linked)
       rows.foreach(_.begin())
-      if (isBehindRows) runBehindRows()
-      else (if (order.isOnDemand) ShippingThreads.onDemand else ShippingThreads.exports).execute(() => run())
+      if (order.isOnDemand) runBehindRows() else ShippingThreads.exports.execute(() => run())
     } catch {
       case NonFatal(e) =>
         warn(e)
@@ -135,7 +134,7 @@ private[binshift] final class Exporter(
     }
 
   /**
-   * Sends when the first epoch of the new owners is over, or somebody waits for a bin. That epoch has the rows that it touches, and
+   * Where rows may be asked for, sends when the first epoch of the new owners is over, or somebody waits for a bin. That epoch has the rows that it touches, and
    * no more travels before it ends. No thread is kept meanwhile.
    */
   private def runBehindRows(): Unit = {

@@ -59,29 +59,22 @@ private[shipping] final class LinkedRows(dir: File, families: Seq[NumberedFamily
     val rows = db.newIterator(reading)
     try {
       var (bytes, isFull) = (0L, false)
-      while (!isFull && found.size < keys.size) {
-        // What is read and does not go is read once more, so the rest of a piece is as many as the first were large.
-        // It is at most twice as much, because the first may be small.
-        val together =
-          if (found.isEmpty) FirstTogether
-          else math.min(found.size.toLong, math.max(1, (MaxBytes - bytes) / math.max(1, bytes / found.size)))
-        val some = read(rows, keys.slice(found.size, (found.size + together).min(keys.size).toInt), numbers)
-        while (!isFull && some.hasNext) {
-          val of = some.next()
-          val size = of.fold(0L)(sizeOf)
-          isFull = found.nonEmpty && bytes + size > MaxBytes
-          if (!isFull) {
-            val sendable = of.filter(_ => size <= MaxBytes)
-            found += sendable
-            if (sendable.isDefined) bytes += size
-          }
+      val all = read(rows, keys, numbers)
+      while (!isFull && all.hasNext) {
+        val of = all.next()
+        val size = of.fold(0L)(sizeOf)
+        isFull = found.nonEmpty && bytes + size > MaxBytes
+        if (!isFull) {
+          val sendable = of.filter(_ => size <= MaxBytes)
+          found += sendable
+          if (sendable.isDefined) bytes += size
         }
       }
       found.toIndexedSeq
     } finally rows.close()
   }
 
-  /** The rows of each key; several of a key are read when the iterator comes to it. */
+  /** The rows of each key, read when the iterator comes to it, or to one of those that are looked up with it. */
   private def read(rows: RocksIterator, keys: IndexedSeq[KeyRows], numbers: Map[String, Option[Short]]): Iterator[Found] = {
     val native = keys.map(k => numbered.get(k.family).map(_.nativeKey(k.key)))
     for {
@@ -158,10 +151,8 @@ private[shipping] object LinkedRows {
 
   /** Bytes that go together. */
   private val MaxBytes = 4L << 20
-  /** Keys whose rows are read before it is known how large they are. */
-  private val FirstTogether = 16L
-  /** Keys that are looked up together. */
-  private val LookedUpTogether = 64
+  /** Keys that are looked up together. Rows of those that do not go any more are read once more for the next piece. */
+  private val LookedUpTogether = 16
   /** Rows of a key that are looked up together, at most. */
   private val NumbersTogether = 64
 
