@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F
 
+from binshift import AllAtOnce
 from binshift.session import PROVIDER
 from harness import STOCK, Fault, assert_same_results, end_maintenance, until
 from local.queries import QUERIES
@@ -54,12 +55,12 @@ def loaded(run):
     return tuple(sum(m[f"binshiftFiles{name}"] for m in metrics) for name in ("Warm", "Fetched"))
 
 
-def started(stream, name, conf):
+def started(stream, name, conf, epochs=7):
     query = QUERIES[name]
     oracle = stream(query.build, "oracle", mode=query.mode, provider=STOCK, conf=conf).start()
     run = stream(query.build, mode=query.mode, provider=PROVIDER, conf=conf).start()
     for q in (run, oracle):
-        q.run(*range(7))
+        q.run(*range(epochs))
     assert until(lambda: all(list((run.checkpoint / "state" / s).glob("*.zip")) for s in STORES[name]))
     return run, oracle
 
@@ -190,6 +191,29 @@ def test_a_file_that_is_damaged_here_costs_a_load_and_not_the_query(spark, strea
         file.write_bytes(content)
     go_on(run, oracle, 7, 8)
     assert loaded(run)[1] > 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("conf", [{}, pytest.param(IDS, marks=pytest.mark.matrix)])
+def test_bins_that_came_after_the_snapshot_are_brought_again_if_a_load_is_done_again(spark, stream, standby, conf):
+    run, oracle = started(stream, "count", {MIN_DELTAS: "5"} | conf, epochs=5)
+    controller = run.attach()
+    turned = [1 - owner for owner in controller.routing().assignment]
+    migration = controller.submit(controller.plan(turned, strategy=AllAtOnce()), prepare=False)
+    with Fault("snapshot.upload", "throw", always=True):
+        for q in (run, oracle):
+            q.run(5, 6, 7)
+        migration.wait(timeout=60)
+        (switched,) = {r["epoch"] for r in controller.history().to_pylist()}
+        stop(spark, run)
+    for store in STORES["count"]:
+        names = [f.stem for f in (run.checkpoint / "state" / store).glob("*.zip")]
+        assert max(int(name.split("_")[0]) for name in names) < switched < 8
+    assert standby(run, STORES["count"]).follow()
+    # The first load has brought bins of another partition, whose changes it cannot read.
+    with Fault("checkpoint.changes", "throw") as fault:
+        go_on(run, oracle, 8, 9)
+        assert fault.happened
 
 
 @pytest.mark.matrix

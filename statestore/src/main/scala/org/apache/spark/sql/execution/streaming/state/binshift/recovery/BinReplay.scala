@@ -21,10 +21,15 @@ private[binshift] final class BinReplay(
     replayed = version
     try db.inStoredForm(body)
     finally {
-      recovery.foreach(_.close())
-      recovery = None
+      beginsAnew()
       owners = None
     }
+  }
+
+  /** The database is that of a snapshot, into which nothing was brought: a load that failed is done once more. */
+  def beginsAnew(): Unit = {
+    recovery.foreach(_.close())
+    recovery = None
   }
 
   /** What the replay of `version` takes from other partitions; `None` if no switch concerns what is left of it. */

@@ -29,6 +29,8 @@ private[binshift] abstract class ReplayingRocksDB(
   /** A replay took something from another partition. */
   protected def replayHasAdopted(): Unit
 
+  override def beginsAnew(): Unit = replay.beginsAnew()
+
   override def replayOf(version: Long): Option[BinnedFileManager.Replay] = replay.of(version)
 
   override def partition: Int = partitionId

@@ -64,6 +64,7 @@ private[binshift] final class BinnedFileManager(
       localDir: File,
       rocksDBFileMapping: RocksDBFileMapping,
       checkpointUniqueId: Option[String]): RocksDBCheckpointMetadata = {
+    binding.foreach(_.beginsAnew())
     def whole = super.loadCheckpointFromDfs(version, localDir, rocksDBFileMapping, checkpointUniqueId)
     def wanted = binding.flatMap(_.wanted).filter(_ => version > 0) match {
       case None => whole
@@ -136,6 +137,9 @@ private[binshift] final class BinnedFileManager(
 private[binshift] object BinnedFileManager {
   /** What the database tells its file manager. */
   trait Binding {
+    /** A load begins with another snapshot, or once more with the same: nothing of what was replayed is in the database. */
+    def beginsAnew(): Unit
+
     /** What replaying the changelog of `version` takes beside its records; `None` if nothing. */
     def replayOf(version: Long): Option[Replay]
 
