@@ -3,6 +3,7 @@ package org.apache.spark.sql.binshift
 import java.util.concurrent.atomic.AtomicBoolean
 
 import org.apache.spark.sql.binshift.internals.{LoggedBatch, SparkInternals}
+import org.apache.spark.sql.binshift.migration.StepAtStart
 import org.apache.spark.sql.binshift.query.{QueryRouters, QueryStarts}
 import org.apache.spark.sql.binshift.realtime.RealTimeMode
 import org.apache.spark.sql.binshift.statistics.QueryStatistics
@@ -43,7 +44,8 @@ private[binshift] final class QueryObserver(shared: SharedState) extends Streami
         val latest = if (isUndone) query.offsetLog.getLatest() else found
         val last = latest.flatMap(SparkInternals.loggedBatch)
         last.foreach(QueryStarts.note(event.runId, _))
-        if (isUndone || last.exists(endedInSwitch(query, _))) OfflineRepartition.letStart(query)
+        val isStep = latest.exists { case (_, offsets) => last.exists(StepAtStart.take(query, _, offsets)) }
+        if (isUndone || isStep || last.exists(endedInSwitch(query, _))) OfflineRepartition.letStart(query)
         TakeoverEpochs.observe(query, latest)
       }
 

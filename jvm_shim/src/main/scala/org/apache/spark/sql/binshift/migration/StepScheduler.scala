@@ -109,7 +109,7 @@ private[binshift] final class StepScheduler(
   private def foresee(m: PlannedMigration): Unit =
     try {
       forecasts = for {
-        statistics <- QueryStatistics.of(query).snapshot() if m.options.isPrepared && !m.plan.isOnDemand && isShippable
+        statistics <- QueryStatistics.of(query).snapshot() if isPrepared(m.options.isPrepared) && !m.plan.isOnDemand && isShippable
         foreseen <- CopyForecast.of(m.plan, statistics, conf)
       } yield (m.id, foreseen)
       forecasts.flatMap(_._2.tooMuch).foreach(why => logWarning(s"query ${query.id}: migration ${m.id}: $why"))
@@ -161,7 +161,7 @@ private[binshift] final class StepScheduler(
       val isOpening = tables.scheduled.flatMap(_.step).exists(_.isOpening)
       val epochs =
         if (m.plan.steps(index).partitions <= now.table.partitions && shipments.covers(m.id, index)) if (isOpening) 1 else 0
-        else epochsBefore(m.plan, index, now, isPrepared = m.options.isPrepared)
+        else epochsBefore(m.plan, index, now, isPrepared(m.options.isPrepared))
       math.max(last + 2 + epochs, notBefore(m, index, now))
     }
     scheduled.orElse(awaited)
@@ -173,7 +173,7 @@ private[binshift] final class StepScheduler(
    */
   def earliestEpoch(plan: MigrationPlan, isPrepared: Boolean, tables: TablesInForce, last: Long): Option[Long] =
     tables.scheduled.orElse(tables.current).filter(_ => migration.isEmpty && plan.steps.nonEmpty)
-      .map(now => last + 2 + epochsBefore(plan, 0, now, isPrepared))
+      .map(now => last + 2 + epochsBefore(plan, 0, now, this.isPrepared(isPrepared)))
 
   /** Epochs that run with the table `now` because partitions are opened and bins copied, before step `index` can be decided. */
   private def epochsBefore(plan: MigrationPlan, index: Int, now: RoutingEntry, isPrepared: Boolean): Int = {
@@ -272,7 +272,7 @@ private[binshift] final class StepScheduler(
   private def open(m: PlannedMigration, index: Int, now: RoutingEntry, next: Long, wanted: Int): RoutingEntry = {
     val partitions = math.min(now.table.partitions + openedAtOnce(m.plan, index), wanted)
     opened = (opened + (next -> (partitions - now.table.partitions))).takeRight(MaxOpenings)
-    if (partitions == wanted && !m.plan.isOnDemand && m.options.isPrepared) orderCopies(m, index, next, partitions)
+    if (partitions == wanted && !m.plan.isOnDemand && isPrepared(m.options.isPrepared)) orderCopies(m, index, next, partitions)
     entry(m, index - 1, next, now.table.copy(partitions = partitions), isOpening = true)
   }
 
@@ -303,7 +303,10 @@ private[binshift] final class StepScheduler(
     entry(m, index, next, table)
   }
 
-  private def isAtOnce(m: PlannedMigration): Boolean = !m.plan.isOnDemand && !m.options.isPrepared
+  private def isAtOnce(m: PlannedMigration): Boolean = !m.plan.isOnDemand && !isPrepared(m.options.isPrepared)
+
+  /** Copies end with a run, and a run that ends by itself may have too few epochs for any. */
+  private def isPrepared(wanted: Boolean): Boolean = wanted && !StepAtStart.endsByItself(query)
 
   /**
    * The partitions that begin with all files of another one at step `index`, if so much moves that this is worth an epoch in

@@ -65,7 +65,8 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
         new EntryInForce(query, dir, entries, isRealTime).at(epoch, n, isLogged, layout.takenOverAt.getOrElse(0L))
       requireTable(entry, epoch, n, layout)
       // An epoch that is logged may have another number of partitions than the one before.
-      if (!isLogged) requireIdsOf(n, epoch, layout, operators)
+      val before = if (entry.epoch == epoch) entries.at(epoch - 1).fold(n)(_.table.partitions) else n
+      if (!isLogged) requireIdsOf(before, epoch, layout, operators)
       Opening(layout, stored, entry, isEntryNew = false, void = Nil, isAgain, isStateKept = isAgain)
     }
     SparkInternals.requireNewest(query, if (isRealTime) epoch - 1 else epoch, epoch)

@@ -1,0 +1,54 @@
+package org.apache.spark.sql.binshift.migration
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.binshift.internals.{CommittedEpoch, LoggedBatch, SparkInternals, StreamLogs}
+import org.apache.spark.sql.binshift.internals.StreamLogs.Offsets
+import org.apache.spark.sql.execution.streaming.{AvailableNowTrigger, OneTimeTrigger}
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingLog
+import org.apache.spark.sql.internal.SQLConf
+
+/**
+ * Migrations of queries whose runs end by themselves. Such a run may have a single epoch. What that epoch makes durable for the
+ * next one takes effect in the next run, or never.
+ */
+private[binshift] object StepAtStart extends Logging {
+
+  /** Whether runs of the query end once they have processed what is there. */
+  def endsByItself(query: StreamExecution): Boolean = query.trigger == AvailableNowTrigger || query.trigger == OneTimeTrigger
+
+  /**
+   * Has the first epoch of the run begin with the partitions of the step that the last run made durable for it, if the migration
+   * is still under way. Called on the stream's thread, before the log of offsets is read to start.
+   *
+   * Other queries plan such a step anew, with copies: the epoch after a restart has to load all state in any case.
+   *
+   * @param last    the newest epoch of the log of offsets, whose entry is `offsets`
+   * @return whether the partitions differ from those of `last`
+   *
+   * Relies on Spark: the log keeps its last entries in memory, and the run copies the number of partitions from there.
+   */
+  def take(query: StreamExecution, last: LoggedBatch, offsets: Offsets): Boolean = {
+    val isCommitted = endsByItself(query) && CommittedEpoch.of(query) >= last.epoch
+    val isObeyed = isCommitted && last.providerClass.exists(SparkInternals.isBinshiftProvider) &&
+      query.sparkSession.sessionState.conf.getConf(SQLConf.STREAMING_METADATA_CACHE_ENABLED)
+    val partitions = if (isObeyed) partitionsOfStep(query, last) else None
+    partitions.foreach { n =>
+      query.offsetLog.batchCache.put(last.epoch, StreamLogs.withConf(offsets, SQLConf.SHUFFLE_PARTITIONS.key -> n.toString))
+      logInfo(s"query ${query.id}: epoch ${last.epoch + 1} begins with $n partitions, as the last run has planned")
+    }
+    partitions.isDefined
+  }
+
+  private def partitionsOfStep(query: StreamExecution, last: LoggedBatch): Option[Int] = {
+    val dir = SparkInternals.controlDir(query)
+    val log = new RoutingLog(dir)
+    for {
+      entry <- log.read(last.epoch + 1)
+      // What is left of epochs that were taken out of the logs is not obeyed.
+      if log.epochs.filter(_ <= last.epoch).lastOption.contains(entry.previous)
+      step <- entry.step if PlannedMigration.read(dir).exists(_.id == step.migration)
+      n = entry.table.partitions if !last.partitions.contains(n)
+    } yield n
+  }
+}

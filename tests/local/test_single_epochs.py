@@ -1,0 +1,53 @@
+"""Queries of which each run processes what is there, in a single epoch, and ends."""
+
+import json
+from collections import Counter
+
+import pytest
+from click.testing import CliRunner
+
+from binshift.cli.main import cli
+from local.queries import count_by_key
+from local.settings import IDS, ONE_EPOCH
+
+KEYS = [{"k": f"key{i}", "v": i, "t": "2026-01-01 00:00:00"} for i in range(40)]
+TRIGGERS = {"available": {"availableNow": True}, "once": {"once": True}}
+
+
+def partitions_of_run(run, trigger):
+    """A run that ends; its number of partitions."""
+    run.feed(KEYS)
+    run.start(**TRIGGERS[trigger])
+    assert run.query.awaitTermination(120)
+    (epoch,) = [p for p in run.query.recentProgress if p.numInputRows]
+    run.stop()
+    return epoch.stateOperators[0].numShufflePartitions
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("trigger", "conf"),
+    [
+        ("available", {}),
+        ("available", IDS),
+        pytest.param("once", {}, marks=pytest.mark.matrix),
+        pytest.param("once", IDS, marks=pytest.mark.matrix),
+    ],
+)
+def test_a_rescale_takes_effect_though_each_run_has_a_single_epoch(stream, trigger, conf):
+    run = stream(count_by_key, conf=ONE_EPOCH | conf)
+    assert partitions_of_run(run, trigger) == 2
+    before = 2
+    for wanted in (5, 3):
+        asked = ["rescale", str(run.checkpoint), str(wanted), "--strategy", "all-at-once"]
+        left = CliRunner().invoke(cli, asked)
+        assert left.exit_code == 0, left.output
+        # The step that a run makes durable takes effect in the next one.
+        assert [partitions_of_run(run, trigger) for _ in range(3)] == [before, wanted, wanted]
+        before = wanted
+    status = CliRunner().invoke(cli, ["status", str(run.checkpoint), "--json"])
+    assert json.loads(status.stdout)["migration"] is None
+    # Each run had one step at most, and none was planned twice.
+    assert sorted(int(f.name) for f in (run.checkpoint / "binshift/routing").glob("[0-9]*")) == [0, 2, 5]
+    counts = Counter({r.k: r["count"] for r in run.batch().groupBy("k").count().collect()})
+    assert {key[0]: value[0] for key, value in run.state()} == counts
