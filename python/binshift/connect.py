@@ -104,8 +104,8 @@ class ConnectLink:
     def progress(self, migration: str) -> str:
         return str(self._ask("progress", migration))
 
-    def history(self) -> str:
-        return str(self._ask("history"))
+    def history(self, migration: str | None = None) -> str:
+        return str(self._ask("history") if migration is None else self._ask("history", migration))
 
     def sample_keys(self, n: int) -> int:
         return int(str(self._ask("sample_keys", str(n))))

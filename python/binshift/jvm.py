@@ -77,8 +77,8 @@ class JvmLink:
     def progress(self, migration: str) -> str:
         return str(call(self._handle.progress, migration))
 
-    def history(self) -> str:
-        return str(call(self._handle.history))
+    def history(self, migration: str | None = None) -> str:
+        return str(call(self._handle.history) if migration is None else call(self._handle.historyOf, migration))
 
     def sample_keys(self, n: int) -> int:
         return int(call(self._handle.sampleKeys, n))

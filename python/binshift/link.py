@@ -69,8 +69,8 @@ class QueryLink(Protocol):
         """How far a migration has come."""
         ...
 
-    def history(self) -> str:
-        """The steps that took effect."""
+    def history(self, migration: str | None = None) -> str:
+        """The steps that took effect, of one migration or of all."""
         ...
 
     def sample_keys(self, n: int) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import Any
 
+from binshift.control.history import history_table
 from binshift.display import html_table, in_bytes
 from binshift.epoch_progress import EpochProgress, distinct
 from binshift.errors import MigrationError, MigrationTimeout
@@ -169,7 +170,7 @@ class Migration:
             _log.exception("migration %s: the callback %r has failed", self._id, callback)
 
     def _report(self, status: MigrationStatus) -> MigrationReport:
-        rows = [r for r in self._query.history().to_pylist() if r["migration_id"] == self._id]
+        rows = history_table(json.loads(self._query._link.history(self._id))).to_pylist()
         last = max((r["epoch"] for r in rows), default=None)
         cancelled = status.state is MigrationState.CANCELLED
         return report_of(self._id, self._plan.strategy, rows, self._epochs(last), cancelled=cancelled)

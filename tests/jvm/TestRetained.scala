@@ -22,4 +22,7 @@ object TestRetained {
 
 final class LastingRetained(retained: RetainedVersions) {
   def oldest(last: Long): Long = retained.oldest(last).getOrElse(-1)
+
+  /** The version from whose files on they are kept. */
+  def oldestFile(last: Long): Long = retained.oldestFile(last).getOrElse(-1)
 }

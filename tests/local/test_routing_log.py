@@ -216,6 +216,31 @@ def test_a_snapshot_of_an_attempt_that_was_not_committed_ends_no_dependence(stre
     assert [retained.oldest(str(state), p, 7) for p in (0, 1)] == [2, 2]
 
 
+def test_a_snapshot_of_an_attempt_that_was_not_committed_is_no_base_of_what_others_need(stream):
+    with Fault("snapshot.upload", "throw", always=True):
+        run = turned(stream, conf=IDS | ONE_EPOCH | {MIN_DELTAS: "1000"})
+    retained = run.spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestRetained
+    state = run.checkpoint / "state"
+
+    def oldest():
+        return [retained.of(str(state), p).oldestFile(4) for p in (0, 1)]
+
+    def upload(version):
+        for folder in (state / "0/0", state / "0/1"):
+            (changelog,) = folder.glob(f"{version}_*.changelog")
+            changelog.with_suffix(".zip").touch()
+
+    assert oldest() == [0, 0]
+    upload(1)
+    assert oldest() == [1, 1]
+    # Spark would take it for the one from which version 2 is made.
+    for partition in (0, 1):
+        (state / f"0/{partition}/2_of-another-attempt.zip").touch()
+    assert oldest() == [1, 1]
+    upload(2)
+    assert oldest() == [2, 2]
+
+
 def test_the_first_epoch_keeps_its_layout_when_it_is_run_again(stream):
     run = stream(count_by_key, conf=ONE_EPOCH | {MIN_DELTAS: "1"}).start()
     run.run(0)

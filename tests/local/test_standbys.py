@@ -195,7 +195,7 @@ def test_a_file_that_is_damaged_here_costs_a_load_and_not_the_query(spark, strea
 
 @pytest.mark.long
 @pytest.mark.parametrize("conf", [{}, pytest.param(IDS, marks=pytest.mark.matrix)])
-def test_bins_that_came_after_the_snapshot_are_brought_again_if_a_load_is_done_again(spark, stream, standby, conf):
+def test_bins_that_came_after_the_snapshot_come_again_if_a_load_is_done_again(spark, stream, standby, conf):
     run, oracle = started(stream, "count", {MIN_DELTAS: "5"} | conf, epochs=5)
     controller = run.attach()
     turned = [1 - owner for owner in controller.routing().assignment]

@@ -32,6 +32,9 @@ private[binshift] object CommittedEpoch {
     }
   }
 
+  /** As far as the run itself has committed; `None` before its first epoch, and where Spark keeps nothing in memory. */
+  def ofThisRun(query: StreamExecution): Option[Long] = inMemory(query)
+
   private def inMemory(query: StreamExecution): Option[Long] = {
     val cache = query.commitLog.batchCache
     cache.synchronized(cache.keySet.asScala.maxOption)

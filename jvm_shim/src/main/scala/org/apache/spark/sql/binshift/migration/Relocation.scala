@@ -18,23 +18,28 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
  *
  * Called under the router's lock: `enter` on the stream's thread while an epoch is planned, the rest by any thread.
  *
- * @param standbyOf the executors that have the files of a partition
- * @param maxEpochs that a partition is asked to move, unless its executor is drained
  * Partitions of executors that Spark decommissions move without a migration ([[Evacuation]]). Where a migration wants them is
  * what counts.
  *
+ * @param standbyOf the executors that have the files of a partition
+ * @param maxEpochs that a partition is asked to move, unless its executor is drained
  * @param isBinned  whether an operator's stores take files that were fetched ahead
  * @param evacuates whether executors that Spark decommissions are drained
  */
 private[binshift] final class Relocation(
     query: MicroBatchExecution, maxEpochs: Int, isBinned: StateStoreWriter => Boolean, evacuates: Boolean,
     standbyOf: Int => Seq[String]) extends Logging {
+  import Relocation._
+
   private val session = query.sparkSession
   private val warming = new Warming(session)
   private val evacuation = new Evacuation(query, isBinned, standbyOf)
 
   private var operators = Seq.empty[StateStoreWriter]
   private var partitions = 0
+  /** The executors that each partition is on, as the coordinator said when `seen` was the newest committed epoch. */
+  private var places = IndexedSeq.empty[Set[String]]
+  private var seen = -1L
   private var wanted = Map.empty[Int, WantedPlace]
   /** What the migration under way empties. */
   private var drained: Option[String] = None
@@ -97,6 +102,8 @@ private[binshift] final class Relocation(
    * it is not known where the partitions of a run are.
    */
   def isDone(committed: Long): Boolean = !isUnderWay || since.exists(_ <= committed) && {
+    // Stores come to executors with the tasks of an epoch.
+    if (seen < committed) see(committed)
     look(committed)
     left.isEmpty
   }
@@ -106,12 +113,16 @@ private[binshift] final class Relocation(
     operators = planOperators
     partitions = n
     if (wanted.nonEmpty || avoided.nonEmpty) {
-      look(epoch - 1)
       val executors = Executors.of(session.sparkContext)
       avoided = avoided.filter(executors.isThere)
       holdOrRelease()
-      if (epoch >= notBefore) ask(epoch, executors)
-      look(epoch - 1)
+      // Nothing comes back by itself to what was drained, as long as tasks wait for their places.
+      if (wanted.nonEmpty || isUnderWay || avoided.nonEmpty && epoch % EpochsBetweenLooks == 0) {
+        see(epoch - 1)
+        look(epoch - 1)
+        if (epoch >= notBefore) ask(epoch, executors)
+        look(epoch - 1)
+      }
     }
     if (evacuates) {
       val asked = wanted.collect { case (p, w) if w.askedAt.contains(epoch) => p }.toSet
@@ -163,6 +174,12 @@ private[binshift] final class Relocation(
     stores = operators.filter(isBinned).flatMap(Placement.stores(_, p)).map(_.storeId) if stores.nonEmpty
   } yield Warming.Target(p, w.executor, executors.live(w.executor), stores))
 
+  /** Asks where partitions are, once for each store. */
+  private def see(committed: Long): Unit = {
+    places = (0 until partitions).map(Placement.executorsOf(session, operators, _))
+    seen = committed
+  }
+
   /** Lets go of partitions that are there. */
   private def look(committed: Long): Unit = {
     wanted = wanted.filterNot { case (p, w) => w.askedAt.exists(_ <= committed) && placesOf(p) == Set(w.executor) }
@@ -172,11 +189,16 @@ private[binshift] final class Relocation(
 
   private def isAvoided(partition: Int): Boolean = avoided.nonEmpty && placesOf(partition).exists(avoided)
 
-  private def placesOf(partition: Int): Set[String] = Placement.executorsOf(session, operators, partition)
+  private def placesOf(partition: Int): Set[String] = places.lift(partition).getOrElse(Set.empty)
 
   private def holdOrRelease(): Unit =
     if (wanted.nonEmpty || avoided.nonEmpty || evacuation.partitions.nonEmpty) LocalityWait.hold(this, session.sparkContext)
     else LocalityWait.release(this)
+}
+
+private object Relocation {
+  /** Whether anything is on an executor that was drained. */
+  private val EpochsBetweenLooks = 8
 }
 
 /**

@@ -132,7 +132,7 @@ private[binshift] final class Standbys(
     synchronized(Option.when(!isClosed) {
       val ordered = orders.get(report.executor).map(_.order).getOrElse(StandbyOrder(0, IndexedSeq.empty))
       val versions = if (report.order == ordered.id) report.versions else Nil
-      reports += report.executor -> Reported(System.nanoTime(), versions, report.bytes)
+      reports += report.executor -> Reported(System.nanoTime(), versions.toIndexedSeq, report.bytes)
       StandbyAnswer(committed, Option.when(report.order != ordered.id)(ordered))
     })
   }
@@ -256,7 +256,7 @@ private[binshift] final class Standbys(
     try {
       val inputs = unasked.map { case (executor, host) => executor -> (host -> runId) }
       val begun = ExecutorJob.run(context, "binshift: standbys of partitions are begun", inputs)(new Begin(hadoopConf, conf))
-      synchronized(begun.foreach(e => if (!isHeard(e)) reports += e -> Reported(System.nanoTime(), Nil, 0)))
+      synchronized(begun.foreach(e => if (!isHeard(e)) reports += e -> Reported(System.nanoTime(), IndexedSeq.empty, 0)))
     } finally synchronized {
         beginning --= unasked.keySet
         // Those that were busy or died are looked at again.
@@ -272,9 +272,8 @@ private[binshift] final class Standbys(
     val found = for {
       ordered <- orders.get(executor).toSeq
       report <- reports.get(executor).toSeq
-      (store, version) <- ordered.stores.zipAll(report.versions, NoStore, -1L)
-      if store.partitionId == partition && only(store.operatorId)
-    } yield version
+      i <- ordered.placesOf.getOrElse(partition, Nil) if only(ordered.stores(i).operatorId)
+    } yield report.versions.lift(i).getOrElse(-1L)
     found.minOption.getOrElse(-1L)
   }
 }
@@ -286,7 +285,6 @@ private[binshift] object Standbys extends Logging {
   /** An executor that has not asked for so long is told to again. */
   private val SilentIntervals = 12L
   private val MinSilenceNs = TimeUnit.SECONDS.toNanos(30)
-  private val NoStore = StateStoreId("", -1, -1)
 
   private lazy val Looks: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-standbys", 16)
 
@@ -304,10 +302,13 @@ private[binshift] object Standbys extends Logging {
   /** What a look saw that calls for the next one when it changes. */
   private final case class Seen(known: Set[String], avoided: Set[String])
 
-  private final case class Ordered(order: StandbyOrder, stores: IndexedSeq[StateStoreId])
+  private final case class Ordered(order: StandbyOrder, stores: IndexedSeq[StateStoreId]) {
+    /** By partition, which of the stores are its. */
+    val placesOf: Map[Int, Seq[Int]] = stores.indices.groupBy(stores(_).partitionId)
+  }
 
   /** @param versions of the stores of the order that is in force, none if the executor does not know it yet */
-  private final case class Reported(atNs: Long, versions: Seq[Long], bytes: Long)
+  private final case class Reported(atNs: Long, versions: IndexedSeq[Long], bytes: Long)
 
   /** What the task of each executor does. */
   private final class Begin(

@@ -25,13 +25,14 @@ import org.apache.spark.sql.execution.streaming.state.binshift.shipping.Backgrou
  *
  * Called under the router's lock.
  *
+ * @param left               the migration that an earlier run has left
  * @param slots              in real-time mode: how many tasks can run at once
  * @param maxEpochsToWait    in which nothing comes of the copies that a step waits for
  * @param storesPerPartition stores that a new partition has, of all operators
  */
 private[binshift] final class StepScheduler(
-    query: MicroBatchExecution, dir: ControlDir, shipments: ShipmentCoordinator, retired: RetiredPartitions,
-    relocation: Relocation, slots: Option[Slots],
+    query: MicroBatchExecution, dir: ControlDir, left: Option[PlannedMigration], shipments: ShipmentCoordinator,
+    retired: RetiredPartitions, relocation: Relocation, slots: Option[Slots],
     maxEpochsToWait: Int, storesPerPartition: () => Int)
   extends Logging {
   import StepScheduler._
@@ -40,7 +41,7 @@ private[binshift] final class StepScheduler(
   private lazy val conf = BackgroundConf(session.sessionState.conf.getAllConfs)
 
   private val application = SparkInternals.applicationOf(session.sparkContext)
-  private var migration: Option[PlannedMigration] = PlannedMigration.read(dir)
+  private var migration: Option[PlannedMigration] = left
   migration.filter(m => !m.cancelled && m.application.contains(application)).foreach(m => relocation.begin(m.options))
   /** How the latest migrations of this run ended, for clients that still ask for them. */
   private var outcomes = Seq.empty[MigrationOutcome]
@@ -109,7 +110,8 @@ private[binshift] final class StepScheduler(
   private def foresee(m: PlannedMigration): Unit =
     try {
       forecasts = for {
-        statistics <- QueryStatistics.of(query).snapshot() if isPrepared(m.options.isPrepared) && !m.plan.isOnDemand && isShippable
+        statistics <- QueryStatistics.of(query).snapshot()
+        if isPrepared(m.options.isPrepared) && !m.plan.isOnDemand && isShippable
         foreseen <- CopyForecast.of(m.plan, statistics, conf)
       } yield (m.id, foreseen)
       forecasts.flatMap(_._2.tooMuch).foreach(why => logWarning(s"query ${query.id}: migration ${m.id}: $why"))

@@ -94,6 +94,9 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
   /** The steps that took effect, oldest first. */
   def history(): String = json(router.history().filter(_.step.exists(!_.isOpening)).map(e => entryJson(e)))
 
+  /** Those of one migration. */
+  def historyOf(id: String): String = json(router.historyOf(id).filter(_.step.exists(!_.isOpening)).map(e => entryJson(e)))
+
   private def entryJson(e: RoutingEntry): JValue =
     ("epoch" -> e.epoch) ~ ("bins" -> e.table.bins) ~ ("partitions" -> e.table.partitions) ~
       ("assignment" -> e.table.assignment.toSeq) ~ ("written_at" -> e.writtenAt) ~

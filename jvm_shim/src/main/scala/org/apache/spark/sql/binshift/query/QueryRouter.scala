@@ -9,7 +9,7 @@ import scala.util.control.NonFatal
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.binshift.internals.{CommittedEpoch, SparkInternals}
+import org.apache.spark.sql.binshift.internals.{CommittedEpoch, QueryFailure, SparkInternals}
 import org.apache.spark.sql.binshift.migration._
 import org.apache.spark.sql.binshift.realtime.{RealTimeMode, Slots}
 import org.apache.spark.sql.binshift.retention.{RetiredPartitions, RoutingPruning, RunEnd}
@@ -50,6 +50,14 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     new RemoteRequests(query, dir, this, conf.requestsIntervalMs, conf.requestsSecret))
   private val shipments = new ShipmentCoordinator(query, dir)
   private val stateRoot = new Path(query.resolvedCheckpointRoot, "state")
+  /** In real-time mode: the slots that a number of partitions takes. */
+  val slots: Option[Slots] = RealTimeMode.slots(query)
+  // What is read may be damaged, and what is begun below has to be closed.
+  private val left = PlannedMigration.read(dir)
+  private var layout: Option[Layout] = Layout.read(dir)
+  /** At first the table as an earlier run left it, for clients that ask before this run plans an epoch. */
+  private var tables = TablesInForce(restored())
+
   private val retired = new RetiredPartitions(
     stateRoot.toString, dir.hadoopConf, RocksDBConf(StateStoreConf(sqlConf)))
   private val pruning = new RoutingPruning(stateRoot, dir.hadoopConf, entries, conf.entriesToRetain)
@@ -61,20 +69,15 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     session.sparkContext, () => QueryRouters.activeBut(this).find(_.ownExecutors.areOurs).map(_.query.id.toString))
   private val watch = Option.when(conf.evacuates)(new ExecutorWatch(
       s"query ${query.id}", () => relocation.isEvacuationDue, () => synchronized(if (!isClosed) relocation.evacuate())))
-  /** In real-time mode: the slots that a number of partitions takes. */
-  val slots: Option[Slots] = RealTimeMode.slots(query)
   private val scheduler = new StepScheduler(
-    query, dir, shipments, retired, relocation, slots, conf.maxEpochsToWait, () => binned.map(_.stateStoreNames.size).sum)
+    query, dir, left, shipments, retired, relocation, slots, conf.maxEpochsToWait, () => binned.map(_.stateStoreNames.size).sum)
   /** Made with the first epoch that is planned. */
   private lazy val settings = RealTimeMode.settings(query)(() => due())
 
-  private var layout: Option[Layout] = Layout.read(dir)
   /** The epoch planned last in this run. */
   private var planned: Option[Long] = None
   /** Whether the epoch planned last was logged by an earlier run. */
   private var isAgain = false
-  /** At first the table as an earlier run left it, for clients that ask before this run plans an epoch. */
-  private var tables = TablesInForce(restored())
   /** The operators of the epoch planned last. */
   private var operators = Seq.empty[StateStoreWriter]
   /** The bins that have another owner at the epoch planned last than at the one before. */
@@ -93,6 +96,9 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   /** The newest entries of committed epochs, oldest first. */
   def history(limit: Int = Int.MaxValue): Seq[RoutingEntry] =
     entries.upTo(CommittedEpoch.of(query), limit)
+
+  /** The entries of committed epochs of one migration, oldest first; reads no older ones. */
+  def historyOf(migration: String): Seq[RoutingEntry] = entries.of(migration, CommittedEpoch.of(query))
 
   /**
    * Enters the epoch that is being planned: returns its table, and prepares the next epoch.
@@ -119,12 +125,13 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       arriving = previous.fold(Set.empty[Int])(_.table.movedIn(entry.table))
       tables = TablesInForce(Some(entry))
       planned = Some(epoch)
-      if (isFirst) requests.foreach(_.start())
+      // Those of an epoch that is run again wait: another run may be alive, and serve them.
+      if (isFirst) requests.foreach(_.start(servesNow = !isAgain))
       prepare(entry, epoch + 1)
       retire(streamSession)
-      pruning.prune(binned.map(StatefulOperators.idOf), oldestRetained(epoch), sqlConf.streamingMaintenanceInterval)
+      if (!isAgain) pruning.prune(binned.map(StatefulOperators.idOf), oldestRetained(epoch), sqlConf.streamingMaintenanceInterval)
       if (tables.scheduled.isEmpty) retired.claim(n)
-      if (epoch % EpochsBetweenCleaning == 0) cleanUp(epoch)
+      if (!isAgain && epoch % EpochsBetweenCleaning == 0) cleanUp(epoch)
       standbys.foreach(_.enter(epoch, operators, n))
     }
     val entry = tables.current.get
@@ -133,9 +140,18 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     Epoch(layout.get, entry.table, arriving, shipments.onTheWay(epoch), hint, shippingHint)
   }
 
+  /**
+   * Whether the query goes on with this run: it has committed an epoch, or begun with one that no run had logged, and none has
+   * begun since. A request to the checkpoint.
+   */
+  def isNewestRun: Boolean =
+    synchronized(!isAgain || CommittedEpoch.ofThisRun(query).exists(e => planned.forall(_ <= e))) &&
+      RunHistory.read(dir).runs.lastOption.forall(_.runId == query.runId.toString)
+
   /** Accepts a plan, or throws before anything has changed. */
   def submit(
       planJson: String, optionsJson: String, id: String = UUID.randomUUID().toString): PlannedMigration = synchronized {
+    requireOpen()
     finishIfDone()
     scheduler.submit(id, planJson, optionsJson, layout.getOrElse(throw notPlannedYet()),
       tables.current.getOrElse(throw notPlannedYet()), planned)
@@ -143,6 +159,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
 
   /** Schedules no further step; one that is durable already still takes effect. */
   def cancel(id: String): Unit = synchronized {
+    requireOpen()
     scheduler.cancel(id)
     finishIfDone()
   }
@@ -223,6 +240,9 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       isClosed = true
     }
   }
+
+  /** What the next run goes on from is not to be changed any more. */
+  private def requireOpen(): Unit = if (isClosed) throw QueryFailure.ended(query)
 
   private def restored(): Option[RoutingEntry] = for {
     logged <- SparkInternals.lastLogged(query)
@@ -355,7 +375,10 @@ private[binshift] object QueryRouters {
     // A plan that the last run has accepted is to be found by this one.
     ended.foreach(_.close())
     routers.values.removeAll(ended.asJava)
-    routers.computeIfAbsent(query.runId, _ => new QueryRouter(query))
+    val router = routers.computeIfAbsent(query.runId, _ => new QueryRouter(query))
+    // Of a run that ended before somebody asked, nobody tells any more.
+    if (!query.isActive) router.close()
+    router
   }
 
   /** Those of the other queries of this driver that run. */

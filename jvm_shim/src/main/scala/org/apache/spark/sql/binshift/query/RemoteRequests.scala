@@ -40,24 +40,30 @@ private[binshift] final class RemoteRequests(
   private val submissions = new Submissions(query, router)
 
   private val poller =
-    new RequestPoller(s"binshift-requests-${query.runId}", intervalMs, () => query.isActive, () => serve())
+    new RequestPoller(s"binshift-requests-${query.runId}", intervalMs, () => query.isActive, () => serve(MaxPerLook))
 
-  /** Serves what is there, and whatever comes until `close`. Called once, on the stream's thread. */
-  def start(): Unit = {
-    serve()
+  /**
+   * Serves whatever comes until `close`. Called once, on the stream's thread.
+   *
+   * @param servesNow whether the oldest of what is there is served at once, so that a plan is begun with this epoch
+   */
+  def start(servesNow: Boolean): Unit = {
+    if (servesNow) serve(MaxAtStart)
     poller.start()
   }
 
   /** Called when the query has ended. A request that has been begun is served to its end. */
   def close(): Unit = poller.close()
 
-  /** Serves what is there, oldest first; whether there was anything. */
-  private def serve(): Boolean =
+  /** Serves what is there, oldest first, not more than `most`; whether there was anything. */
+  private def serve(most: Int): Boolean =
     try {
       // Who follows a migration by its files sees its end though no epoch is planned.
       router.finishIfDone()
-      val waiting = dir.jsonFiles(Requests)
-      waiting.take(MaxPerLook).foreach { id =>
+      val left = dir.jsonFiles(Requests)
+      // The run that the query goes on with is to find them.
+      val waiting = if (left.nonEmpty && router.isNewestRun) left else Nil
+      waiting.take(most).foreach { id =>
         try if (query.isActive) answer(id)
         catch {
           case NonFatal(e) => logWarning(s"query ${query.id}: request $id waits for the next look", e)
@@ -179,8 +185,9 @@ private object RemoteRequests {
   private val Answers = "answers"
   private val AnswersKept = 64
 
-  /** What is served at once, at most. */
+  /** What is served at once, at most: by the poller, and on the stream's thread. */
   private val MaxPerLook = 64
+  private val MaxAtStart = 4
 
   /** Of a request; a plan for all possible bins, moved one by one, takes a few. */
   private val MaxBytes = 64L << 20

@@ -13,6 +13,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  * May be called from any thread.
  */
 private[binshift] final class Submissions(query: MicroBatchExecution, router: QueryRouter) {
+  import Submissions._
 
   /**
    * Accepts a plan, unless it was accepted under the same id before.
@@ -20,7 +21,7 @@ private[binshift] final class Submissions(query: MicroBatchExecution, router: Qu
    * @param outlivesDriver whether an earlier run of the query may have accepted it, which the routing log is read for
    */
   def submit(id: String, plan: String, options: String, outlivesDriver: Boolean): Unit = {
-    if (!isKnown(id) && !(outlivesDriver && router.history().exists(_.step.exists(_.migration == id)))) {
+    if (!isKnown(id) && !(outlivesDriver && router.history(EntriesLookedAt).exists(_.step.exists(_.migration == id)))) {
       try PlannedMigration.create(id, plan, options, "")
       catch {
         case e: BinshiftException => throw e
@@ -51,4 +52,9 @@ private[binshift] final class Submissions(query: MicroBatchExecution, router: Qu
       s"query ${query.id} has no migration $id; under way is ${s.migration.map(_.id).getOrElse("none")}")
     id
   }
+}
+
+private object Submissions {
+  /** A plan of more entries ago does not fit the table in force, but for one that has come back. */
+  private val EntriesLookedAt = 32
 }

@@ -36,6 +36,11 @@ private[binshift] final class RoutingEntries(dir: ControlDir) {
   def upTo(epoch: Long, limit: Int): Seq[RoutingEntry] =
     log.epochs.filter(_ <= epoch).takeRight(limit).flatMap(log.read)
 
+  /** The entries of a migration up to `epoch`, oldest first: others do not come between them. Any thread. */
+  def of(migration: String, epoch: Long): Seq[RoutingEntry] =
+    log.epochs.filter(_ <= epoch).reverseIterator.flatMap(log.read)
+      .dropWhile(!_.step.exists(_.migration == migration)).takeWhile(_.step.exists(_.migration == migration)).toSeq.reverse
+
   /** Makes `entry` durable. */
   def write(entry: RoutingEntry): Unit = {
     log.write(entry)

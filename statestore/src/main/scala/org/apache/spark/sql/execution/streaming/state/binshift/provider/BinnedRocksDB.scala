@@ -267,7 +267,7 @@ private[binshift] final class BinnedRocksDB(
     if (isStock(version - 1)) None else super.replayOf(version)
 
   override def oldestNeededVersion(): Option[Long] =
-    (retained.oldest(binnedFiles.newestSnapshot() - conf.minVersionsToRetain) ++ shipping.oldestNeeded).minOption
+    (retained.oldestFile(binnedFiles.newestSnapshot() - conf.minVersionsToRetain) ++ shipping.oldestNeeded).minOption
 
   override def isDisowned(version: Long): Boolean = isRouted && {
     Faults.at("snapshot.check", partitionId)

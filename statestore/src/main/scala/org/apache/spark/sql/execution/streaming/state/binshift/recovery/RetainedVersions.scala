@@ -20,10 +20,10 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRout
  * Called by maintenance threads, one at a time for a partition.
  *
  * @param store   the partition that gave bins away
- * @param filesOf opens the files of another partition
+ * @param open opens the files of another partition
  */
 private[sql] final class RetainedVersions(
-    store: StateStoreId, routing: EpochRouting, hadoopConf: Configuration, filesOf: StateStoreId => RocksDBFileManager)
+    store: StateStoreId, routing: EpochRouting, hadoopConf: Configuration, open: StateStoreId => RocksDBFileManager)
   extends Logging {
   /** Epochs whose adopters have been found to need this partition no more. */
   private val released = mutable.Set.empty[Long]
@@ -31,16 +31,24 @@ private[sql] final class RetainedVersions(
   private val committed = mutable.Map.empty[(Int, VersionFile), Boolean]
 
   /** The oldest version up to `last` that another partition still needs. */
-  def oldest(last: Long): Option[Long] = synchronized {
+  def oldest(last: Long): Option[Long] = oldestNeeded(last)((_, oldest) => oldest)
+
+  /**
+   * The oldest version whose files are still needed for that: of the snapshot from which it is made. Spark looks for that one by
+   * version alone, and so would take one for it that was uploaded by an attempt which was not committed.
+   */
+  def oldestFile(last: Long): Option[Long] = oldestNeeded(last)(_.base(_))
+
+  private def oldestNeeded(last: Long)(of: (Needs, Long) => Long): Option[Long] = synchronized {
     val adopters = routing.adoptersUpTo(last)
     released.filterInPlace(adopters.contains)
     val needs = new Needs(adopters, last)
-    val needed =
-      try adopters.keySet.filter(epoch => !released(epoch) && needs.isNeeded(store.partitionId, epoch))
-      finally needs.close()
-    released ++= adopters.keySet -- needed
-    committed.filterInPlace((file, _) => needed.exists(_ < file._2.version))
-    needed.minOption
+    try {
+      val needed = adopters.keySet.filter(epoch => !released(epoch) && needs.isNeeded(store.partitionId, epoch))
+      released ++= adopters.keySet -- needed
+      committed.filterInPlace((file, _) => needed.exists(_ < file._2.version))
+      needed.minOption.map(of(needs, _))
+    } finally needs.close()
   }
 
   /**
@@ -59,11 +67,24 @@ private[sql] final class RetainedVersions(
         needed
       })
 
+    /** The snapshot from which the committed `version` of this partition is made; 0 if none is known to be. */
+    def base(version: Long): Long = {
+      val all = filesOf(store.partitionId).getOrElse(Nil)
+      all.filter(f => f.isSnapshot && f.version <= version).sortBy(-_.version)
+        .find(isCommitted(store.partitionId, all, _)).fold(0L)(_.version)
+    }
+
+    private def filesOf(partition: Int): Option[Seq[VersionFile]] =
+      files.getOrElseUpdate(partition, RetainedVersions.files(of(partition), hadoopConf))
+
+    private def isCommitted(partition: Int, all: Seq[VersionFile], file: VersionFile): Boolean = isLogged(partition, file)
+      .orElse(isOfAttempt(partition, file, idBefore(partition, all, file.version))).getOrElse(false)
+
     /** A directory that is gone needs nothing: its partition was retired and cleaned up. */
     private def adopterNeeds(adopter: Int, epoch: Long): Boolean = {
       val passedOn = adopters.keysIterator.filter(e => e > epoch && isNeeded(adopter, e)).minOption
       val newest = passedOn.fold(last)(math.min(_, last))
-      files.getOrElseUpdate(adopter, RetainedVersions.files(of(adopter), hadoopConf)).exists { all =>
+      filesOf(adopter).exists { all =>
         // Also those that do not count yet: while the commit log has their ids, it takes one read to know.
         val after = all.filter(f => f.isSnapshot && f.version > epoch).map(file => file -> isLogged(adopter, file))
         !after.filter(_._1.version <= newest).sortBy(-_._1.version).exists { case (file, isLogged) =>
@@ -79,7 +100,7 @@ private[sql] final class RetainedVersions(
     private def idBefore(partition: Int, all: Seq[VersionFile], version: Long): Option[String] =
       try {
         val (_, lineage) = lineages.getOrElseUpdate(partition, {
-            val opened = filesOf(of(partition))
+            val opened = open(of(partition))
             (opened, new Lineage(opened))
           })
         val begins = adopters.keysIterator.filter(_ > version).minOption ++
