@@ -87,6 +87,59 @@ def test_a_plan_left_while_the_query_is_stopped_takes_effect_when_it_is_started_
     assert {key[0]: value[0] for key, value in run.state()} == counts
 
 
+def test_requests_wait_until_an_epoch_that_is_run_again_is_committed(run):
+    run.run(0, 1)
+    plan = run.attach().plan(4, strategy=AllAtOnce())
+    run.stop()
+    run.forget(1)
+    box = Mailbox(run)
+    id = box.submit(plan)
+    waiting = []
+    keep = run._keep
+
+    def look(batch, epoch):
+        # Another run may be alive, and serve it.
+        waiting.append((epoch, (box.requests / f"{id}.json").exists()))
+        keep(batch, epoch)
+
+    run._keep = look
+    run.start()
+    run.query.processAllAvailable()
+    assert waiting == [(1, True)]
+    box.wait()
+    assert box.result(id) == {"migration_id": id}
+    run.run(2, 3, 4)
+    assert run.attach().routing().partitions == 4
+    counts = Counter({r.k: r["count"] for r in run.batch().groupBy("k").count().collect()})
+    assert {key[0]: value[0] for key, value in run.state()} == counts
+
+
+def test_requests_are_left_to_the_run_that_began_last(run):
+    run.run(0)
+    routers = run.spark._jvm.org.apache.spark.sql.binshift.query.QueryRouters
+    router = routers.known(run.query._jsq.runId()).get()
+    assert router.isNewestRun()
+    file = run.checkpoint / "binshift/runs.json"
+    runs = json.loads(file.read_text())
+    runs["runs"].append(runs["runs"][-1] | {"run": str(uuid.uuid4())})
+    crc = file.with_name(".runs.json.crc")
+    crc.unlink(missing_ok=True)
+    file.write_text(json.dumps(runs))
+    assert not router.isNewestRun()
+
+
+def test_a_run_that_has_ended_takes_no_plan(run):
+    run.run(0)
+    plan = run.attach().plan(4, strategy=AllAtOnce())
+    routers = run.spark._jvm.org.apache.spark.sql.binshift.query.QueryRouters
+    router = routers.known(run.query._jsq.runId()).get()
+    run.stop()
+    options = json.dumps({"start_epoch": None, "prepare": False, "place_on": [], "vacate": None})
+    with pytest.raises(Exception, match="has ended"):
+        router.submit(plan.to_json(), options, "late")
+    assert not (run.checkpoint / "binshift/plan.json").exists()
+
+
 def test_a_running_query_answers_requests_and_goes_on_whatever_they_are(run):
     run.run(0)
     controller = run.attach()
