@@ -124,8 +124,12 @@ def test_requests_are_left_to_the_run_that_began_last(run):
     runs["runs"].append(runs["runs"][-1] | {"run": str(uuid.uuid4())})
     crc = file.with_name(".runs.json.crc")
     crc.unlink(missing_ok=True)
+    runs["runs"][-1]["began"] = 1
     file.write_text(json.dumps(runs))
     assert not router.isNewestRun()
+    # The other one has come no further: the epoch that it began with is this run's.
+    run.run(1)
+    assert router.isNewestRun()
 
 
 def test_a_run_that_has_ended_takes_no_plan(run):

@@ -6,22 +6,45 @@ from collections import Counter
 import pytest
 from click.testing import CliRunner
 
+from binshift import AllAtOnce
 from binshift.cli.main import cli
 from local.queries import count_by_key
 from local.settings import IDS, ONE_EPOCH
+from local.test_requests import Mailbox
 
 KEYS = [{"k": f"key{i}", "v": i, "t": "2026-01-01 00:00:00"} for i in range(40)]
 TRIGGERS = {"available": {"availableNow": True}, "once": {"once": True}}
 
 
 def partitions_of_run(run, trigger):
-    """A run that ends; its number of partitions."""
+    """A run that ends; the number of partitions of its last epoch."""
     run.feed(KEYS)
     run.start(**TRIGGERS[trigger])
     assert run.query.awaitTermination(120)
-    (epoch,) = [p for p in run.query.recentProgress if p.numInputRows]
+    epoch = [p for p in run.query.recentProgress if p.numInputRows][-1]
     run.stop()
     return epoch.stateOperators[0].numShufflePartitions
+
+
+def test_a_step_of_a_cancelled_migration_is_void_though_its_partitions_are_those_of_before(stream):
+    run = stream(count_by_key, conf=ONE_EPOCH)
+    assert partitions_of_run(run, "available") == 2
+    run.start()
+    run.feed(KEYS)
+    run.query.processAllAvailable()
+    controller = run.attach()
+    turned = [1 - owner for owner in controller.routing().assignment]
+    plan = controller.plan(turned, strategy=AllAtOnce())
+    run.stop()
+    id = Mailbox(run).submit(plan)
+    assert partitions_of_run(run, "available") == 2
+    (run.checkpoint / "binshift/plan.json").unlink()
+    assert (run.checkpoint / "binshift/routing/3").exists()
+    assert partitions_of_run(run, "available") == 2
+    assert not (run.checkpoint / "binshift/routing/3").exists()
+    assert Mailbox(run).answer(id)["result"] == {"migration_id": id}
+    counts = Counter({r.k: r["count"] for r in run.batch().groupBy("k").count().collect()})
+    assert {key[0]: value[0] for key, value in run.state()} == counts
 
 
 @pytest.mark.long
@@ -43,7 +66,10 @@ def test_a_rescale_takes_effect_though_each_run_has_a_single_epoch(stream, trigg
         left = CliRunner().invoke(cli, asked)
         assert left.exit_code == 0, left.output
         # The step that a run makes durable takes effect in the next one.
-        assert [partitions_of_run(run, trigger) for _ in range(3)] == [before, wanted, wanted]
+        assert [partitions_of_run(run, trigger) for _ in range(2)] == [before, wanted]
+        # As if that driver had died before it committed: the epoch of the step is run again.
+        run.forget(max(int(f.name) for f in (run.checkpoint / "commits").glob("[0-9]*")))
+        assert partitions_of_run(run, trigger) == wanted
         before = wanted
     status = CliRunner().invoke(cli, ["status", str(run.checkpoint), "--json"])
     assert json.loads(status.stdout)["migration"] is None

@@ -130,7 +130,14 @@ class Facts:
 
     def is_binned_at(self, epoch: int) -> bool:
         """Whether what an epoch committed has bins."""
-        return self.is_binned and epoch >= self.first_binned_epoch
+        if not self.is_binned or epoch < self.first_binned_epoch:
+            return False
+        # Spark's provider may have gone on where a takeover was prepared, and not begun.
+        is_logged = self.first_binned_epoch > 0 and epoch in self.files.numbers("offsets")
+        return not is_logged or self._provider(epoch) == PROVIDER
+
+    def _provider(self, epoch: int) -> str:
+        return self.conf(epoch).get(_PREFIX + "providerClass", STOCK_PROVIDER)
 
     @cached_property
     def versions(self) -> tuple[int, ...]:
@@ -170,7 +177,7 @@ class Facts:
         ConfigurationError
             If another provider than RocksDB's or binshift's wrote the state.
         """
-        provider = self.conf(version - 1).get(_PREFIX + "providerClass", STOCK_PROVIDER)
+        provider = self._provider(version - 1)
         if provider not in _PROVIDERS:
             raise ConfigurationError(
                 f"the state of {self.files.name} is that of {provider}; only that of RocksDB "
@@ -262,7 +269,7 @@ class Facts:
                 continue
             if epoch not in self.routing_epochs:
                 yield epoch, f"is missing, though epoch {batch} was run with it"
-            elif f"{_checksum(self.table(epoch)):08x}" != checksum:
+            elif f"{_checksum(self._table(epoch)):08x}" != checksum:
                 yield epoch, f"is another table than epoch {batch} was run with"
 
     def table(self, epoch: int) -> RoutingTable:
@@ -271,7 +278,7 @@ class Facts:
         Raises
         ------
         StateFormatError
-            If the routing log does not have it, or it is impossible.
+            If the routing log does not have it, or it is impossible, or another one was logged with the epoch.
         """
         at = bisect_right(self.routing_epochs, epoch)
         if at == 0:
@@ -279,7 +286,21 @@ class Facts:
                 f"the routing log of {self.files.name} has no entry for epoch {epoch}; restore "
                 "binshift/routing from a copy of the checkpoint"
             )
-        return self._table(self.routing_epochs[at - 1])
+        entry = self.routing_epochs[at - 1]
+        named = self._named(epoch)
+        if named is not None and named != f"{entry}:{_checksum(self._table(entry)):08x}":
+            raise StateFormatError(
+                f"epoch {epoch} was run with the routing table {named}, and the newest one up to it in "
+                f"binshift/routing of {self.files.name} is that of epoch {entry}; restore it from a copy, "
+                "or start the query once"
+            )
+        return self._table(entry)
+
+    def _named(self, epoch: int) -> str | None:
+        """The entry in force at an epoch, as the log of offsets has it; none of the first epoch of a run."""
+        if epoch < self.first_binned_epoch or epoch not in self.files.numbers("offsets"):
+            return None
+        return self.conf(epoch).get(_ENTRY)
 
     def _read_table(self, epoch: int) -> RoutingTable:
         table = self.routing_entry(epoch).table

@@ -32,7 +32,10 @@ private[binshift] object CommittedEpoch {
     }
   }
 
-  /** As far as the run itself has committed; `None` before its first epoch, and where Spark keeps nothing in memory. */
+  /** Whether [[ofThisRun]] tells anything. */
+  def isOfRunKnown(query: StreamExecution): Boolean = isCached(query)
+
+  /** As far as the run itself has committed; `None` before its first epoch. */
   def ofThisRun(query: StreamExecution): Option[Long] = inMemory(query)
 
   private def inMemory(query: StreamExecution): Option[Long] = {

@@ -40,6 +40,7 @@ private[binshift] final class Relocation(
   /** The executors that each partition is on, as the coordinator said when `seen` was the newest committed epoch. */
   private var places = IndexedSeq.empty[Set[String]]
   private var seen = -1L
+  private var seenExecutors = Set.empty[String]
   private var wanted = Map.empty[Int, WantedPlace]
   /** What the migration under way empties. */
   private var drained: Option[String] = None
@@ -116,9 +117,10 @@ private[binshift] final class Relocation(
       val executors = Executors.of(session.sparkContext)
       avoided = avoided.filter(executors.isThere)
       holdOrRelease()
-      // Nothing comes back by itself to what was drained, as long as tasks wait for their places.
-      if (wanted.nonEmpty || isUnderWay || avoided.nonEmpty && epoch % EpochsBetweenLooks == 0) {
+      // Nothing comes back to what was drained as long as tasks wait for their places, and their executors live.
+      if (wanted.nonEmpty || isUnderWay || epoch % EpochsBetweenLooks == 0 || executors.live.keySet != seenExecutors) {
         see(epoch - 1)
+        seenExecutors = executors.live.keySet.toSet
         look(epoch - 1)
         if (epoch >= notBefore) ask(epoch, executors)
         look(epoch - 1)

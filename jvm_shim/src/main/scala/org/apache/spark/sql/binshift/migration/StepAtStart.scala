@@ -30,9 +30,15 @@ private[binshift] object StepAtStart extends Logging {
    */
   def take(query: StreamExecution, last: LoggedBatch, offsets: Offsets): Boolean = {
     val isCommitted = endsByItself(query) && CommittedEpoch.of(query) >= last.epoch
-    val isObeyed = isCommitted && last.providerClass.exists(SparkInternals.isBinshiftProvider) &&
-      query.sparkSession.sessionState.conf.getConf(SQLConf.STREAMING_METADATA_CACHE_ENABLED)
-    val partitions = if (isObeyed) partitionsOfStep(query, last) else None
+    val isBinned = last.providerClass.exists(SparkInternals.isBinshiftProvider)
+    val wanted = if (isCommitted && isBinned) partitionsOfStep(query, last) else None
+    val isCached = query.sparkSession.sessionState.conf.getConf(SQLConf.STREAMING_METADATA_CACHE_ENABLED)
+    if (wanted.nonEmpty && !isCached) {
+      logWarning(
+        s"query ${query.id}: the step to ${wanted.mkString} partitions, which the last run has prepared, is planned anew: " +
+          s"a run of a single epoch takes it only with ${SQLConf.STREAMING_METADATA_CACHE_ENABLED.key}=true")
+    }
+    val partitions = wanted.filter(_ => isCached)
     partitions.foreach { n =>
       query.offsetLog.batchCache.put(last.epoch, StreamLogs.withConf(offsets, SQLConf.SHUFFLE_PARTITIONS.key -> n.toString))
       logInfo(s"query ${query.id}: epoch ${last.epoch + 1} begins with $n partitions, as the last run has planned")

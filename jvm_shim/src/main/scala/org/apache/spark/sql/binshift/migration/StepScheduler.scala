@@ -42,7 +42,9 @@ private[binshift] final class StepScheduler(
 
   private val application = SparkInternals.applicationOf(session.sparkContext)
   private var migration: Option[PlannedMigration] = left
-  migration.filter(m => !m.cancelled && m.application.contains(application)).foreach(m => relocation.begin(m.options))
+  // A run that ends by itself may have too few epochs to see where its partitions are.
+  migration.filter(m => !m.cancelled && m.application.contains(application) && !StepAtStart.endsByItself(query))
+    .foreach(m => relocation.begin(m.options))
   /** How the latest migrations of this run ended, for clients that still ask for them. */
   private var outcomes = Seq.empty[MigrationOutcome]
   /** For how many epochs nothing has come of the copies that the next step waits for. */

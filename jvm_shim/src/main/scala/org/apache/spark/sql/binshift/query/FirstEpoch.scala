@@ -3,6 +3,7 @@ package org.apache.spark.sql.binshift.query
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.sql.binshift.internals.SparkInternals
+import org.apache.spark.sql.binshift.migration.PlannedMigration
 import org.apache.spark.sql.binshift.realtime.RealTimeMode
 import org.apache.spark.sql.binshift.retention.{LostVersions, RunEnd}
 import org.apache.spark.sql.binshift.routing.{BinsSetting, EntryInForce, RoutingEntries, StatefulOperators}
@@ -62,7 +63,8 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
             "not written by binshift, or the directory was removed; start with a new checkpoint or restore it"))
       setting.requireThatOf(layout)
       val entry =
-        new EntryInForce(query, dir, entries, isRealTime).at(epoch, n, isLogged, layout.takenOverAt.getOrElse(0L))
+        new EntryInForce(query, dir, entries, isRealTime, id => PlannedMigration.read(dir).exists(_.id == id)).at(epoch, n,
+          isLogged, layout.takenOverAt.getOrElse(0L))
       requireTable(entry, epoch, n, layout)
       // An epoch that is logged may have another number of partitions than the one before.
       val before = if (entry.epoch == epoch) entries.at(epoch - 1).fold(n)(_.table.partitions) else n

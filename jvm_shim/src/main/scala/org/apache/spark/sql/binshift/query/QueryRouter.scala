@@ -126,7 +126,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       tables = TablesInForce(Some(entry))
       planned = Some(epoch)
       // Those of an epoch that is run again wait: another run may be alive, and serve them.
-      if (isFirst) requests.foreach(_.start(servesNow = !isAgain))
+      if (isFirst) requests.foreach(_.start(servesNow = !runsAgain))
       prepare(entry, epoch + 1)
       retire(streamSession)
       if (!isAgain) pruning.prune(binned.map(StatefulOperators.idOf), oldestRetained(epoch), sqlConf.streamingMaintenanceInterval)
@@ -141,12 +141,16 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   }
 
   /**
-   * Whether the query goes on with this run: it has committed an epoch, or begun with one that no run had logged, and none has
-   * begun since. A request to the checkpoint.
+   * Whether the query goes on with this run, as far as is known: it has begun with an epoch that no run had logged, or has
+   * committed it; and so it has those with which later runs have begun. A request to the checkpoint.
    */
-  def isNewestRun: Boolean =
-    synchronized(!isAgain || CommittedEpoch.ofThisRun(query).exists(e => planned.forall(_ <= e))) &&
-      RunHistory.read(dir).runs.lastOption.forall(_.runId == query.runId.toString)
+  def isNewestRun: Boolean = !CommittedEpoch.isOfRunKnown(query) || {
+    def hasCommitted(epoch: Long) = CommittedEpoch.ofThisRun(query).exists(_ >= epoch)
+    synchronized(!runsAgain || planned.forall(hasCommitted)) && {
+      val runs = RunHistory.read(dir).runs
+      runs.drop(runs.indexWhere(_.runId == query.runId.toString) + 1).forall(later => hasCommitted(later.began._1))
+    }
+  }
 
   /** Accepts a plan, or throws before anything has changed. */
   def submit(
@@ -240,6 +244,9 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       isClosed = true
     }
   }
+
+  /** Whether the epoch is one that another run may be in the midst of. In real-time mode, each first one of a run may be. */
+  private def runsAgain: Boolean = isAgain && slots.isEmpty
 
   /** What the next run goes on from is not to be changed any more. */
   private def requireOpen(): Unit = if (isClosed) throw QueryFailure.ended(query)

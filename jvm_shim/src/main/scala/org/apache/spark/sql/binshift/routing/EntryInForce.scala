@@ -17,10 +17,12 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingEn
  * In real-time mode an entry of the very epoch is never in force: the epoch was logged by nobody, and runs as a new one,
  * under the table of the one before it.
  *
+ * @param isUnderWay whether a migration is not over: a step of one that was cancelled is void until its epoch is logged
+ *
  * Costs a listing, and a read of two or three small files; called on the stream's thread once for a run.
  */
 private[binshift] final class EntryInForce(
-    query: MicroBatchExecution, dir: ControlDir, entries: RoutingEntries, isRealTime: Boolean) {
+    query: MicroBatchExecution, dir: ControlDir, entries: RoutingEntries, isRealTime: Boolean, isUnderWay: String => Boolean) {
   import EntryInForce._
 
   /**
@@ -40,7 +42,8 @@ private[binshift] final class EntryInForce(
     val own = Option.when(!isRealTime && epochs.contains(epoch))(epoch).flatMap(read).filter { e =>
       // Without a name in the log of offsets, the epoch is the first one of a run: partitions decide. What follows an
       // entry that is not there is left of epochs that were lost.
-      named.filter(_.at == epoch).fold(e.table.partitions == n && follows(e))(_.entry == e.name)
+      named.filter(_.at == epoch).fold(
+        e.table.partitions == n && follows(e) && (isAgain || e.step.forall(s => isUnderWay(s.migration))))(_.entry == e.name)
     }
     val entry = own.orElse(epochs.filter(_ < epoch).lastOption.flatMap(read)).getOrElse(
       throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> epoch).configuration(

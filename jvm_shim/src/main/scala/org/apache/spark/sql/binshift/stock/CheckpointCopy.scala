@@ -17,9 +17,10 @@ import org.apache.spark.sql.internal.SQLConf
 /**
  * The checkpoint that a conversion writes: all but the state itself, which [[StateRewrite]] writes.
  *
- * It is complete when its file `metadata` is there, which is written last and in one atomic step: Spark
- * refuses to start a query from a directory that has logs and no `metadata`. What a conversion that did
- * not end has left is told by a marker and replaced by the next one.
+ * It is complete when its file `metadata` is there, which is written last and in one atomic step. No query starts from one that
+ * is not: the log of offsets is there before any state is, and names a version that is not. Without the log, Spark would
+ * begin with no state, and with sources that have seen all their data. What a conversion that did not end has left is
+ * told by a marker and replaced by the next one.
  */
 private[binshift] final class CheckpointCopy(
     source: StoredCheckpoint, root: Path, provider: String, partitions: Int, session: SparkSession) {
@@ -40,18 +41,18 @@ private[binshift] final class CheckpointCopy(
   def begin(): Unit = {
     fs.delete(root, true)
     marker.write(CheckpointCopy.Marker, ("source" -> source.root.toString) ~ ("epoch" -> source.epoch))
-    copyOthers()
-    source.operators.foreach(copyOperator)
-  }
-
-  /** @param ids under checkpoint format 2, by operator, partition and store */
-  def finish(ids: Option[Map[Long, Array[Array[String]]]]): Unit = {
     val offsetLog = StreamLogs.offsets(session, root, readOnly = false)
     source.offsets.foreach { case (epoch, entry) =>
       offsetLog.add(epoch,
         StreamLogs.withConf(StreamLogs.withConf(entry,
             SQLConf.STATE_STORE_PROVIDER_CLASS.key -> provider), SQLConf.SHUFFLE_PARTITIONS.key -> partitions.toString))
     }
+    copyOthers()
+    source.operators.foreach(copyOperator)
+  }
+
+  /** @param ids under checkpoint format 2, by operator, partition and store */
+  def finish(ids: Option[Map[Long, Array[Array[String]]]]): Unit = {
     val commit = ids.fold(source.commit)(StreamLogs.withStateIds(source.commit, _))
     StreamLogs.addCommit(session, root, source.epoch, commit)
     StreamMetadata.write(StreamMetadata(source.id), new Path(root, "metadata"), hadoopConf)

@@ -8,8 +8,9 @@ import org.apache.spark.sql.binshift.internals.StreamLogs.{Commit, Offsets}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.datasources.v2.state.metadata.StateMetadataPartitionReader
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{CheckpointIds, ControlDir, Layout}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{CheckpointIds, ControlDir, Layout, RunHistory}
 import org.apache.spark.sql.execution.streaming.state.binshift.conversion.StoreForm
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingLog
 import org.apache.spark.sql.execution.streaming.runtime.StreamMetadata
 import org.apache.spark.sql.execution.streaming.state.{OperatorStateMetadata, StateStoreConf}
 import org.apache.spark.sql.internal.SQLConf
@@ -55,7 +56,10 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
 
   /** Of a checkpoint whose state is binned at the last committed epoch. */
   val layout: Option[Layout] =
-    if (SparkInternals.isBinshiftProvider(provider)) Layout.read(ControlDir.of(root, hadoopConf)) else None
+    if (SparkInternals.isBinshiftProvider(provider)) Layout.read(controlDir) else None
+
+  /** A lost entry would have bins where their owners were, which nothing but its name tells. */
+  if (layout.nonEmpty) requireEntryInForce()
 
   val operators: Seq[OperatorStateMetadata] = new StateMetadataPartitionReader(
     root.toString, new SerializableConfiguration(hadoopConf), epoch).allOperatorStateMetadata.toSeq
@@ -74,6 +78,22 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
     conf.setConf(SQLConf.STATE_STORE_CHECKPOINT_FORMAT_VERSION, if (commit.stateUniqueIds.isDefined) 2 else 1)
     new StateStoreConf(conf)
   }
+
+  private def requireEntryInForce(): Unit = {
+    val began = RunHistory.read(controlDir).runs.lastOption.map(_.began).filter(_._1 == epoch).map(_._2)
+    val found = new RoutingLog(controlDir).at(epoch)
+    for (named <- SparkInternals.entryName(logged).orElse(began) if !found.exists(_.name == named))
+      throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> named.epoch).configuration(
+        s"epoch $epoch was run with the routing table of epoch ${named.epoch} (${named.render}), but the newest entry up to it in " +
+          s"${controlDir.path}/routing is ${found.fold("none")(_.name.render)}; restore it from a copy, or start the query once")
+    found.map(_.table.partitions).filter(_ != partitions).foreach { n =>
+      throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> epoch).configuration(
+        s"epoch $epoch was run with $partitions partitions, but its routing table in ${controlDir.path}/routing has $n; restore it " +
+          "from a copy")
+    }
+  }
+
+  private def controlDir: ControlDir = ControlDir.of(root, hadoopConf)
 
   private def loggedConf(key: String): String = SparkInternals.loggedConf(logged, key).getOrElse(
     throw BinshiftException("CHECKPOINT_TOO_OLD", "checkpoint" -> root).configuration(

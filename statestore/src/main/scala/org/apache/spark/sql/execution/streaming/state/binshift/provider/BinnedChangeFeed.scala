@@ -11,16 +11,34 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, ProcessConf}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.BinKeyCodec
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
 import org.apache.spark.sql.types.StructType
 
 /**
  * The option `readChangeFeed` of the `statestore` data source, for a binned store.
  *
  * Spark's reader of changelogs decodes keys with the encoders it is given, so it is given some that
- * take the bin off first. Rows that were adopted or released appear in the feed as puts and deletes.
+ * take the bin off first. Rows that were adopted or released do not appear in the feed.
  */
 private[binshift] object BinnedChangeFeed {
   private type Encoders = (RocksDBKeyStateEncoder, RocksDBValueStateEncoder, Short)
+
+  /**
+   * The version with which a partition's part of a feed begins: one after the end if the partition was retired before, whose
+   * directory Spark 4.1 opens all the same.
+   *
+   * @throws BinshiftException if the number of partitions changes in between. Spark reads the partitions of the last version, all of
+   *                           them from the first version on.
+   */
+  def firstToRead(partition: Int, routing: EpochRouting, startVersion: Long, endVersion: Long): Long = {
+    val last = routing.partitionsOf(endVersion)
+    for (v <- (startVersion until endVersion).reverse; before <- routing.partitionsOf(v) if !last.contains(before)) {
+      throw BinshiftException("PARTITIONS_CHANGED", "epoch" -> v).configuration(
+        s"the change feed cannot be read across epoch $v, at which the query went from $before to ${last.mkString} " +
+          s"partitions; read up to batch ${v - 1}, or from batch $v on")
+    }
+    if (last.exists(_ <= partition)) endVersion + 1 else startVersion
+  }
 
   /** @param family column family to read; `None` for a store that has none */
   def reader(

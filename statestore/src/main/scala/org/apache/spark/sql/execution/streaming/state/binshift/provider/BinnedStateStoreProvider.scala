@@ -127,7 +127,9 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOf
         s"the change feed cannot be read across epoch $epoch, at which the state was taken over from Spark's own " +
           s"provider; read up to batch ${epoch - 1}, or from batch ${epoch + 1} on")
       super.getStateStoreChangeDataReader(startVersion, endVersion, colFamilyNameOpt, endVersionStateStoreCkptId)
-    case Some(s) => BinnedChangeFeed.reader(this, rocksDB, startVersion, endVersion, colFamilyNameOpt,
+    case Some(s) =>
+      val first = BinnedChangeFeed.firstToRead(stateStoreId.partitionId, s.routing, startVersion, endVersion)
+      BinnedChangeFeed.reader(this, rocksDB, first, endVersion, colFamilyNameOpt,
         endVersionStateStoreCkptId, s.storeConf, s.hadoopConf)
     case None => super.getStateStoreChangeDataReader(
         startVersion, endVersion, colFamilyNameOpt, endVersionStateStoreCkptId)
