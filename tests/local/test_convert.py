@@ -1,5 +1,7 @@
 """A checkpoint is given back to Spark's own provider, or brought from its HDFS-backed one."""
 
+import shutil
+
 import pytest
 from pyspark.sql import functions as F
 
@@ -140,6 +142,14 @@ def test_an_epoch_that_was_begun_is_run_again_from_the_copy(stream, tmp_path):
                 str(run.checkpoint), to="rocksdb", output=str(tmp_path / "to"), partitions=3, spark=run.spark
             )
         assert not (tmp_path / "to/metadata").exists()
+        # Without the log of offsets, Spark would begin with no state and read no file a second time.
+        half = new(stream, "count", STOCK, IDS, fault.file.name)
+        shutil.copytree(tmp_path / "to", half.checkpoint)
+        half.input = run.input
+        with pytest.raises(Exception, match=r"(?i)metadata|cannot|state"):
+            half.start().query.processAllAvailable()
+        assert not half.outputs
+        half.stop()
     with Fault("convert.partition", "throw") as fault:
         binshift.convert(
             str(run.checkpoint), to="rocksdb", output=str(tmp_path / "to"), partitions=3, spark=run.spark

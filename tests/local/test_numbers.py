@@ -1,5 +1,7 @@
 """What Spark reports stays true before, during and after every change of the number of partitions."""
 
+import json
+
 import pytest
 
 from binshift import AllAtOnce, Batched
@@ -7,7 +9,7 @@ from binshift.session import PROVIDER
 from harness import STOCK, until
 from local.migrations import feed_until, shift, snapshots, version_of
 from local.queries import QUERIES, count_by_key, deduplicate
-from local.settings import JOIN_3, ROW_CHECKSUMS, SNAPSHOTS
+from local.settings import JOIN_3, ONE_EPOCH, ROW_CHECKSUMS, SNAPSHOTS
 
 
 def keys_of(rows):
@@ -69,6 +71,31 @@ def test_the_change_feed_can_be_read(stream):
     keys = {r.key.k for r in rows}
     assert keys == {r.k for r in run.batch().select("k").distinct().collect()}
     assert {r.change_type for r in rows} == {"update"}
+
+
+@pytest.mark.parametrize(("partitions", "next"), [(4, 3), (1, 2)])
+def test_the_change_feed_names_the_epoch_at_which_partitions_came_or_went(stream, partitions, next):
+    run = stream(deduplicate, conf=ONE_EPOCH).start()
+    run.run(0)
+    run.attach().rescale(partitions, strategy=AllAtOnce(), prepare=False)
+    run.run(1, 2, 3)
+    assert run.attach().routing().epoch == 2
+    run.stop()
+
+    def feed(first, last):
+        options = {"readChangeFeed": "true", "changeStartBatchId": first, "changeEndBatchId": last}
+        reader = run.spark.read.format("statestore").options(**options)
+        return {r.key.k for r in reader.load(str(run.checkpoint)).collect()}
+
+    for first in range(next):
+        with pytest.raises(Exception, match=f"across epoch 2, .* up to batch 1, or from batch {next} on"):
+            feed(first, 3)
+    # Each key is new once.
+    files = sorted(run.input.glob("*.json"))
+    keys = [{json.loads(line)["k"] for line in f.read_text().splitlines()} for f in files]
+    assert feed(0, 1) == keys[0] | keys[1]
+    old = keys[0].union(*keys[1:next])
+    assert feed(next, 3) == keys[3].union(*keys[next:]) - old
 
 
 @pytest.mark.long

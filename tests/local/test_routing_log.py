@@ -5,7 +5,9 @@ import shutil
 
 import pytest
 
-from binshift import AllAtOnce, Batched
+import binshift.inspect
+from binshift import AllAtOnce, Batched, StateFormatError
+from binshift.inspect.tools.fsck import fsck
 from harness import Fault, end_maintenance, rows, until
 from local.queries import count_by_key
 from local.settings import IDS, MIN_DELTAS, ONE_EPOCH
@@ -98,6 +100,17 @@ def test_a_stale_or_lost_entry_refuses_the_start(stream, tmp_path):
     (routing / "3").unlink()
     (routing / ".3.crc").unlink(missing_ok=True)
     refused(run, "epoch 3 was run with the routing table of epoch 3 .* is 0:.* lost or changed")
+    # Who reads it would have bins of both owners.
+    with pytest.raises(binshift.ConfigurationError, match="epoch 3 was run with the routing table of epoch 3"):
+        binshift.convert(str(run.checkpoint), to="rocksdb", output=str(tmp_path / "out"), spark=run.spark)
+    assert not (tmp_path / "out").exists()
+    with binshift.inspect.open(run.checkpoint) as checkpoint:
+        assert checkpoint.routing(3).partitions == 2
+        with pytest.raises(StateFormatError, match="epoch 3 was run with the routing table 3:"):
+            checkpoint.routing(4)
+        with pytest.raises(StateFormatError, match="epoch 3 was run with the routing table 3:"):
+            checkpoint.scan(checkpoint.sources(version=4)[0])
+        assert any("is missing" in str(f) for f in fsck(checkpoint))
     run.forget(3)
     refused(run, "epoch 3 was run with the routing table of epoch 3 .* is 0:.* lost or changed")
     shutil.rmtree(run.checkpoint / "binshift")

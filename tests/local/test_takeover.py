@@ -182,6 +182,10 @@ def test_a_takeover_that_was_prepared_and_not_begun_is_forgotten(stream):
     start_with(run, STOCK)
     run.run(3, 4)
     assert epoch_logged_with(run, 4) == STOCK
+    run.stop()
+    with binshift.inspect.open(run.checkpoint) as checkpoint:
+        assert comparable(read(checkpoint, 5, {})) == comparable(expected(run, 5, {}))
+        assert checkpoint.routing(5) is None
     start_with(run, PROVIDER)
     run.run(5, 6)
     assert taken_over_at(run) == 5

@@ -28,14 +28,20 @@ private[binshift] object BinnedChangeFeed {
    * directory Spark 4.1 opens all the same.
    *
    * @throws BinshiftException if the number of partitions changes in between. Spark reads the partitions of the last version, all of
-   *                           them from the first version on.
+   *                           them from the first version on. A partition that comes into being has a snapshot of its first
+   *                           version, and no changelog.
    */
   def firstToRead(partition: Int, routing: EpochRouting, startVersion: Long, endVersion: Long): Long = {
     val last = routing.partitionsOf(endVersion)
-    for (v <- (startVersion until endVersion).reverse; before <- routing.partitionsOf(v) if !last.contains(before)) {
-      throw BinshiftException("PARTITIONS_CHANGED", "epoch" -> v).configuration(
-        s"the change feed cannot be read across epoch $v, at which the query went from $before to ${last.mkString} " +
-          s"partitions; read up to batch ${v - 1}, or from batch $v on")
+    // Version v is what epoch v - 1 committed.
+    val changed =
+      (startVersion - 1 until endVersion).reverse.flatMap(v => routing.partitionsOf(v).filterNot(last.contains).map(v -> _))
+        .headOption.filter { case (v, before) => v >= startVersion || last.exists(_ > before) }
+    changed.foreach { case (epoch, before) =>
+      val next = if (last.exists(_ > before)) epoch + 1 else epoch
+      throw BinshiftException("PARTITIONS_CHANGED", "epoch" -> epoch).configuration(
+        s"the change feed cannot be read across epoch $epoch, at which the query went from $before to ${last.mkString} " +
+          s"partitions; read up to batch ${epoch - 1}, or from batch $next on")
     }
     if (last.exists(_ <= partition)) endVersion + 1 else startVersion
   }
