@@ -14,7 +14,7 @@ from binshift.cli.main import cli
 from binshift.control import trial
 from binshift.control.checks import Check, Verdict
 from binshift.control.doctor import seconds_of, settings_checks
-from binshift.session import CHANGELOG_KEY, PROVIDER_KEY, STOCK_PROVIDER
+from binshift.session import CHANGELOG_KEY, PROVIDER, PROVIDER_KEY, STOCK_PROVIDER
 from unit.checkpoints import Answering, HandWritten
 
 CLUSTER: dict[str, Any] = {
@@ -101,6 +101,7 @@ def test_a_damaged_checkpoint_is_a_problem(checkpoint):
     ("provider", "verdict", "code", "said"),
     [
         (STOCK_PROVIDER, "advice", 0, "binshift.configure()"),
+        (PROVIDER, "problem", 1, "restore the directory binshift/"),
         ("org.example.Other", "problem", 1, "binshift convert"),
     ],
 )

@@ -13,7 +13,7 @@ from binshift.control.files import Files
 from binshift.control.mailbox import Mailbox
 from binshift.control.trial import try_files
 from binshift.errors import BinshiftError, ConfigurationError, MigrationTimeout
-from binshift.session import CHANGELOG_KEY, PROVIDER_KEY, STOCK_PROVIDER
+from binshift.session import CHANGELOG_KEY, PROVIDER, PROVIDER_KEY, STOCK_PROVIDER
 
 __all__ = ["examine", "settings_checks"]
 
@@ -178,6 +178,13 @@ def _without_bins(directory: ControlDir) -> Check:
     if provider is None:
         return Check(
             "checkpoint", Verdict.ADVICE, "no epoch has been planned", "give the query data, and look again"
+        )
+    if provider == PROVIDER:
+        return Check(
+            "checkpoint",
+            Verdict.PROBLEM,
+            "it is of binshift, and binshift/layout.json is not there",
+            "restore the directory binshift/ from a copy of the checkpoint; without it, no key has an owner",
         )
     return Check(
         "checkpoint",
