@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +67,8 @@ def rows(epoch: int, n: int = 40, keys: int = 60) -> list[dict[str, Any]]:
     out = []
     for i in range(n):
         minute = max(0, epoch - 4) if i % 8 == 3 else epoch
-        t = f"2026-01-01 {minute // 60:02}:{minute % 60:02}:{i % 60:02}"
-        out.append({"k": f"key{(i * 7 + epoch * 11) % keys}", "v": i, "t": t})
+        t = datetime(2026, 1, 1) + timedelta(minutes=minute, seconds=i % 60)
+        out.append({"k": f"key{(i * 7 + epoch * 11) % keys}", "v": i, "t": str(t)})
     return out
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 from pathlib import Path
 
@@ -47,10 +48,12 @@ def _heap(pid: int) -> dict[str, float]:
 
 
 def disk(folder: Path) -> int:
-    """Bytes of all files below a folder; one that goes meanwhile counts nothing."""
+    """Bytes of all files below a folder; what goes meanwhile counts nothing."""
     total = 0
-    for file in folder.rglob("*"):
-        with contextlib.suppress(OSError):
-            if file.is_file() and not file.is_symlink():
-                total += file.stat().st_size
+    # Folders go as well, which ends other ways to list them.
+    for path, _, names in os.walk(folder):
+        for file in (Path(path, name) for name in names):
+            with contextlib.suppress(OSError):
+                if not file.is_symlink():
+                    total += file.stat().st_size
     return total
