@@ -190,23 +190,23 @@ class StreamRun:
         table = reader.load(str(self.readable())).select("key", "value")
         return sorted(((tuple(r.key), tuple(r.value)) for r in table.collect()), key=repr)
 
-    def states(self, options: Iterable[dict[str, str]]) -> list[list[str]]:
+    def states(self, options: Iterable[dict[str, str]], checkpoint: Path | None = None) -> list[list[str]]:
         """All state that the options name, each as sorted text, since rows of them differ in form."""
-        checkpoint = str(self.readable())
+        path = str(checkpoint or self.readable())
 
         def read(o: dict[str, str]) -> DataFrame:
-            return self.spark.read.format("statestore").options(**o).load(checkpoint)
+            return self.spark.read.format("statestore").options(**o).load(path)
 
         return [sorted(repr(r) for r in read(o).drop("partition_id").collect()) for o in options]
 
-    def readable(self, epoch: int | None = None) -> Path:
+    def readable(self, epoch: int | None = None, *, stock: bool = False) -> Path:
         """What the `statestore` source can read of an epoch, by default of the last one.
 
-        That is the checkpoint. Under format 2, Spark 4.1 fails at directories of retired partitions, and gets a
-        copy without them. It can be read once no recovery needs them.
+        That is the checkpoint. Spark 4.1 fails at directories of other partitions, under format 2 and of state in
+        the `stock` form, and gets a copy without them. It can be read once no recovery needs them.
         """
         ids = self.spark.conf.get("spark.sql.streaming.stateStore.checkpointFormatVersion", "1") == "2"
-        if not (ids and pyspark.__version__.startswith("4.1.")):
+        if not ((ids or stock) and pyspark.__version__.startswith("4.1.")):
             return self.checkpoint
         if epoch is None:
             epoch = max(int(f.name) for f in (self.checkpoint / "commits").iterdir() if f.name.isdigit())

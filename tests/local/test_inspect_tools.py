@@ -5,6 +5,7 @@ import json
 
 import pyarrow as pa
 import pyarrow.parquet
+import pyspark
 import pytest
 from pyarrow import fs
 
@@ -61,7 +62,7 @@ def test_two_checkpoints_of_the_same_input_do_not_differ_though_one_has_bins(mad
         binshift.inspect.open(made("tws").checkpoint) as mine,
         binshift.inspect.open(stock.checkpoint) as other,
     ):
-        assert mine._facts.settings(8).has_row_checksums
+        assert mine._facts.settings(8).has_row_checksums != pyspark.__version__.startswith("4.1.")
         for family in ("count", "values", "minutes", "$eventTimers_keyToTimestamp"):
             sides = [Side(c, c.source(family=family)) for c in (mine, other)]
             assert diff(*sides).read_all().num_rows == 0

@@ -196,5 +196,5 @@ private object Frame {
   private val State = "org.apache.spark.sql.execution.streaming.state."
   private val Overridden = Set("load", "loadFromSnapshot", "commit", "rollback", "close", "init", "getStore",
     "getReadStore", "upgradeReadStoreToWriteStore", "loadCheckpointFromDfs", "saveCheckpointToDfs", "deleteOldVersions",
-    "getChangelogReader", "getStateStoreChangeDataReader", "doMaintenance", "removeColFamilyIfExists")
+    "getChangelogReader", "getChangeLogWriter", "getStateStoreChangeDataReader", "doMaintenance", "removeColFamilyIfExists")
 }
