@@ -202,8 +202,8 @@ class StreamRun:
     def readable(self, epoch: int | None = None, *, stock: bool = False) -> Path:
         """What the `statestore` source can read of an epoch, by default of the last one.
 
-        That is the checkpoint. Spark 4.1 fails at directories of other partitions, under format 2 and of state in
-        the `stock` form, and gets a copy without them. It can be read once no recovery needs them.
+        That is the checkpoint. Spark 4.1 fails at directories of other partitions, under format 2 and of
+        state in the `stock` form, and gets a copy without them. It can be read once no recovery needs them.
         """
         ids = self.spark.conf.get("spark.sql.streaming.stateStore.checkpointFormatVersion", "1") == "2"
         if not ((ids or stock) and pyspark.__version__.startswith("4.1.")):
