@@ -103,7 +103,7 @@ class Checkpoint:
     def routing(self, version: int | None = None) -> RoutingTable | None:
         """The routing table with which a version was committed; none without bins."""
         epoch = self._facts.require_version(version) - 1
-        return self._facts.table(epoch) if self._facts.is_binned_at(epoch) else None
+        return self._facts.table_in_force(epoch) if self._facts.is_binned_at(epoch) else None
 
     def history(self) -> pa.Table:
         """A row for each step that took effect; the columns are those of `Controller.history`."""
@@ -259,7 +259,7 @@ class Checkpoint:
     def _homes(self, key: Mapping[str, Any], source: Source) -> Iterator[tuple[Place, int | None]]:
         """Where a key can be, the likeliest place first."""
         if source.operator.is_binned:
-            table = self._facts.table(source.version - 1)
+            table = self._facts.table_in_force(source.version - 1)
             bin = self._bin_of(key, source)
             bins = range(table.bins) if bin is None else [bin]
             yield from ((Place(source.operator, source.store, table.assignment[b]), b) for b in bins)
@@ -282,6 +282,8 @@ class Checkpoint:
         ConfigurationError
             If a partition does not exist.
         """
+        if source.operator.is_binned:
+            assignment = self._facts.table_in_force(source.version - 1).assignment
         there = self._facts.partitions(source.operator, source.version)
         wanted = set(there) if partitions is None else set(partitions)
         if not wanted <= set(there):
@@ -294,7 +296,6 @@ class Checkpoint:
                 value=absent,
             )
         if bins is not None and source.operator.is_binned:
-            assignment = self._facts.table(source.version - 1).assignment
             wanted &= {assignment[b] for b in bins}
         return [Place(source.operator, source.store, p) for p in sorted(wanted)]
 

@@ -272,13 +272,32 @@ class Facts:
             elif f"{_checksum(self._table(epoch)):08x}" != checksum:
                 yield epoch, f"is another table than epoch {batch} was run with"
 
-    def table(self, epoch: int) -> RoutingTable:
-        """The routing table in force at an epoch.
+    def table_in_force(self, epoch: int) -> RoutingTable:
+        """The table of an epoch, if it is the one that was logged with it, where that is known.
 
         Raises
         ------
         StateFormatError
-            If the routing log does not have it, or it is impossible, or another one was logged with the epoch.
+            If the routing log does not have it, or it is impossible, or another one was logged.
+        """
+        table = self.table(epoch)
+        entry = self.routing_epochs[bisect_right(self.routing_epochs, epoch) - 1]
+        named = self._named(epoch)
+        if named is not None and named != f"{entry}:{_checksum(table):08x}":
+            raise StateFormatError(
+                f"epoch {epoch} was run with the routing table {named}, and the newest one up to it in "
+                f"binshift/routing of {self.files.name} is that of epoch {entry}; restore it from a copy, "
+                "or start the query once"
+            )
+        return table
+
+    def table(self, epoch: int) -> RoutingTable:
+        """The newest routing table up to an epoch, as the routing log has it.
+
+        Raises
+        ------
+        StateFormatError
+            If the routing log does not have it, or it is impossible.
         """
         at = bisect_right(self.routing_epochs, epoch)
         if at == 0:
@@ -286,15 +305,7 @@ class Facts:
                 f"the routing log of {self.files.name} has no entry for epoch {epoch}; restore "
                 "binshift/routing from a copy of the checkpoint"
             )
-        entry = self.routing_epochs[at - 1]
-        named = self._named(epoch)
-        if named is not None and named != f"{entry}:{_checksum(self._table(entry)):08x}":
-            raise StateFormatError(
-                f"epoch {epoch} was run with the routing table {named}, and the newest one up to it in "
-                f"binshift/routing of {self.files.name} is that of epoch {entry}; restore it from a copy, "
-                "or start the query once"
-            )
-        return self._table(entry)
+        return self._table(self.routing_epochs[at - 1])
 
     def _named(self, epoch: int) -> str | None:
         """The entry in force at an epoch, as the log of offsets has it; none of the first epoch of a run."""
