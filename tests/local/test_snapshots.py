@@ -124,7 +124,7 @@ def test_a_store_that_is_closed_while_its_snapshot_is_uploaded_waits_until_that_
 
 
 @pytest.mark.long
-@pytest.mark.needs_spark("4.2", reason="a thread of maintenance never waits for another one before")
+@pytest.mark.needs_spark("4.3", reason="no second thread of maintenance waits for a store before")
 def test_maintenance_ends_while_its_threads_wait_for_a_store_that_uploads(uploading, spark):
     run, held = uploading
     threads = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestThreads
