@@ -7,9 +7,9 @@ from click.testing import CliRunner
 
 from binshift import AllAtOnce
 from binshift.cli.main import cli
+from local.mailbox import Mailbox
 from local.queries import count_by_key
 from local.settings import IDS, ONE_EPOCH
-from local.test_requests import Mailbox
 
 KEYS = [{"k": f"key{i}", "v": i, "t": "2026-01-01 00:00:00"} for i in range(40)]
 TRIGGERS = {"available": {"availableNow": True}, "once": {"once": True}}

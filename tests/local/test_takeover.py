@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import uuid
 
 import pytest
 
@@ -12,6 +11,7 @@ from binshift.inspect.tools.fsck import Severity, fsck
 from binshift.session import PROVIDER, PROVIDER_KEY
 from harness import STOCK, Fault, assert_same_results, end_maintenance, rows
 from local.inspected import comparable, expected, read
+from local.mailbox import Mailbox
 from local.queries import QUERIES
 from local.settings import IDS, ONE_EPOCH, OPERATORS, new, start_with
 
@@ -154,7 +154,7 @@ def test_a_first_epoch_that_was_begun_by_the_stock_provider_is_ended_before_any_
     fail_at(run, 0)
     initial = RoutingTable(2, tuple(b % 2 for b in range(64)))
     plan = AllAtOnce().plan(initial, initial.balanced(3))
-    leave_request(run, plan)
+    Mailbox(run).submit(plan)
     start_with(run, PROVIDER)
     run.run(1, 2, 3)
     assert taken_over_at(run) == 1
@@ -164,13 +164,6 @@ def test_a_first_epoch_that_was_begun_by_the_stock_provider_is_ended_before_any_
     oracle = oracle_of(stream, "count", epochs=range(4))
     assert run.states([{"batchId": "0"}], run.readable(0, stock=True)) == oracle.states([{"batchId": "0"}])
     assert_same_results(run, oracle)
-
-
-def leave_request(run, plan):
-    requests = run.checkpoint / "binshift/requests"
-    requests.mkdir(parents=True)
-    request = {"format": 1, "id": str(uuid.uuid4()), "kind": "submit", "plan": json.loads(plan.to_json())}
-    (requests / f"{request['id']}.json").write_text(json.dumps(request | {"options": {"prepare": False}}))
 
 
 def test_a_takeover_that_was_prepared_and_not_begun_is_forgotten(stream):

@@ -133,8 +133,13 @@ class Facts:
         if not self.is_binned or epoch < self.first_binned_epoch:
             return False
         # Spark's provider may have gone on where a takeover was prepared, and not begun.
-        is_logged = self.first_binned_epoch > 0 and epoch in self.files.numbers("offsets")
+        is_logged = self.first_binned_epoch > 0 and epoch in self._logged
         return not is_logged or self._provider(epoch) == PROVIDER
+
+    @cached_property
+    def _logged(self) -> tuple[int, ...]:
+        """The batches whose offsets the checkpoint still has, ascending."""
+        return tuple(self.files.numbers("offsets"))
 
     def _provider(self, epoch: int) -> str:
         return self.conf(epoch).get(_PREFIX + "providerClass", STOCK_PROVIDER)
@@ -258,9 +263,9 @@ class Facts:
                 yield previous, f"is missing, though the entry of epoch {epoch} follows it"
             older = epoch
         named: dict[int, tuple[int, str]] = {}
-        for batch in self.files.numbers("offsets"):
-            at, _, checksum = self.conf(batch).get(_ENTRY, "").partition(":")
-            if checksum and batch >= self.first_binned_epoch:
+        for batch in self._logged:
+            at, _, checksum = (self._named(batch) or "").partition(":")
+            if checksum:
                 with understood(f"offsets/{batch}"):
                     named[int(at)] = (batch, checksum)
         oldest = self.routing_epochs[0] if self.routing_epochs else 0
@@ -309,7 +314,7 @@ class Facts:
 
     def _named(self, epoch: int) -> str | None:
         """The entry in force at an epoch, as the log of offsets has it; none of the first epoch of a run."""
-        if epoch < self.first_binned_epoch or epoch not in self.files.numbers("offsets"):
+        if epoch < self.first_binned_epoch or epoch not in self._logged:
             return None
         return self.conf(epoch).get(_ENTRY)
 

@@ -6,7 +6,6 @@ import java.util.concurrent.TimeUnit.SECONDS
 import scala.jdk.CollectionConverters._
 
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
-import org.apache.spark.sql.internal.SQLConf
 
 /**
  * The newest committed epoch of a query, known without a request to the checkpoint's file system. Any thread, at any rate.
@@ -22,9 +21,9 @@ private[binshift] object CommittedEpoch {
   private val listed = Collections.synchronizedMap(new WeakHashMap[StreamExecution, Listed])
 
   /** -1 before the first. */
-  def of(query: StreamExecution): Long = inMemory(query).getOrElse {
+  def of(query: StreamExecution): Long = ofThisRun(query).getOrElse {
     val known = listed.get(query)
-    if (known != null && (isCached(query) || System.nanoTime() - known.atNanos < MaxAgeNanos)) known.epoch
+    if (known != null && (isOfRunKnown(query) || System.nanoTime() - known.atNanos < MaxAgeNanos)) known.epoch
     else {
       val now = Listed(query.commitLog.getLatestBatchId().getOrElse(-1L), System.nanoTime())
       listed.put(query, now)
@@ -33,18 +32,13 @@ private[binshift] object CommittedEpoch {
   }
 
   /** Whether [[ofThisRun]] tells anything. */
-  def isOfRunKnown(query: StreamExecution): Boolean = isCached(query)
+  def isOfRunKnown(query: StreamExecution): Boolean = SparkInternals.keepsLogs(query)
 
   /** As far as the run itself has committed; `None` before its first epoch. */
-  def ofThisRun(query: StreamExecution): Option[Long] = inMemory(query)
-
-  private def inMemory(query: StreamExecution): Option[Long] = {
+  def ofThisRun(query: StreamExecution): Option[Long] = {
     val cache = query.commitLog.batchCache
     cache.synchronized(cache.keySet.asScala.maxOption)
   }
-
-  private def isCached(query: StreamExecution): Boolean =
-    query.sparkSession.sessionState.conf.getConf(SQLConf.STREAMING_METADATA_CACHE_ENABLED)
 }
 
 private final case class Listed(epoch: Long, atNanos: Long)

@@ -81,6 +81,19 @@ private[binshift] object SparkInternals {
   def controlDir(query: StreamExecution): ControlDir =
     ControlDir.of(new Path(query.resolvedCheckpointRoot), query.sparkSession.sessionState.newHadoopConf())
 
+  /** Whether the logs of the query keep their last entries in memory. */
+  def keepsLogs(query: StreamExecution): Boolean =
+    query.sparkSession.sessionState.conf.getConf(SQLConf.STREAMING_METADATA_CACHE_ENABLED)
+
+  /**
+   * Has a run that is about to start go on from `last`, whose entry is `offsets`, with another setting than was logged. The log on
+   * the disk stays as it is. Only where the query [[keepsLogs]].
+   *
+   * Relies on Spark: the run reads the settings from the entry in memory.
+   */
+  def goOnWith(query: StreamExecution, last: Long, offsets: Offsets, setting: (String, String)): Unit =
+    query.offsetLog.batchCache.put(last, StreamLogs.withConf(offsets, setting))
+
   /** The newest batch of the offset log, with the provider and the state partitions it logged. */
   def lastLogged(query: StreamExecution): Option[LoggedBatch] = query.offsetLog.getLatest().flatMap(loggedBatch)
 
@@ -102,7 +115,7 @@ private[binshift] object SparkInternals {
    * Relies on Spark: a log keeps in memory what its own `add` has written, if its cache is on; false if it is off.
    */
   def isOfAnother(query: StreamExecution, epoch: Long): Boolean = !query.offsetLog.batchCache.containsKey(epoch) &&
-    query.sparkSession.sessionState.conf.getConf(SQLConf.STREAMING_METADATA_CACHE_ENABLED) &&
+    keepsLogs(query) &&
     query.offsetLog.get(epoch).isDefined
 
   /** When Spark planned to log an epoch: it tells it from another one that was logged in its place. */

@@ -163,6 +163,9 @@ private[binshift] object PlannedMigration {
       cancelled = false, Some(application))
   }
 
+  /** Whether a migration has begun, and is not over or forgotten. */
+  def isUnderWay(dir: ControlDir, id: String): Boolean = read(dir).exists(_.id == id)
+
   def read(dir: ControlDir): Option[PlannedMigration] = dir.decoded(File) { json =>
     implicit val formats: Formats = DefaultFormats
     val format = (json \ "format").extract[Int]

@@ -1,7 +1,7 @@
 package org.apache.spark.sql.binshift.migration
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.binshift.internals.{CommittedEpoch, LoggedBatch, SparkInternals, StreamLogs}
+import org.apache.spark.sql.binshift.internals.{CommittedEpoch, LoggedBatch, SparkInternals}
 import org.apache.spark.sql.binshift.internals.StreamLogs.Offsets
 import org.apache.spark.sql.execution.streaming.{AvailableNowTrigger, OneTimeTrigger}
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
@@ -32,15 +32,15 @@ private[binshift] object StepAtStart extends Logging {
     val isCommitted = endsByItself(query) && CommittedEpoch.of(query) >= last.epoch
     val isBinned = last.providerClass.exists(SparkInternals.isBinshiftProvider)
     val wanted = if (isCommitted && isBinned) partitionsOfStep(query, last) else None
-    val isCached = query.sparkSession.sessionState.conf.getConf(SQLConf.STREAMING_METADATA_CACHE_ENABLED)
-    if (wanted.nonEmpty && !isCached) {
+    val keepsLogs = SparkInternals.keepsLogs(query)
+    if (wanted.nonEmpty && !keepsLogs) {
       logWarning(
         s"query ${query.id}: the step to ${wanted.mkString} partitions, which the last run has prepared, is planned anew: " +
           s"a run of a single epoch takes it only with ${SQLConf.STREAMING_METADATA_CACHE_ENABLED.key}=true")
     }
-    val partitions = wanted.filter(_ => isCached)
+    val partitions = wanted.filter(_ => keepsLogs)
     partitions.foreach { n =>
-      query.offsetLog.batchCache.put(last.epoch, StreamLogs.withConf(offsets, SQLConf.SHUFFLE_PARTITIONS.key -> n.toString))
+      SparkInternals.goOnWith(query, last.epoch, offsets, SQLConf.SHUFFLE_PARTITIONS.key -> n.toString)
       logInfo(s"query ${query.id}: epoch ${last.epoch + 1} begins with $n partitions, as the last run has planned")
     }
     partitions.isDefined
@@ -53,7 +53,7 @@ private[binshift] object StepAtStart extends Logging {
       entry <- log.read(last.epoch + 1)
       // What is left of epochs that were taken out of the logs is not obeyed.
       if log.epochs.filter(_ <= last.epoch).lastOption.contains(entry.previous)
-      step <- entry.step if PlannedMigration.read(dir).exists(_.id == step.migration)
+      step <- entry.step if PlannedMigration.isUnderWay(dir, step.migration)
       n = entry.table.partitions if !last.partitions.contains(n)
     } yield n
   }

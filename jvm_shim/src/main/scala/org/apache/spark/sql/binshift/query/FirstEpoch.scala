@@ -63,11 +63,11 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
             "not written by binshift, or the directory was removed; start with a new checkpoint or restore it"))
       setting.requireThatOf(layout)
       val entry =
-        new EntryInForce(query, dir, entries, isRealTime, id => PlannedMigration.read(dir).exists(_.id == id)).at(epoch, n,
+        new EntryInForce(query, dir, entries, isRealTime, PlannedMigration.isUnderWay(dir, _)).at(epoch, n,
           isLogged, layout.takenOverAt.getOrElse(0L))
       requireTable(entry, epoch, n, layout)
       // An epoch that is logged may have another number of partitions than the one before.
-      val before = if (entry.epoch == epoch) entries.at(epoch - 1).fold(n)(_.table.partitions) else n
+      lazy val before = if (entry.epoch == epoch) entries.read(entry.previous).fold(n)(_.table.partitions) else n
       if (!isLogged) requireIdsOf(before, epoch, layout, operators)
       Opening(layout, stored, entry, isEntryNew = false, void = Nil, isAgain, isStateKept = isAgain)
     }
@@ -150,7 +150,7 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
    * committed yet, and logs the epoch itself. If the commit is that of a run with other partitions, its state is not what the
    * offsets name.
    */
-  private def requireIdsOf(n: Int, epoch: Long, layout: Layout, operators: Seq[StateStoreWriter]): Unit = for {
+  private def requireIdsOf(n: => Int, epoch: Long, layout: Layout, operators: Seq[StateStoreWriter]): Unit = for {
     op <- operators if layout.operators.get(StatefulOperators.idOf(op)).exists(_.storage == Storage.Binned)
     ids <- op.getStateInfo.stateStoreCkptIds if ids.length != n
   } throw BinshiftException("ANOTHER_RUN", "checkpoint" -> query.resolvedCheckpointRoot).configuration(

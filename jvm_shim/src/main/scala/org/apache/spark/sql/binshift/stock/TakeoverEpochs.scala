@@ -50,7 +50,7 @@ private[binshift] object TakeoverEpochs extends Logging {
       if (logged == StockProvider && SparkInternals.isBinshiftProvider(wanted)) {
         if (!isPlacedByKey(offsets)) {
           logWarning(s"query ${query.id} goes on with Spark's provider: $reasonNotPlacedByKey")
-        } else if (isCommitted && isCached(query)) {
+        } else if (isCommitted && SparkInternals.keepsLogs(query)) {
           goOnWith(query, last, offsets, wanted)
         } else {
           // The next entry is a copy of this one, or is logged with the provider of this one.
@@ -68,9 +68,9 @@ private[binshift] object TakeoverEpochs extends Logging {
     val last = CommittedEpoch.of(query)
     for (offsets <- Option.when(last >= 0)(last).flatMap(query.offsetLog.get(_))
       if providerOf(offsets).contains(StockProvider) && SparkInternals.isBinshiftProvider(wanted)) {
-      if (isPlacedByKey(offsets) && isCached(query)) goOnWith(query, last, offsets, wanted)
+      if (isPlacedByKey(offsets) && SparkInternals.keepsLogs(query)) goOnWith(query, last, offsets, wanted)
       else {
-        val reason = if (isCached(query)) reasonNotPlacedByKey
+        val reason = if (SparkInternals.keepsLogs(query)) reasonNotPlacedByKey
         else
           s"in real-time mode that needs ${SQLConf.STREAMING_METADATA_CACHE_ENABLED.key}=true"
         logWarning(s"query ${query.id} goes on with Spark's provider: $reason")
@@ -80,8 +80,7 @@ private[binshift] object TakeoverEpochs extends Logging {
 
   /** Has the epoch after `last` begin with binshift's provider. */
   private def goOnWith(query: StreamExecution, last: Long, offsets: Offsets, provider: String): Unit = {
-    query.offsetLog.batchCache.put(
-      last, StreamLogs.withConf(offsets, SQLConf.STATE_STORE_PROVIDER_CLASS.key -> provider))
+    SparkInternals.goOnWith(query, last, offsets, SQLConf.STATE_STORE_PROVIDER_CLASS.key -> provider)
     takeOver(query, last + 1, provider)
   }
 
@@ -112,9 +111,6 @@ private[binshift] object TakeoverEpochs extends Logging {
 
   private val reasonNotPlacedByKey = "the checkpoint may have keys that were placed by some of their columns only " +
     s"(it has no ${SQLConf.STATEFUL_OPERATOR_USE_STRICT_DISTRIBUTION.key}=true)"
-
-  private def isCached(query: StreamExecution): Boolean =
-    query.sparkSession.sessionState.conf.getConf(SQLConf.STREAMING_METADATA_CACHE_ENABLED)
 
   private def providerOf(offsets: Offsets): Option[String] =
     SparkInternals.loggedConf(offsets, SQLConf.STATE_STORE_PROVIDER_CLASS.key)

@@ -71,14 +71,15 @@ private[sql] final class RetainedVersions(
     def base(version: Long): Long = {
       val all = filesOf(store.partitionId).getOrElse(Nil)
       all.filter(f => f.isSnapshot && f.version <= version).sortBy(-_.version)
-        .find(isCommitted(store.partitionId, all, _)).fold(0L)(_.version)
+        .find(file => isCommitted(store.partitionId, all, file, isLogged(store.partitionId, file))).fold(0L)(_.version)
     }
 
     private def filesOf(partition: Int): Option[Seq[VersionFile]] =
       files.getOrElseUpdate(partition, RetainedVersions.files(of(partition), hadoopConf))
 
-    private def isCommitted(partition: Int, all: Seq[VersionFile], file: VersionFile): Boolean = isLogged(partition, file)
-      .orElse(isOfAttempt(partition, file, idBefore(partition, all, file.version))).getOrElse(false)
+    /** @param logged what the commit log says of it */
+    private def isCommitted(partition: Int, all: Seq[VersionFile], file: VersionFile, logged: Option[Boolean]): Boolean =
+      logged.orElse(isOfAttempt(partition, file, idBefore(partition, all, file.version))).getOrElse(false)
 
     /** A directory that is gone needs nothing: its partition was retired and cleaned up. */
     private def adopterNeeds(adopter: Int, epoch: Long): Boolean = {
@@ -88,7 +89,7 @@ private[sql] final class RetainedVersions(
         // Also those that do not count yet: while the commit log has their ids, it takes one read to know.
         val after = all.filter(f => f.isSnapshot && f.version > epoch).map(file => file -> isLogged(adopter, file))
         !after.filter(_._1.version <= newest).sortBy(-_._1.version).exists { case (file, isLogged) =>
-          isLogged.orElse(isOfAttempt(adopter, file, idBefore(adopter, all, file.version))).getOrElse(false)
+          isCommitted(adopter, all, file, isLogged)
         }
       }
     }
