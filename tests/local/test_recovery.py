@@ -13,6 +13,8 @@ from local.queries import QUERIES
 from local.settings import IDS, JOIN_4, MIN_DELTAS, NEEDS_JOIN_4, ROW_CHECKSUMS, STORE
 
 KEEP = {"spark.sql.streaming.minBatchesToRetain": "200"}
+# The lineage of a changelog begins at the newest snapshot; looking beyond it is Spark's repair of snapshots.
+NEEDS_REPAIR = pytest.mark.needs_spark("4.2", reason="a lineage ends at the newest snapshot before")
 
 
 def as_if_killed(run: StreamRun, uploaded: set[Path]) -> None:
@@ -61,12 +63,12 @@ def test_a_recovery_loads_no_more_after_many_steps_than_after_one(stream, tmp_pa
     ("name", "conf"),
     [
         pytest.param("count", {}, marks=pytest.mark.matrix),
-        pytest.param("count", IDS, marks=pytest.mark.matrix),
-        pytest.param("tumbling-append", IDS | ROW_CHECKSUMS, marks=pytest.mark.matrix),
+        pytest.param("count", IDS, marks=[pytest.mark.matrix, NEEDS_REPAIR]),
+        pytest.param("tumbling-append", IDS | ROW_CHECKSUMS, marks=[pytest.mark.matrix, NEEDS_REPAIR]),
         pytest.param("join-full", JOIN_4 | ROW_CHECKSUMS, marks=[pytest.mark.matrix, NEEDS_JOIN_4]),
-        ("tws-jvm", IDS | ROW_CHECKSUMS),
+        pytest.param("tws-jvm", IDS | ROW_CHECKSUMS, marks=NEEDS_REPAIR),
         pytest.param("tws-jvm", {}, marks=pytest.mark.matrix),
-        pytest.param("session-fixed", IDS, marks=pytest.mark.matrix),
+        pytest.param("session-fixed", IDS, marks=[pytest.mark.matrix, NEEDS_REPAIR]),
     ],
     ids=str,
 )
