@@ -34,7 +34,7 @@ BINS = {"spark.sql.streaming.stateStore.binshift.bins": "24"}
 _SAMPLE_SECONDS = 15.0
 
 
-def main(root: Path, master: str, number: int) -> None:
+def main(root: Path, master: str, number: int, pace: float) -> None:
     rng = random.Random(f"{root} {number}")
     conf = {"spark.executor.memory": "512m", "spark.decommission.enabled": "true"}
     spark = session(master, **PATIENCE, **conf, **{"spark.jars": os.environ["SOAK_JAR"]})
@@ -55,7 +55,7 @@ def main(root: Path, master: str, number: int) -> None:
         if time.monotonic() - sampled >= _SAMPLE_SECONDS:
             sampled = time.monotonic()
             sample(spark, root)
-        time.sleep(0.2)
+        time.sleep(pace)
     for name, run in runs.items():
         run.query.processAllAvailable()
         history = run.attach().history().to_pylist()
@@ -104,4 +104,4 @@ def note(file: Path, what: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4]))

@@ -1,6 +1,7 @@
 """A soak: queries that always migrate, for hours, on a cluster whose machines come and go; see docs/soak.md.
 
     python tests/soak/run.py --hours 8
+    python tests/soak/run.py --hours 2 --pace 2 --without "driver killed"
 
 Then compares outputs and state with those of Spark's own provider, and writes `build/soak/report.md` and plots.
 """
@@ -37,6 +38,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hours", type=float, default=8.0)
     parser.add_argument("--pause", type=float, default=60.0, help="seconds between two events, on average")
+    parser.add_argument("--pace", type=float, default=0.2, help="seconds between two looks for what to feed")
+    events = [name for name, _ in _EVENTS]
+    parser.add_argument("--without", nargs="+", choices=events, default=[], help="what is not to happen")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
@@ -75,14 +79,14 @@ def soaked(root: Path, args: argparse.Namespace) -> list[str]:
     with Standalone(root / "cluster", {"spark.decommission.enabled": "true"}) as cluster:
         for _ in range(_WORKERS):
             cluster.join()
-        with Drivers(root, cluster.url) as drivers:
+        with Drivers(root, cluster.url, args.pace) as drivers:
             drivers.start()
             end = time.monotonic() + 3600 * args.hours
             due = time.monotonic() + args.pause
             while time.monotonic() < end:
                 sample(root, drivers)
                 if time.monotonic() >= due:
-                    event(root, cluster, drivers, rng)
+                    event(root, cluster, drivers, rng, args.without)
                     due = time.monotonic() + args.pause * rng.uniform(0.3, 1.7)
                 drivers.keep_alive()
                 time.sleep(min(_SAMPLE_SECONDS, max(0.0, end - time.monotonic())))
@@ -93,8 +97,8 @@ def soaked(root: Path, args: argparse.Namespace) -> list[str]:
 class Drivers:
     """The driver, one after the other."""
 
-    def __init__(self, root: Path, master: str) -> None:
-        self.root, self.master = root, master
+    def __init__(self, root: Path, master: str, pace: float) -> None:
+        self.root, self.master, self.pace = root, master, pace
         self.number = 0
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -107,7 +111,8 @@ class Drivers:
     def start(self) -> None:
         self.number += 1
         (self.root / "jvm").unlink(missing_ok=True)
-        command = [sys.executable, str(TESTS / "soak/driver.py"), str(self.root), self.master, str(self.number)]
+        arguments = [str(self.root), self.master, str(self.number), str(self.pace)]
+        command = [sys.executable, str(TESTS / "soak/driver.py"), *arguments]
         with (self.root / f"driver-{self.number}.log").open("w") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
@@ -142,14 +147,20 @@ class Drivers:
         return [f"the driver did not come to its end in {_PATIENCE_SECONDS} s"]
 
 
-def event(root: Path, cluster: Any, drivers: Drivers, rng: random.Random) -> None:
+def event(root: Path, cluster: Any, drivers: Drivers, rng: random.Random, without: list[str]) -> None:
     """One thing that happens to the cluster or the driver; there is always a worker left."""
     alive = [w for w in cluster.workers if w.poll() is None]
-    (what,) = rng.choices([name for name, _ in _EVENTS], [weight for _, weight in _EVENTS])
-    if what.startswith("worker") and what != "worker joined" and len(alive) < _WORKERS:
+    possible = [(name, weight) for name, weight in _EVENTS if name not in without]
+    if not possible:
+        return
+    (what,) = rng.choices([name for name, _ in possible], [weight for _, weight in possible])
+    if what in ("worker killed", "worker decommissioned") and len(alive) < _WORKERS:
         what = "worker joined"
     elif what == "worker joined" and len(alive) >= _MOST_WORKERS:
-        what = "worker killed"
+        gone = [name for name in ("worker killed", "worker decommissioned") if name not in without]
+        if not gone:
+            return
+        what = gone[0]
     if what == "worker joined":
         # It comes when it can, because a busy machine is no fault.
         cluster.join(is_awaited=False)
