@@ -6,6 +6,7 @@ fed, writes the state of each query to `state.json`, and ends.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -31,13 +32,24 @@ from local.settings import ONE_EPOCH
 #: An aggregation, a join, and a `transformWithState` with timers.
 WORKLOAD = ("count", "join-inner", "tws-jvm")
 BINS = {"spark.sql.streaming.stateStore.binshift.bins": "24"}
-_SAMPLE_SECONDS = 15.0
+#: What Spark itself keeps of what has ended, so that growth is of something else.
+_KEEPS_LITTLE = {
+    f"spark.{name}": "20"
+    for name in (
+        "sql.streaming.numRecentProgressUpdates",
+        "sql.ui.retainedExecutions",
+        "ui.retainedJobs",
+        "ui.retainedStages",
+        "ui.retainedTasks",
+    )
+}
+_SAMPLE_SECONDS = 30.0
 
 
 def main(root: Path, master: str, number: int, pace: float) -> None:
     rng = random.Random(f"{root} {number}")
     conf = {"spark.executor.memory": "512m", "spark.decommission.enabled": "true"}
-    spark = session(master, **PATIENCE, **conf, **{"spark.jars": os.environ["SOAK_JAR"]})
+    spark = session(master, **PATIENCE, **conf, **_KEEPS_LITTLE, **{"spark.jars": os.environ["SOAK_JAR"]})
     assert SparkContext._gateway is not None
     (root / "jvm").write_text(str(SparkContext._gateway.proc.pid))
     runs = {name: started(spark, root / name, name, number) for name in WORKLOAD}
@@ -86,6 +98,8 @@ def feed(root: Path) -> None:
 
 
 def sample(spark: SparkSession, root: Path) -> None:
+    # Objects of the JVM that Python holds in cycles go with this only.
+    gc.collect()
     jvm: Any = spark._jvm
     try:
         told = json.loads(jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestSoak.sample())
