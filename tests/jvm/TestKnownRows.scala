@@ -126,6 +126,24 @@ object TestKnownRows {
     finally db.close()
   }
 
+  /** For how many keys two stores have room that share memory for 1,000: at first, when one knows 900, and when that is cleared. */
+  def rooms(directory: String): String = {
+    val memory = new KeyMemory(1000 * 160)
+    val dbs = Seq("one", "other").map(name => new PlainDatabase(new File(directory, name), hasFamilies = false))
+    val Seq(one, other) = dbs.map(new KnownRows(_, partition = 0, memory))
+    val family = StateStore.DEFAULT_COL_FAMILY_NAME
+    try {
+      dbs.foreach(_.loadAt(0, None, readOnly = false, loadEmpty = false))
+      val before = other.room
+      dbs.head.inStoredForm {
+        one.add((0 until 900).map(i => FetchedRows(KeyRows(family, bytes(s"1.$i"), Extent.One), Nil)))
+      }
+      val meanwhile = other.room
+      one.clear()
+      s"$before $meanwhile ${other.room}"
+    } finally dbs.foreach(_.close())
+  }
+
   /** A file of these rows, if there are any. */
   private def written(directory: String, db: PlainDatabase, rows: Seq[(Array[Byte], String)]): Option[File] = {
     val files = new SstFiles(Files.createTempDirectory(Path.of(directory), "came").toFile, db.conf)

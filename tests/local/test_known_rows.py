@@ -73,3 +73,10 @@ def test_a_writer_does_not_wait_until_the_files_of_many_bins_are_merged(spark, t
     # As they come, with that of the known rows.
     assert int(files) == 61
     assert is_stopped == "0"
+
+
+def test_stores_of_an_executor_share_the_memory_for_known_keys(spark, tmp_path):
+    test = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.migration.TestKnownRows
+    before, meanwhile, after = map(int, test.rooms(str(tmp_path)).split(" "))
+    assert before == after > 1000
+    assert 0 < meanwhile < before - 900

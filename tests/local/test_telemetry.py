@@ -4,7 +4,7 @@ import re
 from urllib.request import urlopen
 
 from binshift import Batched, Fluid
-from harness import until
+from harness import Fault, until
 from local.queries import count_by_key
 from unit.test_monitoring import GAUGES, relabelled
 
@@ -75,3 +75,19 @@ def test_metrics_and_the_tab_show_a_query_as_long_as_it_runs(stream):
     run.stop()
     assert until(lambda: not metrics_of(run.spark, "counts__b__amp_"))
     assert "counts &lt;b" not in get(run.spark, "/bins/")
+
+
+def test_a_checkpoint_that_does_not_answer_keeps_the_ends_of_other_queries_from_nobody(stream):
+    hangs = stream(count_by_key, "hangs").start(name="hangs")
+    hangs.run(0)
+    hangs.attach()
+    with Fault("statistics.save", "count") as saves, Fault("statistics.save", "block"):
+        hangs.stop()
+        assert until(lambda: saves.count == 1)
+        other = stream(count_by_key, "other").start(name="other")
+        other.run(0)
+        assert until(lambda: metrics_of(other.spark, "other"))
+        other.stop()
+        assert until(lambda: not metrics_of(other.spark, "other"))
+    assert until((hangs.checkpoint / "binshift" / "statistics.json").exists)
+    assert until((other.checkpoint / "binshift" / "statistics.json").exists)

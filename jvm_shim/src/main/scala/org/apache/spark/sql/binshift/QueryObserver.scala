@@ -1,12 +1,13 @@
 package org.apache.spark.sql.binshift
 
+import java.util.concurrent.{TimeUnit, TimeoutException}
 import java.util.concurrent.atomic.AtomicBoolean
 
+import org.apache.spark.internal.Logging
 import org.apache.spark.sql.binshift.internals.{LoggedBatch, SparkInternals}
 import org.apache.spark.sql.binshift.migration.StepAtStart
-import org.apache.spark.sql.binshift.query.{QueryRouters, QueryStarts}
+import org.apache.spark.sql.binshift.query.{EndingRuns, QueryStarts}
 import org.apache.spark.sql.binshift.realtime.RealTimeMode
-import org.apache.spark.sql.binshift.statistics.QueryStatistics
 import org.apache.spark.sql.binshift.stock.{OfflineRepartition, TakeoverEpochs}
 import org.apache.spark.sql.binshift.ui.Telemetry
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
@@ -57,14 +58,26 @@ private[binshift] final class QueryObserver(shared: SharedState) extends Streami
   override def onQueryProgress(event: QueryProgressEvent): Unit = Telemetry.progressed(event.progress)
   override def onQueryTerminated(event: QueryTerminatedEvent): Unit = {
     Telemetry.close(event.runId)
-    QueryRouters.close(event.runId)
-    QueryStatistics.close(event.runId)
+    QueryObserver.awaitEnd(event)
     TakeoverEpochs.forget(event.runId)
     QueryStarts.forget(event.runId)
   }
 }
 
-private[binshift] object QueryObserver {
+private[binshift] object QueryObserver extends Logging {
+  private val MaxEndMs = 5000L
+
+  /**
+   * What is written at the end of a run. The listeners of all queries share this thread, so it waits for what a next
+   * run may need, but not for a file system that does not answer.
+   */
+  private def awaitEnd(event: QueryTerminatedEvent): Unit =
+    try EndingRuns.end(event.runId).get(MaxEndMs, TimeUnit.MILLISECONDS)
+    catch {
+      case _: TimeoutException => logWarning(s"query ${event.id}: the end of run ${event.runId} is not written after " +
+          s"$MaxEndMs ms, because its checkpoint does not answer; the next run has more to look for there")
+    }
+
   /** Has all queries that the session starts from now on observed; again does nothing. */
   def register(session: SparkSession): Unit = session.streams.synchronized {
     if (!session.streams.listListeners().exists(_.isInstanceOf[QueryObserver])) {
@@ -75,14 +88,19 @@ private[binshift] object QueryObserver {
 }
 
 /**
- * Registers [[QueryObserver]] in a session, the first time that the session analyses a plan: an
+ * Registers [[QueryObserver]] in a session, the first time that the session analyses a plan of a stream: an
  * extension has no other hook that runs once a session is usable and before it can start a query.
+ *
+ * Not at the first plan of any kind. Relies on Spark: what a session's listeners hear of stays known to the context for good,
+ * also when the session is gone, and is made when it is first asked for.
  */
 private[binshift] final case class RegisterQueryObserver(session: SparkSession) extends Rule[LogicalPlan] {
+  private val guarded = new AtomicBoolean(false)
   private val registered = new AtomicBoolean(false)
 
   override def apply(plan: LogicalPlan): LogicalPlan = {
-    if (registered.compareAndSet(false, true)) QueryObserver.register(session)
+    if (guarded.compareAndSet(false, true)) OfflineRepartition.guard(session)
+    if (plan.isStreaming && registered.compareAndSet(false, true)) QueryObserver.register(session)
     plan
   }
 }

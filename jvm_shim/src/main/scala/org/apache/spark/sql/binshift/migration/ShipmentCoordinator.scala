@@ -4,7 +4,7 @@ import java.util.UUID
 
 import org.apache.spark.broadcast.Broadcast
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.binshift.internals.CommittedEpoch
+import org.apache.spark.sql.binshift.internals.{Broadcasts, CommittedEpoch}
 import org.apache.spark.sql.execution.{QueryExecution, SparkPlan}
 import org.apache.spark.sql.execution.streaming.state.binshift.LogLine
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
@@ -77,8 +77,9 @@ private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, di
 
   /** Gives up everything, when the query has ended; the next run writes its own orders. */
   def close(): Unit = {
-    open.foreach(_.broadcast.destroy())
+    val over = open
     open = Nil
+    over.foreach(destroy)
   }
 
   /**
@@ -117,8 +118,10 @@ private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, di
   private def close(over: Seq[OpenOrder], kept: Seq[OpenOrder]): Unit = if (over.nonEmpty) {
     open = kept
     ShippingOrder.write(dir, open.map(_.order))
-    over.foreach(_.broadcast.destroy())
+    over.foreach(destroy)
   }
+
+  private def destroy(order: OpenOrder): Unit = Broadcasts.destroy(order.broadcast, query.sparkSession.sparkContext)
 }
 
 private final class OpenOrder(migration: String, val order: ShippingOrder, val broadcast: Broadcast[_]) {

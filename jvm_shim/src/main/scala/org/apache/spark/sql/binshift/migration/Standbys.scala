@@ -11,7 +11,7 @@ import org.apache.spark.SparkContext
 import org.apache.spark.broadcast.Broadcast
 import org.apache.spark.internal.Logging
 import org.apache.spark.scheduler.{SparkListener, SparkListenerExecutorRemoved}
-import org.apache.spark.sql.binshift.internals.CommittedEpoch
+import org.apache.spark.sql.binshift.internals.{Broadcasts, CommittedEpoch}
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
@@ -147,9 +147,7 @@ private[binshift] final class Standbys(
     }
     StandbyEndpoint.remove(runId)
     LocalityWait.release(this)
-    if (isFirst)
-      try hadoopConf.destroy()
-      catch { case NonFatal(e) => logDebug("settings of standbys stay until the application ends", e) }
+    if (isFirst) Broadcasts.destroy(hadoopConf, context)
   }
 
   /** Whether an executor that has partitions is lost. Asks nobody. */

@@ -9,6 +9,7 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.spark.SparkEnv
 import org.apache.spark.broadcast.Broadcast
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.binshift.internals.Broadcasts
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{BackgroundConf, WarmStore}
@@ -59,12 +60,7 @@ private[binshift] final class Warming(session: SparkSession) extends Logging {
   def close(): Unit = {
     val over = orders.values.toSeq.distinct
     orders = Map.empty
-    over.foreach { order =>
-      try order.hadoopConf.destroy()
-      catch {
-        case NonFatal(e) => logWarning("files that were fetched ahead stay until their executors end", e)
-      }
-    }
+    over.foreach(order => Broadcasts.destroy(order.hadoopConf, context))
   }
 
   private def ask(order: Order, wanted: Seq[WantedStore]): Unit = {

@@ -25,6 +25,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint._
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingEntry, RoutingHint}
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.ThreadUtils
+import org.apache.spark.util.Utils
 
 /**
  * Decides which routing table is in force at each epoch of one run of a query.
@@ -228,14 +229,14 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     ownExecutors.giveBack(ids, isUnderWay = planned.exists(_ > CommittedEpoch.of(query)))
   }
 
-  /** Called when the query has ended, by each thread that hears of it. */
+  /** Called when the query has ended, by each thread that hears of it. What cannot be closed keeps nothing else from being. */
   def close(): Unit = {
-    requests.foreach(_.close())
-    watch.foreach(_.close())
-    standbys.foreach(_.close())
+    requests.foreach(r => Utils.tryLogNonFatalError(r.close()))
+    watch.foreach(w => Utils.tryLogNonFatalError(w.close()))
+    standbys.foreach(s => Utils.tryLogNonFatalError(s.close()))
     synchronized {
       shipments.close()
-      relocation.close()
+      Utils.tryLogNonFatalError(relocation.close())
       if (!isClosed) for (epoch <- planned)
         try RunEnd(query.runId.toString, epoch).write(dir)
         catch {
@@ -378,10 +379,11 @@ private[binshift] object QueryRouters {
   private val routers = new ConcurrentHashMap[UUID, QueryRouter]()
 
   def of(query: MicroBatchExecution): QueryRouter = Option(routers.get(query.runId)).getOrElse {
-    val ended = routers.values.asScala.filterNot(_.query.isActive).toSeq
+    val (before, others) = routers.values.asScala.filterNot(_.query.isActive).toSeq.partition(_.query.id == query.id)
     // A plan that the last run has accepted is to be found by this one.
-    ended.foreach(_.close())
-    routers.values.removeAll(ended.asJava)
+    before.foreach(_.close())
+    others.foreach(EndingRuns.close)
+    routers.values.removeAll((before ++ others).asJava)
     val router = routers.computeIfAbsent(query.runId, _ => new QueryRouter(query))
     // Of a run that ended before somebody asked, nobody tells any more.
     if (!query.isActive) router.close()

@@ -1,7 +1,7 @@
 package org.apache.spark.sql.binshift.statistics
 
 import java.util.UUID
-import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.{CompletableFuture, ConcurrentHashMap, Future}
 
 import scala.collection.immutable.SortedMap
 import scala.jdk.CollectionConverters._
@@ -11,6 +11,7 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.binshift.internals.{CommittedEpoch, SparkInternals}
 import org.apache.spark.sql.binshift.routing.Epoch
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Storage
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{ReportAddress, RoutingTable}
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.StoreReport
@@ -41,6 +42,8 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
   private var keysWanted = 0
   private var hotKeys: Option[HotKeys] = None
   private var isClosed = false
+  /** The last of the saves, which come one after the other. */
+  private var saving: CompletableFuture[Void] = CompletableFuture.completedFuture(null)
   private var savedAtMs = System.currentTimeMillis()
 
   private[binshift] def isActive: Boolean = query.isActive
@@ -91,7 +94,7 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
   }
 
   /** Whoever comes first has the statistics saved. */
-  private def end(): Option[java.util.concurrent.Future[_]] = {
+  private def end(): Option[Future[_]] = {
     val isFirst = synchronized {
       snapshot()
       awaited = Vector.empty
@@ -129,19 +132,22 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
     if (a.address.keysWanted > 0) hotKeys = Some(HotKeys.of(a.epoch, a.table, operators.values, latest))
     table = Some(a.table)
     epoch = a.epoch
-    if (System.currentTimeMillis() - savedAtMs > SaveIntervalMs) saveLater()
+    if (saving.isDone && System.currentTimeMillis() - savedAtMs > SaveIntervalMs) saveLater()
   }
 
-  private def saveLater(): Option[java.util.concurrent.Future[_]] = synchronized {
+  private def saveLater(): Option[Future[_]] = synchronized {
     savedAtMs = System.currentTimeMillis()
     table.map { t =>
       val saved = SavedStatistics(epoch, t.bins, operators.values.flatMap(_.saved).toSeq)
       val save: Runnable = () =>
-        try saved.write(dir)
-        catch {
+        try {
+          Faults.at("statistics.save")
+          saved.write(dir)
+        } catch {
           case NonFatal(e) => logWarning(s"query ${query.id}: statistics were not saved", e)
         }
-      Background.submit(save)
+      saving = saving.thenRunAsync(save, Saves)
+      saving
     }
   }
 }
@@ -154,6 +160,8 @@ private final case class AwaitedEpoch(
 private[binshift] object QueryStatistics {
   private val SaveIntervalMs = 60000L
   private lazy val Background = ThreadUtils.newDaemonSingleThreadExecutor("binshift-statistics")
+  /** A file system that does not answer holds up the query whose checkpoint is there, and no other. */
+  private lazy val Saves = ThreadUtils.newDaemonCachedThreadPool("binshift-statistics-save", 16)
   private val all = new ConcurrentHashMap[UUID, QueryStatistics]()
 
   def of(query: MicroBatchExecution): QueryStatistics =

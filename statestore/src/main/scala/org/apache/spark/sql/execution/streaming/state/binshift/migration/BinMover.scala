@@ -65,6 +65,9 @@ private[binshift] final class BinMover(
       .copy(adoptMs = (System.nanoTime() - started) / 1000000)
   }
 
+  /** The store is closed. */
+  def close(): Unit = known.clear()
+
   private val split = new PartitionSplit(db, store, routing, shipping, arguments, beginWith, beginAnew)
   private lazy val known = new KnownRows(db, store.partitionId)
   private var isUnusable = false

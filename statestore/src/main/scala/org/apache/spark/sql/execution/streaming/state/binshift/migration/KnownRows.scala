@@ -29,11 +29,12 @@ import org.apache.spark.util.Utils
  *
  * A key is known before it is read or written. Used by the store's task. For families that are not read in order.
  */
-private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
+private[binshift] final class KnownRows(
+    db: BinKeyedRocksDB, partition: Int, memory: KeyMemory = KeyMemory.OfExecutor) {
   /** By known key as the database has it, and in the order of keys. */
   private val known = new java.util.TreeMap[Array[Byte], Known](KeyRows.Order)
   private var size = 0L
-  private var bytes = 0L
+  @volatile private var bytes = 0L
   private val ranges = new BinRows(db, db.hasFamilies)
   private val families = mutable.Map.empty[String, NumberedFamily]
   /** Where native keys have their numbers, by the family: it is the same in all of its keys. */
@@ -52,15 +53,19 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
   }
 
   /** How many more keys may be known: all of them are in memory. */
-  def room: Int = if (bytes < KnownRows.MaxBytes) math.max(0, KnownRows.MaxKeys - size).toInt else 0
+  def room: Int =
+    if (bytes < KnownRows.MaxBytes) math.max(0, math.min(KnownRows.MaxKeys - size, memory.left / KnownRows.KeyBytes)).toInt else 0
 
-  /** Everything was loaded from the checkpoint. */
+  /** Everything was loaded from the checkpoint, or the store is closed. */
   def clear(): Unit = {
     known.clear()
     forgetFamilies()
     size = 0
     bytes = 0
   }
+
+  /** What the known keys take of the heap. May be called by any thread. */
+  def bytesHeld: Long = bytes
 
   /** Takes rows in as the old owner has them: of keys that are not known, of bins that have not come; or that they do not exist. */
   def add(fetched: Seq[FetchedRows]): Unit = {
@@ -190,6 +195,7 @@ private[binshift] final class KnownRows(db: BinKeyedRocksDB, partition: Int) {
   }
 
   private def note(key: Array[Byte], of: Known): Unit = {
+    if (known.isEmpty) memory.join(this)
     known.put(key, of)
     size += 1 + of.before.size
     bytes += of.bytes(key)
@@ -240,11 +246,30 @@ private final class Known(val extent: Extent, val isInternal: Boolean, val befor
   def rows: RowCounts = RowCounts.of(isInternal, before.size)
 
   /** What is held in memory, where a single row shares the key. */
-  def bytes(key: Array[Byte]): Long = key.length + (if (extent == Extent.One) 0L else before.iterator.map(_.length.toLong).sum)
+  def bytes(key: Array[Byte]): Long = KnownRows.KeyBytes + key.length +
+    (if (extent == Extent.One) 0L else before.iterator.map(_.length + KnownRows.RowBytes).sum)
 }
 
 private object KnownRows {
   /** With more, whole bins are the cheaper way. */
   private val MaxKeys = 500000
-  private val MaxBytes = 64L << 20
+  private val MaxBytes = 128L << 20
+  /** What the heap has of a key beside its bytes: an entry of a tree, its value, and the heads of arrays; and of a row's key. */
+  val KeyBytes = 150L
+  val RowBytes = 24L
+}
+
+/** What the known keys of several stores may take of the heap, together; thread-safe. Stores that are gone do not count. */
+private[binshift] final class KeyMemory(max: Long) {
+  private val stores = new java.util.WeakHashMap[KnownRows, Unit]
+
+  /** The store has keys, for the first time. */
+  def join(store: KnownRows): Unit = synchronized(stores.put(store, ()))
+
+  def left: Long = synchronized(max - stores.keySet.asScala.iterator.map(_.bytesHeld).sum)
+}
+
+private[binshift] object KeyMemory {
+  /** A task of each of several stores may fetch rows at the same time, and heaps of executors are small. */
+  lazy val OfExecutor = new KeyMemory(Runtime.getRuntime.maxMemory / 8)
 }

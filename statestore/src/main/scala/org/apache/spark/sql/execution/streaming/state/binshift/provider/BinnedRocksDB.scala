@@ -14,6 +14,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{Backgro
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{BinCounts, DepartingRows, KeySample, StoreReport}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 import org.apache.spark.TaskContext
+import org.apache.spark.util.Utils
 
 /**
  * A binned database whose content follows the routing table: loading a version at which the table
@@ -351,9 +352,11 @@ private[binshift] final class BinnedRocksDB(
   }
 
   override def close(): Unit = {
-    shipping.close()
+    // Whatever happens to the one, the database is closed, whose memory nobody else frees.
+    Utils.tryLogNonFatalError(shipping.close())
+    mover.close()
     CompactionPace.closed(this)
-    snapshotTurn.close()
+    Utils.tryLogNonFatalError(snapshotTurn.close())
     // An upload lists the local files: one that goes on while they are deleted would take what is left for all of them.
     // No upload waits for a lock of the thread that closes, be it one of Spark's maintenance or the one that ends it.
     maintenance.synchronized(super.close())

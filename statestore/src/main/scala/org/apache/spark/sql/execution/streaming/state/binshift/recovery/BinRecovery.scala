@@ -167,7 +167,10 @@ private[binshift] final class BinRecovery private (
 
   private def takeIn(from: BinKeyedRocksDB, of: Seq[Int]): Unit = {
     val native = RocksDBFields.native(from)
-    val files = new SstFiles(Utils.createTempDir(scratch.getPath, "base"), arguments.conf)
+    // Spark keeps the names of its temporary directories as long as the executor lives.
+    val dir = new File(scratch, s"base-${UUID.randomUUID()}")
+    Utils.createDirectory(dir)
+    val files = new SstFiles(dir, arguments.conf)
     val written =
       try ColumnFamily.numbered(from, arguments.useColumnFamilies).flatMap { theirs =>
           if (RowForm.hasChecksums(arguments.conf) && mineIfAny(theirs).forall(_.number != theirs.number)) {

@@ -228,7 +228,7 @@ private[sql] object EpochRouting {
   private val MaxEntries = 16
 
   /** Runs kept per JVM; a run that is dropped while it is active is read again when it is needed. */
-  private val MaxRuns = 64
+  private val MaxRuns = 32
 
   private val runs = new java.util.LinkedHashMap[String, EpochRouting](MaxRuns, 0.75f, true) {
     override def removeEldestEntry(e: java.util.Map.Entry[String, EpochRouting]): Boolean =

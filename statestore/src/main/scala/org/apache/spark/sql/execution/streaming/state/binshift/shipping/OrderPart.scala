@@ -124,11 +124,12 @@ private[shipping] final class OrderPart(
       sent.getOrElse(step, RowCounts.Zero) + since,
       counted.takeKeysSince(step, version).flatMap(keys => exporter.flatMap(_.removal(step, keys))))
 
+  /** What cannot be closed keeps nothing else from being. */
   def close(): Unit = {
-    exporter.foreach(_.cancel())
-    splitting.foreach(_.close())
-    departing.foreach(_.close())
-    staged.foreach(_.close())
+    exporter.foreach(e => Utils.tryLogNonFatalError(e.cancel()))
+    splitting.foreach(s => Utils.tryLogNonFatalError(s.close()))
+    departing.foreach(d => Utils.tryLogNonFatalError(d.close()))
+    staged.foreach(s => Utils.tryLogNonFatalError(s.close()))
   }
 
   /** As far as it is known before the operator has asked for them. */

@@ -5,6 +5,7 @@ import java.util.concurrent.ConcurrentHashMap
 
 import scala.collection.mutable
 
+import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.storage.BlockId
 
 /**
@@ -56,6 +57,7 @@ private[binshift] final class ShipmentMarker(id: BlockId, sender: Long, targets:
     (_, holder) =>
       if (holder ne this) holder
       else {
+        Faults.at("marker.close")
         ShipmentBlocks.removeHere(id)
         null
       })

@@ -27,9 +27,15 @@ private[binshift] final class StagingStore(dir: File) extends AutoCloseable {
     .setTableFormatConfig(new BlockBasedTableConfig().setFilterPolicy(bloom))
   private val write = new WriteOptions().setDisableWAL(true)
   private val handles = new java.util.ArrayList[ColumnFamilyHandle]()
-  private val db = RocksDB.open(options, new File(dir, "staging").getPath,
-    Seq(RocksDB.DEFAULT_COLUMN_FAMILY, "changes".getBytes).map(new ColumnFamilyDescriptor(_, families)).asJava,
-    handles)
+  private val db =
+    try RocksDB.open(options, new File(dir, "staging").getPath,
+        Seq(RocksDB.DEFAULT_COLUMN_FAMILY, "changes".getBytes).map(new ColumnFamilyDescriptor(_, families)).asJava,
+        handles)
+    catch {
+      case e: RocksDBException =>
+        closeOptions()
+        throw e
+    }
   private val copied = handles.get(0)
   private val changed = handles.get(1)
   private var isChanged = false
@@ -64,9 +70,11 @@ private[binshift] final class StagingStore(dir: File) extends AutoCloseable {
   override def close(): Unit = {
     handles.forEach(_.close())
     db.close()
-    Seq(options, families, bloom, write).foreach(_.close())
+    closeOptions()
     Utils.deleteRecursively(dir)
   }
+
+  private def closeOptions(): Unit = Seq(options, families, bloom, write).foreach(_.close())
 
   private def change(key: Array[Byte], change: Array[Byte]): Unit = {
     isChanged = true
