@@ -193,6 +193,19 @@ def test_an_executor_that_somebody_else_has_drained_stays_empty():
     assert played.leaving == {"4"}
 
 
+def test_a_change_is_not_taken_back_after_whole_partitions_moved_either():
+    played = Played("1", "2")
+    played.executors.append("3")
+    autoscaler = scaled(played, max_executors=None)
+    looks(autoscaler, played, 1, busy_s=9.0)
+    played.homes = ["1", "2", "1"]
+    looks(autoscaler, played, 1)
+    assert played.done == [(3, "3"), ("filled", "3")]
+    played.homes = ["1", "2", "3"]
+    looks(autoscaler, played, 1, busy_s=2.0)
+    assert "would take back the last change" in autoscaler.decisions[-1].reason
+
+
 def test_a_look_that_fails_is_told_and_the_next_one_goes_on(caplog):
     played = Played("1")
     played.run(6, 6.5)

@@ -247,11 +247,15 @@ class Autoscaler:
         elif decision.action is Action.RELEASE and decision.executors is not None:
             self._executors.release(decision.executors, decision.at_s)
         else:
+            change = Change.of(decision, last=self._last)
             if decision.action is Action.REBALANCE:
                 self._controller.rebalance("bins", max_moves=0, place_on=decision.place_on)
+                # The last change of the number is still not to be taken back.
+                if self._last is not None:
+                    change = replace(self._last, at_s=decision.at_s)
             else:
                 self._controller.rescale(decision.desired, strategy=self._strategy, place_on=decision.place_on)
-            self._last = Change.of(decision, last=self._last)
+            self._last = change
             self._disturbed_until = newest
 
     def _keep(self, decision: Decision) -> Decision:

@@ -36,7 +36,7 @@ private[binshift] final class OwnExecutors(context: SparkContext, others: () => 
 
   /** Tasks that run at the same time on executors that stay. Needs no lock. */
   def taskSlots: Int = {
-    // Spark no longer counts executors that it was told to kill, but those that wait for the next epoch.
+    // Relies on Spark: it does not count executors that it was told to kill. It does count those that wait for the next epoch.
     val slots = SparkInternals.taskSlots(context)
     val going = waiting
     if (going.isEmpty) slots
