@@ -28,7 +28,7 @@ SHOWN = {
     NOTEBOOK: [
         NOTEBOOK,
         *(f"{PYTHON}/{name}.py" for name in ("display", "report", "plot", "epoch_log")),
-        *(f"{PYTHON}/autoscaling/{name}.py" for name in ("policy", "decision", "observed")),
+        *(f"{PYTHON}/autoscaling/{name}.py" for name in ("policy", "settings", "decision", "observed")),
         *(f"{PYTHON}/planning/{name}.py" for name in ("routing", "plan", "strategies", "targets", "load")),
     ],
     "docs/demo.png": [f"{DEMO}/{name}.py" for name in ("__main__", "data", "files", "stream", "picture")],

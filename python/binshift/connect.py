@@ -130,6 +130,9 @@ class ConnectLink:
         text = self._ask("last_progress")
         return None if text is None else json.loads(text)
 
+    def planned_epoch(self) -> int:
+        return int(str(self._ask("planned_epoch")))
+
     def task_slots(self) -> int | None:
         return int(self._facts()["task_slots"])
 
@@ -147,6 +150,13 @@ class ConnectLink:
         self.require_own_executors()
 
     def give_back_executors(self, executors: Sequence[str]) -> list[str]:
+        self.require_own_executors()
+        return []
+
+    def leave_executors_to_others(self) -> None:
+        """Nothing to do, because none were asked for."""
+
+    def executors_of_others(self) -> list[str]:
         self.require_own_executors()
         return []
 

@@ -99,6 +99,9 @@ class JvmLink:
         progress = self._query._jsq.lastProgress()
         return None if progress is None else json.loads(progress.json())
 
+    def planned_epoch(self) -> int:
+        return int(call(self._handle.plannedEpoch))
+
     def task_slots(self) -> int | None:
         context = SparkContext._active_spark_context
         return None if context is None else int(self._facts()["task_slots"])
@@ -114,8 +117,13 @@ class JvmLink:
 
     def give_back_executors(self, executors: Sequence[str]) -> list[str]:
         # No id has a comma in it.
-        given = call(self._handle.giveBackExecutors, ",".join(executors))
-        return [e for e in str(given).split(",") if e]
+        return _ids(call(self._handle.giveBackExecutors, ",".join(executors)))
+
+    def leave_executors_to_others(self) -> None:
+        call(self._handle.leaveExecutorsToOthers)
+
+    def executors_of_others(self) -> list[str]:
+        return _ids(call(self._handle.executorsOfOthers))
 
     def _facts(self) -> dict[str, Any]:
         facts: dict[str, Any] = json.loads(call(self._handle.facts))
@@ -145,6 +153,10 @@ def _gateway(thing: object, name: str) -> Any:
             f"{name} belongs to a SparkContext that was stopped; start it again", condition="CONTEXT_STOPPED"
         )
     return driver.gateway("the binshift jar is not on the class path of this session", jar_path())
+
+
+def _ids(joined: Any) -> list[str]:
+    return [e for e in str(joined).split(",") if e]
 
 
 def _text(found: Any) -> str | None:

@@ -97,8 +97,12 @@ class QueryLink(Protocol):
         """The newest of it."""
         ...
 
+    def planned_epoch(self) -> int:
+        """The epoch that this run has planned last, -1 before the first."""
+        ...
+
     def task_slots(self) -> int | None:
-        """Tasks that all live executors run at the same time."""
+        """Tasks that all live executors run at the same time, without those that are being given back."""
         ...
 
     def trigger_interval_ms(self) -> int:
@@ -114,5 +118,13 @@ class QueryLink(Protocol):
         ...
 
     def give_back_executors(self, executors: Sequence[str]) -> list[str]:
-        """Gives back executors without partitions of other queries, between two epochs; which of them go."""
+        """Gives back executors, between two epochs, but for those with partitions; which of them go."""
+        ...
+
+    def leave_executors_to_others(self) -> None:
+        """Lets autoscalers of other queries ask for executors; their number stays."""
+        ...
+
+    def executors_of_others(self) -> list[str]:
+        """Executors with partitions of other queries of the application."""
         ...

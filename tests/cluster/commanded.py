@@ -64,10 +64,13 @@ class Commands:
 
     def evacuated(self, count: int) -> None:
         """Waits until so many partitions have a place other than an executor that Spark decommissions."""
+        router = self._router()
+        assert until(lambda: router.evacuated() == count, 10), f"{router.evacuated()} partitions, not {count}"
+
+    def _router(self) -> Any:
         jvm = self.spark._jvm
         run = jvm.java.util.UUID.fromString(self.run.query.runId)
-        router = jvm.org.apache.spark.sql.binshift.query.QueryRouters.known(run).get()
-        assert until(lambda: router.evacuated() == count, 10), f"{router.evacuated()} partitions, not {count}"
+        return jvm.org.apache.spark.sql.binshift.query.QueryRouters.known(run).get()
 
     def epochs(self, count: int) -> int:
         """Runs so many more epochs; how many there were in all."""
@@ -100,6 +103,11 @@ class Commands:
             scaler.step()
             there = self.spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
             if (self.run.attach().routing().partitions, there) == (partitions, executors):
+                owners = self._router().ownExecutors()
+                assert owners.areOurs()
+                # The next call has an autoscaler of its own.
+                scaler.stop()
+                assert not owners.areOurs()
                 return [str(d) for d in scaler.decisions]
             assert time.monotonic() < deadline, (there, [str(d) for d in scaler.decisions])
             self.epochs(1)

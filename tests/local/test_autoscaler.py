@@ -61,3 +61,18 @@ def test_a_local_master_has_no_executors_to_ask_for(stream):
     with pytest.raises(ConfigurationError, match=r"a local master has one executor.*max_executors") as refused:
         Autoscaler(run.attach(), min_partitions=1, max_partitions=8, epoch_s=1, max_executors=2)
     assert refused.value.condition == "EXECUTORS_NOT_OURS"
+
+
+def test_executors_with_partitions_are_not_given_back_and_those_of_other_queries_are_known(stream):
+    run, other = (stream(count_by_key, name).start() for name in ("run", "other"))
+    link = run.attach()._link
+    assert link.planned_epoch() == -1
+    run.run(0)
+    assert link.planned_epoch() == 0
+    assert link.give_back_executors(["driver", "7"]) == ["7"]
+    assert link.executors_of_others() == []
+    other.attach()
+    other.run(0)
+    assert link.executors_of_others() == ["driver"]
+    other.query.stop()
+    assert link.executors_of_others() == []

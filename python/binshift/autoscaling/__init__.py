@@ -6,6 +6,7 @@
 from binshift.autoscaling.autoscaler import Autoscaler
 from binshift.autoscaling.decision import Action, Change, Decision
 from binshift.autoscaling.observed import Cluster, Observation
-from binshift.autoscaling.policy import ScalingSettings, decide
+from binshift.autoscaling.policy import decide
+from binshift.autoscaling.settings import ScalingSettings
 
 __all__ = ["Action", "Autoscaler", "Change", "Cluster", "Decision", "Observation", "ScalingSettings", "decide"]

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Literal
 from binshift.autoscaling.decision import Action, Change, Decision
 from binshift.autoscaling.executors import OwnExecutors
 from binshift.autoscaling.observed import Observation
-from binshift.autoscaling.policy import ScalingSettings, decide
+from binshift.autoscaling.policy import decide
+from binshift.autoscaling.settings import ScalingSettings
 from binshift.epoch_progress import distinct
 from binshift.errors import BinshiftError, ConfigurationError, impossible
 
@@ -39,7 +40,8 @@ class Autoscaler:
     are kept in `decisions`.
 
     Nothing is decided while a migration is under way, whoever started it. When the query ends, the
-    thread does.
+    thread does; nothing else ends it but `stop`. A look that fails is logged as a warning, and `failure` says
+    why. The next look comes as always.
 
     Parameters
     ----------
@@ -64,7 +66,8 @@ class Autoscaler:
         How to cut the moves into steps.
     max_executors : int, optional
         Allows the autoscaler to ask Spark for executors, up to so many in all, where partitions lack cores.
-        Executors that are too many are emptied and given back. Without it, their number is left alone.
+        Executors that are too many are emptied and given back, but for those that other queries use. Without
+        it, their number is left alone.
     min_executors : int
         Executors that are not given back.
     executor_wait_s : float
@@ -126,7 +129,7 @@ class Autoscaler:
         )
         if not executor_wait_s >= 0:
             raise impossible(ConfigurationError, "executor_wait_s", executor_wait_s, "seconds from 0 on")
-        self._executors = OwnExecutors(controller, executor_wait_s)
+        self._executors = OwnExecutors(controller, executor_wait_s, are_counted=max_executors is not None)
         if max_executors is not None:
             self._executors.require()
         self._decisions: deque[Decision] = deque(maxlen=_REMEMBERED)
@@ -134,6 +137,8 @@ class Autoscaler:
         #: Epochs up to this one were of a migration, or before it.
         self._disturbed_until = -1
         self._failure: Exception | None = None
+        #: Looks of the thread that failed, one after another.
+        self._failures = 0
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -147,7 +152,7 @@ class Autoscaler:
 
     @property
     def failure(self) -> Exception | None:
-        """What ended the thread, if it was not `stop` or the end of the query. It is logged, too."""
+        """Why the thread's latest look failed; None if it did not, and once the query has ended."""
         return self._failure
 
     @property
@@ -159,15 +164,26 @@ class Autoscaler:
         """Starts the thread; without effect while it runs."""
         if not self.is_running:
             self._stopping.clear()
+            self._failure, self._failures = None, 0
             self._thread = threading.Thread(target=self._run, name="binshift-autoscaler", daemon=True)
             self._thread.start()
         return self
 
     def stop(self) -> None:
-        """Ends the thread, and waits for it. A migration that it started goes on."""
+        """Ends the thread, and waits for it. A migration that it started goes on.
+
+        The number of executors stays as it is, and autoscalers of other queries may change it.
+        """
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
+        try:
+            self._executors.leave_to_others()
+        except Exception as error:
+            # Of a driver that is gone, nobody wants executors.
+            _log.warning(
+                "autoscaler of query %s: executors are not left to others: %s", self._controller._link.id, error
+            )
 
     def __enter__(self) -> Autoscaler:
         return self.start()
@@ -213,7 +229,11 @@ class Autoscaler:
         if settings.max_executors is not None and self._mode == "act":
             self._executors.hold(settings.min_executors, settings.max_executors, now)
         cluster = self._executors.cluster(now)
-        decision = decide(observations, settings=settings, now_s=now, cluster=cluster, last=self._last)
+        # Asked after the progress was read, so that no epoch between the two counts as idle time.
+        is_running = self._controller._link.planned_epoch() > newest
+        decision = decide(
+            observations, settings=settings, now_s=now, cluster=cluster, last=self._last, is_running=is_running
+        )
         if self._mode == "act":
             decision = self._executors.once(decision)
         self._keep(decision)
@@ -227,11 +247,15 @@ class Autoscaler:
         elif decision.action is Action.RELEASE and decision.executors is not None:
             self._executors.release(decision.executors, decision.at_s)
         else:
+            change = Change.of(decision, last=self._last)
             if decision.action is Action.REBALANCE:
                 self._controller.rebalance("bins", max_moves=0, place_on=decision.place_on)
+                # The last change of the number is still not to be taken back.
+                if self._last is not None:
+                    change = replace(self._last, at_s=decision.at_s)
             else:
                 self._controller.rescale(decision.desired, strategy=self._strategy, place_on=decision.place_on)
-            self._last = Change.of(decision)
+            self._last = change
             self._disturbed_until = newest
 
     def _keep(self, decision: Decision) -> Decision:
@@ -245,16 +269,35 @@ class Autoscaler:
         return decision
 
     def _run(self) -> None:
-        link = self._controller._link
         while not self._stopping.wait(self._interval):
             try:
-                if not link.is_active():
+                if not self._controller._link.is_active():
+                    self._failure = None
                     return
                 self.step()
-            except BinshiftError as error:
-                # Another migration came first, or the query ended meanwhile: the next look tells.
-                _log.warning("autoscaler of query %s: %s", link.id, error)
+                self._failure, self._failures = None, 0
             except Exception as error:
-                self._failure = error
-                _log.exception("the autoscaler of query %s has ended", link.id)
-                return
+                # Another migration came first, or a service failed for a while: the next look tells.
+                self._note(error)
+
+    def _note(self, error: Exception) -> None:
+        """Says that a look has failed; less and less often where one fails after the other."""
+        self._failure = error
+        self._failures += 1
+        if self._failures == 1:
+            now, partitions = time.time(), self._decisions[-1].current if self._decisions else 0
+            reason = f"this look has failed: {_brief(error)}"
+            self._keep(Decision(now, action=Action.HOLD, current=partitions, desired=partitions, reason=reason))
+        if self._failures & (self._failures - 1) == 0:
+            _log.warning(
+                "autoscaler of query %s: %d looks in a row have failed, and it goes on: %s",
+                self._controller._link.id,
+                self._failures,
+                error,
+                exc_info=None if isinstance(error, BinshiftError) else error,
+            )
+
+
+def _brief(error: Exception) -> str:
+    # The first line of an error of py4j says which call failed, and the second one why.
+    return " ".join([f"{type(error).__name__}:", *str(error).splitlines()[:2]])

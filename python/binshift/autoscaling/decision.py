@@ -85,7 +85,10 @@ class Change:
     source, target : int
         Partitions before and after.
     input_rate : float or None
-        Rows a second that came in then; None if the query could not keep up, so that nobody knows.
+        Rows a second that came in then, as far as the query could read them. None if it could not keep up, so
+        that nobody knows; but not for a correction.
+    is_correction : bool
+        Whether it took back a change that had left too few partitions to keep up, or went on with that.
     """
 
     at_s: float
@@ -93,10 +96,25 @@ class Change:
     source: int
     target: int
     input_rate: float | None
+    is_correction: bool = False
 
     @classmethod
-    def of(cls, decision: Decision) -> Change:
-        """The change that a decision leads to."""
+    def of(cls, decision: Decision, *, last: Change | None = None) -> Change:
+        """The change that a decision leads to, after the change `last`."""
+        more = decision.desired > decision.current
+        # Without the rate, which is the least that came in, fewer partitions would be tried again and again.
+        is_correction = more and not decision.keeps_up and last is not None and last.has_left_too_few
         # Where the number stays, no later change takes it back.
-        rate = decision.input_rate if decision.keeps_up and decision.desired != decision.current else None
-        return cls(decision.at_s, source=decision.current, target=decision.desired, input_rate=rate)
+        is_known = is_correction or (decision.keeps_up and decision.desired != decision.current)
+        return cls(
+            decision.at_s,
+            source=decision.current,
+            target=decision.desired,
+            input_rate=decision.input_rate if is_known else None,
+            is_correction=is_correction,
+        )
+
+    @property
+    def has_left_too_few(self) -> bool:
+        """Whether too few partitions are there because of it, if there are too few now."""
+        return self.is_correction or (self.target < self.source and self.input_rate is not None)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from binshift.autoscaling.decision import Action, Decision
 from binshift.autoscaling.observed import Cluster
+from binshift.planning.placement import Placement
 
 if TYPE_CHECKING:
     from binshift.controller import Controller
-    from binshift.planning.placement import Placement
 
 __all__ = ["OwnExecutors"]
 
@@ -28,84 +28,136 @@ class OwnExecutors:
         Of the query.
     wait_s : float
         Seconds after which executors that were asked for and have not come are no longer waited for.
+    are_counted : bool
+        Whether their number may be changed, so that it matters who else uses them.
     """
 
-    def __init__(self, controller: Controller, wait_s: float) -> None:
+    def __init__(self, controller: Controller, wait_s: float, *, are_counted: bool = True) -> None:
         self._controller = controller
         self._wait_s = wait_s
+        self._are_counted = are_counted
         #: How many were asked for in all, and when.
         self._asked: tuple[int, float] | None = None
-        #: Executors that run something of others.
-        self._kept: frozenset[str] = frozenset()
+        #: Where partitions are, as of the latest look.
+        self._placement = Placement((), ())
+        #: Executors that run partitions of other queries, as of the latest look.
+        self._shared: frozenset[str] = frozenset()
+        #: Executors that were drained here, and may get partitions again.
+        self._drained: frozenset[str] = frozenset()
 
     def require(self) -> None:
         """Refuses where the number of executors is not to be changed by us."""
         self._controller._link.require_own_executors()
 
     def cluster(self, now_s: float) -> Cluster:
-        """What the query runs on."""
+        """What the query runs on, as of now; what is done next goes by it."""
+        link = self._controller._link
         placement = self._controller._placement()
         there = len(placement.executors)
-        is_late = self._asked is not None and self._asked[0] > there and now_s - self._asked[1] >= self._wait_s
+        shared = frozenset(link.executors_of_others() if self._are_counted else ()) & set(placement.executors)
+        if shared - self._shared:
+            names = ", ".join(sorted(shared))
+            _log.info("query %s: executors %s run partitions of other queries, so they stay", link.id, names)
+        self._shared = shared
+        self._drained &= set(placement.leaving)
+        # What was emptied to be given back is as good as an executor that has just joined.
+        leaving = tuple(e for e in placement.leaving if e not in self._drained)
+        self._placement = placement = replace(placement, leaving=leaving)
+        drained = len(set(leaving) & set(placement.executors))
+        slots = link.task_slots()
         return Cluster(
-            self._controller._link.task_slots(),
+            slots * (there - drained) // there if slots is not None and there else slots,
             idle=placement.idle,
             to_move=len(placement.spread(place_on=placement.idle)),
-            executors=there,
-            is_refused=is_late,
+            executors=there - drained,
+            drained=drained,
+            shared=len(shared),
+            empty=self._empty(),
+            is_refused=self._asked is not None
+            and self._asked[0] > there
+            and now_s - self._asked[1] >= self._wait_s,
         )
 
     def hold(self, least: int, most: int, now_s: float) -> None:
         """The first time, has the cluster manager give no more executors than there are, or than are wanted."""
         if self._asked is None:
             there = len(self._controller._placement().executors)
-            self.request(min(max(there, least), most), now_s)
+            self._ask(min(max(there, least), most), now_s)
+
+    def leave_to_others(self) -> None:
+        """Lets autoscalers of other queries ask for executors; their number stays."""
+        if self._asked is not None:
+            self._asked = None
+            self._controller._link.leave_executors_to_others()
 
     def once(self, decision: Decision) -> Decision:
         """The same, or to hold where what it asks for was done already or cannot be done."""
-        if decision.action is Action.REQUEST and self._asked is not None:
-            if self._asked[0] == decision.executors:
-                return _held(decision, f"{decision.executors} executors were asked for, and are not there yet")
-        elif decision.action is Action.RELEASE and decision.executors is not None:
-            placement = self._controller._placement()
-            if not self._empty(placement, decision.executors) and self._next_to_drain(placement) is None:
-                kept = ", ".join(sorted(self._kept))
-                return _held(decision, f"executors {kept} run partitions of other queries, so they stay")
+        wanted = decision.executors
+        if wanted is None:
+            return decision
+        if decision.action is Action.REQUEST:
+            if self._asked is not None and self._asked[0] == self._total(wanted):
+                return _held(decision, f"{wanted} executors were asked for, and are not there yet")
+        elif not self._spare(wanted) and self._next_to_drain(wanted) is None:
+            return _held(decision, "executors that were drained still run partitions")
         return decision
 
-    def request(self, total: int, now_s: float) -> None:
-        """Asks for so many in all; they come later, or do not."""
+    def request(self, executors: int, now_s: float) -> None:
+        """Asks for so many beside those that somebody else has drained; they come later, or do not."""
+        self._ask(self._total(executors), now_s)
+
+    def release(self, stay: int, now_s: float) -> None:
+        """Gives back executors without partitions until `stay` are left; if there is none, empties one.
+
+        Those that other queries use stay in any case.
+        """
+        if spare := self._spare(stay):
+            left = len(self._placement.executors) - len(spare)
+            # First, because otherwise the cluster manager starts others in the place of those that go.
+            self._ask(left, now_s)
+            given = self._controller._link.give_back_executors(spare)
+            if given:
+                names = ", ".join(sorted(given))
+                _log.info("query %s: executors %s are given back", self._controller._link.id, names)
+            # Partitions have come there since the look.
+            if kept := len(spare) - len(given):
+                self._ask(left + kept, now_s)
+        elif (executor := self._next_to_drain(stay)) is not None:
+            self._controller.drain(executor)
+            self._drained |= {executor}
+
+    def _ask(self, total: int, now_s: float) -> None:
         self._controller._link.request_executors(total)
         self._asked = (total, now_s)
 
-    def release(self, stay: int, now_s: float) -> None:
-        """Gives back executors without partitions until `stay` are left; if there is none, empties one."""
-        placement = self._controller._placement()
-        if empty := self._empty(placement, stay):
-            left = len(placement.executors) - len(empty)
-            # First, because otherwise the cluster manager starts others in the place of those that go.
-            self.request(left, now_s)
-            given = set(self._controller._link.give_back_executors(empty))
-            _log.info(
-                "query %s: executors %s are given back", self._controller._link.id, ", ".join(sorted(given))
-            )
-            if kept := set(empty) - given:
-                self._kept |= kept
-                self.request(left + len(kept), now_s)
-        elif (executor := self._next_to_drain(placement)) is not None:
-            self._controller.drain(executor)
+    def _total(self, executors: int) -> int:
+        """Executors that Spark is asked for, so that so many get partitions."""
+        return executors + len(set(self._placement.leaving) & set(self._placement.executors))
 
-    def _empty(self, placement: Placement, stay: int) -> list[str]:
-        """Executors that may go at once, so that `stay` are left at least."""
-        partitions = _partitions(placement)
-        empty = [e for e in placement.executors if not partitions[e] and e not in self._kept]
-        return empty[: max(0, len(placement.executors) - stay)]
+    def _empty(self) -> tuple[str, ...]:
+        """Executors without a partition of any query, those first that were drained.
 
-    def _next_to_drain(self, placement: Placement) -> str | None:
+        None before a partition has run.
+        """
+        used = _partitions(self._placement)
+        leaving = {*self._placement.leaving, *self._drained}
+        empty = [e for e in self._own() if not used[e]] if used else []
+        return tuple(sorted(empty, key=lambda e: e not in leaving))
+
+    def _spare(self, stay: int) -> tuple[str, ...]:
+        """Executors that may go at once, so that `stay` are left at least beside those of other queries."""
+        return self._empty()[: max(0, len(self._own()) - stay)]
+
+    def _next_to_drain(self, stay: int) -> str | None:
         """The executor with fewest partitions; of equals the one that came last."""
-        partitions = _partitions(placement)
-        possible = [e for e in placement.executors if e not in self._kept]
-        return min(reversed(possible), key=lambda e: partitions[e]) if len(possible) > 1 else None
+        used = _partitions(self._placement)
+        leaving = {*self._placement.leaving, *self._drained}
+        possible = [e for e in self._own() if e not in leaving]
+        return min(reversed(possible), key=lambda e: used[e]) if len(possible) > stay else None
+
+    def _own(self) -> tuple[str, ...]:
+        """Executors without partitions of other queries."""
+        return tuple(e for e in self._placement.executors if e not in self._shared)
 
 
 def _partitions(placement: Placement) -> Counter[str]:

@@ -45,6 +45,12 @@ class Cluster:
         Whole partitions that would move if the idle executors got as many as the others.
     executors : int
         Executors that run partitions, or may.
+    drained : int
+        Executors beside these that were drained by somebody else, and get no partition until that is undone.
+    shared : int
+        Executors of both kinds that run partitions of other queries, and so are not given back.
+    empty : tuple of str
+        Executors of both kinds that run no partition of any query, and so may be given back at once.
     is_refused : bool
         Whether executors that were asked for did not come in time. Then no more are asked for.
     """
@@ -54,7 +60,15 @@ class Cluster:
     idle: tuple[str, ...] = ()
     to_move: int = 0
     executors: int = 0
+    drained: int = 0
+    shared: int = 0
+    empty: tuple[str, ...] = ()
     is_refused: bool = False
+
+    @property
+    def own(self) -> int:
+        """Executors that run nothing of other queries."""
+        return self.executors + self.drained - self.shared
 
     @property
     def slots_per_executor(self) -> int:

@@ -7,86 +7,20 @@ idle, its true rate, is measured while it runs, and tells how many partitions th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil
+from statistics import median
 
 from binshift.autoscaling.decision import Action, Change, Decision
 from binshift.autoscaling.observed import Cluster, Observation
-from binshift.errors import ConfigurationError, impossible
-from binshift.numbers import is_whole
+from binshift.autoscaling.settings import ScalingSettings
 
-__all__ = ["ScalingSettings", "decide"]
+__all__ = ["decide"]
 
 #: An epoch that takes this share of its time may well be behind its input.
 _SATURATED = 0.95
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingSettings:
-    """What is wanted of the scaling.
-
-    Parameters
-    ----------
-    min_partitions, max_partitions : int
-        Bounds of every decision.
-    target_utilization : float
-        Share of the time that the query is to be busy, above 0 and at most 1.
-    epoch_s : float
-        Seconds that an epoch may take: the interval of the query's trigger.
-    cooldown_s : float
-        Seconds in which nothing changes after a change.
-    window : int
-        Epochs that a decision looks at. Both its older and its newer half have to ask for a change.
-    dead_band : float
-        A utilization within this share of the target changes nothing. A change is not taken back while the
-        input is within this share of the input at that change.
-    min_executors : int
-        Executors that are not given back.
-    max_executors : int or None
-        Executors that may be asked for in all; None leaves their number alone.
-
-    Raises
-    ------
-    ConfigurationError
-        If a number is impossible.
-    """
-
-    min_partitions: int
-    max_partitions: int
-    target_utilization: float = 0.7
-    epoch_s: float = 10.0
-    cooldown_s: float = 120.0
-    window: int = 6
-    dead_band: float = 0.15
-    min_executors: int = 1
-    max_executors: int | None = None
-
-    def __post_init__(self) -> None:
-        most = self.min_executors if self.max_executors is None else self.max_executors
-        checks = (
-            ("min_partitions", self.min_partitions, is_whole(self.min_partitions, 1), "an int from 1 on"),
-            (
-                "max_partitions",
-                self.max_partitions,
-                is_whole(self.max_partitions, self.min_partitions),
-                f"an int from {self.min_partitions} on",
-            ),
-            (
-                "target_utilization",
-                self.target_utilization,
-                0 < self.target_utilization <= 1,
-                "a share above 0, at most 1",
-            ),
-            ("epoch_s", self.epoch_s, self.epoch_s > 0, "seconds above 0"),
-            ("cooldown_s", self.cooldown_s, self.cooldown_s >= 0, "seconds from 0 on"),
-            ("window", self.window, is_whole(self.window, 2), "an int from 2 on"),
-            ("dead_band", self.dead_band, 0 <= self.dead_band < 1, "a share from 0 on, below 1"),
-            ("min_executors", self.min_executors, is_whole(self.min_executors, 1), "an int from 1 on"),
-            ("max_executors", most, is_whole(most, self.min_executors), f"an int from {self.min_executors} on"),
-        )
-        for name, value, is_possible, wanted in checks:
-            if not is_possible:
-                raise impossible(ConfigurationError, name, value, wanted)
+#: Times that usually lie between two epochs, after which nothing is done for epochs that may never come.
+_SILENT = 3
 
 
 def decide(
@@ -96,6 +30,7 @@ def decide(
     now_s: float,
     cluster: Cluster | None = None,
     last: Change | None = None,
+    is_running: bool = False,
 ) -> Decision:
     """How many partitions the query should have.
 
@@ -107,6 +42,12 @@ def decide(
     was at that change. So under a constant input the number of partitions only ever goes one way, and
     settles. A query that is behind its input first gets more partitions than it needs later, and gives
     them back once.
+
+    A query that cannot keep up since it has fewer partitions gets more all the same, because their work may
+    have grown. Then none of them goes while the input is as it was.
+
+    A query whose next epoch is overdue is idle. One that has run none for some time stays as it is, because
+    changes take effect with epochs. Only executors without partitions are given back.
 
     Parameters
     ----------
@@ -120,6 +61,8 @@ def decide(
         What the query runs on.
     last : Change, optional
         The latest change.
+    is_running : bool
+        Whether an epoch is under way, which is not yet among the observations.
     """
     cluster = cluster or Cluster()
     if not observations:
@@ -149,22 +92,43 @@ def decide(
             desired=current,
             reason=f"cooling down for {left:.0f} s more",
         )
+    usual_s = _usual(recent, settings.epoch_s)
+    silent_s = 0.0 if is_running else now_s - _end(recent, settings.epoch_s)
+    if silent_s > _SILENT * usual_s:
+        return _silent(current, settings, now_s, cluster, silent_s)
     if len(recent) < settings.window:
         seen = f"{len(recent)} of {settings.window} epochs were observed since the last change"
         return Decision(now_s, action=Action.HOLD, current=current, desired=current, reason=seen)
-    return _decided(recent, settings, now_s, cluster, last)
+    return _decided(recent, settings, now_s, cluster, last, None if is_running else now_s - usual_s)
+
+
+def _silent(current: int, s: ScalingSettings, now_s: float, cluster: Cluster, silent_s: float) -> Decision:
+    """Where no epoch runs: what is known of the load is old."""
+    why = f"no epoch has run for {silent_s:.0f} s"
+    enough = _executors_for(current, s, cluster)
+    if _is_spare(enough, s, cluster) and cluster.empty:
+        return Decision(
+            now_s, action=Action.RELEASE, current=current, desired=current, reason=why, executors=enough
+        )
+    return Decision(now_s, action=Action.HOLD, current=current, desired=current, reason=why)
 
 
 def _decided(
-    recent: Sequence[Observation], s: ScalingSettings, now_s: float, cluster: Cluster, last: Change | None
+    recent: Sequence[Observation],
+    s: ScalingSettings,
+    now_s: float,
+    cluster: Cluster,
+    last: Change | None,
+    end_s: float | None,
 ) -> Decision:
     current = recent[-1].partitions
     half = len(recent) // 2
     older = _utilization(recent[:half], s.epoch_s, recent[half].started_s)
-    newer = _utilization(recent[half:], s.epoch_s, None)
+    newer = _utilization(recent[half:], s.epoch_s, end_s)
     rows, busy = sum(o.rows for o in recent), sum(o.busy_s for o in recent)
-    input_rate = rows / _span(recent, s.epoch_s, None)
-    utilization = _utilization(recent, s.epoch_s, None)
+    input_rate = rows / _span(recent, s.epoch_s, end_s)
+    utilization = _utilization(recent, s.epoch_s, end_s)
+    keeps_up = all(o.busy_s < _SATURATED * s.epoch_s for o in recent)
 
     def decided(action: Action, desired: int, reason: str, executors: int | None = None) -> Decision:
         return Decision(
@@ -178,14 +142,14 @@ def _decided(
             utilization=utilization,
             place_on=() if action is Action.HOLD else cluster.idle,
             executors=executors,
-            keeps_up=all(o.busy_s < _SATURATED * s.epoch_s for o in recent),
+            keeps_up=keeps_up,
         )
 
     low, high, target = min(older, newer), max(older, newer), s.target_utilization
     seen = f"busy {utilization:.0%} of the time, {target:.0%} wanted"
     is_short = low > target * (1 + s.dead_band)
     enough = _executors_for(current, s, cluster)
-    if _has_executors(s, cluster) and cluster.executors > enough and not is_short:
+    if _is_spare(enough, s, cluster) and not is_short:
         why = f"{enough} are enough for {current} partitions"
         return decided(Action.RELEASE, current, why, enough)
     if cluster.idle and cluster.to_move:
@@ -196,13 +160,18 @@ def _decided(
         return decided(Action.HOLD, current, f"{seen}; {why}")
     wanted = ceil(current * (low if is_short else high) / target)
     desired = _within(wanted, current, s, cluster) if is_short else max(wanted, s.min_partitions)
-    needed = _executors_for(desired, s, cluster)
+    needed = min(_executors_for(desired, s, cluster), _askable(s, cluster))
     is_asking = is_short and _may_ask(s, cluster) and cluster.executors < needed
     if is_short and desired <= current and not is_asking:
         why = f"{wanted} partitions would do, but the limit is {_limit(current, s, cluster)}"
     elif not is_short and desired >= current:
         why = "no fewer partitions would do"
-    elif last is not None and _is_taken_back(last, current, desired, input_rate, s.dead_band):
+    elif (
+        last is not None
+        # A query that is behind reads no more than it can, so its rate tells nothing against more partitions.
+        and (keeps_up or not is_short)
+        and _is_taken_back(last, current, desired, input_rate, s.dead_band)
+    ):
         why = (
             f"{desired} partitions would take back the last change, but the input is about the "
             f"{last.input_rate or 0:,.0f} rows/s that it was then"
@@ -221,6 +190,16 @@ def _has_executors(s: ScalingSettings, cluster: Cluster) -> bool:
 
 def _may_ask(s: ScalingSettings, cluster: Cluster) -> bool:
     return _has_executors(s, cluster) and not cluster.is_refused
+
+
+def _askable(s: ScalingSettings, cluster: Cluster) -> int:
+    """Executors that there may be beside those that were drained."""
+    return max(0, (s.max_executors or 0) - cluster.drained)
+
+
+def _is_spare(enough: int, s: ScalingSettings, cluster: Cluster) -> bool:
+    """Whether executors are to be given back until `enough` are left, beside those that other queries use."""
+    return _has_executors(s, cluster) and cluster.own > enough
 
 
 def _executors_for(partitions: int, s: ScalingSettings, cluster: Cluster) -> int:
@@ -245,14 +224,26 @@ def _slots(cluster: Cluster, s: ScalingSettings) -> int:
     if cluster.slots is None:
         return s.max_partitions
     slots = cluster.slots
-    if s.max_executors is not None and _may_ask(s, cluster):
-        slots = max(slots, s.max_executors * cluster.slots_per_executor)
+    if _may_ask(s, cluster):
+        slots = max(slots, _askable(s, cluster) * cluster.slots_per_executor)
     return max(slots, s.min_partitions)
 
 
 def _span(epochs: Sequence[Observation], epoch_s: float, end_s: float | None) -> float:
+    end = _end(epochs, epoch_s)
+    return (end if end_s is None else max(end_s, end)) - epochs[0].started_s
+
+
+def _end(epochs: Sequence[Observation], epoch_s: float) -> float:
+    """When the next epoch is due."""
     last = epochs[-1]
-    return max(end_s or 0.0, last.started_s + max(epoch_s, last.busy_s)) - epochs[0].started_s
+    return last.started_s + max(epoch_s, last.busy_s)
+
+
+def _usual(epochs: Sequence[Observation], epoch_s: float) -> float:
+    """Seconds from one epoch to the next, mostly."""
+    gaps = [later.started_s - o.started_s for o, later in pairwise(epochs)]
+    return max(epoch_s, median(gaps) if gaps else epochs[-1].busy_s)
 
 
 def _utilization(epochs: Sequence[Observation], epoch_s: float, end_s: float | None) -> float:

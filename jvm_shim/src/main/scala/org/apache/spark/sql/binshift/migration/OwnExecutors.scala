@@ -4,6 +4,7 @@ import scala.util.control.NonFatal
 
 import org.apache.spark.{ExecutorAllocationClient, SparkContext}
 import org.apache.spark.internal.{config, Logging}
+import org.apache.spark.sql.binshift.internals.SparkInternals
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 
 /**
@@ -15,19 +16,35 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  * Relies on Spark: a cluster manager holds no more executors than were asked for in total. An executor that is killed by
  * request gets no task from the call on, and its tasks do not count as failures.
  *
- * Called under the router's lock, but for `requireOurs` and `request`, which may wait for the cluster manager.
+ * Called under the router's lock, but for `requireOurs` and `request`, which may wait for the cluster manager, and for what
+ * says that it needs none.
  *
  * @param others a query of the same application that asks for executors, too
  */
 private[binshift] final class OwnExecutors(context: SparkContext, others: () => Option[String]) extends Logging {
   import OwnExecutors._
 
-  private var waiting = Set.empty[String]
-  private var gone = Set.empty[String]
+  @volatile private var waiting = Set.empty[String]
+  @volatile private var gone = Set.empty[String]
   @volatile private var isUsed = false
 
-  /** Whether executors were asked for, or their number was held. */
+  /** Whether executors were asked for, or their number was held, and nobody has left them to others since. Needs no lock. */
   def areOurs: Boolean = isUsed
+
+  /** Lets other queries of the application ask for executors. Their number stays. Needs no lock. */
+  def leaveToOthers(): Unit = isUsed = false
+
+  /** Tasks that run at the same time on executors that stay. Needs no lock. */
+  def taskSlots: Int = {
+    // Relies on Spark: it does not count executors that it was told to kill. It does count those that wait for the next epoch.
+    val slots = SparkInternals.taskSlots(context)
+    val going = waiting
+    if (going.isEmpty) slots
+    else {
+      val counted = Executors.of(context).live.keySet.toSet -- gone
+      slots - slots * counted.count(going) / math.max(counted.size, 1)
+    }
+  }
 
   /** Executors that were given back, or will be with the next epoch, as long as they are there. */
   def leaving: Set[String] = waiting ++ gone
@@ -47,8 +64,11 @@ private[binshift] final class OwnExecutors(context: SparkContext, others: () => 
 
   /** Asks for so many in all, and does not wait for them. */
   def request(total: Int): Unit = {
-    requireOurs()
-    isUsed = true
+    // One query after the other, so that two do not both find that nobody asks.
+    OwnExecutors.synchronized {
+      requireOurs()
+      isUsed = true
+    }
     if (!context.requestTotalExecutors(total, 0, Map.empty)) {
       refuse(s"the cluster manager of ${context.master} has not taken the request for $total; the next look asks again")
     }

@@ -21,7 +21,7 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
   def facts(): String = json(
     ("id" -> query.id.toString) ~ ("run_id" -> query.runId.toString) ~ ("name" -> Option(query.name)) ~
       ("is_active" -> query.isActive) ~ ("trigger_interval_ms" -> SparkInternals.triggerIntervalMs(query)) ~
-      ("task_slots" -> SparkInternals.taskSlots(query.sparkSession.sparkContext)))
+      ("task_slots" -> router.ownExecutors.taskSlots))
 
   /** The table in force, or null while the query has not planned its first epoch. */
   def routing(): String = router.snapshot().tables.current.map(e => json(entryJson(e))).orNull
@@ -56,14 +56,26 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
     router.ownExecutors.request(total)
   }
 
-  /** Gives back executors, whose ids have commas between them, when no epoch needs them; those of other queries stay. */
+  /**
+   * Gives back executors, whose ids have commas between them, when no epoch needs them. Those with partitions stay, of this
+   * query or of others. Returns those that go.
+   */
   def giveBackExecutors(ids: String): String = {
     requireActive()
-    val others = QueryRouters.activeBut(router).flatMap(_.placement().partitions.flatten).toSet
-    val going = ids.split(',').toSeq.filterNot(others)
+    val used = usedBy(router +: QueryRouters.activeBut(router))
+    val going = ids.split(',').toSeq.filterNot(used)
     router.giveBack(going)
     going.mkString(",")
   }
+
+  /** Lets autoscalers of other queries ask for executors. Also of a run that has ended. */
+  def leaveExecutorsToOthers(): Unit = router.ownExecutors.leaveToOthers()
+
+  /** Executors with partitions of other queries of this driver, with commas between their ids. */
+  def executorsOfOthers(): String = usedBy(QueryRouters.activeBut(router)).toSeq.sorted.mkString(",")
+
+  /** The epoch that this run has planned last; -1 before the first. */
+  def plannedEpoch(): Long = router.snapshot().planned.getOrElse(-1L)
 
   /** The statistics as of the last committed epoch (see [[StatisticsSnapshot]]), or null before the first. */
   def statistics(): Array[Byte] = router.statistics().map(_.toBytes).orNull
@@ -96,6 +108,8 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
 
   /** Those of one migration. */
   def historyOf(id: String): String = json(router.historyOf(id).filter(_.step.exists(!_.isOpening)).map(e => entryJson(e)))
+
+  private def usedBy(routers: Seq[QueryRouter]): Set[String] = routers.flatMap(_.placement().partitions.flatten).toSet
 
   private def entryJson(e: RoutingEntry): JValue =
     ("epoch" -> e.epoch) ~ ("bins" -> e.table.bins) ~ ("partitions" -> e.table.partitions) ~

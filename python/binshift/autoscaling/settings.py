@@ -1,0 +1,78 @@
+"""What is wanted of the scaling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from binshift.errors import ConfigurationError, impossible
+from binshift.numbers import is_whole
+
+__all__ = ["ScalingSettings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingSettings:
+    """What is wanted of the scaling.
+
+    Parameters
+    ----------
+    min_partitions, max_partitions : int
+        Bounds of every decision.
+    target_utilization : float
+        Share of the time that the query is to be busy, above 0 and at most 1.
+    epoch_s : float
+        Seconds that an epoch may take: the interval of the query's trigger.
+    cooldown_s : float
+        Seconds in which nothing changes after a change.
+    window : int
+        Epochs that a decision looks at. Both its older and its newer half have to ask for a change.
+    dead_band : float
+        A utilization within this share of the target changes nothing. A change is not taken back while the
+        input is within this share of the input at that change.
+    min_executors : int
+        Executors that are not given back.
+    max_executors : int or None
+        Executors that may be asked for in all; None leaves their number alone.
+
+    Raises
+    ------
+    ConfigurationError
+        If a number is impossible.
+    """
+
+    min_partitions: int
+    max_partitions: int
+    target_utilization: float = 0.7
+    epoch_s: float = 10.0
+    cooldown_s: float = 120.0
+    window: int = 6
+    dead_band: float = 0.15
+    min_executors: int = 1
+    max_executors: int | None = None
+
+    def __post_init__(self) -> None:
+        most = self.min_executors if self.max_executors is None else self.max_executors
+        checks = (
+            ("min_partitions", self.min_partitions, is_whole(self.min_partitions, 1), "an int from 1 on"),
+            (
+                "max_partitions",
+                self.max_partitions,
+                is_whole(self.max_partitions, self.min_partitions),
+                f"an int from {self.min_partitions} on",
+            ),
+            (
+                "target_utilization",
+                self.target_utilization,
+                0 < self.target_utilization <= 1,
+                "a share above 0, at most 1",
+            ),
+            ("epoch_s", self.epoch_s, self.epoch_s > 0, "seconds above 0"),
+            ("cooldown_s", self.cooldown_s, self.cooldown_s >= 0, "seconds from 0 on"),
+            ("window", self.window, is_whole(self.window, 2), "an int from 2 on"),
+            ("dead_band", self.dead_band, 0 <= self.dead_band < 1, "a share from 0 on, below 1"),
+            ("min_executors", self.min_executors, is_whole(self.min_executors, 1), "an int from 1 on"),
+            ("max_executors", most, is_whole(most, self.min_executors), f"an int from {self.min_executors} on"),
+        )
+        for name, value, is_possible, wanted in checks:
+            if not is_possible:
+                raise impossible(ConfigurationError, name, value, wanted)
