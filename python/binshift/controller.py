@@ -20,6 +20,7 @@ from binshift.observation import ObservedQuery
 from binshift.planning.bounded import Bounded
 from binshift.planning.load import By
 from binshift.planning.options import MigrationOptions
+from binshift.planning.placement import executor_ids
 from binshift.planning.plan import MigrationPlan
 from binshift.planning.strategies import Strategy, default_strategy
 from binshift.planning.targets import LoadTarget, Target, balanced, table_of
@@ -96,7 +97,7 @@ class Controller(ObservedQuery):
         Raises
         ------
         PlanError
-            If the target is impossible.
+            If the target is impossible, or the strategy is `Bounded` and the bytes of the bins are not known.
         MigrationError
             If the query has not planned its first epoch.
         """
@@ -105,6 +106,8 @@ class Controller(ObservedQuery):
         cut = strategy if strategy is not None else default_strategy(source)
         sizes = self._sizes(source.bins)
         if isinstance(cut, Bounded):
+            if sizes is None and cut.bin_bytes is None:
+                raise self._without_bytes()
             rate = adopt_rate(distinct(self._link.recent_progress()))
             cut = cut.with_costs(sizes, bytes_per_s=rate, cores=self._link.task_slots() or 1)
         plan = cut.plan(source, target)
@@ -143,13 +146,15 @@ class Controller(ObservedQuery):
         PlanError
             If the plan starts from another table than the one in force, `start_epoch` has passed, or
             `place_on` names an executor that is not alive.
+        ConfigurationError
+            If `place_on` is no sequence of ids.
         MigrationError
             If another migration is under way, or the query has ended.
         UnsupportedOperatorError
             If an operator or a setting of the query does not allow it.
         """
-        self._require_live(place_on)
-        return self._submit(plan, MigrationOptions(start_epoch, prepare, tuple(place_on)))
+        options = MigrationOptions(start_epoch, prepare, self._live(place_on))
+        return self._submit(plan, options)
 
     def _submit(self, plan: MigrationPlan, options: MigrationOptions) -> Migration:
         id_ = self._link.submit(plan.to_json(), json.dumps(options.as_dict()))
@@ -191,12 +196,13 @@ class Controller(ObservedQuery):
         ------
         PlanError
             If `to` is impossible, or `place_on` names an executor that is not alive.
+        ConfigurationError
+            If `place_on` is no sequence of ids.
         MigrationError
             If another migration is under way, or the query has ended.
         """
-        self._require_live(place_on)
-        plan = self.plan(to, strategy=strategy)
-        return self._submit(plan, MigrationOptions(start_epoch, prepare, tuple(place_on)))
+        options = MigrationOptions(start_epoch, prepare, self._live(place_on))
+        return self._submit(self.plan(to, strategy=strategy), options)
 
     def target(
         self, by: By = "rows", *, partitions: int | None = None, max_moves: int | None = None
@@ -259,11 +265,14 @@ class Controller(ObservedQuery):
         ------
         PlanError
             As `target`; or if `place_on` names an executor that is not alive.
+        ConfigurationError
+            If `place_on` is no sequence of ids.
         MigrationError
             If another migration is under way, or the query has ended.
         """
+        wanted = executor_ids(place_on)
         placement = self._placement().rejoined
-        placement.require_live(place_on)
+        placement.require_live(wanted)
         table = self.routing()
         n = placement.partitions_with_idle(table.bins) if grow else table.partitions
         target = self.target(by, partitions=n, max_moves=max_moves)
@@ -271,10 +280,10 @@ class Controller(ObservedQuery):
             _log.warning("query %s: %s", self._link.id, hot)
         plan = self.plan(target, strategy=strategy)
         if n > table.partitions:
-            options = MigrationOptions(start_epoch, prepare, tuple(place_on) or placement.idle)
+            options = MigrationOptions(start_epoch, prepare, wanted or placement.idle)
         else:
-            places = placement.spread(target.after, place_on)
-            options = MigrationOptions(start_epoch, prepare, tuple(place_on), places=places)
+            places = placement.spread(target.after, wanted)
+            options = MigrationOptions(start_epoch, prepare, wanted, places=places)
         return self._submit(plan, options)
 
     def drain(
@@ -306,16 +315,22 @@ class Controller(ObservedQuery):
         ------
         PlanError
             If the executor, or one of `place_on`, is not alive, or there is no other one.
+        ConfigurationError
+            If `place_on` is no sequence of ids.
         MigrationError
             If another migration is under way, or the query has ended.
         """
-        places = self._placement().drained(executor_id, place_on)
-        options = MigrationOptions(start_epoch, prepare, tuple(place_on), executor_id, places)
+        wanted = executor_ids(place_on)
+        places = self._placement().drained(executor_id, wanted)
+        options = MigrationOptions(start_epoch, prepare, wanted, executor_id, places)
         return self._submit(self.plan(self.routing()), options)
 
-    def _require_live(self, executors: Sequence[str]) -> None:
-        if executors:
-            self._placement().require_live(executors)
+    def _live(self, place_on: Sequence[str]) -> tuple[str, ...]:
+        """The executors of `place_on`, all of which are alive."""
+        wanted = executor_ids(place_on)
+        if wanted:
+            self._placement().require_live(wanted)
+        return wanted
 
 
 def _session(name_or_id: str, spark: SparkSession | None) -> SparkSession:

@@ -75,7 +75,7 @@ class ConversionReport:
             return f"{what} needs no conversion: start the query on it in a session of binshift"
         did = f"converted in {self.duration_s:.1f} s" if self.converted else "would be converted"
         return (
-            f"{what}\n  {did} to {self.output}:\n"
+            f"{what}\n  {did} to {shown(self.output)}:\n"
             f"  {self.partitions_before} -> {self.partitions} partitions of {', '.join(self.stores)}"
         )
 
@@ -152,7 +152,7 @@ def convert(
         started = time.monotonic()
         _run(conversion, is_shown=progress)
         seconds = time.monotonic() - started
-        _log.info("%s was converted to %s in %.1f s", checkpoint, output, seconds)
+        _log.info("%s was converted to %s in %.1f s", shown(checkpoint), shown(output), seconds)
         return ConversionReport(stores=names, **plan, converted=True, duration_s=seconds)
 
 

@@ -170,10 +170,14 @@ class Migration:
             _log.exception("migration %s: the callback %r has failed", self._id, callback)
 
     def _report(self, status: MigrationStatus) -> MigrationReport:
-        rows = history_table(json.loads(self._query._link.history(self._id))).to_pylist()
+        # For one without a step, the driver would look through the whole routing log, in vain.
+        entries = json.loads(self._query._link.history(self._id)) if status.steps_done else []
+        rows = history_table(entries).to_pylist()
         last = max((r["epoch"] for r in rows), default=None)
         cancelled = status.state is MigrationState.CANCELLED
-        return report_of(self._id, self._plan.strategy, rows, self._epochs(last), cancelled=cancelled)
+        return report_of(
+            self._id, self._plan, rows, self._epochs(last), steps=status.steps_done, cancelled=cancelled
+        )
 
     def _epochs(self, last: int | None) -> list[EpochProgress]:
         """What Spark remembers; of the epoch `last`, it publishes the progress a moment after the commit."""

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from binshift.control.history import history_table
 from binshift.epoch_progress import distinct
-from binshift.errors import ConfigurationError, MigrationError, impossible
+from binshift.errors import ConfigurationError, MigrationError, PlanError, impossible
 from binshift.link import QueryLink
 from binshift.numbers import is_whole
 from binshift.planning.load import By, Skew, bin_bytes, measured_loads, skew_of
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["ObservedQuery"]
 
 _MAX_HOT_KEYS = 100
+#: Without it, Spark counts no rows, and stores no bytes.
+_TRACKING = "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows"
 
 
 class ObservedQuery:
@@ -198,6 +200,18 @@ class ObservedQuery:
     def _statistics(self, by: By = "both") -> pa.Table | None:
         """What `stats` measures, None where that is not asked for."""
         return None if by == "bins" else self.stats()
+
+    def _without_bytes(self) -> PlanError:
+        """Why there are no sizes of bins for a strategy that is bounded by them, and what helps."""
+        if self._link.statistics() is None:
+            reason = "it has committed no epoch in this run; feed it data first"
+        else:
+            reason = f"{_TRACKING} is off; restart it with that setting on"
+        return PlanError(
+            f"query {self._link.id} does not know the bytes of its bins, because {reason}, or give "
+            "Bounded(bin_bytes=[...])",
+            condition="BYTES_UNKNOWN",
+        )
 
     def _sizes(self, bins: int) -> tuple[int, ...] | None:
         """State bytes of each bin; None while nothing has been measured."""

@@ -12,6 +12,8 @@ from binshift.epoch_progress import EpochProgress
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from binshift.planning.plan import MigrationPlan
+
 __all__ = ["MigrationReport", "StepTiming", "adopt_rate", "report_of"]
 
 _UNKNOWN = "?"
@@ -58,7 +60,8 @@ class MigrationReport:
     steps, bins_moved : int
         That took effect.
     first_epoch, last_epoch : int or None
-        Epochs of the first and the last step; None if there was no step.
+        Epochs of the first and the last step; None if there was no step. The first is also None where the
+        routing log does not have it any more; see `timings`.
     bins_prepared, bins_shipped, bins_from_checkpoint : int
         How the bins came, counted per operator and store. The first were copied before their step took
         effect. At the step, the second were sent by their old owner's executor, and the third were read
@@ -73,7 +76,8 @@ class MigrationReport:
     cancelled : bool
         Whether the migration was cancelled before its last step.
     timings : tuple of StepTiming
-        The steps, in their order.
+        The steps, in their order. Of a migration with hundreds of steps, the newest that the routing log still
+        has: the setting `routing.minEntriesToRetain` says how many those are.
     epochs : tuple of EpochProgress
         The epochs that Spark remembered when the report was made, for `plot`.
     """
@@ -103,12 +107,14 @@ class MigrationReport:
         return self.bytes_adopted / self.adopt_s if self.bytes_adopted and self.adopt_s else None
 
     def __str__(self) -> str:
-        if not self.timings:
-            return f"MigrationReport: {self.strategy}, {self._end} without a step"
+        if not self.steps:
+            return f"MigrationReport: {self._summary()}"
         rows = self._rows()
         if len(rows) > _PRINTED_STEPS:
             half = _PRINTED_STEPS // 2
-            rows = [*rows[:half], ("...",) * len(_HEAD), *rows[-half:]]
+            rows = [*rows[:half], _LEFT_OUT, *rows[-half:]]
+        if len(self.timings) < self.steps:
+            rows = [_LEFT_OUT, *rows]
         return f"MigrationReport: {self._summary()}\n{text_table(_HEAD, rows)}"
 
     def __repr__(self) -> str:
@@ -134,9 +140,12 @@ class MigrationReport:
         return "cancelled" if self.cancelled else "finished"
 
     def _summary(self) -> str:
+        if not self.steps:
+            return f"{self.strategy}, {self._end} without a step"
+        first = _UNKNOWN if self.first_epoch is None else self.first_epoch
         return (
             f"{self.strategy}, {self._end}: {self.bins_moved} bins ({in_bytes(self.bytes_adopted)}) in "
-            f"{self.steps} steps, epochs {self.first_epoch} to {self.last_epoch}; longest epoch "
+            f"{self.steps} steps, epochs {first} to {self.last_epoch}; longest epoch "
             f"{in_seconds(self.longest_epoch_s)}"
         )
 
@@ -156,31 +165,37 @@ class MigrationReport:
 
 
 _HEAD = ("step", "epoch", "partitions", "bins", "bytes", "epoch took", "adopting took")
+_LEFT_OUT = ("...",) * len(_HEAD)
 
 
 def report_of(
     id: str,
-    strategy: str,
+    plan: MigrationPlan,
     history: Sequence[dict[str, Any]],
     epochs: Sequence[EpochProgress],
     *,
+    steps: int,
     cancelled: bool,
 ) -> MigrationReport:
     """The report of a migration.
 
     Parameters
     ----------
-    id, strategy : str
+    id : str
         Of the migration.
+    plan : MigrationPlan
+        Its plan.
     history : sequence of dict
-        Its rows of `Controller.history`.
+        Its rows of `Controller.history`, of which the oldest may be gone.
     epochs : sequence of EpochProgress
         What Spark remembers.
+    steps : int
+        That took effect.
     cancelled : bool
         Whether it was cancelled before its last step.
     """
     by_epoch = {e.epoch: e for e in epochs}
-    first = min((r["epoch"] for r in history), default=None)
+    first = next((r["epoch"] for r in history if r["step"] == 1), None)
     last = max((r["epoch"] for r in history), default=None)
     taken = [by_epoch[r["epoch"]] for r in history if r["epoch"] in by_epoch]
 
@@ -201,9 +216,9 @@ def report_of(
 
     return MigrationReport(
         id=id,
-        strategy=strategy,
-        steps=len(history),
-        bins_moved=sum(r["bins_moved"] for r in history),
+        strategy=plan.strategy,
+        steps=steps,
+        bins_moved=sum(len(s.moves) for s in plan.steps[:steps]),
         first_epoch=first,
         last_epoch=last,
         bins_prepared=total("bins_prepared"),

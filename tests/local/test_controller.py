@@ -196,6 +196,23 @@ def test_a_plan_while_another_one_runs_is_refused(run):
     assert controller.migration().id == first.id
 
 
+def test_a_plan_while_a_cancelled_one_waits_for_its_last_epoch_hears_so(run):
+    controller = run.attach()
+    first = controller.rescale(4, strategy=Fluid(), prepare=False)
+    run.run(1)
+    assert first.status.next_epoch == 2
+    first.cancel()
+    with pytest.raises(
+        MigrationError, match=f"{first.id} is cancelled.* next epoch; feed the query"
+    ) as refused:
+        controller.rescale(3, prepare=False)
+    assert refused.value.condition == "MIGRATION_UNDER_WAY"
+    run.run(2)
+    report = first.wait(60)
+    assert (report.cancelled, report.steps, report.bins_moved) == (True, 1, 1)
+    assert controller.rescale(3, prepare=False).plan.target.partitions == 3
+
+
 @pytest.mark.parametrize("n", [0, -2, 65, 2.5, "3", None])
 def test_an_impossible_number_of_partitions_is_refused_and_the_query_runs_on(run, n):
     with pytest.raises(PlanError):

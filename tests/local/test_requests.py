@@ -9,6 +9,7 @@ import pytest
 
 from binshift import AllAtOnce, Fluid
 from binshift.control.signing import signed
+from binshift.planning.options import MigrationOptions
 from harness import until
 from local.mailbox import Mailbox
 from local.queries import count_by_key
@@ -164,6 +165,22 @@ def test_a_running_query_answers_requests_and_goes_on_whatever_they_are(run):
     unseen = box.ask("status")
     run.run(4)
     assert (box.requests / f"{unseen}.json").exists()
+
+
+def test_a_query_says_how_migrations_ended_of_which_no_file_tells(run):
+    run.run(0)
+    controller, box = run.attach(), Mailbox(run)
+    nothing = controller.rescale(2)
+    drain = controller._submit(controller.plan(controller.routing()), MigrationOptions(vacate="driver"))
+    under_way = box.ask("status", migration_id=drain.id)
+    box.wait()
+    drain.cancel()
+    asked = [box.ask("status", migration_id=id) for id in (nothing.id, drain.id, "nobody")]
+    box.wait()
+    assert drain.wait(60).cancelled
+    told = [box.result(answer)["progress"] for answer in (under_way, *asked)]
+    assert [None if p is None else p["state"] for p in told] == ["waiting", "finished", "cancelled", None]
+    assert told[2]["steps_done"] == 0
 
 
 SECRET = b"correct horse battery staple"

@@ -150,11 +150,12 @@ def test_a_query_that_is_not_there_and_a_change_of_the_catalog_are_refused(run):
         run.spark.sql("DROP TABLE binshift.system.queries")
     assert refused.value.getCondition() == "CATALOG_READ_ONLY"
     # Types are Spark's to check.
-    assert (
-        refusal(run, "plan", query="orders", partitions=datetime(2026, 1, 1))
-        .getCondition()
-        .startswith("DATATYPE_MISMATCH")
-    )
+    for procedure, wrong in (
+        ("plan", {"partitions": datetime(2026, 1, 1)}),
+        ("rescale", {"partitions": 4, "place_on": "12"}),
+    ):
+        refused = refusal(run, procedure, query="orders", **wrong)
+        assert refused.getCondition().startswith("DATATYPE_MISMATCH")
 
 
 def test_scala_and_java_plan_submit_and_follow(run):

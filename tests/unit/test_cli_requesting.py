@@ -9,6 +9,7 @@ from binshift import AllAtOnce, MigrationPlan, MigrationState, OnDemand
 from binshift.cli.exits import EXIT_CODES
 from binshift.cli.following import Follower
 from binshift.control.directory import open_directory
+from binshift.planning.options import MigrationOptions
 from harness import until
 from unit.checkpoints import TWO, Answering, alone, cluster
 
@@ -139,7 +140,7 @@ def test_a_migration_on_demand_is_not_over_as_long_as_the_driver_awaits_its_bins
     checkpoint.under_way(plan)
     checkpoint.take(plan, 6)
     assert "migration m-1 is under way" in run("rescale", 3, code=5).stderr
-    following = Follower(open_directory(str(checkpoint.root)), plan)
+    following = Follower(open_directory(str(checkpoint.root)), plan, MigrationOptions())
     assert str(following.status("m-1")) == "running: 1 of 1 steps done"
     (checkpoint.root / "binshift/plan.json").unlink()
     assert following.status("m-1").state is MigrationState.FINISHED
@@ -225,7 +226,17 @@ def test_bounds_that_cannot_be_kept_are_refused(run, checkpoint, tmp_path):
     run("rescale", 4, "--max-bytes-per-step", 0, code=2)
     file = tmp_path / "plan.json"
     run("plan", "--partitions", 4, "--output", file)
-    assert "taken as it is" in run("plan", "--from", file, "--pause-budget", 9, code=2).stderr
+    owners = tmp_path / "owners.json"
+    owners.write_text("[2, 1, 0, 1, 0, 1, 0, 1]")
+    for said in (
+        ("--pause-budget", 9),
+        ("--max-bytes-per-step", 9),
+        ("--partitions", 8),
+        ("--assignment", owners),
+        ("--strategy", "fluid"),
+        ("--gap", 1),
+    ):
+        assert "taken as it is" in run("plan", "--from", file, "--submit", *said, code=2).stderr
     result = run("rescale", 4, "--pause-budget", 9, "--answer-timeout", 0.05, code=6)
     assert "did not answer" in result.stderr
     assert checkpoint.requests() == []
@@ -242,17 +253,44 @@ def test_a_drain_moves_partitions_as_a_whole(run, checkpoint):
         assert "no other executor than 1" in run("drain", "1", code=4).stderr
 
 
-def test_a_drain_is_followed_until_the_driver_has_forgotten_it(checkpoint):
-    follower = Follower(open_directory(str(checkpoint.root)), AllAtOnce().plan(TWO, TWO))
-    file = checkpoint.under_way(follower.plan, vacate="1")
+@pytest.mark.parametrize(
+    ("how", "target"),
+    [({"vacate": "1"}, TWO), ({"places": {0: "2"}}, TWO), ({"places": {0: "2"}}, TWO.balanced(4))],
+    ids=["drain", "rebalance", "rebalance with steps"],
+)
+def test_what_moves_partitions_is_followed_until_the_driver_says_how_it_ended(checkpoint, how, target):
+    plan = AllAtOnce().plan(TWO, target)
+    follower = Follower(open_directory(str(checkpoint.root)), plan, MigrationOptions(**how))
+    checkpoint.take(plan, 6)
+    file = checkpoint.under_way(plan, **how)
     assert follower.status("m-1").state is MigrationState.RUNNING
-    written = json.loads(file.read_text())
     file.unlink()
-    assert follower.status("m-1").state is MigrationState.FINISHED
-    file.write_text(json.dumps(written | {"cancelled": True}))
-    assert follower.status("m-1").state is MigrationState.RUNNING
-    file.unlink()
-    assert follower.status("m-1").state is MigrationState.CANCELLED
+    told = {"state": "", "steps_done": len(plan.steps)}
+    for state in (MigrationState.FINISHED, MigrationState.CANCELLED):
+        told["state"] = str(state)
+        with Answering(checkpoint, lambda r: {"result": {"progress": told, "routing": None}}) as driver:
+            assert follower.status("m-1").state is state
+        assert [(r["kind"], r["migration_id"]) for r in driver.seen] == [("status", "m-1")]
+    with (
+        Answering(checkpoint, lambda r: {"result": {"progress": None, "routing": None}}),
+        pytest.raises(binshift.MigrationError, match="whether it was cancelled; give the same command again"),
+    ):
+        follower.status("m-1")
+    with pytest.raises(binshift.MigrationTimeout, match=r"did not answer in 0\.05 s"):
+        follower.status("m-1", answer_s=0.05)
+
+
+def test_a_drain_that_somebody_else_cancels_is_an_error(run, checkpoint):
+    def answer(request):
+        if request["kind"] == "status":
+            return {"result": {"progress": {"state": "cancelled", "steps_done": 0}, "routing": None}}
+        return cluster(request)
+
+    # The driver has deleted plan.json before anybody reads it.
+    with Answering(checkpoint, answer) as driver:
+        result = run("drain", "2", "--wait", 20, code=EXIT_CODES[binshift.MigrationError])
+    assert [r["kind"] for r in driver.seen] == ["placement", "submit", "status"]
+    assert "cancelled: 0 of 0 steps done" in result.stderr
 
 
 def test_another_migration_waits_for_a_drain(run, checkpoint):

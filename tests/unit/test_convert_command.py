@@ -1,5 +1,7 @@
 """What the command understands; what it does is tested where there is Spark."""
 
+from dataclasses import replace
+
 from click.testing import CliRunner
 
 from binshift.cli.main import cli
@@ -71,3 +73,14 @@ def test_settings_of_spark_are_handed_on(monkeypatch):
     run(*ROCKSDB, "--conf", "spark.hadoop.a=b=c", "--jars", "x.jar,y.jar", "--packages", "g:a:1")
     settings = {"spark.hadoop.a": "b=c", "spark.jars": "x.jar,y.jar", "spark.jars.packages": "g:a:1"}
     assert given["conf"] == settings
+
+
+def test_no_secret_of_a_place_is_printed(monkeypatch):
+    given = "s3://KEY:SECRET@bucket/in"
+    report = replace(REPORT, checkpoint=given, output="s3://KEY:SECRET@bucket/out")
+    monkeypatch.setattr("binshift.convert", lambda *_, **__: report)
+    for more in ([], ["--json"]):
+        result = run(given, "--to", "rocksdb", *more)
+        assert result.exit_code == 0
+        assert "s3://***@bucket/out" in result.output
+        assert "SECRET" not in result.output

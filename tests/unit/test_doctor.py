@@ -116,7 +116,11 @@ def test_a_checkpoint_of_another_provider_has_the_way_from_there(tmp_path, provi
 
 def test_bins_that_are_few_for_the_partitions_are_told(tmp_path):
     few = HandWritten(tmp_path / "few", RoutingTable(4, (0, 1, 2, 3) * 2), committed=1)
-    assert "2.0 bins a partition" in doctor(few.root)["bins"]["found"]
+    bins = doctor(few.root)["bins"]
+    assert "2.0 bins a partition" in bins["found"]
+    # A checkpoint of binshift's is taken over from Spark's form only, and gets its bins then.
+    assert f"'binshift convert {few.root} --to rocksdb'" in bins["then"]
+    assert "configure(bins=...)" in bins["then"]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import re
 
 import pytest
 from click.testing import CliRunner
+from pyarrow import fs
 
 import binshift.inspect
 from binshift import ConfigurationError, RoutingTable
@@ -97,3 +98,25 @@ def test_a_file_of_a_later_format_is_refused_by_name(tmp_path, name):
         checkpoint.routing()
     assert refused.value.condition == "UNKNOWN_FORMAT"
     assert refused.value.parameters == {"file": f"binshift/{name}", "format": 2}
+
+
+def test_state_is_written_below_a_uri_with_parameters_and_no_secret_is_printed(root, tmp_path, monkeypatch):
+    opened, family = [], next(iter(FAMILIES))
+
+    def local(uri):
+        opened.append(uri)
+        return fs.LocalFileSystem(), str(tmp_path / "out")
+
+    monkeypatch.setattr("binshift.inspect.tools.export.file_system_of", local)
+    into = "s3://KEY:SECRET@bucket/out?region=eu-west-1"
+    command = ["state", "export", str(root), "--family", family, "--output", into]
+    results = [CliRunner().invoke(cli, [*command, *more]) for more in ([], ["--json"])]
+    differ = ["state", "diff", f"{root}@2", f"{root}@3", "--family", family, "--output", into]
+    results.append(CliRunner().invoke(cli, differ))
+    for result in results:
+        assert result.exit_code == 0, result.output
+        assert "s3://***@bucket/out" in result.output
+        assert not any(secret in result.output for secret in ("KEY", "SECRET"))
+    name = f"0-{family}.parquet"
+    written = f"s3://KEY:SECRET@bucket/out/{name}?region=eu-west-1"
+    assert opened == [written, written, into]

@@ -1,6 +1,7 @@
 """Reports, bars and pictures of migrations, from history and progress written by hand."""
 
 import io
+import json
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,9 @@ from binshift import (
     Batched,
     ConfigurationError,
     Fluid,
+    Migration,
+    MigrationPlan,
+    MigrationReport,
     MigrationState,
     MigrationStatus,
     RoutingTable,
@@ -36,7 +40,10 @@ def switched(number, moved, ms, duration_ms):
 
 
 EPOCHS = [epoch(1), switched(2, 3_000_000, 30, 700), epoch(3), switched(4, 1_000_000, 10, 650), epoch(5)]
-REPORT = report_of("an-id", "batched(16)", [row(1, 2), row(2, 4)], EPOCHS, cancelled=False)
+ONE = RoutingTable(1, (0,) * 128)
+BATCHED = Batched(16).plan(ONE, ONE.balanced(2))
+FLUID = Fluid().plan(ONE, ONE.balanced(8))
+REPORT = report_of("an-id", BATCHED, [row(1, 2), row(2, 4)], EPOCHS, steps=2, cancelled=False)
 
 
 def test_a_report_has_the_timing_of_each_step_and_their_totals():
@@ -71,21 +78,73 @@ def test_a_report_prints_a_line_for_each_step():
 
 
 def test_what_spark_no_longer_remembers_is_unknown_and_not_zero():
-    report = report_of("an-id", "fluid", [row(1, 2), row(2, 90)], [epoch(90)], cancelled=True)
+    report = report_of("an-id", FLUID, [row(1, 2), row(2, 90)], [epoch(90)], steps=2, cancelled=True)
     assert (report.timings[0].duration_s, report.timings[0].bytes) == (None, None)
     assert "cancelled" in str(report)
     assert str(report).splitlines()[2].split()[-3:] == ["?", "?", "?"]
 
 
 def test_a_report_of_many_steps_prints_the_first_and_the_last():
-    report = report_of("an-id", "fluid", [row(i, i) for i in range(1, 101)], [], cancelled=False)
+    report = report_of("an-id", FLUID, [row(i, i) for i in range(1, 101)], [], steps=100, cancelled=False)
     lines = str(report).splitlines()
     assert len(lines) < 30
     assert [line.split()[0] for line in (lines[2], lines[-1])] == ["1", "100"]
 
 
 def test_a_migration_without_a_step_says_so():
-    assert "without a step" in str(report_of("an-id", "fluid", [], EPOCHS, cancelled=False))
+    report = report_of("an-id", FLUID, [], EPOCHS, steps=0, cancelled=False)
+    assert str(report) == "MigrationReport: fluid, finished without a step"
+    assert repr(report) == f"<{report}>"
+
+
+def test_steps_that_the_routing_log_has_forgotten_count_all_the_same():
+    rows = [row(i, 1000 + i, bins=1) for i in range(100, 113)]
+    report = report_of("an-id", FLUID, rows, [], steps=112, cancelled=False)
+    assert (report.steps, report.bins_moved) == (112, 112)
+    assert (report.first_epoch, report.last_epoch) == (None, 1112)
+    first, _, gap, oldest, *_ = str(report).splitlines()
+    assert "112 bins (0 B) in 112 steps, epochs ? to 1112" in first
+    assert (gap.split()[0], oldest.split()[0]) == ("...", "100")
+
+
+class Driver:
+    """Answers what a migration asks for its report; counts who reads the routing log."""
+
+    poll_s = 0.0
+
+    def __init__(self, steps: int, history: list[dict[str, Any]]) -> None:
+        self.steps, self.entries, self.reads = steps, history, 0
+
+    def progress(self, migration: str) -> str:
+        return json.dumps({"state": "finished", "steps_done": self.steps, "committed_epoch": 9})
+
+    def history(self, migration: str | None = None) -> str:
+        self.reads += 1
+        return json.dumps(self.entries)
+
+    def recent_progress(self) -> list[dict[str, Any]]:
+        return []
+
+    def is_active(self) -> bool:
+        return False
+
+
+def waited(driver: Driver, plan: MigrationPlan) -> MigrationReport:
+    query: Any = SimpleNamespace(_link=driver)
+    return Migration(query, "an-id", plan).wait()
+
+
+def test_a_migration_counts_its_steps_by_what_the_driver_says():
+    step = {"migration_id": "an-id", "index": 3, "steps": 4, "strategy": "batched(16)", "moves": 16}
+    entry = {"epoch": 9, "partitions": 2, "written_at": "2026-01-01T00:00:00Z", "step": step}
+    report = waited(Driver(4, [entry]), BATCHED)
+    assert (report.steps, report.bins_moved, report.first_epoch, report.last_epoch) == (4, 64, None, 9)
+
+
+def test_nobody_reads_the_routing_log_for_a_migration_without_a_step():
+    driver = Driver(0, [])
+    assert "finished without a step" in str(waited(driver, AllAtOnce().plan(ONE, ONE)))
+    assert driver.reads == 0
 
 
 def status(done, total, state=MigrationState.RUNNING):

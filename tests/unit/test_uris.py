@@ -12,7 +12,7 @@ from binshift.cli.main import cli
 from binshift.control.directory import ControlDir
 from binshift.control.files import Files
 from binshift.control.mailbox import Mailbox
-from binshift.control.uris import shown, without_secrets
+from binshift.control.uris import for_pyarrow, is_uri, shown, within, without_secrets
 from binshift.errors import ConfigurationError, MigrationTimeout
 
 S3 = "s3://AKIAKEY:sE%2Fcret@bucket/orders?region=eu-west-1&endpoint_override=localhost%3A9000"
@@ -36,6 +36,46 @@ SECRETS = ("AKIAKEY", "sE", "cret", "t0ken")
 )
 def test_a_uri_is_shown_without_user_password_and_tokens(uri, expected):
     assert shown(uri) == expected
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        (f"{S3}&x=%2F y", f"{S3}&x=%2F y"),
+        ("s3a://K%2F:s c@b/date=2024%2D01/a b?region=r", "s3://K%2F:s c@b/date=2024%252D01/a%20b?region=r"),
+        ("s3n://bucket", "s3://bucket"),
+        ("hdfs://user@host:8020/ä#1", "hdfs://user@host:8020/%C3%A4%231"),
+        ("file:/a%20b", "file:/a%2520b"),
+        ("/data/a b%20c:/d", "/data/a b%20c:/d"),
+    ],
+)
+def test_pyarrow_gets_the_path_by_the_letter_and_the_rest_as_it_is(uri, expected):
+    assert for_pyarrow(uri) == expected
+
+
+@pytest.mark.parametrize("name", ["a b", "date=2024%2D01", "a%20b", "ä#1", "100%"])
+@pytest.mark.parametrize("scheme", ["file://", "file:"])
+def test_a_directory_is_opened_by_the_name_that_it_has(tmp_path, scheme, name):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "here").write_text("yes")
+    files = Files(f"{scheme}{tmp_path}/{name}")
+    assert files.read("here") == b"yes"
+    assert files.name == f"{scheme}{tmp_path}/{name}"
+
+
+@pytest.mark.parametrize(
+    ("directory", "expected"),
+    [
+        ("/data/out/", "/data/out/f.csv"),
+        ("out?a", "out?a/f.csv"),
+        ("s3://bucket", "s3://bucket/f.csv"),
+        ("s3://KEY:SECRET@bk/out/?region=eu-west-1", "s3://KEY:SECRET@bk/out/f.csv?region=eu-west-1"),
+        ("s3://bk?region=eu-west-1", "s3://bk/f.csv?region=eu-west-1"),
+    ],
+)
+def test_a_file_of_a_directory_is_named_in_the_path_of_its_uri(directory, expected):
+    assert within(directory, "f.csv") == expected
+    assert is_uri(directory) is directory.startswith("s3:")
 
 
 def test_messages_of_others_lose_what_is_secret_in_them():

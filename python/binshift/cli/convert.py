@@ -8,6 +8,7 @@ import click
 
 import binshift
 from binshift.cli.output import as_json, checkpoint, example, print_json
+from binshift.control.uris import shown
 from binshift.errors import ConfigurationError, UnsupportedOperatorError, UnsupportedVersionError
 
 __all__ = ["COMMANDS"]
@@ -78,7 +79,8 @@ def convert(
         conf=settings,
     )
     if as_json:
-        print_json(asdict(report))
+        places = {"checkpoint": shown(report.checkpoint), "output": shown(report.output)}
+        print_json(asdict(report) | places)
     else:
         click.echo(str(report))
 

@@ -1,4 +1,4 @@
-"""Sending a plan to a query through its checkpoint, and following the migration from the files it leaves."""
+"""Sending a plan to a query through its checkpoint, and following the migration until it is over."""
 
 from __future__ import annotations
 
@@ -20,27 +20,39 @@ from binshift.status import MigrationState, MigrationStatus
 __all__ = ["Follower", "send"]
 
 _POLL_SECONDS = 0.5
+#: For the query to say how a migration has ended, also at the end of the time to wait.
+_ANSWER_SECONDS = 5.0
 
 
 class Follower:
     """A plan on its way into a query that runs elsewhere."""
 
-    def __init__(self, checkpoint: ControlDir, plan: MigrationPlan) -> None:
-        self.checkpoint, self.plan = checkpoint, plan
-        self._cancelled = False
+    def __init__(self, checkpoint: ControlDir, plan: MigrationPlan, options: MigrationOptions) -> None:
+        self.checkpoint, self.plan, self.options = checkpoint, plan, options
 
-    def status(self, migration: str) -> MigrationStatus:
-        """Where the migration stands, from `plan.json` and the routing log."""
+    def status(self, migration: str, *, answer_s: float = _ANSWER_SECONDS) -> MigrationStatus:
+        """Where the migration stands, from `plan.json` and the routing log.
+
+        How one has ended that moves whole partitions is in neither, so the query is asked.
+
+        Raises
+        ------
+        MigrationError
+            If the query was started again since, and so does not know.
+        MigrationTimeout
+            If the query does not answer in `answer_s` seconds.
+        """
         # In this order: what ends between two reads was there at the first.
         under_way = self.checkpoint.migration()
         committed = self.checkpoint.committed_epoch()
         done, next_epoch = self.checkpoint.steps_of(migration)
         total = len(self.plan.steps)
         mine = under_way if under_way is not None and under_way.id == migration else None
-        if mine is not None:
-            self._cancelled = mine.cancelled
-        goes_on = mine is not None and (_fetches(self.plan) or mine.moves_partitions)
-        if done == total and not goes_on and not (self._cancelled and total == 0):
+        moves_partitions = self.options.moves_partitions
+        goes_on = mine is not None and (_fetches(self.plan) or moves_partitions)
+        if mine is None and moves_partitions:
+            done, state = self._end(migration, answer_s)
+        elif done == total and not goes_on:
             state = MigrationState.FINISHED
         elif mine is not None:
             state = MigrationState.RUNNING
@@ -56,6 +68,18 @@ class Follower:
             message=message,
         )
 
+    def _end(self, migration: str, seconds: float) -> tuple[int, MigrationState]:
+        """Steps done, and how it ended, as the query says it."""
+        told = Mailbox(self.checkpoint).ask("status", seconds, migration_id=migration)["progress"]
+        if told is None:
+            raise MigrationError(
+                f"migration {migration} is over, but the query was started again since, so it does not know "
+                "whether it was cancelled; give the same command again, which moves what has not moved yet",
+                condition="QUERY_ENDED",
+                migration_id=migration,
+            )
+        return int(told["steps_done"]), MigrationState(told["state"])
+
     def wait(self, request: str, seconds: float) -> tuple[str, MigrationStatus]:
         """The migration's id and its last status, once it is over.
 
@@ -63,6 +87,8 @@ class Follower:
         ------
         BinshiftError
             The error by which the driver refused the plan.
+        MigrationError
+            See `status`.
         MigrationTimeout
             If there is no answer, or the migration is not over in time. It goes on.
         """
@@ -70,7 +96,8 @@ class Follower:
         migration: str = Mailbox(self.checkpoint).answer(request, seconds)["migration_id"]
         with ProgressBar(self.plan, is_shown=sys.stderr.isatty()) as bar:
             while True:
-                status = self.status(migration)
+                left = deadline - time.monotonic()
+                status = self.status(migration, answer_s=max(left, _ANSWER_SECONDS))
                 bar.update(status, None)
                 if status.is_over:
                     return migration, status
@@ -84,7 +111,7 @@ class Follower:
                 time.sleep(_POLL_SECONDS)
 
 
-def send(follower: Follower, options: MigrationOptions, *, as_json: bool, wait: float | None) -> None:
+def send(follower: Follower, *, as_json: bool, wait: float | None) -> None:
     """Leaves the plan for the query, and follows it if that is wanted.
 
     Raises
@@ -100,7 +127,7 @@ def send(follower: Follower, options: MigrationOptions, *, as_json: bool, wait: 
             condition="MIGRATION_UNDER_WAY",
             migration_id=other.id,
         )
-    request = Mailbox(follower.checkpoint).submit(follower.plan, options)
+    request = Mailbox(follower.checkpoint).submit(follower.plan, follower.options)
     facts: dict[str, Any] = {"request": request, **summary_of(follower.plan)}
     if wait is None:
         text = f"request {request} takes effect soon if the query runs, or else when it is started"

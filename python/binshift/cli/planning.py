@@ -21,7 +21,7 @@ from binshift.planning.strategies import default_strategy, parse_strategy
 
 __all__ = [
     "answer_timeout",
-    "is_bounded",
+    "is_cut",
     "measured",
     "migration_options",
     "options_of",
@@ -111,6 +111,11 @@ def options_of(
 def is_bounded(options: dict[str, Any]) -> bool:
     """Whether steps are to be cut by what they cost."""
     return options["max_bytes_per_step"] is not None or options["pause_budget_s"] is not None
+
+
+def is_cut(options: dict[str, Any]) -> bool:
+    """Whether something is said of how a plan is to be cut into steps."""
+    return options["strategy"] is not None or options["gap"] != 0 or is_bounded(options)
 
 
 def plan_of(

@@ -14,7 +14,7 @@ import click
 
 from binshift.cli.following import Follower, send
 from binshift.cli.output import as_json, checkpoint, example, print_json, print_plan, print_table
-from binshift.cli.planning import is_bounded, migration_options, options_of, plan_of, strategy_options
+from binshift.cli.planning import is_cut, migration_options, options_of, plan_of, strategy_options
 from binshift.control.directory import ControlDir, PlannedMigration, open_directory
 from binshift.control.history import history_table
 from binshift.control.mailbox import Mailbox
@@ -142,8 +142,11 @@ def plan(
     if source is None:
         table = found.routing()
         made = plan_of(found, table, _target(table, partitions, assignment), options)
-    elif is_bounded(options):
-        raise click.UsageError("the plan of --from is taken as it is; bound it when you make it")
+    elif partitions is not None or assignment is not None or is_cut(options):
+        raise click.UsageError(
+            "the plan of --from is taken as it is; leave --partitions, --assignment, --strategy, --gap and "
+            "bounds out, or make another plan with them"
+        )
     else:
         made = _read(source)
     if output:
@@ -153,7 +156,7 @@ def plan(
         return
     if not as_json:
         click.echo(str(made), err=True)
-    send(Follower(found, made), how, as_json=as_json, wait=options["wait"])
+    send(Follower(found, made, how), as_json=as_json, wait=options["wait"])
 
 
 @click.command(

@@ -160,7 +160,8 @@ def _start(found: ControlDir, plan: MigrationPlan, options: dict[str, Any], **mo
         return
     if not options["as_json"]:
         click.echo(str(plan), err=True)
-    send(Follower(found, plan), options_of(options, **more), as_json=options["as_json"], wait=options["wait"])
+    follower = Follower(found, plan, options_of(options, **more))
+    send(follower, as_json=options["as_json"], wait=options["wait"])
 
 
 def _placement(found: ControlDir, options: dict[str, Any]) -> Placement:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 import binshift.inspect as reading
 from binshift.cli.output import checkpoint, combined, example, print_json, print_table
-from binshift.control.uris import shown
+from binshift.control.uris import is_uri, shown, within
 from binshift.errors import ConfigurationError, StateFormatError, impossible
 from binshift.inspect import Checkpoint, Source
 from binshift.inspect.decoding.types import TypeKind
@@ -154,7 +154,7 @@ def diff(
         if output is None:
             _print(rows, head, as_json=as_json)
         else:
-            click.echo(f"{output}: {write(rows, output, format)} rows")
+            click.echo(f"{shown(output)}: {write(rows, output, format)} rows")
 
 
 @state.command(
@@ -183,17 +183,17 @@ def export(checkpoint: str, format: str, output: str, as_json: bool, **options: 
                 store=options["store"],
                 family=options["family"],
             )
-        if "://" not in output:
+        if not is_uri(output):
             Path(output).mkdir(parents=True, exist_ok=True)
         for source in sources:
             names = [str(source.operator.id), source.store.name, source.family.name]
             name = "-".join(n for n in names if n != "default").replace("/", "_")
-            path = f"{output.rstrip('/')}/{name}.{format}"
+            path = within(output, f"{name}.{format}")
             rows = write(_scan(opened, source, options), path, format)
             if as_json:
-                print_json({"path": path, "rows": rows})
+                print_json({"path": shown(path), "rows": rows})
             else:
-                click.echo(f"{path}: {rows} rows")
+                click.echo(f"{shown(path)}: {rows} rows")
 
 
 COMMANDS = (state,)

@@ -67,7 +67,7 @@ def examine(files: Files, wait: float) -> Iterator[Check]:
         return
     found = f"{table.bins} bins in {table.partitions} partitions, Spark {layout['spark_version']}"
     yield Check("checkpoint", Verdict.FINE, found)
-    yield from _bins(table.bins, table.partitions)
+    yield from _bins(directory.uri, table.bins, table.partitions)
     yield from _changelogs(directory, layout)
     if wait > 0:
         yield from _query(directory, wait)
@@ -194,13 +194,14 @@ def _without_bins(directory: ControlDir) -> Check:
     )
 
 
-def _bins(bins: int, partitions: int) -> Iterator[Check]:
+def _bins(uri: str, bins: int, partitions: int) -> Iterator[Check]:
     if bins < _FEW_BINS * partitions:
         yield Check(
             "bins",
             Verdict.ADVICE,
             f"{bins / partitions:.1f} bins a partition; {bins} partitions are the most there can be",
-            "a checkpoint keeps its bins; convert it with more of them before the query outgrows them",
+            f"a checkpoint keeps its bins: before the query outgrows them, stop it, give 'binshift convert "
+            f"{uri} --to rocksdb', and start it on the output in a session with more: configure(bins=...)",
         )
 
 

@@ -12,14 +12,10 @@ from typing import IO, Any, cast
 from pyarrow import fs
 
 from binshift.control.damage import damaged
-from binshift.control.uris import shown, without_secrets
+from binshift.control.uris import for_pyarrow, is_uri, shown, without_secrets
 from binshift.errors import ConfigurationError, StateFormatError
 
-__all__ = ["Files"]
-
-
-#: What begins so is a URI; a colon alone may be in a path.
-_URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")
+__all__ = ["Files", "file_system_of"]
 
 
 class Files:
@@ -28,7 +24,8 @@ class Files:
     Parameters
     ----------
     root : str or path
-        A local directory, or a URI that `pyarrow.fs.FileSystem.from_uri` knows (`s3://`, `gs://`, …).
+        A local directory, or a URI of a file system that pyarrow knows (`s3://`, `gs://`, …). Its path is taken
+        by the letter, as Spark takes it.
     filesystem : pyarrow.fs.FileSystem, optional
         The file system that `root` is a path of, for one that a URI cannot describe.
 
@@ -48,19 +45,9 @@ class Files:
         given = self.name = os.fspath(root)
         if filesystem is not None:
             self.filesystem, self._root = filesystem, given
-        elif _URI.match(given):
+        elif is_uri(given):
             self.name = shown(given)
-            try:
-                # Hadoop's names for S3, as in a query's options.
-                self.filesystem, self._root = fs.FileSystem.from_uri(re.sub(r"^s3[an]://", "s3://", given))
-            except (OSError, ValueError) as error:
-                # Not `from error`, whose text may have the credentials. Of HDFS, it has a line for each place
-                # that was searched.
-                reason = without_secrets(str(error).partition("\n")[0], given)
-                raise ConfigurationError(
-                    f"pyarrow cannot open {self.name} ({reason}); {_advice(given)}",
-                    condition="FILE_SYSTEM_UNKNOWN",
-                ) from None
+            self.filesystem, self._root = file_system_of(given)
         else:
             self.filesystem, self._root = fs.LocalFileSystem(), os.path.abspath(given)
         self._root = self._root.rstrip("/")
@@ -143,6 +130,27 @@ class Files:
                 return
         with self.open(path) as source, target.open("wb") as out:
             shutil.copyfileobj(source, out, 1 << 20)
+
+
+def file_system_of(uri: str) -> tuple[fs.FileSystem, str]:
+    """The file system of a URI, and the path in it.
+
+    Raises
+    ------
+    ConfigurationError
+        If no file system is known for the URI.
+    """
+    opened = for_pyarrow(uri)
+    try:
+        found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(opened)
+    except (OSError, ValueError) as error:
+        # Not `from error`, whose text may have the credentials. Of HDFS, it has a line for each place that was
+        # searched.
+        reason = without_secrets(str(error).partition("\n")[0], opened)
+        raise ConfigurationError(
+            f"pyarrow cannot open {shown(uri)} ({reason}); {_advice(uri)}", condition="FILE_SYSTEM_UNKNOWN"
+        ) from None
+    return found
 
 
 def parse_json(data: bytes, what: str) -> Any:

@@ -42,15 +42,23 @@ class Mailbox:
         """Asks that a migration takes no further step; returns the request's id."""
         return self._send("cancel", migration_id=migration)
 
-    def ask(self, kind: str, timeout: float) -> dict[str, Any]:
+    def ask(self, kind: str, timeout: float, **fields: Any) -> dict[str, Any]:
         """Asks the running query for its status, placement or stats, and waits for the answer.
+
+        Parameters
+        ----------
+        kind : str
+        timeout : float
+            Seconds to wait.
+        fields
+            What the question is about: `migration_id` with `status`; by default the one under way.
 
         Raises
         ------
         MigrationTimeout
             If the query does not answer in time. The request is taken back.
         """
-        request = self._send(kind)
+        request = self._send(kind, **fields)
         try:
             return self.answer(request, timeout)
         except errors.MigrationTimeout:

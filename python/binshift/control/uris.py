@@ -1,15 +1,46 @@
-"""URIs as they may be shown: credentials that they carry stay out of messages, logs and reports."""
+"""URIs: told from paths, as pyarrow takes them, and as they may be shown, without credentials in them."""
 
 from __future__ import annotations
 
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+import re
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
-__all__ = ["shown", "without_secrets"]
+__all__ = ["for_pyarrow", "is_uri", "shown", "within", "without_secrets"]
 
 _HIDDEN = "***"
 
 #: Parameters of pyarrow's URIs that say where and how, and not who; all others are hidden.
 _PLAIN = frozenset({"region", "scheme", "endpoint_override", "allow_bucket_creation", "allow_bucket_deletion"})
+
+
+#: What begins so is a URI; a colon alone may be in a path. With where it is, its path, and its parameters.
+_URI = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+:(?://[^/?]*|(?=/)))([^?]*)(.*)", re.DOTALL)
+#: What a path may have beside letters and digits, which pyarrow's parser takes as it is.
+_OF_PATHS = "/:@!$&'()*+,;=~"
+
+
+def is_uri(text: str) -> bool:
+    """Whether it is a URI, and not a local path."""
+    return _split_path(text) is not None
+
+
+def for_pyarrow(uri: str) -> str:
+    """The URI in the form from which pyarrow takes the same path as Hadoop from `uri`.
+
+    Hadoop, and so Spark, take a path by the letter. pyarrow decodes `%`, and refuses blanks. What is in front
+    of the path and behind it is pyarrow's own form, and stays, but for the name that Hadoop has for S3.
+    """
+    parts = _split_path(uri)
+    if parts is None:
+        return uri
+    place, path, parameters = parts
+    return re.sub(r"^s3[an]:", "s3:", place) + quote(path, safe=_OF_PATHS) + parameters
+
+
+def within(directory: str, name: str) -> str:
+    """The path or URI of a file in a directory."""
+    place, path, parameters = _split_path(directory) or ("", directory, "")
+    return f"{place}{path.rstrip('/')}/{name}{parameters}"
 
 
 def shown(uri: str) -> str:
@@ -33,6 +64,11 @@ def without_secrets(text: str, uri: str) -> str:
     for secret in {s for value in _secrets(parts) for s in (value, unquote(value)) if s} if parts else ():
         text = text.replace(secret, _HIDDEN)
     return text
+
+
+def _split_path(uri: str) -> tuple[str, str, str] | None:
+    match = _URI.fullmatch(uri)
+    return None if match is None else (match[1], match[2], match[3])
 
 
 def _split(uri: str) -> SplitResult | None:

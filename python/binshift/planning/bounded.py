@@ -121,7 +121,7 @@ class Bounded:
         if self.bin_bytes is None:
             raise PlanError(
                 "the bytes of the bins are not known; give Bounded(bin_bytes=[...]), or plan with "
-                "Controller.plan, which measures them",
+                "Controller.plan, which takes them from a running query",
                 condition="BYTES_UNKNOWN",
             )
         if len(self.bin_bytes) != source.bins:

@@ -46,6 +46,11 @@ class MigrationOptions:
         if epoch is not None and not is_whole(epoch):
             raise impossible(PlanError, "start_epoch", epoch, "a whole number from 0 on")
 
+    @property
+    def moves_partitions(self) -> bool:
+        """Whether whole partitions go to other executors, which only the driver knows the end of."""
+        return self.vacate is not None or bool(self.places)
+
     def as_dict(self) -> dict[str, Any]:
         """As the driver reads them."""
         return {

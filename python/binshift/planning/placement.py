@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from binshift.errors import PlanError
+from binshift.errors import ConfigurationError, PlanError, impossible
 
-__all__ = ["Placement"]
+__all__ = ["Placement", "executor_ids"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +121,23 @@ class Placement:
     def _home(self, partition: int) -> str | None:
         """The first open executor of a partition; it may have some more for a while."""
         return next((e for e in self.partitions[partition] if e in self._open), None)
+
+
+def executor_ids(place_on: Sequence[str]) -> tuple[str, ...]:
+    """The executors that an argument `place_on` names.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is one text, whose letters would be taken for executors, or has something else than texts.
+    """
+    if isinstance(place_on, str):
+        raise impossible(ConfigurationError, "place_on", place_on, f"a list of ids: place_on=[{place_on!r}]")
+    ids = tuple(place_on)
+    if any(not isinstance(e, str) for e in ids):
+        wanted = f"ids as text: place_on={[str(e) for e in ids]!r}"
+        raise impossible(ConfigurationError, "place_on", ids, wanted)
+    return ids
 
 
 class _Residents:

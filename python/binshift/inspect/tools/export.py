@@ -15,8 +15,9 @@ from typing import IO, Any, cast
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
-from pyarrow import fs
 
+from binshift.control.files import file_system_of
+from binshift.control.uris import is_uri
 from binshift.errors import ConfigurationError, impossible
 
 __all__ = ["FORMATS", "export", "json_rows"]
@@ -49,7 +50,7 @@ def export(reader: pa.RecordBatchReader, output: str | os.PathLike[str], format:
     Raises
     ------
     ConfigurationError
-        If the format is unknown.
+        If the format is unknown, or no file system is known for the URI.
     """
     if format not in FORMATS:
         raise impossible(ConfigurationError, "format", format, f"one of {', '.join(FORMATS)}")
@@ -66,8 +67,8 @@ def json_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 @contextlib.contextmanager
 def _output(output: str) -> Iterator[IO[bytes]]:
-    if "://" in output:
-        system, path = fs.FileSystem.from_uri(output)
+    if is_uri(output):
+        system, path = file_system_of(output)
         with system.open_output_stream(path, compression=None) as sink:
             yield cast(IO[bytes], sink)
         return

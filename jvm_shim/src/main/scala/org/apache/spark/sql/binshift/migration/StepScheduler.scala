@@ -73,11 +73,7 @@ private[binshift] final class StepScheduler(
   def submit(
       id: String, planJson: String, optionsJson: String, facts: Layout, now: RoutingEntry, planned: Option[Long])
       : PlannedMigration = {
-    migration.foreach { m =>
-      throw BinshiftException("MIGRATION_UNDER_WAY", "migration_id" -> m.id).migration(
-        s"migration ${m.id} is under way (${m.plan.steps.size} steps); wait for it or cancel it before you " +
-          "submit another plan")
-    }
+    migration.foreach(m => throw BinshiftException("MIGRATION_UNDER_WAY", "migration_id" -> m.id).migration(inTheWay(m)))
     val m = PlannedMigration.create(id, planJson, optionsJson, application)
     requireFitting(m, now)
     m.plan.steps.map(_.partitions).maxOption.filter(_ > now.table.partitions).foreach(n => slots.foreach(_.requireRoomFor(n)))
@@ -104,6 +100,18 @@ private[binshift] final class StepScheduler(
     }
     m
   }
+
+  /** Why a migration that is not over keeps others waiting, and what helps. */
+  private def inTheWay(m: PlannedMigration): String =
+    if (!m.cancelled) {
+      s"migration ${m.id} is under way (${m.plan.steps.size} steps); wait for it or cancel it before you submit another plan"
+    } else if (shipments.isFetching) {
+      s"migration ${m.id} is cancelled, and the bins of its last step are on their way still; submit the plan again when " +
+        "they are there"
+    } else {
+      s"migration ${m.id} is cancelled, but its step that is scheduled already takes effect with the next epoch; feed the " +
+        "query data, then plan and submit again"
+    }
 
   /** What copying for the migration under way was expected to take when it was submitted, in this run. */
   def forecast(id: String): Option[CopyForecast] = forecasts.filter(_._1 == id).map(_._2)

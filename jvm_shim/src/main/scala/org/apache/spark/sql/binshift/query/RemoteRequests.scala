@@ -118,8 +118,12 @@ private[binshift] final class RemoteRequests(
         submissions.cancel(text(request, "migration_id"))
         JObject()
       case Some("status") =>
-        val progress = router.snapshot().migration.map(m => parse(handle.progress(m.id)))
-        ("progress" -> progress.getOrElse(JNull)) ~
+        val s = router.snapshot()
+        val underWay = s.migration.map(_.id)
+        // The files have nothing of a migration that is over and took no step.
+        val known = underWay.toSeq ++ s.outcomes.map(_.id)
+        val asked = text(request, "migration_id").fold(underWay)(id => known.find(_ == id))
+        ("progress" -> asked.map(m => parse(handle.progress(m))).getOrElse(JNull)) ~
           ("routing" -> Option(handle.routing()).map(parse(_)).getOrElse(JNull))
       case Some("placement") => parse(handle.placement())
       case Some("stats") => stats()

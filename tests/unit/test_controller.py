@@ -1,0 +1,46 @@
+"""What a controller refuses, and why, by what the driver answers; the driver is written by hand."""
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from binshift import Batched, Bounded, ConfigurationError, Controller, Fluid, PlanError
+
+ROUTING = json.dumps({"epoch": 0, "partitions": 2, "assignment": [0, 1] * 4})
+
+
+def controller(**answers: Any) -> Controller:
+    """Of a query that answers what is given here, and nothing else."""
+    link: Any = SimpleNamespace(id="a-query", name=None, routing=lambda: ROUTING, **answers)
+    return Controller(link)
+
+
+@pytest.mark.parametrize(
+    ("place_on", "advice"),
+    [("12", r"give a list of ids: place_on=\['12'\]"), ([1, "2"], r"give ids as text: place_on=\['1', '2'\]")],
+)
+def test_executors_are_named_by_a_list_of_texts(place_on, advice):
+    this = controller()
+    plan = Fluid().plan(this.routing(), this.routing().balanced(4))
+    for act in (
+        lambda: this.submit(plan, place_on=place_on),
+        lambda: this.rescale(4, place_on=place_on),
+        lambda: this.rebalance(by="bins", place_on=place_on),
+        lambda: this.drain("1", place_on=place_on),
+    ):
+        with pytest.raises(ConfigurationError, match=advice) as refused:
+            act()
+        assert (refused.value.condition, refused.value.parameters["name"]) == ("INVALID_VALUE", "place_on")
+
+
+def test_a_bounded_plan_says_why_the_bytes_are_not_known(monkeypatch):
+    bounded = Bounded(Batched(4), max_bytes_per_step=10)
+    with pytest.raises(PlanError, match=r"no epoch in this run; feed it data.*bin_bytes=") as refused:
+        controller(statistics=lambda: None).plan(4, strategy=bounded)
+    assert refused.value.condition == "BYTES_UNKNOWN"
+    monkeypatch.setattr("binshift.controller.Controller._sizes", lambda *_: None)
+    with pytest.raises(PlanError, match="trackTotalNumberOfRows is off; restart it") as refused:
+        controller(statistics=lambda: b"counted").plan(4, strategy=bounded)
+    assert refused.value.condition == "BYTES_UNKNOWN"
