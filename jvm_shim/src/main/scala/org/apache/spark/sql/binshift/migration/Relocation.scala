@@ -25,8 +25,9 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
  * @param maxEpochs that a partition is asked to move, unless its executor is drained
  * @param isBinned  whether an operator's stores take files that were fetched ahead
  * @param evacuates whether executors that Spark decommissions are drained
- * @param isRealTime whether all tasks of a batch run at once: then nothing is fetched ahead, because a job that asks for it takes
- *                  slots of the next batch. No task waits for its executor either, because one that is full stays so until the batch ends.
+ * @param isRealTime whether all tasks of a batch run at once. Then nothing is fetched ahead, because the job that asks for
+ *                  it takes slots of the next batch. No task waits longer for its executor, because one that is full stays
+ *                  so until the batch ends.
  */
 private[binshift] final class Relocation(
     query: MicroBatchExecution, maxEpochs: Int, isBinned: StateStoreWriter => Boolean, evacuates: Boolean,
