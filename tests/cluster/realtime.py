@@ -141,7 +141,7 @@ class RealTime:
             },
             "provider": self.look.setting(self.query._jsq, PROVIDER_KEY),
             "plan": self.look.plan(self.query._jsq),
-            "offsets": [self._logged(e) for e in sorted(map(int, retained))],
+            "offsets": [n for e in sorted(map(int, retained)) if (n := self._logged(e)) is not None],
         }
         report["state"] = self.state("total" if self.operator.startswith("transform") else None)
         metadata = self.spark.read.format("state-metadata").load(str(self.checkpoint)).collect()
@@ -157,10 +157,13 @@ class RealTime:
         state = self.spark.read.format("statestore").options(**options).load(str(self.checkpoint))
         return sorted([*key, *value] for key, value in state.select("key", "value").collect())
 
-    def _logged(self, epoch: int) -> str:
-        """The partitions that Spark logged with an epoch."""
-        settings = json.loads((self.checkpoint / f"offsets/{epoch}").read_text().splitlines()[1])["conf"]
-        return str(settings["spark.sql.shuffle.partitions"])
+    def _logged(self, epoch: int) -> str | None:
+        """The partitions that Spark logged with an epoch, unless it has deleted the entry meanwhile."""
+        try:
+            lines = (self.checkpoint / f"offsets/{epoch}").read_text().splitlines()
+        except FileNotFoundError:
+            return None
+        return str(json.loads(lines[1])["conf"]["spark.sql.shuffle.partitions"])
 
     def attach(self) -> binshift.Controller:
         self.until((self.checkpoint / "binshift/layout.json").exists, "the first plan")

@@ -27,7 +27,11 @@ class RealTimeCommands(Commands):
 
     def start(self) -> None:
         """Starts the query, also one that has ended."""
-        self.real_time = RealTime(self.spark, self.root, self.operator, self.checkpoint)
+        # Tasks of executors have clocks of their own.
+        is_standing = self.spark.sparkContext.master.startswith("local[")
+        self.real_time = RealTime(
+            self.spark, self.root, self.operator, self.checkpoint, is_standing=is_standing
+        )
         self.real_time.start()
         self.real_time.await_outputs()
 
@@ -49,6 +53,30 @@ class RealTimeCommands(Commands):
     def rescale(self, partitions: int, bins_per_step: int = 64, prepare: bool = False) -> None:
         strategy = binshift.Batched(bins_per_step)
         self.real_time.attach().rescale(partitions, strategy=strategy, prepare=prepare)
+
+    def partitions(self) -> int:
+        return self.real_time.attach().routing().partitions
+
+    def refused(self, method: str, argument: Any) -> list[Any]:
+        """Why a plan is refused: condition, parameters and message."""
+        with pytest.raises(binshift.PlanError) as error:
+            getattr(self.real_time.attach(), method)(argument)
+        return [error.value.condition, error.value.parameters, str(error.value)]
+
+    def placed(self) -> list[list[str]]:
+        """The executors of each partition."""
+        return [list(p) for p in self.real_time.attach()._placement().partitions]
+
+    def drain(self, executor: str) -> None:
+        self.real_time.attach().drain(executor)
+
+    def own_jobs(self) -> list[int]:
+        """The jobs that binshift has run beside those of the query."""
+        return list(self.spark.sparkContext.statusTracker().getJobIdsForGroup("binshift"))
+
+    def is_set(self, key: str) -> bool:
+        """Whether the context has a setting."""
+        return bool(self.spark.sparkContext._jsc.sc().conf().contains(key))
 
     def due(self) -> int:
         """Ends batches until the table of the next epoch is durable; which epoch that is."""

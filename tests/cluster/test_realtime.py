@@ -375,6 +375,8 @@ def test_a_job_that_comes_while_a_batch_is_planned_ends_the_query_and_the_next_s
         ("distinct-count", 1, 2),
         ("repartitioned", 2, 4),
         ("repartitioned-by-key", 2, 4),
+        ("repartitioned-by-column", 2, 4),
+        ("repartitioned-counts", 2, 4),
     ],
 )
 def test_slots_are_counted_as_spark_takes_them(tmp_path, jvm_jar, operator, before, after):
@@ -386,6 +388,68 @@ def test_slots_are_counted_as_spark_takes_them(tmp_path, jvm_jar, operator, befo
         driver("rescale", after)
         driver("finish")
         assert driver("tasks") == needed
+
+
+@pytest.mark.matrix
+def test_fewer_partitions_that_need_more_slots_are_refused_or_wait(tmp_path, jvm_jar):
+    """With two state partitions, the user's two of the same keys are those of the state."""
+    conf = {"spark.binshift.tests.operator": "repartitioned-by-key"}
+    with ExitStack() as drivers:
+        driver = commanded(drivers, tmp_path / "full", jvm_jar, conf, master="local[3,1]")
+        driver("batches", 2)
+        assert driver("tasks") == 3
+        condition, parameters, _ = driver("refused", "rescale", 1)
+        assert (condition, parameters) == ("TOO_FEW_SLOTS", {"needed": 4, "present": 3})
+        driver("finish")
+        assert_exact(driver("report"))
+    with ExitStack() as drivers:
+        driver = commanded(drivers, tmp_path / "run", jvm_jar, conf, master="local[4,1]")
+        driver("batches", 2)
+        driver("rescale", 1)
+        driver("occupy", 1, 1)
+        driver("batches", 3)
+        assert driver("partitions") == 2
+        driver("free")
+        due = driver("due")
+        driver("occupy", 1, 1)
+        driver("batches", 1)
+        assert due not in driver("tables")
+        assert driver("partitions") == 2
+        driver("free")
+        driver("finish")
+        assert driver("tasks") == 4
+        # The user's two are not counted beside those of the state.
+        driver("rescale", 2)
+        driver("finish")
+        assert driver("tasks") == 3
+        report = assert_exact(driver("report"))
+    assert report["partitions"] == 2
+
+
+@pytest.mark.matrix
+def test_an_executor_is_drained_without_jobs_that_take_slots(tmp_path, jvm_jar):
+    conf = {
+        "spark.sql.streaming.stateStore.binshift.standbys": "1",
+        "spark.sql.shuffle.partitions": "4",
+    }
+    with ExitStack() as drivers:
+        driver = commanded(drivers, tmp_path / "run", jvm_jar, conf, master="local-cluster[2,4,1024]")
+        driver("batches", 2)
+        executor = driver("placed")[0][0]
+        condition, parameters, message = driver("refused", "drain", executor)
+        assert (condition, parameters) == ("TOO_FEW_SLOTS", {"needed": 5, "present": 4})
+        assert f"without executor {executor}; add executors first" in message
+        driver("rescale", 2)
+        driver("finish")
+        [executor] = driver("placed")[0]
+        driver("drain", executor)
+        driver("finish")
+        assert executor not in {e for on in driver("placed") for e in on}
+        # No task waits for an executor that is full until the batch ends.
+        assert not driver("is_set", "spark.locality.wait.process")
+        assert driver("own_jobs") == []
+        report = assert_exact(driver("report"))
+    assert report["partitions"] == 2
 
 
 @pytest.mark.matrix

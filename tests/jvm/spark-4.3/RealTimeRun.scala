@@ -116,6 +116,8 @@ object RealTimeRun {
         rows.as[(String, Long)].groupByKey(_._1).transformWithState(new MoreTotals, TimeMode.None(), OutputMode.Update()).toDF()
       case "repartitioned" => rows.repartition(2).groupBy("k").agg(count("*"), sum("v"))
       case "repartitioned-by-key" => rows.repartition(2, $"k").groupBy("k").agg(count("*"), sum("v"))
+      case "repartitioned-by-column" => rows.repartition($"v").groupBy("k").agg(count("*"), sum("v"))
+      case "repartitioned-counts" => rows.groupBy("k").agg(count("*"), sum("v")).repartition(2, $"k")
       case "distinct-count" => rows.dropDuplicates("k", "v").groupBy("k").agg(count("*"), sum("v"))
     }
   }

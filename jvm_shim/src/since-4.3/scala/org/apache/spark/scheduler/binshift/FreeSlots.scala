@@ -16,9 +16,12 @@ private[spark] object FreeSlots {
    * default resource profile, less the outstanding tasks of that profile. The scheduler is asked, because what listeners
    * write lags behind it. Jobs of a streaming query have its run as their group.
    *
-   * @param run whose own tasks are not counted: they are over when its next batch begins
+   * Slots of single executors are known from what listeners wrote when they joined.
+   *
+   * @param run     whose own tasks are not counted: they are over when its next batch begins
+   * @param leaving executors whose slots are not to be used
    */
-  def freeBut(context: SparkContext, run: String): Int = {
+  def freeBut(context: SparkContext, run: String, leaving: Set[String] = Set.empty): Int = {
     val profile = context.resourceProfileManager.defaultResourceProfile
     val taken = context.taskScheduler match {
       case scheduler: TaskSchedulerImpl => scheduler.synchronized {
@@ -28,7 +31,8 @@ private[spark] object FreeSlots {
         }
       case _ => 0
     }
-    math.max(context.maxNumConcurrentTasks(profile) - taken, 0)
+    val lost = context.statusStore.executorList(activeOnly = true).filter(e => leaving(e.id)).map(_.maxTasks).sum
+    math.max(context.maxNumConcurrentTasks(profile) - lost - taken, 0)
   }
 
   /** Also those all of whose tasks run: the scheduler's own list leaves them out. */

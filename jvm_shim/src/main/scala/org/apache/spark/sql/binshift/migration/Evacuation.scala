@@ -19,9 +19,11 @@ import org.apache.spark.sql.execution.streaming.state.binshift.LogLine
  *
  * @param isBinned  whether an operator's stores take files that were fetched ahead
  * @param standbyOf the executors that have the files of a partition
+ * @param fetches   whether files are fetched ahead
  */
 private[binshift] final class Evacuation(
-    query: MicroBatchExecution, isBinned: StateStoreWriter => Boolean, standbyOf: Int => Seq[String]) extends Logging {
+    query: MicroBatchExecution, isBinned: StateStoreWriter => Boolean, standbyOf: Int => Seq[String], fetches: Boolean)
+  extends Logging {
   private val session = query.sparkSession
   private val warming = new Warming(session)
 
@@ -117,7 +119,7 @@ private[binshift] final class Evacuation(
     found
   }
 
-  private def fetchAhead(operators: Seq[StateStoreWriter], found: Seq[(Int, String)]): Unit = if (found.nonEmpty) {
+  private def fetchAhead(operators: Seq[StateStoreWriter], found: Seq[(Int, String)]): Unit = if (fetches && found.nonEmpty) {
     val executors = Executors.of(session.sparkContext)
     warming.begin(for {
       (p, executor) <- found if !standbyOf(p).contains(executor)

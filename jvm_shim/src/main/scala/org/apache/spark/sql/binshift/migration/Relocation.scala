@@ -25,15 +25,18 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
  * @param maxEpochs that a partition is asked to move, unless its executor is drained
  * @param isBinned  whether an operator's stores take files that were fetched ahead
  * @param evacuates whether executors that Spark decommissions are drained
+ * @param isRealTime whether all tasks of a batch run at once. Then nothing is fetched ahead, because the job that asks for
+ *                  it takes slots of the next batch. No task waits longer for its executor, because one that is full stays
+ *                  so until the batch ends.
  */
 private[binshift] final class Relocation(
     query: MicroBatchExecution, maxEpochs: Int, isBinned: StateStoreWriter => Boolean, evacuates: Boolean,
-    standbyOf: Int => Seq[String]) extends Logging {
+    standbyOf: Int => Seq[String], isRealTime: Boolean) extends Logging {
   import Relocation._
 
   private val session = query.sparkSession
   private val warming = new Warming(session)
-  private val evacuation = new Evacuation(query, isBinned, standbyOf)
+  private val evacuation = new Evacuation(query, isBinned, standbyOf, fetches = !isRealTime)
 
   private var operators = Seq.empty[StateStoreWriter]
   private var partitions = 0
@@ -57,6 +60,10 @@ private[binshift] final class Relocation(
   /** Executors on which nothing is to be placed. Needs no lock. */
   def leaving: Set[String] = avoided
 
+  /** The same, once a migration with `options` is under way. */
+  def leavingWith(options: MigrationOptions): Set[String] =
+    avoided -- options.places.values -- options.placeOn ++ options.vacate
+
   /** Partitions that are not yet where they are wanted, as of the last look. */
   def misplaced: Int = (left ++ evacuation.partitions).size
 
@@ -76,10 +83,12 @@ private[binshift] final class Relocation(
   def begin(options: MigrationOptions): Unit = {
     wanted = options.places.map { case (p, executor) => p -> WantedPlace(executor) }
     drained = options.vacate
-    avoided = avoided -- options.places.values -- options.placeOn ++ options.vacate
+    avoided = leavingWith(options)
     receivers = options.placeOn
     notBefore = options.startEpoch.getOrElse(0L)
-    isPrepared = options.isPrepared
+    isPrepared = options.isPrepared && !isRealTime
+    if (isRealTime && options.isPrepared && options.movesPartitions) logInfo(s"query ${query.id}: in real-time mode, " +
+      "partitions move without that their files were fetched ahead")
     left = wanted.keySet
     isUnderWay = options.movesPartitions
     since = None
@@ -194,7 +203,8 @@ private[binshift] final class Relocation(
   private def placesOf(partition: Int): Set[String] = places.lift(partition).getOrElse(Set.empty)
 
   private def holdOrRelease(): Unit =
-    if (wanted.nonEmpty || avoided.nonEmpty || evacuation.partitions.nonEmpty) LocalityWait.hold(this, session.sparkContext)
+    if (!isRealTime && (wanted.nonEmpty || avoided.nonEmpty || evacuation.partitions.nonEmpty))
+      LocalityWait.hold(this, session.sparkContext)
     else LocalityWait.release(this)
 }
 

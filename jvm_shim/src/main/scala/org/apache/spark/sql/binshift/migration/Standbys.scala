@@ -7,7 +7,6 @@ import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
 
-import org.apache.spark.SparkContext
 import org.apache.spark.broadcast.Broadcast
 import org.apache.spark.internal.Logging
 import org.apache.spark.scheduler.{SparkListener, SparkListenerExecutorRemoved}
@@ -288,13 +287,22 @@ private[binshift] object Standbys extends Logging {
 
   private val isSaid = new AtomicBoolean
 
-  /** Whether an executor can die without the driver. */
-  def arePossible(context: SparkContext): Boolean = {
-    if (context.isLocal && isSaid.compareAndSet(false, true)) {
-      logWarning(s"there are no standbys, though ${BinshiftConf.Standbys} is set: the master ${context.master} has no executor " +
-        "beside the driver")
+  /**
+   * Whether an executor can die without the driver, and be told to keep files. In real-time mode a job that tells it so has
+   * no slot until a batch ends, and Spark would end the query because of it.
+   */
+  def arePossible(query: MicroBatchExecution, isRealTime: Boolean): Boolean = {
+    val context = query.sparkSession.sparkContext
+    if (context.isLocal) {
+      if (isSaid.compareAndSet(false, true)) {
+        logWarning(s"there are no standbys, though ${BinshiftConf.Standbys} is set: the master ${context.master} has no " +
+          "executor beside the driver")
+      }
+    } else if (isRealTime) {
+      logWarning(s"query ${query.id} has no standbys, though ${BinshiftConf.Standbys} is set: in real-time mode, the jobs " +
+        "that they take could end it; the first batch after a lost executor reads its state from the checkpoint")
     }
-    !context.isLocal
+    !context.isLocal && !isRealTime
   }
 
   /** What a look saw that calls for the next one when it changes. */

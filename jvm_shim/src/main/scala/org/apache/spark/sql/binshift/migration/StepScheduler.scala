@@ -76,7 +76,13 @@ private[binshift] final class StepScheduler(
     migration.foreach(m => throw BinshiftException("MIGRATION_UNDER_WAY", "migration_id" -> m.id).migration(inTheWay(m)))
     val m = PlannedMigration.create(id, planJson, optionsJson, application)
     requireFitting(m, now)
-    m.plan.steps.map(_.partitions).maxOption.filter(_ > now.table.partitions).foreach(n => slots.foreach(_.requireRoomFor(n)))
+    val partitions = m.plan.steps.map(_.partitions).distinct
+    for (s <- slots) {
+      partitions.foreach(s.requireRoomFor(_, now.table.partitions))
+      // What Spark decommissions has no slots any more.
+      val leaving = relocation.leavingWith(m.options).intersect(Executors.of(session.sparkContext).live.keySet)
+      if (m.options.vacate.exists(leaving)) (now.table.partitions +: partitions).foreach(s.requireRoomWithout(leaving, _))
+    }
     m.options.startEpoch.foreach { e =>
       val earliest = planned.getOrElse(now.epoch) + 1
       if (e < earliest) {
@@ -271,7 +277,7 @@ private[binshift] final class StepScheduler(
 
   /** A plan that fitted when it was accepted waits until it fits again: executors may have gone since. */
   private def isTooLarge(m: PlannedMigration, partitions: Int, now: Int): Boolean = {
-    val reason = slots.filter(_ => partitions > now).flatMap(_.reasonAgainst(partitions))
+    val reason = slots.flatMap(_.reasonAgainst(partitions, now))
     if (reason != suspended) reason.foreach(r => logWarning(s"query ${query.id}: migration ${m.id} waits: $r"))
     suspended = reason
     reason.isDefined

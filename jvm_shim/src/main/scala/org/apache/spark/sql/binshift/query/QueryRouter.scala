@@ -62,9 +62,10 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private val retired = new RetiredPartitions(
     stateRoot.toString, dir.hadoopConf, RocksDBConf(StateStoreConf(sqlConf)))
   private val pruning = new RoutingPruning(stateRoot, dir.hadoopConf, entries, conf.entriesToRetain)
-  private val relocation =
-    new Relocation(query, conf.maxEpochsToWait, op => binned.contains(op), conf.evacuates, p => standbys.toSeq.flatMap(_.of(p)))
-  private val standbys: Option[Standbys] = Option.when(conf.standbys > 0 && Standbys.arePossible(session.sparkContext))(
+  private val relocation = new Relocation(
+    query, conf.maxEpochsToWait, op => binned.contains(op), conf.evacuates, p => standbys.toSeq.flatMap(_.of(p)),
+    isRealTime = slots.isDefined)
+  private val standbys: Option[Standbys] = Option.when(conf.standbys > 0 && Standbys.arePossible(query, slots.isDefined))(
     new Standbys(query, conf.standbys, conf.standby, () => relocation.leaving, (op, p) => p == 0 || !isSingle(op)))
   val ownExecutors: OwnExecutors = new OwnExecutors(
     session.sparkContext, () => QueryRouters.activeBut(this).find(_.ownExecutors.areOurs).map(_.query.id.toString))
@@ -304,10 +305,11 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
 
   /** The entry that the next batch takes, right before it is begun, in real-time mode. */
   private def due(): Option[RoutingEntry] = synchronized {
-    val n = tables.current.map(_.table.partitions)
-    for (entry <- tables.scheduled if n.exists(_ < entry.table.partitions)) {
-      slots.flatMap(_.reasonAgainst(entry.table.partitions)).foreach(withdraw(entry, _))
-    }
+    for {
+      entry <- tables.scheduled
+      now <- tables.current
+      reason <- slots.flatMap(_.reasonAgainst(entry.table.partitions, now.table.partitions))
+    } withdraw(entry, reason)
     tables.scheduled
   }
 

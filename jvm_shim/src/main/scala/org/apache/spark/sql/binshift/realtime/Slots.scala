@@ -6,14 +6,20 @@ import org.apache.spark.sql.execution.SparkPlan
 private[binshift] trait Slots {
 
   /**
-   * @param plan   of a batch, as it is run
+   * @param plan   of a batch, as Spark made it
    * @param binned ids of the operators whose state follows the routing table
    */
   def note(plan: SparkPlan, binned: Set[Long]): Unit
 
-  /** Why a batch with `n` state partitions would not be run, if it would not. */
-  def reasonAgainst(n: Int): Option[String]
+  /**
+   * Why a batch with `n` state partitions would not be run, if it would not. Never if it takes no more slots than one with
+   * `now`. Fewer partitions may take more: Spark plans an exchange that is of no use with one number only.
+   */
+  def reasonAgainst(n: Int, now: Int): Option[String]
 
-  /** Throws if a batch with `n` state partitions would not be run. */
-  def requireRoomFor(n: Int): Unit
+  /** Throws if there is a reason against it. */
+  def requireRoomFor(n: Int, now: Int): Unit
+
+  /** Throws if a batch with `n` state partitions would need slots of `executors`. */
+  def requireRoomWithout(executors: Set[String], n: Int): Unit
 }

@@ -1,70 +1,101 @@
 package org.apache.spark.sql.binshift.realtime
 
 import org.apache.spark.sql.catalyst.expressions.{Expression, ExpressionSet}
-import org.apache.spark.sql.catalyst.plans.physical.{ClusteredDistribution, Distribution, StatefulOpClusteredDistribution}
+import org.apache.spark.sql.catalyst.plans.logical.{Repartition, RepartitionByExpression}
+import org.apache.spark.sql.catalyst.plans.physical._
 import org.apache.spark.sql.execution.{CoalesceExec, SparkPlan, UnionExec}
 import org.apache.spark.sql.execution.datasources.v2.RealTimeStreamScanExec
-import org.apache.spark.sql.execution.exchange.{Exchange, REPARTITION_BY_COL, REPARTITION_BY_NUM, ShuffleExchangeExec}
+import org.apache.spark.sql.execution.exchange.{ENSURE_REQUIREMENTS, Exchange, REPARTITION_BY_NUM, ShuffleExchangeExec}
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperator
 
 /**
  * How many tasks a batch in real-time mode runs at once, by the number of its state partitions.
  *
  * Relies on Spark: each exchange between a source and the sink is pipelined, so the stages on both sides of it run at the same
- * time. Other exchanges, as of a table that is joined, are not: their stages are over before.
+ * time. Other exchanges, as of a table that is joined, are not: their stages are over before. An exchange whose rows are
+ * partitioned by its keys and number already is left out. So one of the user's own may stand for that of the state, or the
+ * other way round, with one number of state partitions only. One without a number gets that of the state.
  *
- * @param fixed  tasks of stages whose number does not change
- * @param routed stages that have a task for each state partition
- * @param users  partitions of exchanges of the user's own that hash the keys of such a stage as it needs them: with another
- *               number of state partitions, Spark plans an exchange of its own above each
+ * @param plan   as Spark made it, with one number of state partitions
+ * @param binned ids of the operators whose state follows the routing table
  */
-private[realtime] final case class BatchTasks(fixed: Int, routed: Int, users: Seq[Int]) {
-  def needed(n: Int): Int = fixed + users.filter(_ != n).sum + routed * n
-}
+private[realtime] final class BatchTasks(plan: SparkPlan, binned: Set[Long]) {
+  import BatchTasks._
 
-private[realtime] object BatchTasks {
+  /** Partitions of the user's exchanges above the state which this plan does not need, and one with another number does. */
+  private val leftOut: Seq[Int] = {
+    val wanted = plan.collectFirst { case p if p.logicalLink.nonEmpty => p.logicalLink.get }.toSeq.flatMap(_.collect {
+      case r: RepartitionByExpression if r.optNumPartitions.nonEmpty => r.numPartitions
+      case r: Repartition if r.shuffle => r.numPartitions
+    })
+    wanted.diff(plan.collect { case e: ShuffleExchangeExec if isNumbered(e) => partitionsOf(e) })
+  }
 
-  def of(plan: SparkPlan, binned: Set[Long]): BatchTasks = new Stages(binned).at(plan)
+  /** With `n` state partitions. */
+  def needed(n: Int): Int = of(plan, n) + leftOut.filter(_ != n).sum
 
-  private def sum(all: Seq[BatchTasks]): BatchTasks =
-    BatchTasks(all.map(_.fixed).sum, all.map(_.routed).sum, all.flatMap(_.users))
-
-  private final class Stages(binned: Set[Long]) {
-
-    /** Of the stage with `top` as its topmost operator, and of those below. */
-    def at(top: SparkPlan): BatchTasks = {
-      val operators = within(top).collect { case op: StatefulOperator if op.stateInfo.exists(i => binned(i.operatorId)) => op }
-      val inputs = within(top).collect { case e: ShuffleExchangeExec if isRealTime(e) => e }
-      val below = sum(inputs.map(e => at(e.child)))
-      if (operators.isEmpty) sum(Seq(below, BatchTasks(width(top), 0, Nil)))
-      else {
-        val users = inputs.collect { case e if isOfUser(e) => e.outputPartitioning.numPartitions }
-        // With one state partition, what has one partition anyway needs no exchange, and operators of any keys share a stage.
-        val isSingle = operators.exists(_.getStateInfo.numPartitions == 1)
-        val scans = if (isSingle) within(top).collect { case s: RealTimeStreamScanExec => s.inputPartitions.size }.sum else 0
-        sum(Seq(below, BatchTasks(scans, if (isSingle) distributions(operators) else 1, users)))
-      }
-    }
-
-    /** What of a plan is in the stage of `top`, with the exchanges from which it reads. */
-    private def within(top: SparkPlan): Seq[SparkPlan] = top match {
-      case exchange: Exchange => Seq(exchange)
-      case other => other +: other.children.flatMap(within)
-    }
-
-    private def width(plan: SparkPlan): Int = plan match {
-      case scan: RealTimeStreamScanExec => scan.inputPartitions.size
-      case exchange: Exchange => if (isRealTime(exchange)) exchange.outputPartitioning.numPartitions else 0
-      case coalesced: CoalesceExec => math.min(coalesced.numPartitions, width(coalesced.child))
-      case union: UnionExec => union.children.map(width).sum
-      case other => other.children.map(width).maxOption.getOrElse(0)
+  /** Of the stage with `top` as its topmost operator, and of those below. */
+  private def of(top: SparkPlan, n: Int): Int = {
+    val operators = within(top).collect { case op: StatefulOperator if op.stateInfo.exists(i => binned(i.operatorId)) => op }
+    if (operators.isEmpty) below(top, n) + width(top, n)
+    else {
+      // With one state partition, what has one partition anyway needs no exchange, and operators of any keys share a stage.
+      val isSplit = operators.exists(_.getStateInfo.numPartitions == 1) && n > 1
+      val scans = if (isSplit) within(top).collect { case s: RealTimeStreamScanExec => s.inputPartitions.size }.sum else 0
+      val users = inputs(top).filter(isNumbered).map(partitionsOf).filter(_ != n).sum
+      val others = inputs(top).map(e => if (isForState(e) && isLeftOut(e, n)) below(e.child, n) else of(e.child, n)).sum
+      others + users + scans + n * (if (isSplit) distributions(operators) else 1)
     }
   }
 
+  private def below(top: SparkPlan, n: Int): Int = inputs(top).map(e => of(e.child, n)).sum
+
+  private def width(plan: SparkPlan, n: Int): Int = plan match {
+    case scan: RealTimeStreamScanExec => scan.inputPartitions.size
+    case exchange: ShuffleExchangeExec if isRealTime(exchange) =>
+      if (isNumbered(exchange) && isLeftOut(exchange, n)) 0
+      else if (isNumbered(exchange) || isForState(exchange)) partitionsOf(exchange)
+      else n
+    case _: Exchange => 0
+    case coalesced: CoalesceExec => math.min(coalesced.numPartitions, width(coalesced.child, n))
+    case union: UnionExec => union.children.map(width(_, n)).sum
+    case other => other.children.map(width(_, n)).maxOption.getOrElse(0)
+  }
+}
+
+private object BatchTasks {
+
+  /** What of a plan is in the stage of `top`, with the exchanges from which it reads. */
+  private def within(top: SparkPlan): Seq[SparkPlan] = top match {
+    case exchange: Exchange => Seq(exchange)
+    case other => other +: other.children.flatMap(within)
+  }
+
+  private def inputs(top: SparkPlan): Seq[ShuffleExchangeExec] =
+    within(top).collect { case e: ShuffleExchangeExec if isRealTime(e) => e }
+
   private def isRealTime(plan: SparkPlan): Boolean = plan.exists(_.isInstanceOf[RealTimeStreamScanExec])
 
-  private def isOfUser(exchange: ShuffleExchangeExec): Boolean =
-    exchange.shuffleOrigin == REPARTITION_BY_NUM || exchange.shuffleOrigin == REPARTITION_BY_COL
+  private def partitionsOf(exchange: ShuffleExchangeExec): Int = exchange.outputPartitioning.numPartitions
+
+  private def isNumbered(exchange: ShuffleExchangeExec): Boolean = exchange.shuffleOrigin == REPARTITION_BY_NUM
+
+  private def isForState(exchange: ShuffleExchangeExec): Boolean = exchange.shuffleOrigin == ENSURE_REQUIREMENTS
+
+  /** Whether Spark leaves out an exchange with `n` state partitions, since what it reads or writes has that number by itself. */
+  private def isLeftOut(exchange: ShuffleExchangeExec, n: Int): Boolean = {
+    val own = if (isForState(exchange)) exchange.child.outputPartitioning.numPartitions else partitionsOf(exchange)
+    own == n && areAlike(exchange.outputPartitioning, exchange.child.outputPartitioning)
+  }
+
+  /** Whether rows of the same keys are together, but for the number of partitions. */
+  private def areAlike(one: Partitioning, other: Partitioning): Boolean = (one, other) match {
+    case (a: HashPartitioning, b: HashPartitioning) =>
+      a.expressions.size == b.expressions.size && a.expressions.zip(b.expressions).forall { case (x, y) => x.semanticEquals(y) }
+    case (a, b: PartitioningCollection) => b.partitionings.exists(areAlike(a, _))
+    case (_, SinglePartition) => true
+    case _ => false
+  }
 
   /** By how many sets of keys the operators of a stage want their rows together. */
   private def distributions(operators: Seq[StatefulOperator]): Int =

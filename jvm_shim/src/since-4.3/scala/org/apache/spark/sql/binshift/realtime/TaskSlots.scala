@@ -1,5 +1,6 @@
 package org.apache.spark.sql.binshift.realtime
 
+import org.apache.spark.SparkContext
 import org.apache.spark.scheduler.binshift.FreeSlots
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
@@ -16,23 +17,44 @@ private[realtime] final class TaskSlots(query: MicroBatchExecution) extends Slot
 
   override def note(plan: SparkPlan, binned: Set[Long]): Unit = latest = Some(new Noted(plan, binned))
 
-  override def reasonAgainst(n: Int): Option[String] = missing(n).map(_._3)
+  override def reasonAgainst(n: Int, now: Int): Option[String] = missing(n, now).map(_.reason)
 
-  override def requireRoomFor(n: Int): Unit = for ((slots, free, reason) <- missing(n)) {
-    throw BinshiftException("TOO_FEW_SLOTS", "needed" -> slots, "present" -> free).plan(
-      s"$reason; add executors or cores, or plan for fewer partitions")
+  override def requireRoomFor(n: Int, now: Int): Unit = missing(n, now).foreach { m =>
+    throw m.refused(s"${m.reason}; add executors or cores, or plan for fewer partitions")
   }
 
-  private def missing(n: Int): Option[(Int, Int, String)] =
+  override def requireRoomWithout(executors: Set[String], n: Int): Unit =
     for {
-      slots <- latest.map(_.tasks.needed(n))
-      free = FreeSlots.freeBut(query.sparkSession.sparkContext, query.runId.toString)
-      if slots > free
-    } yield (slots, free,
-      s"in real-time mode, all tasks of a batch run at once: $n partitions need $slots task slots, and $free are there")
+      needed <- latest.map(_.tasks.needed(n))
+      free = FreeSlots.freeBut(context, query.runId.toString, executors)
+      if needed > free
+    } {
+      val m = Missing(n, needed, free)
+      throw m.refused(s"${m.reason} without executor ${executors.toSeq.sorted.mkString(" and ")}; add executors first, or " +
+        "rescale to fewer partitions")
+    }
+
+  private def missing(n: Int, now: Int): Option[Missing] =
+    for {
+      tasks <- latest.map(_.tasks)
+      needed = tasks.needed(n)
+      if needed > tasks.needed(now)
+      free = FreeSlots.freeBut(context, query.runId.toString)
+      if needed > free
+    } yield Missing(n, needed, free)
+
+  private def context: SparkContext = query.sparkSession.sparkContext
+}
+
+private final case class Missing(partitions: Int, needed: Int, free: Int) {
+  def reason: String = s"in real-time mode, all tasks of a batch run at once: $partitions partitions need $needed task slots, " +
+    s"and $free are there"
+
+  def refused(message: String): BinshiftException =
+    BinshiftException("TOO_FEW_SLOTS", "needed" -> needed, "present" -> free).plan(message)
 }
 
 /** A plan whose tasks are counted once somebody asks: until then its sources need not say what they would read. */
 private final class Noted(plan: SparkPlan, binned: Set[Long]) {
-  lazy val tasks: BatchTasks = BatchTasks.of(plan, binned)
+  lazy val tasks: BatchTasks = new BatchTasks(plan, binned)
 }
