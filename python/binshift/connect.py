@@ -130,8 +130,9 @@ class ConnectLink:
         text = self._ask("last_progress")
         return None if text is None else json.loads(text)
 
-    def planned_epoch(self) -> int:
-        return int(str(self._ask("planned_epoch")))
+    def planned_epoch(self) -> tuple[int, float]:
+        told = json.loads(str(self._ask("planned_epoch")))
+        return int(told["epoch"]), told["at_ms"] / 1000
 
     def task_slots(self) -> int | None:
         return int(self._facts()["task_slots"])

@@ -99,8 +99,9 @@ class JvmLink:
         progress = self._query._jsq.lastProgress()
         return None if progress is None else json.loads(progress.json())
 
-    def planned_epoch(self) -> int:
-        return int(call(self._handle.plannedEpoch))
+    def planned_epoch(self) -> tuple[int, float]:
+        told = json.loads(call(self._handle.plannedEpoch))
+        return int(told["epoch"]), told["at_ms"] / 1000
 
     def task_slots(self) -> int | None:
         context = SparkContext._active_spark_context

@@ -97,8 +97,8 @@ class QueryLink(Protocol):
         """The newest of it."""
         ...
 
-    def planned_epoch(self) -> int:
-        """The epoch that this run has planned last, -1 before the first."""
+    def planned_epoch(self) -> tuple[int, float]:
+        """The epoch that this run has planned last, -1 before the first; and now by the driver's clock."""
         ...
 
     def task_slots(self) -> int | None:

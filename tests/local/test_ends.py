@@ -22,7 +22,7 @@ def test_a_run_that_cannot_be_ended_as_a_whole_keeps_no_other_from_beginning(str
         with Fault("broadcast.destroy", "throw") as fails:
             run.stop()
             assert until(lambda: fails.happened)
-    assert until((run.checkpoint / "binshift/runs.json").exists)
+    assert until(lambda: str(run.query.runId) in (run.checkpoint / "binshift/ended.json").read_text())
     _, other = begun(lambda *a, **k: stream(*a, name="other", **k), "count")
     assert other.attach().routing().partitions == 2
     run.start()

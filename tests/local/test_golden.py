@@ -77,7 +77,7 @@ def test_a_query_takes_golden_requests_and_writes_files_of_the_golden_forms(stre
     options = golden("plan.json")["options"] | {"start_epoch": 1, "vacate": None, "places": {}}
     refused = golden("answers/refused.json")
     assert ask("submit", id=refused["id"], plan=foreign, options=options) == refused
-    assert ask("status")["result"].keys() == {"progress", "routing"}
+    assert ask("status")["result"].keys() == {"migration_id", "progress", "routing"}
     assert ask("submit", options=options) == golden("answers/submit.json")
     written = json.loads((control / "plan.json").read_text())
     options.pop("vacate")

@@ -125,7 +125,7 @@ def test_what_a_controller_does_beside_rescaling(counting, session):
     migration.cancel()
     assert migration.wait(60).cancelled
     assert over.wait(60)
-    assert controller._link.planned_epoch() == controller.query.lastProgress["batchId"]
+    assert controller._link.planned_epoch()[0] == controller.query.lastProgress["batchId"]
     advisor = Autoscaler(controller, min_partitions=2, max_partitions=2, epoch_s=10)
     assert advisor.step().action is Action.HOLD
     with pytest.raises(ConfigurationError, match="number of executors") as refused:

@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from binshift import Autoscaler, MigrationError
 from binshift.autoscaling import Action
 from binshift.planning.placement import Placement
@@ -28,13 +30,15 @@ class Played:
         self.error = None
         self.epochs = []
         self.planned = -1
+        #: Seconds by which the driver's clock is ahead of the client's.
+        self.ahead_s = 0.0
         self.done = []
         self._link = self
 
     def run(self, n, busy_s):
         """Epochs of which the last one has just ended."""
         length = max(10.0, busy_s)
-        start = time.time() - n * length
+        start = time.time() + self.ahead_s - n * length
         for i in range(n):
             self.planned += 1
             started = datetime.fromtimestamp(start + i * length, UTC)
@@ -67,7 +71,7 @@ class Played:
         return self.epochs
 
     def planned_epoch(self):
-        return self.planned
+        return self.planned, time.time() + self.ahead_s
 
     def migration(self):
         return None
@@ -277,3 +281,38 @@ def test_time_without_an_epoch_is_not_time_in_which_one_runs():
     # The next one was planned meanwhile.
     played.planned += 1
     assert "the limit is 1 cores" in autoscaler.step().reason
+
+
+@pytest.mark.parametrize("ahead_s", [-3600.0, 3600.0])
+def test_time_is_told_by_the_driver_s_clock(ahead_s):
+    played = Played("1", "2")
+    played.ahead_s = ahead_s
+    autoscaler = scaled(played, max_executors=None)
+    looks(autoscaler, played, 1, busy_s=1.0)
+    assert played.done == [(1,)]
+
+
+def test_an_executor_that_an_earlier_autoscaler_drained_makes_room_for_another():
+    played = Played("1")
+    played.executors.append("2")
+    played.leaving.add("2")
+    autoscaler = scaled(played, max_executors=2)
+    looks(autoscaler, played, 1, busy_s=30.0)
+    assert played.done == [("gave back", "2")]
+    looks(autoscaler, played, 1, busy_s=30.0)
+    assert played.total == 2
+
+
+def test_executors_are_left_to_others_also_after_a_request_that_was_refused():
+    played = Played("1")
+    autoscaler = scaled(played)
+
+    def refused(total):
+        played.is_owned = True
+        raise MigrationError("not taken")
+
+    played.request_executors = refused  # type: ignore[method-assign]
+    with pytest.raises(MigrationError):
+        looks(autoscaler, played, 1)
+    autoscaler.stop()
+    assert not played.is_owned

@@ -405,3 +405,17 @@ def test_executors_that_somebody_has_drained_are_no_capacity():
     calm = epochs(6, 3, busy_s=6.5)
     d = decide(calm, settings=own, now_s=60.0, cluster=Cluster(3, executors=3, drained=1, empty=("4",)))
     assert (d.action, d.executors) == (Action.RELEASE, 3)
+
+
+def test_executors_that_were_drained_and_run_nothing_make_room_for_others():
+    own = settings(max_executors=2)
+    busy = epochs(6, 1, busy_s=30.0)
+    cluster = Cluster(1, executors=1, drained=1, empty=("2",), emptied=1)
+    d = decide(busy, settings=own, now_s=180.0, cluster=cluster)
+    assert (d.action, d.executors) == (Action.RELEASE, 1)
+    assert "and 1 executors that were drained run nothing" in d.reason
+    d = decide(busy, settings=own, now_s=180.0, cluster=Cluster(1, executors=1))
+    assert (d.action, d.executors) == (Action.REQUEST, 2)
+    # Whose number is left alone stays.
+    fixed = decide(busy, settings=settings(), now_s=180.0, cluster=cluster)
+    assert fixed.action is Action.HOLD

@@ -253,6 +253,10 @@ def test_a_drain_moves_partitions_as_a_whole(run, checkpoint):
         assert "no other executor than 1" in run("drain", "1", code=4).stderr
 
 
+def telling(checkpoint, result):
+    return Answering(checkpoint, lambda request: {"result": result})
+
+
 @pytest.mark.parametrize(
     ("how", "target"),
     [({"vacate": "1"}, TWO), ({"places": {0: "2"}}, TWO), ({"places": {0: "2"}}, TWO.balanced(4))],
@@ -268,22 +272,30 @@ def test_what_moves_partitions_is_followed_until_the_driver_says_how_it_ended(ch
     told = {"state": "", "steps_done": len(plan.steps)}
     for state in (MigrationState.FINISHED, MigrationState.CANCELLED):
         told["state"] = str(state)
-        with Answering(checkpoint, lambda r: {"result": {"progress": told, "routing": None}}) as driver:
+        with telling(checkpoint, {"migration_id": "m-1", "progress": told}) as driver:
             assert follower.status("m-1").state is state
         assert [(r["kind"], r["migration_id"]) for r in driver.seen] == [("status", "m-1")]
-    with (
-        Answering(checkpoint, lambda r: {"result": {"progress": None, "routing": None}}),
-        pytest.raises(binshift.MigrationError, match="whether it was cancelled; give the same command again"),
+    for known, why in (
+        ({"migration_id": None}, "whether it was cancelled; give the same command again"),
+        ({}, "the query's jar is older than this client"),
     ):
-        follower.status("m-1")
+        result = {**known, "progress": None}
+        with telling(checkpoint, result), pytest.raises(binshift.MigrationError, match=why):
+            follower.status("m-1")
+
+
+def test_how_it_ended_is_not_waited_for_without_end(checkpoint, monkeypatch):
+    monkeypatch.setattr("binshift.cli.following._ANSWER_SECONDS", 0.05)
+    plan = AllAtOnce().plan(TWO, TWO)
+    follower = Follower(open_directory(str(checkpoint.root)), plan, MigrationOptions(vacate="1"))
     with pytest.raises(binshift.MigrationTimeout, match=r"did not answer in 0\.05 s"):
-        follower.status("m-1", answer_s=0.05)
+        follower.status("m-1")
 
 
 def test_a_drain_that_somebody_else_cancels_is_an_error(run, checkpoint):
     def answer(request):
         if request["kind"] == "status":
-            return {"result": {"progress": {"state": "cancelled", "steps_done": 0}, "routing": None}}
+            return {"result": {"migration_id": "m-1", "progress": {"state": "cancelled", "steps_done": 0}}}
         return cluster(request)
 
     # The driver has deleted plan.json before anybody reads it.

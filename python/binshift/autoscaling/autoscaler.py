@@ -203,8 +203,10 @@ class Autoscaler:
         ConfigurationError
             If there are fewer bins than `min_partitions`.
         """
-        now = time.time()
         found = distinct(self._controller._link.recent_progress())
+        # After the progress was read, so that no epoch between the two counts as idle time. The client's clock
+        # may differ.
+        planned, now = self._controller._link.planned_epoch()
         newest = found[-1].epoch if found else -1
         if self._controller.migration() is not None:
             self._disturbed_until = newest
@@ -229,10 +231,13 @@ class Autoscaler:
         if settings.max_executors is not None and self._mode == "act":
             self._executors.hold(settings.min_executors, settings.max_executors, now)
         cluster = self._executors.cluster(now)
-        # Asked after the progress was read, so that no epoch between the two counts as idle time.
-        is_running = self._controller._link.planned_epoch() > newest
         decision = decide(
-            observations, settings=settings, now_s=now, cluster=cluster, last=self._last, is_running=is_running
+            observations,
+            settings=settings,
+            now_s=now,
+            cluster=cluster,
+            last=self._last,
+            is_running=planned > newest,
         )
         if self._mode == "act":
             decision = self._executors.once(decision)

@@ -72,7 +72,8 @@ class OwnExecutors:
             executors=there - drained,
             drained=drained,
             shared=len(shared),
-            empty=self._empty(),
+            empty=(empty := self._empty()),
+            emptied=len(set(empty) & set(leaving)),
             is_refused=self._asked is not None
             and self._asked[0] > there
             and now_s - self._asked[1] >= self._wait_s,
@@ -86,7 +87,8 @@ class OwnExecutors:
 
     def leave_to_others(self) -> None:
         """Lets autoscalers of other queries ask for executors; their number stays."""
-        if self._asked is not None:
+        # Also after a request that was refused, by which the driver counts them as ours.
+        if self._are_counted:
             self._asked = None
             self._controller._link.leave_executors_to_others()
 

@@ -51,6 +51,8 @@ class Cluster:
         Executors of both kinds that run partitions of other queries, and so are not given back.
     empty : tuple of str
         Executors of both kinds that run no partition of any query, and so may be given back at once.
+    emptied : int
+        Those of them that somebody else has drained.
     is_refused : bool
         Whether executors that were asked for did not come in time. Then no more are asked for.
     """
@@ -63,6 +65,7 @@ class Cluster:
     drained: int = 0
     shared: int = 0
     empty: tuple[str, ...] = ()
+    emptied: int = 0
     is_refused: bool = False
 
     @property

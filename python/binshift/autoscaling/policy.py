@@ -149,8 +149,20 @@ def _decided(
     seen = f"busy {utilization:.0%} of the time, {target:.0%} wanted"
     is_short = low > target * (1 + s.dead_band)
     enough = _executors_for(current, s, cluster)
-    if _is_spare(enough, s, cluster) and not is_short:
+    if (
+        is_short
+        and cluster.emptied
+        and _has_executors(s, cluster)
+        and cluster.executors >= _askable(s, cluster)
+    ):
+        # They count against the limit, and others may come in their place.
+        enough = cluster.own - cluster.emptied
+        why = f"{seen}, and {cluster.emptied} executors that were drained run nothing"
+    elif not is_short and _is_spare(enough, s, cluster):
         why = f"{enough} are enough for {current} partitions"
+    else:
+        why = ""
+    if why:
         return decided(Action.RELEASE, current, why, enough)
     if cluster.idle and cluster.to_move:
         why = f"executors {', '.join(cluster.idle)} run no partition, and {cluster.to_move} move there"

@@ -20,8 +20,9 @@ from binshift.status import MigrationState, MigrationStatus
 __all__ = ["Follower", "send"]
 
 _POLL_SECONDS = 0.5
-#: For the query to say how a migration has ended, also at the end of the time to wait.
-_ANSWER_SECONDS = 5.0
+#: For the query, which may have been stopped, to say how a migration has ended; also at the end of the time to
+#: wait.
+_ANSWER_SECONDS = 30.0
 
 
 class Follower:
@@ -30,7 +31,7 @@ class Follower:
     def __init__(self, checkpoint: ControlDir, plan: MigrationPlan, options: MigrationOptions) -> None:
         self.checkpoint, self.plan, self.options = checkpoint, plan, options
 
-    def status(self, migration: str, *, answer_s: float = _ANSWER_SECONDS) -> MigrationStatus:
+    def status(self, migration: str) -> MigrationStatus:
         """Where the migration stands, from `plan.json` and the routing log.
 
         How one has ended that moves whole partitions is in neither, so the query is asked.
@@ -38,9 +39,9 @@ class Follower:
         Raises
         ------
         MigrationError
-            If the query was started again since, and so does not know.
+            If the query does not know, because it was started again since, or has an older jar.
         MigrationTimeout
-            If the query does not answer in `answer_s` seconds.
+            If the query does not answer in half a minute.
         """
         # In this order: what ends between two reads was there at the first.
         under_way = self.checkpoint.migration()
@@ -51,7 +52,7 @@ class Follower:
         moves_partitions = self.options.moves_partitions
         goes_on = mine is not None and (_fetches(self.plan) or moves_partitions)
         if mine is None and moves_partitions:
-            done, state = self._end(migration, answer_s)
+            done, state = self._end(migration)
         elif done == total and not goes_on:
             state = MigrationState.FINISHED
         elif mine is not None:
@@ -68,9 +69,17 @@ class Follower:
             message=message,
         )
 
-    def _end(self, migration: str, seconds: float) -> tuple[int, MigrationState]:
+    def _end(self, migration: str) -> tuple[int, MigrationState]:
         """Steps done, and how it ended, as the query says it."""
-        told = Mailbox(self.checkpoint).ask("status", seconds, migration_id=migration)["progress"]
+        answer = Mailbox(self.checkpoint).ask("status", _ANSWER_SECONDS, migration_id=migration)
+        if "migration_id" not in answer:
+            raise MigrationError(
+                f"migration {migration} is over, but the query's jar is older than this client and does not "
+                "tell how it ended; see 'binshift status' for its partitions, and install one version",
+                condition="QUERY_ENDED",
+                migration_id=migration,
+            )
+        told = answer["progress"]
         if told is None:
             raise MigrationError(
                 f"migration {migration} is over, but the query was started again since, so it does not know "
@@ -96,8 +105,7 @@ class Follower:
         migration: str = Mailbox(self.checkpoint).answer(request, seconds)["migration_id"]
         with ProgressBar(self.plan, is_shown=sys.stderr.isatty()) as bar:
             while True:
-                left = deadline - time.monotonic()
-                status = self.status(migration, answer_s=max(left, _ANSWER_SECONDS))
+                status = self.status(migration)
                 bar.update(status, None)
                 if status.is_over:
                     return migration, status

@@ -1,7 +1,7 @@
 package org.apache.spark.sql.binshift.query
 
 import java.util.UUID
-import java.util.concurrent.Future
+import java.util.concurrent.{ConcurrentHashMap, Future}
 
 import scala.util.control.NonFatal
 
@@ -16,6 +16,7 @@ import org.apache.spark.util.ThreadUtils
  * Thread-safe.
  */
 private[binshift] object EndingRuns extends Logging {
+  private val closing = ConcurrentHashMap.newKeySet[QueryRouter]()
   private lazy val Threads = ThreadUtils.newDaemonCachedThreadPool("binshift-ending-runs", 16)
 
   /** Has the end of a run written, which may have been written before. */
@@ -24,8 +25,16 @@ private[binshift] object EndingRuns extends Logging {
     QueryStatistics.close(runId)
   }
 
-  /** The same for a router of which nobody heard that its query has ended. */
-  def close(router: QueryRouter): Future[_] = submit(router.query.runId)(router.close())
+  /** Closes a router of which nobody heard that its query has ended, and forgets it. */
+  def close(router: QueryRouter): Unit = if (closing.add(router)) {
+    submit(router.query.runId) {
+      try router.close()
+      finally {
+        QueryRouters.remove(router)
+        closing.remove(router)
+      }
+    }
+  }
 
   private def submit(runId: UUID)(body: => Unit): Future[_] = {
     val ends: Runnable = () =>

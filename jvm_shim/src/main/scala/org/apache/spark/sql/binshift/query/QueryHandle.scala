@@ -74,8 +74,9 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
   /** Executors with partitions of other queries of this driver, with commas between their ids. */
   def executorsOfOthers(): String = usedBy(QueryRouters.activeBut(router)).toSeq.sorted.mkString(",")
 
-  /** The epoch that this run has planned last; -1 before the first. */
-  def plannedEpoch(): Long = router.snapshot().planned.getOrElse(-1L)
+  /** The epoch that this run has planned last, -1 before the first; and the time by the clock of the progress reports. */
+  def plannedEpoch(): String =
+    json(("epoch" -> router.snapshot().planned.getOrElse(-1L)) ~ ("at_ms" -> System.currentTimeMillis()))
 
   /** The statistics as of the last committed epoch (see [[StatisticsSnapshot]]), or null before the first. */
   def statistics(): Array[Byte] = router.statistics().map(_.toBytes).orNull
@@ -109,7 +110,7 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
   /** Those of one migration. */
   def historyOf(id: String): String = json(router.historyOf(id).filter(_.step.exists(!_.isOpening)).map(e => entryJson(e)))
 
-  private def usedBy(routers: Seq[QueryRouter]): Set[String] = routers.flatMap(_.placement().partitions.flatten).toSet
+  private def usedBy(routers: Seq[QueryRouter]): Set[String] = routers.flatMap(_.executorsInUse).toSet
 
   private def entryJson(e: RoutingEntry): JValue =
     ("epoch" -> e.epoch) ~ ("bins" -> e.table.bins) ~ ("partitions" -> e.table.partitions) ~

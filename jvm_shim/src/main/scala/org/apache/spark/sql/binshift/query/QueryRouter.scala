@@ -81,7 +81,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   /** Whether the epoch planned last was logged by an earlier run. */
   private var isAgain = false
   /** The operators of the epoch planned last. */
-  private var operators = Seq.empty[StateStoreWriter]
+  @volatile private var operators = Seq.empty[StateStoreWriter]
   /** The bins that have another owner at the epoch planned last than at the one before. */
   private var arriving = Set.empty[Int]
   /** What the jobs of the epoch planned last carry of shipping. */
@@ -222,6 +222,12 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       .map(Placement.executorsOf(session, operators, _).toSeq.sorted)
     val staying = executors.live.keys.toSeq.filterNot(ownExecutors.leaving)
     PlacementSnapshot(staying, partitions, executors.decommissioned.toSeq.sorted, relocation.leaving.toSeq.sorted)
+  }
+
+  /** Executors that run partitions. Needs no lock, so that a query whose checkpoint does not answer holds up no other. */
+  def executorsInUse: Set[String] = {
+    val now = operators
+    (0 until now.headOption.fold(0)(_.getStateInfo.numPartitions)).flatMap(Placement.executorsOf(session, now, _)).toSet
   }
 
   /** Gives executors back, which get no partition any more. */
@@ -384,13 +390,16 @@ private[binshift] object QueryRouters {
     val (before, others) = routers.values.asScala.filterNot(_.query.isActive).toSeq.partition(_.query.id == query.id)
     // A plan that the last run has accepted is to be found by this one.
     before.foreach(_.close())
+    before.foreach(remove)
     others.foreach(EndingRuns.close)
-    routers.values.removeAll((before ++ others).asJava)
     val router = routers.computeIfAbsent(query.runId, _ => new QueryRouter(query))
     // Of a run that ended before somebody asked, nobody tells any more.
     if (!query.isActive) router.close()
     router
   }
+
+  /** After it was closed: until then, the next run of its query is to find it. */
+  def remove(router: QueryRouter): Unit = routers.remove(router.query.runId, router)
 
   /** Those of the other queries of this driver that run. */
   def activeBut(router: QueryRouter): Seq[QueryRouter] =

@@ -2,7 +2,7 @@ package org.apache.spark.sql.binshift.query
 
 import scala.util.control.NonFatal
 
-import org.json4s.{DefaultFormats, Formats, JNothing, JNull, JObject, JValue}
+import org.json4s.{DefaultFormats, Formats, JNothing, JNull, JObject, JString, JValue}
 import org.json4s.JsonDSL._
 import org.json4s.jackson.JsonMethods.{compact, parse, render}
 
@@ -123,7 +123,8 @@ private[binshift] final class RemoteRequests(
         // The files have nothing of a migration that is over and took no step.
         val known = underWay.toSeq ++ s.outcomes.map(_.id)
         val asked = text(request, "migration_id").fold(underWay)(id => known.find(_ == id))
-        ("progress" -> asked.map(m => parse(handle.progress(m))).getOrElse(JNull)) ~
+        ("migration_id" -> asked.fold[JValue](JNull)(JString(_))) ~
+          ("progress" -> asked.map(m => parse(handle.progress(m))).getOrElse(JNull)) ~
           ("routing" -> Option(handle.routing()).map(parse(_)).getOrElse(JNull))
       case Some("placement") => parse(handle.placement())
       case Some("stats") => stats()

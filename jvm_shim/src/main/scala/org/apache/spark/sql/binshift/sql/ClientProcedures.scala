@@ -57,7 +57,7 @@ private[sql] object ClientProcedures {
           json(null)
         case "routing" => json(handle.routing())
         case "placement" => json(handle.placement())
-        case "planned_epoch" => json(handle.plannedEpoch().toString)
+        case "planned_epoch" => json(handle.plannedEpoch())
         case "statistics" => Seq(Row(null, handle.statistics()))
         case "migration" => json(handle.currentMigration())
         case "progress" => json(handle.progress(argument))

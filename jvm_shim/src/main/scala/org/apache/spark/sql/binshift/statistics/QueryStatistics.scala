@@ -42,8 +42,6 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
   private var keysWanted = 0
   private var hotKeys: Option[HotKeys] = None
   private var isClosed = false
-  /** The last of the saves, which come one after the other. */
-  private var saving: CompletableFuture[Void] = CompletableFuture.completedFuture(null)
   private var savedAtMs = System.currentTimeMillis()
 
   private[binshift] def isActive: Boolean = query.isActive
@@ -132,7 +130,7 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
     if (a.address.keysWanted > 0) hotKeys = Some(HotKeys.of(a.epoch, a.table, operators.values, latest))
     table = Some(a.table)
     epoch = a.epoch
-    if (saving.isDone && System.currentTimeMillis() - savedAtMs > SaveIntervalMs) saveLater()
+    if (!isSaving(query.id) && System.currentTimeMillis() - savedAtMs > SaveIntervalMs) saveLater()
   }
 
   private def saveLater(): Option[Future[_]] = synchronized {
@@ -146,8 +144,7 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
         } catch {
           case NonFatal(e) => logWarning(s"query ${query.id}: statistics were not saved", e)
         }
-      saving = saving.thenRunAsync(save, Saves)
-      saving
+      saveAfterOthers(query.id, save)
     }
   }
 }
@@ -163,6 +160,21 @@ private[binshift] object QueryStatistics {
   /** A file system that does not answer holds up the query whose checkpoint is there, and no other. */
   private lazy val Saves = ThreadUtils.newDaemonCachedThreadPool("binshift-statistics-save", 16)
   private val all = new ConcurrentHashMap[UUID, QueryStatistics]()
+
+  /** Of each query, the last of its saves, those of all runs: a newer one comes after an older one. */
+  private val saves = new ConcurrentHashMap[UUID, CompletableFuture[Void]]()
+
+  private def isSaving(query: UUID): Boolean = Option(saves.get(query)).exists(!_.isDone)
+
+  private def saveAfterOthers(query: UUID, save: Runnable): Future[_] = {
+    val last = saves.compute(query,
+      (_, before) => {
+        val over = Option(before).getOrElse(CompletableFuture.completedFuture[Void](null))
+        over.handle[Unit]((_, _) => ()).thenRunAsync(save, Saves)
+      })
+    last.whenComplete((_, _) => saves.remove(query, last))
+    last
+  }
 
   def of(query: MicroBatchExecution): QueryStatistics =
     Option(all.get(query.runId)).getOrElse {
