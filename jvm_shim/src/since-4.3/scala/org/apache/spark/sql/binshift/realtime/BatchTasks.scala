@@ -5,7 +5,7 @@ import org.apache.spark.sql.catalyst.plans.logical.{Repartition, RepartitionByEx
 import org.apache.spark.sql.catalyst.plans.physical._
 import org.apache.spark.sql.execution.{CoalesceExec, SparkPlan, UnionExec}
 import org.apache.spark.sql.execution.datasources.v2.RealTimeStreamScanExec
-import org.apache.spark.sql.execution.exchange.{ENSURE_REQUIREMENTS, Exchange, REPARTITION_BY_NUM, ShuffleExchangeExec}
+import org.apache.spark.sql.execution.exchange.{Exchange, REPARTITION_BY_COL, REPARTITION_BY_NUM, ShuffleExchangeExec}
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperator
 
 /**
@@ -14,7 +14,8 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOpera
  * Relies on Spark: each exchange between a source and the sink is pipelined, so the stages on both sides of it run at the same
  * time. Other exchanges, as of a table that is joined, are not: their stages are over before. An exchange whose rows are
  * partitioned by its keys and number already is left out. So one of the user's own may stand for that of the state, or the
- * other way round, with one number of state partitions only. One without a number gets that of the state.
+ * other way round, with one number of state partitions only. One to which the user gave no number keeps the one that it had
+ * when the query was defined.
  *
  * @param plan   as Spark made it, with one number of state partitions
  * @param binned ids of the operators whose state follows the routing table
@@ -25,10 +26,10 @@ private[realtime] final class BatchTasks(plan: SparkPlan, binned: Set[Long]) {
   /** Partitions of the user's exchanges above the state which this plan does not need, and one with another number does. */
   private val leftOut: Seq[Int] = {
     val wanted = plan.collectFirst { case p if p.logicalLink.nonEmpty => p.logicalLink.get }.toSeq.flatMap(_.collect {
-      case r: RepartitionByExpression if r.optNumPartitions.nonEmpty => r.numPartitions
+      case r: RepartitionByExpression => r.numPartitions
       case r: Repartition if r.shuffle => r.numPartitions
     })
-    wanted.diff(plan.collect { case e: ShuffleExchangeExec if isNumbered(e) => partitionsOf(e) })
+    wanted.diff(plan.collect { case e: ShuffleExchangeExec if isOfUser(e) => partitionsOf(e) })
   }
 
   /** With `n` state partitions. */
@@ -42,8 +43,8 @@ private[realtime] final class BatchTasks(plan: SparkPlan, binned: Set[Long]) {
       // With one state partition, what has one partition anyway needs no exchange, and operators of any keys share a stage.
       val isSplit = operators.exists(_.getStateInfo.numPartitions == 1) && n > 1
       val scans = if (isSplit) within(top).collect { case s: RealTimeStreamScanExec => s.inputPartitions.size }.sum else 0
-      val users = inputs(top).filter(isNumbered).map(partitionsOf).filter(_ != n).sum
-      val others = inputs(top).map(e => if (isForState(e) && isLeftOut(e, n)) below(e.child, n) else of(e.child, n)).sum
+      val users = inputs(top).filter(isOfUser).map(partitionsOf).filter(_ != n).sum
+      val others = inputs(top).map(e => if (!isOfUser(e) && isLeftOut(e, n)) below(e.child, n) else of(e.child, n)).sum
       others + users + scans + n * (if (isSplit) distributions(operators) else 1)
     }
   }
@@ -53,9 +54,7 @@ private[realtime] final class BatchTasks(plan: SparkPlan, binned: Set[Long]) {
   private def width(plan: SparkPlan, n: Int): Int = plan match {
     case scan: RealTimeStreamScanExec => scan.inputPartitions.size
     case exchange: ShuffleExchangeExec if isRealTime(exchange) =>
-      if (isNumbered(exchange) && isLeftOut(exchange, n)) 0
-      else if (isNumbered(exchange) || isForState(exchange)) partitionsOf(exchange)
-      else n
+      if (isOfUser(exchange) && isLeftOut(exchange, n)) 0 else partitionsOf(exchange)
     case _: Exchange => 0
     case coalesced: CoalesceExec => math.min(coalesced.numPartitions, width(coalesced.child, n))
     case union: UnionExec => union.children.map(width(_, n)).sum
@@ -78,14 +77,14 @@ private object BatchTasks {
 
   private def partitionsOf(exchange: ShuffleExchangeExec): Int = exchange.outputPartitioning.numPartitions
 
-  private def isNumbered(exchange: ShuffleExchangeExec): Boolean = exchange.shuffleOrigin == REPARTITION_BY_NUM
-
-  private def isForState(exchange: ShuffleExchangeExec): Boolean = exchange.shuffleOrigin == ENSURE_REQUIREMENTS
+  private def isOfUser(exchange: ShuffleExchangeExec): Boolean =
+    exchange.shuffleOrigin == REPARTITION_BY_NUM || exchange.shuffleOrigin == REPARTITION_BY_COL
 
   /** Whether Spark leaves out an exchange with `n` state partitions, since what it reads or writes has that number by itself. */
   private def isLeftOut(exchange: ShuffleExchangeExec, n: Int): Boolean = {
-    val own = if (isForState(exchange)) exchange.child.outputPartitioning.numPartitions else partitionsOf(exchange)
-    own == n && areAlike(exchange.outputPartitioning, exchange.child.outputPartitioning)
+    val own = if (isOfUser(exchange)) partitionsOf(exchange) else exchange.child.outputPartitioning.numPartitions
+    val below = exchange.child.outputPartitioning
+    own == n && (areAlike(exchange.outputPartitioning, below) || !isOfUser(exchange) && below == SinglePartition)
   }
 
   /** Whether rows of the same keys are together, but for the number of partitions. */
@@ -93,7 +92,6 @@ private object BatchTasks {
     case (a: HashPartitioning, b: HashPartitioning) =>
       a.expressions.size == b.expressions.size && a.expressions.zip(b.expressions).forall { case (x, y) => x.semanticEquals(y) }
     case (a, b: PartitioningCollection) => b.partitionings.exists(areAlike(a, _))
-    case (_, SinglePartition) => true
     case _ => false
   }
 
