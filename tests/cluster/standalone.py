@@ -35,6 +35,8 @@ class Standalone:
         self.settings = {"spark.master.rest.enabled": "false", **(settings or {})}
         self.url = ""
         self.workers: list[subprocess.Popen[bytes]] = []
+        #: Workers that were decommissioned. They live, and get no executor.
+        self.leaving: list[subprocess.Popen[bytes]] = []
         self._master: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Standalone:
@@ -67,6 +69,7 @@ class Standalone:
     def decommission(self, worker: subprocess.Popen[bytes]) -> None:
         """A machine that will go: Spark's own notice, which its executors hand on to the driver."""
         worker.send_signal(signal.SIGPWR)
+        self.leaving.append(worker)
 
     def _start(self, name: str, main: str, *arguments: str) -> subprocess.Popen[bytes]:
         options = " ".join(f"-D{key}={value}" for key, value in self.settings.items())

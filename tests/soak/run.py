@@ -149,7 +149,7 @@ class Drivers:
 
 def event(root: Path, cluster: Any, drivers: Drivers, rng: random.Random, without: list[str]) -> None:
     """One thing that happens to the cluster or the driver; there is always a worker left."""
-    alive = [w for w in cluster.workers if w.poll() is None]
+    alive = [w for w in cluster.workers if w.poll() is None and w not in cluster.leaving]
     possible = [(name, weight) for name, weight in _EVENTS if name not in without]
     if not possible:
         return
