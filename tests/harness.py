@@ -46,6 +46,8 @@ def _session(master: str, conf: dict[str, str], *, real_time: bool) -> SparkSess
         "spark.sql.warehouse.dir": f"{scratch}/warehouse",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.stateStore.maintenanceInterval": "2s",
+        # Closing all stores waits for Spark's maintenance, holding a lock that the maintenance may need.
+        "spark.sql.streaming.stateStore.maintenanceShutdownTimeout": "30s",
         # A command of the tests waits no longer than it would for an epoch.
         "spark.sql.streaming.stateStore.binshift.requests.interval": "100ms",
         "spark.sql.streaming.minBatchesToRetain": "20",
