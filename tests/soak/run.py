@@ -30,6 +30,7 @@ _WORKERS = 3
 _MOST_WORKERS = 4
 #: What happens, and how often of a hundred times.
 _EVENTS = (("worker killed", 30), ("worker decommissioned", 20), ("worker joined", 30), ("driver killed", 20))
+_LOSSES = ("worker killed", "worker decommissioned")
 #: A driver that does not come to its end in this time is stuck.
 _PATIENCE_SECONDS = 3600
 
@@ -154,13 +155,13 @@ def event(root: Path, cluster: Any, drivers: Drivers, rng: random.Random, withou
     if not possible:
         return
     (what,) = rng.choices([name for name, _ in possible], [weight for _, weight in possible])
-    if what in ("worker killed", "worker decommissioned") and len(alive) < _WORKERS:
+    if what in _LOSSES and len(alive) < _WORKERS:
         what = "worker joined"
     elif what == "worker joined" and len(alive) >= _MOST_WORKERS:
-        gone = [name for name in ("worker killed", "worker decommissioned") if name not in without]
-        if not gone:
+        losses = [name for name in _LOSSES if name not in without]
+        if not losses:
             return
-        what = gone[0]
+        what = losses[0]
     if what == "worker joined":
         # It comes when it can, because a busy machine is no fault.
         cluster.join(is_awaited=False)

@@ -63,7 +63,8 @@ class OwnExecutors:
         # What was emptied to be given back is as good as an executor that has just joined.
         leaving = tuple(e for e in placement.leaving if e not in self._drained)
         self._placement = placement = replace(placement, leaving=leaving)
-        drained = len(set(leaving) & set(placement.executors))
+        closed, empty = self._closed(), self._empty()
+        drained = len(closed)
         slots = link.task_slots()
         return Cluster(
             slots * (there - drained) // there if slots is not None and there else slots,
@@ -72,8 +73,8 @@ class OwnExecutors:
             executors=there - drained,
             drained=drained,
             shared=len(shared),
-            empty=(empty := self._empty()),
-            emptied=len(set(empty) & set(leaving)),
+            empty=empty,
+            emptied=len(closed.intersection(empty)),
             is_refused=self._asked is not None
             and self._asked[0] > there
             and now_s - self._asked[1] >= self._wait_s,
@@ -134,15 +135,14 @@ class OwnExecutors:
 
     def _total(self, executors: int) -> int:
         """Executors that Spark is asked for, so that so many get partitions."""
-        return executors + len(set(self._placement.leaving) & set(self._placement.executors))
+        return executors + len(self._closed())
 
     def _empty(self) -> tuple[str, ...]:
         """Executors without a partition of any query, those first that were drained.
 
         None before a partition has run.
         """
-        used = _partitions(self._placement)
-        leaving = {*self._placement.leaving, *self._drained}
+        used, leaving = _partitions(self._placement), self._leaving()
         empty = [e for e in self._own() if not used[e]] if used else []
         return tuple(sorted(empty, key=lambda e: e not in leaving))
 
@@ -152,10 +152,17 @@ class OwnExecutors:
 
     def _next_to_drain(self, stay: int) -> str | None:
         """The executor with fewest partitions; of equals the one that came last."""
-        used = _partitions(self._placement)
-        leaving = {*self._placement.leaving, *self._drained}
+        used, leaving = _partitions(self._placement), self._leaving()
         possible = [e for e in self._own() if e not in leaving]
         return min(reversed(possible), key=lambda e: used[e]) if len(possible) > stay else None
+
+    def _closed(self) -> frozenset[str]:
+        """Executors that are there, and that somebody else has drained."""
+        return frozenset(self._placement.leaving).intersection(self._placement.executors)
+
+    def _leaving(self) -> frozenset[str]:
+        """Executors that were drained, by whomever."""
+        return self._drained.union(self._placement.leaving)
 
     def _own(self) -> tuple[str, ...]:
         """Executors without partitions of other queries."""

@@ -148,22 +148,9 @@ def _decided(
     low, high, target = min(older, newer), max(older, newer), s.target_utilization
     seen = f"busy {utilization:.0%} of the time, {target:.0%} wanted"
     is_short = low > target * (1 + s.dead_band)
-    enough = _executors_for(current, s, cluster)
-    if (
-        is_short
-        and cluster.emptied
-        and _has_executors(s, cluster)
-        and cluster.executors >= _askable(s, cluster)
-    ):
-        # They count against the limit, and others may come in their place.
-        enough = cluster.own - cluster.emptied
-        why = f"{seen}, and {cluster.emptied} executors that were drained run nothing"
-    elif not is_short and _is_spare(enough, s, cluster):
-        why = f"{enough} are enough for {current} partitions"
-    else:
-        why = ""
-    if why:
-        return decided(Action.RELEASE, current, why, enough)
+    if released := _released(current, s, cluster, seen if is_short else None):
+        stay, why = released
+        return decided(Action.RELEASE, current, why, stay)
     if cluster.idle and cluster.to_move:
         why = f"executors {', '.join(cluster.idle)} run no partition, and {cluster.to_move} move there"
         return decided(Action.REBALANCE, current, why)
@@ -212,6 +199,19 @@ def _askable(s: ScalingSettings, cluster: Cluster) -> int:
 def _is_spare(enough: int, s: ScalingSettings, cluster: Cluster) -> bool:
     """Whether executors are to be given back until `enough` are left, beside those that other queries use."""
     return _has_executors(s, cluster) and cluster.own > enough
+
+
+def _released(current: int, s: ScalingSettings, cluster: Cluster, short: str | None) -> tuple[int, str] | None:
+    """How many executors stay where some go, and why; `short` says that more partitions are wanted."""
+    enough = _executors_for(current, s, cluster)
+    if short is None:
+        spare = _is_spare(enough, s, cluster)
+        return (enough, f"{enough} are enough for {current} partitions") if spare else None
+    # Those that were drained and run nothing count against the limit, and others may come in their place.
+    if cluster.emptied and _has_executors(s, cluster) and cluster.executors >= _askable(s, cluster):
+        why = f"{short}, and {cluster.emptied} executors that were drained run nothing"
+        return cluster.own - cluster.emptied, why
+    return None
 
 
 def _executors_for(partitions: int, s: ScalingSettings, cluster: Cluster) -> int:

@@ -72,22 +72,22 @@ class Follower:
     def _end(self, migration: str) -> tuple[int, MigrationState]:
         """Steps done, and how it ended, as the query says it."""
         answer = Mailbox(self.checkpoint).ask("status", _ANSWER_SECONDS, migration_id=migration)
-        if "migration_id" not in answer:
-            raise MigrationError(
-                f"migration {migration} is over, but the query's jar is older than this client and does not "
-                "tell how it ended; see 'binshift status' for its partitions, and install one version",
-                condition="QUERY_ENDED",
-                migration_id=migration,
-            )
         told = answer["progress"]
-        if told is None:
-            raise MigrationError(
-                f"migration {migration} is over, but the query was started again since, so it does not know "
-                "whether it was cancelled; give the same command again, which moves what has not moved yet",
-                condition="QUERY_ENDED",
-                migration_id=migration,
+        if "migration_id" not in answer:
+            reason = (
+                "the query's jar is older than this client and does not tell how it ended; see "
+                "'binshift status' for its partitions, and install one version"
             )
-        return int(told["steps_done"]), MigrationState(told["state"])
+        elif told is None:
+            reason = (
+                "the query was started again since, so it does not know whether it was cancelled; give the "
+                "same command again, which moves what has not moved yet"
+            )
+        else:
+            return int(told["steps_done"]), MigrationState(told["state"])
+        raise MigrationError(
+            f"migration {migration} is over, but {reason}", condition="QUERY_ENDED", migration_id=migration
+        )
 
     def wait(self, request: str, seconds: float) -> tuple[str, MigrationStatus]:
         """The migration's id and its last status, once it is over.

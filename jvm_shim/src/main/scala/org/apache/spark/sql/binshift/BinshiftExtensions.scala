@@ -3,6 +3,7 @@ package org.apache.spark.sql.binshift
 import java.util.{Collections, WeakHashMap}
 
 import org.apache.spark.sql.binshift.sql.BinshiftCatalog
+import org.apache.spark.sql.binshift.stock.OfflineRepartition
 import org.apache.spark.sql.{SparkSessionExtensions, SparkSessionExtensionsProvider}
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.classic.SparkSession
@@ -50,6 +51,7 @@ private[binshift] object BinshiftExtensions {
    */
   def activate(session: SparkSession): Unit = {
     new BinshiftExtensions().apply(session.extensions)
+    OfflineRepartition.guard(session)
     QueryObserver.register(session)
     BinshiftCatalog.register(session)
   }

@@ -83,7 +83,6 @@ private[binshift] object QueryObserver extends Logging {
     if (!session.streams.listListeners().exists(_.isInstanceOf[QueryObserver])) {
       session.streams.addListener(new QueryObserver(session.sharedState))
     }
-    OfflineRepartition.guard(session)
   }
 }
 

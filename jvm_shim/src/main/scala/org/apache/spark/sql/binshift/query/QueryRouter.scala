@@ -24,8 +24,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint._
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingEntry, RoutingHint}
 import org.apache.spark.sql.internal.SQLConf
-import org.apache.spark.util.ThreadUtils
-import org.apache.spark.util.Utils
+import org.apache.spark.util.{ThreadUtils, Utils}
 
 /**
  * Decides which routing table is in force at each epoch of one run of a query.
@@ -218,17 +217,16 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   /** Where the partitions are, of all operators. */
   def placement(): PlacementSnapshot = synchronized {
     val executors = Executors.of(session.sparkContext)
-    val partitions = (0 until tables.current.map(_.table.partitions).getOrElse(0))
-      .map(Placement.executorsOf(session, operators, _).toSeq.sorted)
+    val partitions = homes(tables.current.fold(0)(_.table.partitions)).map(_.toSeq.sorted)
     val staying = executors.live.keys.toSeq.filterNot(ownExecutors.leaving)
     PlacementSnapshot(staying, partitions, executors.decommissioned.toSeq.sorted, relocation.leaving.toSeq.sorted)
   }
 
   /** Executors that run partitions. Needs no lock, so that a query whose checkpoint does not answer holds up no other. */
-  def executorsInUse: Set[String] = {
-    val now = operators
-    (0 until now.headOption.fold(0)(_.getStateInfo.numPartitions)).flatMap(Placement.executorsOf(session, now, _)).toSet
-  }
+  def executorsInUse: Set[String] = homes(operators.headOption.fold(0)(_.getStateInfo.numPartitions)).flatten.toSet
+
+  private def homes(partitions: Int): IndexedSeq[Set[String]] =
+    (0 until partitions).map(Placement.executorsOf(session, operators, _))
 
   /** Gives executors back, which get no partition any more. */
   def giveBack(ids: Seq[String]): Unit = synchronized {

@@ -164,7 +164,7 @@ private[binshift] object QueryStatistics {
   /** Of each query, the last of its saves, those of all runs: a newer one comes after an older one. */
   private val saves = new ConcurrentHashMap[UUID, CompletableFuture[Void]]()
 
-  private def isSaving(query: UUID): Boolean = Option(saves.get(query)).exists(!_.isDone)
+  private def isSaving(query: UUID): Boolean = saves.containsKey(query)
 
   private def saveAfterOthers(query: UUID, save: Runnable): Future[_] = {
     val last = saves.compute(query,

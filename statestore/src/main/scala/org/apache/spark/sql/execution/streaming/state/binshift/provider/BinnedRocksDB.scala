@@ -356,7 +356,7 @@ private[binshift] final class BinnedRocksDB(
     Utils.tryLogNonFatalError(shipping.close())
     mover.close()
     CompactionPace.closed(this)
-    Utils.tryLogNonFatalError(snapshotTurn.close())
+    snapshotTurn.close()
     // An upload lists the local files: one that goes on while they are deleted would take what is left for all of them.
     // No upload waits for a lock of the thread that closes, be it one of Spark's maintenance or the one that ends it.
     maintenance.synchronized(super.close())

@@ -7,7 +7,6 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRou
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.DepartingRows
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{DepartedBins, RocksDBArguments}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
-import org.apache.spark.util.Utils
 
 /**
  * One store's part in the orders that the driver announces: what it sends, and what it is about to get.
@@ -146,9 +145,8 @@ private[binshift] final class PartitionShipping(
   }
 
   def close(): Unit = {
-    val over = parts
+    parts.foreach(_.close())
     parts = Nil
-    over.foreach(part => Utils.tryLogNonFatalError(part.close()))
     counts = None
     needed = None
   }
