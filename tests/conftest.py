@@ -114,6 +114,8 @@ def spark(jvm_jar: Path) -> Iterator[SparkSession]:
         "spark.jars": str(jvm_jar),
         # As many as there are tasks, whatever the machine has.
         "spark.executor.cores": "2",
+        # Some tests have 100 MB of state and more, which Spark sorts in memory; a JVM that runs out ends.
+        "spark.driver.memory": "2g",
         "spark.binshift.internal.faults": faults,
         "spark.ui.enabled": "true",
         "spark.ui.port": "0",

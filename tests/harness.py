@@ -6,7 +6,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,15 @@ class Fault:
 
     def __exit__(self, *error: object) -> None:
         self.file.unlink(missing_ok=True)
+
+
+@contextmanager
+def held_up_at(point: str, start: Callable[[], object]) -> Iterator[None]:
+    """Calls `start`, waits until something has come to the point, and keeps it there."""
+    with Fault(point, "count") as passed, Fault(point, "block"):
+        start()
+        assert until(lambda: passed.count > 0)
+        yield
 
 
 class StreamRun:

@@ -39,10 +39,14 @@ class Snippet:
         names = [n for n in ast.walk(self.tree) if isinstance(n, ast.Name)]
         imports = [n for n in ast.walk(self.tree) if isinstance(n, ast.Import | ast.ImportFrom)]
         imported = {(a.asname or a.name).split(".")[0] for n in imports for a in n.names}
-        # A query is what the page is about; that it gets a name in one of its blocks makes it no other one.
-        made = {n.id for n in names if isinstance(n.ctx, ast.Store)} - {"controller"}
+        made = {n.id for n in names if isinstance(n.ctx, ast.Store)}
+        taken = set()
+        if not self.makes_a_session:
+            # A query is what the page is about; that it gets a name in one of its blocks makes it no other one.
+            made -= {"controller"}
+            taken = {"binshift"}
         caught = {n.name for n in ast.walk(self.tree) if isinstance(n, ast.ExceptHandler)}
-        return {n.id for n in names} - imported - made - caught - set(dir(builtins)) - {"binshift"}
+        return {n.id for n in names} - imported - made - caught - set(dir(builtins)) - taken
 
     @property
     def makes_a_session(self) -> bool:

@@ -129,6 +129,30 @@ def run(spark: SparkSession, root: Path, rows: int, standbys: int, epochs: int) 
     }
 
 
+def cluster_session(root: Path, standbys: int, pace: str) -> SparkSession:
+    """A session whose executors are JVMs of their own."""
+    root.mkdir(parents=True, exist_ok=True)
+    # A local-cluster writes its executors' directories into SPARK_HOME.
+    home = root / "spark"
+    home.mkdir()
+    for entry in Path(pyspark.__file__).parent.iterdir():
+        if entry.name != "work":
+            (home / entry.name).symlink_to(entry)
+    os.environ["SPARK_HOME"] = str(home)
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    conf = {
+        "spark.executor.extraClassPath": str(root / "benchmarks.jar"),
+        "spark.executor.memory": "1g",
+        "spark.sql.shuffle.partitions": str(PARTITIONS),
+        "spark.locality.wait": "1min",
+        SETTINGS + "maintenanceInterval": "5s",
+        SETTINGS + "binshift.standbys": str(standbys),
+        SETTINGS + "binshift.standbys.interval": "1s",
+        SETTINGS + "binshift.ship.maxBytesPerSecond": pace,
+    }
+    return session(root, f"local-cluster[{EXECUTORS},1,1024]", "1g", **conf)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("root", type=Path)
@@ -137,26 +161,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--pace", default="64m")
     args = parser.parse_args()
-    args.root.mkdir(parents=True, exist_ok=True)
-    # A local-cluster writes its executors' directories into SPARK_HOME.
-    home = args.root / "spark"
-    home.mkdir()
-    for entry in Path(pyspark.__file__).parent.iterdir():
-        if entry.name != "work":
-            (home / entry.name).symlink_to(entry)
-    os.environ["SPARK_HOME"] = str(home)
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    conf = {
-        "spark.executor.extraClassPath": str(args.root / "benchmarks.jar"),
-        "spark.executor.memory": "1g",
-        "spark.sql.shuffle.partitions": str(PARTITIONS),
-        "spark.locality.wait": "1min",
-        SETTINGS + "maintenanceInterval": "5s",
-        SETTINGS + "binshift.standbys": str(args.standbys),
-        SETTINGS + "binshift.standbys.interval": "1s",
-        SETTINGS + "binshift.ship.maxBytesPerSecond": args.pace,
-    }
-    spark = session(args.root, f"local-cluster[{EXECUTORS},1,1024]", "1g", **conf)
+    spark = cluster_session(args.root, args.standbys, args.pace)
     measured = run(spark, args.root, args.rows, args.standbys, args.epochs)
     sys.stdout.write(json.dumps(measured) + "\n")
     spark.stop()

@@ -1,7 +1,7 @@
 """A query that does little but set timers, next to Spark's own RocksDB provider, or while half of them move.
 
 Timers fire, providers take turns, and a pair of runs gives a ratio of throughputs. With `--switch` none fires:
-4 partitions become 8 in one step, whose epoch is compared with the median of those before.
+4 partitions become 8 in one step, whose epoch is compared with the median of those before, and of those after.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import statistics
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -22,20 +23,24 @@ from openloop.session import session
 
 #: Seconds after which no timer of a run fires.
 NEVER = 1_000_000
-#: Epochs before a step that are its measure.
+PARTITIONS = 4
+#: Epochs before a step, and after it, that are its measure.
 MEASURED = 20
 
 
 @contextmanager
 def timers(
-    spark: SparkSession, provider: str, rows: int, seconds: int, scattered: bool, root: Path
+    spark: SparkSession, provider: str, rows: int, seconds: int, scattered: bool, root: Path, keys: int = 0
 ) -> Iterator[StreamingQuery]:
-    """A query that sets `rows` timers in each epoch, which lasts a second; they fire after as many."""
+    """A query that sets `rows` timers in each epoch, which lasts a second; they fire after so many seconds.
+
+    After `keys` rows, the same timers are set again.
+    """
     spark = spark.newSession()
     spark.conf.set(PROVIDER_KEY, provider)
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).option("numPartitions", 2)
     queries = spark._jvm.binshift.benchmarks.TimerQuery
-    df = DataFrame(queries.of(source.load()._jdf, seconds, scattered), spark)
+    df = DataFrame(queries.of(source.load()._jdf, seconds, scattered, keys), spark)
     query = df.writeStream.format("noop").option("checkpointLocation", str(root)).start()
     try:
         yield query
@@ -48,10 +53,10 @@ def await_epoch(query: StreamingQuery, epoch: int) -> None:
         query.awaitTermination(1)
 
 
-def took(query: StreamingQuery, first: int, last: int) -> float:
-    """Median milliseconds of those epochs in which rows came in."""
+def took(query: StreamingQuery, first: int, last: int) -> list[int]:
+    """Milliseconds of those epochs in which rows came in."""
     epochs = [p for p in query.recentProgress if p.numInputRows > 0 and first <= p.batchId <= last]
-    return statistics.median(p.durationMs["addBatch"] for p in epochs)
+    return [p.durationMs["addBatch"] for p in epochs]
 
 
 def firing(spark: SparkSession, provider: str, rows: int, seconds: int, scattered: bool, root: Path) -> float:
@@ -59,25 +64,56 @@ def firing(spark: SparkSession, provider: str, rows: int, seconds: int, scattere
     with timers(spark, provider, rows, seconds, scattered, root) as query:
         # Epochs before the first timers fire are left out.
         await_epoch(query, seconds + 32)
-        return took(query, seconds + 3, seconds + 32)
+        return statistics.median(took(query, seconds + 3, seconds + 32))
+
+
+@dataclass(frozen=True)
+class Switch:
+    """Milliseconds of epochs that set timers.
+
+    Attributes
+    ----------
+    idle, after : list[int]
+        Of those before any bin moves, and of those with the new routing.
+    step : int
+        Of the one in which half of all timers move.
+    """
+
+    idle: list[int]
+    step: int
+    after: list[int]
+
+    def __str__(self) -> str:
+        before, after = statistics.median(self.idle), statistics.median(self.after)
+        return (
+            f"{before:<10.0f} {max(self.idle):<11} {self.step:<8} {self.step / before:<14.2f} {after:<9.0f}"
+            f" {self.step / after:.2f}"
+        )
 
 
 def switching(
-    spark: SparkSession, rows: int, count: int, scattered: bool, prepare: bool, root: Path
-) -> tuple[float, list[int]]:
-    """Median milliseconds of an epoch that sets `rows` timers, and of those in which half of all move."""
-    with timers(spark, PROVIDER, rows, NEVER, scattered, root) as query:
+    spark: SparkSession, rows: int, count: int, scattered: bool, prepare: bool, partitions: int, root: Path
+) -> Switch:
+    """Moves half of `count` timers, to new partitions if there are to be more."""
+    with timers(spark, PROVIDER, rows, NEVER, scattered, root, count) as query:
         filled = count // rows
         await_epoch(query, filled + MEASURED)
-        median = took(query, filled, filled + MEASURED)
-        binshift.attach(query).rescale(8, strategy=binshift.AllAtOnce(), prepare=prepare).wait(600)
-        await_epoch(query, query.lastProgress["batchId"] + 1)
+        idle = took(query, filled, filled + MEASURED)
+        controller = binshift.attach(query)
+        owners = controller.routing().assignment
+        # Every other bin of a partition goes to the next one, where there are no new ones.
+        swapped = [(owner + bin // PARTITIONS % 2) % PARTITIONS for bin, owner in enumerate(owners)]
+        whole = binshift.AllAtOnce()
+        plan = controller.plan(swapped if partitions == PARTITIONS else partitions, strategy=whole)
+        report = controller.submit(plan, prepare=prepare).wait(600)
+        over = report.last_epoch + 2
+        await_epoch(query, over + MEASURED)
         moved = [
             p.durationMs["addBatch"]
             for p in query.recentProgress
             if any(op.customMetrics.get("binshiftBinsReleased", 0) for op in p.stateOperators)
         ]
-        return median, moved
+        return Switch(idle, max(moved), took(query, over, over + MEASURED))
 
 
 def main() -> None:
@@ -86,9 +122,10 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--keys", choices=["scattered", "ascending"], default="scattered")
     parser.add_argument("--switch", action="store_true", help="move half of the timers; none fires")
+    parser.add_argument("--to", type=int, default=8, metavar="N", help="partitions after the switch, of 4")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        spark = session(Path(scratch), memory="4g", **{"spark.sql.shuffle.partitions": "4"})
+        spark = session(Path(scratch), memory="4g", **{"spark.sql.shuffle.partitions": str(PARTITIONS)})
         (switch_all if args.switch else fire_all)(spark, args, Path(scratch))
         spark.stop()
 
@@ -111,22 +148,20 @@ def fire_all(spark: SparkSession, args: argparse.Namespace, scratch: Path) -> No
 
 
 def switch_all(spark: SparkSession, args: argparse.Namespace, scratch: Path) -> None:
-    print("timers   prepared  median_ms  step_ms  ratio (one line a run)")
+    print("timers   prepared  median_ms  longest_ms  step_ms  step ÷ median  after_ms  step ÷ after")
     for count in args.timers:
         for turn in range(args.pairs):
             for prepare in (True, False):
-                median, moved = switching(
+                switch = switching(
                     spark,
                     count // 50,
                     count,
                     args.keys == "scattered",
                     prepare,
+                    args.to,
                     scratch / f"{count}-{turn}-{prepare}",
                 )
-                print(
-                    f"{count:<8} {prepare!s:<9} {median:<10.0f} {max(moved):<8.0f} {max(moved) / median:.2f}",
-                    flush=True,
-                )
+                print(f"{count:<8} {prepare!s:<9} {switch}", flush=True)
 
 
 if __name__ == "__main__":

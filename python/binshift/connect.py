@@ -140,6 +140,9 @@ class ConnectLink:
     def trigger_interval_ms(self) -> int:
         return int(self._facts()["trigger_interval_ms"])
 
+    def is_real_time(self) -> bool:
+        return bool(self._facts()["is_real_time"])
+
     def require_own_executors(self) -> None:
         raise errors.ConfigurationError(
             "a client of Spark Connect cannot change the number of executors, because other clients of the "

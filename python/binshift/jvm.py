@@ -110,6 +110,9 @@ class JvmLink:
     def trigger_interval_ms(self) -> int:
         return int(self._facts()["trigger_interval_ms"])
 
+    def is_real_time(self) -> bool:
+        return bool(self._facts()["is_real_time"])
+
     def require_own_executors(self) -> None:
         call(self._handle.requireOwnExecutors)
 

@@ -109,6 +109,10 @@ class QueryLink(Protocol):
         """The interval of the query's trigger; 0 if it has none."""
         ...
 
+    def is_real_time(self) -> bool:
+        """Whether the query is in real-time mode."""
+        ...
+
     def require_own_executors(self) -> None:
         """Refuses where the number of executors is not to be changed by us."""
         ...

@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,19 @@ def drive(tmp_path: Path, jvm_jar: Path) -> Callable[..., subprocess.CompletedPr
         )
 
     return run
+
+
+@pytest.fixture
+def real_time(tmp_path: Path, jvm_jar: Path) -> Iterator[Callable[..., Any]]:
+    """Starts drivers of queries in real-time mode, each in a folder of the test; they end with it."""
+    from cluster.realtime_runs import commanded
+
+    with ExitStack() as drivers:
+
+        def start(name: str = "run", conf: Mapping[str, str] | None = None, **options: Any) -> Any:
+            return drivers.enter_context(commanded(tmp_path / name, jvm_jar, conf, **options))
+
+        yield start
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import binshift
@@ -117,7 +117,7 @@ class Places:
         # One that Spark takes out of service gets no tasks any more, as long as it is there.
         gone = self.executors()[0]
         report["decommissioned"] = gone
-        decommission(run, gone)
+        decommission(run.spark, gone)
         placement = run.attach()._placement()
         assert gone not in placement.executors + placement.idle
         if gone in placement.decommissioned:
@@ -157,10 +157,11 @@ class Places:
         return list(self.run.attach()._placement().executors)
 
 
-def decommission(run: StreamRun, executor: str) -> None:
-    jvm = run.spark._jvm
+def decommission(spark: SparkSession, executor: str) -> None:
+    """Has Spark give the executor no more tasks."""
+    jvm = spark._jvm
     info = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo("a test", jvm.scala.Option.empty())
-    run.spark.sparkContext._jsc.sc().schedulerBackend().decommissionExecutor(executor, info, False, False)
+    spark.sparkContext._jsc.sc().schedulerBackend().decommissionExecutor(executor, info, False, False)
 
 
 def kill(run: StreamRun, executor: str) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 import binshift
 from cluster.commanded import Commands, serve
+from cluster.places import decommission
 from cluster.realtime import ALLOWLIST_KEY, RealTime
 from harness import real_time_session, until
 
@@ -21,7 +22,7 @@ class RealTimeCommands(Commands):
     def __init__(self, root: Path, spark: SparkSession, checkpoint: str) -> None:
         self.spark, self.root, self.checkpoint = spark, root, checkpoint
         self.operator = spark.conf.get("spark.binshift.tests.operator", "count")
-        if self.operator.startswith("transform"):
+        if self.operator.startswith(("transform", "united")):
             spark.conf.set(ALLOWLIST_KEY, "false")
         self.start()
 
@@ -69,6 +70,9 @@ class RealTimeCommands(Commands):
 
     def drain(self, executor: str) -> None:
         self.real_time.attach().drain(executor)
+
+    def decommission(self, executor: str) -> None:
+        decommission(self.spark, executor)
 
     def own_jobs(self) -> list[int]:
         """The jobs that binshift has run beside those of the query."""

@@ -23,10 +23,13 @@ def main() -> None:
     parser.add_argument("root", type=Path)
     parser.add_argument("--stock-epochs", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--bins", help="what the session asks for, if not for what all tests do")
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
     args = parser.parse_args()
     spark = session("local[2,3]", **dict(c.split("=", 1) for c in args.conf))
     run = StreamRun(spark, args.root, counter(args.root, None, "aggregate"))
+    if args.bins:
+        run.spark.conf.set("spark.sql.streaming.stateStore.binshift.bins", args.bins)
     run.outputs = Outputs(args.root / "outputs")
     for provider, last in ((STOCK, args.stock_epochs), ("binshift.StateStoreProvider", args.epochs)):
         fed = len(list(run.input.glob("*.json")))

@@ -9,58 +9,19 @@ import json
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cluster.commands import Driver, DriverEndedError
+from cluster.commands import DriverEndedError
 from cluster.realtime import fed
+from cluster.realtime_runs import HALTING, Two, assert_exact, expected, report_of
 
 pytestmark = [
     pytest.mark.needs_spark("4.3", reason="real-time mode runs stateful queries"),
     pytest.mark.timeout(900),
 ]
-
-Lines = list[str]
-
-
-def expected(operator: str, fed: list[list[Any]]) -> tuple[Lines, list[list[Any]]]:
-    """What a query writes and keeps, counted in Python."""
-    lines: Lines = []
-    counts: Counter[str] = Counter()
-    sums: Counter[str] = Counter()
-    for k, v in (row for epoch in fed for row in epoch):
-        counts[k] += 1
-        sums[k] += v
-        if operator == "distinct":
-            if counts[k] == 1:
-                lines.append(k)
-        else:
-            lines.append(f"{k} {counts[k]} {sums[k]}")
-    state: dict[str, list[list[Any]]] = {
-        "count": [[k, counts[k], sums[k]] for k in counts],
-        "distinct": [[k, None] for k in counts],
-        "transform": [[k, sums[k]] for k in counts],
-    }
-    return sorted(lines), sorted(state[operator])
-
-
-def report_of(root: Path, operator: str, last: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    assert last.returncode == 0, last.stderr[-6000:]
-    return assert_exact(json.loads((root / "run" / "report.json").read_text()), operator)
-
-
-def assert_exact(report: dict[str, Any], operator: str = "count") -> dict[str, Any]:
-    lines, state = expected(operator, report["fed"])
-    assert report["lines"] == lines
-    assert report["state"] == state
-    assert report["provider"] == "binshift.StateStoreProvider"
-    assert "OrderByBin" not in report["plan"]
-    assert report["metadata"] == [report["partitions"]]
-    return report
 
 
 @pytest.fixture
@@ -194,279 +155,96 @@ def test_a_query_goes_from_real_time_mode_to_micro_batches_and_back(drive, tmp_p
     assert (report["state"], report["partitions"]) == (state, 3)
 
 
-SCRIPT = Path(__file__).parent / "realtime_commanded.py"
-HALTING = {
-    "spark.sql.streaming.checkpointFileManagerClass": "binshift.tests.HaltingCheckpointFileManager",
-}
-
-
-def commanded(
-    drivers: ExitStack,
-    root: Path,
-    jvm_jar: Path,
-    conf: Mapping[str, str] | None = None,
-    checkpoint: str = "",
-    halt: str = "",
-    master: str = "local[8,1]",
-) -> Driver:
-    all_of_it = {"spark.jars": str(jvm_jar), **(conf or {})}
-    return drivers.enter_context(Driver(root, master, all_of_it, checkpoint, halt=halt, script=SCRIPT))
-
-
-class Two:
-    """A driver in the midst of the epoch at which it goes to 4 partitions, and one started by mistake."""
-
-    def __init__(self, folder: Path, jvm_jar: Path, drivers: ExitStack, halt: str = "") -> None:
-        self.folder, self.drivers = folder, drivers
-        self.jvm_jar = jvm_jar
-        self.checkpoint = folder / "first/checkpoint"
-        self.first = self.start("first", halt=halt)
-        self.first("batches", 2)
-        self.first("rescale", 4)
-        self.epoch = self.first("batches", 2)
-        assert self.first("tables")[-1] == self.epoch
-        self.first("rows")
-
-    def start(self, name: str, halt: str = "") -> Driver:
-        """Another driver, with the input of the first one, and its outputs of committed epochs."""
-        root = self.folder / name
-        if name != "first":
-            root.mkdir()
-            for marker in (self.folder / "first").glob("fed-*"):
-                (root / marker.name).touch()
-            (root / "outputs").mkdir()
-            for file in (self.folder / "first/outputs").iterdir():
-                if (self.checkpoint / f"commits/{file.name.split('.')[0]}").exists():
-                    shutil.copy(file, root / "outputs")
-        return commanded(self.drivers, root, self.jvm_jar, HALTING, str(self.checkpoint), halt)
-
-    def start_second(self) -> Driver:
-        second = self.start("second")
-        assert second("open") == self.epoch
-        assert self.epoch not in second("tables")
-        assert self.aside.exists()
-        return second
-
-    @property
-    def aside(self) -> Path:
-        return self.checkpoint / f"binshift/aside/{self.epoch}"
+@pytest.mark.matrix
+def test_a_second_driver_ends_and_the_first_one_finds_its_table_again(tmp_path, real_time):
+    two = Two(tmp_path, real_time)
+    second = two.start_second()
+    two.first("batches", 1)
+    assert "CONCURRENT" in second("ends_in_vain")
+    assert two.epoch in two.first("tables")
+    two.first("finish")
+    report = assert_exact(two.first("report"))
+    assert report["partitions"] == 4
 
 
 @pytest.mark.matrix
-def test_a_second_driver_ends_and_the_first_one_finds_its_table_again(tmp_path, jvm_jar):
-    with ExitStack() as drivers:
-        two = Two(tmp_path, jvm_jar, drivers)
-        second = two.start_second()
+def test_a_second_driver_that_is_faster_goes_on_and_takes_the_step_again(tmp_path, real_time):
+    two = Two(tmp_path, real_time)
+    second = two.start_second()
+    second("batches", 1)
+    assert not two.aside.exists()
+    assert "CONCURRENT" in two.first("ends_in_vain")
+    second("finish")
+    report = assert_exact(second("report"))
+    assert report["partitions"] == 4
+
+
+@pytest.mark.matrix
+def test_a_table_that_a_second_driver_set_aside_is_found_though_both_have_died(tmp_path, real_time):
+    two = Two(tmp_path, real_time, halt="after:/commits/4")
+    second = two.start_second()
+    with pytest.raises(DriverEndedError):
         two.first("batches", 1)
-        assert "CONCURRENT" in second("ends_in_vain")
-        assert two.epoch in two.first("tables")
-        two.first("finish")
-        report = assert_exact(two.first("report"))
+    assert "CONCURRENT" in second("ends_in_vain")
+    third = two.start("third")
+    assert third("open") == two.epoch + 1
+    assert two.epoch in third("tables")
+    third("finish")
+    report = assert_exact(third("report"))
     assert report["partitions"] == 4
 
 
 @pytest.mark.matrix
-def test_a_second_driver_that_is_faster_goes_on_and_takes_the_step_again(tmp_path, jvm_jar):
-    with ExitStack() as drivers:
-        two = Two(tmp_path, jvm_jar, drivers)
-        second = two.start_second()
-        second("batches", 1)
-        assert not two.aside.exists()
-        assert "CONCURRENT" in two.first("ends_in_vain")
-        second("finish")
-        report = assert_exact(second("report"))
-    assert report["partitions"] == 4
-
-
-@pytest.mark.matrix
-def test_a_table_that_a_second_driver_set_aside_is_found_though_both_have_died(tmp_path, jvm_jar):
-    with ExitStack() as drivers:
-        two = Two(tmp_path, jvm_jar, drivers, halt="after:/commits/4")
-        second = two.start_second()
-        with pytest.raises(DriverEndedError):
-            two.first("batches", 1)
-        assert "CONCURRENT" in second("ends_in_vain")
-        third = two.start("third")
-        assert third("open") == two.epoch + 1
-        assert two.epoch in third("tables")
-        third("finish")
-        report = assert_exact(third("report"))
-    assert report["partitions"] == 4
-
-
-@pytest.mark.matrix
-def test_a_second_driver_with_other_partitions_leaves_the_first_epoch_alone(tmp_path, jvm_jar):
-    with ExitStack() as drivers:
-        first = commanded(drivers, tmp_path / "first", jvm_jar)
-        assert first("open") == 0
-        first("rows")
-        other = {"spark.sql.shuffle.partitions": "4"}
-        checkpoint = str(tmp_path / "first/checkpoint")
-        second = commanded(drivers, tmp_path / "second", jvm_jar, other, checkpoint)
-        with pytest.raises(DriverEndedError):
-            second("open")
-        said = (tmp_path / "second/stderr").read_text()
-        assert "epoch 0 was begun with 2 partitions, and this run has 4" in said
-        first("batches", 2)
-        report = assert_exact(first("report"))
+def test_a_second_driver_with_other_partitions_leaves_the_first_epoch_alone(tmp_path, real_time):
+    first = real_time("first")
+    assert first("open") == 0
+    first("rows")
+    other = {"spark.sql.shuffle.partitions": "4"}
+    second = real_time("second", other, checkpoint=tmp_path / "first/checkpoint")
+    with pytest.raises(DriverEndedError):
+        second("open")
+    said = (tmp_path / "second/stderr").read_text()
+    assert "epoch 0 was begun with 2 partitions, and this run has 4" in said
+    first("batches", 2)
+    report = assert_exact(first("report"))
     assert report["partitions"] == 2
 
 
 @pytest.mark.matrix
-def test_variables_of_an_attempt_that_did_not_end_give_way_to_those_of_the_next_one(tmp_path, jvm_jar):
+def test_variables_of_an_attempt_that_did_not_end_give_way_to_those_of_the_next_one(tmp_path, real_time):
     """Spark writes which variables there are when a run's first batch ends, and keeps a file that is there."""
     root = tmp_path / "run"
-    with ExitStack() as drivers:
-        operator = {"spark.binshift.tests.operator": "transform"}
-        first = commanded(drivers, root, jvm_jar, operator)
-        first("batches", 2)
-        first.kill()
-        attempt = commanded(drivers, root, jvm_jar, operator | HALTING, halt="after:/0/_metadata/v2/2")
-        with pytest.raises(DriverEndedError):
-            attempt("batches", 1)
-        assert (root / "checkpoint/state/0/_metadata/v2/2").exists()
-        later = {"spark.binshift.tests.operator": "transform-more"}
-        last = commanded(drivers, root, jvm_jar, later)
-        assert last("open") == 2
-        last("batches", 1)
-        counts = last("variable", "count")
+    operator = {"spark.binshift.tests.operator": "transform"}
+    first = real_time(conf=operator)
+    first("batches", 2)
+    first.kill()
+    attempt = real_time(conf=operator | HALTING, halt="after:/0/_metadata/v2/2")
+    with pytest.raises(DriverEndedError):
+        attempt("batches", 1)
+    assert (root / "checkpoint/state/0/_metadata/v2/2").exists()
+    later = {"spark.binshift.tests.operator": "transform-more"}
+    last = real_time(conf=later)
+    assert last("open") == 2
+    last("batches", 1)
+    counts = last("variable", "count")
     # The attempt's rows are those of the batch that came after it, with the rows that came since.
     assert dict(counts) == Counter(k for epoch in (2, 3) for k, _ in fed(epoch))
 
 
 @pytest.mark.matrix
-def test_a_plan_that_takes_fewer_slots_is_accepted_though_none_is_free(tmp_path, jvm_jar):
-    with ExitStack() as drivers:
-        driver = commanded(drivers, tmp_path / "run", jvm_jar)
-        driver("batches", 2)
-        # More than there are: some wait for those that the query has.
-        driver("occupy", 8, 5)
-        driver("rescale", 1)
-        driver("free")
-        driver("finish")
-        report = assert_exact(driver("report"))
-    assert report["partitions"] == 1
-
-
-@pytest.mark.matrix
-def test_a_job_that_comes_while_a_batch_is_planned_ends_the_query_and_the_next_start_goes_on(tmp_path, jvm_jar):
-    with ExitStack() as drivers:
-        driver = commanded(drivers, tmp_path / "run", jvm_jar)
-        driver("batches", 2)
-        driver("rescale", 5)
-        due = driver("due")
-        driver("occupy_while_planned", 3)
-        assert "CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT" in driver("ends_in_vain")
-        driver("free")
-        driver("start")
-        assert driver("open") == due
-        assert due not in driver("tables")
-        driver("finish")
-        report = assert_exact(driver("report"))
-    assert report["partitions"] == 5
-
-
-@pytest.mark.matrix
-@pytest.mark.parametrize(
-    ("operator", "before", "after"),
-    [
-        ("count", 2, 4),
-        ("distinct-count", 2, 4),
-        ("distinct-count", 1, 2),
-        ("repartitioned", 2, 4),
-        ("repartitioned-by-key", 2, 4),
-        ("repartitioned-by-column", 2, 4),
-        ("repartitioned-counts", 2, 4),
-    ],
-)
-def test_slots_are_counted_as_spark_takes_them(tmp_path, jvm_jar, operator, before, after):
-    conf = {"spark.binshift.tests.operator": operator, "spark.sql.shuffle.partitions": str(before)}
-    with ExitStack() as drivers:
-        driver = commanded(drivers, tmp_path / "run", jvm_jar, conf, master="local[12,1]")
-        driver("batches", 1)
-        needed = driver("needed", after)
-        driver("rescale", after)
-        driver("finish")
-        assert driver("tasks") == needed
-
-
-@pytest.mark.matrix
-def test_fewer_partitions_that_need_more_slots_are_refused_or_wait(tmp_path, jvm_jar):
-    """With two state partitions, the user's two of the same keys are those of the state."""
-    conf = {"spark.binshift.tests.operator": "repartitioned-by-key"}
-    with ExitStack() as drivers:
-        driver = commanded(drivers, tmp_path / "full", jvm_jar, conf, master="local[3,1]")
-        driver("batches", 2)
-        assert driver("tasks") == 3
-        condition, parameters, _ = driver("refused", "rescale", 1)
-        assert (condition, parameters) == ("TOO_FEW_SLOTS", {"needed": 4, "present": 3})
-        driver("finish")
-        assert_exact(driver("report"))
-    with ExitStack() as drivers:
-        driver = commanded(drivers, tmp_path / "run", jvm_jar, conf, master="local[4,1]")
-        driver("batches", 2)
-        driver("rescale", 1)
-        driver("occupy", 1, 1)
-        driver("batches", 3)
-        assert driver("partitions") == 2
-        driver("free")
-        due = driver("due")
-        driver("occupy", 1, 1)
-        driver("batches", 1)
-        assert due not in driver("tables")
-        assert driver("partitions") == 2
-        driver("free")
-        driver("finish")
-        assert driver("tasks") == 4
-        # The user's two are not counted beside those of the state.
-        driver("rescale", 2)
-        driver("finish")
-        assert driver("tasks") == 3
-        report = assert_exact(driver("report"))
-    assert report["partitions"] == 2
-
-
-@pytest.mark.matrix
-def test_an_executor_is_drained_without_jobs_that_take_slots(tmp_path, jvm_jar):
-    conf = {
-        "spark.sql.streaming.stateStore.binshift.standbys": "1",
-        "spark.sql.shuffle.partitions": "4",
-    }
-    with ExitStack() as drivers:
-        driver = commanded(drivers, tmp_path / "run", jvm_jar, conf, master="local-cluster[2,4,1024]")
-        driver("batches", 2)
-        executor = driver("placed")[0][0]
-        condition, parameters, message = driver("refused", "drain", executor)
-        assert (condition, parameters) == ("TOO_FEW_SLOTS", {"needed": 5, "present": 4})
-        assert f"without executor {executor}; add executors first" in message
-        driver("rescale", 2)
-        driver("finish")
-        [executor] = driver("placed")[0]
-        driver("drain", executor)
-        driver("finish")
-        assert executor not in {e for on in driver("placed") for e in on}
-        # No task waits for an executor that is full until the batch ends.
-        assert not driver("is_set", "spark.locality.wait.process")
-        assert driver("own_jobs") == []
-        report = assert_exact(driver("report"))
-    assert report["partitions"] == 2
-
-
-@pytest.mark.matrix
-def test_a_table_that_is_set_aside_before_its_tasks_begin_is_read_there(tmp_path, jvm_jar):
-    with ExitStack() as drivers:
-        driver = commanded(drivers, tmp_path / "run", jvm_jar)
-        driver("batches", 2)
-        driver("rescale", 4)
-        due = driver("due")
-        driver("set_aside_while_planned", due)
-        driver("batches", 1)
-        driver("rows")
-        assert due not in driver("tables")
-        driver("batches", 1)
-        assert due in driver("tables")
-        driver("finish")
-        report = assert_exact(driver("report"))
+def test_a_table_that_is_set_aside_before_its_tasks_begin_is_read_there(real_time):
+    driver = real_time()
+    driver("batches", 2)
+    driver("rescale", 4)
+    due = driver("due")
+    driver("set_aside_while_planned", due)
+    driver("batches", 1)
+    driver("rows")
+    assert due not in driver("tables")
+    driver("batches", 1)
+    assert due in driver("tables")
+    driver("finish")
+    report = assert_exact(driver("report"))
     assert report["partitions"] == 4
 
 

@@ -90,7 +90,7 @@ def test_partitions_of_an_executor_that_dies_go_on_where_their_standbys_are(driv
     here, fetched = query("files", epoch)
     assert here >= len(lost)
     # A snapshot that is uploaded between the look and the death has files that no standby has got.
-    assert fetched < here if conf is not NO_SNAPSHOTS else fetched == 0
+    assert fetched <= here if conf is not NO_SNAPSHOTS else fetched == 0
     # They have standbys again, on others, and those are as good.
     again = query("ready")
     assert all(e != on for e, on in zip(again, now, strict=True))

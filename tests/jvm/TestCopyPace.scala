@@ -13,10 +13,10 @@ object TestCopyPace {
   /**
    * The rate after each task, in bytes per second.
    *
-   * @param tasks   JSON: of each the milliseconds that it took, and whether something was copied meanwhile
-   * @param isLimit whether copies wait for the rate
+   * @param tasks JSON: of each the milliseconds that it took, and whether something was copied meanwhile
+   * @param bound of copies that wait, which may go so fast at most; 0 if none waits
    */
-  def rates(tasks: String, isLimit: Boolean): String = {
+  def rates(tasks: String, bound: Long): String = {
     var (now, copied) = (0L, 0L)
     val pace = new CopyPace(() => now)
     val times = new TaskTimes(pace, () => copied, () => now)
@@ -24,7 +24,7 @@ object TestCopyPace {
       times.begin()
       now += task.ms * 1000000L
       if (task.copied) copied += 1
-      if (isLimit) pace.limits()
+      pace.waits(bound)
       times.end()
       pace.bytesPerSecond
     })

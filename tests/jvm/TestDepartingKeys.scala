@@ -6,18 +6,22 @@ import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{Depar
 object TestDepartingKeys {
 
   /**
-   * Plays `history`: `+k` and `-k` write and remove the key of number `k`, `c` commits, `l` loads the last commit again. What
-   * comes out are the numbers, separated by spaces; "too many" if they were.
+   * Plays `history`: `+k` and `-k` write and remove the key of number `k`, `c` commits, `l` loads the last commit again, and
+   * `s` does so and has the keys so far told. What comes out are all numbers, separated by spaces; "too many" if they were.
    */
   def play(history: String): String = {
     val keys = new DepartingKeys(new KeyBudget(Long.MaxValue))
+    var soFar = Seq.empty[Array[Byte]]
     history.split(' ').filter(_.nonEmpty).foreach {
       case "c" => keys.onCommit()
       case "l" => keys.onLoad()
+      case "s" =>
+        keys.onLoad()
+        soFar ++= keys.takeSoFar().getOrElse("timers", Nil)
       case write if write.head == '+' => keys.put("timers", key(write.tail.toInt))
       case write => keys.remove("timers", key(write.tail.toInt))
     }
-    shown(keys)
+    shown(keys, soFar)
   }
 
   /**
@@ -40,8 +44,8 @@ object TestDepartingKeys {
     all
   }
 
-  private def shown(keys: DepartingKeys): String = keys.take().fold("too many")(
-    _.getOrElse("timers", Nil).map(new String(_).toInt).toSeq.sorted.mkString(" "))
+  private def shown(keys: DepartingKeys, before: Seq[Array[Byte]] = Nil): String = keys.take().fold("too many")(since =>
+    (before ++ since.getOrElse("timers", Nil)).map(new String(_).toInt).distinct.sorted.mkString(" "))
 
   private def key(number: Int): Array[Byte] = number.toString.getBytes
 }

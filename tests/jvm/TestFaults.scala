@@ -17,6 +17,7 @@ final class TestFaults extends Faults {
     if (Files.exists(file(point, "count"))) Files.write(file(point, "count"), Array[Byte](0), StandardOpenOption.APPEND)
     if (isArmed(point, "kill")) Runtime.getRuntime.halt(9)
     if (isArmed(point, "throw")) throw new java.io.IOException(s"$point fails on purpose")
+    if (isArmed(point, "die")) throw new LinkageError(s"$point ends its thread on purpose")
     while (Files.exists(file(point, "block"))) Thread.sleep(10)
     while (Files.exists(file(point, "turnstile")) && !Files.deleteIfExists(file(point, "pass"))) Thread.sleep(10)
   }

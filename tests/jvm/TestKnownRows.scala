@@ -144,6 +144,21 @@ object TestKnownRows {
     } finally dbs.foreach(_.close())
   }
 
+  /** What a key takes of the heap that has so many rows with numbers. */
+  def heldOfNumbered(directory: String, rows: Int): Long = {
+    val db = new PlainDatabase(new File(directory), hasFamilies = false)
+    val known = new KnownRows(db, partition = 0)
+    val key = bytes("1.1")
+    val numbers = (0 until rows).map(n => (Extent.Numbered.bytesOf(n), key))
+    try {
+      db.loadAt(0, None, readOnly = false, loadEmpty = false)
+      val zero = KeyRows(StateStore.DEFAULT_COL_FAMILY_NAME, key ++ numbers.head._1, Extent.Numbered(key.length))
+      db.inStoredForm(known.add(Seq(FetchedRows(zero, numbers))))
+      require(known.count(Seq(1)) == rows)
+      known.bytesHeld
+    } finally db.close()
+  }
+
   /** A file of these rows, if there are any. */
   private def written(directory: String, db: PlainDatabase, rows: Seq[(Array[Byte], String)]): Option[File] = {
     val files = new SstFiles(Files.createTempDirectory(Path.of(directory), "came").toFile, db.conf)

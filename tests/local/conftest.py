@@ -28,6 +28,20 @@ def made(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str]
 
 
 @pytest.fixture
+def history(stream: Any) -> Callable[..., Any]:
+    """Makes runs whose rows are fetched on demand, by the name of their query."""
+    from local.migrations import NEVER, SHIP
+    from local.rows_on_demand import ROWS, History, polling
+
+    def make(name: str = "count", **conf: str) -> Any:
+        query = ROWS[name]
+        conf = {SHIP + "timeout": NEVER, **polling(query), **conf}
+        return History(stream(query.build, mode=query.mode, conf=conf).start(), query)
+
+    return make
+
+
+@pytest.fixture
 def nothing_left(spark: Any) -> Iterator[None]:
     """Whatever becomes of a migration, nothing that was staged outlives its query."""
     # An executor that another test killed leaves its directories to the cluster that ran it.

@@ -51,13 +51,18 @@ def feed_until(run: StreamRun, epoch: int, condition: Callable[[], bool]) -> int
     raise AssertionError(f"not so after {MAX_EPOCHS} epochs: {run.query.lastProgress}")
 
 
+def submit_shift(run: StreamRun, strategy: Strategy | None = None, *, prepare: bool = True) -> Migration:
+    """Has every bin move to the next partition; feeds no epoch."""
+    controller = run.attach()
+    plan = controller.plan(shifted(controller), strategy=strategy or AllAtOnce())
+    return controller.submit(plan, prepare=prepare)
+
+
 def shift(
     run: StreamRun, epoch: int, strategy: Strategy | None = None, prepare: bool = True
 ) -> tuple[int, MigrationReport]:
     """Moves every bin to the next partition, in as many epochs as it takes."""
-    controller = run.attach()
-    plan = controller.plan(shifted(controller), strategy=strategy or AllAtOnce())
-    migration = controller.submit(plan, prepare=prepare)
+    migration = submit_shift(run, strategy, prepare=prepare)
     return finish(run, migration, epoch), migration.wait(0)
 
 

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from binshift import AllAtOnce, Autoscaler, ConfigurationError
 from binshift.autoscaling import Action
-from harness import rows, until
+from harness import STOCK, rows, until
 from local.migrations import feed_until
 from local.queries import count_by_key
 
@@ -73,6 +73,20 @@ def test_executors_with_partitions_are_not_given_back_and_those_of_other_queries
     assert link.executors_of_others() == []
     other.attach()
     other.run(0)
+    assert link.executors_of_others() == ["driver"]
+    other.query.stop()
+    assert link.executors_of_others() == []
+
+
+def test_executors_with_partitions_of_a_query_on_spark_s_own_provider_are_known(stream):
+    run, other = stream(count_by_key).start(), stream(count_by_key, "other", provider=STOCK)
+    other.start()
+    link = run.attach()._link
+    run.run(0)
+    assert link.executors_of_others() == []
+    other.run(0)
+    assert link.executors_of_others() == ["driver"]
+    other.run(1)
     assert link.executors_of_others() == ["driver"]
     other.query.stop()
     assert link.executors_of_others() == []

@@ -1,10 +1,21 @@
 """Copies of bins last: longer than Spark keeps changelogs, beyond failures, and until they have caught up."""
 
 import pytest
+from pyspark.sql import functions as F
 
-from binshift import AllAtOnce, Batched, MigrationState
+from binshift import Batched, MigrationState
 from harness import Fault, until
-from local.migrations import SHIP, assert_never_migrated, failed_tasks, feed_until, finish, shift, shifted
+from local.migrations import (
+    NEVER,
+    SHIP,
+    assert_never_migrated,
+    failed_tasks,
+    feed_until,
+    finish,
+    shift,
+    submit_shift,
+    version_of,
+)
 from local.queries import QUERIES
 from local.settings import IDS, JOIN_4, MIN_DELTAS, NEEDS_JOIN_4, ROW_CHECKSUMS
 
@@ -38,9 +49,10 @@ def test_what_was_taken_in_is_undone_if_the_last_changelog_cannot_be_read(stream
 
 
 @pytest.mark.long
-def test_copies_may_take_longer_than_changelogs_are_kept(stream, tmp_path):
+@pytest.mark.parametrize("format", [{}, IDS], ids=["format-1", "format-2"])
+def test_copies_may_take_longer_than_changelogs_are_kept(stream, tmp_path, format):
     query = QUERIES["count"]
-    conf = {
+    conf = format | {
         "spark.sql.streaming.minBatchesToRetain": "2",
         MIN_DELTAS: "2",
         SHIP + "maxBytesPerSecond": "64k",
@@ -54,16 +66,18 @@ def test_copies_may_take_longer_than_changelogs_are_kept(stream, tmp_path):
     # More epochs than Spark keeps; and what was kept for the copies goes after them.
     assert epoch > 10
     state = run.checkpoint / "state/0/0"
-    epoch = feed_until(run, epoch, lambda: min(int(f.stem) for f in state.glob("*.changelog")) > 4)
+    epoch = feed_until(run, epoch, lambda: min(version_of(f) for f in state.glob("*.changelog")) > 4)
 
 
 @pytest.mark.long
-def test_a_copy_that_fails_while_it_follows_its_source_is_made_anew(counting, tmp_path):
+def test_a_copy_that_fails_while_it_follows_its_source_is_made_anew(counting, tmp_path, spark):
     query, run = counting
-    controller = run.attach()
-    migration = controller.submit(controller.plan(shifted(controller), strategy=Batched(8)))
+    migration = submit_shift(run, Batched(8))
     with Fault("changelog.change", "throw") as fault:
-        epoch = finish(run, migration, 2)
+        # No step is due yet: the bins of one that is are read from the checkpoint, because nothing puts it off.
+        with Fault("changelog.read", "block"):
+            fall_behind(run, spark)
+        epoch = finish(run, migration, 7)
         assert fault.happened
     report = migration.wait(0)
     assert report.bins_prepared == 64
@@ -74,9 +88,8 @@ def test_a_copy_that_fails_while_it_follows_its_source_is_made_anew(counting, tm
 
 def test_a_copy_from_the_checkpoint_that_fails_in_the_middle_is_made_anew(counting, tmp_path):
     query, run = counting
-    controller = run.attach()
     # Several steps, after the first of which the disk fails once.
-    migration = controller.submit(controller.plan(shifted(controller), strategy=Batched(16)))
+    migration = submit_shift(run, Batched(16))
     with Fault("export.link", "throw", always=True), Fault("stage.file", "throw") as fault:
         epoch = finish(run, migration, 2)
         assert fault.happened
@@ -96,8 +109,7 @@ def fall_behind(run, spark):
 
 def test_a_step_waits_until_its_copies_have_caught_up(counting, tmp_path, spark):
     query, run = counting
-    controller = run.attach()
-    migration = controller.submit(controller.plan(shifted(controller), strategy=AllAtOnce()))
+    migration = submit_shift(run)
     with Fault("changelog.read", "block"):
         fall_behind(run, spark)
         run.run(*range(7, 10))
@@ -112,8 +124,7 @@ def test_a_step_waits_until_its_copies_have_caught_up(counting, tmp_path, spark)
 @pytest.mark.matrix
 def test_a_step_does_not_wait_for_copies_that_do_not_catch_up(counting, tmp_path, spark):
     query, run = counting
-    controller = run.attach()
-    migration = controller.submit(controller.plan(shifted(controller), strategy=AllAtOnce()))
+    migration = submit_shift(run)
     with Fault("changelog.read", "block"):
         fall_behind(run, spark)
         epoch = finish(run, migration, 7)
@@ -141,9 +152,8 @@ def test_what_copying_takes_is_said_when_a_plan_is_submitted_and_after(stream, t
     conf = {SHIP + "maxBytesPerSecond": "10", SHIP + "maxStagedBytes": "500"}
     run = stream(query.build, mode=query.mode, conf=conf).start()
     run.run(0, 1)
-    controller = run.attach()
     with caplog.at_level("WARNING", logger="binshift"):
-        migration = controller.submit(controller.plan(shifted(controller), strategy=AllAtOnce()))
+        migration = submit_shift(run)
     assert "takes about" in caplog.text
     assert "has room for 500 (ship.maxStagedBytes)" in caplog.text
     with Fault("export.start", "block"):
@@ -156,8 +166,7 @@ def test_what_copying_takes_is_said_when_a_plan_is_submitted_and_after(stream, t
 @pytest.mark.matrix
 def test_copies_that_cannot_be_made_are_not_taken_for_made(counting, tmp_path):
     query, run = counting
-    controller = run.attach()
-    migration = controller.submit(controller.plan(shifted(controller), strategy=Batched(16)))
+    migration = submit_shift(run, Batched(16))
     with Fault("stage.file", "throw", always=True):
         said = set()
 
@@ -175,3 +184,20 @@ def test_copies_that_cannot_be_made_are_not_taken_for_made(counting, tmp_path):
         > 0
     )
     assert_never_migrated(run, query, epoch, tmp_path)
+
+
+@pytest.mark.parametrize("is_ahead", [True, False], ids=["ahead", "at-the-switch"])
+def test_what_is_read_of_the_checkpoint_is_paced_unless_an_epoch_waits_for_it(stream, spark, is_ahead):
+    meter = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestMeter
+    query = QUERIES["count"]
+    # Half a megabyte for each of the two partitions.
+    long_keys = F.concat("k", F.repeat(F.lit("x"), 16_000))
+    conf = {SHIP + "timeout": NEVER}
+    run = stream(lambda df: query.build(df.withColumn("k", long_keys)), mode=query.mode, conf=conf).start()
+    run.run(0, 1)
+    before = meter.copiedBytes()
+    with Fault("export.link", "throw", always=True):
+        _, report = shift(run, 2, prepare=is_ahead)
+    assert (report.bins_prepared, report.bins_recopied) == (64 if is_ahead else 0, 64)
+    copied = meter.copiedBytes() - before
+    assert copied >= 2 * (256 << 10) if is_ahead else copied == 0

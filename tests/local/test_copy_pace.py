@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,13 +22,13 @@ Rates = Callable[..., list[int]]
 def rates(spark: SparkSession) -> Rates:
     """The rate after each task; of a task, its milliseconds and whether something was copied meanwhile.
 
-    `is_limit` says whether the rate is what keeps copies from going faster.
+    Copies that wait may go at `bound` at most; none waits if it is 0.
     """
     pace = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestCopyPace
 
-    def rates(tasks: Iterable[tuple[int, bool]], is_limit: bool = True) -> list[int]:
+    def rates(tasks: Iterable[tuple[int, bool]], bound: int = 2 * MOST) -> list[int]:
         told = [{"ms": ms, "copied": copied} for ms, copied in tasks]
-        return json.loads(pace.rates(json.dumps(told), is_limit))
+        return json.loads(pace.rates(json.dumps(told), bound))
 
     return rates
 
@@ -41,7 +42,12 @@ def test_copies_go_faster_as_long_as_tasks_do_not_notice(rates: Rates) -> None:
 
 
 def test_copies_that_have_all_they_want_get_no_more(rates: Rates) -> None:
-    assert set(rates([*QUIET, *[(310, True)] * 5], False)) == {FIRST}
+    assert set(rates([*QUIET, *[(310, True)] * 5], 0)) == {FIRST}
+
+
+def test_the_rate_stays_near_the_bound_so_that_it_counts_once_tasks_take_longer(rates: Rates) -> None:
+    found = rates([*QUIET, *[(310, True)] * 20, *[(400, True)] * 2], 16 * MB)
+    assert found[-2:] == [18 * MB, 9 * MB]
 
 
 def test_copies_go_half_as_fast_once_tasks_take_longer(rates: Rates) -> None:
@@ -71,3 +77,27 @@ def test_the_rate_goes_up_by_a_half_or_down_by_half_within_its_bounds(
     found = rates(tasks)
     for before, after in pairwise([FIRST, *found]):
         assert after in {before, min(MOST, before + before // 2), max(LEAST, before // 2)}
+
+
+@pytest.fixture(scope="module")
+def meter(spark: SparkSession) -> Callable[[], Any]:
+    """Makes meters whose clocks go on only while somebody waits."""
+    meters = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestMeter
+    opened: Callable[[], Any] = meters.open
+    return opened
+
+
+@given(pieces=st.integers(1, 50), size=st.integers(1, MB), faster=st.integers(1, 64))
+def test_what_is_read_of_a_checkpoint_takes_its_bytes_by_the_bound(
+    meter: Callable[[], Any], pieces: int, size: int, faster: int
+) -> None:
+    # Of each piece, a part of a nanosecond is left out.
+    assert meter().read(pieces, size, FIRST * faster) == pieces * (size * 10**9 // (FIRST * faster))
+
+
+def test_who_reads_a_checkpoint_holds_its_thread_no_longer_than_at_the_first_rate(
+    meter: Callable[[], Any],
+) -> None:
+    shared = meter()
+    assert shared.receive(64 * MB, MB) == 5 * 10**9
+    assert shared.read(1, MB, MB) == 10**9 * MB // FIRST

@@ -4,7 +4,7 @@ import pytest
 
 from binshift import OnDemand
 from harness import STOCK, StreamRun, assert_same_results
-from local.migrations import shifted
+from local.migrations import submit_shift
 from local.queries import QUERIES
 from local.settings import MIN_DELTAS, STORE
 
@@ -40,8 +40,7 @@ def test_a_snapshot_that_is_forced_while_bins_are_on_their_way_has_all_bins(stre
     conf = {STORE + "binshift.ship.maxBytesPerSecond": "1", MIN_DELTAS: "1000"}
     run = stream(query.build, mode=query.mode, conf=conf).start()
     run.run(0, 1)
-    controller = run.attach()
-    controller.submit(controller.plan(shifted(controller), strategy=OnDemand()))
+    submit_shift(run, OnDemand())
     run.run(2)
     lagging()
     run.run(3, 4, n=2)

@@ -80,3 +80,9 @@ def test_stores_of_an_executor_share_the_memory_for_known_keys(spark, tmp_path):
     before, meanwhile, after = map(int, test.rooms(str(tmp_path)).split(" "))
     assert before == after > 1000
     assert 0 < meanwhile < before - 900
+
+
+def test_a_key_whose_rows_have_numbers_takes_no_more_memory_with_many(spark, tmp_path):
+    test = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.migration.TestKnownRows
+    one, many = (test.heldOfNumbered(str(tmp_path / str(rows)), rows) for rows in (1, 1000))
+    assert one == many > 0

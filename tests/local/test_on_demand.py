@@ -7,7 +7,7 @@ import pytest
 
 from binshift import OnDemand
 from harness import STOCK, Fault, StreamRun, assert_same_results
-from local.migrations import NEVER, SHIP, assert_never_migrated, finish, shift, shifted
+from local.migrations import NEVER, SHIP, assert_never_migrated, finish, shift, submit_shift
 from local.queries import QUERIES
 
 pytestmark = pytest.mark.usefixtures("nothing_left", "no_rows")
@@ -52,8 +52,7 @@ def test_an_epoch_on_demand_takes_only_the_bins_that_it_touches(stream, tmp_path
     query = QUERIES["count"]
     run = stream(query.build, mode=query.mode).start()
     run.run(0, 1)
-    controller = run.attach()
-    migration = controller.submit(controller.plan(shifted(controller), strategy=OnDemand()))
+    migration = submit_shift(run, OnDemand())
     run.run(2)
     with Fault("fetch.chunk", "block"):
         run.feed([])
@@ -70,13 +69,27 @@ def test_an_epoch_on_demand_takes_only_the_bins_that_it_touches(stream, tmp_path
     assert_never_migrated(run, query, epoch, tmp_path)
 
 
+def test_a_task_that_cannot_ask_for_its_bins_reads_the_checkpoint_in_time(stream, tmp_path):
+    """As where a machine does not answer: Spark connects on the thread that sends."""
+    query = QUERIES["count"]
+    # At this pace, nothing comes that is not asked for.
+    conf = {SHIP + "timeout": "2s", SHIP + "maxBytesPerSecond": "1"}
+    run = stream(query.build, mode=query.mode, conf=conf).start()
+    run.run(0, 1)
+    migration = submit_shift(run, OnDemand())
+    with Fault("push.0", "block"), Fault("push.1", "block"):
+        run.run(2, 3)
+        assert run.progress(3).stateOperators[0].customMetrics["binshiftBinsFromCheckpoint"] > 0
+    epoch = finish(run, migration, 4)
+    assert_never_migrated(run, query, epoch, tmp_path)
+
+
 def test_a_bin_that_is_asked_for_comes_before_the_others(stream, tmp_path):
     query = QUERIES["count"]
     # At this pace, nothing comes that is not asked for.
     run = stream(query.build, mode=query.mode, conf={SHIP + "maxBytesPerSecond": "1"}).start()
     run.run(0, 1)
-    controller = run.attach()
-    controller.submit(controller.plan(shifted(controller), strategy=OnDemand()))
+    submit_shift(run, OnDemand())
     started = time.monotonic()
     run.run(2)
     run.run(3, n=2)
@@ -126,3 +139,18 @@ def test_bins_that_never_come_on_demand_are_read_from_the_checkpoint(stream, tmp
     run.start()
     run.run(epoch)
     assert_never_migrated(run, query, epoch + 1, tmp_path)
+
+
+def test_a_task_whose_bins_do_not_come_in_time_reads_the_checkpoint_though_a_piece_is_being_fetched(
+    stream, tmp_path
+):
+    query = QUERIES["count"]
+    run = stream(query.build, mode=query.mode, conf={SHIP + "timeout": "2s"}).start()
+    run.run(0, 1)
+    migration = submit_shift(run, OnDemand())
+    with Fault("fetch.chunk", "block"):
+        run.run(2, 3)
+        metrics = run.progress(3).stateOperators[0].customMetrics
+        assert metrics["binshiftBinsFromCheckpoint"] == 64
+    epoch = finish(run, migration, 4)
+    assert_never_migrated(run, query, epoch, tmp_path)

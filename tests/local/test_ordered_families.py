@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
 from binshift import AllAtOnce, OnDemand
-from harness import Fault
-from local.migrations import assert_never_migrated, begun, failed_tasks, finish, shift, shifted
+from harness import STOCK, Fault, assert_same_results
+from local.migrations import assert_never_migrated, begun, failed_tasks, finish, shift, submit_shift
 from local.settings import JOIN_4, NEEDS_JOIN_4
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -29,6 +29,29 @@ def test_a_prepared_step_looks_through_no_family(stream, tmp_path, name, conf):
         assert removals.count > 0
     run.run(epoch)
     assert_never_migrated(run, query, epoch + 1, tmp_path, **conf)
+
+
+@pytest.mark.parametrize("action", ["count", "throw"])
+def test_what_is_written_while_bins_are_copied_has_files_of_deletions_too(stream, action):
+    query, run = begun(stream, "tws-jvm")
+    with (
+        Fault("switch.scan", "count") as scans,
+        Fault("export.later", action, always=action == "throw") as later,
+    ):
+        with Fault("stage.done", "block"):
+            migration = submit_shift(run)
+            run.run(2, 3, n=6000, keys=6000)
+        epoch = finish(run, migration, 4)
+        assert migration.wait(0).bins_prepared == 64
+        assert scans.count == 0
+        # Without a file, rows are deleted one by one.
+        assert action == "throw" or later.count > 0
+    run.run(epoch)
+    oracle = stream(query.build, "oracle", mode=query.mode, provider=STOCK).start()
+    oracle.run(0, 1)
+    oracle.run(2, 3, n=6000, keys=6000)
+    oracle.run(*range(4, epoch + 1))
+    assert_same_results(run, oracle, query.state)
 
 
 @pytest.mark.long
@@ -61,8 +84,7 @@ def test_a_store_that_was_loaded_again_since_looks_through_the_family(stream, tm
     query, run = begun(stream, "tws-jvm", build=with_a_point_in_rows)
     with Fault("switch.scan", "count") as scans:
         with Fault("stage.done", "block"):
-            controller = run.attach()
-            migration = controller.submit(controller.plan(shifted(controller), strategy=AllAtOnce()))
+            migration = submit_shift(run)
             run.run(2, 3)
             with Fault("query.row", "throw") as fault:
                 run.run(4)
@@ -95,7 +117,7 @@ def shift_with_a_look(stream, tmp_path, point):
 
 
 key = st.integers(0, 5)
-step = st.one_of(key.map("+{}".format), key.map("-{}".format), st.sampled_from(["c", "l"]))
+step = st.one_of(key.map("+{}".format), key.map("-{}".format), st.sampled_from(["c", "l", "s"]))
 
 
 @given(history=st.lists(step, max_size=40))
@@ -106,7 +128,7 @@ def test_no_key_that_was_committed_is_forgotten(spark, history):
     for what in history:
         if what == "c":
             committed = set(written)
-        elif what == "l":
+        elif what in "ls":
             written = set(committed)
         elif what[0] == "+":
             written.add(what[1:])

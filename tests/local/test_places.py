@@ -70,3 +70,16 @@ def test_another_application_has_other_executors_and_forgets_the_places(run):
     run.run(2)
     assert run.attach().migration() is None
     assert run.attach()._placement().leaving == ()
+    # Nobody is told that the executor is empty.
+    told = json.loads(run.attach()._link.progress(drain.id))
+    assert (told["state"], told["steps_done"]) == ("cancelled", 0)
+
+
+def test_a_run_that_ends_by_itself_moves_no_partitions_and_says_so(run):
+    drain = submit(run.attach(), vacate="driver")
+    run.stop()
+    run.feed([{"k": "key1", "v": 1, "t": "2026-01-01 00:00:00"}])
+    run.start(availableNow=True)
+    link = run.attach()._link
+    run.query.awaitTermination()
+    assert json.loads(link.progress(drain.id))["state"] == "cancelled"

@@ -69,6 +69,37 @@ def test_a_plan_for_more_slots_than_there_are_is_refused(real_time: Start) -> No
     assert refused.value.parameters == {"needed": 3, "present": 2}
 
 
+def test_no_task_waits_for_an_executor_beside_a_query_in_real_time_mode(real_time: Start) -> None:
+    run = real_time()
+    context = run.spark._jsparkSession.sparkContext()
+    waits = run.spark._jvm.org.apache.spark.sql.binshift.migration.LocalityWait
+    holder = run.spark._jvm.java.util.UUID.randomUUID()
+
+    def is_held() -> bool:
+        return bool(context.conf().contains("spark.locality.wait.process"))
+
+    # A query of a test before may be about to end.
+    assert until(lambda: waits.hold(holder, context) or is_held())
+    run.start()
+    run.epoch()
+    assert not is_held()
+    waits.hold(holder, context)
+    assert not is_held()
+    run.query.stop()
+    assert until(lambda: waits.hold(holder, context) or is_held())
+    waits.release(holder)
+    assert not is_held()
+
+
+def test_an_autoscaler_is_refused(real_time: Start) -> None:
+    run = real_time().start()
+    run.epoch()
+    with pytest.raises(binshift.ConfigurationError, match="is in real-time mode") as refused:
+        binshift.Autoscaler(run.attach(), min_partitions=1, max_partitions=2, epoch_s=5)
+    assert refused.value.condition == "REAL_TIME_UNSUPPORTED"
+    assert refused.value.parameters == {"what": "an autoscaler"}
+
+
 def test_what_cannot_be_done_in_real_time_mode_is_refused_by_name(real_time: Start) -> None:
     checked = real_time("transform")
     checked.spark.conf.set(ALLOWLIST_KEY, "true")
@@ -87,6 +118,10 @@ def session_windows(rows: DataFrame, _: DataFrame) -> DataFrame:
     return timed.groupBy(F.session_window("t", "1 minute"), "k").count()
 
 
+def united(rows: DataFrame, others: DataFrame) -> DataFrame:
+    return rows.repartition(2, "k").union(others.repartition(2, "k")).groupBy("k").count()
+
+
 def joined(rows: DataFrame, others: DataFrame) -> DataFrame:
     return rows.alias("l").join(others.alias("r"), F.expr("l.k = r.k")).select("l.k", "r.v")
 
@@ -98,8 +133,9 @@ def joined(rows: DataFrame, others: DataFrame) -> DataFrame:
         (lambda rows, _: rows.dropDuplicates(["k"]), "append", "OUTPUT_MODE_NOT_SUPPORTED"),
         (session_windows, "update", "not supported for session window"),
         (joined, "update", "StreamingSymmetricHashJoinExec"),
+        (united, "update", "a union of branches that you partition by the same keys"),
     ],
-    ids=["complete", "append", "session", "join"],
+    ids=["complete", "append", "session", "join", "union"],
 )
 def test_what_the_mode_does_not_have_is_refused_before_it_writes(
     real_time: Start, query: Query, mode: str, says: str

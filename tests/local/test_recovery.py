@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -10,7 +12,7 @@ from binshift import AllAtOnce, Fluid
 from harness import Fault, StreamRun, end_maintenance, until
 from local.migrations import assert_never_migrated, feed_until, finish, shift, snapshots
 from local.queries import QUERIES
-from local.settings import IDS, JOIN_4, MIN_DELTAS, NEEDS_JOIN_4, ROW_CHECKSUMS, STORE
+from local.settings import IDS, JOIN_3, JOIN_4, MIN_DELTAS, NEEDS_JOIN_4, ROW_CHECKSUMS, STORE
 
 KEEP = {"spark.sql.streaming.minBatchesToRetain": "200"}
 # The lineage of a changelog begins at the newest snapshot; looking beyond it is Spark's repair of snapshots.
@@ -24,6 +26,13 @@ def as_if_killed(run: StreamRun, uploaded: set[Path]) -> None:
     for files in snapshots(run).values():
         for file in set(files) - uploaded:
             file.unlink()
+
+
+def families(snapshot: Path) -> dict[str, int]:
+    """The numbers of column families, by name."""
+    metadata = ZipFile(snapshot).read("metadata").decode()
+    found: dict[str, int] = json.loads(metadata.partition("\n")[2])["columnFamilyMapping"]
+    return found
 
 
 def moved(run: StreamRun, bins: range, epoch: int) -> int:
@@ -87,6 +96,25 @@ def test_bins_that_moved_on_came_back_and_outlived_their_partition(stream, tmp_p
     run.start()
     run.run(epoch + 1)
     assert_never_migrated(run, query, epoch + 2, tmp_path, **conf)
+
+
+def test_families_have_the_same_numbers_whichever_have_rows_when_bins_come(stream):
+    """Another attempt of the task may find other rows first, and go on from a snapshot of this one."""
+
+    def rows_on_the_right(df):
+        left = df.where("v < 0").selectExpr("k AS l", "v AS lv")
+        return left.join(df, left.l == df.k)
+
+    run = stream(rows_on_the_right, mode="append", conf=JOIN_3 | {MIN_DELTAS: "1"}).start()
+    run.run(0, 1)
+    with Fault("checkpoint.read", "count") as reads:
+        epoch = finish(run, run.attach().rescale(3, strategy=AllAtOnce(), prepare=False), 2)
+        assert reads.count > 0
+    here = str(run.checkpoint / "state/0/2")
+    feed_until(run, epoch, lambda: here in snapshots(run))
+    numbers = families(snapshots(run)[here][0])
+    assert len(numbers) >= 4
+    assert sorted(numbers, key=lambda name: numbers[name]) == sorted(numbers)
 
 
 def test_a_snapshot_that_is_damaged_gives_way_to_an_older_one(stream, tmp_path):

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from binshift import AllAtOnce, Fluid
+from binshift import AllAtOnce, Fluid, MigrationError
 from binshift.control.signing import signed
 from binshift.planning.options import MigrationOptions
 from harness import until
@@ -139,8 +139,15 @@ def test_a_running_query_answers_requests_and_goes_on_whatever_they_are(run):
         error = box.error(id)
         assert (error["kind"], error["condition"]) == (kind, condition)
         assert part in error["message"]
-    where = {"executors": ["driver"], "partitions": [["driver"]] * 2, "decommissioned": [], "leaving": []}
-    assert box.result(placement) == where
+    where = box.result(placement)
+    context = run.spark.sparkContext
+    assert where.pop("application") == f"{context.applicationId}@{context.startTime}"
+    assert where == {
+        "executors": ["driver"],
+        "partitions": [["driver"]] * 2,
+        "decommissioned": [],
+        "leaving": [],
+    }
     table = box.result(status)["routing"]
     assert (table["epoch"], tuple(table["assignment"])) == (0, controller.plan(2).source.assignment)
     assert box.result(status)["progress"]["steps_done"] == 0
@@ -181,6 +188,58 @@ def test_a_query_says_how_migrations_ended_of_which_no_file_tells(run):
     told = [box.result(answer)["progress"] for answer in (under_way, *asked)]
     assert [None if p is None else p["state"] for p in told] == ["waiting", "finished", "cancelled", None]
     assert told[2]["steps_done"] == 0
+
+
+def test_a_plan_for_the_executors_of_another_application_is_refused(run):
+    run.run(0)
+    controller, box = run.attach(), Mailbox(run)
+    placement = box.ask("placement")
+    box.wait()
+    plan = controller.plan(controller.routing())
+
+    def drain(application):
+        options = MigrationOptions(vacate="driver", application=application).as_dict()
+        return box.ask("submit", plan=json.loads(plan.to_json()), options=options)
+
+    late = drain("app-1@1")
+    box.wait()
+    assert controller.migration() is None
+    assert not (run.checkpoint / "binshift/plan.json").exists()
+    error = box.error(late)
+    assert (error["kind"], error["condition"]) == ("PlanError", "EXECUTORS_CHANGED")
+    assert error["parameters"] == {"application": "app-1@1"}
+    assert controller._placement().leaving == ()
+    taken = drain(box.result(placement)["application"])
+    box.wait()
+    assert controller.migration().id == taken
+
+
+def test_the_migration_of_another_driver_is_neither_replaced_nor_deleted(run):
+    run.run(0)
+    controller = run.attach()
+    file = run.checkpoint / "binshift/plan.json"
+    mine = controller.rescale(4, strategy=AllAtOnce(), prepare=False)
+    theirs = json.dumps(json.loads(file.read_text()) | {"id": "theirs"})
+
+    def replace():
+        file.with_name(".plan.json.crc").unlink(missing_ok=True)
+        file.write_text(theirs)
+
+    replace()
+    mine.cancel()
+    assert mine.wait(60).cancelled
+    assert file.read_text() == theirs
+    with pytest.raises(MigrationError, match="migration theirs was accepted by another run") as refused:
+        controller.rescale(4, strategy=AllAtOnce(), prepare=False)
+    assert refused.value.condition == "MIGRATION_UNDER_WAY"
+    assert file.read_text() == theirs
+    # One of this run's own that could not be deleted is in nobody's way.
+    theirs = theirs.replace("theirs", mine.id)
+    replace()
+    controller.rescale(4, strategy=AllAtOnce(), prepare=False)
+    run.run(1, 2, 3)
+    assert controller.routing().partitions == 4
+    assert not file.exists()
 
 
 SECRET = b"correct horse battery staple"

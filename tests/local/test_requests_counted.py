@@ -81,7 +81,7 @@ def test_a_restart_looks_at_no_store_of_its_own_accord(counted):
     query.reach(committed + 1)
     ours = [r for r in query.counted() if r.ours and r.epoch <= committed + 1]
     # The last run left word of its end: one partition of each operator is looked at to be sure, and no other.
-    looks = [r for r in ours if r.caller.startswith("LostVersions.") and "/state/0/" in r.path]
+    looks = [r for r in ours if r.kind == "LIST" and "/state/0/" in r.path]
     stores = Counter(r.path.split("/state/")[1] for r in looks)
     assert stores == {"0/0": 1}
     # All that tasks need for it is read once in an executor, whatever they replay.

@@ -5,10 +5,11 @@ import shutil
 
 import pytest
 
+import binshift
 import binshift.inspect
 from binshift import AllAtOnce, Batched, StateFormatError
 from binshift.inspect.tools.fsck import fsck
-from harness import Fault, end_maintenance, rows, until
+from harness import STOCK, Fault, end_maintenance, rows, until
 from local.queries import count_by_key
 from local.settings import IDS, MIN_DELTAS, ONE_EPOCH
 
@@ -227,6 +228,92 @@ def test_a_snapshot_of_an_attempt_that_was_not_committed_ends_no_dependence(stre
         snapshot = next(f for f in (state / f"0/{partition}").glob("5_*.zip") if "another" not in f.name)
         snapshot.unlink()
     assert [retained.oldest(str(state), p, 7) for p in (0, 1)] == [2, 2]
+
+
+def test_state_is_read_under_the_table_of_its_epoch_and_not_under_the_newest_one(stream):
+    run, oracle = stream(count_by_key).start(), stream(count_by_key, "oracle", provider=STOCK).start()
+    run.run(0)
+    turn(run)
+    run.run(1, 2, 3)
+    turn(run)
+    run.run(4)
+    run.stop()
+    keep = run._keep
+
+    def fail(batch, epoch):
+        keep(batch, epoch)
+        raise RuntimeError("this sink fails on purpose")
+
+    run._keep = fail
+    run.start()
+    run.feed(rows(5))
+    with pytest.raises(Exception, match="fails on purpose"):
+        run.query.processAllAvailable()
+    run.stop()
+    assert sorted(int(f.name) for f in (run.checkpoint / "binshift/routing").glob("[0-9]*")) == [0, 2, 5]
+    assert not (run.checkpoint / "commits/5").exists()
+    oracle.run(*range(5))
+    assert run.state() == oracle.state()
+    for epoch in range(5):
+        assert run.state(batchId=epoch) == oracle.state(batchId=epoch), f"epoch {epoch}"
+
+
+def test_state_of_runs_of_one_epoch_is_not_read_under_another_table(stream):
+    run = stream(count_by_key).start()
+    run.run(0)
+    turn(run)
+    run.stop()
+    for epoch in (1, 2, 3):
+        run.feed(rows(epoch))
+        run.start(availableNow=True).query.awaitTermination()
+    entries = sorted((run.checkpoint / "binshift/routing").glob("[0-9]*"), key=lambda f: int(f.name))
+    assert len(entries) == 2
+    # No epoch of such a run has the name of an entry in the log of offsets.
+    assert not any("routingEntry" in f.read_text() for f in (run.checkpoint / "offsets").glob("[0-9]*"))
+    entries[1].unlink()
+    with pytest.raises(Exception, match=f"was run with the routing table of epoch {entries[1].name}"):
+        run.state()
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["lost", "of another table"])
+def test_state_is_not_read_under_another_table_than_its_epoch_was_run_with(stream, replaced):
+    run = turned(stream)
+    newest, initial = (run.checkpoint / "binshift/routing" / e for e in ("2", "0"))
+    (newest.parent / ".2.crc").unlink(missing_ok=True)
+    before, whole, entry = run.state(batchId=1), run.state(batchId=3), newest.read_text()
+    if replaced:
+        other = json.loads(entry)
+        other["assignment"] = json.loads(initial.read_text())["assignment"]
+        newest.write_text(json.dumps(other))
+    else:
+        newest.unlink()
+    assert run.state(batchId=1) == before
+    for options in ({}, {"batchId": 3}, {"batchId": 2}):
+        with pytest.raises(Exception, match="was run with the routing table of epoch 2"):
+            run.state(**options)
+    newest.write_text(entry)
+    assert run.state() == whole
+
+
+def test_a_damaged_entry_of_the_history_is_named(stream):
+    run = turned(stream, conf=ONE_EPOCH)
+    run.start()
+    run.run(4)
+    (run.checkpoint / "binshift/routing/0").write_text("{")
+    with pytest.raises(binshift.ConfigurationError, match="routing/0") as damaged:
+        run.attach().history()
+    assert damaged.value.condition == "CHECKPOINT_DAMAGED"
+
+
+def test_versions_that_are_gone_are_kept_for_nobody(stream):
+    with Fault("snapshot.upload", "throw", always=True):
+        run = turned(stream, conf=ONE_EPOCH | {MIN_DELTAS: "1000"})
+    retained = run.spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestRetained
+    state = run.checkpoint / "state"
+    assert [retained.oldest(str(state), p, 4) for p in (0, 1)] == [2, 2]
+    for version in (1, 2):
+        (state / f"0/0/{version}.changelog").unlink()
+    assert [retained.oldest(str(state), p, 4) for p in (0, 1)] == [-1, 2]
 
 
 def test_a_snapshot_of_an_attempt_that_was_not_committed_is_no_base_of_what_others_need(stream):

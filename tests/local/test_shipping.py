@@ -1,7 +1,7 @@
 """Bins are copied to their new owners before a step takes effect; the copies equal what was committed."""
 
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 
 import pytest
@@ -9,7 +9,17 @@ from pyspark import InheritableThread
 
 from binshift import AllAtOnce, Batched, Fluid, MigrationState
 from harness import Fault, end_maintenance, until
-from local.migrations import NEVER, SHIP, assert_never_migrated, begun, feed_until, finish, shift, shifted
+from local.migrations import (
+    NEVER,
+    SHIP,
+    assert_never_migrated,
+    begun,
+    feed_until,
+    finish,
+    shift,
+    shifted,
+    submit_shift,
+)
 from local.queries import QUERIES
 from local.settings import IDS, JOIN_3, JOIN_4, MIN_DELTAS, NEEDS_JOIN_4, ROW_CHECKSUMS, STORE
 
@@ -114,8 +124,7 @@ def test_a_shipment_that_never_comes_is_read_from_the_checkpoint(stream, tmp_pat
 def test_an_epoch_waits_until_the_version_that_is_copied_is_kept(counting, tmp_path, spark):
     query, run = counting
     threads = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestThreads
-    controller = run.attach()
-    migration = controller.submit(controller.plan(shifted(controller), strategy=AllAtOnce()))
+    migration = submit_shift(run)
     with Fault("export.link", "block"):
         run.run(2)
         assert not threads.isIn("awaitLinks")
@@ -131,9 +140,8 @@ def test_an_epoch_waits_until_the_version_that_is_copied_is_kept(counting, tmp_p
 @contextmanager
 def held_up(run):
     """Has the copies of all bins begin, none of whose pieces is taken in until it ends; the migration."""
-    controller = run.attach()
     with Fault("fetch.chunk", "block"):
-        migration = controller.submit(controller.plan(shifted(controller), strategy=AllAtOnce()))
+        migration = submit_shift(run)
         run.run(2, 3)
         yield migration
 
@@ -153,6 +161,33 @@ def test_pieces_that_are_lost_on_the_way_are_read_from_the_checkpoint(stream, tm
     assert report.bins_recopied >= 32
     run.run(epoch)
     assert_never_migrated(run, query, epoch + 1, tmp_path)
+
+
+def test_copies_come_though_pieces_of_many_others_do_not(stream, tmp_path):
+    query = QUERIES["tumbling-append"]
+    conf = {"spark.sql.shuffle.partitions": "5", SHIP + "timeout": NEVER}
+    run = stream(query.build, mode=query.mode, conf=conf).start()
+    run.run(0, 1)
+    hanging = [f"fetch.chunk.{source}" for source in range(4)]
+    with ExitStack() as faults, ExitStack() as last:
+        counts = [faults.enter_context(Fault(point, "count")) for point in hanging]
+        for point in hanging:
+            faults.enter_context(Fault(point, "block"))
+        last.enter_context(Fault("fetch.chunk.4", "block"))
+        migration = submit_shift(run)
+        run.run(2, 3)
+        assert until(lambda: all(fault.count for fault in counts))
+        last.close()
+        others = sum(move.source != 4 for move in migration.plan.moves)
+
+        def awaited():
+            return run.query.lastProgress.stateOperators[0].customMetrics["binshiftBinsAwaited"]
+
+        epoch = feed_until(run, 4, lambda: awaited() == others)
+    epoch = finish(run, migration, epoch)
+    report = migration.wait(0)
+    assert (report.bins_prepared, report.bins_recopied) == (len(migration.plan.moves), 0), report
+    assert_never_migrated(run, query, epoch, tmp_path)
 
 
 def test_the_driver_hears_of_no_piece(stream, tmp_path, spark):
@@ -191,8 +226,25 @@ def test_no_more_waits_than_may_be_in_flight_and_all_of_it_comes(stream, tmp_pat
         assert 0 < blocks.chunkBytes() <= 1024
     epoch = finish(run, migration, 4)
     report = migration.wait(0)
-    assert (report.bins_prepared, report.bins_recopied) == (64, 0)
+    assert (report.bins_prepared, report.bins_recopied) == (64, 0), report
     assert_never_migrated(run, query, epoch, tmp_path)
+
+
+def test_what_a_stopped_query_sends_keeps_no_other_query_waiting(stream, spark):
+    threads = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestThreads
+    end_maintenance(spark)
+    try:
+        # Nothing closes its stores.
+        conf = {SHIP + "chunkBytes": "1", SHIP + "maxBytesInFlight": "1k", STORE + "maintenanceInterval": "1h"}
+        query = QUERIES["tumbling-append"]
+        run = stream(query.build, mode=query.mode, conf=conf).start()
+        run.run(0, 1)
+        with held_up(run):
+            assert until(lambda: threads.isIn("awaitRoom"))
+            run.stop()
+            assert until(lambda: not threads.isIn("awaitRoom"))
+    finally:
+        end_maintenance(spark)
 
 
 @pytest.mark.long
@@ -222,8 +274,7 @@ def test_a_step_that_waited_long_enough_takes_effect_without_copies(stream, tmp_
     query = QUERIES["count"]
     run = stream(query.build, mode=query.mode, conf={SHIP + "maxEpochsToWait": "2"}).start()
     run.run(0, 1)
-    controller = run.attach()
-    migration = controller.submit(controller.plan(shifted(controller), strategy=AllAtOnce()))
+    migration = submit_shift(run)
     with Fault("export.start", "block"):
         run.run(2, 3, 4)
         assert migration.status.state is MigrationState.WAITING
@@ -242,8 +293,7 @@ def test_a_step_waits_as_long_as_something_of_its_copies_comes(stream, tmp_path,
     conf = {SHIP + "maxEpochsToWait": "8", SHIP + "chunkBytes": "1"}
     run = stream(query.build, mode=query.mode, conf=conf).start()
     run.run(0, 1)
-    controller = run.attach()
-    migration = controller.submit(controller.plan(shifted(controller), strategy=AllAtOnce()))
+    migration = submit_shift(run)
     with Fault("fetch.chunk", "turnstile"):
         run.run(2, 3)
         for epoch in range(4, 20):
@@ -330,8 +380,7 @@ def test_bins_are_copied_also_while_tasks_take_all_cores(counting, tmp_path, spa
     query, run = counting
     blocks = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestBlocks
     assert until(blocks.hasFreeCore)
-    controller = run.attach()
-    migration = controller.submit(controller.plan(shifted(controller), strategy=AllAtOnce()))
+    migration = submit_shift(run)
     busy = tmp_path / "busy"
     busy.mkdir()
 

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import uuid
+from functools import partial
 
 import pytest
 
@@ -9,13 +11,14 @@ import binshift.inspect
 from binshift import AllAtOnce, ConfigurationError, RoutingTable
 from binshift.inspect.tools.fsck import Severity, fsck
 from binshift.session import PROVIDER, PROVIDER_KEY
-from harness import STOCK, Fault, assert_same_results, end_maintenance, rows
+from harness import STOCK, Fault, assert_same_results, end_maintenance, held_up_at, rows
 from local.inspected import comparable, expected, read
 from local.mailbox import Mailbox
 from local.queries import QUERIES
-from local.settings import IDS, ONE_EPOCH, OPERATORS, new, start_with
+from local.settings import IDS, ONE_EPOCH, OPERATORS, STORE, new, start_with
 
 EPOCHS = range(8)
+BINS = STORE + "binshift.bins"
 
 
 def started_by_stock(stream, name, conf=None, epochs=(0, 1, 2)):
@@ -118,6 +121,118 @@ def test_a_takeover_that_fails_starts_over(stream):
     run.run(4, 5)
     assert taken_over_at(run) == 3
     assert_same_results(run, oracle_of(stream, "count", IDS, range(6)))
+
+
+def test_a_takeover_that_is_refused_leaves_the_checkpoint_to_spark_s_provider(stream):
+    run = started_by_stock(stream, "count")
+    run.spark.conf.set(BINS, "none")
+    run.feed(rows(3))
+    for _ in range(2):
+        start_with(run, PROVIDER)
+        with pytest.raises(Exception, match="must be a whole number"):
+            run.query.processAllAvailable()
+        assert not (run.checkpoint / "offsets/3").exists()
+        assert not (run.checkpoint / "binshift").exists()
+    start_with(run, STOCK)
+    run.query.processAllAvailable()
+    run.run(4)
+    assert [epoch_logged_with(run, e) for e in (3, 4)] == [STOCK, STOCK]
+    # And later binshift can.
+    run.spark.conf.unset(BINS)
+    start_with(run, PROVIDER)
+    run.run(5)
+    assert taken_over_at(run) == 5
+    assert_same_results(run, oracle_of(stream, "count", epochs=range(6)))
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        pytest.param("runs.json", '{"format": 99}', id="seen before anything is written"),
+        pytest.param("ids", "", id="seen after the layout was written"),
+    ],
+)
+def test_a_takeover_that_fails_before_its_tasks_leaves_the_checkpoint_alone(stream, file, content):
+    run = started_by_stock(stream, "count", IDS)
+    (run.checkpoint / "binshift").mkdir()
+    (run.checkpoint / "binshift" / file).write_text(content)
+    run.feed(rows(3))
+    for _ in range(2):
+        start_with(run, PROVIDER)
+        with pytest.raises(Exception, match=file):
+            run.query.processAllAvailable()
+        assert not (run.checkpoint / "offsets/3").exists()
+    start_with(run, STOCK)
+    run.query.processAllAvailable()
+    assert epoch_logged_with(run, 3) == STOCK
+    (run.checkpoint / "binshift" / file).unlink()
+    start_with(run, PROVIDER)
+    run.run(4)
+    assert taken_over_at(run) == 4
+    assert_same_results(run, oracle_of(stream, "count", IDS, epochs=range(5)))
+
+
+def change_logged(run, epoch, **conf):
+    """As if another run had logged the epoch anew, a moment later."""
+    entry = run.checkpoint / f"offsets/{epoch}"
+    form, metadata, *sources = entry.read_text().splitlines()
+    said = json.loads(metadata)
+    said["batchTimestampMs"] += 1
+    said["conf"] |= conf
+    entry.write_text("\n".join([form, json.dumps(said), *sources]))
+    (entry.parent / f".{epoch}.crc").unlink(missing_ok=True)
+    return entry.read_text()
+
+
+@pytest.mark.parametrize("provider", [STOCK, PROVIDER], ids=["Spark's", "binshift's"])
+def test_a_takeover_leaves_the_epoch_and_its_state_to_a_run_that_has_logged_it_anew(stream, provider):
+    run = started_by_stock(stream, "count", IDS)
+    run.feed(rows(3))
+    with held_up_at("run.begin", partial(start_with, run, PROVIDER)):
+        logged = change_logged(run, 3, **{PROVIDER_KEY: provider})
+        made = run.checkpoint / "state/0/0/4_of-the-other-run.zip"
+        made.touch()
+    with pytest.raises(Exception, match="another run of the query is under way"):
+        run.query.processAllAvailable()
+    assert (run.checkpoint / "offsets/3").read_text() == logged
+    assert made.exists()
+    # It would disown what the other one makes of the epoch.
+    assert json.loads((run.checkpoint / "binshift/runs.json").read_text())["runs"] == []
+
+
+def test_a_takeover_is_refused_if_another_run_has_written_the_history_at_the_same_time(stream):
+    run = started_by_stock(stream, "count")
+    run.feed(rows(3))
+    history = run.checkpoint / "binshift/runs.json"
+    with held_up_at("run.begun", partial(start_with, run, PROVIDER)):
+        theirs = json.loads(history.read_text())
+        theirs["runs"][0]["run"] = str(uuid.uuid4())
+        history.write_text(json.dumps(theirs))
+        (history.parent / ".runs.json.crc").unlink(missing_ok=True)
+    with pytest.raises(Exception, match="does not name run"):
+        run.query.processAllAvailable()
+    # The other one may run its tasks.
+    assert (run.checkpoint / "offsets/3").exists()
+    assert json.loads(history.read_text()) == theirs
+
+
+def test_a_takeover_that_an_earlier_run_may_have_begun_is_not_taken_back(stream):
+    run = started_by_stock(stream, "count")
+    run.spark.conf.set(PROVIDER_KEY, PROVIDER)
+    with Fault("takeover.family", "throw") as fault:
+        fail_at(run, 3)
+        assert fault.happened
+    begun = (run.checkpoint / "offsets/3").read_text()
+    run.spark.conf.set(BINS, "none")
+    run.start()
+    with pytest.raises(Exception, match="must be a whole number"):
+        run.query.processAllAvailable()
+    assert (run.checkpoint / "offsets/3").read_text() == begun
+    run.spark.conf.unset(BINS)
+    start_with(run, PROVIDER)
+    run.run(4)
+    assert taken_over_at(run) == 3
+    assert_same_results(run, oracle_of(stream, "count", epochs=range(5)))
 
 
 def test_an_epoch_that_was_begun_by_the_stock_provider_is_ended_in_its_form(stream):

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from binshift.session import PROVIDER
-from harness import STOCK, Fault, assert_same_results, end_maintenance, until
+from harness import STOCK, Fault, assert_same_results, end_maintenance, rows, until
 from local.queries import QUERIES
-from local.settings import IDS, SNAPSHOTS
+from local.settings import IDS, MIN_DELTAS, SNAPSHOTS
 
 STORES = {
     "count": ["0/0", "0/1"],
@@ -93,6 +93,31 @@ def test_files_that_cannot_be_fetched_ahead_are_fetched_when_the_store_comes(spa
     for q in (run, oracle):
         q.run(6, 7)
     assert used(run, 6) == 0
+    assert_same_results(run, oracle)
+
+
+def test_a_load_that_fails_with_files_that_were_here_is_tried_again_without_them(spark, stream, warm):
+    run, oracle = stopped(spark, stream, "count", SNAPSHOTS)
+    run.spark.conf.set(MIN_DELTAS, "1000")
+    run.start()
+    for q in (run, oracle):
+        q.run(6, 7, 8, n=1200, keys=3000)
+    run.stop()
+    end_maintenance(spark)
+    warm(run, STORES["count"])
+    last = run.checkpoint / "state/0/0/9.changelog"
+    hidden = last.rename(last.with_name("hidden"))
+    run.start()
+    run.feed(rows(9))
+    assert until(lambda: not run.query.isActive)
+    # More records than Spark applies came before it, so there is a native snapshot, which must not keep the
+    # database from being closed.
+    assert "9.changelog" in str(run.query.exception())
+    hidden.rename(last)
+    run.start()
+    run.query.processAllAvailable()
+    run.run(10)
+    oracle.run(9, 10)
     assert_same_results(run, oracle)
 
 

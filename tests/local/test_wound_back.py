@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from binshift import AllAtOnce, Batched
-from harness import Fault, end_maintenance, rows, until
+from harness import Fault, end_maintenance, held_up_at, rows, until
 from local.queries import QUERIES, count_by_key
 from local.settings import IDS, MIN_DELTAS, ONE_EPOCH
 
@@ -31,6 +31,18 @@ def stores_with(run, files, after=-1):
 
 def snapshots_are_newer(run, version):
     return stores_with(run, "*.zip", version) >= stores_with(run, "*.changelog")
+
+
+def assert_goes_on_without_lost_snapshots(run):
+    """Starts the query that was wound back, and brings its stores back from the checkpoint."""
+    run.start()
+    run.query.processAllAvailable()
+    assert not stores_with(run, "*.zip", 2)
+    run.stop()
+    end_maintenance(run.spark)
+    run.start()
+    run.run(5)
+    assert counted(run) == counted_at_once(run)
 
 
 def files_below(folder):
@@ -104,6 +116,67 @@ def test_snapshots_of_lost_epochs_are_gone(stream, name, conf):
     else:
         emitted = [row for output in run.outputs.values() for row in output]
         assert sorted(emitted) == sorted(tuple(r) for r in query.build(run.batch()).collect())
+
+
+def with_late_snapshots(stream):
+    """A query of four epochs, with a snapshot of each."""
+    run = stream(count_by_key, conf=ONE_EPOCH | {MIN_DELTAS: "1"}).start()
+    for epoch in range(4):
+        run.run(epoch)
+        assert until(partial(snapshots_are_newer, run, epoch))
+    return run
+
+
+def with_one_on_its_way(stream, tmp_path):
+    """The same, wound back by two epochs; the place of one of their snapshots, and where it is instead."""
+    run = with_late_snapshots(stream)
+    run.stop()
+    end_maintenance(run.spark)
+    run.forget(2, 3, logs=LOGS)
+    late, copy = run.checkpoint / "state/0/0/4.zip", tmp_path / "4.zip"
+    shutil.move(late, copy)
+    run.feed(rows(4))
+    run.spark.conf.set(MIN_DELTAS, "1000")
+    return run, late, copy
+
+
+def test_a_snapshot_that_a_store_of_the_run_before_uploads_while_a_run_begins_is_gone(stream, tmp_path):
+    run, late, copy = with_one_on_its_way(stream, tmp_path)
+    # What is there has been listed, and the new run is not in the history yet.
+    with held_up_at("run.begin", run.start):
+        shutil.copy(copy, late)
+    run.query.processAllAvailable()
+    assert not stores_with(run, "*.zip", 2)
+    assert counted(run) == counted_at_once(run)
+
+
+def test_late_snapshots_are_left_to_a_run_that_has_begun_meanwhile(stream, tmp_path):
+    run, late, copy = with_one_on_its_way(stream, tmp_path)
+    with held_up_at("run.clean", run.start):
+        shutil.copy(copy, late)
+        history = run.checkpoint / "binshift/runs.json"
+        said = json.loads(history.read_text())
+        said["runs"].append(said["runs"][-1] | {"run": str(uuid.uuid4())})
+        history.write_text(json.dumps(said))
+        (history.parent / ".runs.json.crc").unlink()
+    with pytest.raises(Exception, match="began while this one looked"):
+        run.query.processAllAvailable()
+    assert late.exists()
+
+
+def test_lost_epochs_are_found_though_the_history_of_runs_went_while_it_was_replaced(stream):
+    run = with_late_snapshots(stream)
+    run.stop()
+    run.forget(2, 3, logs=LOGS)
+    run.feed(rows(4))
+    run.spark.conf.set(MIN_DELTAS, "1000")
+    # As a driver that dies between the two requests of which a replacement is made where it cannot be one.
+    with Fault("run.begin", "throw"):
+        run.start()
+        assert until(lambda: not run.query.isActive)
+    (run.checkpoint / "binshift/runs.json").unlink()
+    (run.checkpoint / "binshift/.runs.json.crc").unlink()
+    assert_goes_on_without_lost_snapshots(run)
 
 
 @pytest.mark.long
@@ -244,14 +317,7 @@ def test_a_run_that_dies_before_it_has_deleted_anything_leaves_that_to_the_next(
         assert until(partial(snapshots_are_newer, run, epoch))
     wind_back_and_die(run, tmp_path, 2, 3)
     assert stores_with(run, "*.zip", 2)
-    run.start()
-    run.query.processAllAvailable()
-    assert not stores_with(run, "*.zip", 2)
-    run.stop()
-    end_maintenance(run.spark)
-    run.start()
-    run.run(5)
-    assert counted(run) == counted_at_once(run)
+    assert_goes_on_without_lost_snapshots(run)
 
 
 def test_routing_entries_of_lost_epochs_do_not_stop_the_replay(stream, tmp_path):

@@ -25,6 +25,7 @@ class Played:
         self.others = set()
         self.leaving = set()
         self.total = None
+        self.configured = None
         self.is_owned = False
         self.is_up = True
         self.error = None
@@ -34,6 +35,9 @@ class Played:
         self.ahead_s = 0.0
         self.done = []
         self._link = self
+
+    def is_real_time(self):
+        return False
 
     def run(self, n, busy_s):
         """Epochs of which the last one has just ended."""
@@ -84,7 +88,8 @@ class Played:
 
     def _placement(self):
         homes = tuple((e,) for e in self.homes)
-        return Placement(tuple(self.executors), homes, leaving=tuple(sorted(self.leaving)))
+        leaving = tuple(sorted(self.leaving))
+        return Placement(tuple(self.executors), homes, leaving=leaving, configured=self.configured)
 
     def require_own_executors(self):
         assert not self.is_owned
@@ -143,6 +148,14 @@ def test_executors_that_other_queries_use_are_neither_drained_nor_given_back():
     looks(autoscaler, played, 4)
     assert played.done == [("gave back", "3")]
     assert (played.executors, played.total) == (["1", "2", "4"], 3)
+
+
+@pytest.mark.parametrize(("configured", "held"), [(None, 2), (1, 2), (3, 3), (9, 4)])
+def test_executors_that_are_still_starting_are_not_cut_by_the_first_look(configured, held):
+    played = Played("1", "2")
+    played.configured = configured
+    scaled(played).step()
+    assert played.total == held
 
 
 def test_no_more_executors_are_drained_than_are_spare_beside_those_of_others():

@@ -3,6 +3,7 @@
 import itertools
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -267,6 +268,8 @@ def test_settings_that_make_no_sense_are_refused(name, value):
 
 def test_an_autoscaler_says_of_which_query_it_is_and_what_it_does():
     class Named:
+        _link = SimpleNamespace(is_real_time=lambda: False)
+
         def __repr__(self):
             return "<Controller of query q>"
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -63,7 +64,8 @@ def test_status_is_shown_anew_until_it_is_interrupted(run, checkpoint, monkeypat
             raise KeyboardInterrupt
         checkpoint.commit(5 + len(pauses))
 
-    monkeypatch.setattr("binshift.cli.reading.time.sleep", pause)
+    # Not the module's function, which threads of other tests may call.
+    monkeypatch.setattr("binshift.cli.reading.time", SimpleNamespace(sleep=pause))
     shown = [json.loads(line) for line in run("status", "--json", "--watch", 7).stdout.splitlines()]
     assert [s["committed_epoch"] for s in shown] == [5, 6, 7]
     assert pauses == [7, 7, 7]

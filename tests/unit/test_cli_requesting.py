@@ -5,7 +5,7 @@ import json
 import pytest
 
 import binshift
-from binshift import AllAtOnce, MigrationPlan, MigrationState, OnDemand
+from binshift import AllAtOnce, Fluid, MigrationPlan, MigrationState, OnDemand
 from binshift.cli.exits import EXIT_CODES
 from binshift.cli.following import Follower
 from binshift.control.directory import open_directory
@@ -55,6 +55,28 @@ def test_all_commands_that_submit_say_alike_how_a_plan_is_carried_out(run, check
     assert submitted("--prepare")["prepare"]
 
 
+@pytest.mark.parametrize(
+    ("command", "application"),
+    [
+        (("drain", "1"), "app-1"),
+        (("rebalance", "--by", "bins"), "app-1"),
+        (("rebalance", "--by", "bins", "--grow"), "app-1"),
+        (("rescale", 4), None),
+        (("rescale", 4, "--place-on", "1"), None),
+    ],
+    ids=str,
+)
+def test_a_plan_that_names_executors_says_whose_they_are(run, checkpoint, command, application):
+    def answer(request):
+        where = {"executors": ["1", "2"], "partitions": [["1"], ["1"]], "application": "app-1"}
+        return {"result": where if request["kind"] == "placement" else {"migration_id": "m"}}
+
+    with Answering(checkpoint, answer) as driver:
+        run(*command)
+        assert until(lambda: bool(driver.seen) and driver.seen[-1]["kind"] == "submit")
+    assert driver.seen[-1]["options"].get("application") == application
+
+
 def test_an_executor_that_is_not_alive_takes_no_partition(run, checkpoint):
     with Answering(checkpoint, lambda r: {"result": {"executors": ["1", "2"], "partitions": [["1"], ["2"]]}}):
         for command in (("rebalance", "--by", "bins"), ("drain", "1")):
@@ -83,6 +105,27 @@ def test_a_migration_that_is_cancelled_while_it_is_followed_is_an_error(run, che
     with Answering(checkpoint, lambda r: {"result": {"migration_id": r["id"]}}):
         result = run("rescale", 4, "--wait", 20, code=EXIT_CODES[binshift.MigrationError])
     assert "cancelled: 0 of" in result.stderr
+
+
+def test_a_migration_is_finished_also_when_others_have_followed_it(checkpoint):
+    plan = AllAtOnce().plan(TWO, TWO.balanced(4))
+    follower = Follower(open_directory(str(checkpoint.root)), plan, MigrationOptions())
+    checkpoint.take(plan, 6)
+    then = Fluid().plan(plan.target, TWO)
+    checkpoint.take(then, 7, id="m-2")
+    assert str(follower.status("m-1")) == "finished: 1 of 1 steps done"
+    # One that is under way is of the newest entries.
+    checkpoint.under_way(plan)
+    assert follower.status("m-1").steps_done == 0
+
+
+def test_entries_are_not_read_without_end_for_a_migration_that_is_over(checkpoint, monkeypatch):
+    plan = AllAtOnce().plan(TWO, TWO.balanced(4))
+    follower = Follower(open_directory(str(checkpoint.root)), plan, MigrationOptions())
+    checkpoint.take(plan, 6)
+    checkpoint.take(Fluid().plan(plan.target, TWO), 7, id="m-2")
+    monkeypatch.setattr("binshift.control.directory._MAX_OTHERS", 2)
+    assert follower.status("m-1").state is MigrationState.CANCELLED
 
 
 def test_a_migration_that_takes_too_long_goes_on(run, checkpoint):

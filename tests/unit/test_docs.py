@@ -60,6 +60,11 @@ def meant(node):
     return None
 
 
+@pytest.mark.parametrize("snippet", [s for s in snippets() if s.makes_a_session], ids=lambda s: s.place)
+def test_a_program_imports_or_makes_all_that_it_uses(snippet):
+    assert snippet.free_names == set()
+
+
 @pytest.mark.parametrize("snippet", list(snippets()), ids=lambda s: s.place)
 def test_a_snippet_compiles_has_the_names_of_the_api_and_runs_if_it_needs_no_query(snippet):
     assert list(unknown_names(snippet.tree)) == []

@@ -1,12 +1,14 @@
 """What `binshift doctor` says of file systems, checkpoints and settings."""
 
 import json
+import os
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import fs
 
 import binshift
 from binshift import RoutingTable
@@ -14,6 +16,7 @@ from binshift.cli.main import cli
 from binshift.control import trial
 from binshift.control.checks import Check, Verdict
 from binshift.control.doctor import seconds_of, settings_checks
+from binshift.control.files import Files
 from binshift.session import CHANGELOG_KEY, PROVIDER, PROVIDER_KEY, STOCK_PROVIDER
 from unit.checkpoints import Answering, HandWritten
 
@@ -83,6 +86,26 @@ def test_what_others_write_meanwhile_stays_with_its_directories(tmp_path, monkey
     monkeypatch.setattr(trial, "_tried", tried)
     doctor(tmp_path)
     assert files(tmp_path) == [request.relative_to(tmp_path)]
+
+
+def test_what_others_write_while_the_directories_are_deleted_stays(tmp_path, monkeypatch):
+    request = tmp_path / "binshift/requests/of-another.json"
+    rmdir = os.rmdir
+
+    def late(path):
+        request.touch()
+        rmdir(path)
+
+    monkeypatch.setattr(os, "rmdir", late)
+    doctor(tmp_path)
+    assert files(tmp_path) == [request.relative_to(tmp_path)]
+
+
+def test_only_files_are_deleted_where_directories_cannot_be_without_what_is_in_them(tmp_path):
+    system = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
+    assert trial.try_files(Files("place", system)).verdict is Verdict.FINE
+    assert files(tmp_path) == []
+    assert (tmp_path / "place/binshift/requests").is_dir()
 
 
 def test_a_file_system_that_cannot_be_written_is_a_problem_and_nothing_else_is_looked_at():

@@ -76,7 +76,8 @@ class Autoscaler:
     Raises
     ------
     ConfigurationError
-        If a number is impossible, or the query's trigger has no interval and `epoch_s` is not given. With
+        If a number is impossible, or the query's trigger has no interval and `epoch_s` is not given. If the
+        query is in real-time mode. With
         `max_executors` also in local mode, with Spark Connect, under dynamic allocation, and where another
         query of the application asks for executors.
     """
@@ -103,6 +104,13 @@ class Autoscaler:
             raise impossible(ConfigurationError, "mode", mode, "'advise' or 'act'")
         if not interval_s > 0:
             raise impossible(ConfigurationError, "interval_s", interval_s, "seconds above 0")
+        if controller._link.is_real_time():
+            raise ConfigurationError(
+                f"query {controller._link.id} is in real-time mode, in which an epoch takes as long as its "
+                "trigger says, whatever there is to do, so it does not show load; call rescale() yourself",
+                condition="REAL_TIME_UNSUPPORTED",
+                what="an autoscaler",
+            )
         if epoch_s is None:
             epoch_s = controller._link.trigger_interval_ms() / 1000
             if not epoch_s:

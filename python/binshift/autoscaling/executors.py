@@ -81,10 +81,14 @@ class OwnExecutors:
         )
 
     def hold(self, least: int, most: int, now_s: float) -> None:
-        """The first time, has the cluster manager give no more executors than there are, or than are wanted."""
+        """The first time, has the cluster manager give no more executors than the application is to have.
+
+        Those that are starting still count: they are among the configured ones.
+        """
         if self._asked is None:
-            there = len(self._controller._placement().executors)
-            self._ask(min(max(there, least), most), now_s)
+            placement = self._controller._placement()
+            wanted = max(len(placement.executors), least, placement.configured or 0)
+            self._ask(min(wanted, most), now_s)
 
     def leave_to_others(self) -> None:
         """Lets autoscalers of other queries ask for executors; their number stays."""

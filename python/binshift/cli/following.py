@@ -46,9 +46,9 @@ class Follower:
         # In this order: what ends between two reads was there at the first.
         under_way = self.checkpoint.migration()
         committed = self.checkpoint.committed_epoch()
-        done, next_epoch = self.checkpoint.steps_of(migration)
-        total = len(self.plan.steps)
         mine = under_way if under_way is not None and under_way.id == migration else None
+        done, next_epoch = self.checkpoint.steps_of(migration, is_over=mine is None)
+        total = len(self.plan.steps)
         moves_partitions = self.options.moves_partitions
         goes_on = mine is not None and (_fetches(self.plan) or moves_partitions)
         if mine is None and moves_partitions:

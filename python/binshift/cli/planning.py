@@ -84,6 +84,7 @@ def options_of(
     place_on: tuple[str, ...] = (),
     vacate: str | None = None,
     places: Mapping[int, str] | None = None,
+    application: str | None = None,
 ) -> MigrationOptions:
     """How a plan is to be carried out.
 
@@ -97,14 +98,23 @@ def options_of(
         Executor that runs no partition when the plan is done.
     places : mapping, optional
         The executor of each partition that is to run on another one than now.
+    application : str, optional
+        Whose executors these are, if that is known.
 
     Raises
     ------
     PlanError
         If the start epoch is impossible.
     """
+    receivers = options["place_on"] or place_on
+    names_executors = bool(receivers or vacate or places)
     return MigrationOptions(
-        options["start_epoch"], options["prepare"], options["place_on"] or place_on, vacate, places or {}
+        options["start_epoch"],
+        options["prepare"],
+        receivers,
+        vacate,
+        places or {},
+        application if names_executors else None,
     )
 
 

@@ -89,6 +89,7 @@ def rebalance(checkpoint: str, by: By, grow: bool, max_moves: int | None, **opti
     """
     found = open_directory(checkpoint)
     placement = _placement(found, options).rejoined
+    application = placement.application
     stats = None if by == "bins" else measured(found, options)
     table = found.routing()
     n = placement.partitions_with_idle(table.bins) if grow else table.partitions
@@ -96,9 +97,10 @@ def rebalance(checkpoint: str, by: By, grow: bool, max_moves: int | None, **opti
     click.echo(str(target), err=True)
     plan = plan_of(found, table, target.table, options, stats)
     if n > table.partitions:
-        _start(found, plan, options, place_on=placement.idle)
+        _start(found, plan, options, place_on=placement.idle, application=application)
     else:
-        _start(found, plan, options, places=placement.spread(target.after, options["place_on"]))
+        places = placement.spread(target.after, options["place_on"])
+        _start(found, plan, options, places=places, application=application)
 
 
 @click.command(epilog=example("binshift drain /data/checkpoint 3 --wait 600", errors=_FAILS))
@@ -111,9 +113,11 @@ def drain(checkpoint: str, executor: str, **options: Any) -> None:
     Its partitions move to other executors as a whole. Asks the running query where they are.
     """
     found = open_directory(checkpoint)
-    places = _placement(found, options).drained(executor, options["place_on"])
+    placement = _placement(found, options)
+    places = placement.drained(executor, options["place_on"])
     table = found.routing()
-    _start(found, AllAtOnce().plan(table, table), options, vacate=executor, places=places)
+    plan = AllAtOnce().plan(table, table)
+    _start(found, plan, options, vacate=executor, places=places, application=placement.application)
 
 
 @click.command(

@@ -21,6 +21,8 @@ from binshift.session import PROVIDER, PROVIDER_KEY, STOCK_PROVIDER
 __all__ = ["ControlDir", "PlannedMigration", "open_directory", "require_checkpoint"]
 
 
+#: Entries of later migrations that are read to find a step of one that is over.
+_MAX_OTHERS = 64
 _STORAGES = ("binned", "single", "plain")
 
 
@@ -188,16 +190,27 @@ class ControlDir:
             s for e in self.files.numbers("binshift/routing") if (s := self._step(e, committed)) is not None
         ]
 
-    def steps_of(self, migration: str) -> tuple[int, int | None]:
-        """Committed steps of a migration, and the epoch of its step that is not committed, if there is one."""
+    def steps_of(self, migration: str, *, is_over: bool = False) -> tuple[int, int | None]:
+        """Committed steps of a migration, and the epoch of its step that is not committed, if there is one.
+
+        Parameters
+        ----------
+        migration : str
+            Its id.
+        is_over : bool
+            Whether it may be over, so that later entries may be of other migrations. A few are passed over.
+        """
         committed = self.committed_epoch()
         next_epoch = None
+        others = 0
         # The newest entries tell all, and the oldest may be gone.
         for epoch in reversed(self.files.numbers("binshift/routing")):
             step = self._step(epoch, committed)
             if step is None or step["step"]["migration_id"] != migration:
                 if epoch <= committed:
-                    break
+                    others += 1
+                    if not is_over or others >= _MAX_OTHERS:
+                        break
             elif step["committed"]:
                 return step["step"]["index"] + 1, next_epoch
             else:

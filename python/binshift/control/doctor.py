@@ -33,7 +33,7 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "": 0.00
 def examine(files: Files, wait: float) -> Iterator[Check]:
     """Tries a checkpoint's file system, looks into the checkpoint, and asks its query if it runs.
 
-    Nothing stays behind: what is written is deleted, and a request that nobody answers is taken back.
+    No file stays behind: what is written is deleted, and a request that nobody answers is taken back.
 
     Parameters
     ----------

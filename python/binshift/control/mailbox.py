@@ -7,10 +7,13 @@ that is stopped finds the request when it is started, so a plan can be left for 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from typing import Any
 from uuid import uuid4
+
+from pyarrow import fs
 
 from binshift import errors
 from binshift.control.damage import NOT_UNDERSTOOD, reason_of
@@ -86,7 +89,7 @@ class Mailbox:
                     timeout=timeout,
                 )
             time.sleep(_POLL_SECONDS)
-        self._files.filesystem.delete_file(self._files.path(name))
+        self._delete_answer(request)
         try:
             data = json.loads(text)
             error = data.get("error")
@@ -108,6 +111,14 @@ class Mailbox:
         if error is not None:
             raise refused
         return result
+
+    def _delete_answer(self, request: str) -> None:
+        """With its checksum, which Hadoop's local file system has beside it, and which nobody else deletes."""
+        system = self._files.filesystem
+        system.delete_file(self._files.path(f"{_ANSWERS}/{request}.json"))
+        if isinstance(system, fs.LocalFileSystem):
+            with contextlib.suppress(FileNotFoundError):
+                system.delete_file(self._files.path(f"{_ANSWERS}/.{request}.json.crc"))
 
     def take_back(self, request: str) -> bool:
         """Deletes a request that the query has not taken yet; whether it was there."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from uuid import uuid4
 
@@ -20,7 +21,8 @@ _SLOW_SECONDS = 1.0
 def try_files(files: Files) -> Check:
     """Does with a small file whatever binshift does with its own: writes, renames, lists, reads, deletes.
 
-    The file is deleted again, and so are the directories that are made for it.
+    The file is deleted again. So are the directories that are made for it, on a local file system; on others
+    they stay, and are empty.
     """
     name = f".doctor-{uuid4()}"
     try:
@@ -89,13 +91,16 @@ def _absent(files: Files) -> list[str]:
 
 
 def _clean_up(files: Files, name: str, made: list[str]) -> None:
-    """What others have put into the directories meanwhile stays, and so do they."""
+    """What others have put into the directories meanwhile stays, and so do they.
+
+    Empty directories are deleted on a local file system only.
+    """
     system = files.filesystem
     for rest in (name, f"{name}.part"):
         with contextlib.suppress(OSError):
             system.delete_file(files.path(f"{_FOLDER}/{rest}"))
+    if not isinstance(system, fs.LocalFileSystem):
+        return  # Its directories can be deleted with what is in them only, and somebody may write there now.
     with contextlib.suppress(OSError):
         for path in made:
-            if system.get_file_info(fs.FileSelector(path)):
-                return
-            system.delete_dir(path)
+            os.rmdir(path)

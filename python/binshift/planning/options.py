@@ -28,6 +28,9 @@ class MigrationOptions:
         Id of the executor that runs no partition when the plan is done.
     places : mapping
         The executor of each partition that is to run on another one than now.
+    application : str, optional
+        Whose executors these are, for a plan that is left in a checkpoint: the driver may have been started
+        again when it is taken.
 
     Raises
     ------
@@ -40,6 +43,7 @@ class MigrationOptions:
     place_on: tuple[str, ...] = ()
     vacate: str | None = None
     places: Mapping[int, str] = field(default_factory=dict)
+    application: str | None = None
 
     def __post_init__(self) -> None:
         epoch = self.start_epoch
@@ -52,11 +56,13 @@ class MigrationOptions:
         return self.vacate is not None or bool(self.places)
 
     def as_dict(self) -> dict[str, Any]:
-        """As the driver reads them."""
+        """As the driver reads them; the application only where one is named."""
+        application = {} if self.application is None else {"application": self.application}
         return {
             "start_epoch": self.start_epoch,
             "prepare": self.prepare,
             "place_on": list(self.place_on),
             "vacate": self.vacate,
             "places": {str(p): executor for p, executor in sorted(self.places.items())},
+            **application,
         }

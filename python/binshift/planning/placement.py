@@ -25,12 +25,18 @@ class Placement:
         Ids of executors that Spark is about to remove. They get no tasks.
     leaving : tuple of str
         Ids of live executors that were drained. Nothing is placed there unless somebody asks for it.
+    application : str, optional
+        Whose executors these are; None if the jar is older and does not say.
+    configured : int, optional
+        Executors that the application is to have, with those that are not there yet; None if nobody has said.
     """
 
     executors: tuple[str, ...]
     partitions: tuple[tuple[str, ...], ...]
     decommissioned: tuple[str, ...] = ()
     leaving: tuple[str, ...] = ()
+    application: str | None = None
+    configured: int | None = None
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Placement:
@@ -40,6 +46,8 @@ class Placement:
             tuple(tuple(p) for p in data["partitions"]),
             tuple(data.get("decommissioned", ())),
             tuple(data.get("leaving", ())),
+            data.get("application"),
+            data.get("configured"),
         )
 
     @property

@@ -46,7 +46,7 @@ final class RealTimeRun(
   def startBatches(): StreamingQuery = startWith(Trigger.ProcessingTime(0))
 
   private def startWith(trigger: Trigger): StreamingQuery =
-    RealTimeRun.build(operator, rows(0)).writeStream.outputMode("update")
+    RealTimeRun.build(operator, rows(0), rows(1)).writeStream.outputMode("update")
       .foreach(new Lines(outputs, run)).option("checkpointLocation", checkpoint).trigger(trigger).start()
 
   /** Ends the batch that is open. */
@@ -104,7 +104,7 @@ object RealTimeRun {
   def end(): Unit = ended.countDown()
 
   /** From k and v to columns of which each row, as text, is one that the test can foretell. */
-  def build(operator: String, rows: DataFrame): DataFrame = {
+  def build(operator: String, rows: DataFrame, others: => DataFrame): DataFrame = {
     val spark = rows.sparkSession
     import spark.implicits._
     operator match {
@@ -118,6 +118,8 @@ object RealTimeRun {
       case "repartitioned-by-key" => rows.repartition(2, $"k").groupBy("k").agg(count("*"), sum("v"))
       case "repartitioned-by-column" => rows.repartition($"v").groupBy("k").agg(count("*"), sum("v"))
       case "repartitioned-counts" => rows.groupBy("k").agg(count("*"), sum("v")).repartition(2, $"k")
+      case "united-repartitioned" =>
+        rows.repartition(2, $"k").union(others.repartition(2, $"k")).groupBy("k").agg(count("*"), sum("v"))
       case "distinct-count" => rows.dropDuplicates("k", "v").groupBy("k").agg(count("*"), sum("v"))
     }
   }

@@ -10,6 +10,8 @@ import org.apache.spark.sql.binshift.ui.Telemetry
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftConf
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Storage
 import org.apache.spark.sql.internal.SQLConf
@@ -31,26 +33,32 @@ private[binshift] final case class RoutingRule(session: SparkSession) extends Ru
     else SparkInternals.activeQuery(session, operators.head.getStateInfo.queryRunId) match {
       case None => plan
       case Some(query) =>
-        SparkInternals.requireSupportedVersion()
         if (!QueryStarts.isSeen(query.runId)) throw QueryStarts.unseen(query)
-        // Before anything of this epoch is written.
-        val isRealTime = RealTimeMode.isOf(query)
-        if (isRealTime) RealTimeMode.requireAllowed(query, plan)
-        HashSources.requireThatRowsFollow(plan, operators)
-        val router = QueryRouters.of(query)
-        val epoch = router.enter(session, operators)
-        session.conf.set(BinshiftConf.RoutedRun, query.runId.toString)
-        session.sparkContext.setLocalProperty(BinshiftConf.RoutingHint, epoch.hint.render)
-        session.sparkContext.setLocalProperty(BinshiftConf.ShippingHint, epoch.shippingHint)
-        session.sparkContext.setLocalProperty(
-          BinshiftConf.StatisticsHint, QueryStatistics.of(query).announce(epoch))
-        Telemetry.show(query)
-        val binned =
-          epoch.layout.operators.collect { case (id, o) if o.storage == Storage.Binned => id }.toSet
-        val routed = new ExchangeRouting(
-          epoch.table, epoch.arriving, epoch.onTheWay, binned, isOrdered = !isRealTime).apply(plan)
-        router.slots.foreach(_.note(plan, binned))
-        TransformWithStateProvider.accept(NewPartitionIds.assign(query, routed, binned))
+        TakeoverEpochs.begin(query, operators.head.getStateInfo.storeVersion)(route(plan, operators, query))
     }
+  }
+
+  private def route(plan: SparkPlan, operators: Seq[StateStoreWriter], query: MicroBatchExecution): SparkPlan = {
+    val isRealTime = RealTimeMode.isOf(query)
+    val info = operators.head.getStateInfo
+    SparkInternals.requireSupportedVersion()
+    if (isRealTime) RealTimeMode.requireAllowed(query, plan)
+    HashSources.requireThatRowsFollow(plan, operators)
+    if (TakeoverEpochs.of(query.runId).exists(_.epoch == info.storeVersion))
+      new BinsSetting(session).layoutOf(operators, info.numPartitions)
+    val router = QueryRouters.of(query)
+    val epoch = router.enter(session, operators)
+    session.conf.set(BinshiftConf.RoutedRun, query.runId.toString)
+    session.sparkContext.setLocalProperty(BinshiftConf.RoutingHint, epoch.hint.render)
+    session.sparkContext.setLocalProperty(BinshiftConf.ShippingHint, epoch.shippingHint)
+    session.sparkContext.setLocalProperty(
+      BinshiftConf.StatisticsHint, QueryStatistics.of(query).announce(epoch))
+    Telemetry.show(query)
+    val binned =
+      epoch.layout.operators.collect { case (id, o) if o.storage == Storage.Binned => id }.toSet
+    val routed = new ExchangeRouting(
+      epoch.table, epoch.arriving, epoch.onTheWay, binned, isOrdered = !isRealTime).apply(plan)
+    router.slots.foreach(_.note(plan, binned))
+    TransformWithStateProvider.accept(NewPartitionIds.assign(query, routed, binned))
   }
 }

@@ -3,7 +3,7 @@ package org.apache.spark.scheduler.binshift
 import scala.jdk.CollectionConverters._
 
 import org.apache.spark.SparkContext
-import org.apache.spark.scheduler.{Schedulable, TaskSchedulerImpl, TaskSet, TaskSetManager}
+import org.apache.spark.scheduler.{Schedulable, TaskSchedulerImpl, TaskSetManager}
 
 /** What the scheduler compares the tasks of a job with, all of which are to run at once. In its package, because of that. */
 private[spark] object FreeSlots {
@@ -16,28 +16,34 @@ private[spark] object FreeSlots {
    * default resource profile, less the outstanding tasks of that profile. The scheduler is asked, because what listeners
    * write lags behind it. Jobs of a streaming query have its run as their group.
    *
-   * Slots of single executors are known from what listeners wrote when they joined.
+   * Slots of single executors are known from what listeners wrote when they joined. One that Spark is about to remove has
+   * none any more.
    *
    * @param run     whose own tasks are not counted: they are over when its next batch begins
    * @param leaving executors whose slots are not to be used
    */
   def freeBut(context: SparkContext, run: String, leaving: Set[String] = Set.empty): Int = {
     val profile = context.resourceProfileManager.defaultResourceProfile
+    lazy val slots = context.statusStore.executorList(activeOnly = true).map(e => e.id -> e.maxTasks).toMap
     val taken = context.taskScheduler match {
       case scheduler: TaskSchedulerImpl => scheduler.synchronized {
-          val own = taskSets(scheduler.rootPool)
-            .filter(t => Option(t.properties).exists(_.getProperty(SparkContext.SPARK_JOB_GROUP_ID) == run)).map(_.stageId)
-          scheduler.outstandingTasksForOtherWorkInProfile(profile.id, own.toSet)
+          val own = managers(scheduler.rootPool)
+            .filter(m => Option(m.taskSet.properties).exists(_.getProperty(SparkContext.SPARK_JOB_GROUP_ID) == run))
+          val unused = leaving.filter(scheduler.isExecutorAlive).toSeq.map { executor =>
+            val ours = own.map(_.taskInfos.values.count(t => t.running && t.executorId == executor)).sum
+            // Those of other work there are outstanding tasks, too.
+            slots.getOrElse(executor, 0) - (scheduler.runningTasksByExecutors.getOrElse(executor, 0) - ours)
+          }
+          scheduler.outstandingTasksForOtherWorkInProfile(profile.id, own.map(_.taskSet.stageId).toSet) + unused.sum
         }
-      case _ => 0
+      case _ => leaving.toSeq.flatMap(slots.get).sum
     }
-    val lost = context.statusStore.executorList(activeOnly = true).filter(e => leaving(e.id)).map(_.maxTasks).sum
-    math.max(context.maxNumConcurrentTasks(profile) - lost - taken, 0)
+    math.max(context.maxNumConcurrentTasks(profile) - taken, 0)
   }
 
   /** Also those all of whose tasks run: the scheduler's own list leaves them out. */
-  private def taskSets(of: Schedulable): Seq[TaskSet] = of match {
-    case manager: TaskSetManager => Seq(manager.taskSet)
-    case pool => pool.schedulableQueue.asScala.toSeq.flatMap(taskSets)
+  private def managers(of: Schedulable): Seq[TaskSetManager] = of match {
+    case manager: TaskSetManager => Seq(manager)
+    case pool => pool.schedulableQueue.asScala.toSeq.flatMap(managers)
   }
 }

@@ -94,16 +94,27 @@ private[binshift] object SparkInternals {
   def goOnWith(query: StreamExecution, last: Long, offsets: Offsets, setting: (String, String)): Unit =
     query.offsetLog.batchCache.put(last, StreamLogs.withConf(offsets, setting))
 
+  /** Takes `epoch` out of the log of offsets, and no other one. Relies on Spark: its entry is a file of this name. */
+  def unlog(query: StreamExecution, epoch: Long): Unit = {
+    val log = query.offsetLog
+    CheckpointFileManager.create(log.metadataPath, query.sparkSession.sessionState.newHadoopConf())
+      .delete(new Path(log.metadataPath, epoch.toString))
+    log.batchCache.remove(epoch)
+  }
+
   /** The newest batch of the offset log, with the provider and the state partitions it logged. */
   def lastLogged(query: StreamExecution): Option[LoggedBatch] = query.offsetLog.getLatest().flatMap(loggedBatch)
 
   def loggedBatch(entry: (Long, Offsets)): Option[LoggedBatch] = {
     val (epoch, offsets) = entry
     StreamLogs.confOf(offsets).map { _ =>
-      LoggedBatch(epoch, loggedConf(offsets, SQLConf.STATE_STORE_PROVIDER_CLASS.key),
+      LoggedBatch(epoch, providerOf(offsets),
         loggedConf(offsets, SQLConf.SHUFFLE_PARTITIONS.key).map(_.toInt), entryName(offsets))
     }
   }
+
+  /** The state-store provider that a batch was logged with. */
+  def providerOf(offsets: Offsets): Option[String] = loggedConf(offsets, SQLConf.STATE_STORE_PROVIDER_CLASS.key)
 
   /** A setting that Spark logged with a batch. */
   def loggedConf(offsets: Offsets, key: String): Option[String] = StreamLogs.confOf(offsets).flatMap(_.get(key))

@@ -9,13 +9,14 @@ import org.apache.spark.scheduler.ExecutorCacheTaskLocation
 private[migration] object ExecutorJob {
 
   /**
-   * Waits for all of them; an executor whose slots are busy for long, or that is gone, is not among those returned.
+   * Waits for all of them; an executor whose slots are busy for long, or that is gone, is not among those returned. None is
+   * beside a query in real-time mode, because the slots are its.
    *
    * @param inputs by the executor's id: its host, and what its task is given
    * @return the executors that have run their task
    */
   def run[T](context: SparkContext, description: String, inputs: Map[String, (String, T)])(work: Task[T]): Set[String] =
-    if (inputs.isEmpty) Set.empty
+    if (inputs.isEmpty || RealTimeQueries.areIn(context)) Set.empty
     else {
       // A thread inherits what the thread that made it had set, such as the group by which a query cancels its jobs.
       context.setLocalProperties(new Properties)

@@ -21,22 +21,34 @@ private[binshift] object LocalityWait {
   private val owners = mutable.Set.empty[AnyRef]
   private var held: Option[Held] = None
 
+  /** Does nothing beside queries in real-time mode, whose tasks would wait, too. */
   def hold(owner: AnyRef, context: SparkContext): Unit = synchronized {
     if (!held.exists(_.context eq context)) {
       owners.clear()
       held = None
     }
-    if (owners.add(owner) && held.isEmpty && context.conf.get(config.LOCALITY_WAIT_PROCESS) < WaitMs) {
+    if (!RealTimeQueries.areIn(context) && owners.add(owner) && held.isEmpty && context.conf.get(
+        config.LOCALITY_WAIT_PROCESS) < WaitMs) {
       held = Some(Held(context, context.conf.getOption(Key)))
       context.conf.set(Key, s"${WaitMs}ms")
     }
   }
 
   def release(owner: AnyRef): Unit = synchronized {
-    if (owners.remove(owner) && owners.isEmpty) {
-      held.foreach(h => h.before.fold(h.context.conf.remove(Key))(h.context.conf.set(Key, _)))
-      held = None
+    if (owners.remove(owner) && owners.isEmpty) putBack()
+  }
+
+  /** Nobody holds it any more. */
+  def giveUp(context: SparkContext): Unit = synchronized {
+    if (held.exists(_.context eq context)) {
+      owners.clear()
+      putBack()
     }
+  }
+
+  private def putBack(): Unit = {
+    held.foreach(h => h.before.fold(h.context.conf.remove(Key))(h.context.conf.set(Key, _)))
+    held = None
   }
 
   private final case class Held(context: SparkContext, before: Option[String])

@@ -132,15 +132,17 @@ private[binshift] final case class PlannedMigration(
  * @param placeOn    executors on which new partitions are placed, and those that leave `vacate`; none means all
  * @param vacate     executor that all partitions leave
  * @param places     the executors of partitions that are to run on another one than now
+ * @param application whose executors these are; none if nobody has said so
  */
 private[binshift] final case class MigrationOptions(
-    startEpoch: Option[Long], isPrepared: Boolean, placeOn: Seq[String], vacate: Option[String], places: Map[Int, String]) {
+    startEpoch: Option[Long], isPrepared: Boolean, placeOn: Seq[String], vacate: Option[String], places: Map[Int, String],
+    application: Option[String] = None) {
 
   /** Whether whole partitions go to other executors. */
   def movesPartitions: Boolean = vacate.nonEmpty || places.nonEmpty
 
   def toJson: JValue = ("start_epoch" -> startEpoch) ~ ("prepare" -> isPrepared) ~
-    ("place_on" -> placeOn) ~ ("vacate" -> vacate) ~
+    ("place_on" -> placeOn) ~ ("vacate" -> vacate) ~ ("application" -> application) ~
     ("places" -> JObject(places.toList.sortBy(_._1).map { case (p, executor) => JField(p.toString, JString(executor)) }))
 }
 
@@ -149,7 +151,8 @@ private[binshift] object MigrationOptions {
     implicit val formats: Formats = DefaultFormats
     MigrationOptions((json \ "start_epoch").extractOpt[Long], (json \ "prepare").extract[Boolean],
       (json \ "place_on").extract[Seq[String]], (json \ "vacate").extractOpt[String],
-      (json \ "places").extractOpt[Map[String, String]].getOrElse(Map.empty).map { case (p, e) => p.toInt -> e })
+      (json \ "places").extractOpt[Map[String, String]].getOrElse(Map.empty).map { case (p, e) => p.toInt -> e },
+      (json \ "application").extractOpt[String])
   }
 }
 
@@ -183,5 +186,13 @@ private[binshift] object PlannedMigration {
     ("format" -> FormatVersion) ~ ("id" -> m.id) ~ ("options" -> m.options.toJson) ~
       ("cancelled" -> m.cancelled) ~ ("application" -> m.application) ~ ("plan" -> m.json))
 
-  def delete(dir: ControlDir): Unit = dir.delete(File)
+  /** Forgets migration `id`, and no other one. */
+  def delete(dir: ControlDir, id: String): Unit = if (another(dir, id).isEmpty) dir.delete(File)
+
+  /** The migration that is there instead of `id`. A file that cannot be understood has none. */
+  def another(dir: ControlDir, id: String): Option[String] = {
+    implicit val formats: Formats = DefaultFormats
+    try dir.read(File).flatMap(json => (json \ "id").extractOpt[String]).filter(_ != id)
+    catch { case _: BinshiftException => None }
+  }
 }

@@ -69,7 +69,8 @@ private[binshift] final class OwnExecutors(context: SparkContext, others: () => 
       requireOurs()
       isUsed = true
     }
-    if (!context.requestTotalExecutors(total, 0, Map.empty)) {
+    if (context.requestTotalExecutors(total, 0, Map.empty)) asked = Some((SparkInternals.applicationOf(context), total))
+    else {
       refuse(s"the cluster manager of ${context.master} has not taken the request for $total; the next look asks again")
     }
     logInfo(s"$total executors in all were asked for")
@@ -114,6 +115,14 @@ private[binshift] final class OwnExecutors(context: SparkContext, others: () => 
     s"binshift cannot change the number of executors: $reason; without max_executors, an autoscaler leaves it alone")
 }
 
-private object OwnExecutors {
+private[binshift] object OwnExecutors {
   private val MaxWaitMs = 1000L
+
+  /** How many executors of an application were asked for last. */
+  @volatile private var asked = Option.empty[(String, Int)]
+
+  /** How many executors the application is to have, with those that are not there yet: as asked for last, or as set. */
+  def configured(context: SparkContext): Option[Int] =
+    asked.collect { case (application, total) if application == SparkInternals.applicationOf(context) => total }
+      .orElse(context.conf.get(config.EXECUTOR_INSTANCES))
 }

@@ -57,12 +57,12 @@ private[binshift] object Placement {
 
   /** The executors that have a store of a partition; none of an operator that does not run the partition. */
   def executorsOf(session: SparkSession, operators: Seq[StateStoreWriter], partition: Int): Set[String] =
-    operators.flatMap(stores(_, partition)).flatMap(location(session, _)).toSet
+    operators.flatMap(stores(_, partition)).flatMap(executorOf(session, _)).toSet
 
   /** Has the tasks of `partition` prefer `executor` from the next stage on, of the operators that run it. */
   def prefer(
       session: SparkSession, operators: Seq[StateStoreWriter], partition: Int, executor: String, host: String): Unit =
-    for (op <- operators; store <- stores(op, partition); now <- location(session, store) if now != executor) {
+    for (op <- operators; store <- stores(op, partition); now <- executorOf(session, store) if now != executor) {
       put(session, store, host, executor)
     }
 
@@ -70,7 +70,7 @@ private[binshift] object Placement {
   def rescue(
       session: SparkSession, operators: Seq[StateStoreWriter], partition: Int, dead: Set[String], executor: String,
       host: String): Boolean = {
-    val lost = for (op <- operators; store <- stores(op, partition); now <- location(session, store) if dead(now)) yield store
+    val lost = for (op <- operators; store <- stores(op, partition); now <- executorOf(session, store) if dead(now)) yield store
     lost.foreach(put(session, _, host, executor))
     lost.nonEmpty
   }
@@ -84,7 +84,8 @@ private[binshift] object Placement {
     }
   }
 
-  private def location(session: SparkSession, store: StateStoreProviderId): Option[String] =
+  /** The executor that has a store. */
+  def executorOf(session: SparkSession, store: StateStoreProviderId): Option[String] =
     session.streams.stateStoreCoordinator.getLocation(store).map(TaskLocation(_)).collect {
       case l: ExecutorCacheTaskLocation => l.executorId
     }

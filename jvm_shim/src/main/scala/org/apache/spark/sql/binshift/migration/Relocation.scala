@@ -57,6 +57,8 @@ private[binshift] final class Relocation(
   private var isUnderWay = false
   private var since: Option[Long] = None
 
+  if (isRealTime) RealTimeQueries.begin(this, session.sparkContext)
+
   /** Executors on which nothing is to be placed. Needs no lock. */
   def leaving: Set[String] = avoided
 
@@ -143,6 +145,7 @@ private[binshift] final class Relocation(
   }
 
   def close(): Unit = {
+    RealTimeQueries.end(this)
     warming.close()
     evacuation.close()
     LocalityWait.release(this)

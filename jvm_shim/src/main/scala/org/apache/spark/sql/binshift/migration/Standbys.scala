@@ -257,7 +257,7 @@ private[binshift] final class Standbys(
     } finally synchronized {
         beginning --= unasked.keySet
         // Those that were busy or died are looked at again.
-        if (!unasked.keys.forall(isHeard)) seen = None
+        if (!unasked.keys.forall(isHeard) && !RealTimeQueries.areIn(context)) seen = None
       }
 
   private def isHeard(executor: String): Boolean =

@@ -42,9 +42,12 @@ private[binshift] final class StepScheduler(
 
   private val application = SparkInternals.applicationOf(session.sparkContext)
   private var migration: Option[PlannedMigration] = left
-  // A run that ends by itself may have too few epochs to see where its partitions are.
-  migration.filter(m => !m.cancelled && m.application.contains(application) && !StepAtStart.endsByItself(query))
-    .foreach(m => relocation.begin(m.options))
+  /** The migration whose partitions go nowhere any more, though an earlier run had wanted them on other executors. */
+  private val homeless = left.filter(m => !m.cancelled && m.options.movesPartitions && !goesOnWithPlaces(m))
+  migration.filter(m => !m.cancelled && homeless.isEmpty).foreach(m => relocation.begin(m.options))
+  homeless.foreach(m =>
+    logWarning(s"query ${query.id}: migration ${m.id} of an earlier run has named executors, which this " +
+      "run cannot know; its partitions stay where they are, and it will end as cancelled"))
   /** How the latest migrations of this run ended, for clients that still ask for them. */
   private var outcomes = Seq.empty[MigrationOutcome]
   /** For how many epochs nothing has come of the copies that the next step waits for. */
@@ -59,6 +62,9 @@ private[binshift] final class StepScheduler(
   private var opened = ListMap.empty[Long, Int]
 
   def underWay: Option[PlannedMigration] = migration
+
+  /** Whether `m` was cancelled, or does not do all that was wanted of it. */
+  def isCancelled(m: PlannedMigration): Boolean = m.cancelled || homeless.exists(_.id == m.id)
 
   def ended: Seq[MigrationOutcome] = outcomes
 
@@ -75,13 +81,17 @@ private[binshift] final class StepScheduler(
       : PlannedMigration = {
     migration.foreach(m => throw BinshiftException("MIGRATION_UNDER_WAY", "migration_id" -> m.id).migration(inTheWay(m)))
     val m = PlannedMigration.create(id, planJson, optionsJson, application)
+    m.options.application.filter(_ != application).foreach { other =>
+      throw BinshiftException("EXECUTORS_CHANGED", "application" -> other).plan(
+        s"the plan names executors of application $other, and the query runs in $application now, whose executors are others; " +
+          "plan again")
+    }
     requireFitting(m, now)
     val partitions = m.plan.steps.map(_.partitions).distinct
     for (s <- slots) {
-      partitions.foreach(s.requireRoomFor(_, now.table.partitions))
-      // What Spark decommissions has no slots any more.
-      val leaving = relocation.leavingWith(m.options).intersect(Executors.of(session.sparkContext).live.keySet)
-      if (m.options.vacate.exists(leaving)) (now.table.partitions +: partitions).foreach(s.requireRoomWithout(leaving, _))
+      val leaving = relocation.leavingWith(m.options)
+      partitions.foreach(s.requireRoomFor(_, now.table.partitions, leaving))
+      if (m.options.vacate.nonEmpty) (now.table.partitions +: partitions).foreach(s.requireRoomWithout(leaving, _))
     }
     m.options.startEpoch.foreach { e =>
       val earliest = planned.getOrElse(now.epoch) + 1
@@ -98,6 +108,12 @@ private[binshift] final class StepScheduler(
     }
     if (m.plan.steps.isEmpty && !m.options.movesPartitions) remember(m, 0)
     else {
+      // One of this run's own is over, and could not be deleted.
+      ofAnotherRun(id).filterNot(theirs => outcomes.exists(_.id == theirs)).foreach { theirs =>
+        throw BinshiftException("MIGRATION_UNDER_WAY", "migration_id" -> theirs).migration(
+          s"migration $theirs was accepted by another run of the query since this one began; if that run is over, start the " +
+            "query again, which goes on with the migration; if it is not, stop this one")
+      }
       PlannedMigration.write(dir, m)
       uncopied = 0
       migration = Some(m)
@@ -106,6 +122,9 @@ private[binshift] final class StepScheduler(
     }
     m
   }
+
+  /** The migration in the checkpoint, if it is not `id`: a run that began later has accepted it. */
+  private def ofAnotherRun(id: String): Option[String] = PlannedMigration.another(dir, id)
 
   /** Why a migration that is not over keeps others waiting, and what helps. */
   private def inTheWay(m: PlannedMigration): String =
@@ -138,7 +157,7 @@ private[binshift] final class StepScheduler(
   /** Takes no further step of migration `id`; one that is durable already still takes effect. */
   def cancel(id: String): Unit = migration.filter(m => m.id == id && !m.cancelled).foreach { m =>
     val cancelled = m.copy(cancelled = true)
-    PlannedMigration.write(dir, cancelled)
+    if (ofAnotherRun(id).isEmpty) PlannedMigration.write(dir, cancelled)
     migration = Some(cancelled)
     relocation.end(cancelled = true)
   }
@@ -277,7 +296,7 @@ private[binshift] final class StepScheduler(
 
   /** A plan that fitted when it was accepted waits until it fits again: executors may have gone since. */
   private def isTooLarge(m: PlannedMigration, partitions: Int, now: Int): Boolean = {
-    val reason = slots.flatMap(_.reasonAgainst(partitions, now))
+    val reason = slots.flatMap(_.reasonAgainst(partitions, now, relocation.leaving))
     if (reason != suspended) reason.foreach(r => logWarning(s"query ${query.id}: migration ${m.id} waits: $r"))
     suspended = reason
     reason.isDefined
@@ -356,12 +375,17 @@ private[binshift] final class StepScheduler(
   private def forget(m: PlannedMigration, stepsTaken: String => Int): Unit = {
     remember(m, stepsTaken(m.id))
     relocation.end(m.cancelled)
-    PlannedMigration.delete(dir)
+    PlannedMigration.delete(dir, m.id)
     migration = None
   }
 
   private def remember(m: PlannedMigration, steps: Int): Unit =
-    outcomes = (outcomes :+ MigrationOutcome(m.id, m.plan.strategy, steps, m.plan.steps.size, m.cancelled)).takeRight(MaxOutcomes)
+    outcomes =
+      (outcomes :+ MigrationOutcome(m.id, m.plan.strategy, steps, m.plan.steps.size, isCancelled(m))).takeRight(MaxOutcomes)
+
+  /** Another application has other executors. A run that ends by itself may have too few epochs to see where partitions are. */
+  private def goesOnWithPlaces(m: PlannedMigration): Boolean =
+    m.application.contains(application) && !StepAtStart.endsByItself(query)
 
   /** Copies follow the changelogs of their sources. */
   private def isShippable: Boolean =

@@ -28,8 +28,10 @@ private[binshift] object EndingRuns extends Logging {
   /** Closes a router of which nobody heard that its query has ended, and forgets it. */
   def close(router: QueryRouter): Unit = if (closing.add(router)) {
     submit(router.query.runId) {
-      try router.close()
-      finally {
+      try {
+        router.close()
+        router.awaitDeletes()
+      } finally {
         QueryRouters.remove(router)
         closing.remove(router)
       }

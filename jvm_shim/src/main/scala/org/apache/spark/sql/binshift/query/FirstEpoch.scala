@@ -5,14 +5,14 @@ import org.apache.hadoop.fs.Path
 import org.apache.spark.sql.binshift.internals.SparkInternals
 import org.apache.spark.sql.binshift.migration.PlannedMigration
 import org.apache.spark.sql.binshift.realtime.RealTimeMode
-import org.apache.spark.sql.binshift.retention.{LostVersions, RunEnd}
+import org.apache.spark.sql.binshift.retention.{LaterFile, LostVersions, RunEnd}
 import org.apache.spark.sql.binshift.routing.{BinsSetting, EntryInForce, RoutingEntries, StatefulOperators}
 import org.apache.spark.sql.binshift.stock.TakeoverEpochs
 import org.apache.spark.sql.binshift.internals.StreamLogs.Offsets
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
-import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint._
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingEntry, RoutingTable}
 
@@ -74,11 +74,11 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
     SparkInternals.requireNewest(query, if (isRealTime) epoch - 1 else epoch, epoch)
     val logged = query.offsetLog.get(epoch)
     // In real-time mode what an attempt has left has ids of its own, which nobody reads; it may be that of a run that lives.
-    val goesOnFrom = if (opening.isStateKept && (isRealTime || hasBegun(epoch, logged, history))) epoch + 1 else epoch
+    val goesOnFrom = if (opening.isStateKept && (isRealTime || hasBegun(epoch, logged, history, stored))) epoch + 1 else epoch
     val later = if (end.isDefined && goesOnFrom < kept) versions.after(epoch, epoch) else found
     if (isAgain) requireLast(history)
     val undecided = if (isRealTime) entries.epochs.filter(e => e == epoch && e != opening.entry.epoch) else Nil
-    val lost = later.filter(_.version.forall(_ > goesOnFrom)).map(_.path)
+    val lost = lostOf(later, goesOnFrom)
     opening.copy(
       // An entry of this very epoch that is not in force, or one of a later epoch, never came to be.
       void = opening.void ++ entries.epochs.filter(e =>
@@ -101,12 +101,20 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
   /**
    * Whether an earlier run has got as far with an epoch that it has logged as to run its tasks. If not, state of the next
    * version is of an epoch that was lost before. Only the first epoch of a run is logged without a routing entry, and what
-   * that run deletes comes before its tasks. Where no run of binshift is known, Spark's own provider has run the epoch.
+   * that run deletes comes before its tasks. Where no run of binshift is known, Spark's own provider has run the epoch, or the
+   * history went while it was replaced, before what was lost had been deleted.
    */
-  private def hasBegun(epoch: Long, logged: Option[Offsets], history: RunHistory): Boolean =
-    logged.exists(SparkInternals.entryName(_).isDefined) || history.runs.lastOption.forall { last =>
-      last.hasBegun(epoch, logged.flatMap(SparkInternals.loggedAtMs)) && !last.isCleaning
+  private def hasBegun(epoch: Long, logged: Option[Offsets], history: RunHistory, stored: Option[Layout]): Boolean =
+    logged.exists(SparkInternals.entryName(_).isDefined) || history.runs.lastOption.fold(stored.isEmpty || isStock(logged)) {
+      last =>
+        last.hasBegun(epoch, logged.flatMap(SparkInternals.loggedAtMs)) && !last.isCleaning
     }
+
+  private def isStock(logged: Option[Offsets]): Boolean =
+    logged.flatMap(SparkInternals.providerOf).exists(!SparkInternals.isBinshiftProvider(_))
+
+  private def lostOf(later: Seq[LaterFile], goesOnFrom: Long): Seq[Path] =
+    later.filter(_.version.forall(_ > goesOnFrom)).map(_.path)
 
   /** What the checkpoint begins with. Nothing binned is committed: what a run that was cut short has left is replaced. */
   private def begun(
@@ -165,15 +173,31 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
     if (isBegun && opening.stored.isDefined) Layout.delete(dir)
     opening.void.foreach(entries.forget)
     opening.undecided.foreach(entries.setAside)
+    Faults.at("run.begin")
     // Before the files go: a store that is still open would make them again.
-    opening.run.foreach(run => RunHistory.write(dir, opening.history.add(run)))
-    versions.delete(opening.lost)
-    opening.run.filter(_.isCleaning).foreach { run =>
-      // Deleting takes its time: another driver may have begun meanwhile.
-      RunHistory.write(dir, RunHistory.read(dir).cleaned(run.runId))
+    opening.run.foreach { run =>
+      RunHistory.write(dir, RunHistory.read(dir).add(run))
+      TakeoverEpochs.requireLogged(query, run.epoch)
     }
+    opening.run.filter(_.isCleaning).foreach(delete(opening.lost, _))
     if (opening.isEntryNew || opening.isBack) entries.write(opening.entry)
     if (isBegun) Layout.write(dir, opening.layout)
+    Faults.at("run.begun")
+    opening.run.foreach { run =>
+      TakeoverEpochs.requireLogged(query, run.epoch)
+      TakeoverEpochs.requireInHistory(query, run.epoch)
+    }
+  }
+
+  /** What is not of the query any more, and what a store of a run before has made since it was listed, before it could know. */
+  private def delete(lost: Seq[Path], run: RunStart): Unit = {
+    versions.delete(lost)
+    Faults.at("run.clean")
+    val late = lostOf(versions.after(run.epoch, run.epoch), run.goesOnFrom)
+    // Deleting takes its time: another driver may have begun meanwhile, and what is late be of its run.
+    if (late.nonEmpty) requireLast(RunHistory(Seq(run)))
+    versions.delete(late)
+    RunHistory.write(dir, RunHistory.read(dir).cleaned(run.runId))
   }
 }
 

@@ -42,7 +42,7 @@ private[binshift] object MigrationProgress {
     def isIdle = s.planned.forall(_ <= committed) && !query.status.isDataAvailable
     val state =
       if (outcome.isDefined || mine.exists(router.isOver)) {
-        if (outcome.exists(_.cancelled) || mine.exists(_.cancelled)) "cancelled" else "finished"
+        if (outcome.exists(_.cancelled) || mine.exists(router.isCancelled)) "cancelled" else "finished"
       } else if (!query.isActive) "stopped"
       else if (isIdle) "waiting"
       else if (awaited.exists(_ > 0)) "preparing"

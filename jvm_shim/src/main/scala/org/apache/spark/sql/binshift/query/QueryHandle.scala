@@ -1,11 +1,11 @@
 package org.apache.spark.sql.binshift.query
 
-import org.json4s.JValue
+import org.json4s.{JObject, JValue}
 import org.json4s.JsonDSL._
 import org.json4s.jackson.JsonMethods.{compact, parse, render}
 
 import org.apache.spark.sql.binshift.internals.{QueryFailure, SparkInternals}
-import org.apache.spark.sql.binshift.migration.MigrationPlan
+import org.apache.spark.sql.binshift.migration.{MigrationPlan, OwnExecutors}
 import org.apache.spark.sql.binshift.statistics.QueryStatistics
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingEntry
@@ -21,10 +21,12 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
   def facts(): String = json(
     ("id" -> query.id.toString) ~ ("run_id" -> query.runId.toString) ~ ("name" -> Option(query.name)) ~
       ("is_active" -> query.isActive) ~ ("trigger_interval_ms" -> SparkInternals.triggerIntervalMs(query)) ~
-      ("task_slots" -> router.ownExecutors.taskSlots))
+      ("task_slots" -> router.ownExecutors.taskSlots) ~ ("is_real_time" -> router.slots.isDefined))
 
   /** The table in force, or null while the query has not planned its first epoch. */
-  def routing(): String = router.snapshot().tables.current.map(e => json(entryJson(e))).orNull
+  def routing(): String = router.snapshot().tables.current.map(e =>
+    json(
+      entryJson(e) ~ ("assignment" -> e.table.assignment.toSeq))).orNull
 
   /** Submits a plan with the options of [[MigrationOptions]]. Returns the migration's id. */
   def submit(plan: String, options: String): String = {
@@ -41,7 +43,9 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
     requireActive()
     val p = router.placement()
     json(("executors" -> p.executors) ~ ("partitions" -> p.partitions) ~
-      ("decommissioned" -> p.decommissioned) ~ ("leaving" -> p.leaving))
+      ("decommissioned" -> p.decommissioned) ~ ("leaving" -> p.leaving) ~
+      ("application" -> SparkInternals.applicationOf(query.sparkSession.sparkContext)) ~
+      ("configured" -> OwnExecutors.configured(query.sparkSession.sparkContext)))
   }
 
   /** Refuses where the number of executors is not to be changed by us. */
@@ -110,11 +114,13 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
   /** Those of one migration. */
   def historyOf(id: String): String = json(router.historyOf(id).filter(_.step.exists(!_.isOpening)).map(e => entryJson(e)))
 
-  private def usedBy(routers: Seq[QueryRouter]): Set[String] = routers.flatMap(_.executorsInUse).toSet
+  private def usedBy(routers: Seq[QueryRouter]): Set[String] =
+    routers.flatMap(_.executorsInUse).toSet ++ OtherQueries.executorsInUse(query.sparkSession)
 
-  private def entryJson(e: RoutingEntry): JValue =
+  /** Without the owner of each bin, of which there are many in each of many entries. */
+  private def entryJson(e: RoutingEntry): JObject =
     ("epoch" -> e.epoch) ~ ("bins" -> e.table.bins) ~ ("partitions" -> e.table.partitions) ~
-      ("assignment" -> e.table.assignment.toSeq) ~ ("written_at" -> e.writtenAt) ~
+      ("written_at" -> e.writtenAt) ~
       ("step" -> e.step.map { s =>
         ("migration_id" -> s.migration) ~ ("index" -> s.index) ~ ("steps" -> s.steps) ~
           ("strategy" -> s.strategy) ~ ("moves" -> s.moves)

@@ -1,9 +1,7 @@
 package org.apache.spark.sql.binshift.query
 
 import java.util.UUID
-import java.util.concurrent.ConcurrentHashMap
 
-import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
 import org.apache.hadoop.fs.Path
@@ -172,6 +170,9 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   /** Whether the last step of `m` has been committed, or it is cancelled and no step is in flight. */
   def isOver(m: PlannedMigration): Boolean = synchronized(scheduler.isOver(m, tables))
 
+  /** Whether `m` was cancelled, or does not do all that was wanted of it. */
+  def isCancelled(m: PlannedMigration): Boolean = synchronized(scheduler.isCancelled(m))
+
   /** Bins that the next step waits for, if it waits for copies. */
   def binsAwaited(m: PlannedMigration): Option[Long] = synchronized(scheduler.binsAwaited(m, tables))
 
@@ -214,12 +215,13 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   /** Forgets the migration once it is over. */
   def finishIfDone(): Unit = synchronized(scheduler.finishIfDone(tables))
 
-  /** Where the partitions are, of all operators. */
-  def placement(): PlacementSnapshot = synchronized {
+  /** Where the partitions are, of all operators. Spark is asked for each store, and no epoch waits for that. */
+  def placement(): PlacementSnapshot = {
+    val (n, ending, leaving) =
+      synchronized((tables.current.fold(0)(_.table.partitions), ownExecutors.leaving, relocation.leaving))
     val executors = Executors.of(session.sparkContext)
-    val partitions = homes(tables.current.fold(0)(_.table.partitions)).map(_.toSeq.sorted)
-    val staying = executors.live.keys.toSeq.filterNot(ownExecutors.leaving)
-    PlacementSnapshot(staying, partitions, executors.decommissioned.toSeq.sorted, relocation.leaving.toSeq.sorted)
+    PlacementSnapshot(executors.live.keys.toSeq.filterNot(ending), homes(n).map(_.toSeq.sorted),
+      executors.decommissioned.toSeq.sorted, leaving.toSeq.sorted)
   }
 
   /** Executors that run partitions. Needs no lock, so that a query whose checkpoint does not answer holds up no other. */
@@ -234,11 +236,15 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     ownExecutors.giveBack(ids, isUnderWay = planned.exists(_ > CommittedEpoch.of(query)))
   }
 
+  /** What a run that has ended was still deleting is gone. Before that, no run of the query may begin. */
+  def awaitDeletes(): Unit = retired.awaitDeletes()
+
   /** Called when the query has ended, by each thread that hears of it. What cannot be closed keeps nothing else from being. */
   def close(): Unit = {
     requests.foreach(r => Utils.tryLogNonFatalError(r.close()))
     watch.foreach(w => Utils.tryLogNonFatalError(w.close()))
     standbys.foreach(s => Utils.tryLogNonFatalError(s.close()))
+    retired.close()
     synchronized {
       shipments.close()
       Utils.tryLogNonFatalError(relocation.close())
@@ -312,7 +318,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     for {
       entry <- tables.scheduled
       now <- tables.current
-      reason <- slots.flatMap(_.reasonAgainst(entry.table.partitions, now.table.partitions))
+      reason <- slots.flatMap(_.reasonAgainst(entry.table.partitions, now.table.partitions, relocation.leaving))
     } withdraw(entry, reason)
     tables.scheduled
   }
@@ -379,32 +385,3 @@ private[binshift] final case class RouterSnapshot(
     tables: TablesInForce,
     migration: Option[PlannedMigration],
     outcomes: Seq[MigrationOutcome])
-
-/** The routers of this driver, one per run; those of runs that ended go when the next one is made. */
-private[binshift] object QueryRouters {
-  private val routers = new ConcurrentHashMap[UUID, QueryRouter]()
-
-  def of(query: MicroBatchExecution): QueryRouter = Option(routers.get(query.runId)).getOrElse {
-    val (before, others) = routers.values.asScala.filterNot(_.query.isActive).toSeq.partition(_.query.id == query.id)
-    // A plan that the last run has accepted is to be found by this one.
-    before.foreach(_.close())
-    before.foreach(remove)
-    others.foreach(EndingRuns.close)
-    val router = routers.computeIfAbsent(query.runId, _ => new QueryRouter(query))
-    // Of a run that ended before somebody asked, nobody tells any more.
-    if (!query.isActive) router.close()
-    router
-  }
-
-  /** After it was closed: until then, the next run of its query is to find it. */
-  def remove(router: QueryRouter): Unit = routers.remove(router.query.runId, router)
-
-  /** Those of the other queries of this driver that run. */
-  def activeBut(router: QueryRouter): Seq[QueryRouter] =
-    routers.values.asScala.filter(r => (r ne router) && r.query.isActive).toSeq
-
-  /** The router of a run, also of one that has ended since the last one was made. */
-  def known(runId: UUID): Option[QueryRouter] = Option(routers.get(runId))
-
-  def close(runId: UUID): Unit = Option(routers.get(runId)).foreach(_.close())
-}

@@ -1,6 +1,5 @@
 package org.apache.spark.sql.binshift.retention
 
-import java.io.FileNotFoundException
 import java.util.concurrent.atomic.AtomicBoolean
 
 import org.apache.hadoop.conf.Configuration
@@ -67,9 +66,7 @@ private[binshift] final class LostVersions(stateRoot: Path, hadoopConf: Configur
     later ++ stores.flatMap(ofVersionsAfter(version, _))
   }
 
-  private def list(dir: Path): Seq[FileStatus] =
-    try fs.listStatus(dir).toSeq
-    catch { case _: FileNotFoundException => Nil }
+  private def list(dir: Path): Seq[FileStatus] = DirectoryTree.list(fs, dir)
 
   private def inParallel[T](paths: Seq[Path])(body: Path => T): Seq[T] =
     if (paths.isEmpty) Nil else ThreadUtils.parmap(paths, "binshift-lost-versions", MaxThreads)(body)

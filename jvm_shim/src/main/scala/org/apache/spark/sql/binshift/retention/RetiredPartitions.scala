@@ -1,5 +1,7 @@
 package org.apache.spark.sql.binshift.retention
 
+import java.util.concurrent.atomic.AtomicBoolean
+
 import scala.collection.mutable
 import scala.util.control.NonFatal
 
@@ -8,6 +10,7 @@ import org.apache.hadoop.fs.Path
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, StateStoreId}
+import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
 import org.apache.spark.sql.execution.streaming.state.binshift.recovery.RetainedVersions
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
@@ -22,7 +25,7 @@ import org.apache.spark.util.ThreadUtils
  * @param conf      that of the query's stores
  */
 private[binshift] final class RetiredPartitions(stateRoot: String, hadoopConf: Configuration, conf: => RocksDBConf)
-  extends Logging {
+  extends AutoCloseable with Logging {
   import RetiredPartitions._
 
   /** Only the cleaner's thread; kept, as they know of snapshots whose ids Spark has purged since, which to read takes time. */
@@ -31,8 +34,10 @@ private[binshift] final class RetiredPartitions(stateRoot: String, hadoopConf: C
   private var deleting = Set.empty[Int]
   /** Partitions that exist, or are about to. */
   private var claimed = Int.MaxValue
+  private val isRunning = new AtomicBoolean
+  private var isClosed = false
 
-  /** Has partitions below `n`, and only those, exist; false while the state of one is being deleted. */
+  /** Has partitions below `n`, and only those, exist; false while the state of one of them is being deleted. */
   def claim(n: Int): Boolean = synchronized {
     val isFree = !deleting.exists(_ < n)
     if (isFree) claimed = n
@@ -40,25 +45,34 @@ private[binshift] final class RetiredPartitions(stateRoot: String, hadoopConf: C
   }
 
   /**
-   * Looks for what can be deleted, in the background.
+   * Looks for what can be deleted, in the background, unless that is under way.
    *
    * @param stores names of the stores of each binned operator
    * @param oldest the oldest epoch that Spark retains
    */
-  def clean(stores: Map[Long, Seq[String]], oldest: Long): Unit = if (oldest > 0) {
+  def clean(stores: Map[Long, Seq[String]], oldest: Long): Unit = if (oldest > 0 && isRunning.compareAndSet(false, true)) {
     Cleaner.execute { () =>
       try stores.foreach { case (operator, names) => clean(operator, names, oldest) }
       catch {
         case NonFatal(e) => logWarning(s"the state of retired partitions in $stateRoot was not cleaned up", e)
-      }
+      } finally isRunning.set(false)
     }
+  }
+
+  /** Begins no more deletes. */
+  override def close(): Unit = synchronized { isClosed = true }
+
+  /** Waits for what is being deleted; the next run may have that partition again. */
+  def awaitDeletes(): Unit = synchronized {
+    while (deleting.nonEmpty) wait()
   }
 
   private def clean(operator: Long, stores: Seq[String], oldest: Long): Unit = {
     val dir = new Path(stateRoot, operator.toString)
     val fs = dir.getFileSystem(hadoopConf)
-    val there = fs.listStatus(dir).toSeq.flatMap(_.getPath.getName.toIntOption)
+    val there = fs.listStatus(dir).toSeq.flatMap(_.getPath.getName.toIntOption).sorted.reverse
     if (there.exists(isRetired)) {
+      val newest = routing.newestEntry
       val used = routing.partitionsSince(oldest)
       def isStillRead(p: Int): Boolean = stores.exists { name =>
         val store = StateStoreId(stateRoot, operator, p, name)
@@ -67,24 +81,33 @@ private[binshift] final class RetiredPartitions(stateRoot: String, hadoopConf: C
             store, routing, hadoopConf, VersionFile.opened(_, conf, hadoopConf))).oldest(oldest).isDefined
       }
       retained.filterInPlace((store, _) => store.partitionId >= used)
-      there.filter(p => p >= used && !isStillRead(p) && begin(p)).foreach { p =>
+      // One by one, the last first: whoever wants some back waits for one delete at most.
+      for (p <- there if p >= used && isRetired(p) && !isStillRead(p) && begin(p)) {
         try {
-          fs.delete(new Path(dir, p.toString), true)
-          logInfo(s"deleted the state of partition $p of operator $operator, which no epoch uses any more")
+          // Another driver may open it meanwhile: what that writes is not among these.
+          val found = DirectoryTree.of(fs, new Path(dir, p.toString))
+          Faults.at("retired.delete", p)
+          if (routing.newestEntry == newest || p >= routing.partitionsSince(oldest)) {
+            found.delete()
+            logInfo(s"deleted the state of partition $p of operator $operator, which no epoch uses any more")
+          }
         } finally end(p)
       }
     }
   }
 
-  private def isRetired(p: Int): Boolean = synchronized(p >= claimed)
+  private def isRetired(p: Int): Boolean = synchronized(!isClosed && p >= claimed)
 
   private def begin(p: Int): Boolean = synchronized {
-    val isFree = p >= claimed
+    val isFree = isRetired(p)
     if (isFree) deleting += p
     isFree
   }
 
-  private def end(p: Int): Unit = synchronized { deleting -= p }
+  private def end(p: Int): Unit = synchronized {
+    deleting -= p
+    notifyAll()
+  }
 }
 
 private object RetiredPartitions {

@@ -1,7 +1,10 @@
 package org.apache.spark.sql.binshift.routing
 
+import org.apache.spark.SparkException
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{CheckpointIds, ControlDir, EntryName}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingEntry, RoutingLog, StepRef}
+import org.apache.spark.util.ThreadUtils
 
 /**
  * The routing log as the driver of a running query keeps it: listed once, and no longer than needed.
@@ -26,6 +29,13 @@ private[binshift] final class RoutingEntries(dir: ControlDir) {
 
   def read(epoch: Long): Option[RoutingEntry] = log.read(epoch)
 
+  /** Some at a time, because each is a request. */
+  private def readAll(epochs: Seq[Long]): Seq[RoutingEntry] =
+    if (epochs.size < 2) epochs.flatMap(log.read)
+    else
+      try ThreadUtils.parmap(epochs, "binshift-routing-log", math.min(epochs.size, RoutingEntries.AtATime))(log.read).flatten
+      catch { case e: SparkException if e.getCause.isInstanceOf[BinshiftException] => throw e.getCause }
+
   /** The entry in force at `epoch`, as the checkpoint has it. */
   def at(epoch: Long): Option[RoutingEntry] = log.at(epoch)
 
@@ -34,7 +44,7 @@ private[binshift] final class RoutingEntries(dir: ControlDir) {
 
   /** The newest entries up to `epoch`, oldest first; not more than `limit`. Any thread. */
   def upTo(epoch: Long, limit: Int): Seq[RoutingEntry] =
-    log.epochs.filter(_ <= epoch).takeRight(limit).flatMap(log.read)
+    readAll(log.epochs.filter(_ <= epoch).takeRight(limit))
 
   /** The entries of a migration up to `epoch`, oldest first: others do not come between them. Any thread. */
   def of(migration: String, epoch: Long): Seq[RoutingEntry] =
@@ -77,6 +87,11 @@ private[binshift] final class RoutingEntries(dir: ControlDir) {
   def keep(entry: RoutingEntry): Unit = if (log.read(entry.epoch).isEmpty) log.write(entry)
 
   private def change(to: Seq[Long] => Seq[Long]): Unit = synchronized { known = to(known) }
+}
+
+private object RoutingEntries {
+  /** Entries that are read at a time. */
+  private val AtATime = 8
 }
 
 /**

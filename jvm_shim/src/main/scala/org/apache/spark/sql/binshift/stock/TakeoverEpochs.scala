@@ -3,6 +3,11 @@ package org.apache.spark.sql.binshift.stock
 import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
 
+import scala.util.Try
+import scala.util.control.NonFatal
+
+import org.apache.hadoop.fs.Path
+
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.binshift.internals.{CommittedEpoch, SparkInternals, StreamLogs}
 import org.apache.spark.sql.binshift.internals.StreamLogs.Offsets
@@ -10,6 +15,8 @@ import org.apache.spark.sql.binshift.realtime.RealTimeMode
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution}
 import org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.RunHistory
 import org.apache.spark.sql.internal.SQLConf
 
 /**
@@ -45,7 +52,7 @@ private[binshift] object TakeoverEpochs extends Logging {
   def observe(query: StreamExecution, latest: Option[(Long, Offsets)]): Unit = {
     val wanted = query.sparkSessionForStream.sessionState.conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS)
     if (RealTimeMode.isOf(query)) observeRealTime(query, wanted)
-    else for ((last, offsets) <- latest; logged <- providerOf(offsets)) {
+    else for ((last, offsets) <- latest; logged <- SparkInternals.providerOf(offsets)) {
       val isCommitted = CommittedEpoch.of(query) >= last
       if (logged == StockProvider && SparkInternals.isBinshiftProvider(wanted)) {
         if (!isPlacedByKey(offsets)) {
@@ -54,11 +61,11 @@ private[binshift] object TakeoverEpochs extends Logging {
           goOnWith(query, last, offsets, wanted)
         } else {
           // The next entry is a copy of this one, or is logged with the provider of this one.
-          takeOver(query, if (isCommitted) last + 2 else last + 1, wanted)
+          takeOver(query, if (isCommitted) last + 2 else last + 1, wanted, isLoggedByThisRun = true)
         }
       } else if (SparkInternals.isBinshiftProvider(logged) && !isCommitted && last > 0 &&
-        query.offsetLog.get(last - 1).flatMap(providerOf).contains(StockProvider)) {
-        takeOver(query, last, logged)
+        query.offsetLog.get(last - 1).flatMap(SparkInternals.providerOf).contains(StockProvider)) {
+        takeOver(query, last, logged, isLoggedByThisRun = false)
       }
     }
   }
@@ -67,7 +74,7 @@ private[binshift] object TakeoverEpochs extends Logging {
   private def observeRealTime(query: StreamExecution, wanted: String): Unit = {
     val last = CommittedEpoch.of(query)
     for (offsets <- Option.when(last >= 0)(last).flatMap(query.offsetLog.get(_))
-      if providerOf(offsets).contains(StockProvider) && SparkInternals.isBinshiftProvider(wanted)) {
+      if SparkInternals.providerOf(offsets).contains(StockProvider) && SparkInternals.isBinshiftProvider(wanted)) {
       if (isPlacedByKey(offsets) && SparkInternals.keepsLogs(query)) goOnWith(query, last, offsets, wanted)
       else {
         val reason = if (SparkInternals.keepsLogs(query)) reasonNotPlacedByKey
@@ -81,11 +88,105 @@ private[binshift] object TakeoverEpochs extends Logging {
   /** Has the epoch after `last` begin with binshift's provider. */
   private def goOnWith(query: StreamExecution, last: Long, offsets: Offsets, provider: String): Unit = {
     SparkInternals.goOnWith(query, last, offsets, SQLConf.STATE_STORE_PROVIDER_CLASS.key -> provider)
-    takeOver(query, last + 1, provider)
+    takeOver(query, last + 1, provider, isLoggedByThisRun = true)
   }
 
-  private def takeOver(query: StreamExecution, epoch: Long, provider: String): Unit =
-    runs.put(query.runId, TakeoverEpoch(epoch, provider))
+  private def takeOver(query: StreamExecution, epoch: Long, provider: String, isLoggedByThisRun: Boolean): Unit =
+    runs.put(query.runId, TakeoverEpoch(epoch, provider, isLoggedByThisRun))
+
+  /**
+   * Plans `epoch`. If it is the one that takes the state over, a refusal takes it out of the log of offsets again: so Spark's own
+   * provider can go on with the checkpoint. Nothing of the epoch is written in another form before its tasks run, and these
+   * run after it is planned.
+   *
+   * Relies on Spark: an epoch that is in no log is made again of what its sources have.
+   */
+  def begin[T](query: MicroBatchExecution, epoch: Long)(plan: => T): T = {
+    val planned =
+      try plan
+      catch {
+        case NonFatal(refusal) =>
+          for (at <- of(query.runId) if at.epoch == epoch && !at.isPlanned)
+            try takeBack(query, at)
+            catch { case NonFatal(e) => refusal.addSuppressed(e) }
+          throw refusal
+      }
+    runs.computeIfPresent(query.runId, (_, at) => at.copy(isPlanned = at.isPlanned || at.epoch == epoch))
+    planned
+  }
+
+  /**
+   * Fails unless the log of offsets has the epoch of the takeover as this run knows it, to be run with binshift's provider. A run
+   * looks once it is in `runs.json`, since another one whose takeover is refused looks there before it takes the epoch back, and
+   * after; and before it deletes anything, since another run may have logged the epoch anew.
+   */
+  def requireLogged(query: MicroBatchExecution, epoch: Long): Unit =
+    if (of(query.runId).exists(_.epoch == epoch) && !RealTimeMode.isOf(query)) {
+      val logged = onDisk(query).get(epoch)
+      if (!logged.exists(isAsKnown(query, epoch, _)))
+        throw otherRun(query, epoch,
+          s"has ${logged.fold(s"offsets/$epoch no more")(o =>
+              s"another offsets/$epoch (of ${SparkInternals.providerOf(o).getOrElse("no provider")})")}")
+    }
+
+  /** Fails if the epoch is that of the takeover, and another run has written `runs.json` at the same time as this one. */
+  def requireInHistory(query: MicroBatchExecution, epoch: Long): Unit =
+    if (of(query.runId).exists(_.epoch == epoch) &&
+      !RunHistory.read(SparkInternals.controlDir(query)).runs.exists(_.runId == query.runId.toString))
+      throw otherRun(query, epoch, s"does not name run ${query.runId} in binshift/${RunHistory.File} any more")
+
+  private def otherRun(query: MicroBatchExecution, epoch: Long, why: String): BinshiftException = {
+    val root = query.resolvedCheckpointRoot
+    BinshiftException("ANOTHER_RUN", "checkpoint" -> root).configuration(
+      s"query ${query.id} was to take over the state at epoch $epoch, but $root $why: another run of the query is under way; " +
+        "stop it, and start the query again")
+  }
+
+  /** The log of offsets, without what this run remembers of it. */
+  private def onDisk(query: MicroBatchExecution) =
+    StreamLogs.offsets(query.sparkSession, new Path(query.resolvedCheckpointRoot), readOnly = true)
+
+  /** Whether what the log has is binshift's, and was not logged anew since this run has logged or read it. */
+  private def isAsKnown(query: MicroBatchExecution, epoch: Long, logged: Offsets): Boolean =
+    SparkInternals.providerOf(logged).exists(SparkInternals.isBinshiftProvider) &&
+      query.offsetLog.get(epoch).exists(SparkInternals.loggedAtMs(_) == SparkInternals.loggedAtMs(logged))
+
+  /** Leaves the epoch to a run that may have begun it: one that an earlier run has logged, or one that is alive. */
+  private def takeBack(query: MicroBatchExecution, at: TakeoverEpoch): Unit = {
+    val epoch = at.epoch
+    val isOwn = at.isLoggedByThisRun && !SparkInternals.isOfAnother(query, epoch)
+    lazy val log = onDisk(query)
+    val isNewest = !RealTimeMode.isOf(query) && log.getLatestBatchId().contains(epoch) &&
+      query.commitLog.getLatestBatchId().forall(_ < epoch)
+    for (offsets <- Option.when(isNewest)(epoch).flatMap(log.get(_))
+      if isAsKnown(query, epoch, offsets) && !mayBeBegun(query, epoch, offsets, isOwn)) {
+      SparkInternals.unlog(query, epoch)
+      // Another run may have begun with it meanwhile, and seen that it was there.
+      if (mayBeBegun(query, epoch, offsets, isOwn)) query.offsetLog.add(epoch, offsets)
+      else logInfo(s"query ${query.id}: epoch $epoch is not run, so the checkpoint stays one of Spark's own provider")
+    }
+    // It has planned nothing, and would disown what the others make of the epoch.
+    val dir = SparkInternals.controlDir(query)
+    val (own, others) = RunHistory.read(dir).runs.partition(_.runId == query.runId.toString)
+    if (own.nonEmpty) RunHistory.write(dir, RunHistory(others))
+  }
+
+  /**
+   * Whether another run may have got as far as to run tasks of `epoch`, as it is logged in `offsets`. A run that begins with it is in
+   * `runs.json` before, and one that began with an earlier epoch has logged its name.
+   *
+   * @param isOwn whether this run has logged it: others then need a moment between that and the refusal, which counts where
+   *              `runs.json` cannot be read
+   */
+  private def mayBeBegun(query: MicroBatchExecution, epoch: Long, offsets: Offsets, isOwn: Boolean): Boolean = {
+    val run = query.runId.toString
+    val loggedAt = SparkInternals.loggedAtMs(offsets)
+    SparkInternals.loggedConf(offsets, RunHistory.Key).exists(_ != run) ||
+    Try(RunHistory.read(SparkInternals.controlDir(query)).runs).fold(_ => !isOwn,
+      _.exists { other =>
+        other.runId != run && other.epoch == epoch && other.loggedAtMs.forall(loggedAt.contains)
+      })
+  }
 
   def forget(runId: UUID): Unit = runs.remove(runId)
 
@@ -111,13 +212,13 @@ private[binshift] object TakeoverEpochs extends Logging {
 
   private val reasonNotPlacedByKey = "the checkpoint may have keys that were placed by some of their columns only " +
     s"(it has no ${SQLConf.STATEFUL_OPERATOR_USE_STRICT_DISTRIBUTION.key}=true)"
-
-  private def providerOf(offsets: Offsets): Option[String] =
-    SparkInternals.loggedConf(offsets, SQLConf.STATE_STORE_PROVIDER_CLASS.key)
 }
 
 /**
  * @param epoch    the first epoch that is binned
  * @param provider the class that the session names
+ * @param isLoggedByThisRun whether no earlier run has logged the epoch
+ * @param isPlanned whether this run has planned the epoch, so that its tasks may have begun
  */
-private[binshift] final case class TakeoverEpoch(epoch: Long, provider: String)
+private[binshift] final case class TakeoverEpoch(
+    epoch: Long, provider: String, isLoggedByThisRun: Boolean, isPlanned: Boolean = false)

@@ -65,7 +65,7 @@ private[binshift] object OfflineRepartition extends Logging {
     new RoutingLog(SparkInternals.controlDir(query)).read(epoch).exists(_.table.partitions == n)
 
   private[binshift] def isBinshift(offsets: Offsets): Boolean =
-    SparkInternals.loggedConf(offsets, SQLConf.STATE_STORE_PROVIDER_CLASS.key).exists(SparkInternals.isBinshiftProvider)
+    SparkInternals.providerOf(offsets).exists(SparkInternals.isBinshiftProvider)
 
   private lazy val Manager = MethodHandles.privateLookupIn(classOf[SessionState], MethodHandles.lookup())
     .findVarHandle(classOf[SessionState], "streamingCheckpointManager", classOf[StreamingCheckpointManager])

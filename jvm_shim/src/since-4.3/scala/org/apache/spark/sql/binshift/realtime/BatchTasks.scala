@@ -43,7 +43,8 @@ private[realtime] final class BatchTasks(plan: SparkPlan, binned: Set[Long]) {
       // With one state partition, what has one partition anyway needs no exchange, and operators of any keys share a stage.
       val isSplit = operators.exists(_.getStateInfo.numPartitions == 1) && n > 1
       val scans = if (isSplit) within(top).collect { case s: RealTimeStreamScanExec => s.inputPartitions.size }.sum else 0
-      val users = inputs(top).filter(isOfUser).map(partitionsOf).filter(_ != n).sum
+      // Those of a union are one stage's, because Spark unites branches that are partitioned alike partition by partition.
+      val users = inputs(top).filter(isOfUser).map(partitionsOf).filter(_ != n).distinct.sum
       val others = inputs(top).map(e => if (!isOfUser(e) && isLeftOut(e, n)) below(e.child, n) else of(e.child, n)).sum
       others + users + scans + n * (if (isSplit) distributions(operators) else 1)
     }
@@ -57,6 +58,7 @@ private[realtime] final class BatchTasks(plan: SparkPlan, binned: Set[Long]) {
       if (isOfUser(exchange) && isLeftOut(exchange, n)) 0 else partitionsOf(exchange)
     case _: Exchange => 0
     case coalesced: CoalesceExec => math.min(coalesced.numPartitions, width(coalesced.child, n))
+    case union: UnionExec if areAlike(union) => union.children.map(width(_, n)).max
     case union: UnionExec => union.children.map(width(_, n)).sum
     case other => other.children.map(width(_, n)).maxOption.getOrElse(0)
   }
@@ -72,6 +74,12 @@ private object BatchTasks {
 
   private def inputs(top: SparkPlan): Seq[ShuffleExchangeExec] =
     within(top).collect { case e: ShuffleExchangeExec if isRealTime(e) => e }
+
+  /** Whether Spark unites the branches partition by partition, rather than one branch after the other. */
+  private def areAlike(union: UnionExec): Boolean = union.outputPartitioning match {
+    case _: HashPartitioningLike | SinglePartition => true
+    case _ => false
+  }
 
   private def isRealTime(plan: SparkPlan): Boolean = plan.exists(_.isInstanceOf[RealTimeStreamScanExec])
 

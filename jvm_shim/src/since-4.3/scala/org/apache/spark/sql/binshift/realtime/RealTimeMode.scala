@@ -2,8 +2,9 @@ package org.apache.spark.sql.binshift.realtime
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.binshift.internals.SparkInternals
+import org.apache.spark.sql.catalyst.plans.physical.HashPartitioningLike
 import org.apache.spark.sql.classic.SparkSession
-import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.execution.{SparkPlan, UnionExec}
 import org.apache.spark.sql.execution.streaming.RealTimeTrigger
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.TransformWithStateExec
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, RealTimeModeAllowlist, StreamExecution}
@@ -72,10 +73,18 @@ private[binshift] object RealTimeMode extends Logging {
     RealTimeModeAllowlist.checkAllowedSink(query.sink, throwException = true)
     RealTimeModeAllowlist.checkAllowedPhysicalOperator(plan, throwException = true)
     val isChecked = session.sessionState.conf.getConf(SQLConf.STREAMING_REAL_TIME_MODE_ALLOWLIST_CHECK)
-    if (isChecked && plan.exists(_.isInstanceOf[TransformWithStateExec])) throw unsupported(query,
-      s"transformWithState with ${SQLConf.STREAMING_REAL_TIME_MODE_ALLOWLIST_CHECK.key}=true",
-      "Spark compares its operator with a list of class names, on which binshift's is not",
-      "set it to false: binshift compares the plan with Spark's list itself")
+    if (isChecked) replaced(plan).foreach(what =>
+      throw unsupported(query,
+        s"$what with ${SQLConf.STREAMING_REAL_TIME_MODE_ALLOWLIST_CHECK.key}=true",
+        "Spark compares its operator with a list of class names, on which binshift's is not",
+        "set it to false: binshift compares the plan with Spark's list itself"))
+  }
+
+  /** What of a plan needs an operator of binshift's own, with this number of state partitions or another. */
+  private def replaced(plan: SparkPlan): Option[String] = plan.collectFirst {
+    case _: TransformWithStateExec => "transformWithState"
+    case union: UnionExec if union.outputPartitioning.isInstanceOf[HashPartitioningLike] =>
+      "a union of branches that you partition by the same keys"
   }
 
   private def unsupported(query: MicroBatchExecution, what: String, why: String, next: String): BinshiftException =

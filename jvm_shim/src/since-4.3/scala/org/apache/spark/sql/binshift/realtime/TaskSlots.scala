@@ -17,41 +17,42 @@ private[realtime] final class TaskSlots(query: MicroBatchExecution) extends Slot
 
   override def note(plan: SparkPlan, binned: Set[Long]): Unit = latest = Some(new Noted(plan, binned))
 
-  override def reasonAgainst(n: Int, now: Int): Option[String] = missing(n, now).map(_.reason)
+  override def reasonAgainst(n: Int, now: Int, leaving: Set[String]): Option[String] = moreThanFree(n, now, leaving).map(_.reason)
 
-  override def requireRoomFor(n: Int, now: Int): Unit = missing(n, now).foreach { m =>
-    throw m.refused(s"${m.reason}; add executors or cores, or plan for fewer partitions")
-  }
+  override def requireRoomFor(n: Int, now: Int, leaving: Set[String]): Unit =
+    moreThanFree(n, now, leaving).foreach(m => throw m.refused("add executors or cores, or plan for fewer partitions"))
 
   override def requireRoomWithout(executors: Set[String], n: Int): Unit =
     for {
       needed <- latest.map(_.tasks.needed(n))
-      free = FreeSlots.freeBut(context, query.runId.toString, executors)
-      if needed > free
-    } {
-      val m = Missing(n, needed, free)
-      throw m.refused(s"${m.reason} without executor ${executors.toSeq.sorted.mkString(" and ")}; add executors first, or " +
-        "rescale to fewer partitions")
-    }
+      m <- ifTooFew(n, needed, executors)
+    } throw m.refused("add executors first, or rescale to fewer partitions")
 
-  private def missing(n: Int, now: Int): Option[Missing] =
+  private def moreThanFree(n: Int, now: Int, leaving: Set[String]): Option[Missing] =
     for {
       tasks <- latest.map(_.tasks)
       needed = tasks.needed(n)
       if needed > tasks.needed(now)
-      free = FreeSlots.freeBut(context, query.runId.toString)
-      if needed > free
-    } yield Missing(n, needed, free)
+      m <- ifTooFew(n, needed, leaving)
+    } yield m
+
+  private def ifTooFew(n: Int, needed: Int, leaving: Set[String]): Option[Missing] = {
+    val free = FreeSlots.freeBut(context, query.runId.toString, leaving)
+    Option.when(needed > free)(Missing(n, needed, free, leaving))
+  }
 
   private def context: SparkContext = query.sparkSession.sparkContext
 }
 
-private final case class Missing(partitions: Int, needed: Int, free: Int) {
-  def reason: String = s"in real-time mode, all tasks of a batch run at once: $partitions partitions need $needed task slots, " +
-    s"and $free are there"
+private final case class Missing(partitions: Int, needed: Int, free: Int, leaving: Set[String]) {
+  def reason: String = {
+    val without = if (leaving.isEmpty) "" else s" without executor ${leaving.toSeq.sorted.mkString(" and ")}"
+    s"in real-time mode, all tasks of a batch run at once: $partitions partitions need $needed task slots, and $free are there" +
+      without
+  }
 
-  def refused(message: String): BinshiftException =
-    BinshiftException("TOO_FEW_SLOTS", "needed" -> needed, "present" -> free).plan(message)
+  def refused(advice: String): BinshiftException =
+    BinshiftException("TOO_FEW_SLOTS", "needed" -> needed, "present" -> free).plan(s"$reason; $advice")
 }
 
 /** A plan whose tasks are counted once somebody asks: until then its sources need not say what they would read. */

@@ -15,9 +15,10 @@ import org.apache.spark.sql.execution.streaming.state.RocksDBFileManager
  * Used by one thread at a time; reads changelogs only as far back as it is asked.
  *
  * @param files those of the store
+ * @param ids   what is known, and becomes known
  */
-private[binshift] final class Lineage(files: RocksDBFileManager) {
-  private val ids = mutable.TreeMap.empty[Long, String]
+private[binshift] final class Lineage(
+    files: RocksDBFileManager, ids: mutable.TreeMap[Long, String] = mutable.TreeMap.empty) {
 
   def knows(version: Long): Boolean = ids.contains(version)
 

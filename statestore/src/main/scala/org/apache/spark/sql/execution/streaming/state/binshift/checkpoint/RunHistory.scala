@@ -1,11 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.checkpoint
 
-import java.io.FileNotFoundException
-import java.nio.charset.StandardCharsets
-
-import org.apache.hadoop.fs.Path
-import org.json4s.{DefaultFormats, Formats, JString, JValue}
-import org.json4s.jackson.JsonMethods
+import org.json4s.{DefaultFormats, Formats, JValue}
 
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, BinshiftException}
 import org.json4s.JsonDSL._
@@ -48,9 +43,12 @@ private[sql] final case class RunStart(
     isCleaning: Boolean = false,
     loggedAtMs: Option[Long] = None) {
 
+  /** The first epoch of the run. */
+  def epoch: Long = began._1
+
   /** Whether the run began with an epoch as it was logged then; false if that is not known. */
   def hasBegun(epoch: Long, loggedAtMs: Option[Long]): Boolean =
-    began._1 == epoch && loggedAtMs.isDefined && this.loggedAtMs == loggedAtMs
+    this.epoch == epoch && loggedAtMs.isDefined && this.loggedAtMs == loggedAtMs
 }
 
 private[sql] object RunHistory {
@@ -83,21 +81,18 @@ private[sql] object RunHistory {
   /**
    * Whether the log of offsets has `epoch` as the run has logged it; false for the first epoch of each run. If so, no
    * other run has taken its place: a run that goes on from an earlier version logs the epoch anew.
-   *
-   * Relies on Spark: the log has a file per batch, the first line of which is its format and the second a JSON object with
-   * the settings.
    */
   def hasLogged(dir: ControlDir, epoch: Long, runId: String): Boolean =
-    try {
-      val file = new Path(new Path(dir.path.getParent, "offsets"), epoch.toString)
-      val in = file.getFileSystem(dir.hadoopConf).open(file)
-      val lines =
-        try new String(in.readAllBytes(), StandardCharsets.UTF_8).linesIterator.toSeq
-        finally in.close()
-      lines.lift(1).exists(line => ControlDir.understood(file)(JsonMethods.parse(line) \ "conf" \ Key == JString(runId)))
-    } catch {
-      case _: FileNotFoundException => false
-    }
+    LoggedConf.read(dir, epoch).exists(_.conf.get(Key).contains(runId))
+
+  /**
+   * The entry that was in force when `epoch` ran, as far as it is known: the log of offsets names it, but for the first epoch of each
+   * run, whose entry is in the history.
+   */
+  def entryAt(dir: ControlDir, epoch: Long): Option[EntryName] = LoggedConf.read(dir, epoch).flatMap { logged =>
+    logged.conf.get(EntryName.Key).flatMap(EntryName.parse).orElse(
+      read(dir).runs.reverseIterator.find(_.hasBegun(epoch, logged.atMs)).map(_.began._2))
+  }
 
   def write(dir: ControlDir, history: RunHistory): Unit = dir.write(File,
     ("format" -> FormatVersion) ~

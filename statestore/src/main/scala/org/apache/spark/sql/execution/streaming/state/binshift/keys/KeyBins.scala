@@ -81,9 +81,15 @@ private[binshift] object PartitioningKey {
 
   /** The store that has the values of the keys whose numbers are in `store`. */
   def storeOfValues(operator: String, store: String): Option[String] =
-    Option.when(operator == Join)(store.replace("-keyToNumValues", "-keyWithIndexToValue")).filter(_ != store)
+    Option.when(operator == Join)(store.replace(Counts, Values)).filter(_ != store)
+
+  /** The store that counts the values of the keys that are in `store`. */
+  def storeOfCounts(operator: String, store: String): Option[String] =
+    Option.when(operator == Join)(store.replace(Values, Counts)).filter(_ != store)
 
   private val Join = "symmetricHashJoin"
+  private val Counts = "-keyToNumValues"
+  private val Values = "-keyWithIndexToValue"
 
   /** A join that counts the values of a key appends the index of the value. */
   private val ValuesByIndex = Set("left-keyWithIndexToValue", "right-keyWithIndexToValue")
@@ -133,6 +139,9 @@ private[binshift] final class StoreBins(operator: String, storeName: String, bin
 
   /** The name of the store that has the values which this one counts. */
   def storeOfValues: Option[String] = PartitioningKey.storeOfValues(operator, storeName)
+
+  /** The name of the store that counts the values which this one has. */
+  def storeOfCounts: Option[String] = PartitioningKey.storeOfCounts(operator, storeName)
 
   /** See [[PartitioningKey.haveNumbers]]. */
   def haveNumbers(family: String): Boolean = PartitioningKey.haveNumbers(operator, nameOf(family))

@@ -182,7 +182,7 @@ private[binshift] final class BinMover(
 
   private def takeIn(taken: TakenCopy): Unit = {
     Faults.at("switch.ingest", store.partitionId)
-    ranges.takeIn(Seq(taken.base, taken.changes.toSeq), taken.rows)
+    ranges.takeIn(taken.base +: taken.changes.map(Seq(_)), taken.rows)
   }
 
   /** Values are as they are stored, with their row checksums. */

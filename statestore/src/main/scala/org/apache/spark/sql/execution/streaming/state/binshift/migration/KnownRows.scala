@@ -89,7 +89,7 @@ private[binshift] final class KnownRows(
             batch.put(row, value)
             row
           }
-          note(key, new Known(extent, family.family.isInternal, before))
+          note(key, new Known(extent, family.family.isInternal, before.size, if (extent == Extent.Beginning) before else Nil))
           present += RowCounts.of(family.family.isInternal, before.size)
         }
       }
@@ -160,7 +160,7 @@ private[binshift] final class KnownRows(
           if (value != null) {
             files.put(row, value)
             counts += RowCounts.of(known.isInternal, 1)
-          } else if (known.extent != Extent.One || known.before.nonEmpty) files.delete(row)
+          } else if (known.extent != Extent.One || known.rowsBefore > 0) files.delete(row)
         }
       }
       (files.finish(isInternal = false), counts)
@@ -182,7 +182,7 @@ private[binshift] final class KnownRows(
         }
         found.status()
       } finally found.close()
-      now.iterator ++ known.before
+      now.iterator ++ known.keysBefore
   }
 
   /** The known key of a row by the row's native key; no key of a family begins another one, and no prefix another. */
@@ -197,7 +197,7 @@ private[binshift] final class KnownRows(
   private def note(key: Array[Byte], of: Known): Unit = {
     if (known.isEmpty) memory.join(this)
     known.put(key, of)
-    size += 1 + of.before.size
+    size += 1 + of.rowsBefore
     bytes += of.bytes(key)
   }
 
@@ -213,7 +213,7 @@ private[binshift] final class KnownRows(
     for (family <- families.values; bin <- bins) {
       val gone = ofBin(family, bin)
       gone.forEach { (key, of) =>
-        size -= 1 + of.before.size
+        size -= 1 + of.rowsBefore
         bytes -= of.bytes(key)
       }
       gone.clear()
@@ -232,10 +232,14 @@ private[binshift] final class KnownRows(
 private[binshift] final class BinsNotBrought(bins: Seq[Int], cause: Throwable)
   extends RuntimeException(s"bins ${bins.mkString(", ")} could not be taken in: ${cause.getMessage}", cause)
 
-/** @param before the keys of the rows that the old owner had at the switch */
-private final class Known(val extent: Extent, val isInternal: Boolean, val before: Seq[Array[Byte]]) {
+/**
+ * @param rowsBefore how many rows the old owner had at the switch
+ * @param keysBefore their keys, where nothing else tells them
+ */
+private final class Known(
+    val extent: Extent, val isInternal: Boolean, val rowsBefore: Int, val keysBefore: Seq[Array[Byte]]) {
   /** Where rows have numbers: all that the database has have lower ones. */
-  var numbers: Long = before.size
+  var numbers: Long = rowsBefore
 
   /** A row of this key is read or written. */
   def enter(row: Array[Byte]): Unit = extent match {
@@ -243,11 +247,11 @@ private final class Known(val extent: Extent, val isInternal: Boolean, val befor
     case _ => ()
   }
 
-  def rows: RowCounts = RowCounts.of(isInternal, before.size)
+  def rows: RowCounts = RowCounts.of(isInternal, rowsBefore)
 
-  /** What is held in memory, where a single row shares the key. */
-  def bytes(key: Array[Byte]): Long = KnownRows.KeyBytes + key.length +
-    (if (extent == Extent.One) 0L else before.iterator.map(_.length + KnownRows.RowBytes).sum)
+  /** What is held in memory. */
+  def bytes(key: Array[Byte]): Long =
+    KnownRows.KeyBytes + key.length + keysBefore.iterator.map(_.length + KnownRows.RowBytes).sum
 }
 
 private object KnownRows {

@@ -72,6 +72,9 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
     takeIn()
   }
 
+  /** Waits for all bins but `others`. */
+  def requireAllBut(others: Set[Int]): Unit = absent.keys.toSeq.filterNot(others).foreach(require)
+
   def requireAll(): Unit = while (missing > 0) {
     // Each source hears of one of its bins, since none is fetched at full pace of which nobody asks for a bin.
     val ones = absent.keys.toSeq.groupBy(absent(_).source).values.map(_.min).toSeq
@@ -149,7 +152,7 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
     if (wanted.nonEmpty) {
       val bins = wanted.flatMap(_.bins)
       val files = TakenCopy(
-        wanted.flatMap(_.taken.base), None, wanted.map(_.taken.rows).reduce(_ + _), wanted.head.taken.version)
+        wanted.flatMap(_.taken.base), Nil, wanted.map(_.taken.rows).reduce(_ + _), wanted.head.taken.version)
       try {
         into.adopt(bins, wanted.map(_.recopied).sum, files)
         bins.foreach(drop)
@@ -176,7 +179,8 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
           absent.get(codec.binOf(answer.key.key)).exists(_.rows.contains(client)) &&
           !known.contains(answer.key.family, answer.key.key)
         }
-        if (rows.nonEmpty) into.fetched(rows)
+        // What was asked for before may have been large.
+        if (known.room == 0) client.stop() else if (rows.nonEmpty) into.fetched(rows)
       }
     }
   }

@@ -43,11 +43,17 @@ private[sql] object BinMetrics {
       RowsFetched,
       Rows, Bytes, Millis)
 
-  private[binshift] def of(db: BinnedRocksDB): Map[StateStoreCustomMetric, Long] = {
+  /**
+   * @param counts a store of the same task whose metrics Spark drops. What the driver waits for is of both; the rest is told of `db`
+   *               alone.
+   */
+  private[binshift] def of(db: BinnedRocksDB, counts: Option[BinnedRocksDB]): Map[StateStoreCustomMetric, Long] = {
     val s = db.lastSwitch
+    val both = Seq(db) ++ counts
     Map(Owned -> db.binsOwned, Adopted -> s.binsAdopted, Prepared -> s.binsPrepared,
       Shipped -> s.binsShipped, FromCheckpoint -> s.binsFromCheckpoint, Recopied -> s.binsRecopied,
-      Awaited -> db.binsAwaited, GivenUp -> db.binsGivenUp, Copied -> db.bytesCopied,
+      Awaited -> both.map(_.binsAwaited.toLong).sum, GivenUp -> both.map(_.binsGivenUp.toLong).sum,
+      Copied -> both.map(_.bytesCopied).sum,
       Warm -> db.loadedFiles.here, Fetched -> db.loadedFiles.fetched,
       Released -> s.binsReleased,
       RowsFetched -> s.rowsFetched, Rows -> s.rowsAdopted, Bytes -> s.bytesAdopted, Millis -> s.adoptMs)

@@ -1,19 +1,16 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.provider
 
-import scala.util.control.NonFatal
-
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, LogLine}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
 import org.apache.spark.sql.execution.streaming.state.binshift.conversion.PartitionTakeover
 import org.apache.spark.sql.execution.streaming.state.binshift.migration.{BinMover, PendingBins}
-import org.apache.spark.sql.execution.streaming.state.binshift.recovery.{ReplayingRocksDB, RetainedVersions}
+import org.apache.spark.sql.execution.streaming.state.binshift.recovery.{ReplayedRows, ReplayingRocksDB, RetainedVersions}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{BinSwitch, EpochRouting}
-import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{BackgroundConf, FilesFetchedAhead, PartitionShipping, ShippingStore}
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{BinCounts, DepartingRows, KeySample, StoreReport}
+import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{BackgroundConf, ExecutorLoad, FilesFetchedAhead, PartitionShipping, ShippingStore}
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{BinCounts, DepartingRows, KeySample}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
-import org.apache.spark.TaskContext
 import org.apache.spark.util.Utils
 
 /**
@@ -66,7 +63,7 @@ private[binshift] final class BinnedRocksDB(
   def pendingBins: PendingBins = mover.pendingBins
 
   /** Counts keys while a client asks for it; else null. On the path of each operation. */
-  def sample: KeySample = keySample
+  def sample: KeySample = statistics.sample
 
   override def requireAllBins(): Unit = pendingBins.requireAll()
 
@@ -89,17 +86,17 @@ private[binshift] final class BinnedRocksDB(
   private var loaded = LoadedFiles.None
   private var loadedAt: Option[Long] = None
 
-  private var keySample: KeySample = _
   private var retired = false
 
   /** Whether a store that only reads is of a partition that the query had not at the loaded version: nothing is in it. */
   def isRetired: Boolean = retired
 
-  /** What `counts` are of, until it is committed. */
-  private var counted: Option[Counted] = None
+  private val statistics = new EpochStatistics(storeId, routing)
 
   /** The loaded version, if its switch has been applied and nothing was committed since. */
   private var switchedAt: Option[Long] = None
+
+  private val replayed = new ReplayedRows(this, () => ExecutorLoad.hasFreeCore)
 
   private val retained = new RetainedVersions(
     storeId, routing, arguments.hadoopConf, VersionFile.opened(_, arguments.conf, arguments.hadoopConf))
@@ -109,6 +106,8 @@ private[binshift] final class BinnedRocksDB(
 
   private val snapshotTurn = new SnapshotTurn(this, isShared = background.areAllCoresBusy)
   private val maintenance = new Object
+  /** Guarded by it. What waits to be uploaded is the next owner's business then, and so is what may be deleted. */
+  private var isClosed = false
 
   /** A commit that compacts waits for it. */
   private val isPaced = isRouted && !conf.compactOnCommit
@@ -146,11 +145,12 @@ private[binshift] final class BinnedRocksDB(
           if (isAnew) switchStats = SwitchStats.None
           switchedAt = None
           loadStored(version, stateStoreCkptId, readOnly, loadEmpty)
-          shipping.onLoad(version)
+          startShipping(version)
           pendingBins.pull()
       }
     } else {
       if (!readOnly && !VersionedRocksDB.ReadersOpenToWrite) throw notRouted()
+      routing.requireLogged(version)
       // One that is retired has files, and no state.
       retired = ReadPartitions.MayBeRetired && isRetired(version)
       if (retired) loadStored(version, None, readOnly, loadEmpty = true)
@@ -177,7 +177,16 @@ private[binshift] final class BinnedRocksDB(
   /** Changelogs hold keys in their stored form. */
   private def loadStored(version: Long, ckptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): Unit = {
     val native = RocksDBFields.native(this)
-    replayingUpTo(version)(binnedFiles.loading(loadBySpark(version, ckptId, readOnly, loadEmpty)))
+    replayed.beginLoad(version, ckptId, isLoaded = loadedVersion == version && !loadEmpty)
+    replayingUpTo(version)(binnedFiles.loading {
+      try loadBySpark(version, ckptId, readOnly, loadEmpty)
+      catch {
+        case e: Throwable =>
+          // Before it is tried again: RocksDB cannot close a database of which there is a snapshot.
+          replayed.close()
+          throw e
+      }
+    })
     val files = binnedFiles.takeLoadedFiles()
     if (!files.isEmpty) {
       loaded = files
@@ -187,7 +196,14 @@ private[binshift] final class BinnedRocksDB(
     if (RocksDBFields.native(this) ne native) {
       mover.forget()
       shipping.invalidateCounts()
+      if (replayed.isReady) replayed.settle()
     }
+  }
+
+  /** What is sent to others says how many rows there are. */
+  private def startShipping(version: Long): Unit = {
+    if (!replayed.isCounted && routing.shippingHints(version).exists(_.nonEmpty)) replayed.settle()
+    shipping.onLoad(version)
   }
 
   /**
@@ -201,8 +217,9 @@ private[binshift] final class BinnedRocksDB(
       // Files of this partition's directory are from before it was retired, or do not exist. Spark wipes
       // an empty store whenever it is loaded, and opens no changelog for it.
       if (!isSwitched(version)) {
+        switchedAt = None
         loadStored(version, None, readOnly = false, loadEmpty = true)
-        shipping.onLoad(version)
+        startShipping(version)
         applySwitch(version, switch, ckptId)
       }
     } else {
@@ -210,7 +227,7 @@ private[binshift] final class BinnedRocksDB(
         switchedAt = None
         reload = () => loadStored(version, ckptId, readOnly = true, loadEmpty)
         reload()
-        shipping.onLoad(version)
+        startShipping(version)
         applySwitch(version, switch, ckptId)
       }
       if (!readOnly) loadStored(version, ckptId, readOnly, loadEmpty)
@@ -224,6 +241,8 @@ private[binshift] final class BinnedRocksDB(
     loadedVersion = -1
     reload()
     require(loadedVersion == version && (RocksDBFields.native(this) ne native), s"version $version was not loaded anew")
+    // The switch goes on.
+    replayed.settle()
   }
 
   private def isSwitched(version: Long): Boolean = switchedAt.contains(version) && loadedVersion == version
@@ -231,6 +250,7 @@ private[binshift] final class BinnedRocksDB(
   private def applySwitch(version: Long, switch: BinSwitch, ckptId: Option[String]): Unit = {
     switchStats = SwitchStats.None
     try {
+      replayed.settle()
       count(
         if (isTakeOver(version)) takeOver.get.fill(this, ckptId, arguments)
         else inStoredForm(mover.apply(version, switch)))
@@ -259,13 +279,25 @@ private[binshift] final class BinnedRocksDB(
         s"the state cannot be rebuilt across epoch ${t.epoch}, at which it was taken over from Spark's own provider; " +
           s"start from the snapshot of batch ${t.epoch} or a later one")
     }
+    if (!isRouted && !isStock(endVersion)) routing.requireLogged(endVersion)
+    replayed.close()
     replayingUpTo(endVersion)(super.loadFromSnapshot(
         snapshotVersion, endVersion, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId))
   }
 
   /** Versions of a stock form know no routing. */
   override def replayOf(version: Long): Option[BinnedFileManager.Replay] =
-    if (isStock(version - 1)) None else super.replayOf(version)
+    if (isStock(version - 1)) None
+    else super.replayOf(version) match {
+      case Some(switched) =>
+        // It counts rows itself, and looks through some.
+        replayed.settle()
+        Some(switched)
+      // With checksums, Spark verifies each record, and keys are logged in another form.
+      case None if !isRouted || RowForm.hasChecksums(conf) => None
+      case None =>
+        Some(replayed.next())
+    }
 
   override def oldestNeededVersion(): Option[Long] =
     (retained.oldestFile(binnedFiles.newestSnapshot() - conf.minVersionsToRetain) ++ shipping.oldestNeeded).minOption
@@ -282,6 +314,9 @@ private[binshift] final class BinnedRocksDB(
   override def commitVersion(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = {
     if (!isRouted) throw notRouted()
     mover.countIfSent()
+    // Where each run has one epoch, a snapshot would wait for ever.
+    def mustCount = forceSnapshot || RocksDBFields.mustSnapshot(this) || snapshotTurn.isLate(loadedVersion + 1)
+    if (replayed.isReady || mustCount) replayed.settle()
     if (!isWhole && (forceSnapshot || RocksDBFields.mustSnapshot(this))) {
       // A snapshot without these bins would be taken for all of the state.
       pendingBins.requireAll()
@@ -292,50 +327,28 @@ private[binshift] final class BinnedRocksDB(
     val result @ (version, info) =
       snapshotTurn.commit(loadedVersion + 1, isWhole, () => PromptUploads.submit(this))(commitBySpark(forceSnapshot))
     if (isUploaded) RocksDBFields.forgetForced(this)
+    replayed.committed(version, info.stateStoreCkptId)
     binnedFiles.proven()
     if (isPaced) CompactionPace.committed(this, RocksDBFields.native(this), rocksDbOptions)
     if (isRouted && isBinned) {
       shipping.onCommit(version, info.stateStoreCkptId)
-      report(version - 1)
+      val isSized = conf.trackTotalNumberOfRows
+      statistics.report(version - 1, counts, isSized, Option.when(isSized && isWhole)(RocksDBFields.rows(this)))
     }
     result
   }
 
-  /**
-   * A task loads a version twice if it reads before it writes, and counts go on; another attempt, or another
-   * action of the same epoch, counts from the start.
-   *
-   * @return whether it does
-   */
+  /** Whether it counts from the start. */
   private def beginCounting(version: Long): Boolean = {
-    val now = Counted(version, Option(TaskContext.get()).map(_.taskAttemptId()))
-    val isAnew = counts == null || !counted.contains(now)
-    if (isAnew) {
-      counts = new BinCounts(table, partitionId)
-      keySample = if (routing.keysWanted(version) > 0) new KeySample else null
-    }
-    counted = Some(now)
+    val isAnew = statistics.begin(version)
+    if (isAnew) counts = new BinCounts(table, partitionId)
     isAnew
   }
 
-  /** Whether no bins are on their way. */
-  private def isWhole: Boolean = pendingBins.missing == 0 && !mover.hasUncountedRows
+  /** Whether no bins are on their way, and all rows are counted. Else a snapshot waits. */
+  private def isWhole: Boolean = pendingBins.missing == 0 && !mover.hasUncountedRows && replayed.isCounted
 
   override protected def replayHasAdopted(): Unit = snapshotTurn.request()
-
-  private def report(epoch: Long): Unit = {
-    counted = None
-    try routing.reportAddress(epoch).foreach { address =>
-        val isSized = conf.trackTotalNumberOfRows
-        val size = Option.when(isSized && isWhole)(RocksDBFields.rows(this))
-        val hot = Option(keySample).toSeq.flatMap(_.hottest(routing.keysWanted(epoch)))
-        address.add(StoreReport.of(storeId, epoch, counts, isSized, size, hot).toBytes)
-      }
-    catch {
-      // The epoch is committed; statistics are not worth failing it.
-      case NonFatal(e) => logWarning(s"$storeId could not report its bins at epoch $epoch", e)
-    }
-  }
 
   override def removeColFamilyIfExists(cfName: String): Boolean = {
     shipping.invalidateCounts()
@@ -343,11 +356,12 @@ private[binshift] final class BinnedRocksDB(
   }
 
   /** By Spark's maintenance, and by [[PromptUploads]]: uploads share what they know of the files that are there. */
-  override protected def maintaining(work: => Unit): Unit = maintenance.synchronized(work)
+  override protected def maintaining(work: => Unit): Unit = maintenance.synchronized(if (!isClosed) work)
 
   override def rollback(): Unit = {
     switchedAt = None
-    counted = None
+    statistics.forget()
+    replayed.close()
     super.rollback()
   }
 
@@ -357,9 +371,13 @@ private[binshift] final class BinnedRocksDB(
     mover.close()
     CompactionPace.closed(this)
     snapshotTurn.close()
+    Utils.tryLogNonFatalError(replayed.close())
     // An upload lists the local files: one that goes on while they are deleted would take what is left for all of them.
     // No upload waits for a lock of the thread that closes, be it one of Spark's maintenance or the one that ends it.
-    maintenance.synchronized(super.close())
+    maintenance.synchronized {
+      isClosed = true
+      super.close()
+    }
   }
 
   override protected def departing: DepartingRows = shipping.departing
@@ -369,6 +387,3 @@ private[binshift] final class BinnedRocksDB(
       "put the binshift jar into spark.jars before the session is created, for example with " +
       "binshift.configure(builder)")
 }
-
-/** A version, and the attempt of the task that works on it. */
-private final case class Counted(version: Long, task: Option[Long])

@@ -73,7 +73,7 @@ private[binshift] final class BinnedStateStore(
     // A store that is retired has no column families either.
     if (db.pendingBins.missing == 0 && db.isRetired) new StateStoreIterator(Iterator.empty[UnsafeRowPair])
     else touchedKeys match {
-      case Some(touched) if touched.leavesOut(id.operatorId) => here(delegate.iterator(colFamilyName), colFamilyName)
+      case Some(touched) if touched.leavesOut(id.operatorId) => scanToForget(colFamilyName, touched.onTheWay)
       case _ if db.pendingBins.missing == 0 => delegate.iterator(colFamilyName)
       case Some(_) =>
         val scan = new WaitingScan(() => delegate.iterator(colFamilyName), () => db.pendingBins.requireAll())
@@ -84,25 +84,19 @@ private[binshift] final class BinnedStateStore(
     }
 
   /**
-   * The rows of bins that the store of the values has, too, if this one counts them: where a key is removed, its values are
-   * looked up. Where both stores lack a bin, what they have of it are the same keys.
+   * Leaves out what is not here. If the values of keys are in another store, it leaves out all rows of bins that may be on their way, also
+   * what is here of them. Such stores are committed one by one, each maybe by another attempt of the task, and bins come to each
+   * attempt in its own time. So what they leave out is a function of the epoch's plan alone.
    */
-  private def here(rows: StateStoreIterator[UnsafeRowPair], family: String): StateStoreIterator[UnsafeRowPair] = {
-    val lacking = for {
-      values <- binsOf.storeOfValues
-      isMissing <- attempt.flatMap(LackingStores.missing(_, id.copy(storeName = values)))
-    } yield isMissing
-    lacking.fold(rows) { isMissing =>
-      val bins = binsOf.of(family)
-      def hasValues(row: UnsafeRowPair): Boolean = {
-        val bin = bins(row.key)
-        db.pendingBins.isMissing(bin) || !isMissing(bin)
-      }
+  private def scanToForget(family: String, onTheWay: Set[Int]): StateStoreIterator[UnsafeRowPair] =
+    if (binsOf.storeOfValues.isEmpty) delegate.iterator(family)
+    else {
+      db.pendingBins.requireAllBut(onTheWay)
+      val (rows, bins) = (delegate.iterator(family), binsOf.of(family))
       // A filter looks ahead, and Spark's rows are good until the next one only.
-      val copied = rows.filter(hasValues).map(row => new UnsafeRowPair(row.key.copy(), row.value.copy()))
+      val copied = rows.filter(row => !onTheWay(bins(row.key))).map(row => new UnsafeRowPair(row.key.copy(), row.value.copy()))
       new StateStoreIterator(copied, () => rows.close())
     }
-  }
 
   /** A prefix holds all partitioning columns, so its rows are in one bin. */
   override def prefixScan(
@@ -143,9 +137,15 @@ private[binshift] final class BinnedStateStore(
     }
   }
 
+  /** Relies on Spark: of a join's store that counts the values of keys, it drops what a provider adds. So the other store tells. */
   override def metrics: StateStoreMetrics = {
     val m = delegate.metrics
-    m.copy(customMetrics = m.customMetrics ++ BinMetrics.of(db))
+    val counts = for {
+      store <- binsOf.storeOfCounts
+      task <- attempt
+      ofCounts <- CountingStores.of(task, id.copy(storeName = store))
+    } yield ofCounts
+    m.copy(customMetrics = m.customMetrics ++ BinMetrics.of(db, counts))
   }
 
   override protected def enterBin(key: UnsafeRow, family: String): Unit = {
@@ -180,7 +180,7 @@ private[binshift] final class BinnedStateStore(
   /** The attempt that this was made for: operators in Python use it on another thread, which is of no task. */
   private val attempt = Option(TaskContext.get()).map(_.taskAttemptId())
 
-  if (db.pendingBins.missing > 0) Option(TaskContext.get()).foreach(LackingStores.add(_, id, db.pendingBins.isMissing))
+  if (binsOf.storeOfValues.isDefined) Option(TaskContext.get()).foreach(CountingStores.add(_, id, db))
 
   private def touchedKeys: Option[TouchedKeys] = attempt.flatMap(TouchedKeys.of)
 
@@ -194,8 +194,8 @@ private[binshift] final class BinnedStateStore(
   override protected def register(family: String, spec: KeyStateEncoderSpec): Unit = {
     if (PartitioningKey.isReadInOrder(spec) != ColumnFamily.isReadInOrder(family)) {
       throw BinshiftException.unsupportedVersion(
-        s"column family $family of $id is not read as this binshift expects; use the binshift for your " +
-          "Spark version")
+        s"column family $family of $id is not read as this binshift expects; if it is a state variable of yours, give it " +
+          "another name, else use the binshift for your Spark version")
     }
     binsOf.register(family, spec)
   }

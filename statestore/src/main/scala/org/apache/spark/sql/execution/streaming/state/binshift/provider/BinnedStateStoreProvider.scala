@@ -128,6 +128,7 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOf
           s"provider; read up to batch ${epoch - 1}, or from batch ${epoch + 1} on")
       super.getStateStoreChangeDataReader(startVersion, endVersion, colFamilyNameOpt, endVersionStateStoreCkptId)
     case Some(s) =>
+      s.routing.requireLogged(endVersion)
       val first = BinnedChangeFeed.firstToRead(stateStoreId.partitionId, s.routing, startVersion, endVersion)
       BinnedChangeFeed.reader(this, rocksDB, first, endVersion, colFamilyNameOpt,
         endVersionStateStoreCkptId, s.storeConf, s.hadoopConf)

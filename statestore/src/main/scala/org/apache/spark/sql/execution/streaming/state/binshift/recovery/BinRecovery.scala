@@ -167,12 +167,15 @@ private[binshift] final class BinRecovery private (
 
   private def takeIn(from: BinKeyedRocksDB, of: Seq[Int]): Unit = {
     val native = RocksDBFields.native(from)
+    val all = ColumnFamily.numbered(from, arguments.useColumnFamilies)
+    // Also those without a row: whichever base comes first, each attempt of a task gives them the same numbers.
+    if (arguments.useColumnFamilies) all.foreach(theirs => mine(theirs.family))
     // Spark keeps the names of its temporary directories as long as the executor lives.
     val dir = new File(scratch, s"base-${UUID.randomUUID()}")
     Utils.createDirectory(dir)
     val files = new SstFiles(dir, arguments.conf)
     val written =
-      try ColumnFamily.numbered(from, arguments.useColumnFamilies).flatMap { theirs =>
+      try all.flatMap { theirs =>
           if (RowForm.hasChecksums(arguments.conf) && mineIfAny(theirs).forall(_.number != theirs.number)) {
             putAnew(from, theirs, of)
             None
@@ -214,7 +217,7 @@ private[binshift] final class BinRecovery private (
     bytes += change.key.length + Option(change.value).fold(0)(_.length)
   }
 
-  /** The family of that name in the store that gets the bins, which is made for its first row. */
+  /** The family of that name in the store that gets the bins, which is made where it is not there. */
   private def mine(family: ColumnFamily): NumberedFamily = families.getOrElseUpdate(family.name, {
       val number = Option.when(arguments.useColumnFamilies)(db.createColFamilyIfAbsent(family.name, family.isInternal))
       NumberedFamily(family, number)

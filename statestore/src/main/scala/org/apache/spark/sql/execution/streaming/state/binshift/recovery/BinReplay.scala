@@ -42,7 +42,7 @@ private[binshift] final class BinReplay(
           of.advance(version)
           if (of.hasAdopted) adopted()
         }
-        override def keeps(kind: RecordType.Value, logged: Array[Byte]): Boolean = of.keeps(kind, logged)
+        override def keeps(kind: RecordType.Value, key: Array[Byte], value: Array[Byte]): Boolean = of.keeps(kind, key)
       }
     }
   }

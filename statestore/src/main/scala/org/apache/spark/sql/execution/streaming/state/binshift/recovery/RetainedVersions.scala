@@ -44,7 +44,10 @@ private[sql] final class RetainedVersions(
     released.filterInPlace(adopters.contains)
     val needs = new Needs(adopters, last)
     try {
-      val needed = adopters.keySet.filter(epoch => !released(epoch) && needs.isNeeded(store.partitionId, epoch))
+      val own = adopters.keySet.filter(epoch => !released(epoch) && adopters(epoch).contains(store.partitionId))
+      // What is gone cannot be kept. So a long history costs nothing: of its adopters, nobody has to know what they read.
+      val oldest = if (own.isEmpty) None else needs.oldestOwn
+      val needed = own.filter(epoch => oldest.forall(_ <= epoch) && needs.isNeeded(store.partitionId, epoch))
       released ++= adopters.keySet -- needed
       committed.filterInPlace((file, _) => needed.exists(_ < file._2.version))
       needed.minOption.map(of(needs, _))
@@ -66,6 +69,9 @@ private[sql] final class RetainedVersions(
         known((source, epoch)) = needed
         needed
       })
+
+    /** The oldest version of which this partition has a file. */
+    def oldestOwn: Option[Long] = filesOf(store.partitionId).flatMap(_.map(_.version).minOption)
 
     /** The snapshot from which the committed `version` of this partition is made; 0 if none is known to be. */
     def base(version: Long): Long = {

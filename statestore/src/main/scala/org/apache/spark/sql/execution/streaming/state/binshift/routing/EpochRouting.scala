@@ -8,7 +8,7 @@ import scala.jdk.CollectionConverters._
 import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, BinshiftException}
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{CheckpointIds, ControlDir, Layout, RunHistory}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{CheckpointIds, ControlDir, EntryName, Layout, RunHistory}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.TaskContext
 import org.apache.spark.util.CollectionAccumulator
@@ -27,6 +27,7 @@ private[sql] final class EpochRouting(
     readOrders: () => Seq[ShippingOrder],
     readRuns: () => RunHistory,
     hasLogged: Long => Boolean,
+    loggedName: Long => Option[EntryName],
     readLayout: () => Option[Layout]) {
   private val entries = new ConcurrentHashMap[Long, RoutingEntry]()
   private val ids = new ConcurrentHashMap[Long, CheckpointIds]()
@@ -129,6 +130,25 @@ private[sql] final class EpochRouting(
    */
   def partitionsOf(version: Long): Option[Int] = epochsUpTo(version - 1).lastOption.map(entry(_).table.partitions)
 
+  /**
+   * Fails unless the table by which `version` is read is the one that its epoch was run with, as far as the log of offsets has it:
+   * an entry may be lost, with no later one that names it, or the log of routing be older than the checkpoint. For readers;
+   * the driver looks itself when a run begins. Where nothing is known of an epoch, the one before it is looked at.
+   */
+  def requireLogged(version: Long): Unit = {
+    val firstBinned = layout.flatMap(_.takenOverAt).getOrElse(0L)
+    for {
+      (epoch, name) <- Iterator.iterate(version - 1)(_ - 1).take(EpochRouting.MaxLogged).takeWhile(_ >= firstBinned)
+        .flatMap(e => loggedName(e).map(e -> _)).nextOption()
+      found = epochsUpTo(epoch).lastOption.map(entry(_).name) if !found.contains(name)
+    } throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> name.epoch).configuration(
+      s"epoch $epoch was run with the routing table of epoch ${name.epoch} (${name.render}), but the newest entry up to it in " +
+        s"the routing log is ${found.fold("none")(_.render)}; " +
+        (if (aside.read(name.epoch).exists(_.name == name))
+           "another driver has set it aside, and the query puts it back with its next epoch or start; read again then"
+         else "restore <checkpoint>/binshift/routing from a copy of the checkpoint"))
+  }
+
   /** The partitions that adopted bins, by epoch and by the partition that they took them from. */
   def adoptersUpTo(last: Long): Map[Long, Map[Int, Set[Int]]] = {
     val epochs = epochsUpTo(last)
@@ -142,6 +162,9 @@ private[sql] final class EpochRouting(
         })
     }.toMap
   }
+
+  /** The epoch of the newest entry, listed anew. */
+  def newestEntry: Option[Long] = log.epochs.lastOption
 
   /** The largest number of partitions of any epoch from `epoch` on. */
   def partitionsSince(epoch: Long): Int = {
@@ -227,6 +250,9 @@ private[sql] object EpochRouting {
   /** Tables kept per run: those in force at this epoch and the last, and some for retried tasks. */
   private val MaxEntries = 16
 
+  /** Epochs that are looked at for the name of an entry: it is known of all but first ones of runs of long ago. */
+  private val MaxLogged = 8
+
   /** Runs kept per JVM; a run that is dropped while it is active is read again when it is needed. */
   private val MaxRuns = 32
 
@@ -246,6 +272,7 @@ private[sql] object EpochRouting {
     val dir = ControlDir.ofStateRoot(stateRoot, hadoopConf)
     new EpochRouting(
       runId, new RoutingLog(dir), new RoutingLog(dir, RoutingLog.Aside), CheckpointIds.read(dir, _),
-      () => ShippingOrder.read(dir), () => RunHistory.read(dir), RunHistory.hasLogged(dir, _, runId), () => Layout.read(dir))
+      () => ShippingOrder.read(dir), () => RunHistory.read(dir), RunHistory.hasLogged(dir, _, runId),
+      RunHistory.entryAt(dir, _), () => Layout.read(dir))
   }
 }

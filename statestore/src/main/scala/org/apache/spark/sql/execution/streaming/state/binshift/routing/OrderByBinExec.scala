@@ -45,7 +45,7 @@ private[sql] final case class OrderByBinExec(
       val placed: ToIntFunction[UnsafeRow] =
         if (!notes) placeOf(_)
         else {
-          val (touched, keyOf) = (TouchedKeys.begin(ids), UnsafeProjection.create(bound))
+          val (touched, keyOf) = (TouchedKeys.begin(ids, late), UnsafeProjection.create(bound))
           row => {
             val place = placeOf(row)
             if (place >= count) touched.add(place - count, keyOf(row))

@@ -22,6 +22,7 @@ private[binshift] final class TouchedKeys {
   private val keys = mutable.ArrayBuffer.empty[TouchedKey]
   private var bytes = 0L
   private var forgetting = Set.empty[Long]
+  private var late = Set.empty[Int]
 
   /** Adds a key, which the caller may change afterwards; those above a number are forgotten. */
   def add(bin: Int, key: UnsafeRow): Unit = synchronized {
@@ -36,7 +37,13 @@ private[binshift] final class TouchedKeys {
   /** Whether a scan of `operator` may leave out rows that are not here, since it only removes such as no later row meets. */
   def leavesOut(operator: Long): Boolean = synchronized(forgetting(operator))
 
-  private def leaveOut(operators: Set[Long]): Unit = synchronized(forgetting ++= operators)
+  /** The bins that may not have come, as the plan of the epoch has it: the same in all attempts of the task. */
+  def onTheWay: Set[Int] = synchronized(late)
+
+  private def leaveOut(operators: Set[Long], bins: Set[Int]): Unit = synchronized {
+    forgetting ++= operators
+    late ++= bins
+  }
 
   /** The keys behind the first `known`. */
   def after(known: Int): Seq[TouchedKey] = synchronized(if (known == keys.size) Nil else keys.drop(known).toSeq)
@@ -59,8 +66,9 @@ private[binshift] object TouchedKeys {
    * Those of the task of this thread, to which it adds. A task may read several exchanges.
    *
    * @param forgetting ids of operators whose scans only remove rows that no later row meets
+   * @param onTheWay   bins that may not have come
    */
-  def begin(forgetting: Set[Long]): TouchedKeys = {
+  def begin(forgetting: Set[Long], onTheWay: Set[Int]): TouchedKeys = {
     val task = TaskContext.get()
     val id = task.taskAttemptId()
     val fresh = new TouchedKeys
@@ -71,7 +79,7 @@ private[binshift] object TouchedKeys {
       }
       fresh
     }
-    touched.leaveOut(forgetting)
+    touched.leaveOut(forgetting, onTheWay)
     touched
   }
 }

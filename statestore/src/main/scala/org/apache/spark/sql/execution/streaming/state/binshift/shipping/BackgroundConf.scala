@@ -35,7 +35,7 @@ private[sql] object BackgroundConf {
       positive(Prefix + name, conf.getOrElse(Prefix + name, default))(JavaUtils.byteStringAs(_, ByteUnit.BYTE))
     BackgroundConf(
       chunkBytes = math.min(bytes("ship.chunkBytes", "256k"), MaxChunkBytes).toInt,
-      maxBytesPerSecond = bytes("ship.maxBytesPerSecond", "8m"),
+      maxBytesPerSecond = bytes("ship.maxBytesPerSecond", "64m"),
       maxBytesInFlight = bytes("ship.maxBytesInFlight", "256m"),
       maxStagedBytes = bytes("ship.maxStagedBytes", "64g"),
       bytesToSplit = bytes("ship.minBytesToSplit", "16m"),

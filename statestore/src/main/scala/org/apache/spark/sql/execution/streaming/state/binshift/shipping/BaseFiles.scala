@@ -64,10 +64,8 @@ private[binshift] final class BaseFiles(dir: File, conf: RocksDBConf) extends Au
   }
 
   /** Writes a file of the changes of `bins`; `None` if there are none. */
-  def write(families: Iterable[NumberedFamily], bins: Seq[Int], changes: StagingStore): Option[SstFile] = {
-    families.toSeq.sortBy(_.prefix)(KeyRows.Order).foreach { family =>
-      changes.foreachChange(family, bins)(writer.put, writer.delete)
-    }
+  def write(families: Iterable[NumberedFamily], bins: Seq[Int], changes: BaseFiles.Changes): Option[SstFile] = {
+    families.toSeq.sortBy(_.prefix)(KeyRows.Order).foreach(changes(_, bins)(writer.put, writer.delete))
     writer.finish(isInternal = false)
   }
 
@@ -90,4 +88,9 @@ private[binshift] final class BaseFiles(dir: File, conf: RocksDBConf) extends Au
     ShippingThreads.stagedBytes.addAndGet(bytes - openBytes)
     openBytes = bytes
   }
+}
+
+private object BaseFiles {
+  /** Calls one of the two for each changed key of bins in a family, in the order of keys. */
+  type Changes = (NumberedFamily, Seq[Int]) => ((Array[Byte], Array[Byte]) => Unit, Array[Byte] => Unit) => Unit
 }

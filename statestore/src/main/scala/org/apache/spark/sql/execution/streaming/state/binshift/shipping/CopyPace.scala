@@ -33,8 +33,11 @@ private[binshift] final class CopyPace(now: () => Long) {
   /** Whether it cannot be copied any slower, so that it is not copying that tasks take longer for. */
   def isLeast: Boolean = synchronized(rate == LeastRate)
 
-  /** Something has to wait for the rate. */
-  def limits(): Unit = synchronized { isLimit = true }
+  /**
+   * Something has to wait that may go at `bound` bytes per second at most. The rate is not what it waits for if that is less: a rate
+   * far above it would have to be halved many times before tasks noticed.
+   */
+  def waits(bound: Long): Unit = synchronized { if (rate < bound) isLimit = true }
 
   /** A task had its store for `ns`, while something was copied; it usually has it for `usual`. */
   def taskTook(ns: Long, usual: Long): Unit = synchronized {

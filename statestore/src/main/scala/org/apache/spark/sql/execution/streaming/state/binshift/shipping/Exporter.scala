@@ -77,7 +77,22 @@ private[binshift] final class Exporter(
    * `None` if it was asked before, as by a task that then failed.
    */
   def removal(step: Int, since: Map[String, Iterable[Array[Byte]]]): Option[OrderedRemoval] =
-    removals.flatMap(_.take(step)).map(OrderedRemoval(ordered, _, since))
+    removals.flatMap(_.take(step)).map { case (files, later) =>
+      OrderedRemoval(ordered, files, later.map(_.files), since +: later.map(_.keys))
+    }
+
+  /**
+   * Has files made of keys that were written since the base: of those that take much memory, and of those whose step takes effect
+   * at the next epoch.
+   *
+   * @param due  that step
+   * @param keys in their stored form, by step and family, of the steps that want it
+   */
+  def prepareRemovals(due: Option[Int])(
+      keys: ((Int, Long) => Boolean) => Seq[(Int, Map[String, Seq[Array[Byte]]])]): Unit = removals.foreach { files =>
+    def wants(step: Int, bytes: Long) = bytes > (if (due.contains(step)) FewBytes else ManyBytes) && files.hasRoomFor(step)
+    keys(wants).foreach { case (step, ofStep) => files.append(step, ordered, ofStep) }
+  }
 
   /** On demand, new owners may ask for rows until the order is over; not where operators scan families in order. */
   private val rows = Option.when(order.isOnDemand && ordered.isEmpty)(
@@ -101,6 +116,7 @@ private[binshift] final class Exporter(
     isCancelled = true
     awaitLinks()
     rows.foreach(_.close())
+    removals.foreach(_.close())
     endUnstarted()
     chunks.close()
     removeLinks()
@@ -272,6 +288,10 @@ private[binshift] final class Exporter(
 }
 
 private object Exporter {
+  /** Of keys that a file is made of in any case, and before the switch, which deletes fewer one by one. */
+  private val ManyBytes = 4L << 20
+  private val FewBytes = 64L << 10
+
   /** Bins that are sent together on demand, at most. */
   private val MaxTogether = 16
   private val PollMs = 10L

@@ -20,6 +20,8 @@ import org.apache.spark.storage.{BlockId, BlockManagerId}
  * The sender frees chunks that were received, so there is one receiver to a shipment; one that finds that another one is served
  * gives up at once, and its bins come from the checkpoint. So it does if the sender begins anew: what it has is of the one before.
  *
+ * It does not wait for an executor that does not answer: others have the thread meanwhile.
+ *
  * Not thread-safe.
  */
 private[binshift] final class IncomingShipment(
@@ -34,6 +36,8 @@ private[binshift] final class IncomingShipment(
   private var receivedAt = System.nanoTime()
   /** The chunk that could not be fetched when it was asked for last. */
   private var missed = -1
+  /** The one block that is on its way, if one is. */
+  private var underWay: Option[BlockFetch] = None
 
   /** Where chunks are fetched; `None` if that is not known, or nobody sends any more. */
   private var place: Option[BlockManagerId] = None
@@ -48,6 +52,8 @@ private[binshift] final class IncomingShipment(
   private var untoldBytes = 0L
   private var isUntold = false
   private var told: Future[Unit] = Future.unit
+  /** The sending that was begun last; it may be on its way still. */
+  private var started: Future[Any] = Future.unit
   private var toldAt = System.nanoTime()
 
   /**
@@ -60,8 +66,6 @@ private[binshift] final class IncomingShipment(
   def receive(begun: Long)(read: (Array[Byte], Int) => ChunkHeader): Option[ChunkHeader] = {
     if (next >= sent) look(begun)
     val header = fetch().map { chunk =>
-      Faults.at("fetch.chunk", target)
-      Faults.at(s"fetch.chunk.${source.storeName}", target)
       val header = read(chunk, next)
       next += 1
       receivedAt = System.nanoTime()
@@ -96,7 +100,8 @@ private[binshift] final class IncomingShipment(
    * reached.
    */
   private def fetch(): Option[Array[Byte]] = place.filter(_ => next < sent).flatMap { from =>
-    try Some(ShipmentBlocks.fetchFrom(from, ShipmentFormat.chunkId(order.broadcast, source, target, next, sender)))
+    val id = ShipmentFormat.chunkId(order.broadcast, source, target, next, sender)
+    try fetched(from, id, pointsOfChunk)
     catch {
       case NonFatal(e) if missed == next => never(s"it was sent, and went to another receiver or was lost (${e.getMessage})")
       case NonFatal(e) =>
@@ -104,6 +109,24 @@ private[binshift] final class IncomingShipment(
         missed = next
         sent = next
         None
+    }
+  }
+
+  /** A block that is at an executor, unless it is still on its way. */
+  private def fetched(from: BlockManagerId, id: BlockId, points: Seq[String]): Option[Array[Byte]] = {
+    if (!underWay.exists(_.id == id)) underWay = BlockFetch.begin(from, id) {
+      val block = ShipmentBlocks.fetchFrom(from, id)
+      points.foreach(Faults.at(_, target))
+      block
+    }
+    try {
+      val block = underWay.flatMap(_.outcome)
+      if (block.nonEmpty) underWay = None
+      block
+    } catch {
+      case e: Throwable =>
+        underWay = None
+        throw e
     }
   }
 
@@ -119,20 +142,29 @@ private[binshift] final class IncomingShipment(
     toldAt = System.nanoTime()
   }
 
-  /** Once more if it fails, for whatever reason. */
+  /**
+   * Once more if it fails, for whatever reason. In the order of the calls, but not on the caller's thread: Spark connects to the
+   * executor on the thread that sends, which takes minutes where its machine does not answer.
+   */
   private def push(to: BlockManagerId, id: BlockId, content: Array[Byte]): Future[Unit] = {
-    def once() = Future.unit.flatMap(_ => ShipmentBlocks.push(to, id, content))(ExecutionContext.parasitic)
-    once().recoverWith { case NonFatal(e) =>
+    val threads = ExecutionContext.fromExecutor(ShippingThreads.fetches)
+    def once() = Future {
+      Faults.at(s"push.${source.partitionId}", target)
+      ShipmentBlocks.push(to, id, content)
+    }(threads)
+    val first = started.transformWith(_ => once())(ExecutionContext.parasitic)
+    started = first
+    first.flatten.recoverWith { case NonFatal(e) =>
       logInfo(s"$id did not come to $to and is sent again", e)
-      once()
-    }(ExecutionContext.fromExecutor(ShippingThreads.links))
+      once().flatten
+    }(threads)
   }
 
   /** Reads in the marker how much was sent. */
   private def look(begun: Long): Unit = located(begun, LookNs) match {
     case Some(to) =>
       val marker =
-        try Some(ShipmentBlocks.fetchFrom(to, markerId))
+        try fetched(to, markerId, Nil)
         catch {
           case NonFatal(e) =>
             logInfo(s"what $source sends to partition $target could not be read at $to; the driver is asked where it is", e)
@@ -140,7 +172,7 @@ private[binshift] final class IncomingShipment(
             None
         }
       marker.foreach(bytes => learn(ShipmentMarker.read(bytes, target)))
-      askAgain(to)
+      if (place.nonEmpty) askAgain(to)
     // A source that has bins to send says so before its task ends, hence before the epoch after begins.
     case None => if (nobodyIn >= order.base) never("nobody sends any more")
   }
@@ -177,6 +209,9 @@ private[binshift] final class IncomingShipment(
     }
     place
   }
+
+  private def pointsOfChunk: Seq[String] =
+    Seq("fetch.chunk", s"fetch.chunk.${source.storeName}", s"fetch.chunk.${source.partitionId}")
 
   private def receivedId: BlockId = ShipmentFormat.receivedId(order.broadcast, source, target, sender)
 

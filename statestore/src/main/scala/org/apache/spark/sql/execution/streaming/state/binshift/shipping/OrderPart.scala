@@ -45,6 +45,8 @@ private[shipping] final class OrderPart(
     next = hint.next
     departing.foreach(_.onLoad(epoch))
     exporter.foreach(_.onLoad(epoch))
+    for (d <- departing; e <- exporter)
+      e.prepareRemovals(Option.when(hint.isDue)(hint.next))(wants => d.takeKeysSoFar(epoch)(wants))
     if (hasFamilies) stageFrom(epoch)
     staged.foreach(_.begin(epoch, hint.next, Option.when(hint.isDue)(hint.next)))
   }

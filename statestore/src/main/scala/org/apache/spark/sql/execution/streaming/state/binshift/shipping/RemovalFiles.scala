@@ -8,6 +8,7 @@ import scala.util.control.NonFatal
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.RocksDBConf
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{KeyRows, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.SstFiles
 import org.apache.spark.util.Utils
 
@@ -28,18 +29,28 @@ private[shipping] object RemovedKeys {
   }
 }
 
+/** @param keys of rows that no file deletes, in their stored form, by the name of their family */
+private[shipping] final case class LaterRemoval(files: Seq[File], keys: Map[String, Seq[Array[Byte]]])
+
+private object RemovalFiles {
+  private val MaxLater = 8
+}
+
 /**
  * Files that delete the rows that leave with a step from families that are read in order. They are made while rows are sent, in
  * the background, so that the switch needs to look at no row.
  *
  * If one cannot be written, as on a full disk, there are none from then on. The rows are sent all the same.
  *
- * One thread writes; the store's task takes the files of a step.
+ * One thread writes, and some write what comes later; the store's task takes the files of a step.
  *
- * @param dir a directory of its own, which this makes
+ * @param dir a directory of its own in one of the exporter's, which this makes
  */
 private[shipping] final class RemovalFiles(dir: File, conf: RocksDBConf) extends Logging {
   private val files = mutable.Map.empty[Int, Seq[File]]
+  private val later = mutable.Map.empty[Int, Vector[LaterRemoval]]
+  private var appended = 0
+  @volatile private var isClosed = false
 
   /** Runs `body`, which writes; what was not finished then is not there. */
   def writing[T](body: RemovedKeys => T): T = {
@@ -49,8 +60,54 @@ private[shipping] final class RemovalFiles(dir: File, conf: RocksDBConf) extends
     finally sst.close()
   }
 
+  /**
+   * Has rows that were written since deleted by files, too, which are made in the background. Until they are there, and if they
+   * cannot be written, the keys are told instead.
+   *
+   * @param families those of the keys
+   * @param keys     in their stored form, by the name of their family
+   */
+  def append(step: Int, families: Seq[NumberedFamily], keys: Map[String, Seq[Array[Byte]]]): Unit = {
+    val told = LaterRemoval(Nil, keys)
+    val number = synchronized {
+      later(step) = later.getOrElse(step, Vector.empty) :+ told
+      appended += 1
+      appended
+    }
+    ShippingThreads.removals.execute { () =>
+      try if (!isClosed) {
+          // A family may be new since the order's base.
+          val made = LaterRemoval(write(new File(dir, s"later-$number"), families, keys), keys -- families.map(_.family.name))
+          synchronized(later.get(step).foreach(all => later(step) = all.map(one => if (one eq told) made else one)))
+        }
+      catch {
+        case NonFatal(e) => logWarning(s"a file of deletions could not be written in $dir; its rows are deleted one by one", e)
+      } finally if (isClosed) Utils.tryLogNonFatalError(Utils.deleteRecursively(dir.getParentFile))
+    }
+  }
+
+  /** Nothing more is wanted, and the caller deletes the directory around this one; so does a thread that is writing. */
+  def close(): Unit = isClosed = true
+
+  private def write(folder: File, families: Seq[NumberedFamily], keys: Map[String, Seq[Array[Byte]]]): Seq[File] = {
+    Utils.createDirectory(folder)
+    val sst = new SstFiles(folder, conf)
+    try families.flatMap { family =>
+        keys.getOrElse(family.family.name, Nil).map(family.nativeKey).sorted(KeyRows.Order).foreach(sst.delete)
+        Faults.at("export.later")
+        sst.finish(isInternal = false).map(_.file)
+      }
+    finally sst.close()
+  }
+
   /** The files of `step`, which are the caller's from now on; `None` if there are none any more, or not yet. */
-  def take(step: Int): Option[Seq[File]] = synchronized(files.remove(step))
+  def take(step: Int): Option[(Seq[File], Seq[LaterRemoval])] = synchronized {
+    val since = later.remove(step).getOrElse(Vector.empty)
+    files.remove(step).map(_ -> since)
+  }
+
+  /** Whether one more may be appended: each is one more file in the level that reads look through first. */
+  def hasRoomFor(step: Int): Boolean = synchronized(later.get(step).forall(_.size < RemovalFiles.MaxLater))
 
   private final class Writer(sst: SstFiles) extends RemovedKeys {
     private var finished = Vector.empty[File]

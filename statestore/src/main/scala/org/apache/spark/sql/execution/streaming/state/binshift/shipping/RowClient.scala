@@ -80,6 +80,13 @@ private[binshift] final class RowClient(
     sent = None
   }
 
+  /** There is no room for more rows: asks for none from now on. */
+  def stop(): Unit = {
+    isOver = true
+    forget()
+    logInfo(s"partition $target has no room for more rows of $source; whole bins come instead")
+  }
+
   private def send(): Unit = {
     val keys = waiting.dequeue()
     val to = owner.getOrElse(throw new DamagedShipment("nobody sends any more"))
@@ -109,7 +116,7 @@ private[binshift] final class RowClient(
       throw new DamagedShipment("it is of an attempt of the source's task that was not committed")
     }
     val keys = request.take(answer.rows.size, answer.isLast)
-    bytes += answer.rows.iterator.flatten.map(LinkedRows.sizeOf).sum
+    bytes += keys.iterator.map(_.key.length.toLong).sum + answer.rows.iterator.flatten.map(LinkedRows.sizeOf).sum
     keys.zip(answer.rows).collect { case (key, Some(rows)) => FetchedRows(key, rows) }
   }
 
@@ -152,7 +159,7 @@ private[binshift] final case class FetchedRows(key: KeyRows, rows: Seq[(Array[By
 private object RowClient {
   /** Keys that are asked for at a time. */
   private val KeysTogether = 20000
-  /** Of values that are taken, before no more are asked for. */
+  /** Of keys and values that are taken, before no more are asked for. */
   private val MaxBytes = 64L << 20
   private val PollMs = 1L
   /** After that time without an answer, it is looked whether there will be one. */

@@ -28,7 +28,8 @@ import org.apache.spark.util.ThreadUtils
  * @param dir      the linked version, which stays until this is closed
  */
 private[binshift] final class RowSource(
-    store: StateStoreId, order: ShippingOrder, attempt: String, families: Seq[NumberedFamily], dir: File, dbConf: RocksDBConf,
+    private val store: StateStoreId, order: ShippingOrder, attempt: String, families: Seq[NumberedFamily], dir: File,
+    dbConf: RocksDBConf,
     conf: BackgroundConf) extends Logging {
   import RowSource._
 
@@ -73,13 +74,17 @@ private[binshift] final class RowSource(
   }
 
   /** Takes the requests that are here; whether there were any. */
-  private def poll(): Boolean = ids.count { case (target, id) =>
-    ShipmentBlocks.takeHere(id).exists { content =>
-      wasAsked = true
-      ShippingThreads.answers.execute(() => answer(target, content))
-      true
-    }
-  } > 0
+  private def poll(): Boolean = {
+    Faults.at("rows.poll", store.partitionId)
+    Faults.at(s"rows.poll.${store.partitionId}", store.partitionId)
+    ids.count { case (target, id) =>
+      ShipmentBlocks.takeHere(id).exists { content =>
+        wasAsked = true
+        ShippingThreads.answers.execute(() => answer(target, content))
+        true
+      }
+    } > 0
+  }
 
   private def answer(target: Int, content: Array[Byte]): Unit =
     try {
@@ -195,18 +200,25 @@ private object RowSource extends Logging {
   private def schedule(ms: Long): Unit =
     ShippingThreads.polling.schedule((() => pollAll()): Runnable, ms, TimeUnit.MILLISECONDS)
 
+  /** Whatever goes wrong, with a store or with the thread, it polls again: tasks wait for answers. */
   private def pollAll(): Unit = {
-    val found =
-      try sources.asScala.toSeq.count(_.poll()) > 0
-      catch {
-        case NonFatal(e) =>
-          logWarning("requests for rows could not be looked for; they are again", e)
-          false
+    var found = false
+    try found = sources.asScala.toSeq.count(pollOne) > 0
+    finally {
+      synchronized {
+        idle = if (found) 0 else idle + 1
+        isPolling = !sources.isEmpty
+        if (isPolling) schedule(if (idle < Patience) MinPollMs else MaxPollMs)
       }
-    synchronized {
-      idle = if (found) 0 else idle + 1
-      isPolling = !sources.isEmpty
-      if (isPolling) schedule(if (idle < Patience) MinPollMs else MaxPollMs)
     }
   }
+
+  private def pollOne(source: RowSource): Boolean =
+    try source.poll()
+    catch {
+      case e: Throwable =>
+        logWarning(s"requests for rows of ${source.store} could not be looked for; they are again", e)
+        if (!NonFatal(e)) throw e
+        false
+    }
 }

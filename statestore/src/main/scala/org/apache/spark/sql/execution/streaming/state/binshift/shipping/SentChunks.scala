@@ -29,7 +29,11 @@ private[shipping] final class SentChunks(order: ShippingOrder, store: StateStore
   private val number = ThreadLocalRandom.current.nextLong(1, Long.MaxValue)
   private val targets = order.leaving(store.partitionId).keys.map(_ -> new Target).toMap
   private val marker = new ShipmentMarker(ShipmentFormat.markerId(order.broadcast, store), number, targets.keys)
-  private val patienceNs = conf.timeoutMs * 1000000L * (if (order.isUrgent) 2 else 10)
+  /** On demand, one that fetches nothing keeps others waiting, which give up after the timeout. */
+  private val patienceNs = {
+    val timeoutNs = conf.timeoutMs * 1000000L
+    if (order.isOnDemand && targets.size > 1) timeoutNs / 2 else timeoutNs * (if (order.isUrgent) 2 else 10)
+  }
   private var isClosed = false
   private var isWatched = false
 
@@ -37,15 +41,16 @@ private[shipping] final class SentChunks(order: ShippingOrder, store: StateStore
   def chunkBytes: Int = ShipmentPieces(conf, targets.size).chunkBytes
 
   /**
-   * Blocks until there is room, and puts the chunk into the block store, unless its receiver has given up.
+   * Blocks until there is room, and puts the chunk into the block store, unless its receiver was given up.
    *
-   * @throws Cancelled if it is closed
+   * @throws Cancelled if it is closed, or the order is over
    */
   def send(target: Int, index: Int, chunk: Array[Byte]): Unit = {
-    awaitRoom(chunk.length)
+    val to = targets(target)
+    // What nobody gets takes no room.
+    if (!synchronized(to.isAbandoned)) awaitRoom(chunk.length)
     synchronized {
       requireOpen()
-      val to = targets(target)
       if (!to.isAbandoned) {
         ShipmentBlocks.put(chunkId(target, index), chunk, tellDriver = false)
         if (to.waiting.isEmpty) to.heardAt = System.nanoTime()
@@ -93,6 +98,8 @@ private[shipping] final class SentChunks(order: ShippingOrder, store: StateStore
       if (!freeReceived()) {
         // Most receivers say what they have before.
         if (System.nanoTime() - begun > FullNs) marker.setFull(true)
+        // The store of a query that was stopped is closed a minute later, and other stores wait for this thread.
+        if (!marker.isHere) throw new Cancelled
         abandon(begun)
         Thread.sleep(PollMs)
       }

@@ -62,6 +62,9 @@ private[binshift] final class ShipmentMarker(id: BlockId, sender: Long, targets:
         null
       })
 
+  /** Whether the block is there: it goes with the order's broadcast. */
+  def isHere: Boolean = ShipmentBlocks.isHere(id)
+
   private def enter(next: Phase): Unit = synchronized {
     if (phase != next && phase != Over) {
       phase = next

@@ -10,10 +10,9 @@ private[binshift] object ShippingThreads {
   /** Bins are in no hurry, and the cores are the stream's. */
   private val Exports = 1
   /** As many sources are followed at a time, since following one is waiting for the checkpoint's file system above all. */
-  private val Followed = 4
+  val Followed = 4
   private val MaxWaiting = 64
   private val Answers = 4
-  private val MaxWaitNs = 5000000000L
   private val Freed = 2
 
   /** Short jobs, one per store that gives bins away, which its next epoch waits for; they wait for RocksDB. */
@@ -28,6 +27,9 @@ private[binshift] object ShippingThreads {
   /** Counts rows of files, which snapshots wait for; as fast as one core can. */
   lazy val counts: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(1, "binshift-count")
 
+  /** Makes files of deletions; what is late is done without. */
+  lazy val removals: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(1, "binshift-removals")
+
   /** Frees what receivers have; may wait for those that read. */
   lazy val freeing: ScheduledExecutorService = ThreadUtils.newDaemonThreadPoolScheduledExecutor("binshift-free", Freed)
 
@@ -40,6 +42,12 @@ private[binshift] object ShippingThreads {
   /** Short turns, some per source of bins that stores here are about to get. */
   lazy val staging: ScheduledExecutorService =
     ThreadUtils.newDaemonThreadPoolScheduledExecutor("binshift-stage", Followed)
+
+  /**
+   * Wait for other executors, some of which may not answer for minutes; [[BlockFetch]] bounds how many fetch, and
+   * each copy begins to send one thing at a time.
+   */
+  lazy val fetches: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-fetch")
 
   /** Long turns, which sleep as the pace demands: whole partitions are fetched one after the other. */
   lazy val warming: ScheduledExecutorService = ThreadUtils.newDaemonSingleThreadScheduledExecutor("binshift-warm")
@@ -72,53 +80,43 @@ private[binshift] object ShippingThreads {
   def pace(bytes: Long, bound: Long, areAllCoresBusy: Boolean): Unit = {
     val rate = rateWithin(bound, areAllCoresBusy)
     val wait = sending.charge(bytes, rate)
-    count(bytes, wait)
-    if (wait > 0) Thread.sleep(wait / 1000000, (wait % 1000000).toInt)
+    count(bytes, wait, bound)
+    if (wait > 0) Meter.sleep(wait)
     if (!areAllCoresBusy)
       ExecutorLoad.awaitFreeCore(
-        math.min(Meter.costNs(bytes, math.min(rate, CopyPace.LeastRate)) - Meter.costNs(bytes, rate), MaxWaitNs))
+        math.min(Meter.costNs(bytes, math.min(rate, CopyPace.LeastRate)) - Meter.costNs(bytes, rate), Meter.MaxWaitNs))
   }
 
   /** Counts `bytes` as sent, without a wait. */
   def charge(bytes: Long, bound: Long, areAllCoresBusy: Boolean): Unit =
-    count(bytes, sending.charge(bytes, rateWithin(bound, areAllCoresBusy)))
+    count(bytes, sending.charge(bytes, rateWithin(bound, areAllCoresBusy)), bound)
 
   /** Whether what was sent is within the rate. */
   def maySend(): Boolean = sending.waitNs <= 0
 
   /** Counts `bytes` as received. */
   def received(bytes: Long, bound: Long, areAllCoresBusy: Boolean): Unit =
-    count(bytes, receiving.charge(bytes, rateWithin(bound, areAllCoresBusy)))
+    count(bytes, receiving.charge(bytes, rateWithin(bound, areAllCoresBusy)), bound)
 
   /** Whether what was received is within the rate. */
   def mayReceive(): Boolean = receiving.waitNs <= 0
 
-  private def count(bytes: Long, waitNs: Long): Unit = {
+  /**
+   * Counts `bytes` of a checkpoint, and waits as the pace demands, but reads [[CopyPace.FirstRate]] a second at least: who reads
+   * holds a thread that others need.
+   */
+  def receivedOfCheckpoint(bytes: Long, bound: Long, areAllCoresBusy: Boolean): Unit = {
+    received(bytes, bound, areAllCoresBusy)
+    receiving.await(bytes, CopyPace.FirstRate)
+  }
+
+  private def count(bytes: Long, waitNs: Long, bound: Long): Unit = {
     copiedBytes.addAndGet(bytes)
-    if (waitNs > 0) CopyPace.here.limits()
+    if (waitNs > 0 && !ExecutorLoad.isIdle) CopyPace.here.waits(bound)
   }
 
   private def rateWithin(bound: Long, areAllCoresBusy: Boolean): Long =
     if (areAllCoresBusy) math.min(bound, CopyPace.FirstRate)
     else if (ExecutorLoad.isIdle) bound
     else math.min(bound, CopyPace.here.bytesPerSecond)
-
-  private final class Meter {
-    /** In nanoseconds, before which nothing more may go. */
-    private val next = new AtomicLong(System.nanoTime())
-
-    /** Returns the nanoseconds that `bytes` should have waited. */
-    def charge(bytes: Long, bytesPerSecond: Long): Long = {
-      val cost = Meter.costNs(bytes, bytesPerSecond)
-      val now = System.nanoTime()
-      // Queries share an executor: one with a low rate must not keep the others waiting for long.
-      next.getAndUpdate(next => math.min(math.max(next, now) + cost, now + MaxWaitNs)) - now
-    }
-
-    def waitNs: Long = next.get - System.nanoTime()
-  }
-
-  private object Meter {
-    def costNs(bytes: Long, bytesPerSecond: Long): Long = bytes * 1000000000L / bytesPerSecond
-  }
 }

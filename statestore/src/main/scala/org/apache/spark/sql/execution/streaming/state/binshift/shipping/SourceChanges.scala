@@ -8,16 +8,17 @@ import org.apache.spark.sql.execution.streaming.state.{RecordType, StateStoreId}
 /**
  * What a store committed, version by version, as its changelogs have it.
  *
- * Any thread may use it; each call reads a file of the checkpoint.
+ * Any thread may use it that may use `idOf`; each call reads a file of the checkpoint.
+ *
+ * @param idOf the id under which it committed a version
  */
-private[binshift] final class SourceChanges(
-    source: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments) {
+private[binshift] final class SourceChanges(source: StateStoreId, arguments: RocksDBArguments, idOf: Long => Option[String]) {
 
   /** Calls `consume(kind, native key, value)` for each record; values are as they are stored. */
   def foreach(version: Long)(consume: (RecordType.Value, Array[Byte], Array[Byte]) => Unit): Unit = {
     val manager = VersionFile.opened(source, arguments.conf, arguments.hadoopConf)
     try {
-      val changes = manager.getChangelogReader(version, SourceChanges.idOf(source, version, routing, arguments))
+      val changes = manager.getChangelogReader(version, idOf(version))
       try changes.foreach { case (kind, logged, value) =>
           consume(kind, RowForm.keyOf(kind, logged, arguments.conf), value)
         }

@@ -8,6 +8,7 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.recovery.CheckpointedBins
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, ShippingOrder}
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBArguments
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
 /**
@@ -18,7 +19,7 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId
  * concern the others.
  */
 private[binshift] final class SourceFollower private (
-    source: StateStoreId, order: ShippingOrder, routing: EpochRouting) extends Logging {
+    source: StateStoreId, order: ShippingOrder, routing: EpochRouting, arguments: RocksDBArguments) extends Logging {
   import SourceFollower._
 
   @volatile private var copies = Vector.empty[StagedCopy]
@@ -26,6 +27,7 @@ private[binshift] final class SourceFollower private (
   private var isRunning = false
   private var isWoken = false
   private var delayMs = MinDelayMs
+  private val ids = new SourceIds(source, routing, arguments)
   /** How often in a row the changelog that is next could not be read. */
   private var misses = 0
 
@@ -86,7 +88,7 @@ private[binshift] final class SourceFollower private (
     val all = copies
     // Another store of this executor may be the first that is in the epoch: what it presumes is committed for all.
     val begun = all.map(_.begun).maxOption.getOrElse(-1L)
-    val received = all.map(_.receive())
+    val received = all.map(_.receive(ids))
     received.contains(true) || readCheckpoint(all, begun) || follow(all, begun) ||
     all.map(_.prepareDue(begun)).contains(true)
   }
@@ -125,7 +127,7 @@ private[binshift] final class SourceFollower private (
       val group = following.filter(_.version == version)
       try {
         Faults.at("changelog.read", source.partitionId)
-        locked(group)(advance(group.filter(c => c.isStaged && c.version == version), version + 1))
+        locked(group)(advance(group.filter(c => c.isStaged && c.version == version), version + 1, begun))
         misses = 0
         true
       } catch {
@@ -142,12 +144,12 @@ private[binshift] final class SourceFollower private (
   }
 
   /** Throws if nothing was changed; a copy that was changed in part is made anew. */
-  private def advance(members: Seq[StagedCopy], version: Long): Unit = {
+  private def advance(members: Seq[StagedCopy], version: Long, begun: Long): Unit = {
     val ofBin = members.flatMap(c => c.binsHeld.map(_ -> c)).toMap
     var isBegun = false
     try {
       if (ofBin.nonEmpty) {
-        new SourceChanges(source, routing, members.head.arguments).foreach(version) {
+        new SourceChanges(source, arguments, ids.of(_, begun)).foreach(version) {
           (kind, native, value) =>
             ofBin.get(members.head.binOf(native)).foreach { copy =>
               isBegun = true
@@ -177,7 +179,7 @@ private[binshift] object SourceFollower {
   def join(copy: StagedCopy, order: ShippingOrder, routing: EpochRouting): SourceFollower =
     followers.compute((order.id, copy.source),
       (_, known) => {
-        val follower = Option(known).getOrElse(new SourceFollower(copy.source, order, routing))
+        val follower = Option(known).getOrElse(new SourceFollower(copy.source, order, routing, copy.arguments))
         follower.synchronized(follower.add(copy))
         follower
       })
@@ -187,7 +189,7 @@ private[binshift] object SourceFollower {
 
   /** Runs `body` while no store takes anything from the copies; in their order, so that two cannot wait for each other. */
   private def locked(copies: Seq[StagedCopy])(body: => Unit): Unit = copies match {
-    case first +: rest => first.synchronized(locked(rest)(body))
+    case first +: rest => first.exclusively(locked(rest)(body))
     case _ => body
   }
 }

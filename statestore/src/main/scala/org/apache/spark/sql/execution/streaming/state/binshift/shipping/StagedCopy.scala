@@ -1,6 +1,8 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
 import java.io.File
+import java.util.concurrent.TimeUnit
+import java.util.concurrent.locks.ReentrantLock
 
 import scala.util.control.NonFatal
 
@@ -12,6 +14,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRou
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 import org.apache.spark.sql.execution.streaming.state.{RecordType, StateStoreId}
+import org.apache.spark.util.Utils
 
 /**
  * The copy of the bins that one store gets from another one in an order: files with the rows as they
@@ -50,8 +53,12 @@ private[binshift] final class StagedCopy(
   private var changes: Option[CopiedChanges] = None
   private val shipment = new IncomingShipment(order, source, target, conf)
   private var attempt: Option[String] = None
+  /** Bytes of the checkpoint that were read since the pace was asked. */
+  private var uncharged = 0L
   private val failures = new CopyFailures(source, target, order.isUrgent)
   private val catchUp = new CatchUp
+
+  private val lock = new ReentrantLock()
 
   @volatile private var state: State = Fetching
   @volatile private var isShipped = true
@@ -117,17 +124,21 @@ private[binshift] final class StagedCopy(
     due = dueStep
   }
 
-  /** Takes in a piece of the shipment, or makes it count; whether something was done, so that more may be possible. */
-  def receive(): Boolean = synchronized {
+  /**
+   * Takes in a piece of the shipment, or makes it count; whether something was done, so that more may be possible.
+   *
+   * @param ids those of the source
+   */
+  def receive(ids: SourceIds): Boolean = exclusively {
     state match {
       case Fetching => (isUnpaced || ShippingThreads.mayReceive()) && guarded(fetch())
-      case Fetched if epoch >= order.base => guarded(finishFetching())
+      case Fetched if epoch >= order.base => guarded(finishFetching(ids))
       case _ => false
     }
   }
 
-  /** Makes the file of changes for the step that the next epoch takes; whether that was to be done. */
-  def prepareDue(begun: Long): Boolean = synchronized {
+  /** Makes files of the changes for the step that the next epoch takes; whether that was to be done. */
+  def prepareDue(begun: Long): Boolean = exclusively {
     state == Staged && equalTo >= begun &&
     due.filter(parts.isHeld).exists(step => changes.exists(c => guarded(c.write(step, parts.binsOf(step)))))
   }
@@ -135,17 +146,19 @@ private[binshift] final class StagedCopy(
   /**
    * Hands over what was copied for `step`; `None` if there is no copy, or it was handed over before, as
    * to a task that then failed. The files are to be taken in, in their order; then the changes of the
-   * versions after `version`, up to `upTo`.
+   * versions after `version`, up to `upTo`. What is not whole is not waited for, because a checkpoint may be read meanwhile.
    */
-  def take(step: Int, upTo: Long): Option[TakenCopy] = synchronized {
+  def take(step: Int, upTo: Long): Option[TakenCopy] = if (!isStaged) None
+  else exclusively {
     // A task of an earlier epoch, which runs on though nobody waits for it, must not see later changes.
     val isHere = state == Staged && parts.isLeft(step) && equalTo <= upTo
     if (isHere) parts.handOver(step)
     var taken: Option[TakenCopy] = None
     if (isHere) guarded {
-      val (overlay, more) = changes.fold((Option.empty[File], RowCounts.Zero))(_.take(step, parts.binsOf(step)))
+      val (later, more) = changes.fold((Seq.empty[File], RowCounts.Zero))(_.take(step, parts.binsOf(step)))
       val base = files.take(step)
-      taken = Some(TakenCopy(base.map(_.file), overlay, base.foldLeft(more)(_ + _.rows), equalTo))
+      taken = Some(TakenCopy(base.map(_.file), later, base.foldLeft(more)(_ + _.rows), equalTo))
+      if (parts.binsLeft.isEmpty) releaseChanges()
       true
     }
     taken
@@ -153,50 +166,70 @@ private[binshift] final class StagedCopy(
 
   /**
    * Hands over the bins that came on demand since it was called last, though the copy as a whole is not
-   * here: the base is the version that is loaded, so that nothing changes any more.
+   * here: the base is the version that is loaded, so that nothing changes any more. None while the lock is held for long: a piece is
+   * fetched, maybe from a machine that is gone, or a checkpoint is read.
    */
   def takeReady(): Seq[(Seq[Int], TakenCopy)] =
-    // Without a wait for the lock, which is held while a piece is fetched or a checkpoint is read.
     if (!parts.isAnyReady) Nil
-    else synchronized {
-      val isUsable = parts.isAnyReady && guarded(requireCommitted) && (state == Fetching || state == Fetched || state == Staged)
+    else soon[Seq[(Seq[Int], TakenCopy)]](Nil) {
+      val isUsable = parts.isAnyReady && guarded(requireCommitted(SourceChanges.idOf(source, order.base, routing,
+            arguments))) && (state == Fetching || state == Fetched || state == Staged)
       if (!isUsable) Nil
       else parts.handOverReady { (part, bins) =>
         val base = files.take(part)
-        (bins, TakenCopy(base.map(_.file), None, base.foldLeft(RowCounts.Zero)(_ + _.rows), equalTo))
+        (bins, TakenCopy(base.map(_.file), Nil, base.foldLeft(RowCounts.Zero)(_ + _.rows), equalTo))
       }
     }
 
   /** Whether `bin` was handed over, as to a task that then failed; it will not be again. */
   def isGone(bin: Int): Boolean = parts.isHandedOver(bin)
 
-  /** Asks the source to send `bin` before the others; once. If that fails, the bin comes in its turn. Whether it did. */
-  def request(bin: Int): Boolean = synchronized {
+  /**
+   * Asks the source to send `bin` before the others; once, but for when the lock is held for long. If that fails, the bin comes in its
+   * turn. Whether it did.
+   */
+  def request(bin: Int): Boolean = {
     askedAt = System.nanoTime()
-    state == Fetching && {
+    // Without a wait for the lock while a checkpoint is read.
+    state == Fetching && soon(false)(state == Fetching && {
       try shipment.request(bin)
       catch {
         case NonFatal(e) =>
           logWarning(s"$target could not ask $source for bin $bin", e)
           false
       }
-    }
+    })
   }
 
   /** Calls `consume` for each change of the bins of `step` that the source committed as `ofVersion`. */
   def foreachChange(ofVersion: Long, step: Int)(
       consume: (RecordType.Value, NumberedFamily, Array[Byte], Array[Byte]) => Unit): Unit =
-    new SourceChanges(source, routing, arguments).foreach(ofVersion) { (kind, native, value) =>
-      if (parts.of(binOf(native)).contains(step)) consume(kind, mapping.hereOf(native), mapping.keyIn(native), value)
+    new SourceChanges(source, arguments, SourceChanges.idOf(source, _, routing, arguments)).foreach(ofVersion) {
+      (kind, native, value) =>
+        if (parts.of(binOf(native)).contains(step)) consume(kind, mapping.hereOf(native), mapping.keyIn(native), value)
     }
 
-  def close(): Unit = synchronized {
+  def close(): Unit = exclusively {
     state = Failed
     parts.forgetReady()
     shipment.close()
     try files.close()
     finally closeChanges()
   }
+
+  /** Runs `body` while nobody else changes the copy. */
+  def exclusively[T](body: => T): T = {
+    lock.lock()
+    try body
+    finally lock.unlock()
+  }
+
+  /** The same for a task that has to go on: `otherwise` if others have the copy for long. */
+  private def soon[T](otherwise: T)(body: => T): T =
+    if (!lock.tryLock(LockMs, TimeUnit.MILLISECONDS)) otherwise
+    else
+      try body
+      finally lock.unlock()
 
   // What follows is for the follower alone, which holds the copy's lock.
 
@@ -221,8 +254,16 @@ private[binshift] final class StagedCopy(
   def beginFamilies(theirs: Seq[NumberedFamily]): Unit = mapping.add(theirs)
 
   /** A row of the checkpoint. */
-  def addStored(part: Int, theirs: NumberedFamily, key: Array[Byte], value: Array[Byte]): Unit =
-    if (state == Reading) guarded { add(part, theirs, key, value); true }
+  def addStored(part: Int, theirs: NumberedFamily, key: Array[Byte], value: Array[Byte]): Unit = if (state == Reading) guarded {
+    add(part, theirs, key, value)
+    uncharged += key.length + value.length
+    if (uncharged >= ChargedBytes) {
+      // A task may wait for it, or for one that is read with it.
+      if (!order.isUrgent) ShippingThreads.receivedOfCheckpoint(uncharged, conf.maxBytesPerSecond, conf.areAllCoresBusy)
+      uncharged = 0
+    }
+    true
+  }
 
   /** All rows were read; of a copy that failed on the way, nothing counts. */
   def endCheckpoint(): Unit = if (state == Reading) guarded {
@@ -252,7 +293,6 @@ private[binshift] final class StagedCopy(
   def advanced(): Unit = if (state == Staged) {
     equalTo += 1
     bytes += 1
-    changes.foreach(_.outdate())
   }
 
   /** What went wrong ends the copy, or has it made anew. */
@@ -265,6 +305,12 @@ private[binshift] final class StagedCopy(
 
   private def closeChanges(): Unit = {
     changes.foreach(_.close())
+    changes = None
+  }
+
+  /** Closes them on another thread: the store's task does not wait for it. */
+  private def releaseChanges(): Unit = {
+    changes.foreach(c => ShippingThreads.freeing.execute(() => Utils.tryLogNonFatalError(c.close())))
     changes = None
   }
 
@@ -283,8 +329,8 @@ private[binshift] final class StagedCopy(
   }
 
   /** Makes the copy count, if it is of the commit that counts. */
-  private def finishFetching(): Boolean = {
-    requireCommitted
+  private def finishFetching(ids: SourceIds): Boolean = {
+    requireCommitted(ids.of(order.base, epoch))
     val all = files.finish()
     changes = Option.when(!order.isUrgent)(
       new CopiedChanges(all, files, families.values, arguments, new File(dir, s"changes-${failures.count}")))
@@ -294,9 +340,13 @@ private[binshift] final class StagedCopy(
     true
   }
 
-  /** Whether the shipment is of the attempt that counts, which is known once the base is committed. */
-  private def requireCommitted: Boolean = {
-    val id = SourceChanges.idOf(source, order.base, routing, arguments)
+  /**
+   * Whether the shipment is of the attempt that counts, which is known once the base is committed. What was read from the
+   * checkpoint is of no attempt.
+   *
+   * @param id under which the base was committed
+   */
+  private def requireCommitted(id: => Option[String]): Boolean = {
     if (attempt.exists(_ != CommittedFile.attempt(source, order.base, id, arguments.hadoopConf))) {
       throw new DamagedShipment("it is of an attempt of the source's task that was not committed")
     }
@@ -327,8 +377,13 @@ private[binshift] final class StagedCopy(
 }
 
 private[binshift] object StagedCopy {
+  private val ChargedBytes = 256L << 10
+
   /** Who waits for a bin asks for it more often than that. */
   private val AskedNs = 1000000000L
+
+  /** How long a task waits for the lock before it looks whether the copy gets on. */
+  private val LockMs = 20L
 
   private sealed trait State
   private case object Fetching extends State

@@ -15,20 +15,84 @@ import org.apache.spark.util.Utils
  * whether it exists and with which value, so that changes can be counted and merged; and it collects
  * the changes since the copies were made, in the order of keys and on disk, however many they are.
  *
- * Keys are native keys of the store that gets the bins. Not thread-safe.
+ * It is opened with the first change. Keys are native keys of the store that gets the bins. Not thread-safe.
  *
- * @param dir its directory, which is made here and goes when it is closed
+ * @param dir    its directory, which is made here and goes when it is closed
+ * @param copied files of rows as they were copied; they stay, under their own names, too
  */
-private[binshift] final class StagingStore(dir: File) extends AutoCloseable {
+private[binshift] final class StagingStore(dir: File, copied: Seq[File]) extends AutoCloseable {
   Files.createDirectories(dir.toPath)
+  private val links =
+    try copied.map(file => Files.createLink(new File(dir, s"${file.getName}.link").toPath, file.toPath).toString)
+    catch {
+      case e: Throwable =>
+        Utils.deleteRecursively(dir)
+        throw e
+    }
+  private var opened = Option.empty[StagingDatabase]
+
+  def get(key: Array[Byte]): Option[Array[Byte]] = database.get(key)
+
+  /**
+   * Changes a row.
+   *
+   * @param value `None` if it goes
+   * @param layer that is to have the change, too
+   */
+  def change(key: Array[Byte], value: Option[Array[Byte]], layer: Option[StagingLayer]): Unit = {
+    val change = value.fold(Array(StagingDatabase.Deleted))(StagingDatabase.Present +: _)
+    database.change(key, change)
+    layer.foreach(_.change(key, change))
+  }
+
+  /** Whether anything has changed. */
+  def isOpen: Boolean = opened.nonEmpty
+
+  /** Gets those of the next changes that are put into it. To be closed before this is. */
+  def newLayer(): StagingLayer = database.newLayer()
+
+  /** Calls `put` or `delete` for each changed key of `bins` in a family, in the order of keys. */
+  def foreachChange(family: NumberedFamily, bins: Seq[Int])(
+      put: (Array[Byte], Array[Byte]) => Unit, delete: Array[Byte] => Unit): Unit =
+    opened.foreach(_.foreachChange(family, bins)(put, delete))
+
+  override def close(): Unit = {
+    opened.foreach(_.close())
+    opened = None
+    Utils.deleteRecursively(dir)
+  }
+
+  private def database: StagingDatabase = opened.getOrElse {
+    val made = new StagingDatabase(new File(dir, "staging"), links)
+    opened = Some(made)
+    made
+  }
+}
+
+/** Some of the changes in a staging store, which begin with the layer. */
+private[shipping] trait StagingLayer extends AutoCloseable {
+  def isEmpty: Boolean
+
+  def change(key: Array[Byte], change: Array[Byte]): Unit
+
+  /** As that of the store. */
+  def foreachChange(family: NumberedFamily, bins: Seq[Int])(
+      put: (Array[Byte], Array[Byte]) => Unit, delete: Array[Byte] => Unit): Unit
+}
+
+/** @param links of the files of rows, which are moved into it */
+private final class StagingDatabase(dir: File, links: Seq[String]) extends AutoCloseable {
+  import StagingDatabase._
+
   private val options = new DBOptions().setCreateIfMissing(true).setCreateMissingColumnFamilies(true)
+    .setWriteBufferManager(Buffers).setMaxOpenFiles(MaxOpenFiles).setAvoidFlushDuringShutdown(true)
   private val bloom = new BloomFilter()
-  private val families = new ColumnFamilyOptions().setWriteBufferSize(4L << 20)
-    .setTableFormatConfig(new BlockBasedTableConfig().setFilterPolicy(bloom))
+  private val families = new ColumnFamilyOptions().setWriteBufferSize(4L << 20).setTableFormatConfig(
+    new BlockBasedTableConfig().setFilterPolicy(bloom).setBlockCache(Cache).setCacheIndexAndFilterBlocks(true))
   private val write = new WriteOptions().setDisableWAL(true)
   private val handles = new java.util.ArrayList[ColumnFamilyHandle]()
   private val db =
-    try RocksDB.open(options, new File(dir, "staging").getPath,
+    try RocksDB.open(options, dir.getPath,
         Seq(RocksDB.DEFAULT_COLUMN_FAMILY, "changes".getBytes).map(new ColumnFamilyDescriptor(_, families)).asJava,
         handles)
     catch {
@@ -36,34 +100,58 @@ private[binshift] final class StagingStore(dir: File) extends AutoCloseable {
         closeOptions()
         throw e
     }
+  private var layers = 0
   private val copied = handles.get(0)
   private val changed = handles.get(1)
-  private var isChanged = false
-
-  /** Takes in a file of rows as they were copied; the file stays, under its own name, too. */
-  def addCopied(file: File): Unit = {
-    val link = new File(dir, s"${file.getName}.link")
-    Files.createLink(link.toPath, file.toPath)
-    val ingest = new IngestExternalFileOptions().setMoveFiles(true)
-    try db.ingestExternalFile(copied, Seq(link.getPath).asJava, ingest)
-    finally ingest.close()
+  try links.foreach(ingest)
+  catch {
+    case e: Throwable =>
+      close()
+      throw e
   }
 
   def get(key: Array[Byte]): Option[Array[Byte]] = Option(db.get(changed, key)) match {
-    case Some(change) if change(0) == StagingStore.Deleted => None
+    case Some(change) if change(0) == Deleted => None
     case Some(change) => Some(java.util.Arrays.copyOfRange(change, 1, change.length))
     case None => Option(db.get(copied, key))
   }
 
-  def put(key: Array[Byte], value: Array[Byte]): Unit = change(key, StagingStore.Present +: value)
+  def change(key: Array[Byte], change: Array[Byte]): Unit = db.put(changed, write, key, change)
 
-  def delete(key: Array[Byte]): Unit = change(key, Array(StagingStore.Deleted))
-
-  /** Calls `put` or `delete` for each changed key of `bins` in a family, in the order of keys. */
   def foreachChange(family: NumberedFamily, bins: Seq[Int])(
       put: (Array[Byte], Array[Byte]) => Unit, delete: Array[Byte] => Unit): Unit =
-    if (isChanged) family.foreachRow(db, changed, bins) { (key, change) =>
-      if (change(0) == StagingStore.Deleted) delete(key)
+    foreachChangeIn(changed, family, bins)(put, delete)
+
+  def newLayer(): StagingLayer = new StagingLayer {
+    private lazy val handle = {
+      layers += 1
+      db.createColumnFamily(new ColumnFamilyDescriptor(s"layer-$layers".getBytes, families))
+    }
+    private var hasAny = false
+
+    override def isEmpty: Boolean = !hasAny
+
+    override def change(key: Array[Byte], change: Array[Byte]): Unit = {
+      // Before it can fail: there is a family from now on.
+      hasAny = true
+      db.put(handle, write, key, change)
+    }
+
+    override def foreachChange(family: NumberedFamily, bins: Seq[Int])(
+        put: (Array[Byte], Array[Byte]) => Unit, delete: Array[Byte] => Unit): Unit =
+      if (hasAny) foreachChangeIn(handle, family, bins)(put, delete)
+
+    override def close(): Unit = if (hasAny) {
+      hasAny = false
+      db.dropColumnFamily(handle)
+      handle.close()
+    }
+  }
+
+  private def foreachChangeIn(in: ColumnFamilyHandle, family: NumberedFamily, bins: Seq[Int])(
+      put: (Array[Byte], Array[Byte]) => Unit, delete: Array[Byte] => Unit): Unit =
+    family.foreachRow(db, in, bins) { (key, change) =>
+      if (change(0) == Deleted) delete(key)
       else put(key, java.util.Arrays.copyOfRange(change, 1, change.length))
     }
 
@@ -71,18 +159,29 @@ private[binshift] final class StagingStore(dir: File) extends AutoCloseable {
     handles.forEach(_.close())
     db.close()
     closeOptions()
-    Utils.deleteRecursively(dir)
+  }
+
+  private def ingest(link: String): Unit = {
+    val ingest = new IngestExternalFileOptions().setMoveFiles(true)
+    try db.ingestExternalFile(copied, Seq(link).asJava, ingest)
+    finally ingest.close()
   }
 
   private def closeOptions(): Unit = Seq(options, families, bloom, write).foreach(_.close())
-
-  private def change(key: Array[Byte], change: Array[Byte]): Unit = {
-    isChanged = true
-    db.put(changed, write, key, change)
-  }
 }
 
-private object StagingStore {
-  private val Deleted: Byte = 0
-  private val Present: Byte = 1
+private object StagingDatabase {
+  val Deleted: Byte = 0
+  val Present: Byte = 1
+
+  /** Of one database; it opens others again when it needs them. */
+  private val MaxOpenFiles = 64
+
+  RocksDB.loadLibrary()
+  /**
+   * Blocks, indexes, filters and changes of all these databases of an executor: there is one for each pair of stores that
+   * bins move between, so that none has memory of its own.
+   */
+  private[shipping] val Cache = new LRUCache(96L << 20)
+  private val Buffers = new WriteBufferManager(64L << 20, Cache)
 }

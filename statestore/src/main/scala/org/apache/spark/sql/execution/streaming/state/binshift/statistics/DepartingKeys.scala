@@ -43,9 +43,20 @@ private[binshift] final class DepartingKeys(budget: KeyBudget) {
     removed.clear()
   }
 
-  /** The keys, by family, which it has no more then; `None` if they were too many to be remembered, or were taken before. */
+  /** What its keys take, about. */
+  def size: Long = bytes
+
+  /** The keys so far, by family, which it has no more then. Called when a version is loaded. */
+  def takeSoFar(): Map[String, Seq[Array[Byte]]] = {
+    val all = written.view.mapValues(_.toSeq.map(_.array)).toMap
+    written.clear()
+    reserve(-bytes)
+    all
+  }
+
+  /** The other keys, by family, which it has no more then; `None` if they were too many to be remembered, or were taken before. */
   def take(): Option[Map[String, Iterable[Array[Byte]]]] = {
-    val all = Option.when(areAllHere)(written.view.mapValues(_.toSeq.map(_.array)).toMap)
+    val all = Option.when(areAllHere)(takeSoFar())
     forget()
     all
   }

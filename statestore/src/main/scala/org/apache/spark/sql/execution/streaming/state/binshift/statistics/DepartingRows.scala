@@ -54,10 +54,21 @@ private[binshift] final class DepartingRows(order: ShippingOrder, bins: Iterable
   def since(step: Int, at: Long): Option[RowCounts] = known(step, at).map(committed(_))
 
   /**
-   * The keys of families that are read in order that were written to the bins of `step` since the base, if they are known and
-   * were not asked for before.
+   * The keys of families that are read in order that were written to the bins of `step` since the base, or since
+   * [[takeKeysSoFar]], if they are known and were not asked for before.
    */
   def takeKeysSince(step: Int, at: Long): Option[Map[String, Iterable[Array[Byte]]]] = known(step, at).flatMap(keys(_).take())
+
+  /**
+   * Those of them that are known when version `at` is loaded, of the steps that want them; the rest is for [[takeKeysSince]].
+   *
+   * @param wants a step, and the bytes that its keys take
+   */
+  def takeKeysSoFar(at: Long)(wants: (Int, Long) => Boolean): Seq[(Int, Map[String, Seq[Array[Byte]]])] =
+    if (version != at) Nil
+    else for {
+      (step, i) <- steps.zipWithIndex if keys(i).size > 0 && wants(step, keys(i).size)
+    } yield step -> keys(i).takeSoFar()
 
   /** Nothing of it is wanted any more. */
   def close(): Unit = keys.foreach(_.forget())

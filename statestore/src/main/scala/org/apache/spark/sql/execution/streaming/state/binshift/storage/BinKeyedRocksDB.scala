@@ -124,7 +124,7 @@ private[binshift] abstract class BinKeyedRocksDB(
     if (raw) super.prefixScan(prefix, cfName)
     else {
       val form = formOf(cfName).codec
-      val from = if (form.isBehind || prefix.isEmpty) prefix else form.encode(bin, prefix)
+      val from = if (form.isBehind || prefix.isEmpty) prefix else form.encode(binThatIsSet, prefix)
       if (isNoting) {
         noted = from
         NoRows
@@ -147,7 +147,7 @@ private[binshift] abstract class BinKeyedRocksDB(
       else {
         countRead()
         scan(
-          start.map(form.encode(bin, _)).orElse(BinKeyCodec.lowerBound(bin)),
+          start.map(form.encode(binThatIsSet, _)).orElse(BinKeyCodec.lowerBound(binThatIsSet)),
           end.map(form.encode(bin, _)).orElse(BinKeyCodec.lowerBound(bin + 1)))
       }
       new StrippedIterator(rows, form)
@@ -166,10 +166,14 @@ private[binshift] abstract class BinKeyedRocksDB(
   override protected final def stored(key: Array[Byte], family: String): Array[Byte] = if (raw) key
   else {
     countRead()
-    val k = formOf(family).codec.encode(bin, key)
+    val k = formOf(family).codec.encode(binThatIsSet, key)
     enterRow(k, family)
     k
   }
+
+  /** A key that is looked up in no bin would not be found, as if it were not there. */
+  private def binThatIsSet: Int =
+    if (bin >= 0) bin else throw new IllegalStateException(s"a key of $storeId is read, and nobody has said of which bin it is")
 
   private def countRead(): Unit = if (counts != null) counts.read(bin)
 

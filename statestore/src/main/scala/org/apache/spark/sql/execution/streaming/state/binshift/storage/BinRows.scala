@@ -105,8 +105,9 @@ private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) e
     removal.fits(ordered) && {
       try {
         Faults.at("switch.removal")
-        ingest(Seq(removal.files))
-        ordered.foreach(f => removal.keys.getOrElse(f.family.name, Nil).foreach(key => native.delete(options, f.nativeKey(key))))
+        ingest(removal.files +: removal.more)
+        for (f <- ordered; keys <- removal.keys; key <- keys.getOrElse(f.family.name, Nil))
+          native.delete(options, f.nativeKey(key))
         true
       } catch {
         case NonFatal(e) =>

@@ -97,8 +97,9 @@ private[binshift] final class BinnedFileManager(
     val retained = binding.flatMap(_.oldestNeededVersion()) match {
       case None => numVersionsToRetain
       case Some(version) =>
-        // Spark keeps the newest snapshot that is this many versions old.
-        math.max(numVersionsToRetain.toLong, newestSnapshot() - version + 1).toInt
+        // Spark keeps the newest snapshot that is this many versions old, counted from the newest one of a listing of its own.
+        // A newer one may come in between.
+        math.max(numVersionsToRetain.toLong, newestSnapshot() - version + 1 + BinnedFileManager.VersionsBetweenListings).toInt
     }
     super.deleteOldVersions(retained, maxVersionsToDeletePerMaintenance, minVersionsToDelete)
   }
@@ -135,6 +136,9 @@ private[binshift] final class BinnedFileManager(
 }
 
 private[binshift] object BinnedFileManager {
+  /** By how many versions the newest snapshot may become newer while a partition is cleaned up; more than it does. */
+  private val VersionsBetweenListings = 100
+
   /** What the database tells its file manager. */
   trait Binding {
     /** A load begins with another snapshot, or once more with the same: nothing of what was replayed is in the database. */
@@ -168,12 +172,18 @@ private[binshift] object BinnedFileManager {
     /** Called before the first record is asked for. */
     def begin(): Unit
 
-    /** Whether a record, as it was logged, is to be applied. */
-    def keeps(kind: RecordType.Value, logged: Array[Byte]): Boolean
+    /** Whether Spark is to apply a record. Key and value are as they were logged; a record that deletes has no value. */
+    def keeps(kind: RecordType.Value, key: Array[Byte], value: Array[Byte]): Boolean
+
+    /** Called after the last record. */
+    def end(): Unit = ()
+
+    /** Called if the replay fails, before the database is closed; by whoever finds out, maybe more than once. */
+    def fail(): Unit = ()
   }
 
   private object Nothing extends Replay {
     override def begin(): Unit = ()
-    override def keeps(kind: RecordType.Value, logged: Array[Byte]): Boolean = false
+    override def keeps(kind: RecordType.Value, key: Array[Byte], value: Array[Byte]): Boolean = false
   }
 }

@@ -23,10 +23,11 @@ private[binshift] object DepartedBins {
  *
  * @param families of the store when the files were written
  * @param files    that delete the rows of a version; no two of them overlap
- * @param keys     in their stored form, of rows that were written since, by the name of their family
+ * @param more     that delete rows which were written since, in groups of which no two files overlap
+ * @param keys     in their stored form, of other rows that were written since, by the name of their family
  */
 private[binshift] final case class OrderedRemoval(
-    families: Seq[NumberedFamily], files: Seq[File], keys: Map[String, Iterable[Array[Byte]]]) {
+    families: Seq[NumberedFamily], files: Seq[File], more: Seq[Seq[File]], keys: Seq[Map[String, Iterable[Array[Byte]]]]) {
 
   /** Whether the files are right for a store with these families: numbers may be others on another way to a version. */
   def fits(now: Seq[NumberedFamily]): Boolean = {

@@ -28,13 +28,20 @@ private final class ReplayedChanges(
   override def version: Short = changes.version
 
   override def getNext(): (RecordType.Value, Array[Byte], Array[Byte]) = {
-    if (!hasBegun) {
-      hasBegun = true
-      replay.begin()
-    }
-    changes.find { case (kind, logged, _) => replay.keeps(kind, logged) }.getOrElse {
-      finished = true
-      null
+    try {
+      if (!hasBegun) {
+        hasBegun = true
+        replay.begin()
+      }
+      changes.find { case (kind, key, value) => replay.keeps(kind, key, value) }.getOrElse {
+        replay.end()
+        finished = true
+        null
+      }
+    } catch {
+      case e: Throwable =>
+        replay.fail()
+        throw e
     }
   }
 

@@ -49,7 +49,7 @@ private[binshift] final class SnapshotTurn(db: RocksDB, isShared: Boolean) {
    */
   def commit[T](version: Long, isWhole: Boolean, whenMade: () => Unit = () => ())(commit: => T): T = {
     val last = RocksDBFields.lastSnapshot(db)
-    val isDue = isWhole && (isTurn(version) || version - last >= 2L * every)
+    val isDue = isWhole && (isTurn(version) || isLate(version))
     RocksDBFields.setLastSnapshot(db, if (isDue) version - every else version - 1)
     val result = commit
     hasJustAdopted = false
@@ -59,6 +59,9 @@ private[binshift] final class SnapshotTurn(db: RocksDB, isShared: Boolean) {
     } else RocksDBFields.setLastSnapshot(db, last)
     result
   }
+
+  /** Whether a snapshot has waited for as long as snapshots are apart, when `version` is committed. */
+  def isLate(version: Long): Boolean = version - RocksDBFields.lastSnapshot(db) >= 2L * every
 
   def close(): Unit = Turns.leave(this)
 

@@ -1,0 +1,57 @@
+package org.apache.spark.sql.binshift.query
+
+import java.util.UUID
+import java.util.concurrent.ConcurrentHashMap
+
+import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.binshift.migration.Placement
+import org.apache.spark.sql.catalyst.QueryPlanningTracker
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId
+
+/** Queries of the application whose state is not binshift's: their executors have partitions, too. */
+private[binshift] object OtherQueries extends Logging {
+
+  /** The stores of each run, which has the same ones from its first batch on. */
+  private val storesOfRuns = new ConcurrentHashMap[UUID, Seq[StateStoreProviderId]]()
+
+  /**
+   * Executors that have stores of queries without a router. May be called from any thread; asks Spark's coordinator in this
+   * JVM for each store, and holds no lock.
+   *
+   * Relies on Spark: `SharedState` knows the queries of all sessions that run, and a query the plan of its latest batch. The
+   * number of partitions is that of the checkpoint.
+   */
+  def executorsInUse(session: SparkSession): Set[String] = {
+    val queries = session.sharedState.activeStreamingQueries.values.asScala.toSeq
+      .filter(q => q.isActive && QueryRouters.known(q.runId).isEmpty)
+    storesOfRuns.keySet.retainAll(queries.map(_.runId).asJava)
+    queries.flatMap(storesOf).flatMap(Placement.executorOf(session, _)).toSet
+  }
+
+  private def storesOf(query: StreamExecution): Seq[StateStoreProviderId] =
+    Option(storesOfRuns.get(query.runId)).getOrElse {
+      val stores =
+        try inPlanOf(query)
+        catch {
+          case NonFatal(e) =>
+            logWarning(s"query ${query.id}: its latest batch has no plan, so its executors are not known", e)
+            Nil
+        }
+      if (stores.nonEmpty) storesOfRuns.put(query.runId, stores)
+      stores
+    }
+
+  /** None before the stream's own thread plans: it is to be the one that does. */
+  private def inPlanOf(query: StreamExecution): Seq[StateStoreProviderId] = for {
+    batch <- Option(query.lastExecution).toSeq if batch.tracker.phases.contains(QueryPlanningTracker.PLANNING)
+    op <- batch.executedPlan.collect { case op: StateStoreWriter if op.stateInfo.nonEmpty => op }
+    partition <- 0 until op.getStateInfo.numPartitions
+    store <- Placement.stores(op, partition)
+  } yield store
+}

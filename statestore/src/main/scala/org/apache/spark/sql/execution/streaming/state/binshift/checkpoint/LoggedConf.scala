@@ -1,0 +1,43 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.checkpoint
+
+import java.io.FileNotFoundException
+import java.nio.charset.StandardCharsets
+
+import org.apache.hadoop.fs.Path
+import org.json4s.{JInt, JObject, JString, JValue}
+import org.json4s.jackson.JsonMethods
+
+/**
+ * What Spark logged with an epoch, as a process reads it that has no log open.
+ *
+ * @param conf settings
+ * @param atMs when it was logged
+ */
+private[sql] final case class LoggedConf(conf: Map[String, String], atMs: Option[Long])
+
+private[sql] object LoggedConf {
+
+  /**
+   * That of `epoch`; `None` if the epoch is not in the log of offsets.
+   *
+   * Relies on Spark: the log has a file per batch, the first line of which is its format and the second a JSON object with
+   * the settings and the time.
+   */
+  def read(dir: ControlDir, epoch: Long): Option[LoggedConf] =
+    try {
+      val file = new Path(new Path(dir.path.getParent, "offsets"), epoch.toString)
+      val in = file.getFileSystem(dir.hadoopConf).open(file)
+      val lines =
+        try new String(in.readAllBytes(), StandardCharsets.UTF_8).linesIterator.toSeq
+        finally in.close()
+      lines.lift(1).map(line => ControlDir.understood[JValue](file)(JsonMethods.parse(line))).map { json =>
+        val conf = json \ "conf" match {
+          case JObject(fields) => fields.collect { case (key, JString(value)) => key -> value }.toMap
+          case _ => Map.empty[String, String]
+        }
+        LoggedConf(conf, Option(json \ "batchTimestampMs").collect { case JInt(ms) => ms.toLong })
+      }
+    } catch {
+      case _: FileNotFoundException => None
+    }
+}

@@ -1,0 +1,60 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.provider
+
+import scala.util.control.NonFatal
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{BinCounts, KeySample, RowCounts, StoreReport}
+import org.apache.spark.TaskContext
+
+/**
+ * What a store counts while an epoch runs, and tells the driver once it is committed.
+ *
+ * Used by the store's task.
+ */
+private[provider] final class EpochStatistics(store: StateStoreId, routing: EpochRouting) extends Logging {
+  /** What is being counted, until it is committed. */
+  private var counted: Option[Counted] = None
+  private var keySample: KeySample = _
+
+  /** Counts keys while a client asks for it; else null. */
+  def sample: KeySample = keySample
+
+  /**
+   * A task loads a version twice if it reads before it writes, and counts go on; another attempt, or another
+   * action of the same epoch, counts from the start.
+   *
+   * @return whether it does
+   */
+  def begin(version: Long): Boolean = {
+    val now = Counted(version, Option(TaskContext.get()).map(_.taskAttemptId()))
+    val isAnew = !counted.contains(now)
+    if (isAnew) keySample = if (routing.keysWanted(version) > 0) new KeySample else null
+    counted = Some(now)
+    isAnew
+  }
+
+  /**
+   * Tells what was counted in `epoch`, which is committed.
+   *
+   * @param size rows of the whole store, if they are known
+   */
+  def report(epoch: Long, counts: BinCounts, isSized: Boolean, size: => Option[RowCounts]): Unit = {
+    forget()
+    try routing.reportAddress(epoch).foreach { address =>
+        val hot = Option(keySample).toSeq.flatMap(_.hottest(routing.keysWanted(epoch)))
+        address.add(StoreReport.of(store, epoch, counts, isSized, size, hot).toBytes)
+      }
+    catch {
+      // Statistics are not worth failing an epoch that is committed.
+      case NonFatal(e) => logWarning(s"$store could not report its bins at epoch $epoch", e)
+    }
+  }
+
+  /** The next load counts from the start. */
+  def forget(): Unit = counted = None
+}
+
+/** A version, and the attempt of the task that works on it. */
+private final case class Counted(version: Long, task: Option[Long])

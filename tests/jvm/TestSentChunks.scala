@@ -1,0 +1,54 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.shipping
+
+import java.nio.ByteBuffer
+
+import org.apache.spark.{SparkContext, SparkEnv}
+import org.apache.spark.broadcast.Broadcast
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftConf
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Move, ShippingOrder}
+
+/** What partition 0 sends to partitions 1 and 2, bin by bin on demand, and what these say. */
+object TestSentChunks {
+  def open(sc: SparkContext, timeout: String, maxBytesInFlight: String): TestSentChunks =
+    new TestSentChunks(sc.broadcast(0), timeout, maxBytesInFlight)
+}
+
+final class TestSentChunks(broadcast: Broadcast[Int], timeout: String, maxBytesInFlight: String) {
+  private val store = StateStoreId("checkpoint", 0, 0)
+  private val order = ShippingOrder("order", broadcast.id, base = 1, firstStep = 0, IndexedSeq(Seq(Move(0, 0, 1), Move(1, 0, 2))),
+    isUrgent = true, isOnDemand = true)
+  private val sent = {
+    val settings = Map("ship.timeout" -> timeout, "ship.maxBytesInFlight" -> maxBytesInFlight)
+    new SentChunks(order, store, BackgroundConf(settings.map { case (name, value) => BinshiftConf.Prefix + name -> value }))
+  }
+  private val sender = marker(1).sender
+
+  /** Sends the next chunk, of so many bytes, once there is room. */
+  def send(target: Int, index: Int, bytes: Int): Unit = sent.send(target, index, new Array[Byte](bytes))
+
+  /** The receiver says that it has so many chunks. */
+  def tell(target: Int, chunks: Int): Unit =
+    ShipmentBlocks.put(
+      ShipmentFormat.receivedId(order.broadcast, store, target, sender), ByteBuffer.allocate(Integer.BYTES).putInt(chunks).array,
+      tellDriver = false)
+
+  def isHere(target: Int, index: Int): Boolean =
+    ShipmentBlocks.isHere(ShipmentFormat.chunkId(order.broadcast, store, target, index, sender))
+
+  /** How many chunks the marker says were sent. */
+  def chunks(target: Int): Int = marker(target).sent.get.chunks
+
+  /** How many of them it says are not here any more. */
+  def freed(target: Int): Int = marker(target).sent.get.freed
+
+  def close(): Unit = {
+    sent.close()
+    broadcast.destroy()
+  }
+
+  private def marker(target: Int): ShipmentMarker.Content = {
+    val here = SparkEnv.get.blockManager.blockManagerId
+    ShipmentMarker.read(ShipmentBlocks.fetchFrom(here, ShipmentFormat.markerId(order.broadcast, store)), target)
+  }
+}

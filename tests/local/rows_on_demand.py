@@ -1,0 +1,243 @@
+"""Queries whose rows are fetched on demand, and runs of them that are compared with one that never migrated."""
+
+import json
+
+import pandas as pd
+from pyspark.sql import functions as F
+
+from binshift import OnDemand
+from harness import STOCK, StreamRun, assert_same_results
+from local.migrations import MAX_EPOCHS, feed_until, shifted
+from local.processors import remembering
+from local.queries import BOTH_SIDES, QUERIES, Query, in_jvm
+
+#: Each bin but those that are asked for by a scan waits at this point.
+BLOCKED = ("fetch.chunk", "block")
+#: Twice as many keys as before, so that half of them are new; then few; then those that are known, and others.
+INPUTS = {3: {"keys": 120}, 4: {"n": 5}, 5: {"keys": 90}}
+
+#: For old queries: one watermark for all operators, by which an epoch drops late rows and forgets.
+ONE_WATERMARK = {"spark.sql.streaming.statefulOperator.allowMultiple": "false"}
+#: With each row that arrives, up to two are forgotten.
+FORGETTING_BY_THE_ROW = {"spark.sql.streaming.statefulOperator.incrementalCleanupFactor": "2"}
+
+
+def forgetful(df):
+    """Counts the rows of a key, whose state goes with every third of them and comes back with the next."""
+
+    def count(key, batches, state):
+        n = (state.get[0] if state.exists else 0) + sum(len(rows) for rows in batches)
+        if n % 3 == 0:
+            if state.exists:
+                state.remove()
+        else:
+            state.update((n,))
+        yield pd.DataFrame({"k": [key[0]], "n": [n]})
+
+    return df.groupBy("k").applyInPandasWithState(count, "k string, n long", "n long", "update", "NoTimeout")
+
+
+def count_distinct(df):
+    """Two operators that share an exchange, both of which look up by key."""
+    return df.dropDuplicates(["k"]).groupBy("k").count()
+
+
+def keep_long_texts(df):
+    """Keeps 180 kB of most keys, which makes an answer of several pieces, and of one too much for any."""
+    times = F.when(F.col("k") == "key10", 1_500_000).otherwise(30_000)
+    return df.groupBy("k").agg(F.max(F.repeat("k", times)).alias("long")).select("k", F.length("long"))
+
+
+def count_in_windows(df):
+    return df.withWatermark("t", "2 minutes").groupBy(F.window("t", "1 minute"), "k").count()
+
+
+def count_distinct_times(df):
+    """The same, with an event time by which both forget."""
+    late = df.withWatermark("t", "2 minutes")
+    return late.dropDuplicates(["k", "t"]).groupBy("k", "t").count()
+
+
+def distinct_times_twice(df):
+    """Two such operators side by side, whose exchanges a task reads both."""
+    late = df.withWatermark("t", "2 minutes")
+    return (
+        late.dropDuplicates(["k", "t"])
+        .select("k", "v")
+        .union(late.where("v % 2 = 0").dropDuplicates(["k", "t"]).select("k", "v"))
+    )
+
+
+def two_sides(df):
+    left = df.select("k", F.col("v").alias("lv"), F.col("t").alias("lt")).withWatermark("lt", "2 minutes")
+    right = df.where("v % 3 > 0").select(F.col("k").alias("rk"), F.col("v").alias("rv"), F.col("t").alias("rt"))
+    return left, right.withWatermark("rt", "2 minutes")
+
+
+def near_times(how):
+    """Joins rows of a key whose times are near, on both sides of which a watermark is two minutes behind."""
+
+    def join(df):
+        left, right = two_sides(df)
+        near = F.expr("k = rk AND rt >= lt - INTERVAL 1 MINUTE AND rt <= lt + INTERVAL 3 MINUTES")
+        return left.join(right, near, how)
+
+    return join
+
+
+def same_windows(df):
+    """Joins rows of a key and a window, which are forgotten by their key."""
+    windows = df.withWatermark("t", "2 minutes").withColumn("w", F.window("t", "1 minute")).drop("t")
+    left = windows.select("k", "w", F.col("v").alias("lv"))
+    return left.join(windows.where("v % 3 > 0").select("k", "w", F.col("v").alias("rv")), ["k", "w"])
+
+
+def valid_until(df):
+    """Spark forgets by the event time of the left side, though rows fulfil the condition longer."""
+    left, right = two_sides(df)
+    left = left.withColumn("until", F.expr("lt + INTERVAL 1 HOUR"))
+    return left.join(right, F.expr("k = rk AND rt <= until")).drop("until")
+
+
+def same_seconds(df):
+    """Spark forgets as if the times were not rounded, by which later rows fulfil the condition."""
+    left, right = two_sides(df)
+    return left.join(right, F.expr("k = rk AND cast(rt AS long) <= cast(lt AS long) + 60"))
+
+
+def within_a_day(df):
+    """Spark forgets after 24 hours, and the condition counts days, of which some are longer."""
+    left, right = two_sides(df)
+    return left.join(right, F.expr("k = rk AND rt <= lt + INTERVAL 24 HOURS"))
+
+
+def windows_in_order(df):
+    """Spark forgets by the end of a window, and the condition compares how windows begin."""
+    left, right = two_sides(df)
+    left = left.withColumn("lw", F.window("lt", "1 minute")).drop("lt")
+    right = right.withColumn("rw", F.window("rt", "10 minutes")).drop("rt")
+    return left.join(right, F.expr("k = rk AND lw > rw")).drop("lw", "rw")
+
+
+VARIABLES = tuple({"stateVarName": name} for name in ("total", "values", "classes"))
+
+ROWS = {
+    "count": QUERIES["count"],
+    "forgetful": Query(forgetful, "update"),
+    "dedup": QUERIES["dedup"],
+    "count-distinct": Query(count_distinct, "update"),
+    "long": Query(keep_long_texts, "update"),
+    "windows": Query(count_in_windows, "update"),
+    "dedup-times": QUERIES["dedup-watermark"],
+    "count-distinct-times": Query(count_distinct_times, "update"),
+    "distinct-times-twice": Query(distinct_times_twice, "update"),
+    "variables": Query(in_jvm("remembered"), "update", VARIABLES),
+    "variables-in-python": Query(remembering, "update", VARIABLES),
+    "join": QUERIES["join-unbounded"],
+    "join-inner": QUERIES["join-inner"],
+    "join-semi": QUERIES["join-semi"],
+    "join-left": QUERIES["join-left"],
+    "join-full": QUERIES["join-full"],
+    "valid-until": Query(valid_until, "append", BOTH_SIDES),
+    "same-seconds": Query(same_seconds, "append", BOTH_SIDES),
+    "within-a-day": Query(within_a_day, "append", BOTH_SIDES),
+    "windows-in-order": Query(windows_in_order, "append", BOTH_SIDES),
+    "near-times": Query(near_times("inner"), "append", BOTH_SIDES),
+    "near-times-semi": Query(near_times("leftSemi"), "append", BOTH_SIDES),
+    "same-windows": Query(same_windows, "append", BOTH_SIDES),
+    # With a key of two columns.
+    "initial-state": QUERIES["tws-initial-state"],
+}
+
+
+def polling(query):
+    """Two sources look for files one after the other. So a file comes when neither has looked for a while."""
+    return {"spark.sql.streaming.pollingDelay": "250ms"} if query.state == BOTH_SIDES else {}
+
+
+def settle(run, query):
+    """Waits until both sources of a join have just looked for files, which they do not again at once."""
+    if query.state == BOTH_SIDES:
+        run.query.processAllAvailable()
+
+
+class History:
+    """A run, and the same input for one that never migrates."""
+
+    def __init__(self, run, query):
+        self.run, self.query, self.epoch = run, query, 0
+
+    def feed(self, *inputs):
+        for kwargs in inputs:
+            settle(self.run, self.query)
+            self.run.run(self.epoch, **kwargs)
+            self.epoch += 1
+
+    def take(self, *inputs):
+        """Feeds these rows, with as many epochs as they take."""
+        for data in inputs:
+            settle(self.run, self.query)
+            self.run.feed(data)
+            self.run.query.processAllAvailable()
+        self.epoch = max(self.run.outputs) + 1
+
+    def take_until_over(self, migration, inputs):
+        """Feeds as many of these as the migration takes."""
+        while not migration.status.is_over:
+            assert self.epoch < MAX_EPOCHS
+            self.take(next(inputs))
+
+    def switched(self, *inputs):
+        """Moves every bin to the next partition, with `inputs` while the bins are held up."""
+        self.feed({}, {})
+        migration = self.submitted("shuffled")
+        self.feed({}, *inputs)
+        return migration
+
+    def switching(self, target, given):
+        """Feeds the same until rows are fetched: new partitions are opened first."""
+        migration = self.submitted(target)
+        while not self.metrics(self.epoch - 1)["binshiftRowsFetched"]:
+            assert self.epoch < MAX_EPOCHS
+            self.feed(given)
+        return migration
+
+    def submitted(self, target):
+        """Moves every bin to the next partition, or has another number of partitions."""
+        controller = self.run.attach()
+        to = shifted(controller) if target == "shuffled" else target
+        return controller.rescale(to, strategy=OnDemand())
+
+    def finish(self, migration):
+        def is_over():
+            settle(self.run, self.query)
+            return migration.status.is_over
+
+        self.epoch = feed_until(self.run, self.epoch, is_over)
+        self.feed({"keys": 120})
+
+    def metrics(self, epoch, operator=0):
+        return self.run.progress(epoch).stateOperators[operator].customMetrics
+
+    def came(self, *ways):
+        """Bins that came in this run of the query, also after the epoch of their switch."""
+        epochs = [p for p in self.run.query.recentProgress if "addBatch" in p.durationMs]
+        return sum(p.stateOperators[0].customMetrics[f"binshiftBins{way}"] for p in epochs for way in ways)
+
+    def assert_never_migrated(self, tmp_path, inputs=INPUTS, **conf):
+        oracle = StreamRun(
+            self.run.spark,
+            tmp_path / "oracle",
+            self.query.build,
+            self.query.mode,
+            STOCK,
+            conf=polling(self.query) | conf,
+        ).start()
+        for file in sorted(self.run.input.glob("*.json")):
+            settle(oracle, self.query)
+            oracle.feed(json.loads(line) for line in file.read_text().splitlines())
+            oracle.query.processAllAvailable()
+        oracle.stop()
+        assert self.run.outputs == oracle.outputs
+        assert_same_results(self.run, oracle, self.query.state)
+        return oracle

@@ -1,0 +1,96 @@
+"""What an old owner sends waits for its receivers, and for none of them for ever."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from threading import Thread
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from harness import Fault, until
+from local.migrations import NEVER
+
+
+@pytest.fixture
+def shipping(spark: SparkSession) -> Any:
+    return spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.shipping
+
+
+@pytest.fixture
+def sending(spark: SparkSession, shipping: Any) -> Iterator[Callable[[str], Any]]:
+    """Makes what sends to partitions 1 and 2 with a timeout, and has room for one chunk of 600 bytes."""
+    with ExitStack() as opened:
+        context = spark.sparkContext._jsc.sc()
+        yield lambda timeout: opened.enter_context(
+            closing(shipping.TestSentChunks.open(context, timeout, "1k"))
+        )
+
+
+def test_a_receiver_that_fetches_nothing_is_given_up_and_the_others_go_on(
+    sending: Callable[[str], Any],
+) -> None:
+    sent = sending("400ms")
+    sent.send(1, 0, 600)
+    begun = time.monotonic()
+    sent.send(2, 0, 600)
+    # Half of the timeout, since the other one gives up after the whole.
+    assert time.monotonic() - begun > 0.2
+    assert sent.freed(1) == 1
+    for index in range(1, 4):
+        sent.tell(2, index)
+        sent.send(2, index, 600)
+        # Whoever was given up sees that all of it is gone.
+        sent.send(1, index, 600)
+    assert [sent.chunks(1), sent.freed(1)] == [4, 4]
+    assert [sent.chunks(2), sent.freed(2)] == [4, 3]
+    assert sent.isHere(2, 3)
+    assert until(lambda: not any(sent.isHere(1, i) for i in range(4)))
+    assert until(lambda: not any(sent.isHere(2, i) for i in range(3)))
+
+
+def test_a_receiver_is_waited_for_within_the_timeout(
+    spark: SparkSession, sending: Callable[[str], Any]
+) -> None:
+    threads = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestThreads
+    sent = sending(NEVER)
+    sent.send(1, 0, 600)
+    other = Thread(target=sent.send, args=[2, 0, 600])
+    other.start()
+    assert until(lambda: threads.isIn("awaitRoom"))
+    assert not sent.isHere(2, 0)
+    assert sent.isHere(1, 0)
+    sent.tell(1, 1)
+    other.join()
+    assert sent.isHere(2, 0)
+    sent.tell(2, 1)
+    sent.send(1, 1, 600)
+    assert [sent.chunks(1), sent.freed(1)] == [2, 1]
+    assert sent.isHere(1, 1)
+
+
+@pytest.fixture
+def sources(spark: SparkSession, shipping: Any) -> Iterator[Any]:
+    """Nine old owners that may be asked for rows."""
+    with closing(shipping.TestRowSources.open(spark.sparkContext._jsc.sc(), 9)) as sources:
+        yield sources
+
+
+def test_requests_for_rows_are_looked_for_again_after_a_thread_ended_with_an_error(sources: Any) -> None:
+    with Fault("rows.poll", "die") as fault:
+        assert until(lambda: fault.happened)
+    for source in range(9):
+        sources.ask(source)
+    assert until(lambda: all(sources.isAsked(source) for source in range(9)))
+
+
+def test_an_old_owner_whose_requests_cannot_be_looked_for_keeps_no_other_from_its_own(sources: Any) -> None:
+    with Fault("rows.poll.4", "throw", always=True):
+        for source in range(9):
+            sources.ask(source)
+        assert until(lambda: all(sources.isAsked(source) for source in range(9) if source != 4))
+        assert not sources.isAsked(4)
+    assert until(lambda: sources.isAsked(4))
