@@ -12,6 +12,7 @@ from typing import Any
 import pyspark
 import pytest
 from hypothesis import settings
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from jvms import SHARED, TESTS_JAR, surroundings
@@ -62,6 +63,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (kept if wanted else left_out).append(item)
     items[:] = kept
     config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_exception_interact(call: pytest.CallInfo[Any]) -> None:
+    """Leaves a test that took too long alone with it: its connection to the JVM has an answer to come."""
+    if call.excinfo is not None and call.excinfo.errisinstance(pytest.fail.Exception):
+        gateway = SparkContext._gateway
+        connection = gateway and gateway._gateway_client.get_thread_connection()
+        if connection:
+            connection.close()
 
 
 def is_of(part: str | None, item: pytest.Item) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 import binshift
 from binshift.session import CHANGELOG_KEY, PROVIDER, PROVIDER_KEY, STOCK_PROVIDER
@@ -239,7 +240,9 @@ class StreamRun:
 
     def progress(self, epoch: int) -> Any:
         """The report of an epoch, and not one of a query that waited for it, which has the same number."""
-        return next(p for p in self.query.recentProgress if p.batchId == epoch and "addBatch" in p.durationMs)
+        # That of one epoch is read alone, since each report takes some hundred calls.
+        reports = [p for p in self.query._jsq.recentProgress() if p.batchId() == epoch]
+        return next(p for p in map(StreamingQueryProgress.fromJObject, reports) if "addBatch" in p.durationMs)
 
     def batch(self) -> DataFrame:
         """All input so far, as a batch: the oracle that shares no code with the query's state."""

@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
-import java.util.concurrent.CountDownLatch
+import java.util.concurrent.{CountDownLatch, TimeUnit}
 
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.BlockFetch
 import org.apache.spark.storage.{BlockManagerId, TestBlockId}
@@ -14,6 +14,7 @@ object TestFetches {
 
 final class TestFetches {
   private val answer = new CountDownLatch(1)
+  private val late = new CountDownLatch(1)
 
   /** Asks an executor that does not answer; whether it was asked. */
   def isAskedInVain(executor: String): Boolean = begin(executor) {
@@ -30,9 +31,12 @@ final class TestFetches {
     try begin(executor)(throw new java.io.IOException(message)).flatMap(_.outcome).fold("")(new String(_))
     catch { case e: java.io.IOException => e.getMessage }
 
+  /** Whether it was told, so many seconds from now at most, that an answer has come for which nobody waited any more. */
+  def isToldOfLateAnswer(seconds: Int): Boolean = late.await(seconds, TimeUnit.SECONDS)
+
   /** All executors answer from now on. */
   def close(): Unit = answer.countDown()
 
   private def begin(executor: String)(fetch: => Array[Byte]): Option[BlockFetch] =
-    BlockFetch.begin(BlockManagerId(executor, "host", 1), TestBlockId("block"))(fetch)
+    BlockFetch.begin(BlockManagerId(executor, "host", 1), TestBlockId("block"))(fetch)(late.countDown())
 }

@@ -132,3 +132,9 @@ QUERIES = {
     "tws-jvm": Query(in_jvm("transformed"), "update", VARIABLES),
     "tws-initial-state": Query(in_jvm("transformedWithInitialState"), "update", ({"stateVarName": "sum"},)),
 }
+
+
+def bins_of(df: DataFrame, bins: int = 64) -> dict[str, int]:
+    """The bin of each key `k`, by Spark's own hash in a batch query."""
+    hashed = df.select("k", F.pmod(F.hash("k"), F.lit(bins)).alias("bin")).distinct()
+    return {row["k"]: row["bin"] for row in hashed.collect()}

@@ -16,6 +16,9 @@ BLOCKED = ("fetch.chunk", "block")
 #: Twice as many keys as before, so that half of them are new; then few; then those that are known, and others.
 INPUTS = {3: {"keys": 120}, 4: {"n": 5}, 5: {"keys": 90}}
 
+#: More than there are between the submission of a plan and its switch.
+FEW_EPOCHS = 10
+
 #: For old queries: one watermark for all operators, by which an epoch drops late rows and forgets.
 ONE_WATERMARK = {"spark.sql.streaming.statefulOperator.allowMultiple": "false"}
 #: With each row that arrives, up to two are forgotten.
@@ -195,10 +198,11 @@ class History:
         return migration
 
     def switching(self, target, given):
-        """Feeds the same until rows are fetched: new partitions are opened first."""
+        """Feeds the same until rows are fetched, by whatever operator: new partitions are opened first."""
         migration = self.submitted(target)
-        while not self.metrics(self.epoch - 1)["binshiftRowsFetched"]:
-            assert self.epoch < MAX_EPOCHS
+        last = self.epoch + FEW_EPOCHS
+        while not any(metrics["binshiftRowsFetched"] for metrics in self.metrics_of_all(self.epoch - 1)):
+            assert self.epoch < last
             self.feed(given)
         return migration
 
@@ -217,7 +221,11 @@ class History:
         self.feed({"keys": 120})
 
     def metrics(self, epoch, operator=0):
-        return self.run.progress(epoch).stateOperators[operator].customMetrics
+        return self.metrics_of_all(epoch)[operator]
+
+    def metrics_of_all(self, epoch):
+        """Those of each operator; Spark begins with the last one of the plan."""
+        return [operator.customMetrics for operator in self.run.progress(epoch).stateOperators]
 
     def came(self, *ways):
         """Bins that came in this run of the query, also after the epoch of their switch."""

@@ -31,7 +31,9 @@ def test_an_executor_that_does_not_answer_holds_few_threads_and_keeps_nobody_els
     assert asked == [True] * most + [False] * 3
     assert fetches.ask("hangs", "block") == ""
     assert until(lambda: fetches.ask("answers", "block") == "block")
+    assert not fetches.isToldOfLateAnswer(0)
     fetches.close()
+    assert fetches.isToldOfLateAnswer(60)
     assert until(lambda: fetches.ask("hangs", "block") == "block")
 
 

@@ -8,13 +8,7 @@ from pyspark.sql import functions as F
 
 from binshift import AllAtOnce, Batched, ConfigurationError, MigrationError
 from harness import rows, until
-from local.queries import QUERIES, count_by_key, deduplicate
-
-
-def bins_of(run, bins=64):
-    """The bin of each key of the tests' input, by Spark's own hash in a batch query."""
-    hashed = run.batch().select("k", F.pmod(F.hash("k"), F.lit(bins)).alias("bin")).distinct()
-    return {r.k: r.bin for r in hashed.collect()}
+from local.queries import QUERIES, bins_of, count_by_key, deduplicate
 
 
 def by_bin(stats, column):
@@ -32,7 +26,7 @@ def test_statistics_count_what_each_bin_holds_and_did_across_a_migration_and_a_r
         run.run(epoch, n=n)
         keys = Counter(r["k"] for r in rows(epoch, n=n))
         seen.update(keys)
-        bin_of = bins_of(run)
+        bin_of = bins_of(run.batch())
         stats = controller.stats()
         assert stats.schema.metadata[b"epoch"] == str(epoch).encode()
         assert stats.num_rows == 64
@@ -130,7 +124,7 @@ def test_the_hottest_keys_are_named_when_they_are_asked_for(stream):
         asked = pool.submit(controller.hot_keys, 2)
         assert until(lambda: feed() or asked.done())
     hot, warm = asked.result().to_pylist()
-    bin_of, owners = bins_of(run), controller.routing().assignment
+    bin_of, owners = bins_of(run.batch()), controller.routing().assignment
     assert (hot["key"], hot["operations"], hot["missing"]) == ("hot", 50, 0)
     assert (warm["key"], warm["operations"], warm["missing"]) == ("warm", 20, 0)
     for row in (hot, warm):

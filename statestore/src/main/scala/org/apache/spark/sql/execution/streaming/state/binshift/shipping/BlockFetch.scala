@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
 import java.util.concurrent.{ConcurrentHashMap, ExecutionException, FutureTask, TimeUnit, TimeoutException}
+import java.util.concurrent.atomic.AtomicBoolean
 
 import org.apache.spark.storage.{BlockId, BlockManagerId}
 
@@ -32,14 +33,19 @@ private[binshift] object BlockFetch {
   /**
    * Begins to fetch a block, and waits for a moment.
    *
+   * @param late called on another thread when there is an outcome after that moment
    * @return `None` if no more may be on its way from that executor, as when it does not answer
    */
-  def begin(from: BlockManagerId, id: BlockId)(fetch: => Array[Byte]): Option[BlockFetch] =
+  def begin(from: BlockManagerId, id: BlockId)(fetch: => Array[Byte])(late: => Unit): Option[BlockFetch] =
     if (!enter(from.executorId)) None
     else {
+      val isLate = new AtomicBoolean()
       val task = new FutureTask[Array[Byte]](() =>
         try fetch
-        finally leave(from.executorId))
+        finally leave(from.executorId)) {
+        // An outcome that comes while the caller gives up waiting is seen by the caller.
+        override def done(): Unit = if (isLate.get) late
+      }
       try ShippingThreads.fetches.execute(task)
       catch {
         case e: Throwable =>
@@ -47,7 +53,10 @@ private[binshift] object BlockFetch {
           throw e
       }
       try task.get(PatienceMs, TimeUnit.MILLISECONDS)
-      catch { case _: TimeoutException | _: ExecutionException => }
+      catch {
+        case _: ExecutionException =>
+        case _: TimeoutException => isLate.set(true)
+      }
       Some(new BlockFetch(id, task))
     }
 

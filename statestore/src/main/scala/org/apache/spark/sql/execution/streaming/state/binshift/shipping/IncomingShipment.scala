@@ -118,7 +118,7 @@ private[binshift] final class IncomingShipment(
       val block = ShipmentBlocks.fetchFrom(from, id)
       points.foreach(Faults.at(_, target))
       block
-    }
+    }(SourceFollower.wake(source, order))
     try {
       val block = underWay.flatMap(_.outcome)
       if (block.nonEmpty) underWay = None

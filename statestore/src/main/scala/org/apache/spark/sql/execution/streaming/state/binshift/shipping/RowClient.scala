@@ -42,16 +42,19 @@ private[binshift] final class RowClient(
     ShippingThreads.links)
 
   private val waiting = mutable.Queue.empty[IndexedSeq[KeyRows]]
+  /** Keys that were asked for, by family, and whose answer nobody has waited for yet: a task may note a key that it does not look up. */
+  private val asked = mutable.Map.empty[String, java.util.TreeSet[Array[Byte]]]
   private var sent: Option[Sent] = None
   private var requests = 0
   private var bytes = 0L
   private var isOver = false
 
-  /** Asks for the rows of `keys`, unless it asks no more; whether it does. Does not wait for the answer. */
+  /** Asks for the rows of `keys`, once, unless it asks no more; whether it does. Does not wait for the answer. */
   def ask(keys: Seq[KeyRows]): Boolean = !isOver && {
+    val fresh = keys.filter(key => asked.getOrElseUpdate(key.family, new java.util.TreeSet(KeyRows.Order)).add(key.key))
     // Neighbours are looked up together.
-    waiting ++= keys.toIndexedSeq.sortBy(_.key)(KeyRows.Order).grouped(KeysTogether)
-    guarded(if (sent.isEmpty) sendUnlessMuch())
+    waiting ++= fresh.toIndexedSeq.sortBy(_.key)(KeyRows.Order).grouped(KeysTogether)
+    guarded(if (sent.isEmpty && waiting.nonEmpty) sendUnlessMuch())
     !isOver
   }
 
@@ -77,6 +80,7 @@ private[binshift] final class RowClient(
   /** Nobody waits for what was asked for any more. */
   def forget(): Unit = {
     waiting.clear()
+    asked.clear()
     sent = None
   }
 
@@ -117,6 +121,7 @@ private[binshift] final class RowClient(
     }
     val keys = request.take(answer.rows.size, answer.isLast)
     bytes += keys.iterator.map(_.key.length.toLong).sum + answer.rows.iterator.flatten.map(LinkedRows.sizeOf).sum
+    keys.foreach(key => asked(key.family).remove(key.key))
     keys.zip(answer.rows).collect { case (key, Some(rows)) => FetchedRows(key, rows) }
   }
 

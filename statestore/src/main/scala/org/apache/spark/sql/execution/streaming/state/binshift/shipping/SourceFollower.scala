@@ -184,6 +184,9 @@ private[binshift] object SourceFollower {
         follower
       })
 
+  /** There may be something to do for the copies of what `source` sends. */
+  def wake(source: StateStoreId, order: ShippingOrder): Unit = Option(followers.get((order.id, source))).foreach(_.wake())
+
   def leave(copy: StagedCopy, order: ShippingOrder): Unit =
     followers.computeIfPresent((order.id, copy.source), (_, follower) => if (follower.remove(copy)) null else follower)
 
