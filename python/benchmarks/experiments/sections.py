@@ -264,13 +264,12 @@ SECTIONS = (
             "All at once, not prepared, has {excess latency, all-at-once ÷ on-demand, Zipf 0}, "
             "{excess latency, all-at-once ÷ on-demand, Zipf 0.8} and {excess latency, all-at-once ÷ on-demand, Zipf 1.2} "
             "times the excess latency of on demand, at Zipf 0, 0.8 and 1.2.",
-            "10 was aimed at, and is **missed**. Below 1, on demand loses.",
+            "10 was aimed at, and is **missed**. Below 1, on demand loses, because new partitions begin with whole files.",
         ),
         "all at once has {excess latency, all-at-once ÷ on-demand, Zipf 1.2} times its excess at Zipf 1.2, and "
         "{excess latency, all-at-once ÷ on-demand, Zipf 0.8} times at 0.8",
         caveats=(
-            "No run fetches the same bins in random order, because the order is not a setting. One repetition. All at once is of "
-            "before whole files.",
+            "No run fetches the same bins in random order, because the order is not a setting. One repetition.",
         ),
     ),
     Section(
