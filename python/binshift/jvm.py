@@ -110,6 +110,9 @@ class JvmLink:
     def trigger_interval_ms(self) -> int:
         return int(self._facts()["trigger_interval_ms"])
 
+    def reports_kept(self) -> int:
+        return int(self._facts()["reports_kept"])
+
     def is_real_time(self) -> bool:
         return bool(self._facts()["is_real_time"])
 

@@ -109,6 +109,10 @@ class QueryLink(Protocol):
         """The interval of the query's trigger; 0 if it has none."""
         ...
 
+    def reports_kept(self) -> int:
+        """Epochs of which the query remembers its reports."""
+        ...
+
     def is_real_time(self) -> bool:
         """Whether the query is in real-time mode."""
         ...

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from binshift import Autoscaler, MigrationError
+from binshift import Autoscaler, ConfigurationError, MigrationError
 from binshift.autoscaling import Action
 from binshift.planning.placement import Placement
 from harness import until
@@ -38,6 +38,9 @@ class Played:
 
     def is_real_time(self):
         return False
+
+    def reports_kept(self):
+        return 100
 
     def run(self, n, busy_s):
         """Epochs of which the last one has just ended."""
@@ -221,6 +224,23 @@ def test_a_change_is_not_taken_back_after_whole_partitions_moved_either():
     played.homes = ["1", "2", "3"]
     looks(autoscaler, played, 1, busy_s=2.0)
     assert "would take back the last change" in autoscaler.decisions[-1].reason
+
+
+def test_a_change_that_was_cancelled_is_not_held_against_the_next_one():
+    played = Played("1", "2")
+    played.executors.append("3")
+    autoscaler = scaled(played, max_executors=None)
+    looks(autoscaler, played, 1, busy_s=9.0)
+    assert played.done == [(3, "3")]
+    # Two partitions run on, and one would do for the same input now.
+    looks(autoscaler, played, 1, busy_s=2.0)
+    assert played.done[1:] == [(1, "3")]
+
+
+def test_more_epochs_than_the_query_remembers_are_refused():
+    with pytest.raises(ConfigurationError, match="window 101.*at most 100.*numRecentProgressUpdates"):
+        scaled(Played("1"), window=101)
+    assert scaled(Played("1"), window=100).decisions == ()
 
 
 def test_a_look_that_fails_is_told_and_the_next_one_goes_on(caplog):

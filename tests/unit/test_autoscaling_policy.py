@@ -268,7 +268,7 @@ def test_settings_that_make_no_sense_are_refused(name, value):
 
 def test_an_autoscaler_says_of_which_query_it_is_and_what_it_does():
     class Named:
-        _link = SimpleNamespace(is_real_time=lambda: False)
+        _link = SimpleNamespace(is_real_time=lambda: False, reports_kept=lambda: 100)
 
         def __repr__(self):
             return "<Controller of query q>"

@@ -77,7 +77,7 @@ class Autoscaler:
     ------
     ConfigurationError
         If a number is impossible, or the query's trigger has no interval and `epoch_s` is not given. If the
-        query is in real-time mode. With
+        query keeps the reports of fewer epochs than `window`, or is in real-time mode. With
         `max_executors` also in local mode, with Spark Connect, under dynamic allocation, and where another
         query of the application asks for executors.
     """
@@ -135,6 +135,10 @@ class Autoscaler:
             min_executors=min_executors,
             max_executors=max_executors,
         )
+        kept = controller._link.reports_kept()
+        if window > kept:
+            wanted = f"at most {kept}, the reports that spark.sql.streaming.numRecentProgressUpdates has the query keep"
+            raise impossible(ConfigurationError, "window", window, wanted)
         if not executor_wait_s >= 0:
             raise impossible(ConfigurationError, "executor_wait_s", executor_wait_s, "seconds from 0 on")
         self._executors = OwnExecutors(controller, executor_wait_s, are_counted=max_executors is not None)
@@ -234,6 +238,9 @@ class Autoscaler:
         ]
         settings = self._settings
         if observations:
+            if self._last is not None and observations[-1].partitions != self._last.target:
+                # It was cancelled, so that there is nothing to take back.
+                self._last = replace(self._last, input_rate=None)
             most = min(settings.max_partitions, self._controller.routing().bins)
             settings = replace(settings, max_partitions=most)
         if settings.max_executors is not None and self._mode == "act":

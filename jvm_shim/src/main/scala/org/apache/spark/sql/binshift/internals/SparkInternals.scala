@@ -61,6 +61,9 @@ private[binshift] object SparkInternals {
   def taskSlots(context: SparkContext): Int =
     context.maxNumConcurrentTasks(context.resourceProfileManager.defaultResourceProfile)
 
+  /** Of how many epochs the query remembers its reports. */
+  def reportsKept(query: StreamExecution): Int = query.sparkSession.sessionState.conf.streamingProgressRetention
+
   /** The interval of the query's trigger; 0 if it has none. */
   def triggerIntervalMs(query: StreamExecution): Long = query.trigger match {
     case t: ProcessingTimeTrigger => t.intervalMs

@@ -21,6 +21,7 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
   def facts(): String = json(
     ("id" -> query.id.toString) ~ ("run_id" -> query.runId.toString) ~ ("name" -> Option(query.name)) ~
       ("is_active" -> query.isActive) ~ ("trigger_interval_ms" -> SparkInternals.triggerIntervalMs(query)) ~
+      ("reports_kept" -> SparkInternals.reportsKept(query)) ~
       ("task_slots" -> router.ownExecutors.taskSlots) ~ ("is_real_time" -> router.slots.isDefined))
 
   /** The table in force, or null while the query has not planned its first epoch. */
