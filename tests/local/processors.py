@@ -182,6 +182,25 @@ def remembering(df: DataFrame) -> DataFrame:
     return df.groupBy("k").transformWithState(Remembering(), OUTPUT, "Update", "None")
 
 
+class Summing(StatefulProcessor):
+    """What `Remembering` does with the first of its variables."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.total = handle.getValueState("total", "n long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        before = self.total.get()[0] if self.total.exists() else 0
+        self.total.update((before + sum(r.v for r in rows),))
+        yield Row(k=str(key[0]), what="total", n=self.total.get()[0])
+
+    def close(self) -> None:
+        pass
+
+
+def summing(df: DataFrame) -> DataFrame:
+    return df.groupBy("k").transformWithState(Summing(), OUTPUT, "Update", "None")
+
+
 def remembering_by_time(df: DataFrame) -> DataFrame:
     return df.groupBy("t").transformWithState(Remembering(), OUTPUT, "Update", "None")
 

@@ -13,6 +13,7 @@ from binshift.errors import StateFormatError
 from binshift.inspect.storage.compression import decompressed
 from binshift.inspect.tools.fsck import Severity, fsck
 from local.inspected import PARAMETERS, Case, make, run
+from local.processors import remembering, summing
 from local.settings import NEEDS_JOIN_4, NO_CHANGELOG
 
 
@@ -49,6 +50,19 @@ def test_a_sound_checkpoint_is_found_sound(made, name):
             # A query that is stopped may leave the checksum of a file that it was about to write.
             assert [f for f in fsck(checkpoint, version) if f.severity is Severity.DAMAGE] == []
     assert run("fsck", made(name).checkpoint).exit_code == 0
+
+
+def test_variables_that_the_query_has_no_more_are_no_damage(stream):
+    query = stream(remembering, conf=NO_CHANGELOG).start()
+    query.run(0, 1)
+    query.stop()
+    query.build = summing
+    query.start()
+    query.run(2)
+    query.stop()
+    with binshift.inspect.open(query.checkpoint) as checkpoint:
+        assert [f for f in fsck(checkpoint) if f.severity is Severity.DAMAGE] == []
+    assert max(query.outputs) == 2
 
 
 def remove_checksums(checkpoint):

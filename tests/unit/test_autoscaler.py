@@ -238,7 +238,7 @@ def test_a_change_that_was_cancelled_is_not_held_against_the_next_one():
 
 
 def test_more_epochs_than_the_query_remembers_are_refused():
-    with pytest.raises(ConfigurationError, match="window 101.*at most 100.*numRecentProgressUpdates"):
+    with pytest.raises(ConfigurationError, match=r"window 101.*at most 100.*numRecentProgressUpdates"):
         scaled(Played("1"), window=101)
     assert scaled(Played("1"), window=100).decisions == ()
 

@@ -137,7 +137,9 @@ class Autoscaler:
         )
         kept = controller._link.reports_kept()
         if window > kept:
-            wanted = f"at most {kept}, the reports that spark.sql.streaming.numRecentProgressUpdates has the query keep"
+            wanted = (
+                f"at most {kept}, which the query remembers by spark.sql.streaming.numRecentProgressUpdates"
+            )
             raise impossible(ConfigurationError, "window", window, wanted)
         if not executor_wait_s >= 0:
             raise impossible(ConfigurationError, "executor_wait_s", executor_wait_s, "seconds from 0 on")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -137,16 +137,20 @@ def _rows(checkpoint: Checkpoint, place: Place, version: int, settings: Settings
     strangers: dict[tuple[str, int], _Strangers] = {}
     try:
         with checkpoint._partitions.at(place, version, settings) as database:
-            for family in place.store.families:
+            known = {family.name: family for family in place.store.families}
+            # Rows of a state variable that the query has no more stay, without a schema to decode them by.
+            for name in [*known, *sorted(set(database.families) - set(known))]:
+                family = known.get(name) or replace(place.store.families[0], name=name)
                 source = Source(place.operator, store=place.store, family=family, version=version)
                 for chunk in stored_rows(source, database, settings):
                     rows += len(chunk)
-                    batch = decoded(source, place.partition, chunk, settings)
                     for _, _, bin in chunk:
                         if bin is not None and owner_of.get(bin) != place.partition:
                             misplaced[bin] = misplaced.get(bin, 0) + 1
-                    if place.operator.is_binned:
-                        _find_strangers(source, batch, facts.bins or 1, strangers)
+                    if name in known:
+                        batch = decoded(source, place.partition, chunk, settings)
+                        if place.operator.is_binned:
+                            _find_strangers(source, batch, facts.bins or 1, strangers)
     except StateFormatError as error:
         yield Finding(Severity.DAMAGE, str(place), f"version {version}: {error}")
         return
