@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from binshift.session import PROVIDER
-from harness import STOCK, Fault, assert_same_results, end_maintenance, rows, until
+from harness import STOCK, Fault, assert_same_results, end_maintenance, held_up_at, rows, until
 from local.queries import QUERIES
 from local.settings import IDS, MIN_DELTAS, SNAPSHOTS
 
@@ -30,13 +30,14 @@ def warm(spark):
     """Has the files of stores fetched ahead; nothing is left of them at the end."""
     orders = []
 
-    def begin(run, stores):
+    def begin(run, stores, wait=True):
         roots = spark._sc._gateway.new_array(spark._jvm.String, len(stores))
         for i, store in enumerate(stores):
             roots[i] = f"file:{run.checkpoint.absolute()}/state/{store}"
         helper = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestWarm
         orders.append(helper.begin(spark._jsc, roots))
-        assert until(orders[-1].isReady)
+        assert not wait or until(orders[-1].isReady)
+        return orders[-1]
 
     yield begin
     for order in orders:
@@ -92,6 +93,26 @@ def test_files_that_cannot_be_fetched_ahead_are_fetched_when_the_store_comes(spa
     run.start()
     for q in (run, oracle):
         q.run(6, 7)
+    assert used(run, 6) == 0
+    assert_same_results(run, oracle)
+
+
+def test_an_error_while_files_are_fetched_ahead_keeps_nobody_waiting(spark, stream, warm):
+    run, _ = stopped(spark, stream, "count", SNAPSHOTS)
+    with Fault("warm.file", "die") as error:
+        warm(run, STORES["count"])
+        assert error.happened
+
+
+def test_a_store_that_comes_before_its_files_keeps_nobody_waiting(spark, stream, warm):
+    run, oracle = stopped(spark, stream, "count", SNAPSHOTS)
+    begun = []
+    with held_up_at("warm.file", lambda: begun.append(warm(run, STORES["count"], wait=False))):
+        run.start()
+        for q in (run, oracle):
+            q.run(6)
+        assert not begun[0].isReady()
+    assert until(begun[0].isReady)
     assert used(run, 6) == 0
     assert_same_results(run, oracle)
 

@@ -175,10 +175,11 @@ private[binshift] final class Relocation(
     }
   }
 
-  /** Whether a partition is to move now: it has run, and its files are there, or its old executor is not. */
+  /** Whether a partition is to move now: it has run, and its files or itself are there, or its old executor is not. */
   private def isDue(partition: Int, place: WantedPlace, executors: Executors): Boolean = {
     val now = placesOf(partition)
-    now.nonEmpty && (warming.isReady(partition, place.executor) || !now.exists(executors.live.contains))
+    now.nonEmpty && (now == Set(place.executor) || warming.isReady(partition, place.executor) ||
+      !now.exists(executors.live.contains))
   }
 
   /** Has new executors fetch the files of partitions, unless these leave the old one with the next epoch anyway. */

@@ -22,7 +22,7 @@ import org.apache.spark.storage.{BlockId, BroadcastBlockId}
  * that is not here, or not of the version that is loaded, is fetched as if there were no warm store. Hence no failure here
  * can do more than cost time.
  *
- * A block says to the driver that the files are here, or will not be. It belongs to a broadcast of the driver's, which is there
+ * A block says to the driver that the files are here, or will not be: also if the store came before them. It belongs to a broadcast of the driver's, which is there
  * as long as the files are wanted.
  *
  * Thread-safe: one turn at a time fetches; the store's task takes.
@@ -46,18 +46,22 @@ private[binshift] final class WarmStore private (
   private def turn(): Unit =
     try {
       if (isWanted) {
-        if (failures < MaxFailures) {
+        if (files.isOpen && failures < MaxFailures) {
           fetchNewest()
           failures = 0
         }
         say()
-        again(FollowMs)
+        if (files.isOpen) again(FollowMs)
       } else end()
     } catch {
-      case _: FetchedFiles.Unwanted => end()
-      case NonFatal(e) if !files.isOpen => logDebug(s"files of $root are not wanted any more", e)
-      case NonFatal(e) =>
-        failures += 1
+      // The store may have come before its files, and the driver waits for the block.
+      case _: FetchedFiles.Unwanted => again(0)
+      case NonFatal(e) if !files.isOpen =>
+        logDebug(s"files of $root are not wanted any more", e)
+        again(RetryMs)
+      // Nobody would hear of an error in a turn.
+      case e: Throwable =>
+        failures = if (NonFatal(e)) failures + 1 else MaxFailures
         logWarning(s"files of $root could not be fetched ahead ($failures of $MaxFailures times)", e)
         again(RetryMs)
     }
@@ -65,7 +69,7 @@ private[binshift] final class WarmStore private (
   private def again(ms: Long): Unit = ShippingThreads.warming.schedule((() => turn()): Runnable, ms, TimeUnit.MILLISECONDS)
 
   /** The first piece of the broadcast is known to the driver until it is destroyed. */
-  private def isWanted: Boolean = files.isOpen && ShipmentBlocks.isAnywhere(BroadcastBlockId(order, "piece0"))
+  private def isWanted: Boolean = ShipmentBlocks.isAnywhere(BroadcastBlockId(order, "piece0"))
 
   private def fetchNewest(): Unit = {
     val newest = files.fs.listStatus(root).toSeq.flatMap(f => VersionFile.parse(f.getPath.getName)).filter(_.isSnapshot)
@@ -79,7 +83,7 @@ private[binshift] final class WarmStore private (
   }
 
   private def fetch(file: RocksDBSstFile): Unit = {
-    if (!isWanted) throw new FetchedFiles.Unwanted
+    if (!files.isOpen || !isWanted) throw new FetchedFiles.Unwanted
     Faults.at("warm.file", partition)
     files.fetch(file, conf.chunkBytes)(ShippingThreads.pace(_, conf.maxBytesPerSecond, conf.areAllCoresBusy))
   }
