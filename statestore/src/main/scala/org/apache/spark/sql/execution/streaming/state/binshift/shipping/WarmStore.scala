@@ -37,8 +37,8 @@ private[binshift] final class WarmStore private (
 
   private val room = new FetchedFiles.Room(ShippingThreads.stagedBytes, conf.maxStagedBytes, "ship.maxStagedBytes")
   private val files = new FetchedFiles(root, "binshift-warm", room, hadoopConf)
-  /** The files of the newest snapshot that was seen. */
-  @volatile private var listed = Seq.empty[RocksDBSstFile]
+  /** The version of the newest snapshot that was seen, and its files. */
+  @volatile private var listed = (0L, Seq.empty[RocksDBSstFile])
   private var snapshot = -1L
   private var failures = 0
   private var isSaid = false
@@ -75,10 +75,11 @@ private[binshift] final class WarmStore private (
     val newest = files.fs.listStatus(root).toSeq.flatMap(f => VersionFile.parse(f.getPath.getName)).filter(_.isSnapshot)
       .maxByOption(_.version)
     newest.filter(_.version > snapshot).foreach { found =>
-      listed = files.of(new Path(root, VersionFile.name(found.version, found.id, VersionFile.Snapshot)))
-      listed.filterNot(files.has).foreach(fetch)
+      val wanted = files.of(new Path(root, VersionFile.name(found.version, found.id, VersionFile.Snapshot)))
+      listed = (found.version, wanted)
+      wanted.filterNot(files.has).foreach(fetch)
       snapshot = found.version
-      files.keepOnly(listed)
+      files.keepOnly(wanted)
     }
   }
 
@@ -125,8 +126,10 @@ private[sql] object WarmStore extends Logging {
 
   private[shipping] final class Taken(store: WarmStore) {
     /** Which files came to the directory `into`. */
-    def link(into: File, mapping: RocksDBFileMapping, version: Long): Seq[File] =
-      store.files.link(store.listed, into, mapping, version)
+    def link(into: File, mapping: RocksDBFileMapping, version: Long): Seq[File] = {
+      val (snapshot, files) = store.listed
+      if (snapshot <= version) store.files.link(files, into, mapping, version) else Nil
+    }
 
     def close(): Unit = store.end()
   }
