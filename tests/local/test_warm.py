@@ -51,6 +51,10 @@ def files_fetched() -> list[Path]:
     return list(Path(os.environ["BINSHIFT_TESTS_TMP"]).glob("spark-*/binshift-warm*/*.sst"))
 
 
+def snapshots_of(run, store) -> list[Path]:
+    return list((run.checkpoint / "state" / store).glob("*.zip"))
+
+
 def used(run, epoch):
     return sum(op.customMetrics["binshiftFilesWarm"] for op in run.progress(epoch).stateOperators)
 
@@ -61,7 +65,7 @@ def stopped(spark, stream, name, conf):
     run = stream(query.build, mode=query.mode, provider=PROVIDER, conf=conf).start()
     for q in (run, oracle):
         q.run(*range(6))
-    assert until(lambda: all(list((run.checkpoint / "state" / s).glob("*.zip")) for s in STORES[name]))
+    assert until(lambda: all(snapshots_of(run, s) for s in STORES[name]))
     run.stop()
     # All is loaded from the checkpoint at the next start.
     end_maintenance(spark)
@@ -155,6 +159,25 @@ def test_files_of_an_older_snapshot_are_of_no_harm(spark, stream, warm):
     run.start()
     run.run(12, 13)
     oracle.run(*range(6, 14))
+    assert_same_results(run, oracle)
+
+
+@pytest.mark.long
+def test_files_of_a_newer_snapshot_than_is_loaded_are_not_taken(spark, stream, warm):
+    run, oracle = stopped(spark, stream, "count", SNAPSHOTS)
+    run.start()
+    for q in (run, oracle):
+        q.run(*range(6, 9))
+    assert until(lambda: all(len(snapshots_of(run, s)) > 1 for s in STORES["count"]))
+    run.stop()
+    end_maintenance(spark)
+    warm(run, STORES["count"])
+    for store in STORES["count"]:
+        max(snapshots_of(run, store), key=lambda f: int(f.stem)).unlink()
+    run.start()
+    for q in (run, oracle):
+        q.run(9)
+    assert used(run, 9) == 0
     assert_same_results(run, oracle)
 
 
