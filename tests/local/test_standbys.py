@@ -259,6 +259,24 @@ def test_a_full_disk_is_left_to_the_stores(spark):
     assert helper.isScarce(2 * giga, 100 * giga)
 
 
+def test_after_an_error_an_executor_keeps_standbys_again_when_it_is_told_to(spark):
+    turns = spark._jvm.org.apache.spark.sql.binshift.migration.TestStandbyTurns("a run")
+    try:
+        with Fault("standby.turn", "die") as error:
+            turns.begin()
+            assert until(lambda: error.happened)
+        assert turns.asked() == 0
+
+        def asks():
+            # The error may not have ended the first one yet.
+            turns.begin()
+            return turns.asked() > 1
+
+        assert until(asks, 20)
+    finally:
+        turns.close()
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_standbys_of_a_thousand_partitions_are_spread(spark, count):
     assert spark._jvm.org.apache.spark.sql.binshift.migration.TestStandbyPlan.check(count) is None

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from binshift.session import PROVIDER
-from harness import STOCK, Fault, assert_same_results, end_maintenance, rows, until
+from harness import STOCK, Fault, assert_same_results, end_maintenance, held_up_at, rows, until
 from local.queries import QUERIES
 from local.settings import IDS, MIN_DELTAS, SNAPSHOTS
 
@@ -30,13 +30,14 @@ def warm(spark):
     """Has the files of stores fetched ahead; nothing is left of them at the end."""
     orders = []
 
-    def begin(run, stores):
+    def begin(run, stores, wait=True):
         roots = spark._sc._gateway.new_array(spark._jvm.String, len(stores))
         for i, store in enumerate(stores):
             roots[i] = f"file:{run.checkpoint.absolute()}/state/{store}"
         helper = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestWarm
         orders.append(helper.begin(spark._jsc, roots))
-        assert until(orders[-1].isReady)
+        assert not wait or until(orders[-1].isReady)
+        return orders[-1]
 
     yield begin
     for order in orders:
@@ -50,6 +51,10 @@ def files_fetched() -> list[Path]:
     return list(Path(os.environ["BINSHIFT_TESTS_TMP"]).glob("spark-*/binshift-warm*/*.sst"))
 
 
+def snapshots_of(run, store) -> list[Path]:
+    return list((run.checkpoint / "state" / store).glob("*.zip"))
+
+
 def used(run, epoch):
     return sum(op.customMetrics["binshiftFilesWarm"] for op in run.progress(epoch).stateOperators)
 
@@ -60,7 +65,7 @@ def stopped(spark, stream, name, conf):
     run = stream(query.build, mode=query.mode, provider=PROVIDER, conf=conf).start()
     for q in (run, oracle):
         q.run(*range(6))
-    assert until(lambda: all(list((run.checkpoint / "state" / s).glob("*.zip")) for s in STORES[name]))
+    assert until(lambda: all(snapshots_of(run, s) for s in STORES[name]))
     run.stop()
     # All is loaded from the checkpoint at the next start.
     end_maintenance(spark)
@@ -92,6 +97,26 @@ def test_files_that_cannot_be_fetched_ahead_are_fetched_when_the_store_comes(spa
     run.start()
     for q in (run, oracle):
         q.run(6, 7)
+    assert used(run, 6) == 0
+    assert_same_results(run, oracle)
+
+
+def test_an_error_while_files_are_fetched_ahead_keeps_nobody_waiting(spark, stream, warm):
+    run, _ = stopped(spark, stream, "count", SNAPSHOTS)
+    with Fault("warm.file", "die") as error:
+        warm(run, STORES["count"])
+        assert error.happened
+
+
+def test_a_store_that_comes_before_its_files_keeps_nobody_waiting(spark, stream, warm):
+    run, oracle = stopped(spark, stream, "count", SNAPSHOTS)
+    begun = []
+    with held_up_at("warm.file", lambda: begun.append(warm(run, STORES["count"], wait=False))):
+        run.start()
+        for q in (run, oracle):
+            q.run(6)
+        assert not begun[0].isReady()
+    assert until(begun[0].isReady)
     assert used(run, 6) == 0
     assert_same_results(run, oracle)
 
@@ -134,6 +159,25 @@ def test_files_of_an_older_snapshot_are_of_no_harm(spark, stream, warm):
     run.start()
     run.run(12, 13)
     oracle.run(*range(6, 14))
+    assert_same_results(run, oracle)
+
+
+@pytest.mark.long
+def test_files_of_a_newer_snapshot_than_is_loaded_are_not_taken(spark, stream, warm):
+    run, oracle = stopped(spark, stream, "count", SNAPSHOTS)
+    run.start()
+    for q in (run, oracle):
+        q.run(*range(6, 9))
+    assert until(lambda: all(len(snapshots_of(run, s)) > 1 for s in STORES["count"]))
+    run.stop()
+    end_maintenance(spark)
+    warm(run, STORES["count"])
+    for store in STORES["count"]:
+        max(snapshots_of(run, store), key=lambda f: int(f.stem)).unlink()
+    run.start()
+    for q in (run, oracle):
+        q.run(9)
+    assert used(run, 9) == 0
     assert_same_results(run, oracle)
 
 

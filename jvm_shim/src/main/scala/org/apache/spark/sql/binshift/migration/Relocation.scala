@@ -167,18 +167,21 @@ private[binshift] final class Relocation(
     wanted = kept ++ Placement.spread(stranded, executors.preferred(receivers, avoided), others)
       .map { case (p, executor) => p -> WantedPlace(executor) }
     if (isPrepared) fetchAhead(executors)
+    // The stream waits for the answer.
+    val ready = warming.ready(wanted.map { case (p, w) => (p, w.executor) }.toSet)
     wanted = wanted.map {
-      case (p, w) if isDue(p, w, executors) =>
+      case (p, w) if isDue(p, w, ready, executors) =>
         Placement.prefer(session, operators, p, w.executor, executors.live(w.executor))
         p -> w.copy(askedAt = Some(epoch), asked = w.asked + 1)
       case waiting => waiting
     }
   }
 
-  /** Whether a partition is to move now: it has run, and its files are there, or its old executor is not. */
-  private def isDue(partition: Int, place: WantedPlace, executors: Executors): Boolean = {
+  /** Whether a partition is to move now: it has run, and its files or itself are there, or its old executor is not. */
+  private def isDue(partition: Int, place: WantedPlace, ready: Set[(Int, String)], executors: Executors): Boolean = {
     val now = placesOf(partition)
-    now.nonEmpty && (warming.isReady(partition, place.executor) || !now.exists(executors.live.contains))
+    now.nonEmpty && (now == Set(place.executor) || ready((partition, place.executor)) ||
+      !now.exists(executors.live.contains))
   }
 
   /** Has new executors fetch the files of partitions, unless these leave the old one with the next epoch anyway. */

@@ -13,6 +13,7 @@ import org.apache.spark.sql.binshift.internals.Broadcasts
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{BackgroundConf, WarmStore}
+import org.apache.spark.storage.BlockId
 import org.apache.spark.util.{SerializableConfiguration, ThreadUtils}
 
 /**
@@ -49,9 +50,17 @@ private[binshift] final class Warming(session: SparkSession) extends Logging {
       })
   }
 
-  /** Whether nothing is to be waited for before a partition goes to an executor. */
-  def isReady(partition: Int, executor: String): Boolean = orders.get((partition, executor)).forall { order =>
-    order.hasFailed(executor) || order.isThere((partition, executor))
+  /** Those of `wanted` partitions and executors for which nothing is to be waited. The blocks of all are asked for at once. */
+  def ready(wanted: Set[(Int, String)]): Set[(Int, String)] = {
+    val blocks = (for {
+      (key, order) <- orders.toSeq if wanted(key) && !order.hasFailed(key._2)
+      id <- order.blocks(key)
+    } yield id -> key).toIndexedSeq
+    if (blocks.isEmpty) wanted
+    else {
+      val locations = SparkEnv.get.blockManager.master.getLocations(blocks.map { case (id, _) => id }.toArray)
+      wanted -- blocks.zip(locations).collect { case ((_, key), found) if found.isEmpty => key }
+    }
   }
 
   def hasOrdered(partition: Int, executor: String): Boolean = orders.contains((partition, executor))
@@ -88,10 +97,7 @@ private[binshift] object Warming {
 
     def hasFailed(executor: String): Boolean = failed(executor)
 
-    def isThere(key: (Int, String)): Boolean = {
-      val ids = places.getOrElse(key, Nil).map(WarmStore.readyBlock(hadoopConf.id, _))
-      SparkEnv.get.blockManager.master.getLocations(ids.toArray).forall(_.nonEmpty)
-    }
+    def blocks(key: (Int, String)): Seq[BlockId] = places.getOrElse(key, Nil).map(WarmStore.readyBlock(hadoopConf.id, _))
   }
 
   private final case class WantedStore(executor: String, host: String, root: String, partition: Int, place: Int)

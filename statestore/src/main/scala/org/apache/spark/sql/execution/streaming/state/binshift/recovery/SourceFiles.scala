@@ -1,8 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.recovery
 
 import java.io.{File, FileNotFoundException}
-import java.nio.file.{Files, StandardCopyOption}
-import java.util.zip.ZipInputStream
 
 import scala.collection.mutable
 
@@ -10,7 +8,7 @@ import org.apache.hadoop.fs.Path
 
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{Lineage, VersionFile}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{Lineage, SnapshotList, VersionFile}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, ColumnFamily, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{RocksDBArguments, RowForm}
@@ -117,15 +115,8 @@ private[binshift] final class SourceFiles(
 
   private def metadata(snapshot: Long): RocksDBCheckpointMetadata = {
     val name = VersionFile.name(snapshot, id(snapshot), VersionFile.Snapshot)
-    val zip = new ZipInputStream(fs.open(new Path(root, name)))
-    try {
-      if (!Iterator.continually(zip.getNextEntry).takeWhile(_ != null).exists(_.getName == "metadata")) {
-        throw BinshiftException("SOURCE_DAMAGED").migration(s"$root/$name has no metadata; restore it from a copy")
-      }
-      val file = new File(scratch, s"metadata-${store.partitionId}-$snapshot")
-      Files.copy(zip, file.toPath, StandardCopyOption.REPLACE_EXISTING)
-      RocksDBCheckpointMetadata.readFromFile(file)
-    } finally zip.close()
+    SnapshotList.read(fs, new Path(root, name), new File(scratch, s"metadata-${store.partitionId}-$snapshot"))
+      .getOrElse(throw BinshiftException("SOURCE_DAMAGED").migration(s"$root/$name has no metadata; restore it from a copy"))
   }
 }
 

@@ -1,15 +1,15 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
 import java.io.{File, FileOutputStream}
-import java.nio.file.{FileAlreadyExistsException, Files, StandardCopyOption}
+import java.nio.file.{FileAlreadyExistsException, Files}
 import java.util.concurrent.atomic.AtomicLong
-import java.util.zip.ZipInputStream
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileSystem, Path}
 
-import org.apache.spark.sql.execution.streaming.state.{RocksDBCheckpointMetadata, RocksDBFileMapping, RocksDBImmutableFile, RocksDBSstFile}
+import org.apache.spark.sql.execution.streaming.state.{RocksDBFileMapping, RocksDBImmutableFile, RocksDBSstFile}
 import org.apache.spark.sql.execution.streaming.state.binshift.ProcessConf
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.SnapshotList
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.HardLinks
 import org.apache.spark.util.Utils
 
@@ -43,20 +43,13 @@ private[shipping] final class FetchedFiles(root: Path, name: String, room: Fetch
 
   /** The files that a snapshot names. */
   def of(zip: Path): Seq[RocksDBSstFile] = {
-    val in = new ZipInputStream(fs.open(zip))
-    try {
-      if (!Iterator.continually(in.getNextEntry).takeWhile(_ != null).exists(_.getName == "metadata")) {
-        throw new IllegalStateException(s"$zip has no list of its files")
-      }
-      val description = new File(dir, "metadata")
-      Files.copy(in, description.toPath, StandardCopyOption.REPLACE_EXISTING)
-      val files = RocksDBCheckpointMetadata.readFromFile(description).sstFiles
-      val names = files.flatMap(f => Seq(f.dfsSstFileName, f.localFileName))
-      names.find(name => new File(name).getName != name).foreach { name =>
-        throw new IllegalStateException(s"$zip names the file $name, which would be outside of its directory")
-      }
-      files
-    } finally in.close()
+    val files = SnapshotList.read(fs, zip, new File(dir, "metadata"))
+      .getOrElse(throw new IllegalStateException(s"$zip has no list of its files")).sstFiles
+    val names = files.flatMap(f => Seq(f.dfsSstFileName, f.localFileName))
+    names.find(name => new File(name).getName != name).foreach { name =>
+      throw new IllegalStateException(s"$zip names the file $name, which would be outside of its directory")
+    }
+    files
   }
 
   /** @param pace called with the bytes of each piece; throws to give up */

@@ -191,8 +191,8 @@ private[shipping] final class StandbyStore(root: Path, val partition: Int, conf:
 
     override def link(into: File, mapping: RocksDBFileMapping, version: Long): Seq[File] = StandbyStore.this.synchronized {
       // Names of local files are unique in a snapshot, not among snapshots.
-      val best = Seq(held, coming).flatten.sortBy(s => math.abs(s.version - version))
-      best.headOption.fold(Seq.empty[File])(s => files.link(s.files, into, mapping, version))
+      val best = Seq(held, coming).flatten.filter(_.version <= version).maxByOption(_.version)
+      best.fold(Seq.empty[File])(s => files.link(s.files, into, mapping, version))
     }
 
     override def changelog(version: Long, id: Option[String]): Option[File] = StandbyStore.this.synchronized {

@@ -11,7 +11,7 @@ import org.apache.hadoop.fs.Path
 import org.apache.spark.SparkEnv
 import org.apache.spark.internal.Logging
 import org.apache.spark.rpc.RpcTimeout
-import org.apache.spark.sql.execution.streaming.state.binshift.LogLine
+import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, LogLine}
 import org.apache.spark.util.RpcUtils
 
 /**
@@ -36,17 +36,24 @@ private[shipping] final class StandbyStores private (runId: String, conf: Standb
 
   private def turn(): Unit = {
     val goesOn =
-      try ask().fold(false) { answer =>
+      try {
+        Faults.at("standby.turn")
+        ask().fold(false) { answer =>
           unanswered = 0
           answer.order.foreach(obey)
           follow(answer.committed)
           true
         }
-      catch {
+      } catch {
         case NonFatal(e) =>
           unanswered += 1
           logDebug(s"the driver did not hear of the standbys of run $runId", e)
           unanswered < MaxUnanswered
+        // Nobody would hear of it, and only what has ended can begin again.
+        case e: Throwable =>
+          logError(s"the standbys of run $runId on this executor end, until the driver has them begin again", e)
+          end()
+          throw e
       }
     if (goesOn) again(conf.intervalMs) else end()
   }

@@ -22,7 +22,7 @@ import org.apache.spark.storage.{BlockId, BroadcastBlockId}
  * that is not here, or not of the version that is loaded, is fetched as if there were no warm store. Hence no failure here
  * can do more than cost time.
  *
- * A block says to the driver that the files are here, or will not be. It belongs to a broadcast of the driver's, which is there
+ * A block says to the driver that the files are here, or will not be: also if the store came before them. It belongs to a broadcast of the driver's, which is there
  * as long as the files are wanted.
  *
  * Thread-safe: one turn at a time fetches; the store's task takes.
@@ -37,8 +37,8 @@ private[binshift] final class WarmStore private (
 
   private val room = new FetchedFiles.Room(ShippingThreads.stagedBytes, conf.maxStagedBytes, "ship.maxStagedBytes")
   private val files = new FetchedFiles(root, "binshift-warm", room, hadoopConf)
-  /** The files of the newest snapshot that was seen. */
-  @volatile private var listed = Seq.empty[RocksDBSstFile]
+  /** The version of the newest snapshot that was seen, and its files. */
+  @volatile private var listed = (0L, Seq.empty[RocksDBSstFile])
   private var snapshot = -1L
   private var failures = 0
   private var isSaid = false
@@ -46,18 +46,22 @@ private[binshift] final class WarmStore private (
   private def turn(): Unit =
     try {
       if (isWanted) {
-        if (failures < MaxFailures) {
+        if (files.isOpen && failures < MaxFailures) {
           fetchNewest()
           failures = 0
         }
         say()
-        again(FollowMs)
+        if (files.isOpen) again(FollowMs)
       } else end()
     } catch {
-      case _: FetchedFiles.Unwanted => end()
-      case NonFatal(e) if !files.isOpen => logDebug(s"files of $root are not wanted any more", e)
-      case NonFatal(e) =>
-        failures += 1
+      // The store may have come before its files, and the driver waits for the block.
+      case _: FetchedFiles.Unwanted => again(0)
+      case NonFatal(e) if !files.isOpen =>
+        logDebug(s"files of $root are not wanted any more", e)
+        again(RetryMs)
+      // Nobody would hear of an error in a turn.
+      case e: Throwable =>
+        failures = if (NonFatal(e)) failures + 1 else MaxFailures
         logWarning(s"files of $root could not be fetched ahead ($failures of $MaxFailures times)", e)
         again(RetryMs)
     }
@@ -65,21 +69,22 @@ private[binshift] final class WarmStore private (
   private def again(ms: Long): Unit = ShippingThreads.warming.schedule((() => turn()): Runnable, ms, TimeUnit.MILLISECONDS)
 
   /** The first piece of the broadcast is known to the driver until it is destroyed. */
-  private def isWanted: Boolean = files.isOpen && ShipmentBlocks.isAnywhere(BroadcastBlockId(order, "piece0"))
+  private def isWanted: Boolean = ShipmentBlocks.isAnywhere(BroadcastBlockId(order, "piece0"))
 
   private def fetchNewest(): Unit = {
     val newest = files.fs.listStatus(root).toSeq.flatMap(f => VersionFile.parse(f.getPath.getName)).filter(_.isSnapshot)
       .maxByOption(_.version)
     newest.filter(_.version > snapshot).foreach { found =>
-      listed = files.of(new Path(root, VersionFile.name(found.version, found.id, VersionFile.Snapshot)))
-      listed.filterNot(files.has).foreach(fetch)
+      val wanted = files.of(new Path(root, VersionFile.name(found.version, found.id, VersionFile.Snapshot)))
+      listed = (found.version, wanted)
+      wanted.filterNot(files.has).foreach(fetch)
       snapshot = found.version
-      files.keepOnly(listed)
+      files.keepOnly(wanted)
     }
   }
 
   private def fetch(file: RocksDBSstFile): Unit = {
-    if (!isWanted) throw new FetchedFiles.Unwanted
+    if (!files.isOpen || !isWanted) throw new FetchedFiles.Unwanted
     Faults.at("warm.file", partition)
     files.fetch(file, conf.chunkBytes)(ShippingThreads.pace(_, conf.maxBytesPerSecond, conf.areAllCoresBusy))
   }
@@ -121,8 +126,10 @@ private[sql] object WarmStore extends Logging {
 
   private[shipping] final class Taken(store: WarmStore) {
     /** Which files came to the directory `into`. */
-    def link(into: File, mapping: RocksDBFileMapping, version: Long): Seq[File] =
-      store.files.link(store.listed, into, mapping, version)
+    def link(into: File, mapping: RocksDBFileMapping, version: Long): Seq[File] = {
+      val (snapshot, files) = store.listed
+      if (snapshot <= version) store.files.link(files, into, mapping, version) else Nil
+    }
 
     def close(): Unit = store.end()
   }

@@ -11,7 +11,7 @@ import org.apache.hadoop.fs.Path
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{SnapshotList, VersionFile}
 import org.apache.spark.util.Utils
 
 /**
@@ -122,10 +122,27 @@ private[binshift] final class BinnedFileManager(
     try requireOwned(version)
     catch {
       case e: BinshiftException =>
-        CheckpointFileManager.create(new Path(dfsRootDir), hadoopConf)
-          .delete(new Path(dfsRootDir, VersionFile.name(version, checkpointUniqueId, VersionFile.Snapshot)))
+        val zip = new Path(dfsRootDir, VersionFile.name(version, checkpointUniqueId, VersionFile.Snapshot))
+        // The next run may have replaced it by its own.
+        if (!isAnothers(zip, fileMapping)) CheckpointFileManager.create(new Path(dfsRootDir), hadoopConf).delete(zip)
         throw e
     }
+  }
+
+  /**
+   * Whether a snapshot consists of other files than `mine`, whose names are unique in the checkpoint. One that cannot be read
+   * is not taken for another run's: the changelogs replace a snapshot, and nothing replaces what a wrong one has.
+   */
+  private def isAnothers(zip: Path, mine: Map[String, RocksDBSnapshotFile]): Boolean = {
+    val list = new File(localTempDir, s"list-of-${zip.getName}")
+    try {
+      val listed = SnapshotList.read(zip.getFileSystem(hadoopConf), zip, list)
+      listed.exists(_.immutableFiles.map(_.dfsFileName).toSet != mine.values.map(_.immutableFile.dfsFileName).toSet)
+    } catch {
+      case NonFatal(e) =>
+        logWarning(s"whose snapshot $zip is cannot be read, and it is deleted", e)
+        false
+    } finally list.delete()
   }
 
   private def requireOwned(version: Long): Unit = if (binding.exists(_.isDisowned(version))) {

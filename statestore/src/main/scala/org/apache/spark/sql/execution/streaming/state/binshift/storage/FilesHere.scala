@@ -15,7 +15,7 @@ private[binshift] object FilesHere {
 
   /** Used by the thread that loads the store, until it is closed. */
   trait Loading {
-    /** Puts files of the snapshot of `version` into `into`, as if Spark had fetched them; which. */
+    /** Puts files of snapshots up to `version`, which is loaded, into `into`, as if Spark had fetched them; which. */
     def link(into: File, mapping: RocksDBFileMapping, version: Long): Seq[File]
 
     /** A directory with the changelog of a version, in the form and under the name that it has in the checkpoint. */

@@ -41,7 +41,7 @@ private[binshift] class WarmFileManager(
   private var load: Option[WarmLoad] = None
   private var found = LoadedFiles.None
   /** Files that were linked for the loaded version, until it is committed: a block may be damaged that nobody has read. */
-  private var unproven = Seq.empty[File]
+  private var unproven = Seq.empty[LinkedFile]
 
   /** Has loads take what is here; only of a store that a query runs with. */
   def use(files: FilesHere): Unit = here = Some(files)
@@ -89,7 +89,7 @@ private[binshift] class WarmFileManager(
     val isAgain = unproven.nonEmpty
     if (isAgain) {
       // Whatever the reason is that a version is loaded again, it may be what is here.
-      unproven.foreach(_.delete())
+      unproven.foreach(_.remove())
       unproven = Nil
       load.foreach(_.giveUp())
     }
@@ -125,14 +125,14 @@ private[binshift] class WarmFileManager(
     private var hasBegun = false
     private var isClosed = false
     private var used = false
-    private var links = Seq.empty[File]
+    private var links = Seq.empty[LinkedFile]
     private var readers = Map.empty[File, RocksDBFileManager]
 
     def isUsed: Boolean = used
 
     def link(into: File, mapping: RocksDBFileMapping, version: Long): Int =
       try {
-        val linked = loading.fold(Seq.empty[File])(_.link(into, mapping, version))
+        val linked = loading.fold(Seq.empty[File])(_.link(into, mapping, version)).map(new LinkedFile(_, mapping))
         links ++= linked
         unproven ++= linked
         used ||= linked.nonEmpty
@@ -158,7 +158,7 @@ private[binshift] class WarmFileManager(
 
     /** What came from here is not to be found by the next load. */
     def giveUp(): Unit = {
-      links.foreach(_.delete())
+      links.foreach(_.remove())
       unproven = unproven.diff(links)
       // Asked for, so that the standby is fetched anew.
       loading.foreach(_ => ())
@@ -170,6 +170,19 @@ private[binshift] class WarmFileManager(
       readers.values.foreach(_.close())
       if (hasBegun) loading.foreach(_.close(isOk))
     }
+  }
+}
+
+/**
+ * A file that a load took, and where Spark looks up which file of the checkpoint it is.
+ *
+ * Relies on Spark: what it looks up there has a local file. RocksDB may give the name to another file of the same size, and
+ * that one would count as uploaded.
+ */
+private final class LinkedFile(file: File, mapping: RocksDBFileMapping) {
+  def remove(): Unit = {
+    file.delete()
+    mapping.remove(file.getName)
   }
 }
 
