@@ -259,7 +259,7 @@ def test_a_conversion_is_cancelled_while_it_has_no_job(stream, tmp_path):
 @pytest.mark.parametrize(
     ("build", "provider", "strict", "operator"),
     [
-        (in_jvm("keyOfAnotherType"), STOCK, "true", "transformWithStateExec"),
+        (in_jvm("keyInText"), STOCK, "true", "transformWithStateExec"),
         (QUERIES["count"].build, HDFS, "false", "stateStoreSave"),
     ],
     ids=["typed key", "some of the columns"],

@@ -33,7 +33,7 @@ private[sql] final case class StoreForm(
   def isSingle: Boolean = operator == StoreForm.GlobalLimit || families.forall(_.keySchema.isEmpty)
 
   /**
-   * Whether Spark may distribute rows by other values than those of the keys. The type of a JVM key may be another one than
+   * Whether Spark may distribute rows by other values than those of the keys. A JVM key may be kept as another type than
    * that of its column, which only the plan has, and Python may make another instant of a timestamp.
    */
   def mayBePlain: Boolean = StatefulOperatorsUtils.TRANSFORM_WITH_STATE_OP_NAMES.contains(operator) &&
