@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from binshift.control.uris import shown
@@ -115,8 +116,8 @@ def convert(
     progress : bool
         Show a progress bar on stderr, if that is a terminal.
     spark : SparkSession, optional
-        The session whose executors do the work. The default is the active one, or else one on all cores
-        of this machine that ends with the conversion.
+        The session whose executors do the work. The default is the active one, or that of another thread,
+        or else one on all cores of this machine that ends with the conversion.
     conf : mapping of str to str, optional
         Settings of the session that is started for the conversion, such as `spark.jars.packages` for the
         classes of an object store.
@@ -130,9 +131,10 @@ def convert(
     ------
     ConfigurationError
         If there is no such checkpoint, its query runs, its provider is unknown, or the output exists.
+        Also if another conversion began to write the output, or if binshift could not go on with it.
     UnsupportedOperatorError
         If `partitions` is another number than there are and an operator's state cannot change its
-        partition.
+        partition. Also if there is one partition, and so nothing to tell whether it can.
     BinshiftError
         If the work itself fails, for want of space for example; the checkpoint is unchanged.
     """
@@ -158,7 +160,7 @@ def convert(
 
 @contextmanager
 def _session(spark: SparkSession | None, conf: Mapping[str, str]) -> Iterator[SparkSession]:
-    active = spark or SparkSession.getActiveSession()
+    active = spark or SparkSession.getActiveSession() or _of_another_thread()
     if active is not None and conf:
         raise ConfigurationError(
             f"conf has {', '.join(conf)} for a session that is started, and one is there already; "
@@ -180,13 +182,22 @@ def _session(spark: SparkSession | None, conf: Mapping[str, str]) -> Iterator[Sp
         session.stop()
 
 
+def _of_another_thread() -> SparkSession | None:
+    # A session is active in its own thread only. The builder would give it out here, to be stopped at the end.
+    context = SparkContext._active_spark_context
+    if context is None:
+        return None
+    known = SparkSession._instantiatedSession
+    return known if known is not None and known._sc is context else SparkSession(context)
+
+
 def _run(conversion: Any, *, is_shown: bool) -> None:
     # tqdm is needed here only, and not by those who import the package for something else.
     from tqdm import tqdm  # noqa: PLC0415
 
     with ThreadPoolExecutor(1) as pool:
-        future: Future[Any] = pool.submit(call, conversion.run)
         try:
+            future: Future[Any] = pool.submit(call, conversion.run)
             total = json.loads(conversion.progress())["total"]
             hidden = not (is_shown and sys.stderr.isatty())
             with tqdm(total=total, unit=" partitions", file=sys.stderr, disable=hidden) as bar:

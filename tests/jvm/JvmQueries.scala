@@ -69,7 +69,15 @@ object JvmQueries {
     df.withColumn("i", (col("v") % 5).cast("int")).groupBy("i").as[Long, Row](Encoders.scalaLong,
       Encoders.row(
         df.withColumn("i", col("v").cast("int")).schema))
-      .transformWithState(new Rows, TimeMode.None(), OutputMode.Update()).toDF("k", "what", "n")
+      .transformWithState(new Rows[Long], TimeMode.None(), OutputMode.Update()).toDF("k", "what", "n")
+  }
+
+  /** A key that is hashed as an int by the exchange, and kept as text, though the schema of its state says int. */
+  def keyInText(df: DataFrame): DataFrame = {
+    val typed = df.withColumn("i", (col("v") % 50).cast("int"))
+    typed.groupBy("i").as[String, Row](Encoders.STRING, Encoders.row(typed.schema))
+      .transformWithState(new Rows[String], TimeMode.None(), OutputMode.Update())(Encoders.product[Output])
+      .toDF("k", "what", "n")
   }
 }
 
@@ -162,14 +170,14 @@ class Sum
   }
 }
 
-class Rows extends StatefulProcessor[Long, Row, JvmQueries.Output] {
+class Rows[K] extends StatefulProcessor[K, Row, JvmQueries.Output] {
   @transient private var n: ValueState[Long] = _
 
   override def init(outputMode: OutputMode, timeMode: TimeMode): Unit =
     n = getHandle.getValueState[Long]("n", Encoders.scalaLong, TTLConfig.NONE)
 
   override def handleInputRows(
-      key: Long, rows: Iterator[Row], timers: TimerValues): Iterator[JvmQueries.Output] = {
+      key: K, rows: Iterator[Row], timers: TimerValues): Iterator[JvmQueries.Output] = {
     n.update((if (n.exists()) n.get() else 0L) + rows.size)
     Iterator((key.toString, "rows", n.get()))
   }

@@ -1,16 +1,22 @@
 """A checkpoint is given back to Spark's own provider, or brought from its HDFS-backed one."""
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 from pyspark.sql import functions as F
 
 import binshift
-from binshift import AllAtOnce, Batched, BinshiftError, ConfigurationError
+from binshift import AllAtOnce, Batched, BinshiftError, ConfigurationError, UnsupportedOperatorError
+from binshift.jvm import call, gateway_of
 from binshift.session import PROVIDER
-from harness import STOCK, Fault, assert_same_results, end_maintenance
-from local.queries import QUERIES
+from harness import STOCK, Fault, assert_same_results, end_maintenance, held_up_at
+from local.queries import QUERIES, in_jvm
 from local.settings import HDFS, IDS, MORE_JOINS, OPERATORS, new, start_with
+
+#: Without it, rows may be distributed by some of the columns of a key only.
+STRICT = "spark.sql.streaming.statefulOperator.useStrictDistribution"
 
 
 def go_on(run, checkpoint, provider):
@@ -136,7 +142,12 @@ def test_an_epoch_that_was_begun_is_run_again_from_the_copy(stream, tmp_path):
     )
     assert (plan.converted, plan.epoch, plan.uncommitted_epochs, plan.partitions) == (False, 1, 1, 3)
     assert not (tmp_path / "to").exists()
-    for fault in (Fault("convert.partition", "throw", always=True), Fault("convert.finish", "throw")):
+    for fault in (
+        Fault("convert.partition", "throw", always=True),
+        Fault("convert.finish", "throw"),
+        # While what the others have left is deleted.
+        Fault("convert.clean", "throw"),
+    ):
         with fault, pytest.raises(BinshiftError, match="it is unchanged"):
             binshift.convert(
                 str(run.checkpoint), to="rocksdb", output=str(tmp_path / "to"), partitions=3, spark=run.spark
@@ -194,3 +205,97 @@ def test_what_cannot_be_converted_is_refused(stream, tmp_path):
     with pytest.raises(ConfigurationError, match="in the checkpoint itself"):
         convert(output="run/checkpoint/to")
     assert not (tmp_path / "to").exists()
+
+
+def test_of_two_conversions_into_one_output_the_first_fails(stream, tmp_path):
+    run = new(stream, "count", STOCK, {}).start()
+    run.run(0, 1)
+    run.stop()
+    running = {}
+
+    def begin(partitions):
+        running[partitions] = pool.submit(
+            lambda: binshift.convert(
+                str(run.checkpoint),
+                to="rocksdb",
+                output=str(tmp_path / "to"),
+                partitions=partitions,
+                spark=run.spark,
+            )
+        )
+
+    with ThreadPoolExecutor(2) as pool:
+        with ExitStack() as held:
+            with held_up_at("convert.finish.3", lambda: begin(3)):
+                held.enter_context(held_up_at("convert.finish.4", lambda: begin(4)))
+            with pytest.raises(ConfigurationError, match="another conversion began to write") as error:
+                running[3].result()
+            assert error.value.condition == "OUTPUT_TAKEN"
+            assert not (tmp_path / "to/metadata").exists()
+        assert running[4].result().converted
+    assert not list((tmp_path / "to").glob("*conversion*"))
+    go_on(run, tmp_path / "to", STOCK)
+    assert {m.numPartitions for m in run.metadata()} == {4}
+    run.run(2)
+    assert_like_stock(run, stream, "count", {}, 3)
+
+
+def test_a_conversion_is_cancelled_while_it_has_no_job(stream, tmp_path):
+    run = new(stream, "count", STOCK, {}).start()
+    run.run(0)
+    run.stop()
+    conversion = gateway_of(run.spark).conversion(
+        run.spark._jsparkSession, str(run.checkpoint), str(tmp_path / "to"), "rocksdb", 0
+    )
+    running = []
+    with ThreadPoolExecutor(1) as pool:
+        with held_up_at("convert.store", lambda: running.append(pool.submit(call, conversion.run))):
+            conversion.cancel()
+        with pytest.raises(BinshiftError, match="it was cancelled"):
+            running[0].result()
+    assert not (tmp_path / "to/metadata").exists()
+
+
+@pytest.mark.parametrize(
+    ("build", "provider", "strict", "operator"),
+    [
+        (in_jvm("keyInText"), STOCK, "true", "transformWithStateExec"),
+        (QUERIES["count"].build, HDFS, "false", "stateStoreSave"),
+    ],
+    ids=["typed key", "some of the columns"],
+)
+def test_one_partition_does_not_tell_how_keys_are_placed(stream, tmp_path, build, provider, strict, operator):
+    conf = {"spark.sql.shuffle.partitions": "1", STRICT: strict}
+    run = stream(build, provider=provider, conf=conf).start()
+    run.run(0)
+    run.stop()
+
+    def convert(**options):
+        return binshift.convert(
+            str(run.checkpoint), to="rocksdb", output=str(tmp_path / "to"), spark=run.spark, **options
+        )
+
+    with pytest.raises(UnsupportedOperatorError, match=rf"{operator} has all .* in 1 partition.* leave out"):
+        convert(partitions=4)
+    assert convert(dry_run=True).partitions == 1
+
+
+@pytest.mark.parametrize("provider", [STOCK, HDFS])
+def test_what_binshift_would_not_take_over_is_not_converted_to_it(stream, tmp_path, provider):
+    run = new(stream, "count", provider, {STRICT: "false"}).start()
+    run.run(0)
+    run.stop()
+    with pytest.raises(ConfigurationError, match="some of their columns only") as error:
+        binshift.convert(str(run.checkpoint), to="binshift", output=str(tmp_path / "to"), spark=run.spark)
+    assert error.value.condition == "CHECKPOINT_TOO_OLD"
+    assert not (tmp_path / "to").exists()
+
+
+def test_a_session_of_another_thread_is_used_and_left_alone(spark, tmp_path):
+    partitions = spark.conf.get("spark.sql.shuffle.partitions")
+    with ThreadPoolExecutor(1) as pool:
+        looked = pool.submit(binshift.convert, str(tmp_path), to="rocksdb", dry_run=True)
+        with pytest.raises(ConfigurationError, match="no file 'metadata'"):
+            looked.result()
+    assert spark.range(3).count() == 3
+    assert spark.conf.get("spark.sql.shuffle.partitions") == partitions

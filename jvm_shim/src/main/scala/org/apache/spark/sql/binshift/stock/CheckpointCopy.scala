@@ -1,5 +1,7 @@
 package org.apache.spark.sql.binshift.stock
 
+import java.util.UUID
+
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileStatus, FileSystem, FileUtil, Path}
 import org.json4s.JsonDSL._
@@ -7,8 +9,7 @@ import org.json4s.JsonDSL._
 import org.apache.spark.sql.binshift.internals.StreamLogs
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
-import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
 import org.apache.spark.sql.execution.streaming.state.binshift.conversion.StoreForm
 import org.apache.spark.sql.execution.streaming.runtime.StreamMetadata
 import org.apache.spark.sql.execution.streaming.state._
@@ -20,32 +21,44 @@ import org.apache.spark.sql.internal.SQLConf
  * It is complete when its file `metadata` is there, which is written last and in one atomic step. No query starts from one that
  * is not: the log of offsets is there before any state is, and names a version that is not. Without the log, Spark would
  * begin with no state, and with sources that have seen all their data. What a conversion that did not end has left is
- * told by a marker and replaced by the next one.
+ * told by a marker and replaced by the next one, which has the output from then on (see [[OutputClaim]]).
  */
 private[binshift] final class CheckpointCopy(
     source: StoredCheckpoint, root: Path, provider: String, partitions: Int, session: SparkSession) {
   private val hadoopConf: Configuration = source.hadoopConf
   private val fs: FileSystem = root.getFileSystem(hadoopConf)
   private val sourceFs: FileSystem = source.root.getFileSystem(hadoopConf)
-  private val marker = new ControlDir(root, hadoopConf)
+  private val metadata = new Path(root, "metadata")
+  val claim: OutputClaim = OutputClaim(root.toString, UUID.randomUUID().toString)
   val stateRoot: String = new Path(root, "state").toString
 
   /** Refuses a directory that holds something else; changes nothing. */
   def requireFree(): Unit = if (fs.exists(root)) {
-    val isUnfinished = marker.read(CheckpointCopy.Marker).isDefined && !fs.exists(new Path(root, "metadata"))
-    if (!isUnfinished && fs.listStatus(root).nonEmpty)
-      throw BinshiftException("OUTPUT_NOT_EMPTY", "output" -> root).configuration(
-        s"the output $root exists and is not empty; name a directory that does not exist")
+    val isUnfinished = OutputClaim.isThere(root, hadoopConf) && !fs.exists(metadata)
+    if (!isUnfinished && fs.listStatus(root).nonEmpty) throw notEmpty
   }
 
   def begin(): Unit = {
-    fs.delete(root, true)
-    marker.write(CheckpointCopy.Marker, ("source" -> source.root.toString) ~ ("epoch" -> source.epoch))
+    requireFree()
+    // The marker is there for as long as anything else is: whenever this ends, the next conversion may replace the rest.
+    claim.take(("source" -> source.root.toString) ~ ("epoch" -> source.epoch), hadoopConf)
+    if (fs.exists(metadata)) {
+      // The other one has ended meanwhile.
+      claim.end(hadoopConf)
+      throw notEmpty
+    }
+    // The log of offsets goes last, as it is what keeps a query from starting with no state.
+    val old = fs.listStatus(root).filterNot(_.getPath.getName.contains(OutputClaim.Marker))
+    old.sortBy(_.getPath.getName == "offsets").foreach { file =>
+      fs.delete(file.getPath, true)
+      Faults.at("convert.clean")
+    }
     val offsetLog = StreamLogs.offsets(session, root, readOnly = false)
     source.offsets.foreach { case (epoch, entry) =>
-      offsetLog.add(epoch,
+      val isAdded = offsetLog.add(epoch,
         StreamLogs.withConf(StreamLogs.withConf(entry,
             SQLConf.STATE_STORE_PROVIDER_CLASS.key -> provider), SQLConf.SHUFFLE_PARTITIONS.key -> partitions.toString))
+      if (!isAdded) throw claim.taken
     }
     copyOthers()
     source.operators.foreach(copyOperator)
@@ -54,10 +67,16 @@ private[binshift] final class CheckpointCopy(
   /** @param ids under checkpoint format 2, by operator, partition and store */
   def finish(ids: Option[Map[Long, Array[Array[String]]]]): Unit = {
     val commit = ids.fold(source.commit)(StreamLogs.withStateIds(source.commit, _))
-    StreamLogs.addCommit(session, root, source.epoch, commit)
-    StreamMetadata.write(StreamMetadata(source.id), new Path(root, "metadata"), hadoopConf)
-    marker.delete(CheckpointCopy.Marker)
+    claim.require(hadoopConf)
+    if (!StreamLogs.addCommit(session, root, source.epoch, commit)) throw claim.taken
+    claim.require(hadoopConf)
+    StreamMetadata.write(StreamMetadata(source.id), metadata, hadoopConf)
+    claim.require(hadoopConf)
+    claim.end(hadoopConf)
   }
+
+  private def notEmpty: BinshiftException = BinshiftException("OUTPUT_NOT_EMPTY", "output" -> root).configuration(
+    s"the output $root exists and is not empty; name a directory that does not exist")
 
   /** The sources' own files, and whatever else there is. */
   private def copyOthers(): Unit = sourceFs.listStatus(source.root).toSeq
@@ -101,8 +120,6 @@ private[binshift] final class CheckpointCopy(
 }
 
 private object CheckpointCopy {
-  private val Marker = "binshift-conversion.json"
-
   /** What is written anew, or is binshift's. */
-  private val Rewritten = Set("offsets", "commits", "state", "metadata", "binshift", Marker)
+  private val Rewritten = Set("offsets", "commits", "state", "metadata", "binshift", OutputClaim.Marker)
 }

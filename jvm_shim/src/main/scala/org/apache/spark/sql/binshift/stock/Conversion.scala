@@ -1,6 +1,7 @@
 package org.apache.spark.sql.binshift.stock
 
 import java.util.UUID
+import java.util.concurrent.CancellationException
 import java.util.concurrent.atomic.AtomicReference
 
 import scala.util.control.NonFatal
@@ -41,6 +42,9 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
   /** Whether a query with binshift's provider can go on with the checkpoint as it is. */
   private val isNeeded = options.to == "rocksdb" || source.provider != Stock || partitions != source.partitions
 
+  /** Between two stores no job is there to be cancelled. */
+  @volatile private var isCancelled = false
+
   private val group = s"binshift-conversion-${UUID.randomUUID()}"
 
   check()
@@ -76,7 +80,10 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
   }
 
   /** Has `run` fail soon. */
-  def cancel(): Unit = session.sparkContext.cancelJobGroup(group)
+  def cancel(): Unit = {
+    isCancelled = true
+    session.sparkContext.cancelJobGroupAndFutureJobs(group)
+  }
 
   private def convert(): Unit = {
     val written = session.sparkContext.longAccumulator("binshift: partitions converted")
@@ -84,11 +91,19 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
     target.begin()
     val rewrite = new StateRewrite(
       session, source, target, source.conf(source.provider), source.conf(Stock), partitions, written)
-    val ids = source.stores.sortBy(s => CheckpointIds.position(s.storeName)).map(s => s -> rewrite.run(s, isMoved(s)))
-    Faults.at("convert.finish", 0)
+    val ids = source.stores.sortBy(s => CheckpointIds.position(s.storeName)).map { s =>
+      Faults.at("convert.store")
+      requireWanted()
+      s -> rewrite.run(s, isMoved(s))
+    }
+    Faults.at("convert.finish")
+    Faults.at(s"convert.finish.$partitions")
+    requireWanted()
     target.finish(Option.when(source.commit.stateUniqueIds.isDefined)(byOperator(ids)))
     logInfo(s"${source.root} as of epoch ${source.epoch} was written to $output")
   }
+
+  private def requireWanted(): Unit = if (isCancelled) throw new CancellationException("it was cancelled")
 
   private def byOperator(ids: Seq[(StoreForm, Array[Option[String]])]): Map[Long, Array[Array[String]]] =
     ids.groupMap(_._1.operatorId)(_._2).view.mapValues { stores =>
@@ -124,6 +139,11 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
         s"operator ${s.operator} cannot change its ${source.partitions} partitions, since the keys of its state may " +
           "differ from the columns by which Spark distributes its rows; leave out --partitions")
     }
+    if (source.layout.isEmpty && source.partitions == 1 && partitions != 1) requirePlacementIsKnown()
+    if (options.to == "binshift" && !source.isPlacedByKey)
+      throw BinshiftException("CHECKPOINT_TOO_OLD", "checkpoint" -> source.root).configuration(
+        s"binshift cannot go on with ${source.root}, converted or not: ${TakeoverEpochs.reasonNotPlacedByKey}; go on with " +
+          "Spark's provider, or start the query with a new checkpoint")
     Option(session.sharedState.activeStreamingQueries.get(UUID.fromString(source.id))).foreach { q =>
       throw BinshiftException("QUERY_RUNS", "checkpoint" -> source.root).configuration(
         s"query ${q.id} runs on ${source.root}; stop it first")
@@ -132,6 +152,16 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
       throw BinshiftException("INVALID_VALUE", "name" -> "output", "value" -> output).configuration(
         s"the output $output is in the checkpoint itself; name a directory elsewhere")
     target.requireFree()
+  }
+
+  /** With a single partition, no key can be found elsewhere than where its hash puts it. */
+  private def requirePlacementIsKnown(): Unit = {
+    val orElse = if (source.isPlacedByKey) ", or start the query in a session of binshift and rescale it there" else ""
+    source.stores.find(s => !s.isSingle && (s.mayBePlain || !source.isPlacedByKey)).foreach { s =>
+      throw BinshiftException.unsupportedOperator(
+        s"operator ${s.operator} has all its state in 1 partition, which does not tell whether Spark distributes its rows by " +
+          s"the keys of its state; leave out --partitions$orElse")
+    }
   }
 
   private def qualified(location: String): Path = {

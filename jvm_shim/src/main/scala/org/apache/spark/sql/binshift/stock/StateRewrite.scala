@@ -23,7 +23,7 @@ private[binshift] final class StateRewrite(session: SparkSession, source: Stored
     val placement = Placed(partitions, Option.when(isMoved && source.layout.isEmpty)(source.partitions))
     val read = StateRewrite.reader(store, source.stateRoot, from, hadoopConf, version, placement,
       IndexedSeq.tabulate(if (store.isSingle) 1 else source.partitions)(source.checkpointId(store, _)))
-    val write = StateRewrite.writer(store, target.stateRoot, to, hadoopConf, version, done)
+    val write = StateRewrite.writer(store, target.stateRoot, to, hadoopConf, version, target.claim, done)
     val context = session.sparkContext
     if (isMoved) {
       val rows = context.parallelize(0 until source.partitions, source.partitions).mapPartitions(_.flatMap(read))
@@ -46,9 +46,9 @@ private object StateRewrite {
     p => new StateRows(store, stateRoot, conf, hadoopConf.value.value).read(p, version, ids(p), placed)
 
   def writer(store: StoreForm, stateRoot: String, conf: StateStoreConf, hadoopConf: Conf, version: Long,
-      done: LongAccumulator): Iterator[Array[Byte]] => Iterator[Option[String]] = rows => {
+      claim: OutputClaim, done: LongAccumulator): Iterator[Array[Byte]] => Iterator[Option[String]] = rows => {
     val id = new StateRows(store, stateRoot, conf, hadoopConf.value.value)
-      .write(TaskContext.getPartitionId(), version, rows)
+      .write(TaskContext.getPartitionId(), version, rows, () => claim.require(hadoopConf.value.value))
     done.add(1)
     Iterator(id)
   }

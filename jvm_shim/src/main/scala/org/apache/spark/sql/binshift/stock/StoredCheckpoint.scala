@@ -54,6 +54,9 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
 
   val provider: String = loggedConf(SQLConf.STATE_STORE_PROVIDER_CLASS.key)
 
+  /** As a takeover asks for it. */
+  val isPlacedByKey: Boolean = TakeoverEpochs.isPlacedByKey(logged)
+
   /** Of a checkpoint whose state is binned at the last committed epoch. */
   val layout: Option[Layout] =
     if (SparkInternals.isBinshiftProvider(provider)) Layout.read(controlDir) else None

@@ -207,10 +207,10 @@ private[binshift] object TakeoverEpochs extends Logging {
    * Whether keys are in the partition of the hash of all of their columns. In checkpoints that older
    * versions of Spark started, rows may have been distributed by some of the columns only.
    */
-  private def isPlacedByKey(offsets: Offsets): Boolean =
+  def isPlacedByKey(offsets: Offsets): Boolean =
     SparkInternals.loggedConf(offsets, SQLConf.STATEFUL_OPERATOR_USE_STRICT_DISTRIBUTION.key).contains("true")
 
-  private val reasonNotPlacedByKey = "the checkpoint may have keys that were placed by some of their columns only " +
+  val reasonNotPlacedByKey = "the checkpoint may have keys that were placed by some of their columns only " +
     s"(it has no ${SQLConf.STATEFUL_OPERATOR_USE_STRICT_DISTRIBUTION.key}=true)"
 }
 

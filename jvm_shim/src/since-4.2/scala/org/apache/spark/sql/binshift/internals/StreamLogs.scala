@@ -22,7 +22,8 @@ private[binshift] object StreamLogs {
   /** To be read. */
   def commits(session: SparkSession, root: Path): CommitLog = new CommitLog(session, new Path(root, "commits").toString, true)
 
-  def addCommit(session: SparkSession, root: Path, epoch: Long, commit: Commit): Unit =
+  /** Whether there was none of that epoch. */
+  def addCommit(session: SparkSession, root: Path, epoch: Long, commit: Commit): Boolean =
     new CommitLog(session, new Path(root, "commits").toString, false).add(epoch, commit)
 
   def confOf(offsets: Offsets): Option[Map[String, String]] = offsets.metadataOpt.map(_.conf)

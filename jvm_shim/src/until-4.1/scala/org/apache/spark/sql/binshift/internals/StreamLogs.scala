@@ -35,7 +35,8 @@ private[binshift] object StreamLogs {
     log(session, directory, format.getOrElse("1"))
   }
 
-  def addCommit(session: SparkSession, root: Path, epoch: Long, commit: Commit): Unit =
+  /** Whether there was none of that epoch. */
+  def addCommit(session: SparkSession, root: Path, epoch: Long, commit: Commit): Boolean =
     log(session, new Path(root, "commits"), if (commit.stateUniqueIds.isDefined) "2" else "1").add(epoch, commit)
 
   private def log(session: SparkSession, directory: Path, format: String): CommitLog = {

@@ -58,9 +58,10 @@ private[sql] final class StateRows(form: StoreForm, stateRoot: String, conf: Sta
   /**
    * Writes a partition anew, as a whole snapshot of `version`.
    *
+   * @param requireOwn fails if the output is another's meanwhile
    * @return the checkpoint id under which it is committed, under checkpoint format 2
    */
-  def write(partition: Int, version: Long, rows: Iterator[Array[Byte]]): Option[String] = {
+  def write(partition: Int, version: Long, rows: Iterator[Array[Byte]], requireOwn: () => Unit): Option[String] = {
     val provider = open(WholeStore.provider(conf), partition)
     try {
       val store = WholeStore.empty(provider, version - 1)
@@ -73,6 +74,7 @@ private[sql] final class StateRows(form: StoreForm, stateRoot: String, conf: Sta
           if (f.isMultiValued) store.putList(key, values, f.name) else store.put(key, values.head, f.name)
         }
         Faults.at("convert.partition", partition)
+        requireOwn()
         store.commit()
         store.getStateStoreCheckpointInfo().stateStoreCkptId
       } finally if (!store.hasCommitted) store.abort()

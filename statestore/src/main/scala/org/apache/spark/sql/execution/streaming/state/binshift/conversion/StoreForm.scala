@@ -9,7 +9,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.{StateVariableType, TransformWithStateOperatorProperties}
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.types.StructType
+import org.apache.spark.sql.types.{StructType, TimestampType}
 
 /**
  * What has to be known to open a store without its operator, from the files that Spark keeps for that.
@@ -31,6 +31,13 @@ private[sql] final case class StoreForm(
 
   /** Whether the keys have no columns: all rows are in partition 0, whatever the number of partitions. */
   def isSingle: Boolean = operator == StoreForm.GlobalLimit || families.forall(_.keySchema.isEmpty)
+
+  /**
+   * Whether Spark may distribute rows by other values than those of the keys. A JVM key may be kept as another type than
+   * that of its column, which only the plan has, and Python may make another instant of a timestamp.
+   */
+  def mayBePlain: Boolean = StatefulOperatorsUtils.TRANSFORM_WITH_STATE_OP_NAMES.contains(operator) &&
+    (operator == StoreForm.TransformInJvm || families.exists(_.keySchema.existsRecursively(_ == TimestampType)))
 }
 
 private[sql] final case class FamilyForm(
@@ -45,6 +52,7 @@ private[sql] final case class FamilyForm(
 
 private[sql] object StoreForm {
   private val GlobalLimit = "globalLimit"
+  private val TransformInJvm = "transformWithStateExec"
   private val MetadataVersion = 2
   private[binshift] val JoinCounts = Set("left-keyToNumValues", "right-keyToNumValues")
   /** Of state format 4 of joins, whose keys have several values. */
