@@ -26,8 +26,8 @@ from openloop.results import Record
 
 __all__ = ["assignments", "both_ways", "on_demand"]
 
-#: Seconds of excess latency of Flink 2.3's adaptive scheduler in the workload of `rescale`, by the partitions
-#: after it. To more of them on a quiet machine of this kind; to fewer on a busy one, the least of several.
+#: Seconds of excess latency of Flink 2.3's adaptive scheduler in the workload of `rescale`, by the partitions after
+#: it. To more of them on a quiet machine of this kind; to fewer on a busy one, the least of several.
 FLINK = {8: 0.9, 4: 5.0}
 
 
