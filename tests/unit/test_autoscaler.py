@@ -84,7 +84,7 @@ class Played:
         return None
 
     def routing(self):
-        return SimpleNamespace(bins=128)
+        return SimpleNamespace(bins=128, partitions=len(self.homes))
 
     def task_slots(self):
         return len(self.executors)
@@ -222,6 +222,19 @@ def test_a_change_is_not_taken_back_after_whole_partitions_moved_either():
     looks(autoscaler, played, 1)
     assert played.done == [(3, "3"), ("filled", "3")]
     played.homes = ["1", "2", "3"]
+    looks(autoscaler, played, 1, busy_s=2.0)
+    assert "would take back the last change" in autoscaler.decisions[-1].reason
+
+
+def test_a_change_is_not_taken_back_because_epochs_before_its_step_were_seen_after_it():
+    played = Played("1", "2")
+    played.executors.append("3")
+    autoscaler = scaled(played, max_executors=None)
+    looks(autoscaler, played, 1, busy_s=9.0)
+    assert played.done == [(3, "3")]
+    played.run(1, busy_s=9.0)
+    played.homes = ["1", "2", "3"]
+    autoscaler.step()
     looks(autoscaler, played, 1, busy_s=2.0)
     assert "would take back the last change" in autoscaler.decisions[-1].reason
 

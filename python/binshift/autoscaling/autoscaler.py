@@ -240,11 +240,11 @@ class Autoscaler:
         ]
         settings = self._settings
         if observations:
-            if self._last is not None and observations[-1].partitions != self._last.target:
+            table = self._controller.routing()
+            if self._last is not None and table.partitions != self._last.target:
                 # It was cancelled, so that there is nothing to take back.
                 self._last = replace(self._last, input_rate=None)
-            most = min(settings.max_partitions, self._controller.routing().bins)
-            settings = replace(settings, max_partitions=most)
+            settings = replace(settings, max_partitions=min(settings.max_partitions, table.bins))
         if settings.max_executors is not None and self._mode == "act":
             self._executors.hold(settings.min_executors, settings.max_executors, now)
         cluster = self._executors.cluster(now)

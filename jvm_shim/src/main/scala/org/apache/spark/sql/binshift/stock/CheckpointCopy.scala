@@ -53,6 +53,8 @@ private[binshift] final class CheckpointCopy(
       fs.delete(file.getPath, true)
       Faults.at("convert.clean")
     }
+    // The other one may have ended since it was looked for, and fails as this one has the output.
+    fs.delete(metadata, false)
     val offsetLog = StreamLogs.offsets(session, root, readOnly = false)
     source.offsets.foreach { case (epoch, entry) =>
       val isAdded = offsetLog.add(epoch,
@@ -71,7 +73,7 @@ private[binshift] final class CheckpointCopy(
     if (!StreamLogs.addCommit(session, root, source.epoch, commit)) throw claim.taken
     claim.require(hadoopConf)
     StreamMetadata.write(StreamMetadata(source.id), metadata, hadoopConf)
-    claim.require(hadoopConf)
+    claim.requireNoOther(hadoopConf)
     claim.end(hadoopConf)
   }
 
@@ -81,9 +83,13 @@ private[binshift] final class CheckpointCopy(
   /** The sources' own files, and whatever else there is. */
   private def copyOthers(): Unit = sourceFs.listStatus(source.root).toSeq
     .filterNot(f => CheckpointCopy.Rewritten(f.getPath.getName) || f.getPath.getName.startsWith("."))
-    .foreach(copy(_, root))
+    .foreach { file =>
+      claim.require(hadoopConf)
+      copy(file, root)
+    }
 
   private def copyOperator(metadata: OperatorStateMetadata): Unit = {
+    claim.require(hadoopConf)
     val id = metadata.operatorInfo.operatorId
     val from = new Path(source.stateRoot, id.toString)
     val to = new Path(stateRoot, id.toString)

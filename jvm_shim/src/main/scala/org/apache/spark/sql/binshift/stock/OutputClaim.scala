@@ -22,13 +22,19 @@ private[binshift] final case class OutputClaim(output: String, id: String) {
     dir(hadoopConf).write(OutputClaim.Marker, facts ~ ("id" -> id))
 
   /** Fails if another conversion has begun with the same output. */
-  def require(hadoopConf: Configuration): Unit =
-    if (!dir(hadoopConf).read(OutputClaim.Marker).exists(_ \ "id" == JString(id))) throw taken
+  def require(hadoopConf: Configuration): Unit = if (!isMine(hadoopConf).contains(true)) throw taken
+
+  /** The same once the output is complete: another one that finds it so takes its marker away. */
+  def requireNoOther(hadoopConf: Configuration): Unit = if (isMine(hadoopConf).contains(false)) throw taken
 
   def end(hadoopConf: Configuration): Unit = dir(hadoopConf).delete(OutputClaim.Marker)
 
   def taken: BinshiftException = BinshiftException("OUTPUT_TAKEN", "output" -> output).configuration(
     s"another conversion began to write $output after this one; leave the output to it, or convert into another directory")
+
+  /** Whether the marker has this id, if there is a marker. */
+  private def isMine(hadoopConf: Configuration): Option[Boolean] =
+    dir(hadoopConf).read(OutputClaim.Marker).map(_ \ "id" == JString(id))
 
   private def dir(hadoopConf: Configuration): ControlDir = new ControlDir(new Path(output), hadoopConf)
 }

@@ -38,6 +38,8 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
 
   /** Everything was loaded from the checkpoint. */
   def clear(): Unit = {
+    // A task that was killed while it asked may have noted keys that were never sent.
+    absent.values.flatMap(_.rows).toSeq.distinct.foreach(_.forget())
     absent.clear()
     here.clear()
     forgetRequests()
