@@ -41,7 +41,7 @@ def test_little_more_travels_before_the_first_epoch_ends_than_the_rows_that_it_t
     shipping = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.shipping
     copied = shipping.ShippingThreads.copiedBytes
     h = history("count")
-    h.take([{"k": f"key{i}", "v": 1, "t": "2024-01-01 00:00:00"} for i in range(20_000)])
+    take(h, (f"key{i}" for i in range(20_000)))
     before = copied()
     # Bins come behind it, though nothing holds them up.
     migration = h.switching("shuffled", {"keys": 2000, "n": 1000})
@@ -91,20 +91,15 @@ def test_keys_that_an_operator_above_drops_are_asked_for_once(spark, history, tm
     h.assert_never_migrated(tmp_path)
 
 
-def take(h, keys):
-    """Feeds one row of each key, in one epoch."""
-    h.take([{"k": k, "v": 1, "t": "2024-01-01 00:00:00"} for k in keys])
-
-
 @pytest.mark.long
 def test_rows_behind_the_first_64_megabytes_come_with_their_bins(history, tmp_path):
     h = history("long")
     keys = [f"key{i}" for i in range(1000, 1680)]
-    once = [{"k": k, "v": 1, "t": "2024-01-01 00:00:00"} for k in keys]
-    h.take(once)
+    take(h, keys)
     migration = h.submitted("shuffled")
     # One of the two old owners has more than half of 680 texts of 210 kB.
-    h.take(once, once)
+    take(h, keys)
+    take(h, keys)
     fetched = sum(h.metrics(epoch)["binshiftRowsFetched"] for epoch in range(1, h.epoch))
     assert 0 < fetched < len(keys)
     h.finish(migration)
@@ -328,3 +323,8 @@ def test_bins_that_are_lost_on_the_way_are_read_from_the_checkpoint_below_what_w
         h.finish(migration)
     assert h.came("FromCheckpoint", "Recopied") > 0
     h.assert_never_migrated(tmp_path)
+
+
+def take(h, keys):
+    """Feeds one row of each key, in one epoch."""
+    h.take([{"k": k, "v": 1, "t": "2024-01-01 00:00:00"} for k in keys])

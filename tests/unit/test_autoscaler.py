@@ -139,6 +139,16 @@ def looks(autoscaler, played, n, busy_s=6.5):
         autoscaler.step()
 
 
+def rescaled_to_three():
+    """One that has just asked for a third partition, for which an executor is free."""
+    played = Played("1", "2")
+    played.executors.append("3")
+    autoscaler = scaled(played, max_executors=None)
+    looks(autoscaler, played, 1, busy_s=9.0)
+    assert played.done == [(3, "3")]
+    return autoscaler, played
+
+
 def test_executors_that_other_queries_use_are_neither_drained_nor_given_back():
     played = Played("1", "2", "3", "4")
     played.homes = ["1", "2"]
@@ -214,10 +224,7 @@ def test_an_executor_that_somebody_else_has_drained_stays_empty():
 
 
 def test_a_change_is_not_taken_back_after_whole_partitions_moved_either():
-    played = Played("1", "2")
-    played.executors.append("3")
-    autoscaler = scaled(played, max_executors=None)
-    looks(autoscaler, played, 1, busy_s=9.0)
+    autoscaler, played = rescaled_to_three()
     played.homes = ["1", "2", "1"]
     looks(autoscaler, played, 1)
     assert played.done == [(3, "3"), ("filled", "3")]
@@ -227,11 +234,7 @@ def test_a_change_is_not_taken_back_after_whole_partitions_moved_either():
 
 
 def test_a_change_is_not_taken_back_because_epochs_before_its_step_were_seen_after_it():
-    played = Played("1", "2")
-    played.executors.append("3")
-    autoscaler = scaled(played, max_executors=None)
-    looks(autoscaler, played, 1, busy_s=9.0)
-    assert played.done == [(3, "3")]
+    autoscaler, played = rescaled_to_three()
     played.run(1, busy_s=9.0)
     played.homes = ["1", "2", "3"]
     autoscaler.step()
@@ -240,11 +243,7 @@ def test_a_change_is_not_taken_back_because_epochs_before_its_step_were_seen_aft
 
 
 def test_a_change_that_was_cancelled_is_not_held_against_the_next_one():
-    played = Played("1", "2")
-    played.executors.append("3")
-    autoscaler = scaled(played, max_executors=None)
-    looks(autoscaler, played, 1, busy_s=9.0)
-    assert played.done == [(3, "3")]
+    autoscaler, played = rescaled_to_three()
     # Two partitions run on, and one would do for the same input now.
     looks(autoscaler, played, 1, busy_s=2.0)
     assert played.done[1:] == [(1, "3")]
