@@ -2,7 +2,8 @@ package org.apache.spark.sql.execution.streaming.state.binshift
 
 import java.nio.file.{Files, Path, Paths, StandardOpenOption}
 
-import org.apache.spark.SparkEnv
+import org.apache.spark.{MapOutputTrackerMaster, SparkEnv}
+import org.apache.spark.shuffle.FetchFailedException
 
 /**
  * Faults that a test lays in wait as files, `<point>.<action>`, in the directory that
@@ -18,6 +19,7 @@ final class TestFaults extends Faults {
     if (isArmed(point, "kill")) Runtime.getRuntime.halt(9)
     if (isArmed(point, "throw")) throw new java.io.IOException(s"$point fails on purpose")
     if (isArmed(point, "die")) throw new LinkageError(s"$point ends its thread on purpose")
+    if (isArmed(point, "lose")) throw lostInput()
     while (Files.exists(file(point, "block"))) Thread.sleep(10)
     while (Files.exists(file(point, "turnstile")) && !Files.deleteIfExists(file(point, "pass"))) Thread.sleep(10)
   }
@@ -26,6 +28,12 @@ final class TestFaults extends Faults {
     if (isArmed(point, "damage")) bytes.updated(bytes.length / 2, (bytes(bytes.length / 2) + 1).toByte)
     else if (isArmed(point, "cut")) bytes.take(bytes.length / 2)
     else bytes
+
+  /** As if the input had gone that a task of the newest shuffle reads; in local mode. */
+  private def lostInput(): Exception = {
+    val shuffles = SparkEnv.get.mapOutputTracker.asInstanceOf[MapOutputTrackerMaster].shuffleStatuses.keys
+    new FetchFailedException(null, shuffles.max, -1L, -1, 0, "lost on purpose")
+  }
 
   private def isArmed(point: String, action: String): Boolean =
     Files.exists(file(point, s"$action.always")) || Files.deleteIfExists(file(point, action))

@@ -9,6 +9,12 @@ from pyspark.sql import functions as F
 from local.processors import count_until_silent, everything_in_pandas, everything_in_rows
 
 
+def with_a_point_in_rows(built: DataFrame) -> DataFrame:
+    """What a query gives; each row passes the point `query.row` before its store commits."""
+    name = "org.apache.spark.sql.execution.streaming.state.binshift.TestFailingRow"
+    return built.where(F.expr(f"java_method('{name}', 'goesOn') = 'true'"))
+
+
 def count_by_key(df: DataFrame) -> DataFrame:
     return df.groupBy("k").agg(F.count("*").alias("n"), F.sum("v").alias("total"))
 

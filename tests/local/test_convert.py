@@ -280,6 +280,25 @@ def test_one_partition_does_not_tell_how_keys_are_placed(stream, tmp_path, build
     assert convert(dry_run=True).partitions == 1
 
 
+def test_a_few_keys_do_not_tell_how_they_are_placed(stream, tmp_path):
+    run = stream(QUERIES["tws-jvm"].build, provider=STOCK, conf={"spark.sql.shuffle.partitions": "2"})
+
+    def convert_after(*epochs, **options):
+        run.start()
+        run.run(*epochs, **options)
+        run.stop()
+        return binshift.convert(
+            str(run.checkpoint), to="rocksdb", output=str(tmp_path / "to"), partitions=4, spark=run.spark
+        )
+
+    with pytest.raises(
+        UnsupportedOperatorError, match=r"has \d keys in 2 partitions, and it takes 30 .* leave"
+    ):
+        convert_after(0, keys=5)
+    assert not (tmp_path / "to/metadata").exists()
+    assert convert_after(1, 2, 3).converted
+
+
 @pytest.mark.parametrize("provider", [STOCK, HDFS])
 def test_what_binshift_would_not_take_over_is_not_converted_to_it(stream, tmp_path, provider):
     run = new(stream, "count", provider, {STRICT: "false"}).start()

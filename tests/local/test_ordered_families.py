@@ -3,11 +3,11 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql import functions as F
 
 from binshift import AllAtOnce, OnDemand
 from harness import STOCK, Fault, assert_same_results
 from local.migrations import assert_never_migrated, begun, failed_tasks, finish, shift, submit_shift
+from local.queries import with_a_point_in_rows
 from local.settings import JOIN_4, NEEDS_JOIN_4
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -96,12 +96,6 @@ def test_a_store_that_was_loaded_again_since_looks_through_the_family(stream, tm
         assert scans.count > 0
     run.run(epoch)
     assert_never_migrated(run, query, epoch + 1, tmp_path)
-
-
-def with_a_point_in_rows(built):
-    """What a query gives; each row passes the point `query.row` before its store commits."""
-    name = "org.apache.spark.sql.execution.streaming.state.binshift.TestFailingRow"
-    return built.where(F.expr(f"java_method('{name}', 'goesOn') = 'true'"))
 
 
 def shift_with_a_look(stream, tmp_path, point):

@@ -8,8 +8,8 @@ from pyspark.sql import functions as F
 
 from binshift import AllAtOnce
 from binshift.session import PROVIDER
-from harness import STOCK, Fault, assert_same_results, end_maintenance, until
-from local.queries import QUERIES
+from harness import STOCK, Fault, assert_same_results, end_maintenance, held_up_at, rows, until
+from local.queries import QUERIES, with_a_point_in_rows
 from local.settings import IDS, MIN_DELTAS, NO_CHANGELOG, SNAPSHOTS
 
 JOINED = (
@@ -55,10 +55,14 @@ def loaded(run):
     return tuple(sum(m[f"binshiftFiles{name}"] for m in metrics) for name in ("Warm", "Fetched"))
 
 
-def started(stream, name, conf, epochs=7):
+def started(stream, name, conf, epochs=7, then=lambda built: built):
     query = QUERIES[name]
-    oracle = stream(query.build, "oracle", mode=query.mode, provider=STOCK, conf=conf).start()
-    run = stream(query.build, mode=query.mode, provider=PROVIDER, conf=conf).start()
+
+    def build(df):
+        return then(query.build(df))
+
+    oracle = stream(build, "oracle", mode=query.mode, provider=STOCK, conf=conf).start()
+    run = stream(build, mode=query.mode, provider=PROVIDER, conf=conf).start()
     for q in (run, oracle):
         q.run(*range(epochs))
     assert until(lambda: all(list((run.checkpoint / "state" / s).glob("*.zip")) for s in STORES[name]))
@@ -227,6 +231,38 @@ def test_a_block_that_is_damaged_here_costs_a_task_and_not_the_query(spark, stre
         content[:64] = bytes(64)
         file.write_bytes(content)
     go_on(run, oracle, 7, 8)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("end", ["killed", "input lost"])
+def test_a_task_that_ends_for_another_reason_says_nothing_of_what_is_here(spark, stream, standby, end):
+    run, oracle = started(stream, "count", {MIN_DELTAS: "5"}, then=with_a_point_in_rows)
+    stop(spark, run)
+    assert standby(run, STORES["count"]).follow()
+    run.start()
+    if end == "killed":
+        with held_up_at("query.row", lambda: run.feed(rows(7))):
+            assert until(lambda: kill_tasks(spark) > 0)
+    else:
+        with Fault("query.row", "lose") as fault:
+            run.run(7)
+            assert fault.happened
+    run.query.processAllAvailable()
+    oracle.run(7)
+    assert_same_results(run, oracle)
+    assert loaded(run)[1] == 0
+    # They are not thrown away.
+    assert files_here()
+
+
+def kill_tasks(spark) -> int:
+    """Kills the tasks that run, as Spark does if another attempt has ended; how many they were."""
+    context = spark.sparkContext._jsc.sc()
+    tracker = spark.sparkContext.statusTracker()
+    infos = [i for i in map(tracker.getStageInfo, tracker.getActiveStageIds()) if i is not None]
+    lists = [context.statusStore().taskList(i.stageId, i.currentAttemptId, 100) for i in infos]
+    tasks = [found.apply(n) for found in lists for n in range(found.size())]
+    return sum(context.killTaskAttempt(t.taskId(), True, "a test") for t in tasks if t.status() == "RUNNING")
 
 
 @pytest.mark.matrix

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from experiments.common import BATCHED, PREPARED, SIZES, STOCK, UNPREPARED, Size
-from experiments.ondemand import assignments, on_demand
+from experiments.ondemand import assignments, both_ways, on_demand
 from experiments.overhead import overhead
 from experiments.queries import noise_floor, queries
 from experiments.realtime import real_time
@@ -25,6 +25,7 @@ def experiments(size: Size) -> list[Experiment]:
         *queries(size),
         *overhead(size),
         *shapes(size),
+        both_ways(size),
         *on_demand(size),
         assignments(),
         standbys(size),

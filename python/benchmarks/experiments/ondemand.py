@@ -24,7 +24,11 @@ from openloop.bench import Bench
 from openloop.experiment import Case, Experiment, Figure, compared, spread, spread_if_any
 from openloop.results import Record
 
-__all__ = ["assignments", "on_demand"]
+__all__ = ["assignments", "both_ways", "on_demand"]
+
+#: Seconds of excess latency of Flink 2.3's adaptive scheduler in the workload of `rescale`, by the partitions
+#: after it. To more of them on a quiet machine of this kind; to fewer on a busy one, the least of several.
+FLINK = {8: 0.9, 4: 5.0}
 
 
 def on_demand(size: Size) -> list[Experiment]:
@@ -103,6 +107,30 @@ def on_demand(size: Size) -> list[Experiment]:
         ),
         Experiment("on-demand-skewed", "skewed keys", hot_first, skewed, by_skew, group, n, "excess"),
     ]
+
+
+def both_ways(size: Size) -> Experiment:
+    """More partitions and fewer, beside another engine that restarts its job."""
+    load, cases = counting(size), []
+    for before, after in ((4, 8), (8, 4)):
+        actions = [replace(a, before=before, after=after) for a in (ON_DEMAND, UNPREPARED)]
+        cases += paced("both-ways", load, actions, after=after)
+
+    def figures(records: Sequence[Record]) -> list[Figure]:
+        found: list[Figure] = []
+        for after, flink in FLINK.items():
+            for name in (ON_DEMAND.name, UNPREPARED.name):
+                same = [r.values for r in records if r.case == {"run": name, "after": after}]
+                what = f"excess latency ÷ Flink's: {name}, to {after} partitions"
+                found += spread_if_any(what, [excess(v) / flink for v in same])
+                what = f"longest ÷ median epoch: {name}, to {after} partitions"
+                found += spread_if_any(what, [v["ratio"] for v in same])
+        return found
+
+    title = f"key-count, {size.keys:,} keys, 4 to 8 partitions and 8 to 4"
+    return Experiment(
+        "both-ways", title, {AIM: "0.5 of Flink's at most"}, cases, figures, "key-count", size.repeats, "excess"
+    )
 
 
 def assignments() -> Experiment:

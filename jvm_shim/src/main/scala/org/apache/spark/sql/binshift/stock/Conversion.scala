@@ -16,7 +16,7 @@ import org.apache.spark.sql.binshift.internals.{QueryFailure, SparkInternals}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{CheckpointIds, Storage}
-import org.apache.spark.sql.execution.streaming.state.binshift.conversion.StoreForm
+import org.apache.spark.sql.execution.streaming.state.binshift.conversion.{DistinctKeys, StoreForm}
 import org.apache.spark.sql.execution.streaming.state.{HDFSBackedStateStoreProvider, RocksDBStateStoreProvider}
 import org.apache.spark.util.LongAccumulator
 
@@ -94,7 +94,10 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
     val ids = source.stores.sortBy(s => CheckpointIds.position(s.storeName)).map { s =>
       Faults.at("convert.store")
       requireWanted()
-      s -> rewrite.run(s, isMoved(s))
+      val keys = Option.when(isMoved(s) && mayBeElsewhere(s))(DistinctKeys.in(session.sparkContext, source.partitions))
+      val written = rewrite.run(s, isMoved(s), keys)
+      keys.foreach(requireProof(s, _))
+      s -> written
     }
     Faults.at("convert.finish")
     Faults.at(s"convert.finish.$partitions")
@@ -139,7 +142,7 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
         s"operator ${s.operator} cannot change its ${source.partitions} partitions, since the keys of its state may " +
           "differ from the columns by which Spark distributes its rows; leave out --partitions")
     }
-    if (source.layout.isEmpty && source.partitions == 1 && partitions != 1) requirePlacementIsKnown()
+    if (partitions != source.partitions) requirePlacementIsKnown()
     if (options.to == "binshift" && !source.isPlacedByKey)
       throw BinshiftException("CHECKPOINT_TOO_OLD", "checkpoint" -> source.root).configuration(
         s"binshift cannot go on with ${source.root}, converted or not: ${TakeoverEpochs.reasonNotPlacedByKey}; go on with " +
@@ -154,14 +157,24 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
     target.requireFree()
   }
 
+  /** Whether keys may be in other partitions than their hash says, of which nothing but the keys themselves tells. */
+  private def mayBeElsewhere(store: StoreForm): Boolean =
+    source.layout.isEmpty && !store.isSingle && (store.mayBePlain || !source.isPlacedByKey)
+
   /** With a single partition, no key can be found elsewhere than where its hash puts it. */
-  private def requirePlacementIsKnown(): Unit = {
+  private def requirePlacementIsKnown(): Unit = source.stores.find(mayBeElsewhere).foreach { s =>
+    if (source.partitions == 1) throw placementUnknown(s, "all its state in 1 partition, which does not tell")
+    if (s.haveOtherInstants) throw placementUnknown(s, "keys with a timestamp, which Python may change, and which do not tell")
+  }
+
+  private def requireProof(store: StoreForm, keys: DistinctKeys): Unit =
+    if (keys.count > 0 && keys.count < keys.needed) throw placementUnknown(store,
+      s"${keys.count} keys in ${source.partitions} partitions, and it takes ${keys.needed} to tell")
+
+  private def placementUnknown(store: StoreForm, what: String): BinshiftException = {
     val orElse = if (source.isPlacedByKey) ", or start the query in a session of binshift and rescale it there" else ""
-    source.stores.find(s => !s.isSingle && (s.mayBePlain || !source.isPlacedByKey)).foreach { s =>
-      throw BinshiftException.unsupportedOperator(
-        s"operator ${s.operator} has all its state in 1 partition, which does not tell whether Spark distributes its rows by " +
-          s"the keys of its state; leave out --partitions$orElse")
-    }
+    BinshiftException.unsupportedOperator(s"operator ${store.operator} has $what whether Spark distributes its rows by the " +
+      s"keys of its state; leave out --partitions$orElse")
   }
 
   private def qualified(location: String): Path = {

@@ -1,7 +1,7 @@
 package org.apache.spark.sql.binshift.stock
 
 import org.apache.spark.{Partitioner, TaskContext}
-import org.apache.spark.sql.execution.streaming.state.binshift.conversion.{Placed, StateRows, StoreForm}
+import org.apache.spark.sql.execution.streaming.state.binshift.conversion.{DistinctKeys, Placed, StateRows, StoreForm}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf
 import org.apache.spark.util.{LongAccumulator, SerializableConfiguration}
@@ -16,11 +16,14 @@ import org.apache.spark.util.{LongAccumulator, SerializableConfiguration}
 private[binshift] final class StateRewrite(session: SparkSession, source: StoredCheckpoint, target: CheckpointCopy,
     from: StateStoreConf, to: StateStoreConf, partitions: Int, done: LongAccumulator) {
 
-  /** @return the checkpoint id of each partition, under checkpoint format 2 */
-  def run(store: StoreForm, isMoved: Boolean): Array[Option[String]] = {
+  /**
+   * @param keys which were looked at, if few of them prove nothing
+   * @return the checkpoint id of each partition, under checkpoint format 2
+   */
+  def run(store: StoreForm, isMoved: Boolean, keys: Option[DistinctKeys]): Array[Option[String]] = {
     val version = source.epoch + 1
     val hadoopConf = SerializableConfiguration.broadcast(session.sparkContext, source.hadoopConf)
-    val placement = Placed(partitions, Option.when(isMoved && source.layout.isEmpty)(source.partitions))
+    val placement = Placed(partitions, Option.when(isMoved && source.layout.isEmpty)(source.partitions), keys)
     val read = StateRewrite.reader(store, source.stateRoot, from, hadoopConf, version, placement,
       IndexedSeq.tabulate(if (store.isSingle) 1 else source.partitions)(source.checkpointId(store, _)))
     val write = StateRewrite.writer(store, target.stateRoot, to, hadoopConf, version, target.claim, done)

@@ -42,6 +42,7 @@ private[sql] final class StateRows(form: StoreForm, stateRoot: String, conf: Sta
     }
     val targets = placing(placed.partitions)
     val origins = placed.before.map(placing)
+    val keys = placed.keys.map(_.ofTask(placing(DistinctKeys.Hashes)))
     families.iterator.zipWithIndex.filter { case (f, _) => !form.useColumnFamilies || there(f.name) }.flatMap { case (f, i) =>
       if (form.useColumnFamilies && f.name != StateStore.DEFAULT_COL_FAMILY_NAME) {
         FamilyRegistration.register(store, f.name, f.keySchema, f.valueSchema, f.spec, f.isMultiValued, f.isInternal)
@@ -50,6 +51,7 @@ private[sql] final class StateRows(form: StoreForm, stateRoot: String, conf: Sta
       else grouped(WholeStore.rows(store, f.name, f.isMultiValued)).map {
         case (key, values) =>
           if (origins.exists(_.of(f.name)(key) != partition)) throw misplaced(partition)
+          keys.foreach(_.found(f.name, key))
           (if (form.isSingle) partition else targets.of(f.name)(key)) -> StateRow.encode(i, key, values)
       }
     }
@@ -134,8 +136,9 @@ private[sql] final class StateRows(form: StoreForm, stateRoot: String, conf: Sta
 /**
  * @param partitions to which keys go
  * @param before     partitions in which keys are by the same rule, if that is to be checked
+ * @param keys       which were looked at, if few of them prove nothing
  */
-private[sql] final case class Placed(partitions: Int, before: Option[Int])
+private[sql] final case class Placed(partitions: Int, before: Option[Int], keys: Option[DistinctKeys])
 
 /**
  * A key and its values as bytes, for the shuffle.

@@ -36,8 +36,12 @@ private[sql] final case class StoreForm(
    * Whether Spark may distribute rows by other values than those of the keys. A JVM key may be kept as another type than
    * that of its column, which only the plan has, and Python may make another instant of a timestamp.
    */
-  def mayBePlain: Boolean = StatefulOperatorsUtils.TRANSFORM_WITH_STATE_OP_NAMES.contains(operator) &&
-    (operator == StoreForm.TransformInJvm || families.exists(_.keySchema.existsRecursively(_ == TimestampType)))
+  def mayBePlain: Boolean = operator == StoreForm.TransformInJvm || haveOtherInstants
+
+  /** Whether single keys may have another timestamp than the one that Spark distributed their rows by. */
+  def haveOtherInstants: Boolean = operator != StoreForm.TransformInJvm &&
+    StatefulOperatorsUtils.TRANSFORM_WITH_STATE_OP_NAMES.contains(operator) &&
+    families.exists(_.keySchema.existsRecursively(_ == TimestampType))
 }
 
 private[sql] final case class FamilyForm(

@@ -362,6 +362,7 @@ private[binshift] final class BinnedRocksDB(
     switchedAt = None
     statistics.forget()
     replayed.close()
+    binnedFiles.rolledBack()
     super.rollback()
   }
 

@@ -37,4 +37,9 @@ private[binshift] final class PlainRocksDB(arguments: RocksDBArguments, here: Fi
     files.proven()
     committed
   }
+
+  override def rollback(): Unit = {
+    files.rolledBack()
+    super.rollback()
+  }
 }

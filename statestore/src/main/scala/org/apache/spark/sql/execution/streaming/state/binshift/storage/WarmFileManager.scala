@@ -42,6 +42,8 @@ private[binshift] class WarmFileManager(
   private var found = LoadedFiles.None
   /** Files that were linked for the loaded version, until it is committed: a block may be damaged that nobody has read. */
   private var unproven = Seq.empty[LinkedFile]
+  /** The epoch of the loaded version ended for another reason than what was read. */
+  private var isUnblamed = false
 
   /** Has loads take what is here; only of a store that a query runs with. */
   def use(files: FilesHere): Unit = here = Some(files)
@@ -55,6 +57,14 @@ private[binshift] class WarmFileManager(
 
   /** The loaded version was read, and is committed. */
   def proven(): Unit = unproven = Nil
+
+  /**
+   * The loaded version was not committed. A task that was killed, or whose input was lost, says nothing of the files. An executor
+   * that dies takes shuffle files with it, so that tasks with standbys end in this way before the epoch is run again.
+   *
+   * Relies on Spark: `fetchFailed` is known before the store is told to abort.
+   */
+  def rolledBack(): Unit = isUnblamed = isEnding || Option(TaskContext.get()).exists(_.fetchFailed.isDefined)
 
   /** Runs `body`, in which Spark may load the store from the checkpoint; once more without what is here if it fails with it. */
   def loading(body: => Unit): Unit = {
@@ -86,7 +96,8 @@ private[binshift] class WarmFileManager(
       localDir: File,
       rocksDBFileMapping: RocksDBFileMapping,
       checkpointUniqueId: Option[String]): RocksDBCheckpointMetadata = {
-    val isAgain = unproven.nonEmpty
+    val isAgain = unproven.nonEmpty && !isUnblamed
+    isUnblamed = false
     if (isAgain) {
       // Whatever the reason is that a version is loaded again, it may be what is here.
       unproven.foreach(_.remove())
