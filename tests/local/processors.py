@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 # Python workers cannot import the tests, so what is defined here travels with the query.
@@ -203,6 +204,21 @@ def summing(df: DataFrame) -> DataFrame:
 
 def remembering_by_time(df: DataFrame) -> DataFrame:
     return df.groupBy("t").transformWithState(Remembering(), OUTPUT, "Update", "None")
+
+
+class SummingInPandas(Summing):
+    def handleInputRows(
+        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any
+    ) -> Iterator[pd.DataFrame]:
+        before = self.total.get()[0] if self.total.exists() else 0
+        self.total.update((before + sum(int(df.v.sum()) for df in rows),))
+        yield pd.DataFrame([(str(key[0]), "total", self.total.get()[0])], columns=["k", "what", "n"])
+
+
+def summing_by_float_in_pandas(df: DataFrame) -> DataFrame:
+    """A third of the keys are null, of which pandas makes NaN."""
+    keyed = df.withColumn("f", F.when(F.col("v") % 3 > 0, (F.col("v") % 7).cast("double")))
+    return keyed.groupBy("f").transformWithStateInPandas(SummingInPandas(), OUTPUT, "Update", "None")
 
 
 def seen(key: Any, batches: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:

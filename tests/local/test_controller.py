@@ -25,7 +25,7 @@ from binshift import (
 from binshift.planning.options import MigrationOptions
 from binshift.session import PROVIDER
 from harness import STOCK, assert_same_results, until
-from local.processors import remembering_by_time
+from local.processors import remembering_by_time, summing_by_float_in_pandas
 from local.queries import count_by_key, in_jvm
 from local.settings import STORE
 
@@ -290,8 +290,10 @@ def test_a_setting_that_the_driver_cannot_read_is_refused(stream, name, value):
         (in_jvm("keyOfAnotherType"), "n"),
         # Python makes another instant of a timestamp if its time zone is not the session's.
         (remembering_by_time, "total"),
+        # The exchange hashes null, the operator keeps NaN.
+        (summing_by_float_in_pandas, "total"),
     ],
-    ids=["typed key", "timestamp in Python"],
+    ids=["typed key", "timestamp in Python", "null of a float in pandas"],
 )
 def test_an_operator_that_cannot_migrate_runs_and_a_rescale_names_it(stream, build, variable):
     run, oracle = (stream(build, provider, provider=provider) for provider in (PROVIDER, STOCK))

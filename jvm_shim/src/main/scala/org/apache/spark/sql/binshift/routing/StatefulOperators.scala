@@ -2,6 +2,7 @@ package org.apache.spark.sql.binshift.routing
 
 import org.apache.spark.sql.catalyst.expressions.{Attribute, NamedExpression}
 import org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark
+import org.apache.spark.sql.catalyst.plans.logical.TransformWithStateInPySpark.UserFacingDataType
 import org.apache.spark.sql.catalyst.streaming.InternalOutputModes
 import org.apache.spark.sql.execution.python.streaming.{FlatMapGroupsInPandasWithStateExec, TransformWithStateInPySparkExec}
 import org.apache.spark.sql.execution.SparkPlan
@@ -11,7 +12,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{Opera
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.{TransformWithStateExec, TransformWithStateExecBase}
 import org.apache.spark.sql.streaming.{GroupStateTimeout, TimeMode}
-import org.apache.spark.sql.types.{StructType, TimestampType}
+import org.apache.spark.sql.types.{DataType, DoubleType, FloatType, StructType, TimestampType}
 
 /** Which stateful operators a plan has, and how each stores its state. */
 private[binshift] object StatefulOperators {
@@ -103,10 +104,18 @@ private[binshift] object StatefulOperators {
       // A typed key of another type than its column (groupBy(int).as[Long, V]) hashes otherwise.
       if (sameTypes(tws.keyEncoder.schema, tws.groupingAttributes)) Storage.Binned else Storage.Plain
     case python: TransformWithStateInPySparkExec =>
-      // Python takes a timestamp for one of its own time zone, so that it may come back as another.
-      if (python.groupingAttributes.exists(_.dataType.existsRecursively(_ == TimestampType))) Storage.Plain
-      else Storage.Binned
+      if (python.groupingAttributes.exists(mayComeBackAsAnother(python, _))) Storage.Plain else Storage.Binned
     case _ => Storage.Plain
+  }
+
+  /**
+   * Whether Python may give a key back as another value than the one that the exchange hashed. It takes a timestamp for one of its
+   * own time zone, and pandas has no null among floats but NaN.
+   */
+  private def mayComeBackAsAnother(python: TransformWithStateInPySparkExec, key: Attribute): Boolean = {
+    def has(types: DataType*) = key.dataType.existsRecursively(types.contains)
+    def mayBeNull = key.nullable || key.dataType != FloatType && key.dataType != DoubleType
+    has(TimestampType) || python.userFacingDataType == UserFacingDataType.PANDAS && has(FloatType, DoubleType) && mayBeNull
   }
 
   /**

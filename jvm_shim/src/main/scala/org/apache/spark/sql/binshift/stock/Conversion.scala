@@ -164,7 +164,8 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
   /** With a single partition, no key can be found elsewhere than where its hash puts it. */
   private def requirePlacementIsKnown(): Unit = source.stores.find(mayBeElsewhere).foreach { s =>
     if (source.partitions == 1) throw placementUnknown(s, "all its state in 1 partition, which does not tell")
-    if (s.haveOtherInstants) throw placementUnknown(s, "keys with a timestamp, which Python may change, and which do not tell")
+    if (s.singleKeysMayDiffer)
+      throw placementUnknown(s, "keys of timestamps or floats, some of which Python may have changed, so that they do not tell")
   }
 
   private def requireProof(store: StoreForm, keys: DistinctKeys): Unit =

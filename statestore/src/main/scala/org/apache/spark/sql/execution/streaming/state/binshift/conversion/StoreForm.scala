@@ -9,7 +9,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.{StateVariableType, TransformWithStateOperatorProperties}
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.types.{StructType, TimestampType}
+import org.apache.spark.sql.types.{DoubleType, FloatType, StructType, TimestampType}
 
 /**
  * What has to be known to open a store without its operator, from the files that Spark keeps for that.
@@ -34,14 +34,14 @@ private[sql] final case class StoreForm(
 
   /**
    * Whether Spark may distribute rows by other values than those of the keys. A JVM key may be kept as another type than
-   * that of its column, which only the plan has, and Python may make another instant of a timestamp.
+   * that of its column, which only the plan has, and Python may change some.
    */
-  def mayBePlain: Boolean = operator == StoreForm.TransformInJvm || haveOtherInstants
+  def mayBePlain: Boolean = operator == StoreForm.TransformInJvm || singleKeysMayDiffer
 
-  /** Whether single keys may have another timestamp than the one that Spark distributed their rows by. */
-  def haveOtherInstants: Boolean = operator != StoreForm.TransformInJvm &&
+  /** Whether Python may make another value of single keys: another instant of a timestamp, or NaN of null. */
+  def singleKeysMayDiffer: Boolean = operator != StoreForm.TransformInJvm &&
     StatefulOperatorsUtils.TRANSFORM_WITH_STATE_OP_NAMES.contains(operator) &&
-    families.exists(_.keySchema.existsRecursively(_ == TimestampType))
+    families.exists(_.keySchema.existsRecursively(t => t == TimestampType || t == FloatType || t == DoubleType))
 }
 
 private[sql] final case class FamilyForm(

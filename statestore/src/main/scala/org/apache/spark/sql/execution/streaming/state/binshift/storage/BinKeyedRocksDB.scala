@@ -202,7 +202,9 @@ private[binshift] abstract class BinKeyedRocksDB(
     BinshiftException("BIN_NOT_OWNED", "bin" -> bin, "partition" -> partitionId).migration(
       s"a row of bin $bin reached partition $partitionId of operator ${storeId.operatorId}, but the bin " +
         s"belongs to partition ${Option(table).flatMap(_.owners.lift(bin)).getOrElse("(none)")}; the batch fails and no state " +
-        "changes; restart the query from its checkpoint and report this as a bug of binshift")
+        "changes; restart the query from its checkpoint; if it fails again and the operator is transformWithState, leave out " +
+        "keys that change on their way to its state, such as a null among integers in pandas, or text that is not UTF-8; " +
+        "otherwise report this as a bug of binshift")
 
   override protected def unsupported(operation: String): Nothing = throw BinshiftException.unsupportedOperator(
     s"$storeId is binned and does not support $operation; report the operator that needs it")
