@@ -28,10 +28,10 @@ private[binshift] final class Rescaler(query: MicroBatchExecution) {
         "example with query.processAllAvailable()"))
 
   /** Nothing happens yet. */
-  def plan(partitions: Int, cut: Cut = Cut()): PlanOfEntry = {
+  def plan(partitions: Int, cut: Cut = Cut(), isPrepared: Boolean = true): PlanOfEntry = {
     requireActive()
     val now = inForce
-    planTo(now, BalancedTable.of(now.table, partitions), cut)
+    planTo(now, BalancedTable.of(now.table, partitions), cut, isPrepared)
   }
 
   def submit(plan: String, options: MigrationOptions, id: String = UUID.randomUUID().toString): String = {
@@ -46,7 +46,8 @@ private[binshift] final class Rescaler(query: MicroBatchExecution) {
 
   def submit(plan: PlanOfEntry, options: MigrationOptions): Submitted = Submitted(submit(plan.json, options), plan)
 
-  def rescale(partitions: Int, cut: Cut, options: MigrationOptions): Submitted = submit(plan(partitions, cut), options)
+  def rescale(partitions: Int, cut: Cut, options: MigrationOptions): Submitted =
+    submit(plan(partitions, cut, options.isPrepared), options)
 
   /**
    * Spreads the bins evenly over the partitions, and those over the live executors.
@@ -64,7 +65,7 @@ private[binshift] final class Rescaler(query: MicroBatchExecution) {
       if (n > now.table.partitions) {
         options.copy(placeOn = if (options.placeOn.isEmpty) rejoined.idle else options.placeOn)
       } else options.copy(places = rejoined.spread(target.sizes.toSeq, options.placeOn))
-    submit(planTo(now, target, cut), chosen)
+    submit(planTo(now, target, cut, options.isPrepared), chosen)
   }
 
   /** Has all partitions leave an executor. */
@@ -72,7 +73,7 @@ private[binshift] final class Rescaler(query: MicroBatchExecution) {
     requireActive()
     val now = inForce
     val moved = places.drained(executor, options.placeOn)
-    submit(planTo(now, now.table, Cut()), options.copy(vacate = Some(executor), places = moved))
+    submit(planTo(now, now.table, Cut(), options.isPrepared), options.copy(vacate = Some(executor), places = moved))
   }
 
   /** Cancels a migration, by default the one under way; returns its id. */
@@ -83,8 +84,9 @@ private[binshift] final class Rescaler(query: MicroBatchExecution) {
 
   def progress(id: String): MigrationProgress = MigrationProgress.of(query, router, id)
 
-  private def planTo(now: RoutingEntry, target: RoutingTable, cut: Cut): PlanOfEntry = {
-    val strategy = cut.strategy.fold(Strategy.default(now.table))(Strategy.parse)
+  private def planTo(now: RoutingEntry, target: RoutingTable, cut: Cut, isPrepared: Boolean): PlanOfEntry = {
+    def default = if (isPrepared) Strategy.default(now.table) else Strategy.atOnce(router.fetchesRows)
+    val strategy = cut.strategy.fold(default)(Strategy.parse)
     PlanOfEntry(now.epoch, strategy.plan(now.table, target, cut.gap))
   }
 
@@ -96,7 +98,7 @@ private[binshift] final class Rescaler(query: MicroBatchExecution) {
 /**
  * How moves are cut into steps.
  *
- * @param strategy by name, as the command line has it; by default a quarter of the bins a step
+ * @param strategy by name, as the command line has it; by default a quarter of the bins a step, or without copies what is quickest
  * @param gap      epochs that stay idle between two steps
  */
 private[binshift] final case class Cut(strategy: Option[String] = None, gap: Int = 0)

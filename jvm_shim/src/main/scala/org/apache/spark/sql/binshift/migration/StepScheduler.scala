@@ -141,6 +141,10 @@ private[binshift] final class StepScheduler(
   /** What copying for the migration under way was expected to take when it was submitted, in this run. */
   def forecast(id: String): Option[CopyForecast] = forecasts.filter(_._1 == id).map(_._2)
 
+  /** Copies follow the changelogs of their sources. */
+  def isShippable: Boolean =
+    session.sessionState.conf.getConfString(SparkInternals.ChangelogKey, "false").toBoolean
+
   /** A plan is as good without it. */
   private def foresee(m: PlannedMigration): Unit =
     try {
@@ -386,10 +390,6 @@ private[binshift] final class StepScheduler(
   /** Another application has other executors. A run that ends by itself may have too few epochs to see where partitions are. */
   private def goesOnWithPlaces(m: PlannedMigration): Boolean =
     m.application.contains(application) && !StepAtStart.endsByItself(query)
-
-  /** Copies follow the changelogs of their sources. */
-  private def isShippable: Boolean =
-    session.sessionState.conf.getConfString(SparkInternals.ChangelogKey, "false").toBoolean
 }
 
 private object StepScheduler {

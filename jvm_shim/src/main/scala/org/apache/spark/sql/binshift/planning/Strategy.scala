@@ -37,6 +37,9 @@ private[binshift] object Strategy {
   /** A quarter of the bins a step. */
   def default(source: RoutingTable): Strategy = new InTurn(s"batched(${quarter(source)})", quarter(source))
 
+  /** What takes effect soonest without copies: rows on demand where operators allow it, else whole files or bins. */
+  def atOnce(fetchesRows: Boolean): Strategy = parse(if (fetchesRows) "on-demand" else "all-at-once")
+
   /** The strategy of a name, as the command line has it: `fluid`, `batched:16`, `optimized:2`. */
   def parse(text: String): Strategy = {
     val (name, size) = text.split(":", 2) match {

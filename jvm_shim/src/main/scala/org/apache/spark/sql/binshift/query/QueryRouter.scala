@@ -367,6 +367,14 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     layout.flatMap(_.operators.get(StatefulOperators.idOf(op))).exists(_.storage == Storage.Binned)
   }
 
+  /**
+   * Whether new owners fetch the rows that they touch, and no whole bins, if a plan is on demand: all operators whose bins move look
+   * state up by the keys of rows, and these are known before they are processed. Once an epoch was planned.
+   */
+  def fetchesRows: Boolean = synchronized {
+    slots.isEmpty && scheduler.isShippable && binned.nonEmpty && binned.forall(StatefulOperators.looksUpByKey)
+  }
+
   /** Whether all rows of an operator are in its partition 0. */
   private def isSingle(op: StateStoreWriter): Boolean =
     layout.flatMap(_.operators.get(StatefulOperators.idOf(op))).exists(_.storage == Storage.Single)
