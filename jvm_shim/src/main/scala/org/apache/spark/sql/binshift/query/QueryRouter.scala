@@ -39,7 +39,8 @@ import org.apache.spark.util.{ThreadUtils, Utils}
 private[binshift] final class QueryRouter(val query: MicroBatchExecution) extends Logging {
   import QueryRouter._
 
-  private val session: SparkSession = query.sparkSession
+  /** With the settings as of the start of the query; those who share the user's session change that one. */
+  private val session: SparkSession = query.sparkSessionForStream
   private val dir = SparkInternals.controlDir(query)
   private val conf = DriverConf.of(session)
   private val entries = new RoutingEntries(dir)
