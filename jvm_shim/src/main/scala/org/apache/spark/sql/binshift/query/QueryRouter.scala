@@ -161,9 +161,10 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       tables.current.getOrElse(throw notPlannedYet()), planned)
   }
 
-  /** Schedules no further step; one that is durable already still takes effect. */
+  /** Schedules no further step; one that is durable already still takes effect. What has finished stays so. */
   def cancel(id: String): Unit = synchronized {
     requireOpen()
+    finishIfDone()
     scheduler.cancel(id)
     finishIfDone()
   }
