@@ -25,6 +25,8 @@ _NOT_THERE = frozenset(
         "MISSING_CATALOG_ABILITY",
         "ROUTINE_NOT_FOUND",
         "UNRESOLVED_ROUTINE",
+        # That the class of a catalog cannot be found, before Spark 4.3.
+        "_LEGACY_ERROR_TEMP_2215",
     }
 )
 
