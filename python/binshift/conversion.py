@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from binshift.control.uris import shown
 from binshift.errors import ConfigurationError, impossible
 from binshift.jvm import call, gateway_of
+from binshift.numbers import is_whole
 from binshift.session import configure
 
 if TYPE_CHECKING:
@@ -139,8 +140,8 @@ def convert(
         If the work itself fails, for want of space for example; the checkpoint is unchanged.
     """
     output = output if output is not None else f"{checkpoint.rstrip('/')}-{to}"
-    if partitions is not None and partitions < 1:
-        raise impossible(ConfigurationError, "partitions", partitions, "1 or more")
+    if partitions is not None and not is_whole(partitions, 1):
+        raise impossible(ConfigurationError, "partitions", partitions, "a whole number from 1 on")
     with _session(spark, conf or {}) as session:
         conversion = call(
             gateway_of(session).conversion, session._jsparkSession, checkpoint, output, to, partitions or 0

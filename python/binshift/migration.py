@@ -134,15 +134,22 @@ class Migration:
     def cancel(self) -> None:
         """Schedules no further step.
 
-        A step that is scheduled already still takes effect; whatever table is then in force stays.
+        A step that is scheduled already still takes effect; whatever table is then in force stays. A migration
+        that has finished stays so.
 
         Raises
         ------
         MigrationError
             If the query has ended. Start it again, attach, and cancel `Controller.migration()`.
         """
-        self._query._link.cancel(self._id)
-        _log.info("migration %s is cancelled", self._id)
+        try:
+            self._query._link.cancel(self._id)
+        except MigrationError as error:
+            if error.condition != "NO_MIGRATION":
+                raise
+            _log.info("migration %s is over; there was nothing to cancel", self._id)
+        else:
+            _log.info("migration %s is cancelled", self._id)
 
     def _ended(self) -> Future[MigrationReport]:
         """What `wait` returns or raises, from a thread that is started when somebody first asks."""

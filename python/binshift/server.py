@@ -16,6 +16,20 @@ __all__ = ["failure_of", "require_server"]
 #: How a failure of binshift begins where nothing but its text is there.
 _MARKER = re.compile(r"\[binshift\.(\w+)(?:\.(\w+))?\] ([^\n]*)")
 
+#: What Spark says of a catalog or a procedure that it does not have, or whose class it cannot load.
+_NOT_THERE = frozenset(
+    {
+        "CANNOT_LOAD_CATALOG",
+        "CATALOG_NOT_FOUND",
+        "FAILED_TO_LOAD_ROUTINE",
+        "MISSING_CATALOG_ABILITY",
+        "ROUTINE_NOT_FOUND",
+        "UNRESOLVED_ROUTINE",
+        # That the class of a catalog cannot be found, before Spark 4.3.
+        "_LEGACY_ERROR_TEMP_2215",
+    }
+)
+
 
 def require_server(session: SparkSession, how_to_start: str) -> None:
     """Refuses a server without binshift, or with another version of it.
@@ -31,12 +45,17 @@ def require_server(session: SparkSession, how_to_start: str) -> None:
     ------
     ConfigurationError
         It says how to start the server.
+    PySparkException
+        If the server did not answer, or for another reason.
     """
     try:
         there = session.sql("CALL binshift.system.version()").collect()[0]
     except PySparkException as error:
         if (failure := failure_of(error)) is not None:
             raise failure from None
+        condition = error.getCondition() or ""
+        if condition.partition(".")[0] not in _NOT_THERE:
+            raise
         reason = str(error).strip().partition("\n")[0]
         raise errors.ConfigurationError(
             f"the server of Spark Connect has no binshift ({reason}); {how_to_start}",

@@ -91,6 +91,14 @@ def test_no_task_waits_for_an_executor_beside_a_query_in_real_time_mode(real_tim
     assert not is_held()
 
 
+def test_a_query_goes_on_though_its_session_asks_for_real_time_mode_no_more(real_time: Start) -> None:
+    run = real_time().start()
+    run.epoch()
+    run.spark.conf.set(REAL_TIME_KEY, "false")
+    run.epoch()
+    assert run.query.isActive
+
+
 def test_an_autoscaler_is_refused(real_time: Start) -> None:
     run = real_time().start()
     run.epoch()

@@ -1,11 +1,13 @@
 """Requests that another process leaves in the checkpoint of a query."""
 
 import json
+import logging
 import os
 import uuid
 from collections import Counter
 
 import pytest
+from pyspark.errors import AnalysisException
 
 from binshift import AllAtOnce, Fluid, MigrationError
 from binshift.control.signing import signed
@@ -188,6 +190,32 @@ def test_a_query_says_how_migrations_ended_of_which_no_file_tells(run):
     told = [box.result(answer)["progress"] for answer in (under_way, *asked)]
     assert [None if p is None else p["state"] for p in told] == ["waiting", "finished", "cancelled", None]
     assert told[2]["steps_done"] == 0
+
+
+def test_what_has_finished_is_not_reported_as_cancelled(run, caplog):
+    run.run(0)
+    controller, box = run.attach(), Mailbox(run)
+    migration = controller.rescale(4, strategy=AllAtOnce(), prepare=False)
+    run.run(1, 2)
+    with caplog.at_level(logging.INFO, "binshift"):
+        migration.cancel()
+    assert f"migration {migration.id} is over; there was nothing to cancel" in caplog.text
+    assert "is cancelled" not in caplog.text
+    assert not migration.wait(60).cancelled
+    late = box.ask("cancel", migration_id=migration.id)
+    box.wait()
+    error = box.error(late)
+    assert (error["condition"], error["parameters"]) == ("NO_MIGRATION", {"migration_id": migration.id})
+    assert "has finished" in error["message"]
+    with pytest.raises(AnalysisException, match="has finished"):
+        run.spark.sql(
+            f"CALL binshift.system.cancel(query => '{run.query.id}', migration_id => '{migration.id}')"
+        ).collect()
+    # Whoever did not hear that it was cancelled asks again.
+    other = controller.rescale(2, strategy=Fluid(), prepare=False)
+    asked = [box.ask("cancel", migration_id=other.id) for _ in range(2)]
+    box.wait()
+    assert [box.result(id) for id in asked] == [{}, {}]
 
 
 def test_a_plan_for_the_executors_of_another_application_is_refused(run):

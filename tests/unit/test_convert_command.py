@@ -2,8 +2,11 @@
 
 from dataclasses import replace
 
+import pytest
 from click.testing import CliRunner
 
+import binshift
+from binshift import ConfigurationError
 from binshift.cli.main import cli
 from binshift.conversion import ConversionReport
 
@@ -43,6 +46,14 @@ def test_wrong_arguments_are_refused_before_spark_starts():
         [*ROCKSDB, "--conf", "a"],
     ):
         assert run(*args).exit_code == 2
+
+
+@pytest.mark.parametrize("partitions", [0, -1, True, 2.5, "4"])
+def test_partitions_that_are_no_whole_number_are_refused_before_spark_starts(partitions):
+    with pytest.raises(ConfigurationError, match="is impossible; give a whole number from 1 on") as refused:
+        binshift.convert("in", to="rocksdb", partitions=partitions)
+    assert refused.value.condition == "INVALID_VALUE"
+    assert refused.value.parameters == {"name": "partitions", "value": partitions}
 
 
 def test_the_command_hands_its_arguments_on_and_prints_the_report(monkeypatch):

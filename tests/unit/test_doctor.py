@@ -184,6 +184,18 @@ def test_a_driver_that_does_not_know_the_request_is_a_problem_of_versions(checkp
     assert "same version" in checks["query"]["then"]
 
 
+def test_a_request_that_the_driver_refuses_is_no_problem_of_versions(checkpoint):
+    error: dict[str, Any] = {
+        "kind": "ConfigurationError",
+        "message": "it is not signed; set BINSHIFT_REQUESTS_SECRET_FILE",
+        "condition": "REQUEST_NOT_SIGNED",
+        "parameters": {},
+    }
+    with Answering(checkpoint, lambda request: {"error": error}):
+        checks = doctor(checkpoint.root, wait=10, code=1)
+    assert (checks["query"]["found"], checks["query"]["then"]) == (error["message"], "")
+
+
 def test_the_advice_follows_from_the_settings():
     assert advice() == set()
     assert advice(partitions=9) == {"executors"}

@@ -54,6 +54,10 @@ def test_what_fits_the_words_is_named_in_words_and_not_in_options_of_the_command
         ({"family": "count", "version": 99}, "VERSION_NOT_FOUND", {"version": 99}),
         ({"family": "count", "partitions": [7]}, "INVALID_VALUE", {"name": "partitions", "value": 7}),
         ({"family": "count", "bins": [4, 5]}, "INVALID_VALUE", {"name": "bins", "value": (4, 5)}),
+        *(
+            ({"family": "count", "batch_rows": n}, "INVALID_VALUE", {"name": "batch_rows", "value": n})
+            for n in (0, -1, True, 2.5, "4", None)
+        ),
     ],
 )
 def test_what_is_not_there_has_a_condition_and_the_values_that_were_asked_for(

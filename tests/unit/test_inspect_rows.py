@@ -170,6 +170,19 @@ def test_every_type_is_decoded_to_what_it_was_built_from(sample):
     assert raw(kind.arrow, decoded) == [comparable(kind, v) for v in values]
 
 
+def test_an_interval_that_arrow_cannot_hold_is_refused_and_not_wrapped():
+    kind, most = columns(("i", "interval")), (2**63 - 1) // 1000
+
+    def decoded(micros):
+        return family(kind).values([b"\0" + unsafe_rows.row(kind, {"i": (1, -2, micros)})])
+
+    for held in (most, -most, 0):
+        assert raw(kind.arrow, decoded(held)) == [{"i": (1, -2, held)}]
+    for wrong in (most + 1, -most - 1, 2**63 - 1, -(2**63)):
+        with pytest.raises(StateFormatError, match=f"an interval of {wrong} microseconds"):
+            decoded(wrong)
+
+
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(rows(), st.data())
 def test_damaged_rows_are_refused_or_stay_within_themselves(sample, data):

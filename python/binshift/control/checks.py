@@ -28,7 +28,7 @@ class Check:
     found : str
         What is so.
     then : str
-        What to do about it; empty if all is well.
+        What to do about it; empty if all is well, or if `found` says it.
     """
 
     about: str

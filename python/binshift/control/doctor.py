@@ -160,7 +160,10 @@ def _query(directory: ControlDir, wait: float) -> Iterator[Check]:
         )
         return
     except BinshiftError as error:
-        yield Check("query", Verdict.PROBLEM, str(error), "use the same version of binshift in both places")
+        # The others say themselves what to do.
+        is_unknown = error.condition == "REQUEST_UNREADABLE"
+        then = "use the same version of binshift in both places" if is_unknown else ""
+        yield Check("query", Verdict.PROBLEM, str(error), then)
         return
     yield Check("query", Verdict.FINE, f"runs on Spark {told['spark']} with binshift {told['binshift']}")
     yield from settings_checks(told, directory.uri.partition(":/")[0] if ":/" in directory.uri else "")

@@ -18,13 +18,14 @@ from pyarrow import fs
 from binshift.control.directory import ControlDir
 from binshift.control.files import Files
 from binshift.control.history import history_table
-from binshift.errors import ConfigurationError
+from binshift.errors import ConfigurationError, impossible
 from binshift.inspect.decoding.schema import Operator
 from binshift.inspect.facts import Facts, Settings
 from binshift.inspect.lookup import bin_of_key, encoded_key, equal_to
 from binshift.inspect.source import BATCH_ROWS, Source, decoded, stored_row, stored_rows
 from binshift.inspect.storage.database import Database
 from binshift.inspect.storage.partition import Partitions, Place
+from binshift.numbers import is_whole
 from binshift.planning.routing import RoutingTable
 from binshift.session import STOCK_PROVIDER
 
@@ -193,7 +194,7 @@ class Checkpoint:
         where : pyarrow.compute.Expression, optional
             Keeps the rows for which it holds, such as `pc.field("key", "k") == "key7"`.
         batch_rows : int
-            Most rows of a batch.
+            Most rows of a batch, 1 at least.
 
         Returns
         -------
@@ -203,10 +204,12 @@ class Checkpoint:
         Raises
         ------
         ConfigurationError
-            If a bin, partition or version does not exist.
+            If a bin, partition or version does not exist, or if `batch_rows` is impossible.
         StateFormatError
             If state is damaged; also while the reader is read.
         """
+        if not is_whole(batch_rows, 1):
+            raise impossible(ConfigurationError, "batch_rows", batch_rows, "a whole number from 1 on")
         chosen = source or self.source(operator=operator, store=store, family=family, version=version)
         wanted = self._require_bins(bins, chosen.version)
         places = self._places(chosen, bins=wanted, partitions=partitions)

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from binshift.control.damage import damaged
+from binshift.errors import StateFormatError
 from binshift.inspect.decoding.types import Field, SparkType, TypeKind
 
 __all__ = ["Bytes", "unsafe_columns"]
@@ -30,6 +31,8 @@ Bools = npt.NDArray[np.bool_]
 
 #: From this size on, values are copied one by one, which needs less memory than an index of their bytes.
 _LARGE = 256
+#: Of what Arrow has in nanoseconds.
+_MOST_MICROS = (2**63 - 1) // 1000
 
 
 class Bytes:
@@ -164,7 +167,13 @@ def _interval(data: Bytes, kind: SparkType, slots: _Slots) -> pa.Array:
     out = np.zeros(len(slots), np.dtype([("months", "<i4"), ("days", "<i4"), ("nanos", "<i8")]))
     at = np.where(slots.valid, start, 0)
     out["months"], out["days"] = data.numbers("<i4")[at], data.numbers("<i4")[at + 4]
-    out["nanos"] = data.longs(at + 8) * 1000
+    micros = np.where(slots.valid, data.longs(at + 8), 0)
+    if (wrong := micros[(micros < -_MOST_MICROS) | (micros > _MOST_MICROS)]).size:
+        raise StateFormatError(
+            f"a state row has an interval of {wrong[0]} microseconds, which Arrow cannot hold in nanoseconds; "
+            "read it with Spark's statestore source"
+        )
+    out["nanos"] = micros * 1000
     return _assembled(kind.arrow, slots.valid, [out])
 
 

@@ -104,7 +104,7 @@ final class Migration private[binshift] (jvm: JvmController, val id: String) {
   /** Where it stands now. */
   def status: MigrationStatus = jvm.status(id)
 
-  /** Schedules no further step; one that is scheduled already still takes effect. */
+  /** Schedules no further step; one that is scheduled already still takes effect. A migration that has finished stays so. */
   def cancel(): Unit = jvm.cancel(id)
 
   override def toString: String = s"Migration $id: $status"

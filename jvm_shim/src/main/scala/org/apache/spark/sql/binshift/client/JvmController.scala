@@ -8,6 +8,7 @@ import org.apache.spark.sql.binshift.migration.MigrationOptions
 import org.apache.spark.sql.binshift.query.QueryRouters
 import org.apache.spark.sql.classic
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.streaming.StreamingQuery
 
 /** What [[binshift.Controller]] does, behind the names that others see. May be called from any thread. */
@@ -26,7 +27,12 @@ final class JvmController private (query: MicroBatchExecution) {
 
   def drain(executor: String): String = rescaler.drain(executor, options(isPrepared = true)).id
 
-  def cancel(id: String): Unit = rescaler.cancel(Some(id))
+  def cancel(id: String): Unit =
+    try rescaler.cancel(Some(id))
+    catch {
+      // It has finished.
+      case e: BinshiftException if e.condition == "NO_MIGRATION" =>
+    }
 
   def status(id: String): MigrationStatus = {
     val p = rescaler.progress(id)

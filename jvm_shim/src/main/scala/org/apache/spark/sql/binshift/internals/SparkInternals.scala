@@ -84,9 +84,9 @@ private[binshift] object SparkInternals {
   def controlDir(query: StreamExecution): ControlDir =
     ControlDir.of(new Path(query.resolvedCheckpointRoot), query.sparkSession.sessionState.newHadoopConf())
 
-  /** Whether the logs of the query keep their last entries in memory. */
+  /** Whether the logs of the query keep their last entries in memory. They read the setting once, when the query starts. */
   def keepsLogs(query: StreamExecution): Boolean =
-    query.sparkSession.sessionState.conf.getConf(SQLConf.STREAMING_METADATA_CACHE_ENABLED)
+    query.sparkSessionForStream.sessionState.conf.getConf(SQLConf.STREAMING_METADATA_CACHE_ENABLED)
 
   /**
    * Has a run that is about to start go on from `last`, whose entry is `offsets`, with another setting than was logged. The log on

@@ -25,7 +25,7 @@ private[binshift] final class Evacuation(
     query: MicroBatchExecution, isBinned: StateStoreWriter => Boolean, standbyOf: Int => Seq[String], fetches: Boolean)
   extends Logging {
   private val session = query.sparkSession
-  private val warming = new Warming(session)
+  private val warming = new Warming(query.sparkSessionForStream)
 
   private var placed = Map.empty[Int, EvacuatedPlace]
   /** Executors that are decommissioned and whose partitions have got a place. */

@@ -35,7 +35,7 @@ private[binshift] final class Relocation(
   import Relocation._
 
   private val session = query.sparkSession
-  private val warming = new Warming(session)
+  private val warming = new Warming(query.sparkSessionForStream)
   private val evacuation = new Evacuation(query, isBinned, standbyOf, fetches = !isRealTime)
 
   private var operators = Seq.empty[StateStoreWriter]

@@ -37,7 +37,7 @@ private[binshift] final class StepScheduler(
   extends Logging {
   import StepScheduler._
 
-  private val session = query.sparkSession
+  private val session = query.sparkSessionForStream
   private lazy val conf = BackgroundConf(session.sessionState.conf.getAllConfs)
 
   private val application = SparkInternals.applicationOf(session.sparkContext)

@@ -36,7 +36,10 @@ private[binshift] object DriverConf {
   /** Each costs disk and requests; more than two machines seldom die at once. */
   private val MaxStandbys = 3
 
-  /** @throws BinshiftException if a setting has an impossible value, or the secret that it asks for is not there */
+  /**
+   * @param session the query's own, with the settings as of its start
+   * @throws BinshiftException if a setting has an impossible value, or the secret that it asks for is not there
+   */
   def of(session: SparkSession): DriverConf = {
     def setting[A](key: String, default: A, wanted: String)(parse: String => Option[A]): A =
       session.conf.getOption(key).fold(default) { text =>

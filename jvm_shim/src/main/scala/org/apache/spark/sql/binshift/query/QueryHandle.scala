@@ -96,7 +96,7 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
 
   def cancel(id: String): Unit = {
     requireActive()
-    router.cancel(id)
+    new Submissions(query, router).cancel(Some(id))
   }
 
   /** The migration under way as `{id, plan}`, or null. */

@@ -39,7 +39,8 @@ import org.apache.spark.util.{ThreadUtils, Utils}
 private[binshift] final class QueryRouter(val query: MicroBatchExecution) extends Logging {
   import QueryRouter._
 
-  private val session: SparkSession = query.sparkSession
+  /** With the settings as of the start of the query; those who share the user's session change that one. */
+  private val session: SparkSession = query.sparkSessionForStream
   private val dir = SparkInternals.controlDir(query)
   private val conf = DriverConf.of(session)
   private val entries = new RoutingEntries(dir)
@@ -160,9 +161,10 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       tables.current.getOrElse(throw notPlannedYet()), planned)
   }
 
-  /** Schedules no further step; one that is durable already still takes effect. */
+  /** Schedules no further step; one that is durable already still takes effect. What has finished stays so. */
   def cancel(id: String): Unit = synchronized {
     requireOpen()
+    finishIfDone()
     scheduler.cancel(id)
     finishIfDone()
   }

@@ -42,14 +42,22 @@ private[binshift] final class Submissions(query: MicroBatchExecution, router: Qu
     s.migration.exists(_.id == id) || s.outcomes.exists(_.id == id) || s.tables.newestOf(id).isDefined
   }
 
-  /** Cancels a migration, by default the one under way; returns its id. */
+  /** Cancels a migration, by default the one under way; returns its id. One that has finished cannot be. */
   def cancel(migration: Option[String]): String = {
-    val s = router.snapshot()
-    val id = migration.orElse(s.migration.map(_.id)).getOrElse(throw BinshiftException("NO_MIGRATION").migration(
+    val id = migration.orElse(router.snapshot().migration.map(_.id)).getOrElse(
+      throw BinshiftException("NO_MIGRATION").migration(
         s"query ${query.id} has no migration under way; there is nothing to cancel"))
-    if (s.migration.exists(_.id == id)) router.cancel(id)
-    else if (!s.outcomes.exists(_.id == id)) throw BinshiftException("NO_MIGRATION", "migration_id" -> id).migration(
-      s"query ${query.id} has no migration $id; under way is ${s.migration.map(_.id).getOrElse("none")}")
+    router.cancel(id)
+    // As it stands now: it may have finished before the call came through.
+    val s = router.snapshot()
+    def none(why: String) = throw BinshiftException("NO_MIGRATION", "migration_id" -> id).migration(why)
+    if (!s.migration.exists(_.id == id)) s.outcomes.find(_.id == id) match {
+      case None => none(s"query ${query.id} has no migration $id; under way is ${s.migration.map(_.id).getOrElse("none")}")
+      case Some(o) if !o.cancelled =>
+        none(
+          s"migration $id of query ${query.id} has finished, and all that it moves has moved; there is nothing to cancel")
+      case _ =>
+    }
     id
   }
 }

@@ -3,7 +3,6 @@ package org.apache.spark.sql.binshift.realtime
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.binshift.internals.SparkInternals
 import org.apache.spark.sql.catalyst.plans.physical.HashPartitioningLike
-import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.{SparkPlan, UnionExec}
 import org.apache.spark.sql.execution.streaming.RealTimeTrigger
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.TransformWithStateExec
@@ -23,9 +22,12 @@ private[binshift] object RealTimeMode extends Logging {
 
   def isOf(query: StreamExecution): Boolean = query.trigger.isInstanceOf[RealTimeTrigger]
 
-  /** Whether the session asks for it. Nothing is thrown, because a listener asks, whose failures Spark hides. */
-  private def isWanted(session: SparkSession): Boolean =
-    session.conf.getOption(BinshiftConf.RealTime).flatMap(_.toBooleanOption).contains(true)
+  /**
+   * Whether the session that the query was started in asked for it. Nothing is thrown, because a listener asks, whose failures
+   * Spark hides.
+   */
+  private def isWanted(query: StreamExecution): Boolean =
+    query.sparkSessionForStream.conf.getOption(BinshiftConf.RealTime).flatMap(_.toBooleanOption).contains(true)
 
   /**
    * Gives a query of a session that asks for real-time mode binshift's provider. Called on the stream's thread, when the
@@ -37,7 +39,7 @@ private[binshift] object RealTimeMode extends Logging {
    */
   def begin(query: StreamExecution): Unit = {
     val conf = query.sparkSessionForStream.conf
-    if (isWanted(query.sparkSession)) {
+    if (isWanted(query)) {
       if (!conf.contains(SQLConf.STATE_STORE_PROVIDER_CLASS.key))
         conf.set(SQLConf.STATE_STORE_PROVIDER_CLASS.key, classOf[_root_.binshift.StateStoreProvider].getName)
       if (!conf.contains(SparkInternals.ChangelogKey)) conf.set(SparkInternals.ChangelogKey, "true")
@@ -61,8 +63,7 @@ private[binshift] object RealTimeMode extends Logging {
    * @param plan before operators are replaced
    */
   def requireAllowed(query: MicroBatchExecution, plan: SparkPlan): Unit = {
-    val session = query.sparkSession
-    if (!isWanted(session)) throw BinshiftException("REAL_TIME_NOT_ENABLED").configuration(
+    if (!isWanted(query)) throw BinshiftException("REAL_TIME_NOT_ENABLED").configuration(
       s"query ${query.id} is in real-time mode, and its checkpoint was written by binshift; set ${BinshiftConf.RealTime} to " +
         "true, as binshift.configure(builder, real_time=True) does, or start it with another trigger")
     if (query.getClass != classOf[MicroBatchExecution]) throw unsupported(query,
@@ -72,7 +73,8 @@ private[binshift] object RealTimeMode extends Logging {
         "state of a batch that did not end would pass for that of the next one", "set it to 2 and start with a new checkpoint")
     RealTimeModeAllowlist.checkAllowedSink(query.sink, throwException = true)
     RealTimeModeAllowlist.checkAllowedPhysicalOperator(plan, throwException = true)
-    val isChecked = session.sessionState.conf.getConf(SQLConf.STREAMING_REAL_TIME_MODE_ALLOWLIST_CHECK)
+    // Of the user's session, as Spark asks that one.
+    val isChecked = query.sparkSession.sessionState.conf.getConf(SQLConf.STREAMING_REAL_TIME_MODE_ALLOWLIST_CHECK)
     if (isChecked) replaced(plan).foreach(what =>
       throw unsupported(query,
         s"$what with ${SQLConf.STREAMING_REAL_TIME_MODE_ALLOWLIST_CHECK.key}=true",
