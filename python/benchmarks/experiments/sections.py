@@ -207,8 +207,8 @@ SECTIONS = (
         ("both-ways",),
         (
             "On demand, a rescale from 4 to 8 partitions has {excess latency ÷ Flink's: on-demand, unprepared, to 8 partitions} "
-            "times the excess latency of Flink 2.3's adaptive scheduler; all at once without copies, "
-            "{excess latency ÷ Flink's: all-at-once, unprepared, to 8 partitions} times.",
+            "times the excess latency of Flink 2.3's adaptive scheduler. "
+            "All at once without copies has {excess latency ÷ Flink's: all-at-once, unprepared, to 8 partitions} times.",
             "From 8 to 4, these are {excess latency ÷ Flink's: on-demand, unprepared, to 4 partitions} and "
             "{excess latency ÷ Flink's: all-at-once, unprepared, to 4 partitions} times.",
         ),
