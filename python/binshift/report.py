@@ -235,9 +235,25 @@ def report_of(
     )
 
 
-def adopt_rate(epochs: Iterable[EpochProgress]) -> float | None:
-    """Bytes that a partition adopted in a second, over all steps in `epochs`; None if there was none."""
-    taken = [e for e in epochs if e.bins_adopted]
+def adopt_rate(epochs: Iterable[EpochProgress], *, prepared: bool) -> float | None:
+    """Bytes that a partition adopted in a second, over the steps in `epochs` that adopted rows in one way.
+
+    None if there was none. Steps that took in whole files, or bins of both kinds, tell of neither.
+
+    Parameters
+    ----------
+    epochs : iterable of EpochProgress
+    prepared : bool
+        Whether of bins that were copied before their step, which are a hundred times as quick, or of others.
+    """
+    taken = [
+        e
+        for e in epochs
+        # Whole files count no rows.
+        if e.bins_adopted
+        and e.metrics.get("rows_adopted")
+        and e.metrics.get("bins_prepared", 0) == (e.bins_adopted if prepared else 0)
+    ]
     seconds = sum(e.metrics.get("adopt_s", 0) for e in taken)
     moved = sum(e.metrics.get("bytes_adopted", 0) for e in taken)
     return moved / seconds if seconds and moved else None

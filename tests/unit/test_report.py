@@ -30,8 +30,8 @@ def row(step, number, bins=16, partitions=4):
     return {"step": step, "epoch": number, "bins_moved": bins, "partitions": partitions}
 
 
-def switched(number, moved, ms, duration_ms):
-    metrics = {"binshiftBinsAdopted": 16, "binshiftBinsPrepared": 16, "binshiftRowsAdopted": 100}
+def switched(number, moved, ms, duration_ms, prepared=16, rows=100):
+    metrics = {"binshiftBinsAdopted": 16, "binshiftBinsPrepared": prepared, "binshiftRowsAdopted": rows}
     return epoch(
         number,
         duration_ms=duration_ms,
@@ -62,8 +62,16 @@ def test_a_report_has_the_timing_of_each_step_and_their_totals():
 
 
 def test_the_measured_rate_is_bytes_by_time_of_all_steps():
-    assert REPORT.bytes_per_s == adopt_rate(EPOCHS) == 100e6
-    assert adopt_rate([epoch(1)]) is None
+    assert REPORT.bytes_per_s == adopt_rate(EPOCHS, prepared=True) == 100e6
+    assert adopt_rate([epoch(1)], prepared=True) is None
+
+
+def test_the_rates_of_prepared_and_of_other_steps_are_kept_apart():
+    sent, mixed = switched(6, 1_000_000, 1_000, 1_700, prepared=0), switched(7, 1_000_000, 100, 800, prepared=8)
+    files = switched(8, 9_000_000_000, 10, 700, prepared=0, rows=0)
+    assert adopt_rate([*EPOCHS, sent, mixed, files], prepared=True) == 100e6
+    assert adopt_rate([*EPOCHS, sent, mixed, files], prepared=False) == 1e6
+    assert adopt_rate([*EPOCHS, mixed, files], prepared=False) is None
 
 
 def test_a_report_prints_a_line_for_each_step():
