@@ -90,6 +90,7 @@ private[binshift] final class StepScheduler(
         s"the plan names executors of application $other, and the query runs in $application now, whose executors are others; " +
           "plan again")
     }
+    if (m.options.placeOn.nonEmpty) Executors.of(session.sparkContext).requireLive(m.options.placeOn)
     requireFitting(m, now)
     val partitions = m.plan.steps.map(_.partitions).distinct
     for (s <- slots) {

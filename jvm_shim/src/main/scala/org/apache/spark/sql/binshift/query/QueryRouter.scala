@@ -335,7 +335,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private def changePartitions(n: Int, previous: Option[RoutingEntry], conf: SparkSession): Unit = {
     previous.map(_.table.partitions).foreach { before =>
       retiring = (retiring ++ (n until before)).filter(_ >= n)
-      binned.foreach(Placement.place(conf, _, before until n, scheduler.placeOn, relocation.leaving))
+      Placement.place(conf, query.id, binned, before until n, scheduler.placeOn, relocation.leaving)
     }
     correctMetadata(conf, isFirst = planned.isEmpty)
   }
