@@ -87,7 +87,7 @@ class ConnectLink:
     def placement(self) -> str:
         return str(self._ask("placement"))
 
-    def earliest_epoch(self, plan: str) -> int | None:
+    def earliest_epoch(self, plan: str, *, prepare: bool) -> int | None:
         return None
 
     def submit(self, plan: str, options: str) -> str:

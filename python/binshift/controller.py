@@ -79,7 +79,7 @@ class Controller(ObservedQuery):
         data = json.loads(text)
         return Migration(self, data["id"], MigrationPlan.from_json(json.dumps(data["plan"])))
 
-    def plan(self, to: Target, *, strategy: Strategy | None = None) -> MigrationPlan:
+    def plan(self, to: Target, *, strategy: Strategy | None = None, prepare: bool = True) -> MigrationPlan:
         """A plan from the table in force to another one. Nothing happens yet.
 
         It knows the bytes of the bins, and the earliest epoch at which its first step can take effect.
@@ -93,6 +93,8 @@ class Controller(ObservedQuery):
         strategy : Strategy, optional
             How to cut the moves into steps; by default a quarter of the bins per step. `Bounded` ones
             get the bytes of the bins, the rate of the query's earlier steps, and the number of cores.
+        prepare : bool
+            What `submit` will be told: steps that are not prepared are reckoned by the rate of such steps only.
 
         Raises
         ------
@@ -108,11 +110,14 @@ class Controller(ObservedQuery):
         if isinstance(cut, Bounded):
             if sizes is None and cut.bin_bytes is None:
                 raise self._without_bytes()
-            rate = adopt_rate(distinct(self._link.recent_progress()))
-            cut = cut.with_costs(sizes, bytes_per_s=rate, cores=self._link.task_slots() or 1)
+            cut = cut.with_costs(
+                sizes, bytes_per_s=self._rate(prepare=prepare), cores=self._link.task_slots() or 1
+            )
         plan = cut.plan(source, target)
         sizes = plan.bin_bytes if sizes is None else sizes
-        return replace(plan, bin_bytes=sizes, earliest_epoch=self._link.earliest_epoch(plan.to_json()))
+        return replace(
+            plan, bin_bytes=sizes, earliest_epoch=self._link.earliest_epoch(plan.to_json(), prepare=prepare)
+        )
 
     def submit(
         self,
@@ -202,7 +207,7 @@ class Controller(ObservedQuery):
             If another migration is under way, or the query has ended.
         """
         options = MigrationOptions(start_epoch, prepare, self._live(place_on))
-        return self._submit(self.plan(to, strategy=strategy), options)
+        return self._submit(self.plan(to, strategy=strategy, prepare=prepare), options)
 
     def target(
         self, by: By = "rows", *, partitions: int | None = None, max_moves: int | None = None
@@ -278,7 +283,7 @@ class Controller(ObservedQuery):
         target = self.target(by, partitions=n, max_moves=max_moves)
         for hot in target.hot:
             _log.warning("query %s: %s", self._link.id, hot)
-        plan = self.plan(target, strategy=strategy)
+        plan = self.plan(target, strategy=strategy, prepare=prepare)
         if n > table.partitions:
             options = MigrationOptions(start_epoch, prepare, wanted or placement.idle)
         else:
@@ -323,7 +328,14 @@ class Controller(ObservedQuery):
         wanted = executor_ids(place_on)
         places = self._placement().drained(executor_id, wanted)
         options = MigrationOptions(start_epoch, prepare, wanted, executor_id, places)
-        return self._submit(self.plan(self.routing()), options)
+        return self._submit(self.plan(self.routing(), prepare=prepare), options)
+
+    def _rate(self, *, prepare: bool) -> float | None:
+        """Bytes that a partition adopts in a second, as far as earlier steps tell."""
+        epochs = distinct(self._link.recent_progress())
+        unprepared = adopt_rate(epochs, prepared=False)
+        # Steps without copies are the slower ones: what they took is safe for others, too.
+        return (adopt_rate(epochs, prepared=True) or unprepared) if prepare else unprepared
 
     def _live(self, place_on: Sequence[str]) -> tuple[str, ...]:
         """The executors of `place_on`, all of which are alive."""

@@ -61,8 +61,8 @@ class JvmLink:
     def placement(self) -> str:
         return str(call(self._handle.placement))
 
-    def earliest_epoch(self, plan: str) -> int | None:
-        epoch = int(call(self._handle.earliestEpoch, plan))
+    def earliest_epoch(self, plan: str, *, prepare: bool) -> int | None:
+        epoch = int(call(self._handle.earliestEpoch, plan, prepare))
         return epoch if epoch >= 0 else None
 
     def submit(self, plan: str, options: str) -> str:

@@ -49,7 +49,7 @@ class QueryLink(Protocol):
         """What `Placement.of` reads."""
         ...
 
-    def earliest_epoch(self, plan: str) -> int | None:
+    def earliest_epoch(self, plan: str, *, prepare: bool) -> int | None:
         """The epoch before which a plan cannot take effect, None if that is not known."""
         ...
 

@@ -55,7 +55,13 @@ class Migration:
 
     @property
     def status(self) -> MigrationStatus:
-        """Where the migration stands now; a property as in PySpark, though it asks the driver each time."""
+        """Where the migration stands now; a property as in PySpark, though it asks the driver each time.
+
+        Raises
+        ------
+        MigrationError
+            If it took no step, and ended so long ago that the driver knows it no more.
+        """
         data: dict[str, Any] = json.loads(self._query._link.progress(self._id))
         state = MigrationState(data["state"])
         done, total = data["steps_done"], len(self._plan.steps)
@@ -87,7 +93,7 @@ class Migration:
         MigrationTimeout
             If it is not over in time. The migration goes on.
         MigrationError
-            If the query ends before the migration does.
+            If the query ends before the migration does; or see `status`.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         is_shown = progress and has_viewer()
@@ -134,8 +140,8 @@ class Migration:
     def cancel(self) -> None:
         """Schedules no further step.
 
-        A step that is scheduled already still takes effect; whatever table is then in force stays. A migration
-        that has finished stays so.
+        A step that is scheduled already still takes effect; whatever table is then in force stays. If that was
+        the last one, and no partition moves as a whole, the migration has finished. One that has finished stays so.
 
         Raises
         ------

@@ -69,7 +69,7 @@ class ProgressBar:
 
     def finish(self, report: MigrationReport) -> None:
         """Shows the totals of the report, which has what the newest epochs did too."""
-        text = f"{in_bytes(report.bytes_adopted)}, {report.steps} steps"
+        text = f"{report._size}, {report.steps} steps"
         self._show("cancelled" if report.cancelled else "finished", report.bins_moved, text)
 
     def _show(self, state: str, bins: int, text: str) -> None:

@@ -62,16 +62,15 @@ class MigrationReport:
     first_epoch, last_epoch : int or None
         Epochs of the first and the last step; None if there was no step. The first is also None where the
         routing log does not have it any more; see `timings`.
-    bins_prepared, bins_shipped, bins_from_checkpoint : int
+    bins_prepared, bins_shipped, bins_from_checkpoint : int or None
         How the bins came, counted per operator and store. The first were copied before their step took
         effect. At the step, the second were sent by their old owner's executor, and the third were read
         from its checkpoint.
-    bins_recopied : int
+    bins_recopied : int or None
         Of the first two, copied from the checkpoint, since the shipment was damaged or did not come.
-    rows_adopted, bytes_adopted, adopt_s : int, int, float
-        Totals over all operators and partitions, from the query's progress, which Spark keeps for the
-        last epochs only (`spark.sql.streaming.numRecentProgressUpdates`).
-    longest_epoch_s : float
+    rows_adopted, bytes_adopted, adopt_s : int, int, float, or None
+        Totals over all operators and partitions.
+    longest_epoch_s : float or None
         Longest duration, in seconds, of an epoch at which a step took effect.
     cancelled : bool
         Whether the migration was cancelled before its last step.
@@ -80,6 +79,12 @@ class MigrationReport:
         has: the setting `routing.minEntriesToRetain` says how many those are.
     epochs : tuple of EpochProgress
         The epochs that Spark remembered when the report was made, for `plot`.
+
+    Notes
+    -----
+    How bins came, totals and the longest epoch are from the query's progress, which Spark keeps for the last
+    epochs only (`spark.sql.streaming.numRecentProgressUpdates`). Where it remembers some of the steps, they are
+    of those, and at least that much. Where it remembers none, they are None.
     """
 
     id: str
@@ -89,14 +94,14 @@ class MigrationReport:
     bins_moved: int
     first_epoch: int | None
     last_epoch: int | None
-    bins_prepared: int
-    bins_shipped: int
-    bins_from_checkpoint: int
-    bins_recopied: int
-    rows_adopted: int
-    bytes_adopted: int
-    adopt_s: float
-    longest_epoch_s: float
+    bins_prepared: int | None
+    bins_shipped: int | None
+    bins_from_checkpoint: int | None
+    bins_recopied: int | None
+    rows_adopted: int | None
+    bytes_adopted: int | None
+    adopt_s: float | None
+    longest_epoch_s: float | None
     cancelled: bool
     timings: tuple[StepTiming, ...] = ()
     epochs: tuple[EpochProgress, ...] = field(default=(), repr=False, compare=False)
@@ -143,11 +148,20 @@ class MigrationReport:
         if not self.steps:
             return f"{self.strategy}, {self._end} without a step"
         first = _UNKNOWN if self.first_epoch is None else self.first_epoch
+        longest = _UNKNOWN if self.longest_epoch_s is None else in_seconds(self.longest_epoch_s)
         return (
-            f"{self.strategy}, {self._end}: {self.bins_moved} bins ({in_bytes(self.bytes_adopted)}) in "
-            f"{self.steps} steps, epochs {first} to {self.last_epoch}; longest epoch "
-            f"{in_seconds(self.longest_epoch_s)}"
+            f"{self.strategy}, {self._end}: {self.bins_moved} bins ({self._size}) in {self.steps} steps, "
+            f"epochs {first} to {self.last_epoch}; longest epoch {self._at_least(longest)}"
         )
+
+    @property
+    def _size(self) -> str:
+        """The bytes that were adopted, for people, as far as Spark remembers them."""
+        return self._at_least(_UNKNOWN if self.bytes_adopted is None else in_bytes(self.bytes_adopted))
+
+    def _at_least(self, total: str) -> str:
+        remembered = sum(t.duration_s is not None for t in self.timings)
+        return f"at least {total}" if 0 < remembered < self.steps else total
 
     def _rows(self) -> list[tuple[str, ...]]:
         return [
@@ -199,8 +213,10 @@ def report_of(
     last = max((r["epoch"] for r in history), default=None)
     taken = [by_epoch[r["epoch"]] for r in history if r["epoch"] in by_epoch]
 
-    def total(name: str) -> int:
-        return sum(int(e.metrics.get(name, 0)) for e in taken)
+    is_known = bool(taken) or not steps
+
+    def total(name: str) -> int | None:
+        return None if not is_known else sum(int(e.metrics.get(name, 0)) for e in taken)
 
     def timing(row: dict[str, Any]) -> StepTiming:
         epoch = by_epoch.get(row["epoch"])
@@ -227,17 +243,33 @@ def report_of(
         bins_recopied=total("bins_recopied"),
         rows_adopted=total("rows_adopted"),
         bytes_adopted=total("bytes_adopted"),
-        adopt_s=sum(e.metrics.get("adopt_s", 0.0) for e in taken),
-        longest_epoch_s=max((e.duration_s for e in taken), default=0),
+        adopt_s=sum(e.metrics.get("adopt_s", 0.0) for e in taken) if is_known else None,
+        longest_epoch_s=max((e.duration_s for e in taken), default=0) if is_known else None,
         cancelled=cancelled,
         timings=tuple(timing(r) for r in history),
         epochs=tuple(epochs),
     )
 
 
-def adopt_rate(epochs: Iterable[EpochProgress]) -> float | None:
-    """Bytes that a partition adopted in a second, over all steps in `epochs`; None if there was none."""
-    taken = [e for e in epochs if e.bins_adopted]
+def adopt_rate(epochs: Iterable[EpochProgress], *, prepared: bool) -> float | None:
+    """Bytes that a partition adopted in a second, over the steps in `epochs` that adopted rows in one way.
+
+    None if there was none. Steps that took in whole files, or bins of both kinds, tell of neither.
+
+    Parameters
+    ----------
+    epochs : iterable of EpochProgress
+    prepared : bool
+        Whether of bins that were copied before their step, which are a hundred times as quick, or of others.
+    """
+    taken = [
+        e
+        for e in epochs
+        # Whole files count no rows.
+        if e.bins_adopted
+        and e.metrics.get("rows_adopted")
+        and e.metrics.get("bins_prepared", 0) == (e.bins_adopted if prepared else 0)
+    ]
     seconds = sum(e.metrics.get("adopt_s", 0) for e in taken)
     moved = sum(e.metrics.get("bytes_adopted", 0) for e in taken)
     return moved / seconds if seconds and moved else None

@@ -17,21 +17,24 @@ object TestLog {
   }
   private val names = Seq("org.apache.spark.sql.binshift.migration.StepScheduler",
     "org.apache.spark.sql.binshift.migration.ShipmentCoordinator",
+    "org.apache.spark.sql.binshift.migration.Executors",
     "org.apache.spark.sql.binshift.query.RemoteRequests")
+  /** Kept here, because log4j forgets a logger that nobody has, and its level with it. */
+  private lazy val loggers = names.map(loggerOf)
 
   def listen(): Unit = {
     lines.clear()
     if (!appender.isStarted) appender.start()
     // In this order: an appender gives all loggers the levels of the configuration.
-    names.map(loggerOf).foreach(_.addAppender(appender))
-    names.map(loggerOf).foreach(_.setLevel(Level.INFO))
+    loggers.foreach(_.addAppender(appender))
+    loggers.foreach(_.setLevel(Level.INFO))
   }
 
   def heard(): java.util.List[String] = lines.asScala.toSeq.asJava
 
   def end(): Unit = {
-    names.map(loggerOf).foreach(_.removeAppender(appender))
-    names.map(loggerOf).foreach(_.setLevel(Level.OFF))
+    loggers.foreach(_.removeAppender(appender))
+    loggers.foreach(_.setLevel(Level.OFF))
   }
 
   /** Spark's loggers, which are those of the class loader that Spark is in. */

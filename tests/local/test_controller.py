@@ -14,6 +14,7 @@ from binshift import (
     Bounded,
     ConfigurationError,
     Fluid,
+    Migration,
     MigrationError,
     MigrationState,
     MigrationTimeout,
@@ -22,6 +23,8 @@ from binshift import (
     RoutingTable,
     UnsupportedOperatorError,
 )
+from binshift.cli.following import Follower
+from binshift.control.directory import open_directory
 from binshift.planning.options import MigrationOptions
 from binshift.session import PROVIDER
 from harness import STOCK, assert_same_results, until
@@ -211,6 +214,47 @@ def test_a_plan_while_a_cancelled_one_waits_for_its_last_epoch_hears_so(run):
     report = first.wait(60)
     assert (report.cancelled, report.steps, report.bins_moved) == (True, 1, 1)
     assert controller.rescale(3, prepare=False).plan.target.partitions == 3
+
+
+def test_a_migration_that_is_cancelled_after_its_last_step_was_scheduled_has_finished(run):
+    controller = run.attach()
+    migration = controller.rescale(4, strategy=AllAtOnce(), prepare=False)
+    run.run(1)
+    assert migration.status.next_epoch == 2
+    migration.cancel()
+    follower = Follower(open_directory(str(run.checkpoint)), migration.plan, MigrationOptions())
+    assert not follower.status(migration.id).is_over
+    run.run(2)
+    report = migration.wait(60)
+    assert (report.cancelled, report.steps) == (False, 1)
+    assert {migration.status.state, follower.status(migration.id).state} == {MigrationState.FINISHED}
+
+
+def test_a_migration_is_known_as_long_as_the_routing_log_has_a_step_of_it(run):
+    controller = run.attach()
+    nothing = controller.rescale(2)
+    whole = controller.rescale(4, strategy=AllAtOnce(), prepare=False)
+    run.run(1, 2)
+    cut = controller.rescale(2, strategy=Fluid(), prepare=False)
+    run.run(3)
+    cut.cancel()
+    run.run(4)
+    assert cut.wait(60).cancelled
+    # No run remembers how so many have ended.
+    for _ in range(64):
+        controller.rescale(controller.routing())
+    report = whole.wait(60)
+    assert (report.cancelled, report.steps, report.first_epoch) == (False, 1, 2)
+    assert (cut.wait(60).cancelled, cut.status.steps_done) == (True, 1)
+    with pytest.raises(MigrationError, match=f"knows no migration {nothing.id}") as refused:
+        nothing.wait(60)
+    assert (refused.value.condition, refused.value.migration_id) == ("NO_MIGRATION", nothing.id)
+    late = controller.rescale(3, strategy=AllAtOnce(), prepare=False)
+    assert until(lambda: late.status.state is MigrationState.WAITING)
+    run.stop()
+    controller = run.start().attach()
+    states = [Migration(controller, m.id, m.plan).status.state for m in (late, whole, cut)]
+    assert states == [MigrationState.WAITING, MigrationState.FINISHED, MigrationState.CANCELLED]
 
 
 @pytest.mark.parametrize("n", [0, -2, 65, 2.5, "3", None])

@@ -242,6 +242,44 @@ def test_a_plan_for_the_executors_of_another_application_is_refused(run):
     assert controller.migration().id == taken
 
 
+def test_partitions_are_placed_on_live_executors_and_on_all_if_those_have_died_since(run):
+    run.run(0)
+    controller, box = run.attach(), Mailbox(run)
+    plan = controller.plan(4, strategy=AllAtOnce())
+
+    def submit(*executors):
+        options = MigrationOptions(prepare=False, place_on=executors).as_dict()
+        return box.ask("submit", plan=json.loads(plan.to_json()), options=options)
+
+    dead = submit("driver", "7")
+    box.wait()
+    error = box.error(dead)
+    assert (error["kind"], error["condition"]) == ("PlanError", "EXECUTOR_NOT_ALIVE")
+    assert error["parameters"] == {"executor": "7"}
+    assert controller.migration() is None
+    assert not (run.checkpoint / "binshift/plan.json").exists()
+    taken = submit("driver")
+    box.wait()
+    assert controller.migration().id == taken
+    run.stop()
+    # As if it had named an executor that is gone now.
+    file = run.checkpoint / "binshift/plan.json"
+    file.with_name(".plan.json.crc").unlink(missing_ok=True)
+    file.write_text(file.read_text().replace('["driver"]', '["7"]'))
+    log = run.spark._jvm.org.apache.spark.sql.binshift.TestLog
+    log.listen()
+    try:
+        run.start().run(1, 2, 3)
+        heard = [line for line in log.heard() if str(run.query.id) in line and "none is alive" in line]
+    finally:
+        log.end()
+    assert heard == [
+        f"WARN query {run.query.id}: of executors 7, on which partitions were to be placed, none is alive any "
+        "more; they are placed on driver"
+    ]
+    assert run.attach().routing().partitions == 4
+
+
 def test_the_migration_of_another_driver_is_neither_replaced_nor_deleted(run):
     run.run(0)
     controller = run.attach()

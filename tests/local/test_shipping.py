@@ -339,6 +339,7 @@ def test_all_new_partitions_are_opened_in_one_epoch_that_bears_it(stream, tmp_pa
     controller = run.attach()
     plan = controller.plan(6, strategy=AllAtOnce())
     assert plan.earliest_epoch == 5
+    assert controller.plan(6, strategy=AllAtOnce(), prepare=False).earliest_epoch == 3
     assert str(plan).endswith("takes effect: epoch 5 at the earliest, if submitted now")
     migration = controller.submit(plan)
     assert migration.status.earliest_epoch == 5

@@ -15,9 +15,9 @@ from unit.checkpoints import TWO, Answering, alone, cluster
 
 
 def test_rescale_leaves_a_request_and_says_when_it_takes_effect(run, checkpoint):
-    result = run("rescale", 4, "--place-on", "1", "--place-on", "2")
+    result = run("rescale", 4, "--start-epoch", 7)
     (request,) = checkpoint.requests()
-    assert request["options"]["place_on"] == ["1", "2"]
+    assert (request["options"]["start_epoch"], request["options"]["place_on"]) == (7, [])
     assert MigrationPlan.from_json(json.dumps(request["plan"])).target == TWO.balanced(4)
     assert f"request {request['id']} takes effect soon if the query runs" in result.stdout
     assert "2 -> 4 partitions" in result.stderr
@@ -62,7 +62,8 @@ def test_all_commands_that_submit_say_alike_how_a_plan_is_carried_out(run, check
         (("rebalance", "--by", "bins"), "app-1"),
         (("rebalance", "--by", "bins", "--grow"), "app-1"),
         (("rescale", 4), None),
-        (("rescale", 4, "--place-on", "1"), None),
+        (("rescale", 4, "--place-on", "1"), "app-1"),
+        (("plan", "--partitions", 4, "--submit", "--place-on", "1"), "app-1"),
     ],
     ids=str,
 )
@@ -79,7 +80,8 @@ def test_a_plan_that_names_executors_says_whose_they_are(run, checkpoint, comman
 
 def test_an_executor_that_is_not_alive_takes_no_partition(run, checkpoint):
     with Answering(checkpoint, lambda r: {"result": {"executors": ["1", "2"], "partitions": [["1"], ["2"]]}}):
-        for command in (("rebalance", "--by", "bins"), ("drain", "1")):
+        submitting = ("plan", "--partitions", 4, "--submit")
+        for command in (("rebalance", "--by", "bins"), ("drain", "1"), ("rescale", 4), submitting):
             assert "'9' is not alive" in run(*command, "--place-on", "9", code=4).stderr
     assert checkpoint.requests() == []
 

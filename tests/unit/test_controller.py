@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from binshift import Batched, Bounded, ConfigurationError, Controller, Fluid, PlanError
+from binshift import AllAtOnce, Batched, Bounded, ConfigurationError, Controller, Fluid, PlanError
+from unit.progress import operator, progress
 
 ROUTING = json.dumps({"epoch": 0, "partitions": 2, "assignment": [0, 1] * 4})
 
@@ -33,6 +34,33 @@ def test_executors_are_named_by_a_list_of_texts(place_on, advice):
         with pytest.raises(ConfigurationError, match=advice) as refused:
             act()
         assert (refused.value.condition, refused.value.parameters["name"]) == ("INVALID_VALUE", "place_on")
+
+
+def steps_within(seconds: float, prepare: bool, epochs: list[dict[str, Any]]) -> int:
+    """Steps of a plan that moves four bins of a megabyte each, within a budget."""
+    this = controller(
+        statistics=lambda: None,
+        recent_progress=lambda: epochs,
+        task_slots=lambda: 1,
+        earliest_epoch=lambda plan, *, prepare: None,
+    )
+    bounded = Bounded(AllAtOnce(), pause_budget_s=seconds, bin_bytes=[1_000_000] * 8)
+    return len(this.plan(4, strategy=bounded, prepare=prepare).steps)
+
+
+def adopted(number: int, ms: int, prepared: int) -> dict[str, Any]:
+    counts = {"binshiftBinsAdopted": 4, "binshiftBinsPrepared": prepared, "binshiftRowsAdopted": 100}
+    metrics = counts | {"binshiftBytesAdopted": 1_000_000_000, "binshiftAdoptMs": ms}
+    return progress(number, operators=[operator(**metrics)])
+
+
+def test_a_step_without_copies_is_not_reckoned_by_the_rate_of_prepared_ones():
+    prepared, sent = adopted(1, 100, 4), adopted(2, 100_000, 0)
+    assert steps_within(0.05, True, [prepared]) == 1
+    assert steps_within(0.05, False, [prepared]) == 2
+    assert steps_within(0.05, True, [prepared, sent]) == 1
+    assert steps_within(0.15, False, [prepared, sent]) == 4
+    assert steps_within(0.15, True, [sent]) == 4
 
 
 def test_a_bounded_plan_says_why_the_bytes_are_not_known(monkeypatch):

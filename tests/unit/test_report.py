@@ -30,8 +30,8 @@ def row(step, number, bins=16, partitions=4):
     return {"step": step, "epoch": number, "bins_moved": bins, "partitions": partitions}
 
 
-def switched(number, moved, ms, duration_ms):
-    metrics = {"binshiftBinsAdopted": 16, "binshiftBinsPrepared": 16, "binshiftRowsAdopted": 100}
+def switched(number, moved, ms, duration_ms, prepared=16, rows=100):
+    metrics = {"binshiftBinsAdopted": 16, "binshiftBinsPrepared": prepared, "binshiftRowsAdopted": rows}
     return epoch(
         number,
         duration_ms=duration_ms,
@@ -62,8 +62,16 @@ def test_a_report_has_the_timing_of_each_step_and_their_totals():
 
 
 def test_the_measured_rate_is_bytes_by_time_of_all_steps():
-    assert REPORT.bytes_per_s == adopt_rate(EPOCHS) == 100e6
-    assert adopt_rate([epoch(1)]) is None
+    assert REPORT.bytes_per_s == adopt_rate(EPOCHS, prepared=True) == 100e6
+    assert adopt_rate([epoch(1)], prepared=True) is None
+
+
+def test_the_rates_of_prepared_and_of_other_steps_are_kept_apart():
+    sent, mixed = switched(6, 1_000_000, 1_000, 1_700, prepared=0), switched(7, 1_000_000, 100, 800, prepared=8)
+    files = switched(8, 9_000_000_000, 10, 700, prepared=0, rows=0)
+    assert adopt_rate([*EPOCHS, sent, mixed, files], prepared=True) == 100e6
+    assert adopt_rate([*EPOCHS, sent, mixed, files], prepared=False) == 1e6
+    assert adopt_rate([*EPOCHS, mixed, files], prepared=False) is None
 
 
 def test_a_report_prints_a_line_for_each_step():
@@ -82,6 +90,22 @@ def test_what_spark_no_longer_remembers_is_unknown_and_not_zero():
     assert (report.timings[0].duration_s, report.timings[0].bytes) == (None, None)
     assert "cancelled" in str(report)
     assert str(report).splitlines()[2].split()[-3:] == ["?", "?", "?"]
+    # Of the other step there may have been more.
+    assert (report.bytes_adopted, report.longest_epoch_s) == (0, 0.5)
+    assert "2 bins (at least 0 B) in 2 steps" in str(report)
+    assert "longest epoch at least 500 ms" in str(report)
+
+
+def test_a_report_of_steps_that_spark_no_longer_remembers_has_no_totals():
+    report = report_of("an-id", FLUID, [row(1, 2), row(2, 3)], [epoch(90)], steps=2, cancelled=False)
+    bins = (report.bins_prepared, report.bins_shipped, report.bins_from_checkpoint, report.bins_recopied)
+    assert bins == (None, None, None, None)
+    assert (report.rows_adopted, report.bytes_adopted, report.adopt_s, report.longest_epoch_s) == (None,) * 4
+    assert report.bytes_per_s is None
+    first = str(report).splitlines()[0]
+    assert first == "MigrationReport: fluid, finished: 2 bins (?) in 2 steps, epochs 2 to 3; longest epoch ?"
+    none = report_of("an-id", FLUID, [], [epoch(90)], steps=0, cancelled=True)
+    assert (none.bytes_adopted, none.longest_epoch_s) == (0, 0)
 
 
 def test_a_report_of_many_steps_prints_the_first_and_the_last():
@@ -103,7 +127,7 @@ def test_steps_that_the_routing_log_has_forgotten_count_all_the_same():
     assert (report.steps, report.bins_moved) == (112, 112)
     assert (report.first_epoch, report.last_epoch) == (None, 1112)
     first, _, gap, oldest, *_ = str(report).splitlines()
-    assert "112 bins (0 B) in 112 steps, epochs ? to 1112" in first
+    assert "112 bins (?) in 112 steps, epochs ? to 1112" in first
     assert (gap.split()[0], oldest.split()[0]) == ("...", "100")
 
 

@@ -15,16 +15,19 @@ from binshift.errors import PlanError
 from binshift.planning.bounded import Bounded
 from binshift.planning.load import bin_bytes
 from binshift.planning.options import MigrationOptions
+from binshift.planning.placement import Placement
 from binshift.planning.plan import MigrationPlan
 from binshift.planning.routing import RoutingTable
 from binshift.planning.strategies import default_strategy, parse_strategy
 
 __all__ = [
     "answer_timeout",
+    "application_of",
     "is_cut",
     "measured",
     "migration_options",
     "options_of",
+    "placement_of",
     "plan_of",
     "strategy_options",
 ]
@@ -66,7 +69,10 @@ strategy_options = combined(
 migration_options = combined(
     click.option("--start-epoch", type=int, metavar="EPOCH", help="No step takes effect before this epoch."),
     click.option(
-        "--place-on", multiple=True, metavar="EXECUTOR", help="Executor that gets partitions; repeatable."
+        "--place-on",
+        multiple=True,
+        metavar="EXECUTOR",
+        help="Executor that gets partitions; repeatable. Asks the running query.",
     ),
     click.option(
         "--prepare/--no-prepare",
@@ -175,6 +181,32 @@ def plan_of(
         )
     plan = strategy.plan(table, target)
     return plan if sizes is None else plan.with_bytes(sizes)
+
+
+def placement_of(found: ControlDir, options: dict[str, Any]) -> Placement:
+    """Where the running query's partitions are, and on which executors they may be.
+
+    Raises
+    ------
+    PlanError
+        If one of the executors that the options name is not alive.
+    MigrationTimeout
+        If the query does not answer within the `answer_timeout` of the options.
+    """
+    placement = Placement.of(Mailbox(found).ask("placement", options["answer_timeout"]))
+    placement.require_live(options["place_on"])
+    return placement
+
+
+def application_of(found: ControlDir, options: dict[str, Any]) -> str | None:
+    """Whose executors the options name; nobody is asked if they name none.
+
+    Raises
+    ------
+    PlanError, MigrationTimeout
+        See `placement_of`.
+    """
+    return placement_of(found, options).application if options["place_on"] else None
 
 
 def measured(found: ControlDir, options: dict[str, Any]) -> pa.Table:

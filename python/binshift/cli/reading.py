@@ -14,7 +14,14 @@ import click
 
 from binshift.cli.following import Follower, send
 from binshift.cli.output import as_json, checkpoint, example, print_json, print_plan, print_table
-from binshift.cli.planning import is_cut, migration_options, options_of, plan_of, strategy_options
+from binshift.cli.planning import (
+    application_of,
+    is_cut,
+    migration_options,
+    options_of,
+    plan_of,
+    strategy_options,
+)
 from binshift.control.directory import ControlDir, PlannedMigration, open_directory
 from binshift.control.history import history_table
 from binshift.control.mailbox import Mailbox
@@ -118,7 +125,10 @@ def _show(facts: dict[str, Any], *, as_json: bool) -> None:
 @strategy_options
 @click.option("--output", type=click.Path(dir_okay=False, writable=True), help="File to write the plan to.")
 @click.option(
-    "--submit", "is_submitted", is_flag=True, help="Leave it for the query, also for one that is stopped."
+    "--submit",
+    "is_submitted",
+    is_flag=True,
+    help="Leave it for the query, also for one that is stopped if it names no executors.",
 )
 @migration_options
 def plan(
@@ -139,6 +149,7 @@ def plan(
     if not is_submitted and (how != MigrationOptions() or options["wait"] is not None):
         raise click.UsageError("--start-epoch, --place-on, --no-prepare and --wait need --submit")
     found = open_directory(checkpoint)
+    how = options_of(options, application=application_of(found, options))
     if source is None:
         table = found.routing()
         made = plan_of(found, table, _target(table, partitions, assignment), options)

@@ -10,9 +10,11 @@ from binshift.cli.following import Follower, send
 from binshift.cli.output import as_json, checkpoint, combined, example, print_json, print_plan
 from binshift.cli.planning import (
     answer_timeout,
+    application_of,
     measured,
     migration_options,
     options_of,
+    placement_of,
     plan_of,
     strategy_options,
 )
@@ -26,7 +28,6 @@ from binshift.errors import (
     UnsupportedOperatorError,
 )
 from binshift.planning.load import By
-from binshift.planning.placement import Placement
 from binshift.planning.plan import MigrationPlan
 from binshift.planning.strategies import AllAtOnce
 from binshift.planning.targets import balanced
@@ -59,8 +60,10 @@ def rescale(checkpoint: str, partitions: int, **options: Any) -> None:
     Bins are spread evenly, with few moves.
     """
     found = open_directory(checkpoint)
+    application = application_of(found, options)
     table = found.routing()
-    _start(found, plan_of(found, table, table.balanced(partitions), options), options)
+    plan = plan_of(found, table, table.balanced(partitions), options)
+    _start(found, plan, options, application=application)
 
 
 @click.command(
@@ -88,7 +91,7 @@ def rebalance(checkpoint: str, by: By, grow: bool, max_moves: int | None, **opti
     the running query.
     """
     found = open_directory(checkpoint)
-    placement = _placement(found, options).rejoined
+    placement = placement_of(found, options).rejoined
     application = placement.application
     stats = None if by == "bins" else measured(found, options)
     table = found.routing()
@@ -113,7 +116,7 @@ def drain(checkpoint: str, executor: str, **options: Any) -> None:
     Its partitions move to other executors as a whole. Asks the running query where they are.
     """
     found = open_directory(checkpoint)
-    placement = _placement(found, options)
+    placement = placement_of(found, options)
     places = placement.drained(executor, options["place_on"])
     table = found.routing()
     plan = AllAtOnce().plan(table, table)
@@ -166,9 +169,3 @@ def _start(found: ControlDir, plan: MigrationPlan, options: dict[str, Any], **mo
         click.echo(str(plan), err=True)
     follower = Follower(found, plan, options_of(options, **more))
     send(follower, as_json=options["as_json"], wait=options["wait"])
-
-
-def _placement(found: ControlDir, options: dict[str, Any]) -> Placement:
-    placement = Placement.of(Mailbox(found).ask("placement", options["answer_timeout"]))
-    placement.require_live(options["place_on"])
-    return placement

@@ -70,7 +70,7 @@ class MigrationPlan:
         State bytes of each bin when the plan was made, for people: neither compared nor kept in JSON.
     earliest_epoch : int, optional
         The epoch before which the first step cannot take effect, if the plan is submitted at once.
-        Bins are copied ahead then. For people, as `bin_bytes` is.
+        For people, as `bin_bytes` is.
 
     Raises
     ------

@@ -1,9 +1,13 @@
 package org.apache.spark.sql.binshift.migration
 
+import java.util.UUID
+
 import scala.collection.immutable.SortedMap
 
+import org.apache.spark.internal.Logging
 import org.apache.spark.scheduler.TaskSchedulerImpl
 import org.apache.spark.SparkContext
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 
 /**
  * The executors of the application at one moment.
@@ -11,19 +15,35 @@ import org.apache.spark.SparkContext
  * @param live           hosts of those that get tasks, by id
  * @param decommissioned ids of those that are there and get no task any more, because Spark decommissions them
  */
-private[binshift] final case class Executors(live: SortedMap[String, String], decommissioned: Set[String]) {
+private[binshift] final case class Executors(live: SortedMap[String, String], decommissioned: Set[String]) extends Logging {
 
   def isThere(id: String): Boolean = live.contains(id) || decommissioned(id)
 
-  /** Those of `named` that are live, or all if none of them is; never one of `but`. */
-  def preferred(named: Seq[String], but: Set[String]): Seq[String] = {
+  /** Refuses a plan that names an executor which is not live. */
+  def requireLive(named: Seq[String]): Unit =
+    named.find(!live.contains(_)).foreach(e => throw Executors.notAlive(e, live.keys.toSeq))
+
+  /**
+   * Those of `named` that are live, or all if none of them is, which the log then says: they may die, or be another
+   * application's, after a plan was accepted. Never one of `but`.
+   */
+  def preferred(named: Seq[String], but: Set[String], query: UUID): Seq[String] = {
     val possible = live.keys.toSeq.filterNot(but)
     val found = possible.filter(named.contains)
+    if (found.isEmpty && named.nonEmpty) {
+      logWarning(s"query $query: of executors ${named.mkString(", ")}, on which partitions were to be placed, none is alive " +
+        s"any more; they are placed on ${possible.mkString(", ")}")
+    }
     if (found.isEmpty) possible else found
   }
 }
 
 private[binshift] object Executors {
+
+  /** Also of a plan that is made in this JVM. */
+  def notAlive(executor: String, live: Seq[String]): BinshiftException =
+    BinshiftException("EXECUTOR_NOT_ALIVE", "executor" -> executor).plan(
+      s"executor '$executor' is not alive; alive are: ${live.mkString(", ")}")
 
   /**
    * Relies on Spark: the scheduler calls an executor alive once it was offered a task, and until it is lost or

@@ -1,5 +1,7 @@
 package org.apache.spark.sql.binshift.migration
 
+import java.util.UUID
+
 import org.apache.spark.scheduler.{ExecutorCacheTaskLocation, TaskLocation}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
@@ -24,17 +26,20 @@ private[binshift] object Placement {
     for (p <- partitions; store <- stores(op, p)) put(session, store, Nowhere, Nowhere)
 
   /**
-   * Spreads new partitions over the live executors, those with the fewest partitions first.
+   * Spreads the new partitions of each operator over the live executors, those with the fewest partitions first.
    *
    * @param only ids of the executors to be considered, if any is named and alive
    * @param but  executors that are not, whatever is named
    */
   def place(
-      session: SparkSession, op: StateStoreWriter, partitions: Range, only: Seq[String], but: Set[String]): Unit = {
+      session: SparkSession, query: UUID, operators: Seq[StateStoreWriter], partitions: Range, only: Seq[String],
+      but: Set[String]): Unit = if (partitions.nonEmpty && operators.nonEmpty) {
     val executors = Executors.of(session.sparkContext)
-    val others = (0 until partitions.start).map(executorsOf(session, Seq(op), _).toSeq)
+    val possible = executors.preferred(only, but, query)
     for {
-      (p, executor) <- spread(partitions, executors.preferred(only, but), others)
+      op <- operators
+      others = (0 until partitions.start).map(executorsOf(session, Seq(op), _).toSeq)
+      (p, executor) <- spread(partitions, possible, others)
       store <- stores(op, p)
     } put(session, store, executors.live(executor), executor)
   }

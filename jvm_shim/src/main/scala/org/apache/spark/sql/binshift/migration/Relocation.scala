@@ -164,8 +164,11 @@ private[binshift] final class Relocation(
     val stranded = (0 until partitions).filter(p => !kept.contains(p) && isAvoided(p))
     val others = (0 until partitions).filterNot(stranded.contains)
       .map(p => kept.get(p).map(w => Seq(w.executor)).getOrElse(placesOf(p).toSeq))
-    wanted = kept ++ Placement.spread(stranded, executors.preferred(receivers, avoided), others)
-      .map { case (p, executor) => p -> WantedPlace(executor) }
+    wanted = kept
+    if (stranded.nonEmpty) {
+      wanted ++= Placement.spread(stranded, executors.preferred(receivers, avoided, query.id), others)
+        .map { case (p, executor) => p -> WantedPlace(executor) }
+    }
     if (isPrepared) fetchAhead(executors)
     // The stream waits for the answer.
     val ready = warming.ready(wanted.map { case (p, w) => (p, w.executor) }.toSet)

@@ -63,8 +63,12 @@ private[binshift] final class StepScheduler(
 
   def underWay: Option[PlannedMigration] = migration
 
-  /** Whether `m` was cancelled, or does not do all that was wanted of it. */
-  def isCancelled(m: PlannedMigration): Boolean = m.cancelled || homeless.exists(_.id == m.id)
+  /**
+   * Whether `m`, which has taken so many steps, does not do all that was wanted of it. One that was cancelled after its last
+   * step was scheduled does, unless partitions were on their way to other executors.
+   */
+  def isCancelled(m: PlannedMigration, steps: Int): Boolean = homeless.exists(_.id == m.id) ||
+    m.cancelled && (steps < m.plan.steps.size || m.options.movesPartitions)
 
   def ended: Seq[MigrationOutcome] = outcomes
 
@@ -86,6 +90,7 @@ private[binshift] final class StepScheduler(
         s"the plan names executors of application $other, and the query runs in $application now, whose executors are others; " +
           "plan again")
     }
+    if (m.options.placeOn.nonEmpty) Executors.of(session.sparkContext).requireLive(m.options.placeOn)
     requireFitting(m, now)
     val partitions = m.plan.steps.map(_.partitions).distinct
     for (s <- slots) {
@@ -385,7 +390,8 @@ private[binshift] final class StepScheduler(
 
   private def remember(m: PlannedMigration, steps: Int): Unit =
     outcomes =
-      (outcomes :+ MigrationOutcome(m.id, m.plan.strategy, steps, m.plan.steps.size, isCancelled(m))).takeRight(MaxOutcomes)
+      (outcomes :+ MigrationOutcome(m.id, m.plan.strategy, steps, m.plan.steps.size, isCancelled(m, steps))).takeRight(
+        MaxOutcomes)
 
   /** Another application has other executors. A run that ends by itself may have too few epochs to see where partitions are. */
   private def goesOnWithPlaces(m: PlannedMigration): Boolean =

@@ -2,7 +2,7 @@ package org.apache.spark.sql.binshift.planning
 
 import scala.collection.mutable
 
-import org.apache.spark.sql.binshift.migration.PlacementSnapshot
+import org.apache.spark.sql.binshift.migration.{Executors, PlacementSnapshot}
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 
 /**
@@ -57,10 +57,8 @@ private[binshift] final case class PartitionPlaces(now: PlacementSnapshot) {
     residents.moved.toMap
   }
 
-  def requireLive(executors: Seq[String]): Unit = executors.find(!now.executors.contains(_)).foreach { executor =>
-    throw BinshiftException("EXECUTOR_NOT_ALIVE", "executor" -> executor).plan(
-      s"executor '$executor' is not alive; alive are: ${now.executors.mkString(", ")}")
-  }
+  def requireLive(executors: Seq[String]): Unit =
+    executors.find(!now.executors.contains(_)).foreach(e => throw Executors.notAlive(e, now.executors))
 
   /** Executors that may get partitions. */
   private def open: Seq[String] = now.executors.filterNot(now.leaving.contains)

@@ -6,6 +6,7 @@ import org.json4s.JsonDSL._
 import org.apache.spark.sql.binshift.internals.CommittedEpoch
 import org.apache.spark.sql.binshift.migration.CopyForecast
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 
 /**
  * How far a migration has come.
@@ -30,11 +31,40 @@ private[binshift] final case class MigrationProgress(
 
 private[binshift] object MigrationProgress {
 
-  /** Called from any thread; asks nothing of the checkpoint in a run that has committed an epoch. */
-  def of(query: MicroBatchExecution, router: QueryRouter, id: String): MigrationProgress = {
-    val committed = CommittedEpoch.of(query)
+  /**
+   * Called from any thread. Asks nothing of the checkpoint in a run that has committed an epoch, but for a migration that
+   * the run has forgotten, or that ended in an earlier one.
+   *
+   * @throws BinshiftException if no such migration is known
+   */
+  def of(query: MicroBatchExecution, router: QueryRouter, id: String): MigrationProgress = find(query, router, id).getOrElse(
+    throw BinshiftException("NO_MIGRATION", "migration_id" -> id).migration(
+      s"query ${query.id} knows no migration $id any more, and the routing log has no step of it; the history has the steps " +
+        "of others, and the routing tells where bins are"))
+
+  /** `None` if no such migration is known. */
+  def find(query: MicroBatchExecution, router: QueryRouter, id: String): Option[MigrationProgress] = {
     router.finishIfDone()
     val s = router.snapshot()
+    // One that was accepted is one of them, from then until it is over: also when an earlier run has accepted it.
+    if (s.outcomes.exists(_.id == id) || s.migration.exists(_.id == id)) Some(known(query, router, s, id))
+    else router.historyOf(id).lastOption.flatMap(_.step).map { last =>
+      val steps = last.index + 1
+      MigrationProgress(
+        state = if (steps == last.steps) "finished" else "cancelled",
+        stepsDone = steps,
+        scheduledEpoch = None,
+        earliestEpoch = None,
+        committedEpoch = CommittedEpoch.of(query),
+        awaited = None,
+        givenUp = None,
+        misplaced = None,
+        forecast = None)
+    }
+  }
+
+  private def known(query: MicroBatchExecution, router: QueryRouter, s: RouterSnapshot, id: String): MigrationProgress = {
+    val committed = CommittedEpoch.of(query)
     val outcome = s.outcomes.find(_.id == id)
     val mine = s.migration.filter(_.id == id)
     val awaited = mine.flatMap(router.binsAwaited)

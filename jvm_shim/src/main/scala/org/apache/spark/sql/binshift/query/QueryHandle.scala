@@ -34,9 +34,9 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
     router.submit(plan, options).id
   }
 
-  /** The epoch before which `plan`, submitted now and prepared, cannot take effect; -1 if that is not known. */
-  def earliestEpoch(plan: String): Long =
-    router.earliestEpoch(MigrationPlan.fromJson(parse(plan)), isPrepared = true).getOrElse(-1L)
+  /** The epoch before which `plan`, submitted now and prepared or not, cannot take effect; -1 if that is not known. */
+  def earliestEpoch(plan: String, isPrepared: Boolean): Long =
+    router.earliestEpoch(MigrationPlan.fromJson(parse(plan)), isPrepared).getOrElse(-1L)
 
   /** The live executors, those on which each partition is, and those that get none (see [[PlacementSnapshot]]). */
   def placement(): String = {

@@ -172,8 +172,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   /** Whether the last step of `m` has been committed, or it is cancelled and no step is in flight. */
   def isOver(m: PlannedMigration): Boolean = synchronized(scheduler.isOver(m, tables))
 
-  /** Whether `m` was cancelled, or does not do all that was wanted of it. */
-  def isCancelled(m: PlannedMigration): Boolean = synchronized(scheduler.isCancelled(m))
+  /** Whether `m`, which is over, has not done all that was wanted of it. */
+  def isCancelled(m: PlannedMigration): Boolean = synchronized(scheduler.isCancelled(m, tables.stepsTaken(m.id)))
 
   /** Bins that the next step waits for, if it waits for copies. */
   def binsAwaited(m: PlannedMigration): Option[Long] = synchronized(scheduler.binsAwaited(m, tables))
@@ -337,7 +337,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private def changePartitions(n: Int, previous: Option[RoutingEntry], conf: SparkSession): Unit = {
     previous.map(_.table.partitions).foreach { before =>
       retiring = (retiring ++ (n until before)).filter(_ >= n)
-      binned.foreach(Placement.place(conf, _, before until n, scheduler.placeOn, relocation.leaving))
+      Placement.place(conf, query.id, binned, before until n, scheduler.placeOn, relocation.leaving)
     }
     correctMetadata(conf, isFirst = planned.isEmpty)
   }

@@ -120,11 +120,12 @@ private[binshift] final class RemoteRequests(
       case Some("status") =>
         val s = router.snapshot()
         val underWay = s.migration.map(_.id)
-        // The files have nothing of a migration that is over and took no step.
+        // The files have nothing of a migration that is over and took no step. One of them may be forgotten meanwhile.
         val known = underWay.toSeq ++ s.outcomes.map(_.id)
         val asked = text(request, "migration_id").fold(underWay)(id => known.find(_ == id))
+        val progress = asked.flatMap(MigrationProgress.find(query, router, _))
         ("migration_id" -> asked.fold[JValue](JNull)(JString(_))) ~
-          ("progress" -> asked.map(m => parse(handle.progress(m))).getOrElse(JNull)) ~
+          ("progress" -> progress.fold[JValue](JNull)(_.toJson)) ~
           ("routing" -> Option(handle.routing()).map(parse(_)).getOrElse(JNull))
       case Some("placement") => parse(handle.placement())
       case Some("stats") => stats()

@@ -62,8 +62,8 @@ private[sql] object SystemTables {
     val s = router.snapshot()
     val known = s.outcomes.map(o => (o.id, o.strategy, o.total)) ++
       s.migration.map(m => (m.id, m.plan.strategy, m.plan.steps.size))
-    known.map { case (id, strategy, total) =>
-      val p = MigrationProgress.of(query, router, id)
+    // One of them may be forgotten meanwhile.
+    for { (id, strategy, total) <- known; p <- MigrationProgress.find(query, router, id) } yield {
       Row(id, p.state, strategy, p.stepsDone, total, p.scheduledEpoch.orNull, p.earliestEpoch.orNull, p.committedEpoch,
         p.awaited.orNull, p.misplaced.orNull)
     }
