@@ -22,7 +22,7 @@ from binshift.planning.load import By
 from binshift.planning.options import MigrationOptions
 from binshift.planning.placement import executor_ids
 from binshift.planning.plan import MigrationPlan
-from binshift.planning.strategies import Strategy, default_strategy
+from binshift.planning.strategies import Strategy, default_strategy, strategy_at_once
 from binshift.planning.targets import LoadTarget, Target, balanced, table_of
 from binshift.report import adopt_rate
 from binshift.session import is_connect
@@ -94,7 +94,9 @@ class Controller(ObservedQuery):
             How to cut the moves into steps; by default a quarter of the bins per step. `Bounded` ones
             get the bytes of the bins, the rate of the query's earlier steps, and the number of cores.
         prepare : bool
-            What `submit` will be told: steps that are not prepared are reckoned by the rate of such steps only.
+            What `submit` will be told. Without it, the default strategy is what takes effect soonest:
+            `OnDemand` where the operators look their state up by key, else `AllAtOnce`. Steps are reckoned
+            by the rate of steps that were not prepared.
 
         Raises
         ------
@@ -105,7 +107,10 @@ class Controller(ObservedQuery):
         """
         source = self.routing()
         target = table_of(to, source)
-        cut = strategy if strategy is not None else default_strategy(source)
+        if strategy is not None:
+            cut = strategy
+        else:
+            cut = default_strategy(source) if prepare else strategy_at_once(fetches_rows=not self._whole_bins())
         sizes = self._sizes(source.bins)
         if isinstance(cut, Bounded):
             if sizes is None and cut.bin_bytes is None:
@@ -116,7 +121,10 @@ class Controller(ObservedQuery):
         plan = cut.plan(source, target)
         sizes = plan.bin_bytes if sizes is None else sizes
         return replace(
-            plan, bin_bytes=sizes, earliest_epoch=self._link.earliest_epoch(plan.to_json(), prepare=prepare)
+            plan,
+            bin_bytes=sizes,
+            earliest_epoch=self._link.earliest_epoch(plan.to_json(), prepare=prepare),
+            whole_bins=self._whole_bins() if plan.on_demand else (),
         )
 
     def submit(
@@ -328,7 +336,7 @@ class Controller(ObservedQuery):
         wanted = executor_ids(place_on)
         places = self._placement().drained(executor_id, wanted)
         options = MigrationOptions(start_epoch, prepare, wanted, executor_id, places)
-        return self._submit(self.plan(self.routing(), prepare=prepare), options)
+        return self._submit(self.plan(self.routing()), options)
 
     def _rate(self, *, prepare: bool) -> float | None:
         """Bytes that a partition adopts in a second, as far as earlier steps tell."""

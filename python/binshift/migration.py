@@ -141,7 +141,7 @@ class Migration:
         """Schedules no further step.
 
         A step that is scheduled already still takes effect; whatever table is then in force stays. If that was
-        the last one, and no partition moves as a whole, the migration has finished. One that has finished stays so.
+        the last one, and no partition moves as a whole, the migration has finished. What has finished stays so.
 
         Raises
         ------

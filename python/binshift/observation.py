@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.streaming.query import StreamingQuery
@@ -58,6 +58,14 @@ class ObservedQuery:
         MigrationError
             If the query has not planned its first epoch, so that there is no table yet.
         """
+        data = self._in_force()
+        return RoutingTable(data["partitions"], tuple(data["assignment"]), epoch=data["epoch"])
+
+    def _whole_bins(self) -> tuple[str, ...]:
+        """Why new owners wait for whole bins, and fetch no rows, if a plan is on demand; empty if they do."""
+        return tuple(self._in_force()["whole_bins"])
+
+    def _in_force(self) -> dict[str, Any]:
         text = self._link.routing()
         if text is None:
             raise MigrationError(
@@ -65,8 +73,8 @@ class ObservedQuery:
                 "feed it data first, for example with query.processAllAvailable()",
                 condition="NO_EPOCH_PLANNED",
             )
-        data = json.loads(text)
-        return RoutingTable(data["partitions"], tuple(data["assignment"]), epoch=data["epoch"])
+        found: dict[str, Any] = json.loads(text)
+        return found
 
     def stats(self) -> pa.Table:
         """What each bin holds, and what was done to it in the last committed epoch.

@@ -2,6 +2,7 @@
 
 import asyncio
 import queue
+import re
 import threading
 
 import pytest
@@ -18,6 +19,7 @@ from binshift import (
     MigrationError,
     MigrationState,
     MigrationTimeout,
+    OnDemand,
     Optimized,
     PlanError,
     RoutingTable,
@@ -29,7 +31,7 @@ from binshift.planning.options import MigrationOptions
 from binshift.session import PROVIDER
 from harness import STOCK, assert_same_results, until
 from local.processors import remembering_by_time, summing_by_float_in_pandas
-from local.queries import count_by_key, in_jvm
+from local.queries import QUERIES, count_by_key, in_jvm
 from local.settings import STORE
 
 
@@ -354,6 +356,34 @@ def test_an_operator_that_cannot_migrate_runs_and_a_rescale_names_it(stream, bui
         query.run(3)
     assert moved.wait(60).steps == 0
     assert_same_results(run, oracle, [{"stateVarName": variable}])
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy", "why"),
+    [
+        ("count", "on-demand", None),
+        ("tumbling-update", "on-demand", None),
+        ("tumbling-append", "all-at-once", r"operator 0 \(stateStoreSave\) looks through its state"),
+        ("tws-jvm", "all-at-once", r"operator 0 \(transformWithStateExec\) looks"),
+    ],
+)
+def test_without_copies_the_default_is_what_takes_effect_soonest(stream, caplog, name, strategy, why):
+    query = QUERIES[name]
+    run = stream(query.build, mode=query.mode).start()
+    run.run(0)
+    controller = run.attach()
+    assert controller.plan(4).strategy == "batched(16)"
+    plan = controller.plan(4, prepare=False)
+    assert plan.strategy == strategy
+    assert plan.on_demand is (strategy == "on-demand")
+    on_demand = controller.plan(4, strategy=OnDemand())
+    assert bool(on_demand.whole_bins) is bool(why)
+    if why:
+        assert re.search(rf"waits for whole bins: {why}", str(on_demand))
+        assert "whole bins" not in str(plan)
+    migration = controller.rescale(4, prepare=False)
+    run.run(1, 2, 3, 4)
+    assert migration.wait(60).steps == 1
 
 
 def test_another_version_of_spark_is_refused_in_the_jvm_too(spark):

@@ -100,6 +100,11 @@ def test_a_query_is_rescaled_and_followed_in_sql(stream):
 
 def test_other_procedures_do_what_the_controller_does(run):
     assert call(run, "rebalance", query="orders", prepare=False)[0]["steps"] == 0
+    [at_once] = call(run, "rescale", query="orders", partitions=4, prepare=False, start_epoch=9)
+    # As Python has it: rows on demand are one step, a quarter of the bins each would be two.
+    assert at_once["steps"] == 1
+    assert run.attach().migration().plan.on_demand
+    call(run, "cancel", query="orders")
     [submitted] = call(run, "rescale", query="orders", partitions=4, place_on=["driver"], start_epoch=9)
     assert call(run, "cancel", query="orders") == [{"migration_id": submitted["migration_id"]}]
     assert run.attach().migration() is None

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from binshift import Autoscaler, ConfigurationError, MigrationError
+from binshift import AllAtOnce, Autoscaler, ConfigurationError, MigrationError
 from binshift.autoscaling import Action
 from binshift.planning.placement import Placement
 from harness import until
@@ -34,6 +34,9 @@ class Played:
         #: Seconds by which the driver's clock is ahead of the client's.
         self.ahead_s = 0.0
         self.done = []
+        #: Of each rescale, the strategy and whether it is prepared.
+        self.moved_by = []
+        self.looks_up_by_key = True
         self._link = self
 
     def is_real_time(self):
@@ -119,8 +122,12 @@ class Played:
         self.homes = [places.get(p, e) for p, e in enumerate(self.homes)]
         self.leaving.add(executor)
 
-    def rescale(self, to, *, strategy, place_on):
+    def _whole_bins(self):
+        return () if self.looks_up_by_key else ("an operator scans",)
+
+    def rescale(self, to, *, strategy, place_on, prepare):
         self.done.append((to, *place_on))
+        self.moved_by.append((strategy, prepare))
         self.leaving -= set(place_on)
 
     def rebalance(self, by, *, max_moves, place_on):
@@ -361,3 +368,14 @@ def test_executors_are_left_to_others_also_after_a_request_that_was_refused():
         looks(autoscaler, played, 1)
     autoscaler.stop()
     assert not played.is_owned
+
+
+@pytest.mark.parametrize(("by_key", "busy_s"), [(True, 12.0), (True, 9.0), (False, 12.0)])
+def test_a_query_that_is_behind_gets_partitions_on_demand_where_its_rows_can_come_so(by_key, busy_s):
+    played = Played("a", "b")
+    played.executors = ["a", "b", "c", "d"]
+    played.looks_up_by_key = by_key
+    autoscaler = scaled(played, max_executors=None, strategy=AllAtOnce())
+    looks(autoscaler, played, 1, busy_s)
+    is_urgent = by_key and busy_s > 10
+    assert played.moved_by == [(None, False) if is_urgent else (AllAtOnce(), True)]

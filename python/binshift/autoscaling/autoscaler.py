@@ -63,7 +63,8 @@ class Autoscaler:
         Seconds that an epoch may take. By default the interval of the query's trigger. A query without one
         starts its next epoch at once, is busy whenever it has input, and so cannot be judged without this.
     strategy : Strategy, optional
-        How to cut the moves into steps.
+        How to cut the moves of prepared plans into steps. A query that is behind its input gets its partitions
+        on demand instead, if its operators look their state up by key; see `OnDemand`.
     max_executors : int, optional
         Allows the autoscaler to ask Spark for executors, up to so many in all, where partitions lack cores.
         Executors that are too many are emptied and given back, but for those that other queries use. Without
@@ -276,7 +277,15 @@ class Autoscaler:
                 if self._last is not None:
                     change = replace(self._last, at_s=decision.at_s)
             else:
-                self._controller.rescale(decision.desired, strategy=self._strategy, place_on=decision.place_on)
+                # A query that is behind has no time for copies, and their owners none to make them.
+                is_behind = decision.desired > decision.current and not decision.keeps_up
+                is_urgent = is_behind and not self._controller._whole_bins()
+                self._controller.rescale(
+                    decision.desired,
+                    strategy=None if is_urgent else self._strategy,
+                    place_on=decision.place_on,
+                    prepare=not is_urgent,
+                )
             self._last = change
             self._disturbed_until = newest
 

@@ -71,6 +71,9 @@ class MigrationPlan:
     earliest_epoch : int, optional
         The epoch before which the first step cannot take effect, if the plan is submitted at once.
         For people, as `bin_bytes` is.
+    whole_bins : tuple of str
+        Why bins come whole, although the plan is on demand, such as operators that look through their state.
+        Empty if rows come, or if that is not known. For people, too.
 
     Raises
     ------
@@ -86,6 +89,7 @@ class MigrationPlan:
     on_demand: bool = False
     bin_bytes: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
     earliest_epoch: int | None = field(default=None, compare=False, repr=False)
+    whole_bins: tuple[str, ...] = field(default=(), compare=False, repr=False)
     #: The table after the last step.
     target: RoutingTable = field(init=False, compare=False, repr=False)
 
@@ -222,7 +226,7 @@ class MigrationPlan:
             f"  steps: {len(self.steps)}, {self.gap} idle epochs between two\n"
             f"  bins to move: {len(self.moves)} of {source.bins} ({len(self.moves) / source.bins:.0%}){moved}\n"
             f"  most in one step: {most} bins{most_bytes}"
-            f"{self._soonest}"
+            f"{self._soonest}" + "".join(f"\n  waits for whole bins: {why}" for why in self.whole_bins)
         )
 
     def __repr__(self) -> str:

@@ -27,6 +27,7 @@ __all__ = [
     "default_strategy",
     "in_steps",
     "parse_strategy",
+    "strategy_at_once",
 ]
 
 
@@ -168,6 +169,11 @@ class Optimized:
 def default_strategy(source: RoutingTable, *, gap: int = 0) -> Strategy:
     """A quarter of the bins a step: a step costs its epoch little, but also little less if it is smaller."""
     return Batched(max(1, source.bins // _DEFAULT_STEPS), gap=gap)
+
+
+def strategy_at_once(*, fetches_rows: bool) -> Strategy:
+    """What takes effect soonest without copies: rows on demand where operators allow it, else all bins."""
+    return OnDemand() if fetches_rows else AllAtOnce()
 
 
 def parse_strategy(text: str, *, gap: int = 0) -> Strategy:

@@ -73,7 +73,7 @@ private[binshift] final class Rescaler(query: MicroBatchExecution) {
     requireActive()
     val now = inForce
     val moved = places.drained(executor, options.placeOn)
-    submit(planTo(now, now.table, Cut(), options.isPrepared), options.copy(vacate = Some(executor), places = moved))
+    submit(planTo(now, now.table, Cut(), isPrepared = true), options.copy(vacate = Some(executor), places = moved))
   }
 
   /** Cancels a migration, by default the one under way; returns its id. */
@@ -85,7 +85,7 @@ private[binshift] final class Rescaler(query: MicroBatchExecution) {
   def progress(id: String): MigrationProgress = MigrationProgress.of(query, router, id)
 
   private def planTo(now: RoutingEntry, target: RoutingTable, cut: Cut, isPrepared: Boolean): PlanOfEntry = {
-    def default = if (isPrepared) Strategy.default(now.table) else Strategy.atOnce(router.fetchesRows)
+    def default = if (isPrepared) Strategy.default(now.table) else Strategy.atOnce(fetchesRows = router.whyWholeBins.isEmpty)
     val strategy = cut.strategy.fold(default)(Strategy.parse)
     PlanOfEntry(now.epoch, strategy.plan(now.table, target, cut.gap))
   }

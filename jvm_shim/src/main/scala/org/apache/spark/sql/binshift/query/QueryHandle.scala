@@ -24,9 +24,9 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
       ("reports_kept" -> SparkInternals.reportsKept(query)) ~
       ("task_slots" -> router.ownExecutors.taskSlots) ~ ("is_real_time" -> router.slots.isDefined))
 
-  /** The table in force, and whether rows come on demand; null while the query has not planned its first epoch. */
+  /** The table in force, and what keeps rows from coming on demand; null while the query has not planned its first epoch. */
   def routing(): String = router.snapshot().tables.current.map(e =>
-    json(entryJson(e) ~ ("assignment" -> e.table.assignment.toSeq) ~ ("fetches_rows" -> router.fetchesRows))).orNull
+    json(entryJson(e) ~ ("assignment" -> e.table.assignment.toSeq) ~ ("whole_bins" -> router.whyWholeBins))).orNull
 
   /** Submits a plan with the options of [[MigrationOptions]]. Returns the migration's id. */
   def submit(plan: String, options: String): String = {

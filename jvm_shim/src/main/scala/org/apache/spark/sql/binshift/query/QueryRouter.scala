@@ -370,11 +370,14 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   }
 
   /**
-   * Whether new owners fetch the rows that they touch, and no whole bins, if a plan is on demand: all operators whose bins move look
-   * state up by the keys of rows, and these are known before they are processed. Once an epoch was planned.
+   * Why new owners wait for whole bins, and fetch no rows, if a plan is on demand. Empty where all operators whose bins move look state
+   * up by the keys of rows, and these are known before they are processed. Once an epoch was planned.
    */
-  def fetchesRows: Boolean = synchronized {
-    slots.isEmpty && scheduler.isShippable && binned.nonEmpty && binned.forall(StatefulOperators.looksUpByKey)
+  def whyWholeBins: Seq[String] = synchronized {
+    if (slots.isDefined) Seq("the query is in real-time mode")
+    else if (!scheduler.isShippable) Seq(s"${SparkInternals.ChangelogKey} is false")
+    else binned.filterNot(StatefulOperators.looksUpByKey).map(op =>
+      s"operator ${StatefulOperators.idOf(op)} (${op.shortName}) looks through its state in each epoch")
   }
 
   /** Whether all rows of an operator are in its partition 0. */
