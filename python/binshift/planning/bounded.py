@@ -45,8 +45,8 @@ class Bounded:
         State bytes of each bin, indexed by bin. `Controller.plan` fills it in from `Controller.stats`.
     bytes_per_s : float, optional
         Bytes that one partition adopts in a second. `Controller.plan` fills in what the query's
-        earlier steps took, and for a plan with `prepare=False`, those that were not prepared; without any, it
-        is `DEFAULT_BYTES_PER_S`, 50 MB/s.
+        earlier steps took; with `prepare=False`, those that were not prepared either. Without any, it is
+        `DEFAULT_BYTES_PER_S`, 50 MB/s.
     cores : int
         Partitions that adopt at the same time. `Controller.plan` fills in the cores of the executors;
         1, the default, is the cautious assumption that they do so one after the other.
