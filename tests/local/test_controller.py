@@ -30,6 +30,7 @@ from binshift.control.directory import open_directory
 from binshift.planning.options import MigrationOptions
 from binshift.session import PROVIDER
 from harness import STOCK, assert_same_results, until
+from local.migrations import finish
 from local.processors import remembering_by_time, summing_by_float_in_pandas
 from local.queries import QUERIES, count_by_key, in_jvm
 from local.settings import STORE
@@ -382,7 +383,7 @@ def test_without_copies_the_default_is_what_takes_effect_soonest(stream, caplog,
         assert re.search(rf"waits for whole bins: {why}", str(on_demand))
         assert "whole bins" not in str(plan)
     migration = controller.rescale(4, prepare=False)
-    run.run(1, 2, 3, 4)
+    finish(run, migration, 1)
     assert migration.wait(60).steps == 1
 
 
