@@ -6,6 +6,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from devtools.servers.process import free_ports
+from local.migrations import finish
 from local.queries import count_by_key
 
 
@@ -51,7 +52,7 @@ def test_a_query_is_planned_for_rescaled_and_followed_over_jdbc(stream, connecti
     assert submitted["migration_id"] == run.attach().migration().id
     with pytest.raises(Py4JJavaError, match="MIGRATION_UNDER_WAY"):
         ask(connection, rescale.format(3))
-    run.run(1, 2, 3)
+    finish(run, run.attach().migration(), 1)
     routing = ask(connection, "SELECT * FROM binshift.system.routing WHERE query = 'billing' ORDER BY bin")
     table = run.attach().routing()
     assert table.partitions == 4
