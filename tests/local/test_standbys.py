@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from binshift import AllAtOnce
 from binshift.session import PROVIDER
-from harness import STOCK, Fault, assert_same_results, end_maintenance, held_up_at, rows, until
+from harness import STOCK, Fault, assert_same_results, end_maintenance, rows, until
 from local.queries import QUERIES, with_a_point_in_rows
 from local.settings import IDS, MIN_DELTAS, NO_CHANGELOG, SNAPSHOTS
 
@@ -243,8 +243,10 @@ def test_a_task_that_ends_for_another_reason_says_nothing_of_what_is_here(spark,
     run.start()
     # Rows come out before their store commits, other than those of an aggregation.
     if end == "killed":
-        with held_up_at("query.row", lambda: run.feed(rows(7))):
-            assert until(lambda: kill_tasks(spark) > 0)
+        with Fault("query.row", "count") as there, Fault("query.row", "block"):
+            run.feed(rows(7))
+            assert until(lambda: there.count == len(STORES["tws-jvm"]))
+            assert kill_tasks(spark) == len(STORES["tws-jvm"])
     else:
         with Fault("query.row", "lose") as fault:
             run.run(7)

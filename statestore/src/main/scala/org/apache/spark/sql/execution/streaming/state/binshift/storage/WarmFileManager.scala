@@ -82,6 +82,8 @@ private[binshift] class WarmFileManager(
         found = LoadedFiles.None
         body
     } finally {
+      // Of a load that was cut short, nobody rolls anything back.
+      if (isEnding) isUnblamed = true
       now.close(isOk = isEnding)
       load = None
     }
