@@ -249,6 +249,28 @@ def test_a_table_that_is_set_aside_before_its_tasks_begin_is_read_there(real_tim
 
 
 @pytest.mark.matrix
+def test_a_table_that_was_set_aside_is_known_to_stores_that_come_back_after_its_epoch(real_time):
+    driver = real_time()
+    driver("batches", 2)
+    driver("rescale", 4)
+    driver("finish")
+    # Partitions that were there before adopt, without a snapshot of their own.
+    driver("rescale", 2)
+    due = driver("due")
+    driver("set_aside_while_planned", due)
+    driver("unload_while_planned")
+    driver("batches", 1)
+    driver("rows")
+    assert due not in driver("tables")
+    driver("unload_while_planned")
+    driver("batches", 1)
+    assert due in driver("tables")
+    driver("finish")
+    report = assert_exact(driver("report"))
+    assert report["partitions"] == 2
+
+
+@pytest.mark.matrix
 @pytest.mark.parametrize("operator", ["count", "transform"])
 def test_bins_go_from_executor_to_executor_while_tasks_have_all_cores(drive, tmp_path, operator):
     cluster = ("--master", "local-cluster[2,4,1024]")
