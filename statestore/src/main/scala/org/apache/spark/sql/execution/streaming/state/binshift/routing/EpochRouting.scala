@@ -26,7 +26,7 @@ private[sql] final class EpochRouting(
     readIds: Long => CheckpointIds,
     readOrders: () => Seq[ShippingOrder],
     readRuns: () => RunHistory,
-    hasLogged: Long => Boolean,
+    ownsEpoch: Long => Boolean,
     loggedName: Long => Option[EntryName],
     readLayout: () => Option[Layout]) {
   private val entries = new ConcurrentHashMap[Long, RoutingEntry]()
@@ -179,7 +179,7 @@ private[sql] final class EpochRouting(
   }
 
   /** Whether a later run of the query makes `version` anew; reads it from the checkpoint. */
-  def isDisowned(version: Long): Boolean = readRuns().disowns(version, runId) && !hasLogged(version - 1)
+  def isDisowned(version: Long): Boolean = readRuns().disowns(version, runId) && !ownsEpoch(version - 1)
 
   /** What the jobs of `epoch` say about shipping; `None` for jobs from threads of a foreign pool. */
   def shippingHints(epoch: Long): Option[Seq[ShippingHint]] =
@@ -283,7 +283,7 @@ private[sql] object EpochRouting {
     val dir = ControlDir.ofStateRoot(stateRoot, hadoopConf)
     new EpochRouting(
       runId, new RoutingLog(dir), new RoutingLog(dir, RoutingLog.Aside), CheckpointIds.read(dir, _),
-      () => ShippingOrder.read(dir), () => RunHistory.read(dir), RunHistory.hasLogged(dir, _, runId),
+      () => ShippingOrder.read(dir), () => RunHistory.read(dir), RunHistory.ownsEpoch(dir, _, runId),
       RunHistory.entryAt(dir, _), () => Layout.read(dir))
   }
 }
