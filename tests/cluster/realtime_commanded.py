@@ -98,6 +98,9 @@ class RealTimeCommands(Commands):
     def set_aside_while_planned(self, epoch: int) -> None:
         self.real_time.jvm.setAsideWhilePlanned(epoch)
 
+    def unload_while_planned(self) -> None:
+        self.real_time.jvm.unloadWhilePlanned()
+
     def free(self) -> None:
         self.real_time.jvm.free()
 

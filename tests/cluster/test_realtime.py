@@ -163,8 +163,11 @@ def test_a_second_driver_ends_and_the_first_one_finds_its_table_again(tmp_path, 
     assert "CONCURRENT" in second("ends_in_vain")
     assert two.epoch in two.first("tables")
     two.first("finish")
+    # Opened partitions upload all they have, and the second driver is in the history as the newest run.
+    two.first("rescale", 6)
+    two.first("finish")
     report = assert_exact(two.first("report"))
-    assert report["partitions"] == 4
+    assert report["partitions"] == 6
 
 
 @pytest.mark.matrix
@@ -246,6 +249,28 @@ def test_a_table_that_is_set_aside_before_its_tasks_begin_is_read_there(real_tim
     driver("finish")
     report = assert_exact(driver("report"))
     assert report["partitions"] == 4
+
+
+@pytest.mark.matrix
+def test_a_table_that_was_set_aside_is_known_to_stores_that_come_back_after_its_epoch(real_time):
+    driver = real_time()
+    driver("batches", 2)
+    driver("rescale", 4)
+    driver("finish")
+    # Partitions that were there before adopt, without a snapshot of their own.
+    driver("rescale", 2)
+    due = driver("due")
+    driver("set_aside_while_planned", due)
+    driver("unload_while_planned")
+    driver("batches", 1)
+    driver("rows")
+    assert due not in driver("tables")
+    driver("unload_while_planned")
+    driver("batches", 1)
+    assert due in driver("tables")
+    driver("finish")
+    report = assert_exact(driver("report"))
+    assert report["partitions"] == 2
 
 
 @pytest.mark.matrix

@@ -13,6 +13,7 @@ import org.apache.spark.sql.execution.datasources.v2.LowLatencyClock
 import org.apache.spark.sql.execution.streaming.RealTimeTrigger
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, RealTimeModeAllowlist, StreamingQueryWrapper}
 import org.apache.spark.sql.execution.streaming.sources.LowLatencyMemoryStream
+import org.apache.spark.sql.execution.streaming.state.StateStore
 import org.apache.spark.sql.functions.{count, sum}
 import org.apache.spark.sql.streaming._
 import org.apache.spark.util.{Clock, SystemClock}
@@ -61,14 +62,17 @@ final class RealTimeRun(
   }
 
   /** The same, in the midst of the next planning of a batch: after its table was decided, and before its job is submitted. */
-  def occupyWhilePlanned(tasks: Int): Unit = RealTimeRun.whilePlanned = () => occupy(tasks, tasks)
+  def occupyWhilePlanned(tasks: Int): Unit = RealTimeRun.addWhilePlanned(() => occupy(tasks, tasks))
 
   /** Takes the table of `epoch` out of the routing log then, as another driver does that starts in this epoch. */
-  def setAsideWhilePlanned(epoch: Long): Unit = RealTimeRun.whilePlanned = () => {
+  def setAsideWhilePlanned(epoch: Long): Unit = RealTimeRun.addWhilePlanned { () =>
     val control = Paths.get(checkpoint, "binshift")
     Files.createDirectories(control.resolve("aside"))
     Files.move(control.resolve(s"routing/$epoch"), control.resolve(s"aside/$epoch"))
   }
+
+  /** Closes all stores then, so that the batch has them come back from the checkpoint. */
+  def unloadWhilePlanned(): Unit = RealTimeRun.addWhilePlanned(() => StateStore.unloadAll())
 
   /** Returns once that job is over. */
   def free(): Unit = {
@@ -82,6 +86,15 @@ object RealTimeRun {
   @volatile private var begun = new CountDownLatch(0)
   @volatile private var ended = new CountDownLatch(0)
   @volatile private var whilePlanned: () => Unit = () => ()
+
+  /** Has an action run in the midst of the next planning of a batch, after those that were added before. */
+  private def addWhilePlanned(action: () => Unit): Unit = {
+    val earlier = whilePlanned
+    whilePlanned = () => {
+      earlier()
+      action()
+    }
+  }
 
   /** What a test wants done, once. */
   def planned(): Unit = {

@@ -13,7 +13,7 @@ import org.json4s.JsonDSL._
  * begins, and stores of an earlier run that are still open, with a snapshot to upload, find out here.
  *
  * A driver that was started by mistake is here, too, though it came no further; and of two that begin at once, one may
- * replace what the other has written. So a run that is disowned by what is here still owns what it has logged (`hasLogged`).
+ * replace what the other has written. So a run that is disowned by what is here still owns what it has logged (`ownsEpoch`).
  */
 private[sql] final case class RunHistory(runs: Seq[RunStart]) {
 
@@ -81,9 +81,11 @@ private[sql] object RunHistory {
   /**
    * Whether the log of offsets has `epoch` as the run has logged it; false for the first epoch of each run. If so, no
    * other run has taken its place: a run that goes on from an earlier version logs the epoch anew.
+   *
+   * In real-time mode an epoch is logged when it ends. Until it is, it is that of whoever has logged the one before.
    */
-  def hasLogged(dir: ControlDir, epoch: Long, runId: String): Boolean =
-    LoggedConf.read(dir, epoch).exists(_.conf.get(Key).contains(runId))
+  def ownsEpoch(dir: ControlDir, epoch: Long, runId: String): Boolean =
+    LoggedConf.read(dir, epoch).orElse(LoggedConf.read(dir, epoch - 1)).exists(_.conf.get(Key).contains(runId))
 
   /**
    * The entry that was in force when `epoch` ran, as far as it is known: the log of offsets names it, but for the first epoch of each

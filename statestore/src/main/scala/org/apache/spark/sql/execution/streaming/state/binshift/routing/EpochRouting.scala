@@ -26,7 +26,7 @@ private[sql] final class EpochRouting(
     readIds: Long => CheckpointIds,
     readOrders: () => Seq[ShippingOrder],
     readRuns: () => RunHistory,
-    hasLogged: Long => Boolean,
+    ownsEpoch: Long => Boolean,
     loggedName: Long => Option[EntryName],
     readLayout: () => Option[Layout]) {
   private val entries = new ConcurrentHashMap[Long, RoutingEntry]()
@@ -46,9 +46,7 @@ private[sql] final class EpochRouting(
   def at(epoch: Long): EpochTables = {
     val named = hinted(epoch)
     val (now, before) = named.getOrElse(listed(epoch))
-    // In real-time mode a driver that was started by mistake may have set it aside since this run's driver named it.
-    val found = entry(now, if (named.isDefined) aside.read(now) else None)
-    EpochTables(found.table, before.map(entry(_).table))
+    EpochTables(entry(now).table, before.map(entry(_).table))
   }
 
   /**
@@ -95,15 +93,23 @@ private[sql] final class EpochRouting(
   }
 
   /**
-   * The log is listed again only for an epoch that had not begun when it was listed last. A task that replays asks for
-   * one epoch after the other, all of which had begun before its own.
+   * The log is listed again only for an epoch that had not begun when it was listed last, or if it lacks what the driver
+   * names. A task that replays asks for one epoch after the other, all of which had begun before its own.
    */
   private def epochsUpTo(epoch: Long): Seq[Long] = {
-    if (epoch > listing.upTo) synchronized {
-      val upTo = math.max(epoch, hint.map(_.epoch).getOrElse(-1L))
-      if (epoch > listing.upTo) listing = Listing(upTo, log.epochs)
+    // A thread of a foreign pool may carry the hint of an epoch of long ago, the entries of which are gone for good.
+    val running = hint.filter(_.epoch >= epoch)
+    val named = running.flatMap(_.inForceAt(epoch))
+    def isOld: Boolean = epoch > listing.upTo || named.exists(e => !listing.epochs.contains(e))
+    if (isOld) synchronized {
+      if (isOld) {
+        val listed = log.epochs
+        // What was set aside comes back once its epoch is committed: the log is to be listed again for that epoch.
+        listing = Listing(running.fold(epoch)(h => if (listed.contains(h.now)) h.epoch else math.min(epoch, h.now - 1)), listed)
+      }
     }
-    listing.epochs.filter(_ <= epoch)
+    val epochs = listing.epochs.filter(_ <= epoch)
+    epochs ++ named.filterNot(epochs.contains)
   }
 
   /** Who owned which bin, at `version` and before. */
@@ -173,7 +179,7 @@ private[sql] final class EpochRouting(
   }
 
   /** Whether a later run of the query makes `version` anew; reads it from the checkpoint. */
-  def isDisowned(version: Long): Boolean = readRuns().disowns(version, runId) && !hasLogged(version - 1)
+  def isDisowned(version: Long): Boolean = readRuns().disowns(version, runId) && !ownsEpoch(version - 1)
 
   /** What the jobs of `epoch` say about shipping; `None` for jobs from threads of a foreign pool. */
   def shippingHints(epoch: Long): Option[Seq[ShippingHint]] =
@@ -192,8 +198,10 @@ private[sql] final class EpochRouting(
     orders.find(_.id == id)
   }
 
-  private def entry(epoch: Long, otherwise: => Option[RoutingEntry] = None): RoutingEntry = {
-    val found = entries.computeIfAbsent(epoch, e => log.read(e).orElse(otherwise).getOrElse(missing(e)))
+  private def entry(epoch: Long): RoutingEntry = {
+    // In real-time mode a driver that was started by mistake may have set it aside since this run's driver named it.
+    def fromAside = if (hint.exists(_.inForceAt(epoch).contains(epoch))) aside.read(epoch) else None
+    val found = entries.computeIfAbsent(epoch, e => log.read(e).orElse(fromAside).getOrElse(missing(e)))
     dropOld(entries)
     found
   }
@@ -233,6 +241,9 @@ private[sql] final case class EpochTables(now: RoutingTable, before: Option[Rout
  */
 private[sql] final case class RoutingHint(runId: String, epoch: Long, now: Long, before: Option[Long]) {
   def render: String = s"$runId:$epoch:$now:${before.getOrElse(-1L)}"
+
+  /** The newest of these entries at or before `epoch`, which is not later than the hint's own. */
+  def inForceAt(epoch: Long): Option[Long] = if (now <= epoch) Some(now) else before.filter(_ <= epoch)
 }
 
 private[sql] object RoutingHint {
@@ -272,7 +283,7 @@ private[sql] object EpochRouting {
     val dir = ControlDir.ofStateRoot(stateRoot, hadoopConf)
     new EpochRouting(
       runId, new RoutingLog(dir), new RoutingLog(dir, RoutingLog.Aside), CheckpointIds.read(dir, _),
-      () => ShippingOrder.read(dir), () => RunHistory.read(dir), RunHistory.hasLogged(dir, _, runId),
+      () => ShippingOrder.read(dir), () => RunHistory.read(dir), RunHistory.ownsEpoch(dir, _, runId),
       RunHistory.entryAt(dir, _), () => Layout.read(dir))
   }
 }
