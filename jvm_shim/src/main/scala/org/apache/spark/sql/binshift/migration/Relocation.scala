@@ -49,6 +49,8 @@ private[binshift] final class Relocation(
   private var drained: Option[String] = None
   /** Executors that get no partition: what is drained or has been, until it is gone or partitions are placed there again. */
   @volatile private var avoided = Set.empty[String]
+  /** Those of them that are only avoided because they are about to go. */
+  private var departing = Set.empty[String]
   private var receivers = Seq.empty[String]
   private var notBefore = 0L
   private var isPrepared = false
@@ -79,12 +81,22 @@ private[binshift] final class Relocation(
   def evacuate(): Unit = evacuation.look(operators, partitions, avoided)
 
   /** Places nothing any more on executors that are about to go. */
-  def avoid(executors: Seq[String]): Unit = avoided ++= executors
+  def avoid(executors: Seq[String]): Unit = {
+    departing ++= executors.filterNot(avoided)
+    avoided ++= executors
+  }
+
+  /** Takes executors for others again that were about to go, and stay. What was drained still gets nothing. */
+  def admit(executors: Set[String]): Unit = {
+    avoided --= departing.intersect(executors)
+    departing --= executors
+  }
 
   /** Takes over what a migration wants. */
   def begin(options: MigrationOptions): Unit = {
     wanted = options.places.map { case (p, executor) => p -> WantedPlace(executor) }
     drained = options.vacate
+    departing --= drained
     avoided = leavingWith(options)
     receivers = options.placeOn
     notBefore = options.startEpoch.getOrElse(0L)
