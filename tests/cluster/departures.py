@@ -1,4 +1,4 @@
-"""A driver that a test commands, as `commanded.py`, some of whose executors are about to go, or get no tasks."""
+"""A driver that a test commands, as `commanded.py`, whose executors go, or get no tasks."""
 
 from __future__ import annotations
 

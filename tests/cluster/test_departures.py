@@ -41,3 +41,18 @@ def test_an_executor_that_another_query_took_meanwhile_is_not_given_back(driver,
     assert (placement["leaving"], placement["configured"]) == ([], 3)
     query.assert_exact(1)
     query.end()
+
+
+@pytest.mark.long
+def test_a_drain_ends_whose_executor_goes_before_it_begins(driver):
+    query = driver()
+    executors = set(query("await_executors", 3))
+    query("epochs", 2)
+    empty = sorted(executors - used(query))[0]
+    query("drain", empty, 3)
+    query("kill", empty)
+    query("epochs", 3)
+    # At its start epoch at the latest: nothing else keeps other plans waiting.
+    assert query("finished", 2)
+    query.assert_exact(1)
+    query.end()

@@ -136,7 +136,8 @@ private[binshift] final class Relocation(
   def enter(epoch: Long, planOperators: Seq[StateStoreWriter], n: Int): Unit = {
     operators = planOperators
     partitions = n
-    if (wanted.nonEmpty || avoided.nonEmpty) {
+    // What is to be emptied may go before its migration has begun.
+    if (wanted.nonEmpty || avoided.nonEmpty || isUnderWay && since.isEmpty) {
       val executors = Executors.of(session.sparkContext)
       avoided = avoided.filter(executors.isThere)
       holdOrRelease()
