@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from pyspark import TaskContext
+
 import binshift
 from cluster.commanded import Commands, counts, serve
 from cluster.driver import Outputs
 from cluster.places import kill
-from harness import StreamRun, rows
+from harness import StreamRun, rows, until
 
 
 class Sink(Outputs):
@@ -60,9 +64,56 @@ class Departures(Commands):
             epoch += 1
         return sorted({e for on in other.attach()._placement().partitions for e in on})
 
-    def drain(self, executor: str, epochs: int) -> None:
-        """Has an executor emptied after so many epochs."""
-        self.run.attach().drain(executor, start_epoch=self.epoch + epochs)
+    def drain(self, executor: str, epochs: int = 0, prepare: bool = False) -> dict[int, str]:
+        """Has an executor emptied after so many epochs; where its partitions are to go."""
+        start = self.epoch + epochs if epochs else None
+        places = self.run.attach()._placement().drained(executor)
+        self.run.attach().drain(executor, start_epoch=start, prepare=prepare)
+        return places
+
+    def grow(self, partitions: int) -> None:
+        self.run.attach().rescale(partitions, strategy=binshift.AllAtOnce(), prepare=False)
+
+    def exclude(self) -> str:
+        """Has Spark exclude an executor, on which a task fails."""
+
+        def fail(_: int) -> None:
+            context = TaskContext.get()
+            if context is not None and context.attemptNumber() == 0:
+                raise OSError("fails on purpose")
+
+        self.spark.sparkContext.parallelize([0], 1).foreach(fail)
+
+        def excluded() -> list[str]:
+            found = self.spark.sparkContext._jsc.sc().statusStore().executorList(True)
+            return [found.apply(i).id() for i in range(found.size()) if found.apply(i).isExcluded()]
+
+        assert until(lambda: len(excluded()) == 1), excluded()
+        return excluded()[0]
+
+    def occupy(self, executors: int) -> None:
+        """Has a task run on each executor until it is freed."""
+        folder = self.run.root / "busy"
+        folder.mkdir()
+
+        def wait(_: int) -> None:
+            # Spark's executors have a working directory each, which has their id as its name.
+            busy = folder / Path.cwd().name
+            busy.touch()
+            while busy.exists():
+                time.sleep(0.05)
+
+        job = self.spark.sparkContext.parallelize(range(executors), executors)
+        threading.Thread(target=job.foreach, args=(wait,), daemon=True).start()
+        assert until(lambda: len(list(folder.iterdir())) == executors)
+
+    def free(self, *executors: str) -> None:
+        for executor in executors:
+            os.unlink(self.run.root / "busy" / executor)
+
+    def lasted(self) -> float:
+        """Seconds of the latest epoch."""
+        return self.run.query.lastProgress.durationMs["triggerExecution"] / 1000
 
     def kill(self, executor: str) -> None:
         kill(self.run, executor)

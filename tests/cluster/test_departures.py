@@ -7,6 +7,7 @@ import pytest
 from cluster.commands import HERE, Driver
 
 CONF = {"spark.sql.shuffle.partitions": "1"}
+SHIP = "spark.sql.streaming.stateStore.binshift.ship."
 
 
 @pytest.fixture
@@ -54,5 +55,53 @@ def test_a_drain_ends_whose_executor_goes_before_it_begins(driver):
     query("epochs", 3)
     # At its start epoch at the latest: nothing else keeps other plans waiting.
     assert query("finished", 2)
+    query.assert_exact(1)
+    query.end()
+
+
+@pytest.mark.long
+def test_an_executor_that_spark_excludes_gets_no_partition(driver):
+    excluding = {
+        "spark.excludeOnFailure.enabled": "true",
+        "spark.excludeOnFailure.application.maxFailedTasksPerExecutor": "1",
+    }
+    query = driver(**excluding, **{"spark.sql.shuffle.partitions": "2"})
+    executors = set(query("await_executors", 3))
+    query("epochs", 1)
+    excluded = query("exclude")
+    query("epochs", 2)
+    placement = query("placement")
+    assert (set(placement["executors"]), placement["decommissioned"]) == (executors - {excluded}, [excluded])
+    # Though it has the fewest of all: neither new ones, nor those of others.
+    query("grow", 3)
+    query("finish")
+    assert excluded not in used(query)
+    drained = sorted(used(query))[0]
+    assert set(query("drain", drained).values()) == executors - {excluded, drained}
+    query("finish")
+    assert used(query) == executors - {excluded, drained}
+    query.assert_exact(3)
+    query.end()
+
+
+@pytest.mark.long
+def test_a_drain_tries_another_executor_where_spark_does_not_run_the_partition(driver):
+    query = driver(**{SHIP + "maxEpochsToWait": "1"})
+    executors = set(query("await_executors", 3))
+    query("epochs", 2)
+    (drained,) = used(query)
+    query("occupy", 3)
+    query("free", drained)
+    wanted = query("drain", drained)["0"]
+    # Until the task has waited for its executor as long as it may.
+    query("epochs", 1)
+    assert used(query) == {drained}
+    (other,) = executors - {drained, wanted}
+    query("free", other)
+    query("epochs", 1)
+    assert used(query) == {other}
+    assert query("lasted") < 25
+    assert query("finished", 1)
+    query("free", wanted)
     query.assert_exact(1)
     query.end()

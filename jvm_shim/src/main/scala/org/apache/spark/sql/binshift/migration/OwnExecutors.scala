@@ -45,7 +45,8 @@ private[binshift] final class OwnExecutors(
     val going = waiting
     if (going.isEmpty) slots
     else {
-      val counted = Executors.of(context).live.keySet.toSet -- gone
+      val executors = Executors.of(context)
+      val counted = executors.live.keySet.toSet ++ executors.excluded -- gone
       slots - slots * counted.count(going) / math.max(counted.size, 1)
     }
   }

@@ -167,20 +167,24 @@ private[binshift] final class Relocation(
   private def ask(epoch: Long, executors: Executors): Unit = {
     since = since.orElse(Some(epoch))
     wanted = wanted.filter { case (p, w) => p < partitions && executors.live.contains(w.executor) && !avoided(w.executor) }
-    val (kept, given) = wanted.partition { case (p, w) => w.asked < math.max(maxEpochs, 1) || isAvoided(p) }
-    if (given.nonEmpty) {
-      logWarning(s"query ${query.id}: partitions ${given.keys.toSeq.sorted.mkString(", ")} were wanted on executors " +
-        s"${given.values.map(_.executor).toSeq.distinct.sorted.mkString(", ")} for $maxEpochs epochs, and Spark runs them " +
-        "elsewhere; they stay there")
-    }
-    // Those of which nobody said where to, and those whose new executor is gone.
+    val (kept, given) = wanted.partition { case (p, w) => w.asked < math.max(maxEpochs, 1) }
+    val (tried, settled) = given.partition { case (p, _) => isAvoided(p) }
+    if (settled.nonEmpty) sayElsewhere(settled, "elsewhere; they stay there")
+    if (tried.nonEmpty) sayElsewhere(tried, "on executors that are to be emptied; other ones are tried")
+    // Those of which nobody said where to, and those whose new executor is gone or did not get them.
     val stranded = (0 until partitions).filter(p => !kept.contains(p) && isAvoided(p))
     val others = (0 until partitions).filterNot(stranded.contains)
       .map(p => kept.get(p).map(w => Seq(w.executor)).getOrElse(placesOf(p).toSeq))
     wanted = kept
     if (stranded.nonEmpty) {
-      wanted ++= Placement.spread(stranded, executors.preferred(receivers, avoided, query.id), others)
-        .map { case (p, executor) => p -> WantedPlace(executor) }
+      val possible = executors.preferred(receivers, avoided, query.id)
+      var taken = others
+      for ((before, some) <- stranded.groupBy(p => tried.get(p).map(_.executor))) {
+        val untried = possible.filterNot(before.contains)
+        val found = Placement.spread(some, if (untried.isEmpty) possible else untried, taken)
+        taken ++= found.map { case (_, executor) => Seq(executor) }
+        wanted ++= found.map { case (p, executor) => p -> WantedPlace(executor) }
+      }
     }
     if (isPrepared) fetchAhead(executors)
     // The stream waits for the answer.
@@ -192,6 +196,10 @@ private[binshift] final class Relocation(
       case waiting => waiting
     }
   }
+
+  private def sayElsewhere(places: Map[Int, WantedPlace], where: String): Unit =
+    logWarning(s"query ${query.id}: partitions ${places.keys.toSeq.sorted.mkString(", ")} were wanted on executors " +
+      s"${places.values.map(_.executor).toSeq.distinct.sorted.mkString(", ")} for $maxEpochs epochs, and Spark runs them $where")
 
   /** Whether a partition is to move now: it has run, and its files or itself are there, or its old executor is not. */
   private def isDue(partition: Int, place: WantedPlace, ready: Set[(Int, String)], executors: Executors): Boolean = {

@@ -224,7 +224,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       synchronized((tables.current.fold(0)(_.table.partitions), ownExecutors.leaving, relocation.leaving))
     val executors = Executors.of(session.sparkContext)
     PlacementSnapshot(executors.live.keys.toSeq.filterNot(ending), homes(n).map(_.toSeq.sorted),
-      executors.decommissioned.toSeq.sorted, leaving.toSeq.sorted)
+      (executors.decommissioned ++ executors.excluded).toSeq.sorted, leaving.toSeq.sorted)
   }
 
   /** Executors that run partitions. Needs no lock, so that a query whose checkpoint does not answer holds up no other. */
