@@ -22,7 +22,7 @@ class Placement:
     partitions : tuple of tuple of str
         For each partition the executors that hold its state; none while it has not run.
     decommissioned : tuple of str
-        Ids of executors that Spark is about to remove. They get no tasks.
+        Ids of executors that get no tasks: Spark is about to remove them, or excludes them after failures.
     leaving : tuple of str
         Ids of live executors that were drained. Nothing is placed there unless somebody asks for it.
     application : str, optional

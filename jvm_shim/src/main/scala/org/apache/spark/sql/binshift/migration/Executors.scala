@@ -5,7 +5,7 @@ import java.util.UUID
 import scala.collection.immutable.SortedMap
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.scheduler.TaskSchedulerImpl
+import org.apache.spark.scheduler.{HealthTracker, TaskSchedulerImpl}
 import org.apache.spark.SparkContext
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 
@@ -14,10 +14,12 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  *
  * @param live           hosts of those that get tasks, by id
  * @param decommissioned ids of those that are there and get no task any more, because Spark decommissions them
+ * @param excluded       ids of those that are there and get no task for a while, because too many failed there
  */
-private[binshift] final case class Executors(live: SortedMap[String, String], decommissioned: Set[String]) extends Logging {
+private[binshift] final case class Executors(
+    live: SortedMap[String, String], decommissioned: Set[String], excluded: Set[String]) extends Logging {
 
-  def isThere(id: String): Boolean = live.contains(id) || decommissioned(id)
+  def isThere(id: String): Boolean = live.contains(id) || decommissioned(id) || excluded(id)
 
   /** Refuses a plan that names an executor which is not live. */
   def requireLive(named: Seq[String]): Unit =
@@ -48,7 +50,7 @@ private[binshift] object Executors {
   /**
    * Relies on Spark: the scheduler calls an executor alive once it was offered a task, and until it is lost or
    * decommissioned. The only executor of a local master always counts, because a job there would wait for ever for
-   * any other one.
+   * any other one. One that is excluded stays alive.
    */
   def of(context: SparkContext): Executors = {
     val known = context.env.blockManager.master.getMemoryStatus.keys.toSeq
@@ -61,8 +63,27 @@ private[binshift] object Executors {
       case scheduler: TaskSchedulerImpl => others.map(_.executorId).filter(scheduler.getExecutorDecommissionState(_).nonEmpty)
       case _ => Nil
     }
-    Executors(SortedMap.from(live.map(e => e.executorId -> e.host)), leaving.toSet)
+    val excluded = this.excluded(context)
+    val (without, offered) = live.partition(e => excluded(e.executorId))
+    Executors(SortedMap.from(offered.map(e => e.executorId -> e.host)), leaving.toSet, without.map(_.executorId).toSet)
   }
+
+  /**
+   * Ids of executors to which Spark gives no task of the application, because too many have failed there or on their host.
+   * Asks nobody, and looks at nothing unless Spark is set to exclude executors.
+   *
+   * Relies on Spark: it tells its listeners of each that it excludes or takes back, and the status store has what they heard.
+   */
+  private def excluded(context: SparkContext): Set[String] =
+    if (context.isLocal || !HealthTracker.isExcludeOnFailureEnabled(context.conf)) Set.empty
+    else {
+      val hosts = context.taskScheduler match {
+        case scheduler: TaskSchedulerImpl => scheduler.excludedNodes()
+        case _ => Set.empty[String]
+      }
+      context.statusStore.executorList(activeOnly = true)
+        .filter(e => e.isExcluded || hosts(e.hostPort.split(':').head)).map(_.id).toSet
+    }
 
   /**
    * Ids of executors that have been offered a task and are not lost. Asks nobody, and may be called by any thread; `None`

@@ -20,12 +20,16 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  * says that it needs none.
  *
  * @param others a query of the same application that asks for executors, too
+ * @param inUse  executors with partitions of any query of the application; needs no lock
  */
-private[binshift] final class OwnExecutors(context: SparkContext, others: () => Option[String]) extends Logging {
+private[binshift] final class OwnExecutors(
+    context: SparkContext, others: () => Option[String], inUse: () => Set[String]) extends Logging {
   import OwnExecutors._
 
   @volatile private var waiting = Set.empty[String]
   @volatile private var gone = Set.empty[String]
+  /** Executors that were to go and stay, because partitions have come there. Nobody knows of them yet. */
+  private var kept = Set.empty[String]
   @volatile private var isUsed = false
 
   /** Whether executors were asked for, or their number was held, and nobody has left them to others since. Needs no lock. */
@@ -41,7 +45,8 @@ private[binshift] final class OwnExecutors(context: SparkContext, others: () => 
     val going = waiting
     if (going.isEmpty) slots
     else {
-      val counted = Executors.of(context).live.keySet.toSet -- gone
+      val executors = Executors.of(context)
+      val counted = executors.live.keySet.toSet ++ executors.excluded -- gone
       slots - slots * counted.count(going) / math.max(counted.size, 1)
     }
   }
@@ -69,47 +74,79 @@ private[binshift] final class OwnExecutors(context: SparkContext, others: () => 
       requireOurs()
       isUsed = true
     }
-    if (context.requestTotalExecutors(total, 0, Map.empty)) asked = Some((SparkInternals.applicationOf(context), total))
-    else {
+    if (!ask(total)) {
       refuse(s"the cluster manager of ${context.master} has not taken the request for $total; the next look asks again")
     }
     logInfo(s"$total executors in all were asked for")
   }
 
-  /** Gives executors back with the next epoch, or at once if no epoch `isUnderWay`. */
-  def giveBack(ids: Seq[String], isUnderWay: Boolean): Unit = {
+  private def ask(total: Int): Boolean = {
+    val isTaken = context.requestTotalExecutors(total, 0, Map.empty)
+    if (isTaken) asked = Some((SparkInternals.applicationOf(context), total))
+    isTaken
+  }
+
+  /** Gives executors back with the next epoch, or at once if no epoch `isUnderWay`. Returns those that stay after all. */
+  def giveBack(ids: Seq[String], isUnderWay: Boolean): Set[String] = {
     waiting ++= ids
-    if (!isUnderWay) enter()
+    if (isUnderWay) Set.empty else enter()
   }
 
-  /** While an epoch is planned, before its tasks begin. */
-  def enter(): Unit = if (leaving.nonEmpty) {
-    val executors = Executors.of(context)
-    gone = gone.filter(executors.isThere)
-    val ids = waiting.filter(executors.isThere)
-    waiting = Set.empty
-    if (ids.nonEmpty) {
-      gone ++= ids
-      // Spark takes them from the scheduler at once, and then waits for the cluster manager. A stream must not.
-      val asking = new Thread(() => kill(ids.toSeq.sorted), "binshift-give-back")
-      asking.setDaemon(true)
-      asking.start()
-      asking.join(MaxWaitMs)
-    }
-  }
-
-  private def kill(ids: Seq[String]): Unit =
-    try {
-      val taken = context.schedulerBackend match {
-        case client: ExecutorAllocationClient =>
-          client.killExecutors(ids, adjustTargetNumExecutors = false, countFailures = false, force = true)
-        case _ => Nil
+  /** While an epoch is planned, before its tasks begin. Returns executors that were to go, and stay because they are used. */
+  def enter(): Set[String] = {
+    if (leaving.nonEmpty) {
+      val executors = Executors.of(context)
+      val ids = waiting.filter(executors.isThere)
+      waiting = Set.empty
+      synchronized { gone = gone.filter(executors.isThere) ++ ids }
+      if (ids.nonEmpty) {
+        // Spark takes them from the scheduler at once, and then waits for the cluster manager. A stream must not.
+        val asking = new Thread(() => killUnused(ids), "binshift-give-back")
+        asking.setDaemon(true)
+        asking.start()
+        asking.join(MaxWaitMs)
       }
-      if (taken.size == ids.size) logInfo(s"executors ${ids.mkString(", ")} were given back")
-      else logWarning(s"of executors ${ids.mkString(", ")}, Spark took back ${taken.size}; the others stay without partitions")
-    } catch {
-      case NonFatal(e) => logWarning(s"executors ${ids.mkString(", ")} could not be given back", e)
     }
+    synchronized {
+      val stay = kept
+      kept = Set.empty
+      stay
+    }
+  }
+
+  /** Since they were to go, another query may have placed partitions there. */
+  private def killUnused(ids: Set[String]): Unit =
+    try {
+      val used = ids.intersect(inUse())
+      if (used.nonEmpty) keep(used)
+      if (used != ids) kill((ids -- used).toSeq.sorted)
+    } catch {
+      case NonFatal(e) => logWarning(s"executors ${ids.toSeq.sorted.mkString(", ")} could not be given back", e)
+    }
+
+  private def keep(ids: Set[String]): Unit = {
+    logInfo(s"executors ${ids.toSeq.sorted.mkString(", ")} stay, because partitions have come there")
+    synchronized {
+      gone --= ids
+      kept ++= ids
+    }
+    // The total was lowered for them.
+    OwnExecutors.synchronized {
+      asked.foreach { case (application, total) =>
+        if (isUsed && application == SparkInternals.applicationOf(context)) ask(total + ids.size)
+      }
+    }
+  }
+
+  private def kill(ids: Seq[String]): Unit = {
+    val taken = context.schedulerBackend match {
+      case client: ExecutorAllocationClient =>
+        client.killExecutors(ids, adjustTargetNumExecutors = false, countFailures = false, force = true)
+      case _ => Nil
+    }
+    if (taken.size == ids.size) logInfo(s"executors ${ids.mkString(", ")} were given back")
+    else logWarning(s"of executors ${ids.mkString(", ")}, Spark took back ${taken.size}; the others stay without partitions")
+  }
 
   private def refuse(reason: String): Nothing = throw BinshiftException("EXECUTORS_NOT_OURS").configuration(
     s"binshift cannot change the number of executors: $reason; without max_executors, an autoscaler leaves it alone")

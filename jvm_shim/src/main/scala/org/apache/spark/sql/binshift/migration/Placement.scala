@@ -104,7 +104,7 @@ private[binshift] object Placement {
 /**
  * @param executors      ids of the live executors
  * @param partitions     for each partition, the executors that its operators are on
- * @param decommissioned ids of executors that Spark is about to remove
+ * @param decommissioned ids of executors that are there and get no tasks: Spark is about to remove them, or excludes them
  * @param leaving        ids of live executors that are drained, or have been
  */
 private[binshift] final case class PlacementSnapshot(

@@ -22,7 +22,7 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
  * what counts.
  *
  * @param standbyOf the executors that have the files of a partition
- * @param maxEpochs that a partition is asked to move, unless its executor is drained
+ * @param maxEpochs for which files are waited for that do not come, and for which a partition is asked to move to an executor
  * @param isBinned  whether an operator's stores take files that were fetched ahead
  * @param evacuates whether executors that Spark decommissions are drained
  * @param isRealTime whether all tasks of a batch run at once. Then nothing is fetched ahead, because the job that asks for
@@ -49,9 +49,13 @@ private[binshift] final class Relocation(
   private var drained: Option[String] = None
   /** Executors that get no partition: what is drained or has been, until it is gone or partitions are placed there again. */
   @volatile private var avoided = Set.empty[String]
+  /** Those of them that are only avoided because they are about to go. */
+  private var departing = Set.empty[String]
   private var receivers = Seq.empty[String]
   private var notBefore = 0L
   private var isPrepared = false
+  /** Partitions and executors for which nothing was to be waited at the last epoch. */
+  private var readyBefore = Set.empty[(Int, String)]
   private var left = Set.empty[Int]
   /** Whether a migration wants something, and the first epoch at which it was asked for. */
   private var isUnderWay = false
@@ -79,12 +83,22 @@ private[binshift] final class Relocation(
   def evacuate(): Unit = evacuation.look(operators, partitions, avoided)
 
   /** Places nothing any more on executors that are about to go. */
-  def avoid(executors: Seq[String]): Unit = avoided ++= executors
+  def avoid(executors: Seq[String]): Unit = {
+    departing ++= executors.filterNot(avoided)
+    avoided ++= executors
+  }
+
+  /** Takes executors for others again that were about to go, and stay. What was drained still gets nothing. */
+  def admit(executors: Set[String]): Unit = {
+    avoided --= departing.intersect(executors)
+    departing --= executors
+  }
 
   /** Takes over what a migration wants. */
   def begin(options: MigrationOptions): Unit = {
     wanted = options.places.map { case (p, executor) => p -> WantedPlace(executor) }
     drained = options.vacate
+    departing --= drained
     avoided = leavingWith(options)
     receivers = options.placeOn
     notBefore = options.startEpoch.getOrElse(0L)
@@ -124,7 +138,8 @@ private[binshift] final class Relocation(
   def enter(epoch: Long, planOperators: Seq[StateStoreWriter], n: Int): Unit = {
     operators = planOperators
     partitions = n
-    if (wanted.nonEmpty || avoided.nonEmpty) {
+    // What is to be emptied may go before its migration has begun.
+    if (wanted.nonEmpty || avoided.nonEmpty || isUnderWay && since.isEmpty) {
       val executors = Executors.of(session.sparkContext)
       avoided = avoided.filter(executors.isThere)
       holdOrRelease()
@@ -154,36 +169,53 @@ private[binshift] final class Relocation(
   private def ask(epoch: Long, executors: Executors): Unit = {
     since = since.orElse(Some(epoch))
     wanted = wanted.filter { case (p, w) => p < partitions && executors.live.contains(w.executor) && !avoided(w.executor) }
-    val (kept, given) = wanted.partition { case (p, w) => w.asked < math.max(maxEpochs, 1) || isAvoided(p) }
-    if (given.nonEmpty) {
-      logWarning(s"query ${query.id}: partitions ${given.keys.toSeq.sorted.mkString(", ")} were wanted on executors " +
-        s"${given.values.map(_.executor).toSeq.distinct.sorted.mkString(", ")} for $maxEpochs epochs, and Spark runs them " +
-        "elsewhere; they stay there")
-    }
-    // Those of which nobody said where to, and those whose new executor is gone.
+    val (kept, given) = wanted.partition { case (p, w) => w.asked < math.max(maxEpochs, 1) }
+    val (tried, settled) = given.partition { case (p, _) => isAvoided(p) }
+    if (settled.nonEmpty) sayElsewhere(settled, "elsewhere; they stay there")
+    if (tried.nonEmpty) sayElsewhere(tried, "on executors that are to be emptied; other ones are tried")
+    // Those of which nobody said where to, and those whose new executor is gone or did not get them.
     val stranded = (0 until partitions).filter(p => !kept.contains(p) && isAvoided(p))
     val others = (0 until partitions).filterNot(stranded.contains)
       .map(p => kept.get(p).map(w => Seq(w.executor)).getOrElse(placesOf(p).toSeq))
     wanted = kept
     if (stranded.nonEmpty) {
-      wanted ++= Placement.spread(stranded, executors.preferred(receivers, avoided, query.id), others)
-        .map { case (p, executor) => p -> WantedPlace(executor) }
+      val possible = executors.preferred(receivers, avoided, query.id)
+      var taken = others
+      for ((before, some) <- stranded.groupBy(p => tried.get(p).map(_.executor))) {
+        val untried = possible.filterNot(before.contains)
+        val found = Placement.spread(some, if (untried.isEmpty) possible else untried, taken)
+        taken ++= found.map { case (_, executor) => Seq(executor) }
+        wanted ++= found.map { case (p, executor) => p -> WantedPlace(executor) }
+      }
     }
     if (isPrepared) fetchAhead(executors)
     // The stream waits for the answer.
     val ready = warming.ready(wanted.map { case (p, w) => (p, w.executor) }.toSet)
+    // An executor fetches the files of one partition after the other.
+    val news = (ready -- readyBefore).map { case (_, executor) => executor }
+    readyBefore = ready
     wanted = wanted.map {
       case (p, w) if isDue(p, w, ready, executors) =>
         Placement.prefer(session, operators, p, w.executor, executors.live(w.executor))
         p -> w.copy(askedAt = Some(epoch), asked = w.asked + 1)
-      case waiting => waiting
+      case (p, w) => p -> w.copy(waited = if (news(w.executor)) 0 else w.waited + 1)
     }
   }
 
-  /** Whether a partition is to move now: it has run, and its files or itself are there, or its old executor is not. */
+  private def sayElsewhere(places: Map[Int, WantedPlace], where: String): Unit =
+    logWarning(s"query ${query.id}: partitions ${places.keys.toSeq.sorted.mkString(", ")} were wanted on executors " +
+      s"${places.values.map(_.executor).toSeq.distinct.sorted.mkString(", ")} for $maxEpochs epochs, and Spark runs them $where")
+
+  /** Whether the files of a partition, or of others that come to its executor, have not come for long. */
+  private def isTooLong(place: WantedPlace): Boolean = place.waited >= math.max(maxEpochs, 1)
+
+  /**
+   * Whether a partition is to move now: it has run, and its files or itself are there, or are long in coming, or its old
+   * executor is not there.
+   */
   private def isDue(partition: Int, place: WantedPlace, ready: Set[(Int, String)], executors: Executors): Boolean = {
     val now = placesOf(partition)
-    now.nonEmpty && (now == Set(place.executor) || ready((partition, place.executor)) ||
+    now.nonEmpty && (now == Set(place.executor) || ready((partition, place.executor)) || isTooLong(place) ||
       !now.exists(executors.live.contains))
   }
 
@@ -225,5 +257,6 @@ private object Relocation {
 /**
  * @param askedAt the last epoch for which the partition was asked to be there
  * @param asked   for how many epochs it was
+ * @param waited  for how many epochs its executor has said of no files that they are there
  */
-private final case class WantedPlace(executor: String, askedAt: Option[Long] = None, asked: Int = 0)
+private final case class WantedPlace(executor: String, askedAt: Option[Long] = None, asked: Int = 0, waited: Int = 0)

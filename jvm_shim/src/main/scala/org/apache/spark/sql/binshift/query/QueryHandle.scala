@@ -62,21 +62,18 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
 
   /**
    * Gives back executors, whose ids have commas between them, when no epoch needs them. Those with partitions stay, of this
-   * query or of others. Returns those that go.
+   * query or of others, also if these come before the executors go. Returns those that go, as far as is known.
    */
   def giveBackExecutors(ids: String): String = {
     requireActive()
-    val used = usedBy(router +: QueryRouters.activeBut(router))
-    val going = ids.split(',').toSeq.filterNot(used)
-    router.giveBack(going)
-    going.mkString(",")
+    router.giveBack(ids.split(',').toSeq).mkString(",")
   }
 
   /** Lets autoscalers of other queries ask for executors. Also of a run that has ended. */
   def leaveExecutorsToOthers(): Unit = router.ownExecutors.leaveToOthers()
 
   /** Executors with partitions of other queries of this driver, with commas between their ids. */
-  def executorsOfOthers(): String = usedBy(QueryRouters.activeBut(router)).toSeq.sorted.mkString(",")
+  def executorsOfOthers(): String = router.executorsOfOthers.toSeq.sorted.mkString(",")
 
   /** The epoch that this run has planned last, -1 before the first; and the time by the clock of the progress reports. */
   def plannedEpoch(): String =
@@ -113,9 +110,6 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
 
   /** Those of one migration. */
   def historyOf(id: String): String = json(router.historyOf(id).filter(_.step.exists(!_.isOpening)).map(e => entryJson(e)))
-
-  private def usedBy(routers: Seq[QueryRouter]): Set[String] =
-    routers.flatMap(_.executorsInUse).toSet ++ OtherQueries.executorsInUse(query.sparkSession)
 
   /** Without the owner of each bin, of which there are many in each of many entries. */
   private def entryJson(e: RoutingEntry): JObject =

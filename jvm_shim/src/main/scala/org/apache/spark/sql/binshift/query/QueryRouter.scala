@@ -66,7 +66,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private val standbys: Option[Standbys] = Option.when(conf.standbys > 0 && Standbys.arePossible(query, slots.isDefined))(
     new Standbys(query, conf.standbys, conf.standby, () => relocation.leaving, (op, p) => p == 0 || !isSingle(op)))
   val ownExecutors: OwnExecutors = new OwnExecutors(
-    session.sparkContext, () => QueryRouters.activeBut(this).find(_.ownExecutors.areOurs).map(_.query.id.toString))
+    session.sparkContext, () => QueryRouters.activeBut(this).find(_.ownExecutors.areOurs).map(_.query.id.toString),
+    () => executorsOf(this +: QueryRouters.activeBut(this)))
   private val watch = Option.when(conf.evacuates)(new ExecutorWatch(
       s"query ${query.id}", () => relocation.isEvacuationDue, () => synchronized(if (!isClosed) relocation.evacuate())))
   private val scheduler = new StepScheduler(
@@ -119,7 +120,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       if (!previous.exists(_.table.partitions == n)) changePartitions(n, previous, streamSession)
       // In real-time mode, a driver that was started by mistake may have corrected it for the epoch before.
       else if (slots.isDefined && entry.epoch == epoch - 1) correctMetadata(streamSession, isFirst = false)
-      ownExecutors.enter()
+      relocation.admit(ownExecutors.enter())
       relocation.enter(epoch, operators, n)
       if (entry.epoch == epoch && epoch > 0 && info.stateStoreCkptIds.isDefined) CheckpointIds.keep(dir, epoch)
       arriving = previous.fold(Set.empty[Int])(_.table.movedIn(entry.table))
@@ -223,7 +224,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       synchronized((tables.current.fold(0)(_.table.partitions), ownExecutors.leaving, relocation.leaving))
     val executors = Executors.of(session.sparkContext)
     PlacementSnapshot(executors.live.keys.toSeq.filterNot(ending), homes(n).map(_.toSeq.sorted),
-      executors.decommissioned.toSeq.sorted, leaving.toSeq.sorted)
+      (executors.decommissioned ++ executors.excluded).toSeq.sorted, leaving.toSeq.sorted)
   }
 
   /** Executors that run partitions. Needs no lock, so that a query whose checkpoint does not answer holds up no other. */
@@ -232,10 +233,24 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private def homes(partitions: Int): IndexedSeq[Set[String]] =
     (0 until partitions).map(Placement.executorsOf(session, operators, _))
 
-  /** Gives executors back, which get no partition any more. */
-  def giveBack(ids: Seq[String]): Unit = synchronized {
-    relocation.avoid(ids)
-    ownExecutors.giveBack(ids, isUnderWay = planned.exists(_ > CommittedEpoch.of(query)))
+  /** Executors with partitions of the other queries of this driver. Needs no lock. */
+  def executorsOfOthers: Set[String] = executorsOf(QueryRouters.activeBut(this))
+
+  private def executorsOf(routers: Seq[QueryRouter]): Set[String] =
+    routers.flatMap(_.executorsInUse).toSet ++ OtherQueries.executorsInUse(query.sparkSession)
+
+  /**
+   * Gives back executors, which get no partition any more, when no epoch needs them. Those with partitions of any query stay.
+   * Returns those that go, as far as is known.
+   */
+  def giveBack(ids: Seq[String]): Seq[String] = {
+    val unused = ids.filterNot(executorsOf(this +: QueryRouters.activeBut(this)))
+    synchronized {
+      relocation.avoid(unused)
+      val kept = ownExecutors.giveBack(unused, isUnderWay = planned.exists(_ > CommittedEpoch.of(query)))
+      relocation.admit(kept)
+      unused.filterNot(kept)
+    }
   }
 
   /** What a run that has ended was still deleting is gone. Before that, no run of the query may begin. */

@@ -1,0 +1,131 @@
+"""A driver that a test commands, as `commanded.py`, whose executors go, or get no tasks."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from pyspark import TaskContext
+
+import binshift
+from cluster.commanded import Commands, counts, serve
+from cluster.driver import Outputs
+from cluster.places import kill
+from harness import StreamRun, rows, until
+
+
+class Sink(Outputs):
+    """Has an epoch wait before it ends, as long as it is held."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.ends = threading.Event()
+        self.ends.set()
+        self.waits = threading.Event()
+
+    def __setitem__(self, epoch: int, output: Any) -> None:
+        super().__setitem__(epoch, output)
+        if not self.ends.is_set():
+            self.waits.set()
+            assert self.ends.wait(120)
+
+
+class Departures(Commands):
+    def given_back(self, executor: str, total: int) -> list[str]:
+        """Has an executor given back as an autoscaler does, in an epoch that does not end; what goes."""
+        self.run.outputs = self.sink = Sink(self.run.root / "outputs")
+        self.sink.ends.clear()
+        self.run.feed(rows(self.epoch))
+        self.epoch += 1
+        assert self.sink.waits.wait(60)
+        link = self.run.attach()._link
+        link.request_executors(total)
+        return sorted(link.give_back_executors([executor]))
+
+    def end_epoch(self) -> None:
+        self.sink.ends.set()
+        self.run.query.processAllAvailable()
+
+    def another_query(self, root: str, executor: str) -> list[str]:
+        """Another query of the application gets a partition on the executor; where it runs."""
+        other = StreamRun(self.spark, Path(root), counts)
+        other.start()
+        other.run(0, 1)
+        migration = other.attach().rescale(3, strategy=binshift.AllAtOnce(), place_on=[executor], prepare=False)
+        epoch = 2
+        while not migration.status.is_over:
+            other.run(epoch)
+            epoch += 1
+        return sorted({e for on in other.attach()._placement().partitions for e in on})
+
+    def drain(self, executor: str, epochs: int = 0, prepare: bool = False) -> dict[int, str]:
+        """Has an executor emptied after so many epochs; where its partitions are to go."""
+        start = self.epoch + epochs if epochs else None
+        places = self.run.attach()._placement().drained(executor)
+        self.run.attach().drain(executor, start_epoch=start, prepare=prepare)
+        return places
+
+    def grow(self, partitions: int) -> None:
+        self.run.attach().rescale(partitions, strategy=binshift.AllAtOnce(), prepare=False)
+
+    def exclude(self) -> str:
+        """Has Spark exclude an executor, on which a task fails."""
+
+        def fail(_: int) -> None:
+            context = TaskContext.get()
+            if context is not None and context.attemptNumber() == 0:
+                raise OSError("fails on purpose")
+
+        self.spark.sparkContext.parallelize([0], 1).foreach(fail)
+
+        def excluded() -> list[str]:
+            found = self.spark.sparkContext._jsc.sc().statusStore().executorList(True)
+            return [found.apply(i).id() for i in range(found.size()) if found.apply(i).isExcluded()]
+
+        assert until(lambda: len(excluded()) == 1), excluded()
+        return excluded()[0]
+
+    def occupy(self, executors: int) -> None:
+        """Has a task run on each executor until it is freed."""
+        folder = self.run.root / "busy"
+        folder.mkdir()
+
+        def wait(_: int) -> None:
+            # Spark's executors have a working directory each, which has their id as its name.
+            busy = folder / Path.cwd().name
+            busy.touch()
+            while busy.exists():
+                time.sleep(0.05)
+
+        job = self.spark.sparkContext.parallelize(range(executors), executors)
+        threading.Thread(target=job.foreach, args=(wait,), daemon=True).start()
+        assert until(lambda: len(list(folder.iterdir())) == executors)
+
+    def free(self, *executors: str) -> None:
+        for executor in executors:
+            os.unlink(self.run.root / "busy" / executor)
+
+    def lasted(self) -> float:
+        """Seconds of the latest epoch."""
+        return self.run.query.lastProgress.durationMs["triggerExecution"] / 1000
+
+    def kill(self, executor: str) -> None:
+        kill(self.run, executor)
+
+    def finished(self, most: int) -> bool:
+        """Whether no migration is under way after so many epochs at most."""
+        for _ in range(most):
+            if self.run.attach().migration() is None:
+                return True
+            self.epochs(1)
+        return self.run.attach().migration() is None
+
+
+if __name__ == "__main__":
+    serve(Departures)

@@ -1,0 +1,129 @@
+"""Executors that are about to go, and those that Spark gives no tasks."""
+
+import contextlib
+
+import pytest
+
+from cluster.commands import HERE, Driver
+from harness import held_up_at, until
+
+CONF = {"spark.sql.shuffle.partitions": "1"}
+SHIP = "spark.sql.streaming.stateStore.binshift.ship."
+MIN_DELTAS = "spark.sql.streaming.stateStore.minDeltasForSnapshot"
+FAULTS = {
+    "spark.binshift.internal.faults": "org.apache.spark.sql.execution.streaming.state.binshift.TestFaults"
+}
+
+
+@pytest.fixture
+def driver(tmp_path, jvm_jar):
+    with contextlib.ExitStack() as drivers:
+
+        def start(master="local-cluster[3,1,1024]", **conf):
+            script = HERE / "departures.py"
+            return drivers.enter_context(Driver(tmp_path / "run", master, CONF | conf, script=script))
+
+        yield start
+
+
+def used(query):
+    return {e for on in query("placement")["partitions"] for e in on}
+
+
+@pytest.mark.long
+def test_an_executor_that_another_query_took_meanwhile_is_not_given_back(driver, tmp_path):
+    query = driver()
+    executors = set(query("await_executors", 3))
+    query("epochs", 2)
+    empty = sorted(executors - used(query))[0]
+    assert query("given_back", empty, 2) == [empty]
+    assert empty not in query("executors")
+    assert empty in query("another_query", str(tmp_path / "other"), empty)
+    query("end_epoch")
+    query("epochs", 2)
+    # It is as any other one again, and counts.
+    placement = query("placement")
+    assert set(placement["executors"]) == executors
+    assert (placement["leaving"], placement["configured"]) == ([], 3)
+    query.assert_exact(1)
+    query.end()
+
+
+@pytest.mark.long
+def test_a_drain_ends_whose_executor_goes_before_it_begins(driver):
+    query = driver()
+    executors = set(query("await_executors", 3))
+    query("epochs", 2)
+    empty = sorted(executors - used(query))[0]
+    query("drain", empty, 3)
+    query("kill", empty)
+    query("epochs", 3)
+    # At its start epoch at the latest: nothing else keeps other plans waiting.
+    assert query("finished", 2)
+    query.assert_exact(1)
+    query.end()
+
+
+@pytest.mark.long
+def test_an_executor_that_spark_excludes_gets_no_partition(driver):
+    excluding = {
+        "spark.excludeOnFailure.enabled": "true",
+        "spark.excludeOnFailure.application.maxFailedTasksPerExecutor": "1",
+    }
+    query = driver(**excluding, **{"spark.sql.shuffle.partitions": "2"})
+    executors = set(query("await_executors", 3))
+    query("epochs", 1)
+    excluded = query("exclude")
+    query("epochs", 2)
+    placement = query("placement")
+    assert (set(placement["executors"]), placement["decommissioned"]) == (executors - {excluded}, [excluded])
+    # Though it has the fewest of all: neither new ones, nor those of others.
+    query("grow", 3)
+    query("finish")
+    assert excluded not in used(query)
+    drained = sorted(used(query))[0]
+    assert set(query("drain", drained).values()) == executors - {excluded, drained}
+    query("finish")
+    assert used(query) == executors - {excluded, drained}
+    query.assert_exact(3)
+    query.end()
+
+
+@pytest.mark.long
+def test_a_drain_tries_another_executor_where_spark_does_not_run_the_partition(driver):
+    query = driver(**{SHIP + "maxEpochsToWait": "1"})
+    executors = set(query("await_executors", 3))
+    query("epochs", 2)
+    (drained,) = used(query)
+    query("occupy", 3)
+    query("free", drained)
+    wanted = query("drain", drained)["0"]
+    # Until the task has waited for its executor as long as it may.
+    query("epochs", 1)
+    assert used(query) == {drained}
+    (other,) = executors - {drained, wanted}
+    query("free", other)
+    query("epochs", 1)
+    assert used(query) == {other}
+    assert query("lasted") < 25
+    assert query("finished", 1)
+    query("free", wanted)
+    query.assert_exact(1)
+    query.end()
+
+
+@pytest.mark.long
+def test_a_partition_whose_files_do_not_come_moves_without_them(driver, tmp_path, jvm_jar):
+    files = {SHIP + "maxEpochsToWait": "3", MIN_DELTAS: "2"}
+    query = driver(**FAULTS, **files, **{"spark.jars": str(jvm_jar)})
+    query("await_executors", 3)
+    query("epochs", 5)
+    assert until(lambda: any(tmp_path.glob("run/checkpoint/state/0/0/*.zip")))
+    (drained,) = used(query)
+    query("drain", drained, 0, True)
+    with held_up_at("warm.file", lambda: query("epochs", 1)):
+        assert used(query) == {drained}
+        assert query("finished", 8)
+    assert drained not in used(query)
+    query.assert_exact(1)
+    query.end()
