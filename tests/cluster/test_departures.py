@@ -5,14 +5,9 @@ import contextlib
 import pytest
 
 from cluster.commands import HERE, Driver
-from harness import held_up_at, until
 
 CONF = {"spark.sql.shuffle.partitions": "1"}
 SHIP = "spark.sql.streaming.stateStore.binshift.ship."
-MIN_DELTAS = "spark.sql.streaming.stateStore.minDeltasForSnapshot"
-FAULTS = {
-    "spark.binshift.internal.faults": "org.apache.spark.sql.execution.streaming.state.binshift.TestFaults"
-}
 
 
 @pytest.fixture
@@ -108,22 +103,5 @@ def test_a_drain_tries_another_executor_where_spark_does_not_run_the_partition(d
     assert query("lasted") < 25
     assert query("finished", 1)
     query("free", wanted)
-    query.assert_exact(1)
-    query.end()
-
-
-@pytest.mark.long
-def test_a_partition_whose_files_do_not_come_moves_without_them(driver, tmp_path, jvm_jar):
-    files = {SHIP + "maxEpochsToWait": "3", MIN_DELTAS: "2"}
-    query = driver(**FAULTS, **files, **{"spark.jars": str(jvm_jar)})
-    query("await_executors", 3)
-    query("epochs", 5)
-    assert until(lambda: any(tmp_path.glob("run/checkpoint/state/0/0/*.zip")))
-    (drained,) = used(query)
-    query("drain", drained, 0, True)
-    with held_up_at("warm.file", lambda: query("epochs", 1)):
-        assert used(query) == {drained}
-        assert query("finished", 8)
-    assert drained not in used(query)
     query.assert_exact(1)
     query.end()

@@ -22,7 +22,7 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
  * what counts.
  *
  * @param standbyOf the executors that have the files of a partition
- * @param maxEpochs for which files are waited for that do not come, and for which a partition is asked to move to an executor
+ * @param maxEpochs that a partition is asked to move, unless its executor is drained
  * @param isBinned  whether an operator's stores take files that were fetched ahead
  * @param evacuates whether executors that Spark decommissions are drained
  * @param isRealTime whether all tasks of a batch run at once. Then nothing is fetched ahead, because the job that asks for
@@ -54,8 +54,6 @@ private[binshift] final class Relocation(
   private var receivers = Seq.empty[String]
   private var notBefore = 0L
   private var isPrepared = false
-  /** Partitions and executors for which nothing was to be waited at the last epoch. */
-  private var readyBefore = Set.empty[(Int, String)]
   private var left = Set.empty[Int]
   /** Whether a migration wants something, and the first epoch at which it was asked for. */
   private var isUnderWay = false
@@ -191,14 +189,11 @@ private[binshift] final class Relocation(
     if (isPrepared) fetchAhead(executors)
     // The stream waits for the answer.
     val ready = warming.ready(wanted.map { case (p, w) => (p, w.executor) }.toSet)
-    // An executor fetches the files of one partition after the other.
-    val news = (ready -- readyBefore).map { case (_, executor) => executor }
-    readyBefore = ready
     wanted = wanted.map {
       case (p, w) if isDue(p, w, ready, executors) =>
         Placement.prefer(session, operators, p, w.executor, executors.live(w.executor))
         p -> w.copy(askedAt = Some(epoch), asked = w.asked + 1)
-      case (p, w) => p -> w.copy(waited = if (news(w.executor)) 0 else w.waited + 1)
+      case waiting => waiting
     }
   }
 
@@ -206,16 +201,10 @@ private[binshift] final class Relocation(
     logWarning(s"query ${query.id}: partitions ${places.keys.toSeq.sorted.mkString(", ")} were wanted on executors " +
       s"${places.values.map(_.executor).toSeq.distinct.sorted.mkString(", ")} for $maxEpochs epochs, and Spark runs them $where")
 
-  /** Whether the files of a partition, or of others that come to its executor, have not come for long. */
-  private def isTooLong(place: WantedPlace): Boolean = place.waited >= math.max(maxEpochs, 1)
-
-  /**
-   * Whether a partition is to move now: it has run, and its files or itself are there, or are long in coming, or its old
-   * executor is not there.
-   */
+  /** Whether a partition is to move now: it has run, and its files or itself are there, or its old executor is not. */
   private def isDue(partition: Int, place: WantedPlace, ready: Set[(Int, String)], executors: Executors): Boolean = {
     val now = placesOf(partition)
-    now.nonEmpty && (now == Set(place.executor) || ready((partition, place.executor)) || isTooLong(place) ||
+    now.nonEmpty && (now == Set(place.executor) || ready((partition, place.executor)) ||
       !now.exists(executors.live.contains))
   }
 
@@ -257,6 +246,5 @@ private object Relocation {
 /**
  * @param askedAt the last epoch for which the partition was asked to be there
  * @param asked   for how many epochs it was
- * @param waited  for how many epochs its executor has said of no files that they are there
  */
-private final case class WantedPlace(executor: String, askedAt: Option[Long] = None, asked: Int = 0, waited: Int = 0)
+private final case class WantedPlace(executor: String, askedAt: Option[Long] = None, asked: Int = 0)
