@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +71,7 @@ class MigrationReport:
     rows_adopted, bytes_adopted, adopt_s : int, int, float, or None
         Totals over all operators and partitions.
     longest_epoch_s : float or None
-        Longest duration, in seconds, of an epoch at which a step took effect.
+        Longest duration, in seconds, of an epoch at which a step took effect or, on demand, bins came.
     cancelled : bool
         Whether the migration was cancelled before its last step.
     timings : tuple of StepTiming
@@ -211,7 +211,8 @@ def report_of(
     by_epoch = {e.epoch: e for e in epochs}
     first = next((r["epoch"] for r in history if r["step"] == 1), None)
     last = max((r["epoch"] for r in history), default=None)
-    taken = [by_epoch[r["epoch"]] for r in history if r["epoch"] in by_epoch]
+    steps_taken = {r["epoch"]: _adopting(r["epoch"], by_epoch, on_demand=plan.on_demand) for r in history}
+    taken = [e for adopting in steps_taken.values() for e in adopting]
 
     is_known = bool(taken) or not steps
 
@@ -219,14 +220,14 @@ def report_of(
         return None if not is_known else sum(int(e.metrics.get(name, 0)) for e in taken)
 
     def timing(row: dict[str, Any]) -> StepTiming:
-        epoch = by_epoch.get(row["epoch"])
+        epoch, adopting = by_epoch.get(row["epoch"]), steps_taken[row["epoch"]]
         return StepTiming(
             row["step"],
             epoch=row["epoch"],
             bins=row["bins_moved"],
             partitions=row["partitions"],
             duration_s=None if epoch is None else epoch.duration_s,
-            bytes=None if epoch is None else int(epoch.metrics.get("bytes_adopted", 0)),
+            bytes=None if epoch is None else sum(int(e.metrics.get("bytes_adopted", 0)) for e in adopting),
             adopt_s=None if epoch is None else epoch.metrics.get("adopt_s", 0),
         )
 
@@ -251,6 +252,17 @@ def report_of(
     )
 
 
+def _adopting(epoch: int, by_epoch: Mapping[int, EpochProgress], *, on_demand: bool) -> list[EpochProgress]:
+    """The epochs in which the bins of a step came, as far as known: on demand, until none is awaited."""
+    found = []
+    while (progress := by_epoch.get(epoch)) is not None:
+        found.append(progress)
+        if not (on_demand and progress.metrics.get("bins_awaited")):
+            break
+        epoch += 1
+    return found
+
+
 def adopt_rate(epochs: Iterable[EpochProgress], *, prepared: bool) -> float | None:
     """Bytes that a partition adopted in a second, over the steps in `epochs` that adopted rows in one way.
 
@@ -269,6 +281,9 @@ def adopt_rate(epochs: Iterable[EpochProgress], *, prepared: bool) -> float | No
         if e.bins_adopted
         and e.metrics.get("rows_adopted")
         and e.metrics.get("bins_prepared", 0) == (e.bins_adopted if prepared else 0)
+        # What comes on demand is taken in while rows are processed, and not timed.
+        and not e.metrics.get("bins_awaited")
+        and e.metrics.get("adopt_s")
     ]
     seconds = sum(e.metrics.get("adopt_s", 0) for e in taken)
     moved = sum(e.metrics.get("bytes_adopted", 0) for e in taken)

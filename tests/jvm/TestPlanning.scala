@@ -29,7 +29,7 @@ object TestPlanning {
   def placed(cases: String): String = answers(cases) { c =>
     val places = PartitionPlaces(PlacementSnapshot((c \ "executors").extract[Seq[String]],
         (c \ "partitions").extract[Seq[Seq[String]]], (c \ "decommissioned").extract[Seq[String]],
-        (c \ "leaving").extract[Seq[String]]))
+        (c \ "leaving").extract[Seq[String]], Nil))
     val rejoined = places.rejoined
     val placeOn = (c \ "place_on").extract[Seq[String]]
     val drained: JValue =

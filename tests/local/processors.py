@@ -207,12 +207,21 @@ def remembering_by_time(df: DataFrame) -> DataFrame:
 
 
 class SummingInPandas(Summing):
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        super().init(handle)
+        self.halves = handle.getMapState("halves", "half double", "n long")
+
     def handleInputRows(
         self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any
     ) -> Iterator[pd.DataFrame]:
         before = self.total.get()[0] if self.total.exists() else 0
         self.total.update((before + sum(int(df.v.sum()) for df in rows),))
+        self.halves.updateValue((before / 2,), (1,))
         yield pd.DataFrame([(str(key[0]), "total", self.total.get()[0])], columns=["k", "what", "n"])
+
+
+def summing_in_pandas(df: DataFrame) -> DataFrame:
+    return df.groupBy("k").transformWithStateInPandas(SummingInPandas(), OUTPUT, "Update", "None")
 
 
 def summing_by_float_in_pandas(df: DataFrame) -> DataFrame:

@@ -384,7 +384,12 @@ def test_without_copies_the_default_is_what_takes_effect_soonest(stream, caplog,
         assert "whole bins" not in str(plan)
     migration = controller.rescale(4, prepare=False)
     finish(run, migration, 1)
-    assert migration.wait(60).steps == 1
+    report = migration.wait(60)
+    assert report.steps == 1
+    assert report.bytes_adopted
+    run.stop()
+    # Until an epoch is planned, a run does not know its operators.
+    assert run.start().attach().plan(6, prepare=False).strategy == "all-at-once"
 
 
 def test_another_version_of_spark_is_refused_in_the_jvm_too(spark):

@@ -12,6 +12,7 @@ from binshift import AllAtOnce, Batched, BinshiftError, ConfigurationError, Unsu
 from binshift.jvm import call, gateway_of
 from binshift.session import PROVIDER
 from harness import STOCK, Fault, assert_same_results, end_maintenance, held_up_at
+from local.processors import summing_by_float_in_pandas, summing_in_pandas
 from local.queries import QUERIES, in_jvm
 from local.settings import HDFS, IDS, MORE_JOINS, OPERATORS, new, start_with
 
@@ -297,6 +298,27 @@ def test_a_few_keys_do_not_tell_how_they_are_placed(stream, tmp_path):
         convert_after(0, keys=5)
     assert not (tmp_path / "to/metadata").exists()
     assert convert_after(1, 2, 3).converted
+
+
+def test_floats_tell_nothing_if_rows_are_distributed_by_them_in_pandas(stream, tmp_path):
+    conf = {"spark.sql.shuffle.partitions": "2"}
+
+    def convert(name, build):
+        run = stream(build, name, provider=STOCK, conf=conf).start()
+        run.run(0, 1)
+        run.stop()
+        return binshift.convert(
+            str(run.checkpoint),
+            to="rocksdb",
+            output=str(tmp_path / f"{name}-to"),
+            partitions=4,
+            spark=run.spark,
+        )
+
+    with pytest.raises(UnsupportedOperatorError, match=r"transformWithStateInPandasExec has keys of .* floats"):
+        convert("by-float", summing_by_float_in_pandas)
+    # A map has its own keys, which move no row.
+    assert convert("with-floats", summing_in_pandas).converted
 
 
 @pytest.mark.parametrize("provider", [STOCK, HDFS])

@@ -335,3 +335,20 @@ def test_routing_entries_of_lost_epochs_do_not_stop_the_replay(stream, tmp_path)
     run.run(5)
     assert {f.name for f in entries.glob("[0-9]*")} == {"0"}
     assert counted(run) == counted_at_once(run)
+
+
+def test_an_epoch_that_is_not_logged_is_owned_only_where_names_of_files_have_ids(spark, stream):
+    run = stream(count_by_key).start()
+    run.run(0, 1, 2)
+    run.stop()
+    run.forget(2, logs=("offsets", "commits"))
+    inside = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.checkpoint
+    files = spark._jsc.sc().hadoopConfiguration()
+    folder = inside.ControlDir.ofStateRoot(f"file:{run.checkpoint.absolute()}/state", files)
+
+    def is_owned(epoch, has_ids, run_id=str(run.query.runId)):
+        return inside.RunHistory.ownsEpoch(folder, epoch, run_id, has_ids)
+
+    assert [is_owned(1, has_ids) for has_ids in (False, True)] == [True, True]
+    assert [is_owned(2, has_ids) for has_ids in (False, True)] == [False, True]
+    assert not is_owned(2, True, str(uuid.uuid4()))

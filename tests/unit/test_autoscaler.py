@@ -24,6 +24,8 @@ class Played:
         self.executors = sorted(set(homes))
         self.others = set()
         self.leaving = set()
+        #: Those that Spark has, and gives no tasks.
+        self.excluded = []
         self.total = None
         self.configured = None
         self.is_owned = False
@@ -95,7 +97,13 @@ class Played:
     def _placement(self):
         homes = tuple((e,) for e in self.homes)
         leaving = tuple(sorted(self.leaving))
-        return Placement(tuple(self.executors), homes, leaving=leaving, configured=self.configured)
+        return Placement(
+            tuple(self.executors),
+            homes,
+            leaving=leaving,
+            configured=self.configured,
+            excluded=tuple(self.excluded),
+        )
 
     def require_own_executors(self):
         assert not self.is_owned
@@ -379,3 +387,15 @@ def test_a_query_that_is_behind_gets_partitions_on_demand_where_its_rows_can_com
     looks(autoscaler, played, 1, busy_s)
     is_urgent = by_key and busy_s > 10
     assert played.moved_by == [(None, False) if is_urgent else (AllAtOnce(), True)]
+
+
+def test_executors_that_spark_excludes_are_asked_for_as_well():
+    played = Played("a", "b")
+    played.excluded = ["x"]
+    looks(scaled(played, max_executors=8), played, 1, busy_s=12.0)
+    # Of so many, one is the one that gets no partitions.
+    assert played.total == 3 + 1
+    crowded = Played("a", "b")
+    crowded.excluded = ["x", "y"]
+    looks(scaled(crowded, max_executors=4), crowded, 1, busy_s=12.0)
+    assert crowded.total in (None, 4)

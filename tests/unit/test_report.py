@@ -18,6 +18,7 @@ from binshift import (
     MigrationReport,
     MigrationState,
     MigrationStatus,
+    OnDemand,
     RoutingTable,
 )
 from binshift.plot import overview, timeline
@@ -44,6 +45,20 @@ ONE = RoutingTable(1, (0,) * 128)
 BATCHED = Batched(16).plan(ONE, ONE.balanced(2))
 FLUID = Fluid().plan(ONE, ONE.balanced(8))
 REPORT = report_of("an-id", BATCHED, [row(1, 2), row(2, 4)], EPOCHS, steps=2, cancelled=False)
+
+
+def test_bins_that_come_on_demand_count_in_the_epochs_after_their_step():
+    plan = OnDemand().plan(ONE, ONE.balanced(2))
+
+    def coming(number, awaited, moved):
+        metrics = {"binshiftBinsAdopted": 16, "binshiftBinsAwaited": awaited, "binshiftBytesAdopted": moved}
+        return epoch(number, duration_ms=100 * number, operators=[operator(2, **metrics)])
+
+    epochs = [epoch(1), coming(2, 64, 0), coming(3, 32, 5), coming(4, 0, 7), coming(5, 0, 100)]
+    report = report_of("an-id", plan, [row(1, 2, bins=64)], epochs, steps=1, cancelled=False)
+    assert (report.bytes_adopted, report.timings[0].bytes, report.longest_epoch_s) == (12, 12, 0.4)
+    # What comes so is not timed.
+    assert adopt_rate(epochs, prepared=False) is None
 
 
 def test_a_report_has_the_timing_of_each_step_and_their_totals():

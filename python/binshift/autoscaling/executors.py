@@ -72,11 +72,12 @@ class OwnExecutors:
             to_move=len(placement.spread(place_on=placement.idle)),
             executors=there - drained,
             drained=drained,
+            excluded=len(placement.excluded),
             shared=len(shared),
             empty=empty,
             emptied=len(closed.intersection(empty)),
             is_refused=self._asked is not None
-            and self._asked[0] > there
+            and self._asked[0] > there + len(placement.excluded)
             and now_s - self._asked[1] >= self._wait_s,
         )
 
@@ -87,7 +88,8 @@ class OwnExecutors:
         """
         if self._asked is None:
             placement = self._controller._placement()
-            wanted = max(len(placement.executors), least, placement.configured or 0)
+            there = len(placement.executors) + len(placement.excluded)
+            wanted = max(there, least, placement.configured or 0)
             self._ask(min(wanted, most), now_s)
 
     def leave_to_others(self) -> None:
@@ -119,7 +121,7 @@ class OwnExecutors:
         Those that other queries use stay in any case.
         """
         if spare := self._spare(stay):
-            left = len(self._placement.executors) - len(spare)
+            left = len(self._placement.executors) + len(self._placement.excluded) - len(spare)
             # First, because otherwise the cluster manager starts others in the place of those that go.
             self._ask(left, now_s)
             given = self._controller._link.give_back_executors(spare)
@@ -139,7 +141,7 @@ class OwnExecutors:
 
     def _total(self, executors: int) -> int:
         """Executors that Spark is asked for, so that so many get partitions."""
-        return executors + len(self._closed())
+        return executors + len(self._closed()) + len(self._placement.excluded)
 
     def _empty(self) -> tuple[str, ...]:
         """Executors without a partition of any query, those first that were drained.

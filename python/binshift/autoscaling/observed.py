@@ -47,6 +47,8 @@ class Cluster:
         Executors that run partitions, or may.
     drained : int
         Executors beside these that were drained by somebody else, and get no partition until that is undone.
+    excluded : int
+        Executors that Spark gives no tasks for a while, because too many failed. They count against a limit.
     shared : int
         Executors of both kinds that run partitions of other queries, and so are not given back.
     empty : tuple of str
@@ -63,6 +65,7 @@ class Cluster:
     to_move: int = 0
     executors: int = 0
     drained: int = 0
+    excluded: int = 0
     shared: int = 0
     empty: tuple[str, ...] = ()
     emptied: int = 0

@@ -192,8 +192,8 @@ def _may_ask(s: ScalingSettings, cluster: Cluster) -> bool:
 
 
 def _askable(s: ScalingSettings, cluster: Cluster) -> int:
-    """Executors that there may be beside those that were drained."""
-    return max(0, (s.max_executors or 0) - cluster.drained)
+    """Executors that there may be beside those that get no partitions."""
+    return max(0, (s.max_executors or 0) - cluster.drained - cluster.excluded)
 
 
 def _is_spare(enough: int, s: ScalingSettings, cluster: Cluster) -> bool:

@@ -27,6 +27,8 @@ class Placement:
         Ids of live executors that were drained. Nothing is placed there unless somebody asks for it.
     application : str, optional
         Whose executors these are; None if the jar is older and does not say.
+    excluded : tuple of str
+        Those of `decommissioned` that Spark excludes for a while. They are among the application's executors.
     configured : int, optional
         Executors that the application is to have, with those that are not there yet; None if nobody has said.
     """
@@ -37,6 +39,7 @@ class Placement:
     leaving: tuple[str, ...] = ()
     application: str | None = None
     configured: int | None = None
+    excluded: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Placement:
@@ -48,6 +51,7 @@ class Placement:
             tuple(data.get("leaving", ())),
             data.get("application"),
             data.get("configured"),
+            tuple(data.get("excluded", ())),
         )
 
     @property

@@ -118,8 +118,9 @@ private[binshift] final class OwnExecutors(
   private def killUnused(ids: Set[String]): Unit =
     try {
       val used = ids.intersect(inUse())
-      if (used.nonEmpty) keep(used)
-      if (used != ids) kill((ids -- used).toSeq.sorted)
+      // First, because tasks of the next epoch may come there soon.
+      try if (used != ids) kill((ids -- used).toSeq.sorted)
+      finally if (used.nonEmpty) keep(used)
     } catch {
       case NonFatal(e) => logWarning(s"executors ${ids.toSeq.sorted.mkString(", ")} could not be given back", e)
     }
@@ -133,7 +134,8 @@ private[binshift] final class OwnExecutors(
     // The total was lowered for them.
     OwnExecutors.synchronized {
       asked.foreach { case (application, total) =>
-        if (isUsed && application == SparkInternals.applicationOf(context)) ask(total + ids.size)
+        if (isUsed && application == SparkInternals.applicationOf(context) && !ask(total + ids.size))
+          logWarning(s"the cluster manager has not taken the request for ${total + ids.size} executors; the next look asks again")
       }
     }
   }

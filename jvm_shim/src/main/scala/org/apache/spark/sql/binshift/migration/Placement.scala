@@ -106,6 +106,8 @@ private[binshift] object Placement {
  * @param partitions     for each partition, the executors that its operators are on
  * @param decommissioned ids of executors that are there and get no tasks: Spark is about to remove them, or excludes them
  * @param leaving        ids of live executors that are drained, or have been
+ * @param excluded       ids of those among the decommissioned that Spark excludes, and counts as executors of the application
  */
 private[binshift] final case class PlacementSnapshot(
-    executors: Seq[String], partitions: Seq[Seq[String]], decommissioned: Seq[String], leaving: Seq[String])
+    executors: Seq[String], partitions: Seq[Seq[String]], decommissioned: Seq[String], leaving: Seq[String],
+    excluded: Seq[String])

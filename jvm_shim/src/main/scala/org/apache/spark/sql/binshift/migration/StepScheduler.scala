@@ -108,8 +108,8 @@ private[binshift] final class StepScheduler(
     facts.unsupported.headOption.filter(_ => m.plan.steps.nonEmpty).foreach { o =>
       throw BinshiftException.unsupportedOperator(
         s"operator ${o.name} cannot migrate, since the keys of its state may differ from the columns by " +
-          "which Spark distributes its rows: a typed key of another type than its column, or a timestamp " +
-          "that goes through Python; the query runs on as it is")
+          "which Spark distributes its rows: a typed key of another type than its column, a timestamp that goes through " +
+          "Python, or a float that may be null in pandas; the query runs on as it is")
     }
     if (m.plan.steps.isEmpty && !m.options.movesPartitions) remember(m, 0)
     else {

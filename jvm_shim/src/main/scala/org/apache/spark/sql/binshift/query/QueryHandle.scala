@@ -43,7 +43,7 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
     requireActive()
     val p = router.placement()
     json(("executors" -> p.executors) ~ ("partitions" -> p.partitions) ~
-      ("decommissioned" -> p.decommissioned) ~ ("leaving" -> p.leaving) ~
+      ("decommissioned" -> p.decommissioned) ~ ("leaving" -> p.leaving) ~ ("excluded" -> p.excluded) ~
       ("application" -> SparkInternals.applicationOf(query.sparkSession.sparkContext)) ~
       ("configured" -> OwnExecutors.configured(query.sparkSession.sparkContext)))
   }

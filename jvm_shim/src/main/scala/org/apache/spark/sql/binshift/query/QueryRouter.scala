@@ -224,7 +224,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       synchronized((tables.current.fold(0)(_.table.partitions), ownExecutors.leaving, relocation.leaving))
     val executors = Executors.of(session.sparkContext)
     PlacementSnapshot(executors.live.keys.toSeq.filterNot(ending), homes(n).map(_.toSeq.sorted),
-      (executors.decommissioned ++ executors.excluded).toSeq.sorted, leaving.toSeq.sorted)
+      (executors.decommissioned ++ executors.excluded).toSeq.sorted, leaving.toSeq.sorted, executors.excluded.toSeq.sorted)
   }
 
   /** Executors that run partitions. Needs no lock, so that a query whose checkpoint does not answer holds up no other. */
@@ -386,10 +386,11 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
 
   /**
    * Why new owners wait for whole bins, and fetch no rows, if a plan is on demand. Empty where all operators whose bins move look state
-   * up by the keys of rows, and these are known before they are processed. Once an epoch was planned.
+   * up by the keys of rows, and these are known before they are processed.
    */
   def whyWholeBins: Seq[String] = synchronized {
-    if (slots.isDefined) Seq("the query is in real-time mode")
+    if (planned.isEmpty) Seq("this run has planned no epoch, so that its operators are not known")
+    else if (slots.isDefined) Seq("the query is in real-time mode")
     else if (!scheduler.isShippable) Seq(s"${SparkInternals.ChangelogKey} is false")
     else binned.filterNot(StatefulOperators.looksUpByKey).map(op =>
       s"operator ${StatefulOperators.idOf(op)} (${op.shortName}) looks through its state in each epoch")

@@ -82,10 +82,14 @@ private[sql] object RunHistory {
    * Whether the log of offsets has `epoch` as the run has logged it; false for the first epoch of each run. If so, no
    * other run has taken its place: a run that goes on from an earlier version logs the epoch anew.
    *
-   * In real-time mode an epoch is logged when it ends. Until it is, it is that of whoever has logged the one before.
+   * In real-time mode an epoch is logged when it ends. Until it is, it is that of whoever has logged the one before. That mode has
+   * ids in the names of files. Without them, a file of a run that has ended could be taken for one of the next run.
+   *
+   * @param hasIds whether names of files have ids
    */
-  def ownsEpoch(dir: ControlDir, epoch: Long, runId: String): Boolean =
-    LoggedConf.read(dir, epoch).orElse(LoggedConf.read(dir, epoch - 1)).exists(_.conf.get(Key).contains(runId))
+  def ownsEpoch(dir: ControlDir, epoch: Long, runId: String, hasIds: Boolean): Boolean =
+    LoggedConf.read(dir, epoch).orElse(if (hasIds) LoggedConf.read(dir, epoch - 1) else None)
+      .exists(_.conf.get(Key).contains(runId))
 
   /**
    * The entry that was in force when `epoch` ran, as far as it is known: the log of offsets names it, but for the first epoch of each

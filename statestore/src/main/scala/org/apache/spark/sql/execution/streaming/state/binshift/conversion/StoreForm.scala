@@ -6,10 +6,10 @@ import org.apache.hadoop.fs.Path
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorsUtils
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
-import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, PartitioningKey}
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.{StateVariableType, TransformWithStateOperatorProperties}
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.types.{DoubleType, FloatType, StructType, TimestampType}
+import org.apache.spark.sql.types.{DataType, DoubleType, FloatType, StructType, TimestampType}
 
 /**
  * What has to be known to open a store without its operator, from the files that Spark keeps for that.
@@ -39,9 +39,17 @@ private[sql] final case class StoreForm(
   def mayBePlain: Boolean = operator == StoreForm.TransformInJvm || singleKeysMayDiffer
 
   /** Whether Python may make another value of single keys: another instant of a timestamp, or NaN of null. */
-  def singleKeysMayDiffer: Boolean = operator != StoreForm.TransformInJvm &&
-    StatefulOperatorsUtils.TRANSFORM_WITH_STATE_OP_NAMES.contains(operator) &&
-    families.exists(_.keySchema.existsRecursively(t => t == TimestampType || t == FloatType || t == DoubleType))
+  def singleKeysMayDiffer: Boolean = {
+    def has(types: DataType*) = groupingTypes.exists(_.existsRecursively(types.contains))
+    operator != StoreForm.TransformInJvm && StatefulOperatorsUtils.TRANSFORM_WITH_STATE_OP_NAMES.contains(operator) &&
+    (has(TimestampType) || operator == StoreForm.TransformInPandas && has(FloatType, DoubleType))
+  }
+
+  /** Of the columns that rows are distributed by, as the keys of the families have them. */
+  private def groupingTypes: Seq[DataType] =
+    families.filter(f => !useColumnFamilies || f.name != StateStore.DEFAULT_COL_FAMILY_NAME).flatMap { f =>
+      PartitioningKey.of(operator, f.name, f.spec, name => families.find(_.name == name).map(_.spec)).map(_.dataType)
+    }
 }
 
 private[sql] final case class FamilyForm(
@@ -57,6 +65,7 @@ private[sql] final case class FamilyForm(
 private[sql] object StoreForm {
   private val GlobalLimit = "globalLimit"
   private val TransformInJvm = "transformWithStateExec"
+  private val TransformInPandas = "transformWithStateInPandasExec"
   private val MetadataVersion = 2
   private[binshift] val JoinCounts = Set("left-keyToNumValues", "right-keyToNumValues")
   /** Of state format 4 of joins, whose keys have several values. */

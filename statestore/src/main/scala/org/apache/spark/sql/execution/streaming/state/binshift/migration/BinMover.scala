@@ -77,6 +77,7 @@ private[binshift] final class BinMover(
   val pendingBins: PendingBins = new PendingBins(conf, known,
     new BinIntake {
       override def adopt(bins: Seq[Int], recopied: Int, taken: TakenCopy): Unit = db.inStoredForm {
+        val bytes = bytesOf(taken)
         if (known.count(bins) == 0) takeIn(taken)
         else {
           // Where there are families, lookups by a prefix read all files.
@@ -84,7 +85,8 @@ private[binshift] final class BinMover(
           CompactionPace.takingIn(db, RocksDBFields.native(db), disjoint)(orElseUnusable(known.winOver(bins)(takeIn(taken))))
         }
         adopted(SwitchStats(
-            binsShipped = bins.size, binsRecopied = recopied, rowsAdopted = taken.rows.rows + taken.rows.internal))
+            binsShipped = bins.size, binsRecopied = recopied, rowsAdopted = taken.rows.rows + taken.rows.internal,
+            bytesAdopted = bytes))
       }
 
       override def readRest(version: Long, source: Int, bins: Seq[Int]): Unit = db.inStoredForm {
@@ -167,8 +169,11 @@ private[binshift] final class BinMover(
 
   private def drop(switch: BinSwitch, known: DepartedBins): Unit = ranges.drop(switch.leaving, !switch.staying(_), known)
 
+  /** Before they are taken in, which moves the files. */
+  private def bytesOf(taken: TakenCopy): Long = (taken.base ++ taken.changes).map(_.length).sum
+
   private def ingest(version: Long, copy: StagedCopy, step: Int, taken: TakenCopy, bins: Int): SwitchStats = {
-    val bytes = (taken.base ++ taken.changes).map(_.length).sum
+    val bytes = bytesOf(taken)
     takeIn(taken)
     (taken.version + 1 to version).foreach { v => copy.foreachChange(v, step)(applyChange) }
     Faults.at("switch.changes", store.partitionId)

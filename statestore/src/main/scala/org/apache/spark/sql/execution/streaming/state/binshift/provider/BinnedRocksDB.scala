@@ -304,7 +304,7 @@ private[binshift] final class BinnedRocksDB(
 
   override def isDisowned(version: Long): Boolean = isRouted && {
     Faults.at("snapshot.check", partitionId)
-    routing.isDisowned(version)
+    routing.isDisowned(version, arguments.enableStateStoreCheckpointIds)
   }
 
   /**

@@ -26,7 +26,7 @@ private[sql] final class EpochRouting(
     readIds: Long => CheckpointIds,
     readOrders: () => Seq[ShippingOrder],
     readRuns: () => RunHistory,
-    ownsEpoch: Long => Boolean,
+    ownsEpoch: (Long, Boolean) => Boolean,
     loggedName: Long => Option[EntryName],
     readLayout: () => Option[Layout]) {
   private val entries = new ConcurrentHashMap[Long, RoutingEntry]()
@@ -178,8 +178,13 @@ private[sql] final class EpochRouting(
     (before.lastOption ++ after).flatMap(log.read).map(_.table.partitions).max
   }
 
-  /** Whether a later run of the query makes `version` anew; reads it from the checkpoint. */
-  def isDisowned(version: Long): Boolean = readRuns().disowns(version, runId) && !ownsEpoch(version - 1)
+  /**
+   * Whether a later run of the query makes `version` anew; reads it from the checkpoint.
+   *
+   * @param hasIds whether the version's files have ids in their names
+   */
+  def isDisowned(version: Long, hasIds: Boolean): Boolean =
+    readRuns().disowns(version, runId) && !ownsEpoch(version - 1, hasIds)
 
   /** What the jobs of `epoch` say about shipping; `None` for jobs from threads of a foreign pool. */
   def shippingHints(epoch: Long): Option[Seq[ShippingHint]] =
@@ -283,7 +288,7 @@ private[sql] object EpochRouting {
     val dir = ControlDir.ofStateRoot(stateRoot, hadoopConf)
     new EpochRouting(
       runId, new RoutingLog(dir), new RoutingLog(dir, RoutingLog.Aside), CheckpointIds.read(dir, _),
-      () => ShippingOrder.read(dir), () => RunHistory.read(dir), RunHistory.ownsEpoch(dir, _, runId),
+      () => ShippingOrder.read(dir), () => RunHistory.read(dir), RunHistory.ownsEpoch(dir, _, runId, _),
       RunHistory.entryAt(dir, _), () => Layout.read(dir))
   }
 }
