@@ -363,9 +363,11 @@ def test_an_operator_that_cannot_migrate_runs_and_a_rescale_names_it(stream, bui
     ("name", "strategy", "why"),
     [
         ("count", "on-demand", None),
-        ("tumbling-update", "on-demand", None),
+        pytest.param("tumbling-update", "on-demand", None, marks=pytest.mark.matrix),
         ("tumbling-append", "all-at-once", r"operator 0 \(stateStoreSave\) looks through its state"),
-        ("tws-jvm", "all-at-once", r"operator 0 \(transformWithStateExec\) looks"),
+        pytest.param(
+            "tws-jvm", "all-at-once", r"operator 0 \(transformWithStateExec\) looks", marks=pytest.mark.matrix
+        ),
     ],
 )
 def test_without_copies_the_default_is_what_takes_effect_soonest(stream, caplog, name, strategy, why):

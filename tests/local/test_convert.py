@@ -281,6 +281,7 @@ def test_one_partition_does_not_tell_how_keys_are_placed(stream, tmp_path, build
     assert convert(dry_run=True).partitions == 1
 
 
+@pytest.mark.long
 def test_a_few_keys_do_not_tell_how_they_are_placed(stream, tmp_path):
     run = stream(QUERIES["tws-jvm"].build, provider=STOCK, conf={"spark.sql.shuffle.partitions": "2"})
 
@@ -300,6 +301,7 @@ def test_a_few_keys_do_not_tell_how_they_are_placed(stream, tmp_path):
     assert convert_after(1, 2, 3).converted
 
 
+@pytest.mark.long
 def test_floats_tell_nothing_if_rows_are_distributed_by_them_in_pandas(stream, tmp_path):
     conf = {"spark.sql.shuffle.partitions": "2"}
 

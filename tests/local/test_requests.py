@@ -149,6 +149,7 @@ def test_a_running_query_answers_requests_and_goes_on_whatever_they_are(run):
         "partitions": [["driver"]] * 2,
         "decommissioned": [],
         "leaving": [],
+        "excluded": [],
     }
     table = box.result(status)["routing"]
     assert (table["epoch"], tuple(table["assignment"])) == (0, controller.plan(2).source.assignment)
