@@ -138,9 +138,10 @@ ROWS = (
     ),
     Row(
         name="time-keys",
-        what="`transformWithState` in Python, grouped by a timestamp or a window",
+        what="`transformWithState` in Python, grouped by a timestamp or a window; in pandas, by a float that "
+        "may be null",
         rescaled="no: `UnsupportedOperatorError`",
-        tests=refused("timestamp in Python"),
+        tests=refused("timestamp in Python", "null of a float in pandas"),
     ),
     Row(
         name="typed-keys",
