@@ -105,12 +105,13 @@ class Controller(ObservedQuery):
         MigrationError
             If the query has not planned its first epoch.
         """
-        source = self.routing()
+        now = self._in_force()
+        source = now.table
         target = table_of(to, source)
         if strategy is not None:
             cut = strategy
         else:
-            cut = default_strategy(source) if prepare else strategy_at_once(fetches_rows=not self._whole_bins())
+            cut = default_strategy(source) if prepare else strategy_at_once(fetches_rows=not now.whole_bins)
         sizes = self._sizes(source.bins)
         if isinstance(cut, Bounded):
             if sizes is None and cut.bin_bytes is None:
@@ -124,7 +125,7 @@ class Controller(ObservedQuery):
             plan,
             bin_bytes=sizes,
             earliest_epoch=self._link.earliest_epoch(plan.to_json(), prepare=prepare),
-            whole_bins=self._whole_bins() if plan.on_demand else (),
+            whole_bins=now.whole_bins if plan.on_demand else (),
         )
 
     def submit(

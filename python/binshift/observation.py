@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.streaming.query import StreamingQuery
@@ -27,6 +28,22 @@ __all__ = ["ObservedQuery"]
 _MAX_HOT_KEYS = 100
 #: Without it, Spark counts no rows, and stores no bytes.
 _TRACKING = "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows"
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """What the driver says of the routing.
+
+    Parameters
+    ----------
+    table : RoutingTable
+        The one in force.
+    whole_bins : tuple of str
+        Why new owners wait for whole bins, and fetch no rows, if a plan is on demand; empty if they fetch rows.
+    """
+
+    table: RoutingTable
+    whole_bins: tuple[str, ...]
 
 
 class ObservedQuery:
@@ -58,14 +75,9 @@ class ObservedQuery:
         MigrationError
             If the query has not planned its first epoch, so that there is no table yet.
         """
-        data = self._in_force()
-        return RoutingTable(data["partitions"], tuple(data["assignment"]), epoch=data["epoch"])
+        return self._in_force().table
 
-    def _whole_bins(self) -> tuple[str, ...]:
-        """Why new owners wait for whole bins, and fetch no rows, if a plan is on demand; empty if they do."""
-        return tuple(self._in_force()["whole_bins"])
-
-    def _in_force(self) -> dict[str, Any]:
+    def _in_force(self) -> InForce:
         text = self._link.routing()
         if text is None:
             raise MigrationError(
@@ -73,8 +85,9 @@ class ObservedQuery:
                 "feed it data first, for example with query.processAllAvailable()",
                 condition="NO_EPOCH_PLANNED",
             )
-        found: dict[str, Any] = json.loads(text)
-        return found
+        data = json.loads(text)
+        table = RoutingTable(data["partitions"], tuple(data["assignment"]), epoch=data["epoch"])
+        return InForce(table, tuple(data["whole_bins"]))
 
     def stats(self) -> pa.Table:
         """What each bin holds, and what was done to it in the last committed epoch.

@@ -217,17 +217,18 @@ def report_of(
     is_known = bool(taken) or not steps
 
     def total(name: str) -> int | None:
-        return None if not is_known else sum(int(e.metrics.get(name, 0)) for e in taken)
+        return _sum(name, taken) if is_known else None
 
     def timing(row: dict[str, Any]) -> StepTiming:
-        epoch, adopting = by_epoch.get(row["epoch"]), steps_taken[row["epoch"]]
+        adopting = steps_taken[row["epoch"]]
+        epoch = adopting[0] if adopting else None
         return StepTiming(
             row["step"],
             epoch=row["epoch"],
             bins=row["bins_moved"],
             partitions=row["partitions"],
             duration_s=None if epoch is None else epoch.duration_s,
-            bytes=None if epoch is None else sum(int(e.metrics.get("bytes_adopted", 0)) for e in adopting),
+            bytes=_sum("bytes_adopted", adopting) if adopting else None,
             adopt_s=None if epoch is None else epoch.metrics.get("adopt_s", 0),
         )
 
@@ -250,6 +251,10 @@ def report_of(
         timings=tuple(timing(r) for r in history),
         epochs=tuple(epochs),
     )
+
+
+def _sum(metric: str, epochs: Iterable[EpochProgress]) -> int:
+    return sum(int(e.metrics.get(metric, 0)) for e in epochs)
 
 
 def _adopting(epoch: int, by_epoch: Mapping[int, EpochProgress], *, on_demand: bool) -> list[EpochProgress]:

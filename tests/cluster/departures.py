@@ -18,6 +18,7 @@ from cluster.commanded import Commands, counts, serve
 from cluster.driver import Outputs
 from cluster.places import kill
 from harness import StreamRun, rows, until
+from local.migrations import finish
 
 
 class Sink(Outputs):
@@ -58,10 +59,7 @@ class Departures(Commands):
         other.start()
         other.run(0, 1)
         migration = other.attach().rescale(3, strategy=binshift.AllAtOnce(), place_on=[executor], prepare=False)
-        epoch = 2
-        while not migration.status.is_over:
-            other.run(epoch)
-            epoch += 1
+        finish(other, migration, 2)
         return sorted({e for on in other.attach()._placement().partitions for e in on})
 
     def drain(self, executor: str, epochs: int = 0, prepare: bool = False) -> dict[int, str]:

@@ -202,12 +202,18 @@ def test_a_plan_while_another_one_runs_is_refused(run):
     assert controller.migration().id == first.id
 
 
+def cancelled_when_a_step_is_scheduled(run, controller, strategy):
+    """A migration to four partitions, whose first step takes effect with the next epoch all the same."""
+    migration = controller.rescale(4, strategy=strategy, prepare=False)
+    run.run(1)
+    assert migration.status.next_epoch == 2
+    migration.cancel()
+    return migration
+
+
 def test_a_plan_while_a_cancelled_one_waits_for_its_last_epoch_hears_so(run):
     controller = run.attach()
-    first = controller.rescale(4, strategy=Fluid(), prepare=False)
-    run.run(1)
-    assert first.status.next_epoch == 2
-    first.cancel()
+    first = cancelled_when_a_step_is_scheduled(run, controller, Fluid())
     with pytest.raises(
         MigrationError, match=f"{first.id} is cancelled.* next epoch; feed the query"
     ) as refused:
@@ -220,11 +226,7 @@ def test_a_plan_while_a_cancelled_one_waits_for_its_last_epoch_hears_so(run):
 
 
 def test_a_migration_that_is_cancelled_after_its_last_step_was_scheduled_has_finished(run):
-    controller = run.attach()
-    migration = controller.rescale(4, strategy=AllAtOnce(), prepare=False)
-    run.run(1)
-    assert migration.status.next_epoch == 2
-    migration.cancel()
+    migration = cancelled_when_a_step_is_scheduled(run, run.attach(), AllAtOnce())
     follower = Follower(open_directory(str(run.checkpoint)), migration.plan, MigrationOptions())
     assert not follower.status(migration.id).is_over
     run.run(2)

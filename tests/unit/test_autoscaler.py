@@ -130,8 +130,8 @@ class Played:
         self.homes = [places.get(p, e) for p, e in enumerate(self.homes)]
         self.leaving.add(executor)
 
-    def _whole_bins(self):
-        return () if self.looks_up_by_key else ("an operator scans",)
+    def _in_force(self):
+        return SimpleNamespace(whole_bins=() if self.looks_up_by_key else ("an operator scans",))
 
     def rescale(self, to, *, strategy, place_on, prepare):
         self.done.append((to, *place_on))

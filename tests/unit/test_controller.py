@@ -9,7 +9,7 @@ import pytest
 from binshift import AllAtOnce, Batched, Bounded, ConfigurationError, Controller, Fluid, PlanError
 from unit.progress import operator, progress
 
-ROUTING = json.dumps({"epoch": 0, "partitions": 2, "assignment": [0, 1] * 4})
+ROUTING = json.dumps({"epoch": 0, "partitions": 2, "assignment": [0, 1] * 4, "whole_bins": []})
 
 
 def controller(**answers: Any) -> Controller:

@@ -279,7 +279,7 @@ class Autoscaler:
             else:
                 # A query that is behind has no time for copies, and their owners none to make them.
                 is_behind = decision.desired > decision.current and not decision.keeps_up
-                is_urgent = is_behind and not self._controller._whole_bins()
+                is_urgent = is_behind and not self._controller._in_force().whole_bins
                 self._controller.rescale(
                     decision.desired,
                     strategy=None if is_urgent else self._strategy,

@@ -77,7 +77,7 @@ class OwnExecutors:
             empty=empty,
             emptied=len(closed.intersection(empty)),
             is_refused=self._asked is not None
-            and self._asked[0] > there + len(placement.excluded)
+            and self._asked[0] > placement.in_all
             and now_s - self._asked[1] >= self._wait_s,
         )
 
@@ -88,8 +88,7 @@ class OwnExecutors:
         """
         if self._asked is None:
             placement = self._controller._placement()
-            there = len(placement.executors) + len(placement.excluded)
-            wanted = max(there, least, placement.configured or 0)
+            wanted = max(placement.in_all, least, placement.configured or 0)
             self._ask(min(wanted, most), now_s)
 
     def leave_to_others(self) -> None:
@@ -121,7 +120,7 @@ class OwnExecutors:
         Those that other queries use stay in any case.
         """
         if spare := self._spare(stay):
-            left = len(self._placement.executors) + len(self._placement.excluded) - len(spare)
+            left = self._placement.in_all - len(spare)
             # First, because otherwise the cluster manager starts others in the place of those that go.
             self._ask(left, now_s)
             given = self._controller._link.give_back_executors(spare)

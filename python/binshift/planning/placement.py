@@ -55,6 +55,11 @@ class Placement:
         )
 
     @property
+    def in_all(self) -> int:
+        """Executors that Spark counts as the application's; those that it decommissions are none any more."""
+        return len(self.executors) + len(self.excluded)
+
+    @property
     def rejoined(self) -> Placement:
         """The same, where executors that were drained count like any other."""
         return replace(self, leaving=())

@@ -11,7 +11,7 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
-import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, FamilyRegistration, StoreBins}
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, FamilyRegistration}
 import org.apache.spark.TaskContext
 
 /**
@@ -40,14 +40,14 @@ private[sql] final class StateRows(form: StoreForm, stateRoot: String, conf: Sta
       case p: RocksDBStateStoreProvider => ColumnFamily.of(p.rocksDB, form.useColumnFamilies).map(_.name).toSet
       case _ => Set(StateStore.DEFAULT_COL_FAMILY_NAME)
     }
-    val targets = placing(placed.partitions)
-    val origins = placed.before.map(placing)
-    val keys = placed.keys.map(_.ofTask(placing(DistinctKeys.Hashes)))
+    val targets = form.placing(placed.partitions)
+    val origins = placed.before.map(form.placing)
+    val keys = placed.keys.map(_.ofTask(form.placing(DistinctKeys.Hashes)))
     families.iterator.zipWithIndex.filter { case (f, _) => !form.useColumnFamilies || there(f.name) }.flatMap { case (f, i) =>
       if (form.useColumnFamilies && f.name != StateStore.DEFAULT_COL_FAMILY_NAME) {
         FamilyRegistration.register(store, f.name, f.keySchema, f.valueSchema, f.spec, f.isMultiValued, f.isInternal)
       }
-      if (isUnused(f)) Iterator.empty
+      if (form.isUnused(f)) Iterator.empty
       else grouped(WholeStore.rows(store, f.name, f.isMultiValued)).map {
         case (key, values) =>
           if (origins.exists(_.of(f.name)(key) != partition)) throw misplaced(partition)
@@ -83,19 +83,10 @@ private[sql] final class StateRows(form: StoreForm, stateRoot: String, conf: Sta
     } finally provider.close()
   }
 
-  private def placing(partitions: Int): StoreBins = {
-    val placing = new StoreBins(form.operator, form.storeName, partitions)
-    families.foreach(f => placing.register(f.name, f.spec))
-    placing
-  }
-
   private def misplaced(partition: Int): BinshiftException = BinshiftException.unsupportedOperator(
     s"operator ${form.operator} has a key in partition $partition that Spark's hash of the key puts elsewhere: the keys " +
       "of its state differ from the columns by which Spark distributes its rows, so that its number of partitions " +
       "cannot change; leave out --partitions")
-
-  /** The family that Spark makes in each store with families, whose schema is but a placeholder. */
-  private def isUnused(f: FamilyForm): Boolean = form.useColumnFamilies && f.name == StateStore.DEFAULT_COL_FAMILY_NAME
 
   private def open(provider: StateStoreProvider, partition: Int): StateStoreProvider = {
     val own = families.find(_.name == StateStore.DEFAULT_COL_FAMILY_NAME).getOrElse(families.head)

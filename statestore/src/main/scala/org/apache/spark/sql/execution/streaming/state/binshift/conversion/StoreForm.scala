@@ -6,7 +6,7 @@ import org.apache.hadoop.fs.Path
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorsUtils
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
-import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, PartitioningKey}
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, StoreBins}
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.{StateVariableType, TransformWithStateOperatorProperties}
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.{DataType, DoubleType, FloatType, StructType, TimestampType}
@@ -45,11 +45,21 @@ private[sql] final case class StoreForm(
     (has(TimestampType) || operator == StoreForm.TransformInPandas && has(FloatType, DoubleType))
   }
 
+  /** Which of so many partitions Spark's hash puts the keys of each family in. */
+  private[conversion] def placing(partitions: Int): StoreBins = {
+    val placing = new StoreBins(operator, storeName, partitions)
+    families.foreach(f => placing.register(f.name, f.spec))
+    placing
+  }
+
+  /** The family that Spark makes in each store with families, whose schema is but a placeholder. */
+  private[conversion] def isUnused(f: FamilyForm): Boolean = useColumnFamilies && f.name == StateStore.DEFAULT_COL_FAMILY_NAME
+
   /** Of the columns that rows are distributed by, as the keys of the families have them. */
-  private def groupingTypes: Seq[DataType] =
-    families.filter(f => !useColumnFamilies || f.name != StateStore.DEFAULT_COL_FAMILY_NAME).flatMap { f =>
-      PartitioningKey.of(operator, f.name, f.spec, name => families.find(_.name == name).map(_.spec)).map(_.dataType)
-    }
+  private def groupingTypes: Seq[DataType] = {
+    val placed = placing(partitions = 1)
+    families.filterNot(isUnused).flatMap(f => placed.of(f.name).keyTypes)
+  }
 }
 
 private[sql] final case class FamilyForm(
