@@ -17,6 +17,10 @@ final class TestFaults extends Faults {
   override def at(point: String, partition: Int): Unit = {
     if (Files.exists(file(point, "count"))) Files.write(file(point, "count"), Array[Byte](0), StandardOpenOption.APPEND)
     if (isArmed(point, "kill")) Runtime.getRuntime.halt(9)
+    if (isArmed(point, "interrupt")) {
+      Thread.currentThread.interrupt()
+      throw new java.io.IOException(s"$point is interrupted on purpose")
+    }
     if (isArmed(point, "throw")) throw new java.io.IOException(s"$point fails on purpose")
     if (isArmed(point, "die")) throw new LinkageError(s"$point ends its thread on purpose")
     if (isArmed(point, "lose")) throw lostInput()

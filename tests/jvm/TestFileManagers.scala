@@ -27,7 +27,10 @@ final class TestFileManagers(directory: String) {
    * @param isLater whether the file is taken away by another load
    */
   def mappedAfterFailure(isLater: Boolean): Array[Boolean] = {
-    val manager = new WarmFileManager(checkpoint, scratch(), hadoopConf, "lz4", "test", StateStoreConf.empty, false, None)
+    val manager = new WarmFileManager(checkpoint, scratch(), hadoopConf, "lz4", "test", StateStoreConf.empty, false, None) {
+      override protected def partition: Int = 0
+      override protected def isDisowned(version: Long): Boolean = false
+    }
     val mapping = new RocksDBFileMapping
     val local = scratch()
     var before = false

@@ -15,12 +15,17 @@ object TestRetained {
   /** The same, by one that goes on to be asked. */
   def of(stateRoot: String, partition: Int): LastingRetained = {
     val conf = new Configuration
-    new LastingRetained(new RetainedVersions(StateStoreId(stateRoot, 0, partition), EpochRouting.forReader(stateRoot, conf), conf,
-        VersionFile.opened(_, RocksDBConf(), conf)))
+    val routing = EpochRouting.forReader(stateRoot, conf)
+    val retained = new RetainedVersions(
+      StateStoreId(stateRoot, 0, partition), routing, conf, VersionFile.opened(_, RocksDBConf(), conf))
+    new LastingRetained(retained, routing)
   }
 }
 
-final class LastingRetained(retained: RetainedVersions) {
+final class LastingRetained(retained: RetainedVersions, routing: EpochRouting) {
+  /** As a task of that epoch asks. */
+  def partitionsAt(epoch: Long): Int = routing.partitionsOf(epoch + 1).get
+
   def oldest(last: Long): Long = retained.oldest(last).getOrElse(-1)
 
   /** The version from whose files on they are kept. */

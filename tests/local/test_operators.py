@@ -95,6 +95,8 @@ ALIKE = {"count-complete", "tumbling-update", "sliding-append", "session-dynamic
 }
 #: Those that differ most in what they ask of a store.
 FEW = {"count", "session-fixed", "join-full", "tws-jvm"}
+#: Whose functions in Python take most of the time.
+SLOW = {"pandas-with-state", "tws-pandas"}
 
 
 def journeys():
@@ -103,7 +105,9 @@ def journeys():
         pytest.param(
             name,
             journey,
-            marks=[pytest.mark.matrix] * (name in ALIKE or (i + j) % 2) + [pytest.mark.few] * (name in FEW),
+            marks=[pytest.mark.matrix] * (name in ALIKE or (i + j) % 2)
+            + [pytest.mark.few] * (name in FEW)
+            + [pytest.mark.long] * (name in SLOW),
         )
         for i, name in enumerate(QUERIES)
         for j, journey in enumerate(JOURNEYS)

@@ -7,11 +7,12 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from pyspark.sql import DataFrame
 
 from binshift import AllAtOnce, Fluid
 from harness import Fault, StreamRun, end_maintenance, until
 from local.migrations import assert_never_migrated, feed_until, finish, shift, snapshots
-from local.queries import QUERIES
+from local.queries import QUERIES, with_a_point_in_rows
 from local.settings import IDS, JOIN_3, JOIN_4, MIN_DELTAS, NEEDS_JOIN_4, ROW_CHECKSUMS, STORE
 
 KEEP = {"spark.sql.streaming.minBatchesToRetain": "200"}
@@ -176,6 +177,27 @@ def test_the_snapshot_of_an_adopter_does_not_wait_for_maintenance(stream, spark)
         run.stop()
     finally:
         end_maintenance(spark)
+
+
+@pytest.mark.few
+def test_a_task_that_was_interrupted_leaves_no_changelog_to_the_next_one(stream, spark, tmp_path):
+    query = QUERIES["tws-jvm"]
+
+    def build(df: DataFrame) -> DataFrame:
+        return with_a_point_in_rows(query.build(df))
+
+    # Nothing but changelogs, so that the next attempt replays them.
+    run = stream(build, mode=query.mode, conf={MIN_DELTAS: "997"}).start()
+    run.run(0, 1, 2)
+    run.stop()
+    end_maintenance(spark)
+    run.start()
+    # Rows come out before their store commits.
+    with Fault("query.row", "interrupt") as interrupted:
+        run.run(3)
+        assert interrupted.happened
+    run.stop()
+    assert_never_migrated(run, query, 4, tmp_path)
 
 
 @pytest.mark.long

@@ -316,6 +316,45 @@ def test_versions_that_are_gone_are_kept_for_nobody(stream):
     assert [retained.oldest(str(state), p, 4) for p in (0, 1)] == [-1, 2]
 
 
+def test_entries_from_before_the_oldest_file_are_not_read(stream):
+    with Fault("snapshot.upload", "throw", always=True):
+        run = turned(stream, conf=ONE_EPOCH | {MIN_DELTAS: "1000"})
+        run.start()
+        turn(run)
+        run.run(4, 5, 6)
+        run.stop()
+        end_maintenance(run.spark)
+    retained = run.spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestRetained
+    state, entries = run.checkpoint / "state", run.checkpoint / "binshift/routing"
+    newest = max(int(f.name) for f in entries.glob("[0-9]*"))
+    assert newest > 2
+    lasting = [retained.of(str(state), p) for p in (0, 1)]
+    assert [one.oldest(7) for one in lasting] == [2, 2]
+    anew = [retained.of(str(state), p) for p in (0, 1)]
+    # A task that replays lists the entries before some of them are deleted.
+    assert [one.partitionsAt(7) for one in anew] == [2, 2]
+    for partition in (0, 1):
+        for version in range(1, 4):
+            (state / f"0/{partition}/{version}.changelog").unlink()
+    (entries / "0").unlink()
+    assert [one.oldest(7) for one in anew] == [newest, newest]
+
+
+def test_versions_are_kept_for_a_partition_that_has_no_directory_yet_and_not_for_a_retired_one(stream):
+    with Fault("snapshot.upload", "throw", always=True):
+        run = turned(stream, conf=ONE_EPOCH | {MIN_DELTAS: "1000"})
+        run.start()
+        run.attach().rescale(1, strategy=AllAtOnce(), prepare=False)
+        run.run(4, 5, 6)
+        run.stop()
+        end_maintenance(run.spark)
+    retained = run.spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestRetained
+    state = run.checkpoint / "state"
+    shutil.rmtree(state / "0/1")
+    assert retained.oldest(str(state), 0, 3) == 2
+    assert retained.oldest(str(state), 0, 7) == -1
+
+
 def test_a_snapshot_of_an_attempt_that_was_not_committed_is_no_base_of_what_others_need(stream):
     with Fault("snapshot.upload", "throw", always=True):
         run = turned(stream, conf=IDS | ONE_EPOCH | {MIN_DELTAS: "1000"})

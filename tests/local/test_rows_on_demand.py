@@ -148,7 +148,9 @@ def test_epochs_go_on_while_no_bin_comes_with_another_number_of_partitions(histo
     h.assert_never_migrated(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["count", "variables", "join"])
+@pytest.mark.parametrize(
+    "name", ["count", *(pytest.param(n, marks=pytest.mark.long) for n in ("variables", "join"))]
+)
 def test_what_a_driver_has_written_that_dies_before_the_bins_came_is_there(history, tmp_path, name):
     h = history(name)
     with Fault(*BLOCKED):

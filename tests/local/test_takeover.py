@@ -11,11 +11,11 @@ import binshift.inspect
 from binshift import AllAtOnce, ConfigurationError, RoutingTable
 from binshift.inspect.tools.fsck import Severity, fsck
 from binshift.session import PROVIDER, PROVIDER_KEY
-from harness import STOCK, Fault, assert_same_results, end_maintenance, held_up_at, rows
+from harness import STOCK, Fault, assert_same_results, end_maintenance, held_up_at, rows, until
 from local.inspected import comparable, expected, read
 from local.mailbox import Mailbox
 from local.queries import QUERIES
-from local.settings import IDS, ONE_EPOCH, OPERATORS, STORE, new, start_with
+from local.settings import IDS, MIN_DELTAS, ONE_EPOCH, OPERATORS, STORE, new, start_with
 
 EPOCHS = range(8)
 BINS = STORE + "binshift.bins"
@@ -121,6 +121,43 @@ def test_a_takeover_that_fails_starts_over(stream):
     run.run(4, 5)
     assert taken_over_at(run) == 3
     assert_same_results(run, oracle_of(stream, "count", IDS, range(6)))
+
+
+def test_the_old_state_is_kept_until_the_epoch_of_the_takeover_is_over(stream):
+    conf = {
+        MIN_DELTAS: "1",
+        STORE + "maintenanceInterval": "100ms",
+        "spark.sql.streaming.minBatchesToRetain": "1",
+        "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint": "0",
+    }
+    run = started_by_stock(stream, "count", conf)
+    stock = [run.checkpoint / f"state/0/{p}/3.zip" for p in (0, 1)]
+    assert until(lambda: all(f.exists() for f in stock))
+    end_maintenance(run.spark)
+    run.spark.conf.set(PROVIDER_KEY, PROVIDER)
+    keep = run._keep
+
+    def fail(batch, epoch):
+        keep(batch, epoch)
+        # Both stores have the new state, and maintenance deletes what it may.
+        with Fault("versions.deleted", "count") as looked:
+            assert until(lambda: looked.count >= 4)
+        raise RuntimeError("this sink fails on purpose")
+
+    run._keep = fail
+    run.start()
+    run.feed(rows(3))
+    with pytest.raises(Exception, match="fails on purpose"):
+        run.query.processAllAvailable()
+    run._keep = keep
+    run.stop()
+    end_maintenance(run.spark)
+    run.start()
+    run.run(4, 5, 6)
+    assert taken_over_at(run) == 3
+    assert_same_results(run, oracle_of(stream, "count", epochs=range(7)))
+    # Nothing is kept for longer.
+    assert until(lambda: not any(f.exists() for f in stock))
 
 
 def test_a_takeover_that_is_refused_leaves_the_checkpoint_to_spark_s_provider(stream):

@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.provider
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, LogLine}
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, LogLine}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
 import org.apache.spark.sql.execution.streaming.state.binshift.conversion.PartitionTakeover
 import org.apache.spark.sql.execution.streaming.state.binshift.migration.{BinMover, PendingBins}
@@ -86,6 +86,9 @@ private[binshift] final class BinnedRocksDB(
   private var loaded = LoadedFiles.None
   private var loadedAt: Option[Long] = None
 
+  /** Whether the epoch of a takeover is over, so that nobody reads the old state any more; read by maintenance. */
+  @volatile private var isTakenOver = takeOver.isEmpty
+
   private var retired = false
 
   /** Whether a store that only reads is of a partition that the query had not at the loaded version: nothing is in it. */
@@ -123,6 +126,7 @@ private[binshift] final class BinnedRocksDB(
       loadEmpty: Boolean): RocksDB = {
     shipping.awaitLinks()
     if (takeOver.isDefined) keepPlain(isStock(version))
+    if (takeOver.exists(version > _.epoch)) isTakenOver = true
     if (isStock(version)) {
       switchStats = SwitchStats.None
       baseId = None
@@ -300,12 +304,12 @@ private[binshift] final class BinnedRocksDB(
     }
 
   override def oldestNeededVersion(): Option[Long] =
-    (retained.oldestFile(binnedFiles.newestSnapshot() - conf.minVersionsToRetain) ++ shipping.oldestNeeded).minOption
+    // An epoch that is run again takes over from the same files.
+    if (!isTakenOver) Some(0)
+    else (retained.oldestFile(binnedFiles.newestSnapshot() - conf.minVersionsToRetain) ++ shipping.oldestNeeded).minOption
 
-  override def isDisowned(version: Long): Boolean = isRouted && {
-    Faults.at("snapshot.check", partitionId)
-    routing.isDisowned(version, arguments.enableStateStoreCheckpointIds)
-  }
+  override def isDisowned(version: Long): Boolean =
+    isRouted && routing.isDisowned(version, arguments.enableStateStoreCheckpointIds)
 
   /**
    * A version that adopted bins soon gets a snapshot, which is uploaded at once: it ends the dependence on the sources'

@@ -32,8 +32,8 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOf
   /** Set before `super.init`, which calls `createRocksDB`; `None` means Spark's storage. */
   private var storage: Option[BinnedStorage] = None
 
-  /** Whether the store is one of a query that runs, rather than of a reader. */
-  private var isOfRoutedRun = false
+  /** That of a query that runs; `None` for a store of a reader. Set before `super.init`, too. */
+  private var run: Option[EpochRouting] = None
 
   override def init(
       stateStoreId: StateStoreId,
@@ -48,9 +48,8 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOf
     val runId = StateStoreProvider.getRunId(hadoopConf)
     val root = stateStoreId.checkpointRootLocation
     val isRouted = storeConf.sqlConfs.get(BinshiftConf.RoutedRun).contains(runId)
-    isOfRoutedRun = isRouted
-    val routing =
-      if (isRouted) EpochRouting.forRun(runId, root, hadoopConf) else EpochRouting.forReader(root, hadoopConf)
+    run = Option.when(isRouted)(EpochRouting.forRun(runId, root, hadoopConf))
+    val routing = run.getOrElse(EpochRouting.forReader(root, hadoopConf))
     for {
       layout <- layoutOf(root, routing, hadoopConf)
       operator <- layout.operators.get(stateStoreId.operatorId) if operator.storage == Storage.Binned
@@ -98,9 +97,12 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOf
     storage match {
       case Some(s) =>
         new BinnedRocksDB(stateStoreId, s.routing, s.isRouted, s.background, s.takeOver, arguments)
-      case None if isOfRoutedRun => new PlainRocksDB(arguments, new FilesFetchedAhead(dfsRootDir))
-      case None => super.createRocksDB(dfsRootDir, conf, localRootDir, hadoopConf, loggingId,
-          useColumnFamilies, enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
+      case None => run match {
+          case Some(routing) => new PlainRocksDB(
+              arguments, new FilesFetchedAhead(dfsRootDir), routing.isDisowned(_, enableStateStoreCheckpointIds))
+          case None => super.createRocksDB(dfsRootDir, conf, localRootDir, hadoopConf, loggingId,
+              useColumnFamilies, enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
+        }
     }
   }
 

@@ -40,18 +40,19 @@ private[sql] final class RetainedVersions(
   def oldestFile(last: Long): Option[Long] = oldestNeeded(last)(_.base(_))
 
   private def oldestNeeded(last: Long)(of: (Needs, Long) => Long): Option[Long] = synchronized {
-    val adopters = routing.adoptersUpTo(last)
-    released.filterInPlace(adopters.contains)
-    val needs = new Needs(adopters, last)
-    try {
-      val own = adopters.keySet.filter(epoch => !released(epoch) && adopters(epoch).contains(store.partitionId))
-      // What is gone cannot be kept. So a long history costs nothing: of its adopters, nobody has to know what they read.
-      val oldest = if (own.isEmpty) None else needs.oldestOwn
-      val needed = own.filter(epoch => oldest.forall(_ <= epoch) && needs.isNeeded(store.partitionId, epoch))
-      released ++= adopters.keySet -- needed
-      committed.filterInPlace((file, _) => needed.exists(_ < file._2.version))
-      needed.minOption.map(of(needs, _))
-    } finally needs.close()
+    val changes = routing.changesUpTo(last)
+    released.filterInPlace(changes.contains)
+    // What is gone cannot be kept. So a long history costs nothing: nobody has to know who adopted what in it.
+    val own = if (changes.forall(released)) None else RetainedVersions.files(store, hadoopConf)
+    own.flatMap(_.map(_.version).minOption).flatMap { oldest =>
+      val needs = new Needs(routing.adopters(oldest, last), last, own)
+      try {
+        val needed = changes.filter(epoch => epoch >= oldest && !released(epoch) && needs.isNeeded(store.partitionId, epoch))
+        released ++= changes.toSet -- needed
+        committed.filterInPlace((file, _) => needed.exists(_ < file._2.version))
+        needed.minOption.map(of(needs, _))
+      } finally needs.close()
+    }
   }
 
   /**
@@ -59,9 +60,10 @@ private[sql] final class RetainedVersions(
    * versions can be rebuilt from which may still be read: the retained ones, and those from which it gave bins away
    * itself after S to adopters that still need them.
    */
-  private final class Needs(adopters: Map[Long, Map[Int, Set[Int]]], last: Long) extends AutoCloseable {
+  private final class Needs(adopters: Map[Long, Map[Int, Set[Int]]], last: Long, own: Option[Seq[VersionFile]])
+    extends AutoCloseable {
     private val known = mutable.Map.empty[(Int, Long), Boolean]
-    private val files = mutable.Map.empty[Int, Option[Seq[VersionFile]]]
+    private val files = mutable.Map(store.partitionId -> own)
     private val lineages = mutable.Map.empty[Int, (RocksDBFileManager, Lineage)]
 
     def isNeeded(source: Int, epoch: Long): Boolean = known.getOrElse((source, epoch), {
@@ -69,9 +71,6 @@ private[sql] final class RetainedVersions(
         known((source, epoch)) = needed
         needed
       })
-
-    /** The oldest version of which this partition has a file. */
-    def oldestOwn: Option[Long] = filesOf(store.partitionId).flatMap(_.map(_.version).minOption)
 
     /** The snapshot from which the committed `version` of this partition is made; 0 if none is known to be. */
     def base(version: Long): Long = {
@@ -87,11 +86,10 @@ private[sql] final class RetainedVersions(
     private def isCommitted(partition: Int, all: Seq[VersionFile], file: VersionFile, logged: Option[Boolean]): Boolean =
       logged.orElse(isOfAttempt(partition, file, idBefore(partition, all, file.version))).getOrElse(false)
 
-    /** A directory that is gone needs nothing: its partition was retired and cleaned up. */
     private def adopterNeeds(adopter: Int, epoch: Long): Boolean = {
       val passedOn = adopters.keysIterator.filter(e => e > epoch && isNeeded(adopter, e)).minOption
       val newest = passedOn.fold(last)(math.min(_, last))
-      filesOf(adopter).exists { all =>
+      filesOf(adopter).fold(!isRetired(adopter, epoch)) { all =>
         // Also those that do not count yet: while the commit log has their ids, it takes one read to know.
         val after = all.filter(f => f.isSnapshot && f.version > epoch).map(file => file -> isLogged(adopter, file))
         !after.filter(_._1.version <= newest).sortBy(-_._1.version).exists { case (file, isLogged) =>
@@ -99,6 +97,10 @@ private[sql] final class RetainedVersions(
         }
       }
     }
+
+    /** Whether `partition` was retired after `epoch`: its directory may be gone then. One that is to begin has none yet. */
+    private def isRetired(partition: Int, epoch: Long): Boolean =
+      adopters.keysIterator.exists(e => e > epoch && routing.partitionsOf(e + 1).exists(_ <= partition))
 
     /**
      * The id of a version that Spark has purged from the commit log, by the changelogs that came after it: from the next

@@ -155,12 +155,15 @@ private[sql] final class EpochRouting(
          else "restore <checkpoint>/binshift/routing from a copy of the checkpoint"))
   }
 
-  /** The partitions that adopted bins, by epoch and by the partition that they took them from. */
-  def adoptersUpTo(last: Long): Map[Long, Map[Int, Set[Int]]] = {
+  /** The epochs up to `last` at which the table changed. */
+  def changesUpTo(last: Long): Seq[Long] = epochsUpTo(last).drop(1)
+
+  /** The partitions that adopted bins from `first` to `last`, by epoch and by the partition that they took them from. */
+  def adopters(first: Long, last: Long): Map[Long, Map[Int, Set[Int]]] = {
     val epochs = epochsUpTo(last)
     adoptersAt.keySet.retainAll(epochs.asJavaCollection)
     lazy val owners = this.owners(last + 1)
-    epochs.indices.drop(1).map { i =>
+    epochs.indices.drop(1).filter(epochs(_) >= first).map { i =>
       epochs(i) -> adoptersAt.computeIfAbsent(epochs(i),
         _ => {
           val (before, now) = (owners.table(i - 1), owners.table(i))

@@ -2,30 +2,26 @@ package org.apache.spark.sql.execution.streaming.state.binshift.storage
 
 import java.io.File
 
-import scala.collection.Map
 import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
-import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{SnapshotList, VersionFile}
+import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
 import org.apache.spark.util.Utils
 
 /**
- * The checkpoint files of one binned partition, with four differences from Spark's.
+ * The checkpoint files of one binned partition, with three more differences from Spark's.
  *
  * Changelogs do not hold what switches adopted and released; the routing log says that, and what a version takes from
  * other partitions comes before its own records (`replayOf`). What other partitions adopted from
- * this one is kept until they hold it in a snapshot of their own. Of a snapshot, a private copy
- * fetches the files that hold wanted bins. And snapshots that were still to be uploaded when
- * their run ended are not, if the next run makes their version anew.
+ * this one is kept until they hold it in a snapshot of their own. And of a snapshot, a private copy
+ * fetches the files that hold wanted bins.
  *
  * Relies on Spark: replay opens the changelogs one by one, in order, through `getChangelogReader`, and
- * iterates each before it opens the next; whoever only wants the lineage does not iterate. All snapshots are uploaded by
- * `saveCheckpointToDfs`; one for which it throws does not count as uploaded, and maintenance goes on.
+ * iterates each before it opens the next; whoever only wants the lineage does not iterate.
  *
  * Made inside the constructor of `RocksDB`, hence the `binding` that comes later.
  */
@@ -70,7 +66,7 @@ private[binshift] final class BinnedFileManager(
       case None => whole
       case Some(bins) =>
         val zip = new Path(dfsRootDir, VersionFile.name(version, checkpointUniqueId, VersionFile.Snapshot))
-        try PartialSnapshot.fetch(zip, localDir, bins, binding.fold(Faults.AnyPartition)(_.partition), hadoopConf)
+        try PartialSnapshot.fetch(zip, localDir, bins, partition, hadoopConf)
         catch {
           case NonFatal(e) =>
             logWarning(s"$zip could not be fetched in part, and is fetched as a whole", e)
@@ -102,54 +98,12 @@ private[binshift] final class BinnedFileManager(
         math.max(numVersionsToRetain.toLong, newestSnapshot() - version + 1 + BinnedFileManager.VersionsBetweenListings).toInt
     }
     super.deleteOldVersions(retained, maxVersionsToDeletePerMaintenance, minVersionsToDelete)
+    Faults.at("versions.deleted", partition)
   }
 
-  override def saveCheckpointToDfs(
-      checkpointDir: File,
-      version: Long,
-      numKeys: Long,
-      numInternalKeys: Long,
-      fileMapping: Map[String, RocksDBSnapshotFile],
-      columnFamilyMapping: Option[Map[String, ColumnFamilyInfo]],
-      maxColumnFamilyId: Option[Short],
-      checkpointUniqueId: Option[String],
-      verifyNonEmptyFilesInZip: Boolean): Unit = {
-    requireOwned(version)
-    Faults.at("snapshot.upload", binding.fold(Faults.AnyPartition)(_.partition))
-    super.saveCheckpointToDfs(checkpointDir, version, numKeys, numInternalKeys, fileMapping, columnFamilyMapping,
-      maxColumnFamilyId, checkpointUniqueId, verifyNonEmptyFilesInZip)
-    // An upload takes its time, and the next run deletes what is there when it begins.
-    try requireOwned(version)
-    catch {
-      case e: BinshiftException =>
-        val zip = new Path(dfsRootDir, VersionFile.name(version, checkpointUniqueId, VersionFile.Snapshot))
-        // The next run may have replaced it by its own.
-        if (!isAnothers(zip, fileMapping)) CheckpointFileManager.create(new Path(dfsRootDir), hadoopConf).delete(zip)
-        throw e
-    }
-  }
+  override protected def partition: Int = binding.fold(Faults.AnyPartition)(_.partition)
 
-  /**
-   * Whether a snapshot consists of other files than `mine`, whose names are unique in the checkpoint. One that cannot be read
-   * is not taken for another run's: the changelogs replace a snapshot, and nothing replaces what a wrong one has.
-   */
-  private def isAnothers(zip: Path, mine: Map[String, RocksDBSnapshotFile]): Boolean = {
-    val list = new File(localTempDir, s"list-of-${zip.getName}")
-    try {
-      val listed = SnapshotList.read(zip.getFileSystem(hadoopConf), zip, list)
-      listed.exists(_.immutableFiles.map(_.dfsFileName).toSet != mine.values.map(_.immutableFile.dfsFileName).toSet)
-    } catch {
-      case NonFatal(e) =>
-        logWarning(s"whose snapshot $zip is cannot be read, and it is deleted", e)
-        false
-    } finally list.delete()
-  }
-
-  private def requireOwned(version: Long): Unit = if (binding.exists(_.isDisowned(version))) {
-    throw BinshiftException("RUN_SUPERSEDED", "version" -> version).migration(
-      s"the snapshot of version $version in $dfsRootDir is of a run that has ended, and the query has gone on from an " +
-        "earlier version since; it is not kept")
-  }
+  override protected def isDisowned(version: Long): Boolean = binding.exists(_.isDisowned(version))
 }
 
 private[binshift] object BinnedFileManager {

@@ -7,24 +7,27 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.spark.sql.execution.streaming.state._
 
 /**
- * Spark's RocksDB, of an operator whose rows do not follow a routing table. It differs in one thing: it is loaded from files
- * that are on this executor already.
+ * Spark's RocksDB, of an operator whose rows do not follow a routing table. It differs in two things: it is loaded from files
+ * that are on this executor already, and uploads no snapshot of a version that a later run makes anew.
+ *
+ * @param isDisowned whether a later run makes that version anew; called by tasks and maintenance threads
  */
-private[binshift] final class PlainRocksDB(arguments: RocksDBArguments, here: FilesHere)
+private[binshift] final class PlainRocksDB(arguments: RocksDBArguments, here: FilesHere, isDisowned: Long => Boolean)
   extends RocksDB(arguments.dfsRootDir, arguments.conf, arguments.localRootDir, arguments.hadoopConf, arguments.loggingId,
     arguments.useColumnFamilies, arguments.enableStateStoreCheckpointIds, arguments.partitionId, arguments.eventForwarder,
     arguments.uniqueId)
   with LoadsAndCommits {
 
-  private def files: WarmFileManager = fileManager.asInstanceOf[WarmFileManager]
+  private def files: PlainFileManager = fileManager.asInstanceOf[PlainFileManager]
 
   files.use(here)
+  files.bind(isDisowned)
 
   /** Called by the constructor of `RocksDB`. */
   override protected def createFileManager(
       dfsRootDir: String, localTempDir: File, hadoopConf: Configuration, codecName: String,
       loggingId: String, storeConf: StateStoreConf): RocksDBFileManager =
-    new WarmFileManager(dfsRootDir, localTempDir, hadoopConf, codecName, loggingId, storeConf,
+    new PlainFileManager(arguments.partitionId, dfsRootDir, localTempDir, hadoopConf, codecName, loggingId, storeConf,
       conf.fileChecksumEnabled, fileChecksumThreadPoolSize)
 
   override def loadAt(version: Long, stateStoreCkptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): RocksDB = {
@@ -42,4 +45,25 @@ private[binshift] final class PlainRocksDB(arguments: RocksDBArguments, here: Fi
     files.rolledBack()
     super.rollback()
   }
+}
+
+/** Made inside the constructor of `RocksDB`, hence the function that comes later. */
+private final class PlainFileManager(
+    protected val partition: Int,
+    dfsRootDir: String,
+    localTempDir: File,
+    hadoopConf: Configuration,
+    codecName: String,
+    loggingId: String,
+    storeConf: StateStoreConf,
+    fileChecksumEnabled: Boolean,
+    fileChecksumThreadPoolSize: Option[Int])
+  extends WarmFileManager(dfsRootDir, localTempDir, hadoopConf, codecName, loggingId, storeConf,
+    fileChecksumEnabled, fileChecksumThreadPoolSize) {
+
+  @volatile private var disowned: Long => Boolean = _ => false
+
+  def bind(isDisowned: Long => Boolean): Unit = disowned = isDisowned
+
+  override protected def isDisowned(version: Long): Boolean = disowned(version)
 }

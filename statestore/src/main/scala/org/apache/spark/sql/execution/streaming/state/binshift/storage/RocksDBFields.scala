@@ -7,7 +7,7 @@ import org.rocksdb.{RocksDB => NativeRocksDB, StringAppendOperator}
 
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
-import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBConf}
+import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBConf, StateStoreChangelogWriter}
 
 /**
  * Private fields of Spark's `RocksDB` that moving whole files needs: the native database, into which
@@ -56,7 +56,17 @@ private[binshift] object RocksDBFields {
     val open = Changelog.getVolatile(db)
     Changelog.setVolatile(db, None)
     try body
-    finally Changelog.setVolatile(db, open)
+    finally {
+      // A thread of an operator in Python may outlive its task; the changelog of the next one stays then.
+      Changelog.compareAndSet(db, None, open): Unit
+    }
+  }
+
+  /** Ends the changelog that was begun and not committed, if there is one. */
+  def endChangelog(db: RocksDB): Unit = {
+    val open = Changelog.getVolatile(db).asInstanceOf[Option[StateStoreChangelogWriter]]
+    try open.foreach(_.abort())
+    finally Changelog.setVolatile(db, None)
   }
 
   def native(db: RocksDB): NativeRocksDB = Db.getVolatile(db).asInstanceOf[NativeRocksDB]

@@ -21,7 +21,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Reader
  *
  * Used by one thread at a time, that of the task that has the store.
  */
-private[binshift] class WarmFileManager(
+private[binshift] abstract class WarmFileManager(
     dfsRootDir: String,
     localTempDir: File,
     hadoopConf: Configuration,
@@ -32,10 +32,11 @@ private[binshift] class WarmFileManager(
     fileChecksumThreadPoolSize: Option[Int])
   extends RocksDBFileManager(dfsRootDir, localTempDir, hadoopConf, codecName, loggingId, storeConf,
     fileChecksumEnabled, fileChecksumThreadPoolSize)
-  with VersionedFiles {
+  with VersionedFiles with OwnSnapshots {
 
   protected final def directory: Path = new Path(dfsRootDir)
   protected final def hadoop: Configuration = hadoopConf
+  protected final def scratch: File = localTempDir
 
   private var here: Option[FilesHere] = None
   private var load: Option[WarmLoad] = None

@@ -9,7 +9,8 @@ import org.apache.spark.sql.execution.streaming.state.{RocksDB, StateStoreCheckp
  * makes no changelog, as it does since Spark 4.2, so that what is in the checkpoint does not tell the versions apart.
  *
  * Relies on Spark: version 0 is empty and needs no file; a load of the version that is loaded keeps the content and opens a
- * changelog; a commit that is forced to make a snapshot uploads it before it ends the changelog.
+ * changelog; a commit that is forced to make a snapshot uploads it before it ends the changelog; nobody writes a changelog
+ * when a load begins.
  */
 private[binshift] trait LoadsAndCommits extends RocksDB {
 
@@ -25,12 +26,15 @@ private[binshift] trait LoadsAndCommits extends RocksDB {
   override def commit(): (Long, StateStoreCheckpointInfo) = commitVersion(forceSnapshot = false)
 
   protected final def loadBySpark(
-      version: Long, stateStoreCkptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): Unit =
+      version: Long, stateStoreCkptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): Unit = {
+    // Spark keeps the ended one of an interrupted task, and a replay would write to it (SPARK-54585, mended in 4.2).
+    RocksDBFields.endChangelog(this)
     if (loadEmpty) loadNothing(version)
     else {
       files.beSilent(None)
       super.load(version, stateStoreCkptId, readOnly)
     }
+  }
 
   protected final def commitBySpark(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = super.commit()
 
