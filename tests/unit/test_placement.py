@@ -97,8 +97,14 @@ def test_a_partition_whose_operators_are_on_several_executors_leaves_the_one_tha
 def test_an_executor_that_spark_decommissions_can_be_drained_and_gets_nothing():
     placement = Placement(("1", "2"), (("1",), ("3",)), decommissioned=("3",))
     assert placement.drained("3") == {1: "2"}
-    with pytest.raises(PlanError, match="'3' is not alive"):
+    with pytest.raises(PlanError, match="'3' gets no tasks, because Spark decommissions it; those that do are: 1, 2"):
         placement.drained("1", ["3"])
+
+
+def test_an_executor_that_spark_excludes_is_refused_with_the_reason():
+    placement = Placement(("1", "2"), (), decommissioned=("3",), excluded=("3",))
+    with pytest.raises(PlanError, match="'3' gets no tasks, because Spark excludes it after failures"):
+        placement.require_live(["3"])
 
 
 def test_an_executor_that_was_drained_before_gets_nothing_of_the_next_one():

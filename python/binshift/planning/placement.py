@@ -120,12 +120,18 @@ class Placement:
         return residents.moved
 
     def require_live(self, executors: Sequence[str]) -> None:
-        """Refuses an executor that is not alive."""
+        """Refuses an executor that is not alive, or gets no tasks."""
         for executor in executors:
             if executor not in self.executors:
-                alive = ", ".join(self.executors)
+                others = ", ".join(self.executors)
+                if executor in self.excluded:
+                    why = f"gets no tasks, because Spark excludes it after failures; those that do are: {others}"
+                elif executor in self.decommissioned:
+                    why = f"gets no tasks, because Spark decommissions it; those that do are: {others}"
+                else:
+                    why = f"is not alive; alive are: {others}"
                 raise PlanError(
-                    f"executor {executor!r} is not alive; alive are: {alive}",
+                    f"executor {executor!r} {why}",
                     condition="EXECUTOR_NOT_ALIVE",
                     executor=executor,
                 )
