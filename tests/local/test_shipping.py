@@ -106,6 +106,21 @@ def test_a_damaged_shipment_is_read_from_the_checkpoint(tumbling, tmp_path, acti
 
 
 @pytest.mark.long
+def test_an_old_owner_does_not_wait_for_a_new_one_that_reads_the_checkpoint(stream, tmp_path):
+    query = QUERIES["tumbling-append"]
+    # Once its copy has failed, most of what is sent to it finds no room.
+    conf = {SHIP + "chunkBytes": "1", SHIP + "maxBytesInFlight": "1k", SHIP + "timeout": NEVER}
+    run = stream(query.build, mode=query.mode, conf=conf).start()
+    run.run(0, 1)
+    with Fault("export.chunk", "damage") as fault:
+        epoch, report = shift(run, 2)
+        assert fault.happened
+    assert (report.bins_prepared, report.bins_recopied) == (64, 32), report
+    run.run(epoch)
+    assert_never_migrated(run, query, epoch + 1, tmp_path)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
     "point", ["export.link", pytest.param("export.start", marks=pytest.mark.matrix), "export.chunk"]
 )

@@ -297,6 +297,7 @@ private[binshift] final class StagedCopy(
 
   /** What went wrong ends the copy, or has it made anew. */
   def fail(e: Throwable): Unit = if (state != Failed) {
+    if (state == Fetching) shipment.giveUp()
     state = if (failures.isAnewAfter(e, wasStaged = state == Staged)) Damaged else Failed
     parts.forgetReady()
     try files.clear()
