@@ -487,6 +487,40 @@ def test_a_migration_that_is_cancelled_while_bins_are_copied_moves_none(tumbling
 
 
 @pytest.mark.long
+def test_copies_come_while_a_checkpoint_is_read_for_a_migration_that_was_cancelled(tumbling, tmp_path):
+    query, run = tumbling
+    with Fault("checkpoint.read", "count") as reads, Fault("checkpoint.read", "block"):
+        with Fault("export.chunk", "damage", always=True):
+            migration = submit_shift(run)
+            run.run(2, 3)
+            # For either partition.
+            assert until(lambda: reads.count == 2)
+        migration.cancel()
+        run.run(4)
+        epoch, report = shift(run, 5)
+        assert (report.bins_prepared, report.bins_recopied) == (64, 0), report
+    assert_never_migrated(run, query, epoch, tmp_path)
+
+
+@pytest.mark.long
+def test_a_checkpoint_is_read_no_further_for_a_migration_that_was_cancelled(tumbling, tmp_path, spark):
+    query, run = tumbling
+    threads = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestThreads
+    with Fault("export.chunk", "damage", always=True), Fault("stage.file", "count") as files:
+        with Fault("stage.file", "block"):
+            # A file for each of several steps.
+            migration = submit_shift(run, Batched(16))
+            run.run(2, 3)
+            assert until(lambda: files.count == 2)
+            migration.cancel()
+            run.run(4)
+        assert until(lambda: not threads.isIn("foreachStoredRow"))
+        assert files.count == 2
+    run.run(5)
+    assert_never_migrated(run, query, 6, tmp_path)
+
+
+@pytest.mark.long
 def test_bins_that_move_on_before_any_snapshot_are_recovered_along_the_chain(stream, tmp_path):
     query = QUERIES["tumbling-append"]
     conf = {MIN_DELTAS: "1000"}

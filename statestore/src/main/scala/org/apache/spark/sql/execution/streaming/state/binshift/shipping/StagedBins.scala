@@ -50,8 +50,10 @@ private[binshift] final class StagedBins(
 
   def close(): Unit = {
     copies.foreach(SourceFollower.leave(_, order))
-    // Not on this thread: a turn that reads a checkpoint may take long.
-    ShippingThreads.staging.execute { () =>
+    // All of them before any is closed: a checkpoint is read on while one wants it.
+    copies.foreach(_.cancel())
+    // Not on this thread, nor on one that others need to get on: a turn that reads a checkpoint may take long.
+    ShippingThreads.closing.execute { () =>
       copies.foreach { copy =>
         try copy.close()
         catch {
