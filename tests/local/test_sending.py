@@ -72,9 +72,7 @@ def test_a_receiver_is_waited_for_within_the_timeout(
     assert sent.isHere(1, 1)
 
 
-def test_a_receiver_that_gives_up_is_not_waited_for(
-    spark: SparkSession, sending: Callable[[str], Any]
-) -> None:
+def test_a_receiver_that_gives_up_is_not_waited_for(spark: SparkSession, sending: Callable[[str], Any]) -> None:
     threads = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestThreads
     sent = sending(NEVER)
     sent.send(1, 0, 600)
