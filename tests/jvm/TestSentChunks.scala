@@ -33,6 +33,10 @@ final class TestSentChunks(broadcast: Broadcast[Int], timeout: String, maxBytesI
       ShipmentFormat.receivedId(order.broadcast, store, target, sender), ByteBuffer.allocate(Integer.BYTES).putInt(chunks).array,
       tellDriver = false)
 
+  /** The receiver says that it wants no more. */
+  def giveUp(target: Int): Unit = ShipmentBlocks.put(
+    ShipmentFormat.givenUpId(order.broadcast, store, target, sender), Array[Byte](0), tellDriver = false)
+
   def isHere(target: Int, index: Int): Boolean =
     ShipmentBlocks.isHere(ShipmentFormat.chunkId(order.broadcast, store, target, index, sender))
 

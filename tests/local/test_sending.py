@@ -72,6 +72,27 @@ def test_a_receiver_is_waited_for_within_the_timeout(
     assert sent.isHere(1, 1)
 
 
+def test_a_receiver_that_gives_up_is_not_waited_for(spark: SparkSession, sending: Callable[[str], Any]) -> None:
+    threads = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestThreads
+    sent = sending(NEVER)
+    sent.send(1, 0, 600)
+    other = Thread(target=sent.send, args=[2, 0, 600], daemon=True)
+    other.start()
+    assert until(lambda: threads.isIn("awaitRoom"))
+    # It had something before, of which the sender has not heard.
+    sent.tell(1, 1)
+    sent.giveUp(1)
+    other.join(60)
+    assert sent.isHere(2, 0)
+    # What it does not want takes no room, also when there is none.
+    sent.send(1, 1, 600)
+    assert [sent.chunks(1), sent.freed(1)] == [2, 2]
+    assert until(lambda: not any(sent.isHere(1, i) for i in range(2)))
+    sent.tell(2, 1)
+    sent.send(2, 1, 600)
+    assert [sent.chunks(2), sent.freed(2)] == [2, 1]
+
+
 @pytest.fixture
 def sources(spark: SparkSession, shipping: Any) -> Iterator[Any]:
     """Nine old owners that may be asked for rows."""

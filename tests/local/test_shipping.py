@@ -106,6 +106,21 @@ def test_a_damaged_shipment_is_read_from_the_checkpoint(tumbling, tmp_path, acti
 
 
 @pytest.mark.long
+def test_an_old_owner_does_not_wait_for_a_new_one_that_reads_the_checkpoint(stream, tmp_path):
+    query = QUERIES["tumbling-append"]
+    # Once its copy has failed, most of what is sent to it finds no room.
+    conf = {SHIP + "chunkBytes": "1", SHIP + "maxBytesInFlight": "1k", SHIP + "timeout": NEVER}
+    run = stream(query.build, mode=query.mode, conf=conf).start()
+    run.run(0, 1)
+    with Fault("export.chunk", "damage") as fault:
+        epoch, report = shift(run, 2)
+        assert fault.happened
+    assert (report.bins_prepared, report.bins_recopied) == (64, 32), report
+    run.run(epoch)
+    assert_never_migrated(run, query, epoch + 1, tmp_path)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
     "point", ["export.link", pytest.param("export.start", marks=pytest.mark.matrix), "export.chunk"]
 )
@@ -469,6 +484,40 @@ def test_a_migration_that_is_cancelled_while_bins_are_copied_moves_none(tumbling
     epoch, report = shift(run, 6)
     assert report.bins_prepared == 64
     assert_never_migrated(run, query, epoch, tmp_path)
+
+
+@pytest.mark.long
+def test_copies_come_while_a_checkpoint_is_read_for_a_migration_that_was_cancelled(tumbling, tmp_path):
+    query, run = tumbling
+    with Fault("checkpoint.read", "count") as reads, Fault("checkpoint.read", "block"):
+        with Fault("export.chunk", "damage", always=True):
+            migration = submit_shift(run)
+            run.run(2, 3)
+            # For either partition.
+            assert until(lambda: reads.count == 2)
+        migration.cancel()
+        run.run(4)
+        epoch, report = shift(run, 5)
+        assert (report.bins_prepared, report.bins_recopied) == (64, 0), report
+    assert_never_migrated(run, query, epoch, tmp_path)
+
+
+@pytest.mark.long
+def test_a_checkpoint_is_read_no_further_for_a_migration_that_was_cancelled(tumbling, tmp_path, spark):
+    query, run = tumbling
+    threads = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestThreads
+    with Fault("export.chunk", "damage", always=True), Fault("stage.file", "count") as files:
+        with Fault("stage.file", "block"):
+            # A file for each of several steps.
+            migration = submit_shift(run, Batched(16))
+            run.run(2, 3)
+            assert until(lambda: files.count == 2)
+            migration.cancel()
+            run.run(4)
+        assert until(lambda: not threads.isIn("foreachStoredRow"))
+        assert files.count == 2
+    run.run(5)
+    assert_never_migrated(run, query, 6, tmp_path)
 
 
 @pytest.mark.long

@@ -24,6 +24,7 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
   private val here = mutable.ArrayBuffer.empty[ComeBins]
   /** Those that are asked for rows. */
   private val asked = mutable.LinkedHashSet.empty[RowClient]
+  private val patience = new Patience(conf.timeoutMs)
   /** That of all families of which rows are asked for: their keys have the bin in front. */
   private val codec = BinKeyCodec.of(ColumnFamily.Default.name)
 
@@ -44,6 +45,7 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
     here.clear()
     forgetRequests()
     known.clear()
+    patience.clear()
     missing = 0
   }
 
@@ -70,7 +72,7 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
 
   /** Waits for `bin`, which its old owner then sends before others. */
   def require(bin: Int): Unit = while (absent.contains(bin)) {
-    await(bin)
+    await(bin, isForAll = false)
     takeIn()
   }
 
@@ -78,9 +80,7 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
   def requireAllBut(others: Set[Int]): Unit = absent.keys.toSeq.filterNot(others).foreach(require)
 
   def requireAll(): Unit = while (missing > 0) {
-    // Each source hears of one of its bins, since none is fetched at full pace of which nobody asks for a bin.
-    val ones = absent.keys.toSeq.groupBy(absent(_).source).values.map(_.min).toSeq
-    absent.keys.toSeq.foreach(await(_, ones))
+    absent.keys.toSeq.foreach(await(_, isForAll = true))
     takeIn()
   }
 
@@ -108,28 +108,37 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
   /**
    * Returns when `bin` is here or was read from the checkpoint: if nothing more of it comes for long.
    *
-   * @param others bins that are asked for as well meanwhile
+   * Each source may be asked for one of its bins meanwhile. If the others are waited for as well, since none is fetched at full pace
+   * of which nobody asks for a bin; and when nothing comes for some time, since the next wait may be for one that does not answer
+   * either.
    */
-  private def await(bin: Int, others: Seq[Int] = Nil): Unit = {
-    var (bytes, progressedAt) = (-1L, 0L)
-    def isProgressing(copy: StagedCopy): Boolean = {
-      if (copy.bytesCopied != bytes) {
-        bytes = copy.bytesCopied
-        progressedAt = System.nanoTime()
-      }
-      System.nanoTime() - progressedAt < conf.timeoutMs * 1000000L
-    }
+  private def await(bin: Int, isForAll: Boolean): Unit = {
+    var others = Seq.empty[Int]
     if (absent.contains(bin)) receive()
     while (absent.contains(bin) && !isHere(bin)) {
       val from = absent(bin)
       from.copy match {
-        case Some(copy) if !copy.isGone(bin) && isProgressing(copy) =>
-          (others.filter(absent.contains) :+ bin).foreach(ask)
-          Thread.sleep(StagedBins.PollMs)
+        case Some(copy) if !copy.isGone(bin) && !patience.isOver(from.source) =>
+          if (isForAll || others.isEmpty && patience.isLow(from.source)) others = firstOfEach
+          ask(bin +: others.filter(other => absent.get(other).exists(_.source != from.source) && !isHere(other)))
           receive()
         case _ => readAllOf(from)
       }
     }
+  }
+
+  /** Asks for bins of different sources, and gives them a moment to come. */
+  private def ask(bins: Seq[Int]): Unit = {
+    val begun = System.nanoTime()
+    bins.foreach(ask)
+    Thread.sleep(StagedBins.PollMs)
+    for (from <- bins.map(absent); copy <- from.copy) patience.asked(from.source, copy.bytesCopied, System.nanoTime() - begun)
+  }
+
+  /** Of each source, the first of the bins that have not come. */
+  private def firstOfEach: Seq[Int] = {
+    val come = here.iterator.flatMap(_.bins).toSet
+    absent.keys.filterNot(come).groupBy(absent(_).source).values.map(_.min).toSeq
   }
 
   /** Notes what has come, which nobody else gets; forgets what has gone, as with the end of its order. */
@@ -190,7 +199,10 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
   private def drop(bin: Int): Unit = {
     absent -= bin
     missing = absent.size
-    if (missing == 0) forgetRequests()
+    if (missing == 0) {
+      forgetRequests()
+      patience.clear()
+    }
   }
 
   /** Of keys that the task has noted, and not looked up. */

@@ -51,6 +51,7 @@ private[binshift] final class IncomingShipment(
   /** Bytes that are here and that the sender was not told of. */
   private var untoldBytes = 0L
   private var isUntold = false
+  private var isGivenUp = false
   private var told: Future[Unit] = Future.unit
   /** The sending that was begun last; it may be on its way still. */
   private var started: Future[Any] = Future.unit
@@ -86,14 +87,28 @@ private[binshift] final class IncomingShipment(
     true
   }
 
+  /**
+   * Nothing more of it is wanted: the sender is told, which else would wait until there is room for the rest. By a block of its own,
+   * since the sender may not have taken another one yet. Does not wait.
+   */
+  def giveUp(): Unit = if (sender != ShipmentMarker.Nobody && !isGivenUp) place.foreach { to =>
+    isGivenUp = true
+    val id = givenUpId
+    told = told.transformWith(_ => push(to, id, Array[Byte](0)))(ExecutionContext.parasitic)
+  }
+
   /** Leaves nothing of what it has said, if the sender is not there any more to take it. */
-  def close(): Unit = if (sender != ShipmentMarker.Nobody) told.onComplete { _ =>
-    try {
-      ShipmentBlocks.remove(receivedId)
-      // The driver was not told of a block that was put here by this executor.
-      if (place.exists(ShipmentBlocks.isMine)) ShipmentBlocks.removeHere(receivedId)
-    } catch { case NonFatal(e) => logDebug(s"$receivedId goes with its broadcast", e) }
-  }(ExecutionContext.fromExecutor(ShippingThreads.links))
+  def close(): Unit = if (sender != ShipmentMarker.Nobody) {
+    val said = receivedId +: Option.when(isGivenUp)(givenUpId).toSeq
+    told.onComplete { _ =>
+      try said.foreach { id =>
+          ShipmentBlocks.remove(id)
+          // The driver was not told of a block that was put here by this executor.
+          if (place.exists(ShipmentBlocks.isMine)) ShipmentBlocks.removeHere(id)
+        }
+      catch { case NonFatal(e) => logDebug(s"${said.mkString(", ")} go with their broadcast", e) }
+    }(ExecutionContext.fromExecutor(ShippingThreads.links))
+  }
 
   /**
    * The next chunk, if it was sent. One that cannot be fetched is looked for once more: the marker tells whether its executor can be
@@ -178,8 +193,10 @@ private[binshift] final class IncomingShipment(
   }
 
   private def learn(marker: ShipmentMarker.Content): Unit = {
-    if (next == 0 && requests.isEmpty || sender == ShipmentMarker.Nobody) sender = marker.sender
-    if (sender != marker.sender) never("it is sent once more, by another attempt or another executor")
+    val isAnother = sender != marker.sender && sender != ShipmentMarker.Nobody && (next > 0 || requests.nonEmpty)
+    // Also if it is not received: this one waits for room.
+    sender = marker.sender
+    if (isAnother) never("it is sent once more, by another attempt or another executor")
     marker.sent.foreach { s =>
       sent = s.chunks
       if (s.freed > next) never("it was sent, and went to another receiver or was lost")
@@ -212,6 +229,8 @@ private[binshift] final class IncomingShipment(
 
   private def pointsOfChunk: Seq[String] =
     Seq("fetch.chunk", s"fetch.chunk.${source.storeName}", s"fetch.chunk.${source.partitionId}")
+
+  private def givenUpId: BlockId = ShipmentFormat.givenUpId(order.broadcast, source, target, sender)
 
   private def receivedId: BlockId = ShipmentFormat.receivedId(order.broadcast, source, target, sender)
 

@@ -16,8 +16,8 @@ import org.apache.spark.storage.BlockId
  * The chunks that a store has sent in an order and that wait in this executor's block store to be fetched. The driver does not
  * know of them: receivers ask this executor, where the marker tells them what there is.
  *
- * A receiver says now and then how many chunks it has (`ShipmentFormat.receivedId`), and those are freed. One that says nothing
- * for long while there is no room gets nothing any more.
+ * A receiver says now and then how many chunks it has (`ShipmentFormat.receivedId`), and those are freed. One that gives up says
+ * that, too (`ShipmentFormat.givenUpId`), and gets nothing any more; nor does one that says nothing for long while there is no room.
  *
  * Thread-safe: one thread sends, others close it and look for what receivers say. Blocks are removed on threads of their own, since
  * one that is being read makes who removes it wait.
@@ -80,7 +80,7 @@ private[shipping] final class SentChunks(order: ShippingOrder, store: StateStore
     if (!isClosed) {
       isClosed = true
       remove(for ((target, to) <- targets.toSeq; i <- to.freed until to.sent) yield chunkId(target, i))
-      remove(targets.keys.toSeq.map(receivedId))
+      remove(targets.keys.toSeq.flatMap(target => Seq(receivedId(target), givenUpId(target))))
       marker.close()
     }
   }
@@ -112,13 +112,17 @@ private[shipping] final class SentChunks(order: ShippingOrder, store: StateStore
     targets.foreach { case (target, to) =>
       if (to.waiting.nonEmpty && System.nanoTime() - math.max(begun, to.heardAt) > patienceNs) {
         logWarning(s"$store sends nothing more to partition $target in order ${order.id}: it has fetched nothing for long")
-        to.isAbandoned = true
-        free(target, to, to.sent)
+        abandon(target, to)
       }
     }
   }
 
-  /** Frees what receivers say that they have; whether that was anything. */
+  private def abandon(target: Int, to: Target): Unit = {
+    to.isAbandoned = true
+    free(target, to, to.sent)
+  }
+
+  /** Frees what receivers say that they have, or do not want; whether they said anything. */
   private def freeReceived(): Boolean = targets.count { case (target, to) =>
     val said = ShipmentBlocks.takeHere(receivedId(target)).filter(_.length == Integer.BYTES).map(ByteBuffer.wrap(_).getInt)
     said.foreach { n =>
@@ -127,7 +131,12 @@ private[shipping] final class SentChunks(order: ShippingOrder, store: StateStore
         free(target, to, math.min(n, to.sent))
       }
     }
-    said.nonEmpty
+    val isGivenUp = ShipmentBlocks.takeHere(givenUpId(target)).nonEmpty
+    if (isGivenUp) {
+      logInfo(s"$store sends nothing more to partition $target in order ${order.id}: its bins come from the checkpoint")
+      synchronized(abandon(target, to))
+    }
+    said.nonEmpty || isGivenUp
   } > 0
 
   /** Frees all before the `n`-th, if they still are here. */
@@ -150,6 +159,8 @@ private[shipping] final class SentChunks(order: ShippingOrder, store: StateStore
   private def chunkId(target: Int, index: Int) = ShipmentFormat.chunkId(order.broadcast, store, target, index, number)
 
   private def receivedId(target: Int) = ShipmentFormat.receivedId(order.broadcast, store, target, number)
+
+  private def givenUpId(target: Int) = ShipmentFormat.givenUpId(order.broadcast, store, target, number)
 
   /** Looks for what receivers say as long as chunks wait, also when all are sent. */
   private def watch(): Unit = if (!isWatched && !isClosed && targets.values.exists(_.waiting.nonEmpty)) {

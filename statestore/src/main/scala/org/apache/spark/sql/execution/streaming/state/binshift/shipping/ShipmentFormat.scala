@@ -64,6 +64,10 @@ private[binshift] object ShipmentFormat {
   def receivedId(broadcast: Long, source: StateStoreId, target: Int, sender: Long): BlockId =
     block(broadcast, source, s"q${target}_n$sender")
 
+  /** A block by which partition `target` tells `source` that it wants no more chunks, whatever it says; see [[SentChunks]]. */
+  def givenUpId(broadcast: Long, source: StateStoreId, target: Int, sender: Long): BlockId =
+    block(broadcast, source, s"q${target}_g$sender")
+
   /** A piece of the answer to request `request` of a receiver. */
   def answerId(broadcast: Long, source: StateStoreId, target: Int, receiver: Long, request: Int, piece: Int): BlockId =
     block(broadcast, source, s"q${target}_a${receiver}_${request}_$piece")

@@ -33,6 +33,9 @@ private[binshift] object ShippingThreads {
   /** Frees what receivers have; may wait for those that read. */
   lazy val freeing: ScheduledExecutorService = ThreadUtils.newDaemonThreadPoolScheduledExecutor("binshift-free", Freed)
 
+  /** Closes copies, which may wait for who reads a checkpoint for them. */
+  lazy val closing: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-close", MaxWaiting)
+
   /** Looks for requests for rows, with a pause of milliseconds, as long as a store here may be asked for some. */
   lazy val polling: ScheduledExecutorService = ThreadUtils.newDaemonSingleThreadScheduledExecutor("binshift-row-requests")
 

@@ -104,15 +104,21 @@ private[binshift] final class SourceFollower private (
     else {
       locked(wanting) {
         val parts = for (copy <- wanting; (part, bins) <- copy.beginCheckpoint(base)) yield (copy, part, bins)
+        def requireWanted(): Unit = if (!wanting.exists(_.isReading)) throw new Cancelled
         try {
           if (parts.nonEmpty) {
             new CheckpointedBins(source, routing, wanting.head.arguments).foreachStoredRow(
               base, parts.indices.map(i => i -> parts(i)._3)) { families =>
+              requireWanted()
               wanting.foreach(_.beginFamilies(families))
-            } { (i, family, key, value) => parts(i)._1.addStored(parts(i)._2, family, key, value) }
+            } { (i, family, key, value) =>
+              val (copy, part, _) = parts(i)
+              if (copy.isReading) copy.addStored(part, family, key, value) else requireWanted()
+            }
           }
           wanting.foreach(_.endCheckpoint())
         } catch {
+          case _: Cancelled => logInfo(s"the checkpoint of $source is read no further: no copy wants it any more")
           case NonFatal(e) => wanting.foreach(_.failCheckpoint(e))
         }
       }

@@ -40,18 +40,35 @@ private[binshift] final class StagedBins(
   /** What asks `source` for rows; `None` if only bins come from it. For the store's task. */
   def rowsFrom(source: Int): Option[RowClient] = clients.get(source)
 
-  /** Waits for the copy if the order is urgent, since its version is the one that is loaded. */
+  /**
+   * Waits for the copy if the order is urgent, since its version is the one that is loaded; as long as something of the copies comes.
+   * They come together, and one that gets on may keep back another one. So all that do not come are waited for once.
+   */
   def copyFrom(source: Int): Option[StagedCopy] =
     copies.find(_.sourcePartition == source).filter { copy =>
-      val deadline = System.nanoTime() + (if (order.isUrgent) conf.timeoutMs * 1000000L else 0L)
-      while (!copy.isStaged && !copy.isFailed && System.nanoTime() < deadline) Thread.sleep(StagedBins.PollMs)
+      while (order.isUrgent && !copy.isStaged && !copy.isFailed && isProgressing) Thread.sleep(StagedBins.PollMs)
       copy.isStaged
     }
 
+  private var seen = -1L
+  private var seenAt = 0L
+
+  /** Whether something of the copies has come lately, as far as the store's task has seen. */
+  private def isProgressing: Boolean = {
+    val bytes = bytesCopied
+    if (bytes != seen) {
+      seen = bytes
+      seenAt = System.nanoTime()
+    }
+    System.nanoTime() - seenAt < conf.timeoutMs * 1000000L
+  }
+
   def close(): Unit = {
     copies.foreach(SourceFollower.leave(_, order))
-    // Not on this thread: a turn that reads a checkpoint may take long.
-    ShippingThreads.staging.execute { () =>
+    // All of them before any is closed: a checkpoint is read on while one wants it.
+    copies.foreach(_.cancel())
+    // Not on this thread, nor on one that others need to get on: a turn that reads a checkpoint may take long.
+    ShippingThreads.closing.execute { () =>
       copies.foreach { copy =>
         try copy.close()
         catch {

@@ -61,6 +61,7 @@ private[binshift] final class StagedCopy(
   private val lock = new ReentrantLock()
 
   @volatile private var state: State = Fetching
+  @volatile private var isCancelled = false
   @volatile private var isShipped = true
   @volatile private var bytes = 0L
   @volatile private var equalTo = order.base
@@ -209,6 +210,9 @@ private[binshift] final class StagedCopy(
         if (parts.of(binOf(native)).contains(step)) consume(kind, mapping.hereOf(native), mapping.keyIn(native), value)
     }
 
+  /** Nobody wants it any more, so that a checkpoint is not read on for it. Does not wait for the lock, as closing does. */
+  def cancel(): Unit = isCancelled = true
+
   def close(): Unit = exclusively {
     state = Failed
     parts.forgetReady()
@@ -234,7 +238,10 @@ private[binshift] final class StagedCopy(
   // What follows is for the follower alone, which holds the copy's lock.
 
   /** Whether the checkpoint is to be read for it now. */
-  def wantsCheckpoint: Boolean = state == Damaged && failures.isPauseOver
+  def wantsCheckpoint: Boolean = state == Damaged && !isCancelled && failures.isPauseOver
+
+  /** Whether it wants more of the checkpoint that is being read. */
+  def isReading: Boolean = state == Reading && !isCancelled
 
   /** Begins the copy anew, from the checkpoint as of `version`; returns the parts that are wanted, with their bins. */
   def beginCheckpoint(version: Long): Seq[(Int, Seq[Int])] = if (state != Damaged) Nil
@@ -253,8 +260,8 @@ private[binshift] final class StagedCopy(
   /** The families that the source has at the version that is read. */
   def beginFamilies(theirs: Seq[NumberedFamily]): Unit = mapping.add(theirs)
 
-  /** A row of the checkpoint. */
-  def addStored(part: Int, theirs: NumberedFamily, key: Array[Byte], value: Array[Byte]): Unit = if (state == Reading) guarded {
+  /** A row of the checkpoint that it wants. */
+  def addStored(part: Int, theirs: NumberedFamily, key: Array[Byte], value: Array[Byte]): Unit = guarded {
     add(part, theirs, key, value)
     uncharged += key.length + value.length
     if (uncharged >= ChargedBytes) {
@@ -266,7 +273,7 @@ private[binshift] final class StagedCopy(
   }
 
   /** All rows were read; of a copy that failed on the way, nothing counts. */
-  def endCheckpoint(): Unit = if (state == Reading) guarded {
+  def endCheckpoint(): Unit = if (isReading) guarded {
     files.finishPart()
     if (order.isOnDemand) parts.setAllReady()
     state = Fetched
@@ -297,6 +304,7 @@ private[binshift] final class StagedCopy(
 
   /** What went wrong ends the copy, or has it made anew. */
   def fail(e: Throwable): Unit = if (state != Failed) {
+    if (state == Fetching) shipment.giveUp()
     state = if (failures.isAnewAfter(e, wasStaged = state == Staged)) Damaged else Failed
     parts.forgetReady()
     try files.clear()

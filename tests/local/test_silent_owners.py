@@ -1,0 +1,48 @@
+"""Old owners that send nothing, as those of a machine that is gone, are waited for once and not each."""
+
+import pytest
+from pyspark import InheritableThread
+
+from binshift import AllAtOnce, OnDemand
+from harness import Fault, until
+from local.migrations import SHIP, assert_never_migrated, finish
+from local.queries import QUERIES
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+#: Far more than an epoch takes that reads the checkpoints of two partitions with some rows.
+SECONDS = 20
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "strategy"),
+    [
+        pytest.param("count", AllAtOnce(), id="at-once"),
+        pytest.param("count", OnDemand(), id="by-bin"),
+        # It scans its state, and so needs all bins.
+        pytest.param("tumbling-append", OnDemand(), id="all-bins"),
+    ],
+)
+def test_several_old_owners_that_send_nothing_are_waited_for_together(stream, tmp_path, name, strategy):
+    query = QUERIES[name]
+    conf = {"spark.sql.shuffle.partitions": "4", SHIP + "timeout": f"{SECONDS}s"}
+    run = stream(query.build, mode=query.mode, conf=conf).start()
+    run.run(0, 1)
+    migration = run.attach().rescale(1, strategy=strategy, prepare=False)
+    with (
+        Fault("rows.request", "throw", always=True),
+        Fault("fetch.chunk", "block"),
+        Fault("checkpoint.changes", "count") as reads,
+    ):
+        epochs = InheritableThread(target=run.run, args=[2, 3])
+        epochs.start()
+        assert until(lambda: reads.count > 0)
+        # The first of three is given up. The epoch cannot end before all are.
+        epochs.join(SECONDS)
+        is_over = not epochs.is_alive()
+        epochs.join()
+    assert is_over
+    epoch = finish(run, migration, 4)
+    assert migration.wait(0).bins_from_checkpoint == len(migration.plan.moves)
+    assert_never_migrated(run, query, epoch, tmp_path)
