@@ -82,7 +82,7 @@ private[binshift] final class DepartingRows(order: ShippingOrder, bins: Iterable
 private[binshift] object DepartingRows {
   private val Invalid = -1L
 
-  /** Of those of all orders, the oldest first, the one that is told of writes. The others miss them, and know nothing any more. */
+  /** Of those of all orders, the oldest first, the last is told of writes. The others miss them, and know nothing any more. */
   def fed(ofOrders: Seq[DepartingRows]): Option[DepartingRows] = {
     ofOrders.dropRight(1).foreach(_.invalidate())
     ofOrders.lastOption
