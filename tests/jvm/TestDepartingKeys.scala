@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
-import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{DepartingKeys, KeyBudget}
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Move, ShippedBin, ShippingOrder}
+import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{DepartingKeys, DepartingRows, KeyBudget}
 
 /** Plays histories of writes for the tests. */
 object TestDepartingKeys {
@@ -44,8 +45,23 @@ object TestDepartingKeys {
     all
   }
 
-  private def shown(keys: DepartingKeys, before: Seq[Array[Byte]] = Nil): String = keys.take().fold("too many")(since =>
-    (before ++ since.getOrElse("timers", Nil)).map(new String(_).toInt).distinct.sorted.mkString(" "))
+  /** Two orders have a bin leave with the same step, and a key of it is written: which keys either of them knows, if it does. */
+  def playTwoOrders(): String = {
+    val move = Move(0, 0, 1)
+    val ofOrders = Seq(1L, 2L).map { base =>
+      val order = ShippingOrder(s"$base", base, base, 0, IndexedSeq(Seq(move)), isUrgent = false, isOnDemand = false)
+      new DepartingRows(order, Seq(ShippedBin(move.bin, 0)))
+    }
+    ofOrders.head.onCommit(2)
+    DepartingRows.fed(ofOrders).foreach(_.addKey(move.bin, "timers", key(7), 1))
+    ofOrders.foreach(_.onCommit(3))
+    ofOrders.map(_.takeKeysSince(0, 3).fold("unknown")(shown(_, Nil))).mkString("/")
+  }
+
+  private def shown(keys: DepartingKeys, before: Seq[Array[Byte]] = Nil): String = keys.take().fold("too many")(shown(_, before))
+
+  private def shown(keys: Map[String, Iterable[Array[Byte]]], before: Seq[Array[Byte]]): String =
+    (before ++ keys.getOrElse("timers", Nil)).map(new String(_).toInt).distinct.sorted.mkString(" ")
 
   private def key(number: Int): Array[Byte] = number.toString.getBytes
 }

@@ -126,7 +126,7 @@ def test_the_rows_of_a_single_bin_that_leaves_on_demand_are_counted_where_they_a
     assert_never_migrated(run, query, epoch, tmp_path)
 
 
-@pytest.mark.parametrize("point", ["export.start", "stage.file"])
+@pytest.mark.parametrize("point", ["export.begin", "export.start", "stage.file"])
 def test_bins_that_never_come_on_demand_are_read_from_the_checkpoint(stream, tmp_path, point):
     query = QUERIES["count"]
     run = stream(query.build, mode=query.mode, conf={SHIP + "timeout": NEVER}).start()

@@ -1,12 +1,14 @@
 """Families that are read in order, such as timers, leave with their bins; no row that stays is looked at."""
 
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from binshift import AllAtOnce, OnDemand
+from binshift import AllAtOnce, MigrationPlan, Move, OnDemand, Step
 from harness import STOCK, Fault, assert_same_results
-from local.migrations import assert_never_migrated, begun, failed_tasks, finish, shift, submit_shift
+from local.migrations import assert_never_migrated, begun, failed_tasks, feed_until, finish, shift, submit_shift
 from local.queries import with_a_point_in_rows
 from local.settings import JOIN_4, NEEDS_JOIN_4
 
@@ -98,6 +100,44 @@ def test_a_store_that_was_loaded_again_since_looks_through_the_family(stream, tm
     assert_never_migrated(run, query, epoch + 1, tmp_path)
 
 
+def test_what_is_written_after_an_opening_leaves_with_a_step_that_was_ordered_before_it(stream, tmp_path):
+    query, run = begun(stream, "tws-jvm")
+    controller = run.attach()
+    table = controller.routing()
+
+    def moves(bins, target):
+        return tuple(Move(b, table.assignment[b], target(table.assignment[b])) for b in bins)
+
+    # The second step moves bins between partitions that are there, and has the third one's opened.
+    steps = (
+        Step(moves(range(8), lambda owner: 1 - owner), partitions=2),
+        Step(moves(range(8, 40), lambda owner: 1 - owner), partitions=4),
+        Step(moves(range(40, 64), lambda owner: owner + 2), partitions=4),
+    )
+    migration = controller.submit(MigrationPlan(table, steps=steps, strategy="my own"))
+
+    def is_over():
+        # No step is copied twice.
+        ordered = steps_ordered(run)
+        assert len(set(ordered)) == len(ordered)
+        return migration.status.is_over
+
+    with Fault("switch.scan", "count") as scans:
+        epoch = feed_until(run, 2, is_over)
+        assert scans.count == 0
+    assert migration.wait(0).bins_prepared == 64
+    # Timers that stayed behind would fire.
+    run.run(*range(epoch, epoch + 4))
+    assert_never_migrated(run, query, epoch + 4, tmp_path)
+
+
+def steps_ordered(run):
+    """The steps of the orders that are open."""
+    file = run.checkpoint / "binshift/shipping.json"
+    orders = json.loads(file.read_text())["orders"] if file.exists() else []
+    return [order["first_step"] + i for order in orders for i in range(len(order["steps"]))]
+
+
 def shift_with_a_look(stream, tmp_path, point):
     """Fails once at `point`, after which a family is looked through."""
     query, run = begun(stream, "tws-jvm")
@@ -136,6 +176,10 @@ def test_no_key_that_was_committed_is_forgotten(spark, history):
 def test_keys_are_forgotten_when_they_are_removed_and_when_they_are_too_many(spark):
     assert jvm(spark).playMany(10_000, True) == "/0"
     assert jvm(spark).playMany(10_000, False) == "too many/0"
+
+
+def test_of_two_orders_for_a_step_only_the_one_that_hears_of_writes_knows_what_leaves(spark):
+    assert jvm(spark).playTwoOrders() == "unknown/7"
 
 
 def jvm(spark):

@@ -7,7 +7,7 @@ import pytest
 
 from binshift import OnDemand
 from harness import Fault, rows, until
-from local.migrations import failed_tasks, shift
+from local.migrations import SHIP, failed_tasks, shift
 from local.queries import bins_of
 from local.rows_on_demand import BLOCKED, INPUTS
 from local.settings import AVRO, CHECKSUMS, IDS, MIN_DELTAS, NEEDS_CHECKSUMS
@@ -270,6 +270,22 @@ def test_what_is_lost_on_the_way_is_asked_for_again(history, tmp_path, point, ac
         assert h.metrics(3)["binshiftRowsFetched"] == len({row["k"] for row in rows(3, keys=120)})
         assert h.metrics(3)["binshiftBinsShipped"] == 0
     h.finish(migration)
+    h.assert_never_migrated(tmp_path)
+
+
+@pytest.mark.parametrize("point", ["rows.ask", "rows.push"])
+def test_whole_bins_come_in_time_where_a_connection_for_rows_takes_long(spark, history, tmp_path, point):
+    """As where a machine does not answer: Spark connects on the thread that sends."""
+    shipping = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.shipping
+    h = history(**{SHIP + "timeout": "2s"})
+    with Fault(point, "count") as sending, Fault(point, "block"):
+        migration = h.switched({"keys": 120})
+        assert sending.count > 0
+        assert h.metrics(3)["binshiftRowsFetched"] == 0
+        # The threads that look rows up for others are free.
+        assert until(lambda: shipping.ShippingThreads.answers().getActiveCount() == 0)
+    h.finish(migration)
+    assert h.came("Shipped", "FromCheckpoint") == 64
     h.assert_never_migrated(tmp_path)
 
 

@@ -93,6 +93,13 @@ def test_a_receiver_that_gives_up_is_not_waited_for(spark: SparkSession, sending
     assert [sent.chunks(2), sent.freed(2)] == [2, 1]
 
 
+def test_who_asks_for_bins_all_the_time_hears_that_nobody_sends(spark: SparkSession, shipping: Any) -> None:
+    with closing(shipping.TestReceiver.open(spark.sparkContext._jsc.sc())) as receiver:
+        # The old owner may commit the version still.
+        assert receiver.look(0) == ""
+        assert until(lambda: "nobody sends any more" in receiver.look(1))
+
+
 @pytest.fixture
 def sources(spark: SparkSession, shipping: Any) -> Iterator[Any]:
     """Nine old owners that may be asked for rows."""

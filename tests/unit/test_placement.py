@@ -97,7 +97,9 @@ def test_a_partition_whose_operators_are_on_several_executors_leaves_the_one_tha
 def test_an_executor_that_spark_decommissions_can_be_drained_and_gets_nothing():
     placement = Placement(("1", "2"), (("1",), ("3",)), decommissioned=("3",))
     assert placement.drained("3") == {1: "2"}
-    with pytest.raises(PlanError, match="'3' gets no tasks, because Spark decommissions it; those that do are: 1, 2"):
+    with pytest.raises(
+        PlanError, match="'3' gets no tasks, because Spark decommissions it; those that do are: 1, 2"
+    ):
         placement.drained("1", ["3"])
 
 

@@ -125,7 +125,9 @@ class Placement:
             if executor not in self.executors:
                 others = ", ".join(self.executors)
                 if executor in self.excluded:
-                    why = f"gets no tasks, because Spark excludes it after failures; those that do are: {others}"
+                    why = (
+                        f"gets no tasks, because Spark excludes it after failures; those that do are: {others}"
+                    )
                 elif executor in self.decommissioned:
                     why = f"gets no tasks, because Spark decommissions it; those that do are: {others}"
                 else:

@@ -313,12 +313,14 @@ private[binshift] final class StepScheduler(
 
   /**
    * Opens new partitions, empty: bins are sent to stores that are there. With the last of them, copies are
-   * ordered, of the version with which they begin; but for what is not prepared, which is sent once, at its step.
+   * ordered, of the version with which they begin; but for what is not prepared, which is sent once, at its step. Nor are
+   * copies ordered twice: the step may move nothing to the new partitions, and be under way with those before it.
    */
   private def open(m: PlannedMigration, index: Int, now: RoutingEntry, next: Long, wanted: Int): RoutingEntry = {
     val partitions = math.min(now.table.partitions + openedAtOnce(m.plan, index), wanted)
     opened = (opened + (next -> (partitions - now.table.partitions))).takeRight(MaxOpenings)
-    if (partitions == wanted && !m.plan.isOnDemand && isPrepared(m.options.isPrepared)) orderCopies(m, index, next, partitions)
+    if (partitions == wanted && !m.plan.isOnDemand && isPrepared(m.options.isPrepared) && !shipments.covers(m.id, index))
+      orderCopies(m, index, next, partitions)
     entry(m, index - 1, next, now.table.copy(partitions = partitions), isOpening = true)
   }
 

@@ -79,8 +79,12 @@ private[binshift] final class IncomingShipment(
     header
   }
 
-  /** Asks the source to send `bin` before the others; once. Whether it did. */
-  def request(bin: Int): Boolean = !requests.contains(bin) && located(-1, AskNs).exists { to =>
+  /**
+   * Asks the source to send `bin` before the others; once. Whether it did.
+   *
+   * @param begun the epoch that has begun; where nobody sends in it, [[receive]] says so
+   */
+  def request(bin: Int, begun: Long): Boolean = !requests.contains(bin) && located(begun, AskNs).exists { to =>
     val content = ByteBuffer.allocate(Integer.BYTES + java.lang.Long.BYTES).putInt(bin).putLong(number).array
     val id = ShipmentFormat.requestId(order.broadcast, source, target, requests.size)
     requests(bin) = Request(id, content, push(to, id, content))

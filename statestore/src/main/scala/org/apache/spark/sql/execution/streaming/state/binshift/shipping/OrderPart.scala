@@ -3,6 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 import java.io.File
 import java.util.UUID
 
+import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.CommittedFile
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.ColumnFamily
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, ShippedBin, ShippingHint, ShippingOrder}
@@ -54,6 +55,7 @@ private[shipping] final class OrderPart(
   def onCommit(version: Long, checkpointId: Option[String]): Unit = {
     departing.foreach(_.onCommit(version))
     if (version == order.base && (leaving.nonEmpty || splits.nonEmpty)) {
+      Faults.at("export.begin", store.partitionId)
       db.requireAllBins()
       exporter.foreach(_.cancel())
       splitting.foreach(_.close())

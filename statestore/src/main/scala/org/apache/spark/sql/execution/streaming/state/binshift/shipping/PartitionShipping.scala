@@ -48,7 +48,7 @@ private[binshift] final class PartitionShipping(
     val fresh = hints.filterNot(h => kept.exists(_.order.id == h.order))
     parts = kept ++ fresh.flatMap(open)
     parts = parts.filter(p => attempt(p)(p.onLoad(epoch, hints.find(_.order == p.order.id).get)))
-    counts = parts.flatMap(_.counts).lastOption
+    counts = DepartingRows.fed(parts.flatMap(_.counts))
   }
 
   /** @param checkpointId id of the commit under checkpoint format 2 */
@@ -57,7 +57,7 @@ private[binshift] final class PartitionShipping(
     times.end()
     if (parts.nonEmpty) {
       parts = parts.filter(p => attempt(p)(p.onCommit(version, checkpointId)))
-      counts = parts.flatMap(_.counts).lastOption
+      counts = DepartingRows.fed(parts.flatMap(_.counts))
     }
   }
 

@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 import java.util.concurrent.{CompletableFuture, ThreadLocalRandom}
 
 import scala.collection.mutable
-import scala.concurrent.Future
+import scala.concurrent.{ExecutionContext, Future}
 import scala.util.control.NonFatal
 
 import org.apache.spark.TaskKilledException
@@ -99,7 +99,11 @@ private[binshift] final class RowClient(
     val content = RowFormat.encode(RowRequest(order.base, receiver, requests, ShipmentBlocks.here, keys, numbers))
     ShippingThreads.charge(content.length, conf.maxBytesPerSecond, conf.areAllCoresBusy)
     val id = ShipmentFormat.askId(order.broadcast, source, target, slot)
-    sent = Some(new Sent(keys, () => ShipmentBlocks.push(to, id, Faults.change("rows.request", content))))
+    def push() = {
+      Faults.at("rows.ask", target)
+      ShipmentBlocks.push(to, id, Faults.change("rows.request", content))
+    }
+    sent = Some(new Sent(keys, () => push()))
     committed
   }
 
@@ -174,9 +178,13 @@ private object RowClient {
 /**
  * What is asked for. It is sent again when there is no answer for long: the request may be lost, or the answer, or another
  * attempt of the task may have asked by the same block.
+ *
+ * It is sent on another thread than the task's: Spark connects on the thread that sends, which takes minutes where the machine
+ * does not answer.
  */
 private final class Sent(keys: IndexedSeq[KeyRows], push: () => Future[Unit]) {
-  private var pushed = push()
+  /** Complete once there is a connection, with what tells whether the request has come. */
+  private var pushed = begin()
   private var heardAt = System.nanoTime()
   private var taken = 0
   /** Pieces of the answer that have come. */
@@ -197,12 +205,14 @@ private final class Sent(keys: IndexedSeq[KeyRows], push: () => Future[Unit]) {
     keys.slice(from, taken)
   }
 
-  def failIfNotSent(): Unit = pushed.value.foreach(_.get)
+  def failIfNotSent(): Unit = pushed.value.foreach(_.get.value.foreach(_.get))
 
-  def sendAgainIfLate(): Unit = if (System.nanoTime() - heardAt > Sent.AgainNs) {
-    pushed = push()
+  def sendAgainIfLate(): Unit = if (pushed.isCompleted && System.nanoTime() - heardAt > Sent.AgainNs) {
+    pushed = begin()
     heardAt = System.nanoTime()
   }
+
+  private def begin(): Future[Future[Unit]] = Future(push())(ExecutionContext.fromExecutor(ShippingThreads.fetches))
 }
 
 private object Sent {

@@ -137,18 +137,16 @@ private[binshift] final class RowSource(
     val bytes = Faults.change("rows.answer", RowFormat.encode(answer))
     ShippingThreads.charge(bytes.length, conf.maxBytesPerSecond, conf.areAllCoresBusy)
     val id = ShipmentFormat.answerId(order.broadcast, store, target, request.receiver, request.number, piece)
-    // A block that came after the end of the order would stay.
-    if (synchronized(isClosed)) Future.unit
-    else {
-      val pushed = Future.unit.flatMap { _ =>
-        Faults.at("rows.push", store.partitionId)
-        ShipmentBlocks.push(request.from, id, bytes)
-      }(ExecutionContext.parasitic)
-      pushed.failed.foreach { e =>
-        logWarning(s"rows of $store did not come to ${request.from}, which will ask for them again", e)
-      }(ExecutionContext.parasitic)
-      pushed
-    }
+    // Spark connects on the thread that sends, which takes minutes where the machine does not answer. Few look rows up.
+    val pushed = Future {
+      Faults.at("rows.push", store.partitionId)
+      // A block that came after the end of the order would stay.
+      if (synchronized(isClosed)) Future.unit else ShipmentBlocks.push(request.from, id, bytes)
+    }(ExecutionContext.fromExecutor(ShippingThreads.fetches)).flatten
+    pushed.failed.foreach { e =>
+      logWarning(s"rows of $store did not come to ${request.from}, which will ask for them again", e)
+    }(ExecutionContext.parasitic)
+    pushed
   }
 
   private def read(request: RowRequest, from: Int): IndexedSeq[LinkedRows.Found] = {

@@ -48,7 +48,7 @@ private[binshift] object ShippingThreads {
 
   /**
    * Wait for other executors, some of which may not answer for minutes; [[BlockFetch]] bounds how many fetch, and
-   * each copy begins to send one thing at a time.
+   * each copy begins to send one thing at a time, as does who asks for rows. An answer is sent as often as it is asked for.
    */
   lazy val fetches: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-fetch")
 

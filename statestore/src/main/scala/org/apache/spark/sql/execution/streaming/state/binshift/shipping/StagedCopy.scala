@@ -193,7 +193,7 @@ private[binshift] final class StagedCopy(
     askedAt = System.nanoTime()
     // Without a wait for the lock while a checkpoint is read.
     state == Fetching && soon(false)(state == Fetching && {
-      try shipment.request(bin)
+      try shipment.request(bin, epoch)
       catch {
         case NonFatal(e) =>
           logWarning(s"$target could not ask $source for bin $bin", e)

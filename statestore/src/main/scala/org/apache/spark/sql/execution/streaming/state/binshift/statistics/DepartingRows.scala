@@ -79,6 +79,12 @@ private[binshift] final class DepartingRows(order: ShippingOrder, bins: Iterable
   private def isDeparting(bin: Int): Boolean = bin < slots.length && slots(bin) > 0
 }
 
-private object DepartingRows {
+private[binshift] object DepartingRows {
   private val Invalid = -1L
+
+  /** Of those of all orders, the oldest first, the last is told of writes. The others miss them, and know nothing any more. */
+  def fed(ofOrders: Seq[DepartingRows]): Option[DepartingRows] = {
+    ofOrders.dropRight(1).foreach(_.invalidate())
+    ofOrders.lastOption
+  }
 }
