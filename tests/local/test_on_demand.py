@@ -69,6 +69,7 @@ def test_an_epoch_on_demand_takes_only_the_bins_that_it_touches(stream, tmp_path
     assert_never_migrated(run, query, epoch, tmp_path)
 
 
+@pytest.mark.long
 def test_a_task_that_cannot_ask_for_its_bins_reads_the_checkpoint_in_time(stream, tmp_path):
     """As where a machine does not answer: Spark connects on the thread that sends."""
     query = QUERIES["count"]
