@@ -37,6 +37,22 @@ final class TestSentChunks(broadcast: Broadcast[Int], timeout: String, maxBytesI
   def giveUp(target: Int): Unit = ShipmentBlocks.put(
     ShipmentFormat.givenUpId(order.broadcast, store, target, sender), Array[Byte](0), tellDriver = false)
 
+  /** Another receiver of `target` has asked for bins. */
+  def serveAnother(target: Int): Unit = sent.requestServed(target, receiver = 1)
+
+  /** One that receives nothing until it knows that nothing comes; why. Then it gives up. */
+  def receiveInVain(target: Int): String = {
+    val receiver = new IncomingShipment(order, store, target, BackgroundConf(Map.empty))
+    try {
+      while (receiver.receive(begun = 2)((_, _) => throw new IllegalStateException("something has come")).isEmpty) Thread.sleep(1)
+      throw new IllegalStateException("something has come")
+    } catch {
+      case e: DamagedShipment =>
+        receiver.giveUp()
+        e.getMessage
+    }
+  }
+
   def isHere(target: Int, index: Int): Boolean =
     ShipmentBlocks.isHere(ShipmentFormat.chunkId(order.broadcast, store, target, index, sender))
 

@@ -93,6 +93,21 @@ def test_a_receiver_that_gives_up_is_not_waited_for(spark: SparkSession, sending
     assert [sent.chunks(2), sent.freed(2)] == [2, 1]
 
 
+def test_a_receiver_says_that_it_gives_up_unless_another_one_is_served(sending: Callable[[str], Any]) -> None:
+    sent = sending(NEVER)
+    sent.serveAnother(1)
+    assert "another receiver asks for them" in sent.receiveInVain(1)
+    sent.send(2, 0, 600)
+    sent.tell(2, 1)
+    # There is room once this is heard.
+    sent.send(2, 1, 600)
+    assert "went to another receiver" in sent.receiveInVain(2)
+    # What the first one might have said came before.
+    assert until(lambda: sent.freed(2) == 2)
+    sent.send(1, 0, 600)
+    assert sent.isHere(1, 0)
+
+
 def test_who_asks_for_bins_all_the_time_hears_that_nobody_sends(spark: SparkSession, shipping: Any) -> None:
     with closing(shipping.TestReceiver.open(spark.sparkContext._jsc.sc())) as receiver:
         # The old owner may commit the version still.

@@ -1,5 +1,7 @@
 """Old owners that send nothing, as those of a machine that is gone, are waited for once and not each."""
 
+from contextlib import nullcontext
+
 import pytest
 from pyspark import InheritableThread
 
@@ -16,28 +18,30 @@ SECONDS = 20
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("name", "strategy"),
+    ("name", "strategy", "rows"),
     [
-        pytest.param("count", AllAtOnce(), id="at-once"),
-        pytest.param("count", OnDemand(), id="by-bin"),
+        pytest.param("count", AllAtOnce(), None, id="at-once"),
+        pytest.param("count", OnDemand(), ("rows.request", "throw", True), id="by-bin"),
+        pytest.param("count", OnDemand(), ("rows.answer", "block"), id="by-row"),
         # It scans its state, and so needs all bins.
-        pytest.param("tumbling-append", OnDemand(), id="all-bins"),
+        pytest.param("tumbling-append", OnDemand(), None, id="all-bins"),
     ],
 )
-def test_several_old_owners_that_send_nothing_are_waited_for_together(stream, tmp_path, name, strategy):
+def test_several_old_owners_that_send_nothing_are_waited_for_together(stream, tmp_path, name, strategy, rows):
     query = QUERIES[name]
     conf = {"spark.sql.shuffle.partitions": "4", SHIP + "timeout": f"{SECONDS}s"}
     run = stream(query.build, mode=query.mode, conf=conf).start()
     run.run(0, 1)
     migration = run.attach().rescale(1, strategy=strategy, prepare=False)
     with (
-        Fault("rows.request", "throw", always=True),
+        Fault(*rows) if rows else nullcontext(),
         Fault("fetch.chunk", "block"),
         Fault("checkpoint.changes", "count") as reads,
     ):
         epochs = InheritableThread(target=run.run, args=[2, 3])
         epochs.start()
-        assert until(lambda: reads.count > 0)
+        # If rows are waited for, whole bins are so afterwards.
+        assert until(lambda: reads.count > 0, 2.5 * SECONDS)
         # The first of three is given up. The epoch cannot end before all are.
         epochs.join(SECONDS)
         is_over = not epochs.is_alive()

@@ -52,6 +52,8 @@ private[binshift] final class IncomingShipment(
   private var untoldBytes = 0L
   private var isUntold = false
   private var isGivenUp = false
+  /** Whether the sender has bins for another receiver, which asked for some. */
+  private var isForAnother = false
   private var told: Future[Unit] = Future.unit
   /** The sending that was begun last; it may be on its way still. */
   private var started: Future[Any] = Future.unit
@@ -93,9 +95,10 @@ private[binshift] final class IncomingShipment(
 
   /**
    * Nothing more of it is wanted: the sender is told, which else would wait until there is room for the rest. By a block of its own,
-   * since the sender may not have taken another one yet. Does not wait.
+   * since the sender may not have taken another one yet. Nothing is said where another receiver is served, which goes on. Does not
+   * wait.
    */
-  def giveUp(): Unit = if (sender != ShipmentMarker.Nobody && !isGivenUp) place.foreach { to =>
+  def giveUp(): Unit = if (sender != ShipmentMarker.Nobody && !isGivenUp && !isForAnother) place.foreach { to =>
     isGivenUp = true
     val id = givenUpId
     told = told.transformWith(_ => push(to, id, Array[Byte](0)))(ExecutionContext.parasitic)
@@ -203,8 +206,9 @@ private[binshift] final class IncomingShipment(
     if (isAnother) never("it is sent once more, by another attempt or another executor")
     marker.sent.foreach { s =>
       sent = s.chunks
+      isForAnother = s.receiver != ShipmentMarker.Nobody && s.receiver != number
       if (s.freed > next) never("it was sent, and went to another receiver or was lost")
-      if (s.chunks <= next && s.receiver != ShipmentMarker.Nobody && s.receiver != number && isOlder(receivedAt, LookNs)) {
+      if (s.chunks <= next && isForAnother && isOlder(receivedAt, LookNs)) {
         never("bins are sent as another receiver asks for them")
       }
     }

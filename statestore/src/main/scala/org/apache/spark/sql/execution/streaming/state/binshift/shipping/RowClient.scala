@@ -131,13 +131,13 @@ private[binshift] final class RowClient(
 
   private def await(request: Sent, piece: Int): Array[Byte] = {
     val id = ShipmentFormat.answerId(order.broadcast, source, target, receiver, requests, piece)
-    val begun = System.nanoTime()
-    var lookedAt = begun
+    var lookedAt = System.nanoTime()
     var content = ShipmentBlocks.takeHere(id)
     while (content.isEmpty) {
       request.failIfNotSent()
       val now = System.nanoTime()
-      if (now - begun > conf.timeoutMs * 1000000L) throw new DamagedShipment(s"nothing has come in ${conf.timeoutMs} ms")
+      if (now - request.silentSince > conf.timeoutMs * 1000000L)
+        throw new DamagedShipment(s"nothing has come in ${conf.timeoutMs} ms")
       if (now - lookedAt > LookNs) {
         lookedAt = now
         if (!ShipmentBlocks.isAnywhere(marker)) throw new DamagedShipment("nobody sends any more")
@@ -186,6 +186,8 @@ private final class Sent(keys: IndexedSeq[KeyRows], push: () => Future[Unit]) {
   /** Complete once there is a connection, with what tells whether the request has come. */
   private var pushed = begin()
   private var heardAt = System.nanoTime()
+  /** When it was sent first, or a piece of the answer was taken: others may have been waited for since, which had as long. */
+  var silentSince: Long = heardAt
   private var taken = 0
   /** Pieces of the answer that have come. */
   var pieces = 0
@@ -195,6 +197,7 @@ private final class Sent(keys: IndexedSeq[KeyRows], push: () => Future[Unit]) {
   /** The keys that the next piece of the answer has rows of. */
   def take(n: Int, isLast: Boolean): IndexedSeq[KeyRows] = {
     heardAt = System.nanoTime()
+    silentSince = heardAt
     val from = taken
     taken += n
     pieces += 1

@@ -2,6 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
 import java.io.File
 
+import scala.collection.mutable
 import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
@@ -41,26 +42,25 @@ private[binshift] final class StagedBins(
   def rowsFrom(source: Int): Option[RowClient] = clients.get(source)
 
   /**
-   * Waits for the copy if the order is urgent, since its version is the one that is loaded; as long as something of the copies comes.
-   * They come together, and one that gets on may keep back another one. So all that do not come are waited for once.
+   * Waits for the copy if the order is urgent, since its version is the one that is loaded; as long as something of it comes. All
+   * copies come together, so that the time counts for each from the first wait on.
    */
   def copyFrom(source: Int): Option[StagedCopy] =
     copies.find(_.sourcePartition == source).filter { copy =>
-      while (order.isUrgent && !copy.isStaged && !copy.isFailed && isProgressing) Thread.sleep(StagedBins.PollMs)
+      while (order.isUrgent && !copy.isStaged && !copy.isFailed && isProgressing(source)) Thread.sleep(StagedBins.PollMs)
       copy.isStaged
     }
 
-  private var seen = -1L
-  private var seenAt = 0L
+  /** By source, the bytes that had come when the store's task looked, and since when they are so many, in ns. */
+  private val seen = mutable.Map.empty[Int, (Long, Long)]
 
-  /** Whether something of the copies has come lately, as far as the store's task has seen. */
-  private def isProgressing: Boolean = {
-    val bytes = bytesCopied
-    if (bytes != seen) {
-      seen = bytes
-      seenAt = System.nanoTime()
+  /** Whether something from `source` has come lately, as far as the store's task has seen. */
+  private def isProgressing(source: Int): Boolean = {
+    val now = System.nanoTime()
+    copies.map(c => c.sourcePartition -> c.bytesCopied).foreach { case (of, bytes) =>
+      if (!seen.get(of).exists(_._1 == bytes)) seen(of) = (bytes, now)
     }
-    System.nanoTime() - seenAt < conf.timeoutMs * 1000000L
+    now - seen(source)._2 < conf.timeoutMs * 1000000L
   }
 
   def close(): Unit = {
