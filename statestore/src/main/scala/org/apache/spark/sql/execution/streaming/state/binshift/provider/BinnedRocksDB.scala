@@ -333,7 +333,8 @@ private[binshift] final class BinnedRocksDB(
     if (isUploaded) RocksDBFields.forgetForced(this)
     replayed.committed(version, info.stateStoreCkptId)
     binnedFiles.proven()
-    if (isPaced) CompactionPace.committed(this, RocksDBFields.native(this), rocksDbOptions)
+    // What a step has taken in is not merged in its own epoch, in which other tasks may still run.
+    if (isPaced && !switchedAt.contains(version - 1)) CompactionPace.committed(this, RocksDBFields.native(this), rocksDbOptions)
     if (isRouted && isBinned) {
       shipping.onCommit(version, info.stateStoreCkptId)
       val isSized = conf.trackTotalNumberOfRows
