@@ -39,6 +39,7 @@ def test_what_is_written_while_bins_are_copied_has_files_of_deletions_too(stream
     with (
         Fault("switch.scan", "count") as scans,
         Fault("export.later", action, always=action == "throw") as later,
+        Fault("switch.flush", "count") as flushes,
     ):
         with Fault("stage.done", "block"):
             migration = submit_shift(run)
@@ -46,6 +47,8 @@ def test_what_is_written_while_bins_are_copied_has_files_of_deletions_too(stream
         epoch = finish(run, migration, 4)
         assert migration.wait(0).bins_prepared == 64
         assert scans.count == 0
+        # Files that are taken in do not wait for what either store has in memory.
+        assert flushes.count == 2
         # Without a file, rows are deleted one by one.
         assert action == "throw" or later.count > 0
     run.run(epoch)

@@ -8,7 +8,7 @@ import org.apache.spark.util.Utils
  * name a class of theirs in the Spark configuration.
  *
  * Points: `export.begin`, `export.link`, `export.start`, `export.chunk`, `export.scan`, `export.removal`, `export.later`, `fetch.chunk` (and with `.` and the name
- * of a store, or the partition that sends), `push` (with `.` and that partition), `stage.file`, `stage.done`, `changelog.read`, `changelog.change`, `switch.ingest`, `switch.changes`, `switch.removal`, `switch.scan`, `switch.done`,
+ * of a store, or the partition that sends), `push` (with `.` and that partition), `stage.file`, `stage.done`, `changelog.read`, `changelog.change`, `switch.ingest`, `switch.changes`, `switch.flush`, `switch.removal`, `switch.scan`, `switch.done`,
  * `rows.request`, `rows.ask`, `rows.poll` (and with `.` and the partition), `rows.answer`, `rows.push`, `rows.add`, `rows.overlay`, `checkpoint.read`, `checkpoint.changes`, `checkpoint.file`, `warm.file`, `standby.file`,
  * `standby.changelog`, `standby.snapshot`, `standby.take`, `standby.turn`, `takeover.family`, `snapshot.check`, `snapshot.upload`, `versions.deleted`,
  * `convert.clean`, `convert.store`, `convert.partition`, `convert.finish` (and with `.` and the number of partitions), `retired.delete`, `run.begin`,

@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.provider
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, LogLine}
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, LogLine}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
 import org.apache.spark.sql.execution.streaming.state.binshift.conversion.PartitionTakeover
 import org.apache.spark.sql.execution.streaming.state.binshift.migration.{BinMover, PendingBins}
@@ -337,6 +337,10 @@ private[binshift] final class BinnedRocksDB(
     if (isPaced && !switchedAt.contains(version - 1)) CompactionPace.committed(this, RocksDBFields.native(this), rocksDbOptions)
     if (isRouted && isBinned) {
       shipping.onCommit(version, info.stateStoreCkptId)
+      if (shipping.isStepNext) {
+        Faults.at("switch.flush", partitionId)
+        RocksDBFields.beginFlush(this)
+      }
       val isSized = conf.trackTotalNumberOfRows
       statistics.report(version - 1, counts, isSized, Option.when(isSized && isWhole)(RocksDBFields.rows(this)))
     }

@@ -30,12 +30,16 @@ private[shipping] final class OrderPart(
   private def splits =
     if (order.splits.isEmpty || isReadInOrder) Map.empty[Int, Seq[Int]] else order.splitsOf(store.partitionId)
   private var next = order.firstStep
+  private var isDue = false
   private var exporter: Option[Exporter] = None
   private var splitting: Option[SplitSource] = None
   private var departing: Option[DepartingRows] = None
   private var staged: Option[StagedBins] = None
 
   def counts: Option[DepartingRows] = departing
+
+  /** Whether a step takes effect at the next epoch with which bins of this store arrive or leave. */
+  def isDueHere: Boolean = isDue && (arriving.values ++ leaving.values).exists(_.exists(_.step == next))
 
   def awaitLinks(): Unit = {
     exporter.foreach(_.awaitLinks())
@@ -44,6 +48,7 @@ private[shipping] final class OrderPart(
 
   def onLoad(epoch: Long, hint: ShippingHint): Unit = {
     next = hint.next
+    isDue = hint.isDue
     departing.foreach(_.onLoad(epoch))
     exporter.foreach(_.onLoad(epoch))
     for (d <- departing; e <- exporter)

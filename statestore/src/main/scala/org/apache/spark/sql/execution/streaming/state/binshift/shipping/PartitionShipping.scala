@@ -61,6 +61,9 @@ private[binshift] final class PartitionShipping(
     }
   }
 
+  /** Whether bins arrive here or leave at the next epoch, by a step that was prepared. */
+  def isStepNext: Boolean = parts.exists(_.isDueHere)
+
   /** Rows went that were not counted, or what is loaded may be of another attempt than what was counted. */
   def invalidateCounts(): Unit = parts.flatMap(_.counts).foreach(_.invalidate())
 

@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.storage
 import java.lang.invoke.{MethodHandles, VarHandle}
 import java.util.concurrent.atomic.AtomicBoolean
 
-import org.rocksdb.{RocksDB => NativeRocksDB, StringAppendOperator}
+import org.rocksdb.{FlushOptions, RocksDB => NativeRocksDB, StringAppendOperator}
 
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
@@ -67,6 +67,16 @@ private[binshift] object RocksDBFields {
     val open = Changelog.getVolatile(db).asInstanceOf[Option[StateStoreChangelogWriter]]
     try open.foreach(_.abort())
     finally Changelog.setVolatile(db, None)
+  }
+
+  /**
+   * Has RocksDB write what it has in memory to a file, in the background: files that are taken in else wait for that, in the epoch
+   * of a step.
+   */
+  def beginFlush(db: RocksDB): Unit = {
+    val options = new FlushOptions().setWaitForFlush(false).setAllowWriteStall(true)
+    try native(db).flush(options)
+    finally options.close()
   }
 
   def native(db: RocksDB): NativeRocksDB = Db.getVolatile(db).asInstanceOf[NativeRocksDB]
