@@ -89,6 +89,9 @@ private[binshift] final class BinnedRocksDB(
   /** Whether the epoch of a takeover is over, so that nobody reads the old state any more; read by maintenance. */
   @volatile private var isTakenOver = takeOver.isEmpty
 
+  /** Whether it was not looked whether files have piled up, at the commit before. */
+  private var isMergedLater = false
+
   private var retired = false
 
   /** Whether a store that only reads is of a partition that the query had not at the loaded version: nothing is in it. */
@@ -333,13 +336,15 @@ private[binshift] final class BinnedRocksDB(
     if (isUploaded) RocksDBFields.forgetForced(this)
     replayed.committed(version, info.stateStoreCkptId)
     binnedFiles.proven()
-    // What a step has taken in is not merged in its own epoch, in which other tasks may still run.
-    if (isPaced && !switchedAt.contains(version - 1)) CompactionPace.committed(this, RocksDBFields.native(this), rocksDbOptions)
+    // What a step has taken in is not merged in its own epoch, in which other tasks may still run; unless steps follow one another.
+    isMergedLater = switchedAt.contains(version - 1) && !isMergedLater
+    if (isPaced && !isMergedLater) CompactionPace.committed(this, RocksDBFields.native(this), rocksDbOptions)
     if (isRouted && isBinned) {
       shipping.onCommit(version, info.stateStoreCkptId)
       if (shipping.isStepNext) {
         Faults.at("switch.flush", partitionId)
-        RocksDBFields.beginFlush(this)
+        // It saves time, and is no reason to fail.
+        Utils.tryLogNonFatalError(RocksDBFields.beginFlush(this))
       }
       val isSized = conf.trackTotalNumberOfRows
       statistics.report(version - 1, counts, isSized, Option.when(isSized && isWhole)(RocksDBFields.rows(this)))

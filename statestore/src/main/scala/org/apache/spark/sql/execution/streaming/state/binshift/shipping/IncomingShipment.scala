@@ -52,8 +52,11 @@ private[binshift] final class IncomingShipment(
   private var untoldBytes = 0L
   private var isUntold = false
   private var isGivenUp = false
-  /** Whether the sender has bins for another receiver, which asked for some. */
-  private var isForAnother = false
+  /** Whether another receiver is served since this one was. */
+  private var isDisplaced = false
+
+  /** Whether its sender has said what it has sent, be it nothing yet. */
+  def isHeard: Boolean = sender != ShipmentMarker.Nobody && place.nonEmpty
   private var told: Future[Unit] = Future.unit
   /** The sending that was begun last; it may be on its way still. */
   private var started: Future[Any] = Future.unit
@@ -95,10 +98,10 @@ private[binshift] final class IncomingShipment(
 
   /**
    * Nothing more of it is wanted: the sender is told, which else would wait until there is room for the rest. By a block of its own,
-   * since the sender may not have taken another one yet. Nothing is said where another receiver is served, which goes on. Does not
-   * wait.
+   * since the sender may not have taken another one yet. Nothing is said where another receiver is served by now, which goes on. Does
+   * not wait.
    */
-  def giveUp(): Unit = if (sender != ShipmentMarker.Nobody && !isGivenUp && !isForAnother) place.foreach { to =>
+  def giveUp(): Unit = if (sender != ShipmentMarker.Nobody && !isGivenUp && !isDisplaced) place.foreach { to =>
     isGivenUp = true
     val id = givenUpId
     told = told.transformWith(_ => push(to, id, Array[Byte](0)))(ExecutionContext.parasitic)
@@ -203,12 +206,16 @@ private[binshift] final class IncomingShipment(
     val isAnother = sender != marker.sender && sender != ShipmentMarker.Nobody && (next > 0 || requests.nonEmpty)
     // Also if it is not received: this one waits for room.
     sender = marker.sender
+    isDisplaced = false
     if (isAnother) never("it is sent once more, by another attempt or another executor")
     marker.sent.foreach { s =>
       sent = s.chunks
-      isForAnother = s.receiver != ShipmentMarker.Nobody && s.receiver != number
+      val isForAnother = s.receiver != ShipmentMarker.Nobody && s.receiver != number
+      // One that has received nothing may be the only one that is left.
+      isDisplaced = isForAnother && next > 0
       if (s.freed > next) never("it was sent, and went to another receiver or was lost")
       if (s.chunks <= next && isForAnother && isOlder(receivedAt, LookNs)) {
+        isDisplaced = true
         never("bins are sent as another receiver asks for them")
       }
     }

@@ -38,8 +38,8 @@ private[shipping] final class OrderPart(
 
   def counts: Option[DepartingRows] = departing
 
-  /** Whether a step takes effect at the next epoch with which bins of this store arrive or leave. */
-  def isDueHere: Boolean = isDue && (arriving.values ++ leaving.values).exists(_.exists(_.step == next))
+  /** Whether a step that was prepared takes effect at the next epoch, with which bins of this store arrive or leave. */
+  def isDueHere: Boolean = isDue && !order.isUrgent && (arriving.values ++ leaving.values).exists(_.exists(_.step == next))
 
   def awaitLinks(): Unit = {
     exporter.foreach(_.awaitLinks())

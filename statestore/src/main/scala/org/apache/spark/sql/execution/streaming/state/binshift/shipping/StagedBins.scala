@@ -42,8 +42,8 @@ private[binshift] final class StagedBins(
   def rowsFrom(source: Int): Option[RowClient] = clients.get(source)
 
   /**
-   * Waits for the copy if the order is urgent, since its version is the one that is loaded; as long as something of it comes. All
-   * copies come together, so that the time counts for each from the first wait on.
+   * Waits for the copy if the order is urgent, since its version is the one that is loaded; as long as something of it comes. The
+   * time counts for each copy from the first wait on, so that those of a machine that does not answer are waited for together.
    */
   def copyFrom(source: Int): Option[StagedCopy] =
     copies.find(_.sourcePartition == source).filter { copy =>
@@ -57,9 +57,11 @@ private[binshift] final class StagedBins(
   /** Whether something from `source` has come lately, as far as the store's task has seen. */
   private def isProgressing(source: Int): Boolean = {
     val now = System.nanoTime()
-    copies.map(c => c.sourcePartition -> c.bytesCopied).foreach { case (of, bytes) =>
-      if (!seen.get(of).exists(_._1 == bytes)) seen(of) = (bytes, now)
-    }
+    val all = copies.map(c => (c.sourcePartition, c.bytesCopied, c.isHeard))
+    def hasMore(of: Int, bytes: Long): Boolean = !seen.get(of).exists(_._1 == bytes)
+    val isAnyComing = all.exists { case (of, bytes, _) => hasMore(of, bytes) }
+    // An executor sends for one of its stores after the other.
+    for ((of, bytes, isHeard) <- all if hasMore(of, bytes) || isAnyComing && isHeard && bytes == 0) seen(of) = (bytes, now)
     now - seen(source)._2 < conf.timeoutMs * 1000000L
   }
 

@@ -63,6 +63,7 @@ private[binshift] final class StagedCopy(
   @volatile private var state: State = Fetching
   @volatile private var isCancelled = false
   @volatile private var isShipped = true
+  @volatile private var heard = false
   @volatile private var bytes = 0L
   @volatile private var equalTo = order.base
   @volatile private var epoch = -1L
@@ -91,6 +92,9 @@ private[binshift] final class StagedCopy(
 
   /** Whether a task waits for a bin of it that comes on demand. */
   def isAskedFor: Boolean = System.nanoTime() - askedAt < AskedNs
+
+  /** Whether the source's executor has said that it sends, though its turn may be to come. */
+  def isHeard: Boolean = heard
 
   /** Whether the rows came from the source's executor rather than from its checkpoint. */
   def wasShipped: Boolean = isShipped
@@ -327,6 +331,7 @@ private[binshift] final class StagedCopy(
       if (!isUnpaced) ShippingThreads.received(ShipmentFormat.sizeOf(chunk), conf.maxBytesPerSecond, conf.areAllCoresBusy)
       ShipmentFormat.read(chunk, order.base, index)(endPart)(add)
     }
+    heard = shipment.isHeard
     received.foreach { header =>
       if (attempt.exists(_ != header.attempt)) throw new DamagedShipment("it mixes two attempts of a task")
       attempt = Some(header.attempt)
