@@ -27,15 +27,12 @@ final class TestFileManagers(directory: String) {
    * @param isLater whether the file is taken away by another load
    */
   def mappedAfterFailure(isLater: Boolean): Array[Boolean] = {
-    val manager = new WarmFileManager(checkpoint, scratch(), hadoopConf, "lz4", "test", StateStoreConf.empty, false, None) {
-      override protected def partition: Int = 0
-      override protected def isDisowned(version: Long): Boolean = false
-    }
+    val manager = new WarmFileManager(checkpoint, scratch(), hadoopConf, "lz4", "test", StateStoreConf.empty, false, None)
     val mapping = new RocksDBFileMapping
     val local = scratch()
     var before = false
     def isMapped = mapping.getDfsFileForLoad(manager, Sst, Version + 1).isDefined
-    manager.use(() =>
+    val here: FilesHere = () =>
       Some(new FilesHere.Loading {
         override def link(into: File, mapping: RocksDBFileMapping, version: Long): Seq[File] = {
           val file = Files.writeString(into.toPath.resolve(Sst), "rows")
@@ -45,7 +42,8 @@ final class TestFileManagers(directory: String) {
         }
         override def changelog(version: Long, id: Option[String]): Option[File] = None
         override def close(isOk: Boolean): Unit = ()
-      }))
+      })
+    manager.use(here, isDisowned = _ => false)
     def load(): Unit = manager.loadCheckpointFromDfs(Version, local, mapping, None)
     if (isLater) manager.loading(Try(load()))
     val failure = Try(manager.loading(load())).failed.toOption.exists(_.isInstanceOf[FileNotFoundException])
@@ -56,21 +54,15 @@ final class TestFileManagers(directory: String) {
   def leftAfterLateUpload(isReplaced: Boolean): String = {
     val manager = new BinnedFileManager(checkpoint, scratch(), hadoopConf, "lz4", "test", StateStoreConf.empty, false, None)
     var asked = 0
-    manager.bind(new BinnedFileManager.Binding {
-      override def beginsAnew(): Unit = ()
-      override def replayOf(version: Long): Option[BinnedFileManager.Replay] = None
-      override def wanted: Option[Set[Int]] = None
-      override def oldestNeededVersion(): Option[Long] = None
-      override def partition: Int = 0
-      override def isDisowned(version: Long): Boolean = {
+    manager.use(() => None,
+      isDisowned = { _ =>
         asked += 1
         if (asked == 2 && isReplaced) {
           save(new RocksDBFileManager(checkpoint, scratch(), hadoopConf, "lz4", "next", StateStoreConf.empty, false, None),
             "next run")
         }
         asked == 2
-      }
-    })
+      })
     val refused = Try(save(manager, "first run")).failed.toOption.exists(_.isInstanceOf[BinshiftException])
     if (refused) left() else "the first run was not told"
   }

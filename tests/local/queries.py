@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from harness import StreamRun
 from local.processors import count_until_silent, everything_in_pandas, everything_in_rows
 
 
@@ -17,6 +19,18 @@ def with_a_point_in_rows(built: DataFrame) -> DataFrame:
 
 def count_by_key(df: DataFrame) -> DataFrame:
     return df.groupBy("k").agg(F.count("*").alias("n"), F.sum("v").alias("total"))
+
+
+def counted(run: StreamRun) -> list[tuple[Any, ...]]:
+    """What the state has, of a query like `count_by_key`."""
+    return sorted((*key, *value) for key, value in run.state())
+
+
+def counted_at_once(
+    run: StreamRun, build: Callable[[DataFrame], DataFrame] = count_by_key
+) -> list[tuple[Any, ...]]:
+    """The same, of all its input as a batch."""
+    return sorted(tuple(r) for r in build(run.batch()).collect())
 
 
 def tumbling(df: DataFrame) -> DataFrame:

@@ -8,6 +8,7 @@ import binshift
 from binshift import AllAtOnce, Batched, MigrationError, MigrationState
 from harness import STOCK, assert_same_results, rows
 from local.queries import QUERIES, count_by_key
+from local.sinks import fail_once_at
 
 
 def batch_result(run):
@@ -105,15 +106,7 @@ def test_an_uncommitted_switch_epoch_is_run_again_with_the_same_routing(stream):
 
 def test_a_query_that_fails_at_the_switch_epoch_goes_on_after_a_restart(stream):
     run = stream(count_by_key)
-    keep = run._keep
-
-    def fail_once(batch, epoch):
-        # The stateful stage has run, and its partitions have committed, when the sink fails.
-        keep(batch, epoch)
-        if epoch == 2:
-            raise RuntimeError("this sink fails on purpose")
-
-    run._keep = fail_once
+    mend = fail_once_at(run, 2)
     run.start()
     run.run(0)
     run.attach().rescale(4, strategy=AllAtOnce(), prepare=False)
@@ -124,7 +117,7 @@ def test_a_query_that_fails_at_the_switch_epoch_goes_on_after_a_restart(stream):
     with pytest.raises(MigrationError, match="has ended with an error"):
         run.attach()
     failed = run.outputs[2]
-    run._keep = keep
+    mend()
     run.start()
     run.run(3)
     assert run.outputs[2] == failed

@@ -10,21 +10,14 @@ import binshift.inspect
 from binshift import AllAtOnce, Batched, StateFormatError
 from binshift.inspect.tools.fsck import fsck
 from harness import STOCK, Fault, end_maintenance, rows, until
-from local.queries import count_by_key
+from local.queries import count_by_key, counted, counted_at_once
 from local.settings import IDS, MIN_DELTAS, ONE_EPOCH
+from local.sinks import fail_at
 
 BINS = "spark.sql.streaming.stateStore.binshift.bins"
 VERIFY_EMPTY = "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart"
 RETAIN = "spark.sql.streaming.minBatchesToRetain"
 HISTORY = "spark.sql.streaming.stateStore.binshift.routing.minEntriesToRetain"
-
-
-def counted(run):
-    return sorted((*key, *value) for key, value in run.state())
-
-
-def counted_at_once(run):
-    return sorted((r.k, r.n, r.total) for r in count_by_key(run.batch()).collect())
 
 
 def contents(folder):
@@ -238,17 +231,7 @@ def test_state_is_read_under_the_table_of_its_epoch_and_not_under_the_newest_one
     turn(run)
     run.run(4)
     run.stop()
-    keep = run._keep
-
-    def fail(batch, epoch):
-        keep(batch, epoch)
-        raise RuntimeError("this sink fails on purpose")
-
-    run._keep = fail
-    run.start()
-    run.feed(rows(5))
-    with pytest.raises(Exception, match="fails on purpose"):
-        run.query.processAllAvailable()
+    fail_at(run, 5)
     run.stop()
     assert sorted(int(f.name) for f in (run.checkpoint / "binshift/routing").glob("[0-9]*")) == [0, 2, 5]
     assert not (run.checkpoint / "commits/5").exists()

@@ -16,6 +16,7 @@ from local.inspected import comparable, expected, read
 from local.mailbox import Mailbox
 from local.queries import QUERIES
 from local.settings import IDS, MIN_DELTAS, ONE_EPOCH, OPERATORS, STORE, new, start_with
+from local.sinks import fail_at
 
 EPOCHS = range(8)
 BINS = STORE + "binshift.bins"
@@ -43,29 +44,6 @@ def epoch_logged_with(run, epoch):
 
 def taken_over_at(run):
     return json.loads((run.checkpoint / "binshift/layout.json").read_text())["taken_over_at"]
-
-
-def fail_once_at(run, epoch):
-    """The sink fails at `epoch`, after the partitions have committed; returns how to have it work again."""
-    keep = run._keep
-
-    def fail(batch, e):
-        keep(batch, e)
-        if e == epoch:
-            raise RuntimeError("this sink fails on purpose")
-
-    run._keep = fail
-    return lambda: setattr(run, "_keep", keep)
-
-
-def fail_at(run, epoch):
-    mend = fail_once_at(run, epoch)
-    run.stop()
-    run.start()
-    run.feed(rows(epoch))
-    with pytest.raises(Exception, match="fails on purpose"):
-        run.query.processAllAvailable()
-    mend()
 
 
 @pytest.mark.long
@@ -135,21 +113,13 @@ def test_the_old_state_is_kept_until_the_epoch_of_the_takeover_is_over(stream):
     assert until(lambda: all(f.exists() for f in stock))
     end_maintenance(run.spark)
     run.spark.conf.set(PROVIDER_KEY, PROVIDER)
-    keep = run._keep
 
-    def fail(batch, epoch):
-        keep(batch, epoch)
+    def maintained():
         # Both stores have the new state, and maintenance deletes what it may.
         with Fault("versions.deleted", "count") as looked:
             assert until(lambda: looked.count >= 4)
-        raise RuntimeError("this sink fails on purpose")
 
-    run._keep = fail
-    run.start()
-    run.feed(rows(3))
-    with pytest.raises(Exception, match="fails on purpose"):
-        run.query.processAllAvailable()
-    run._keep = keep
+    fail_at(run, 3, first=maintained)
     run.stop()
     end_maintenance(run.spark)
     run.start()

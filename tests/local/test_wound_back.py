@@ -10,18 +10,10 @@ from pyspark.sql import functions as F
 
 from binshift import AllAtOnce, Batched
 from harness import Fault, end_maintenance, held_up_at, rows, until
-from local.queries import QUERIES, count_by_key
+from local.queries import QUERIES, count_by_key, counted, counted_at_once
 from local.settings import IDS, MIN_DELTAS, ONE_EPOCH
 
 LOGS = ("commits", "offsets")
-
-
-def counted(run):
-    return sorted((*key, *value) for key, value in run.state())
-
-
-def counted_at_once(run, build=count_by_key):
-    return sorted(tuple(r) for r in build(run.batch()).collect())
 
 
 def count_all(df):

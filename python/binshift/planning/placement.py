@@ -123,17 +123,14 @@ class Placement:
         """Refuses an executor that is not alive, or gets no tasks."""
         for executor in executors:
             if executor not in self.executors:
-                others = ", ".join(self.executors)
                 if executor in self.excluded:
-                    why = (
-                        f"gets no tasks, because Spark excludes it after failures; those that do are: {others}"
-                    )
+                    why = "gets no tasks, because Spark excludes it after failures; those that do are"
                 elif executor in self.decommissioned:
-                    why = f"gets no tasks, because Spark decommissions it; those that do are: {others}"
+                    why = "gets no tasks, because Spark decommissions it; those that do are"
                 else:
-                    why = f"is not alive; alive are: {others}"
+                    why = "is not alive; alive are"
                 raise PlanError(
-                    f"executor {executor!r} {why}",
+                    f"executor {executor!r} {why}: {', '.join(self.executors)}",
                     condition="EXECUTOR_NOT_ALIVE",
                     executor=executor,
                 )

@@ -23,7 +23,7 @@ private[binshift] final case class Executors(
 
   /** Refuses a plan that names an executor which is not live. */
   def requireLive(named: Seq[String]): Unit =
-    named.find(!live.contains(_)).foreach(e => throw Executors.notAlive(e, live.keys.toSeq, decommissioned(e), excluded(e)))
+    Executors.requireLive(named, live.keys.toSeq, decommissioned, excluded)
 
   /**
    * Those of `named` that are live, or all if none of them is, which the log then says: they may die, or be another
@@ -43,14 +43,16 @@ private[binshift] final case class Executors(
 private[binshift] object Executors {
 
   /** Also of a plan that is made in this JVM. */
-  def notAlive(executor: String, live: Seq[String], isDecommissioned: Boolean, isExcluded: Boolean): BinshiftException = {
-    val others = live.mkString(", ")
-    val why =
-      if (isExcluded) s"gets no tasks, because Spark excludes it after failures; those that do are: $others"
-      else if (isDecommissioned) s"gets no tasks, because Spark decommissions it; those that do are: $others"
-      else s"is not alive; alive are: $others"
-    BinshiftException("EXECUTOR_NOT_ALIVE", "executor" -> executor).plan(s"executor '$executor' $why")
-  }
+  def requireLive(
+      named: Seq[String], live: Seq[String], isDecommissioned: String => Boolean, isExcluded: String => Boolean): Unit =
+    named.find(!live.contains(_)).foreach { executor =>
+      val why =
+        if (isExcluded(executor)) "gets no tasks, because Spark excludes it after failures; those that do are"
+        else if (isDecommissioned(executor)) "gets no tasks, because Spark decommissions it; those that do are"
+        else "is not alive; alive are"
+      throw BinshiftException("EXECUTOR_NOT_ALIVE", "executor" -> executor).plan(
+        s"executor '$executor' $why: ${live.mkString(", ")}")
+    }
 
   /**
    * Relies on Spark: the scheduler calls an executor alive once it was offered a task, and until it is lost or

@@ -58,9 +58,7 @@ private[binshift] final case class PartitionPlaces(now: PlacementSnapshot) {
   }
 
   def requireLive(executors: Seq[String]): Unit =
-    executors.find(!now.executors.contains(_)).foreach { e =>
-      throw Executors.notAlive(e, now.executors, now.decommissioned.contains(e), now.excluded.contains(e))
-    }
+    Executors.requireLive(executors, now.executors, now.decommissioned.contains(_), now.excluded.contains(_))
 
   /** Executors that may get partitions. */
   private def open: Seq[String] = now.executors.filterNot(now.leaving.contains)

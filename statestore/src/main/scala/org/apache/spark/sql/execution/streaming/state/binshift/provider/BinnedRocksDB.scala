@@ -118,7 +118,8 @@ private[binshift] final class BinnedRocksDB(
   /** A commit that compacts waits for it. */
   private val isPaced = isRouted && !conf.compactOnCommit
 
-  if (isRouted) binnedFiles.use(new FilesFetchedAhead(arguments.dfsRootDir))
+  if (isRouted) binnedFiles.use(
+    new FilesFetchedAhead(arguments.dfsRootDir), routing.isDisowned(_, arguments.enableStateStoreCheckpointIds))
 
   if (isPaced) CompactionPace.limit(rocksDbOptions, background.compactionPace)
 
@@ -310,9 +311,6 @@ private[binshift] final class BinnedRocksDB(
     // An epoch that is run again takes over from the same files.
     if (!isTakenOver) Some(0)
     else (retained.oldestFile(binnedFiles.newestSnapshot() - conf.minVersionsToRetain) ++ shipping.oldestNeeded).minOption
-
-  override def isDisowned(version: Long): Boolean =
-    isRouted && routing.isDisowned(version, arguments.enableStateStoreCheckpointIds)
 
   /**
    * A version that adopted bins soon gets a snapshot, which is uploaded at once: it ends the dependence on the sources'

@@ -94,15 +94,13 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOf
       uniqueId: Option[String]): RocksDB = {
     val arguments = RocksDBArguments(dfsRootDir, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies,
       enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
-    storage match {
-      case Some(s) =>
+    (storage, run) match {
+      case (Some(s), _) =>
         new BinnedRocksDB(stateStoreId, s.routing, s.isRouted, s.background, s.takeOver, arguments)
-      case None => run match {
-          case Some(routing) => new PlainRocksDB(
-              arguments, new FilesFetchedAhead(dfsRootDir), routing.isDisowned(_, enableStateStoreCheckpointIds))
-          case None => super.createRocksDB(dfsRootDir, conf, localRootDir, hadoopConf, loggingId,
-              useColumnFamilies, enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
-        }
+      case (None, Some(routing)) => new PlainRocksDB(
+          arguments, new FilesFetchedAhead(dfsRootDir), routing.isDisowned(_, enableStateStoreCheckpointIds))
+      case (None, None) => super.createRocksDB(dfsRootDir, conf, localRootDir, hadoopConf, loggingId,
+          useColumnFamilies, enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
     }
   }
 

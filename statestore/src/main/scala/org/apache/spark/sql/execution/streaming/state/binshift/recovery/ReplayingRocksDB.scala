@@ -53,6 +53,4 @@ private[recovery] final class PrivateRocksDB(
   override protected def maintaining(work: => Unit): Unit = work
 
   override def oldestNeededVersion(): Option[Long] = None
-
-  override def isDisowned(version: Long): Boolean = false
 }

@@ -54,13 +54,13 @@ private[binshift] final class IncomingShipment(
   private var isGivenUp = false
   /** Whether another receiver is served since this one was. */
   private var isDisplaced = false
-
-  /** Whether its sender has said what it has sent, be it nothing yet. */
-  def isHeard: Boolean = sender != ShipmentMarker.Nobody && place.nonEmpty
   private var told: Future[Unit] = Future.unit
   /** The sending that was begun last; it may be on its way still. */
   private var started: Future[Any] = Future.unit
   private var toldAt = System.nanoTime()
+
+  /** Whether its sender has said what it has sent, be it nothing yet. */
+  def isHeard: Boolean = sender != ShipmentMarker.Nobody && place.nonEmpty
 
   /**
    * Gives the next chunk to `read`, with its index.
@@ -103,8 +103,7 @@ private[binshift] final class IncomingShipment(
    */
   def giveUp(): Unit = if (sender != ShipmentMarker.Nobody && !isGivenUp && !isDisplaced) place.foreach { to =>
     isGivenUp = true
-    val id = givenUpId
-    told = told.transformWith(_ => push(to, id, Array[Byte](0)))(ExecutionContext.parasitic)
+    say(to, givenUpId, Array[Byte](0))
   }
 
   /** Leaves nothing of what it has said, if the sender is not there any more to take it. */
@@ -160,12 +159,15 @@ private[binshift] final class IncomingShipment(
    * was not told is told with what comes next.
    */
   private def tell(): Unit = place.foreach { to =>
-    val (id, content) = (receivedId, ByteBuffer.allocate(Integer.BYTES).putInt(next).array)
-    told = told.transformWith(_ => push(to, id, content))(ExecutionContext.parasitic)
+    say(to, receivedId, ByteBuffer.allocate(Integer.BYTES).putInt(next).array)
     isUntold = false
     untoldBytes = 0
     toldAt = System.nanoTime()
   }
+
+  /** After what was said before, which may have failed. */
+  private def say(to: BlockManagerId, id: BlockId, content: Array[Byte]): Unit =
+    told = told.transformWith(_ => push(to, id, content))(ExecutionContext.parasitic)
 
   /**
    * Once more if it fails, for whatever reason. In the order of the calls, but not on the caller's thread: Spark connects to the

@@ -136,7 +136,7 @@ private[binshift] final class RowClient(
     while (content.isEmpty) {
       request.failIfNotSent()
       val now = System.nanoTime()
-      if (now - request.silentSince > conf.timeoutMs * 1000000L)
+      if (now - request.heardAt > conf.timeoutMs * 1000000L)
         throw new DamagedShipment(s"nothing has come in ${conf.timeoutMs} ms")
       if (now - lookedAt > LookNs) {
         lookedAt = now
@@ -185,9 +185,9 @@ private object RowClient {
 private final class Sent(keys: IndexedSeq[KeyRows], push: () => Future[Unit]) {
   /** Complete once there is a connection, with what tells whether the request has come. */
   private var pushed = begin()
-  private var heardAt = System.nanoTime()
+  private var sentAt = System.nanoTime()
   /** When it was sent first, or a piece of the answer was taken: others may have been waited for since, which had as long. */
-  var silentSince: Long = heardAt
+  var heardAt: Long = sentAt
   private var taken = 0
   /** Pieces of the answer that have come. */
   var pieces = 0
@@ -197,7 +197,6 @@ private final class Sent(keys: IndexedSeq[KeyRows], push: () => Future[Unit]) {
   /** The keys that the next piece of the answer has rows of. */
   def take(n: Int, isLast: Boolean): IndexedSeq[KeyRows] = {
     heardAt = System.nanoTime()
-    silentSince = heardAt
     val from = taken
     taken += n
     pieces += 1
@@ -210,9 +209,9 @@ private final class Sent(keys: IndexedSeq[KeyRows], push: () => Future[Unit]) {
 
   def failIfNotSent(): Unit = pushed.value.foreach(_.get.value.foreach(_.get))
 
-  def sendAgainIfLate(): Unit = if (pushed.isCompleted && System.nanoTime() - heardAt > Sent.AgainNs) {
+  def sendAgainIfLate(): Unit = if (pushed.isCompleted && System.nanoTime() - math.max(sentAt, heardAt) > Sent.AgainNs) {
     pushed = begin()
-    heardAt = System.nanoTime()
+    sentAt = System.nanoTime()
   }
 
   private def begin(): Future[Future[Unit]] = Future(push())(ExecutionContext.fromExecutor(ShippingThreads.fetches))

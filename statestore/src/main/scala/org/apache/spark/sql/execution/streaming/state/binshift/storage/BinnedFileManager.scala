@@ -66,7 +66,7 @@ private[binshift] final class BinnedFileManager(
       case None => whole
       case Some(bins) =>
         val zip = new Path(dfsRootDir, VersionFile.name(version, checkpointUniqueId, VersionFile.Snapshot))
-        try PartialSnapshot.fetch(zip, localDir, bins, partition, hadoopConf)
+        try PartialSnapshot.fetch(zip, localDir, bins, binding.fold(Faults.AnyPartition)(_.partition), hadoopConf)
         catch {
           case NonFatal(e) =>
             logWarning(s"$zip could not be fetched in part, and is fetched as a whole", e)
@@ -98,12 +98,9 @@ private[binshift] final class BinnedFileManager(
         math.max(numVersionsToRetain.toLong, newestSnapshot() - version + 1 + BinnedFileManager.VersionsBetweenListings).toInt
     }
     super.deleteOldVersions(retained, maxVersionsToDeletePerMaintenance, minVersionsToDelete)
-    Faults.at("versions.deleted", partition)
+    Faults.at("versions.deleted")
   }
 
-  override protected def partition: Int = binding.fold(Faults.AnyPartition)(_.partition)
-
-  override protected def isDisowned(version: Long): Boolean = binding.exists(_.isDisowned(version))
 }
 
 private[binshift] object BinnedFileManager {
@@ -125,9 +122,6 @@ private[binshift] object BinnedFileManager {
     def oldestNeededVersion(): Option[Long]
 
     def partition: Int
-
-    /** Whether a later run of the query makes `version` anew; called by tasks and maintenance threads. */
-    def isDisowned(version: Long): Boolean
   }
 
   /** Files with which a store begins that has none. */

@@ -27,8 +27,6 @@ private[binshift] trait OwnSnapshots extends RocksDBFileManager with Logging {
   protected def hadoop: Configuration
   protected def scratch: File
 
-  protected def partition: Int
-
   /** Whether a later run of the query makes `version` anew. */
   protected def isDisowned(version: Long): Boolean
 
@@ -43,7 +41,7 @@ private[binshift] trait OwnSnapshots extends RocksDBFileManager with Logging {
       checkpointUniqueId: Option[String],
       verifyNonEmptyFilesInZip: Boolean): Unit = {
     requireOwned(version)
-    Faults.at("snapshot.upload", partition)
+    Faults.at("snapshot.upload")
     super.saveCheckpointToDfs(checkpointDir, version, numKeys, numInternalKeys, fileMapping, columnFamilyMapping,
       maxColumnFamilyId, checkpointUniqueId, verifyNonEmptyFilesInZip)
     // An upload takes its time, and the next run deletes what is there when it begins.
@@ -74,7 +72,7 @@ private[binshift] trait OwnSnapshots extends RocksDBFileManager with Logging {
   }
 
   private def requireOwned(version: Long): Unit = {
-    Faults.at("snapshot.check", partition)
+    Faults.at("snapshot.check")
     if (isDisowned(version)) {
       throw BinshiftException("RUN_SUPERSEDED", "version" -> version).migration(
         s"the snapshot of version $version in $directory is of a run that has ended, and the query has gone on from an " +

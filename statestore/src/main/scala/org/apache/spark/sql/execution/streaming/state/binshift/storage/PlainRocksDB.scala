@@ -18,16 +18,15 @@ private[binshift] final class PlainRocksDB(arguments: RocksDBArguments, here: Fi
     arguments.uniqueId)
   with LoadsAndCommits {
 
-  private def files: PlainFileManager = fileManager.asInstanceOf[PlainFileManager]
+  private def files: WarmFileManager = fileManager.asInstanceOf[WarmFileManager]
 
-  files.use(here)
-  files.bind(isDisowned)
+  files.use(here, isDisowned)
 
   /** Called by the constructor of `RocksDB`. */
   override protected def createFileManager(
       dfsRootDir: String, localTempDir: File, hadoopConf: Configuration, codecName: String,
       loggingId: String, storeConf: StateStoreConf): RocksDBFileManager =
-    new PlainFileManager(arguments.partitionId, dfsRootDir, localTempDir, hadoopConf, codecName, loggingId, storeConf,
+    new WarmFileManager(dfsRootDir, localTempDir, hadoopConf, codecName, loggingId, storeConf,
       conf.fileChecksumEnabled, fileChecksumThreadPoolSize)
 
   override def loadAt(version: Long, stateStoreCkptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): RocksDB = {
@@ -45,25 +44,4 @@ private[binshift] final class PlainRocksDB(arguments: RocksDBArguments, here: Fi
     files.rolledBack()
     super.rollback()
   }
-}
-
-/** Made inside the constructor of `RocksDB`, hence the function that comes later. */
-private final class PlainFileManager(
-    protected val partition: Int,
-    dfsRootDir: String,
-    localTempDir: File,
-    hadoopConf: Configuration,
-    codecName: String,
-    loggingId: String,
-    storeConf: StateStoreConf,
-    fileChecksumEnabled: Boolean,
-    fileChecksumThreadPoolSize: Option[Int])
-  extends WarmFileManager(dfsRootDir, localTempDir, hadoopConf, codecName, loggingId, storeConf,
-    fileChecksumEnabled, fileChecksumThreadPoolSize) {
-
-  @volatile private var disowned: Long => Boolean = _ => false
-
-  def bind(isDisowned: Long => Boolean): Unit = disowned = isDisowned
-
-  override protected def isDisowned(version: Long): Boolean = disowned(version)
 }

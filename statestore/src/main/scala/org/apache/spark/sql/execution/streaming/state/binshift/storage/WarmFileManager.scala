@@ -21,7 +21,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Reader
  *
  * Used by one thread at a time, that of the task that has the store.
  */
-private[binshift] abstract class WarmFileManager(
+private[binshift] class WarmFileManager(
     dfsRootDir: String,
     localTempDir: File,
     hadoopConf: Configuration,
@@ -39,6 +39,7 @@ private[binshift] abstract class WarmFileManager(
   protected final def scratch: File = localTempDir
 
   private var here: Option[FilesHere] = None
+  @volatile private var disowned: Long => Boolean = _ => false
   private var load: Option[WarmLoad] = None
   private var found = LoadedFiles.None
   /** Files that were linked for the loaded version, until it is committed: a block may be damaged that nobody has read. */
@@ -46,8 +47,17 @@ private[binshift] abstract class WarmFileManager(
   /** The epoch of the loaded version ended for another reason than what was read. */
   private var isUnblamed = false
 
-  /** Has loads take what is here; only of a store that a query runs with. */
-  def use(files: FilesHere): Unit = here = Some(files)
+  /**
+   * Has loads take what is here; only of a store that a query runs with.
+   *
+   * @param isDisowned whether a later run makes a version anew; called by tasks and maintenance threads
+   */
+  def use(files: FilesHere, isDisowned: Long => Boolean): Unit = {
+    here = Some(files)
+    disowned = isDisowned
+  }
+
+  override protected def isDisowned(version: Long): Boolean = disowned(version)
 
   /** The files that were taken and fetched by loads since the last call. */
   def takeLoadedFiles(): LoadedFiles = {
