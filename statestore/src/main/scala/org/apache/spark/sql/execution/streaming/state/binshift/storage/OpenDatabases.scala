@@ -88,23 +88,23 @@ private[binshift] object OpenDatabases extends Logging {
   }
 
   private def lookForEver(done: CountDownLatch): Unit = {
-    val cancelled = Collections.newSetFromMap(new java.util.IdentityHashMap[NativeRocksDB, java.lang.Boolean]())
     // Signals all before it waits for one: they share RocksDB's threads.
     def cancel(databases: Seq[NativeRocksDB]): Seq[NativeRocksDB] =
-      databases.filter(db => !cancelled.contains(db) && keep(db)).map { db =>
-        cancelled.add(db)
+      databases.filter(keep).map { db =>
         db.cancelAllBackgroundWork(false)
         db
       }
-    while (true) {
-      try (cancel(ours) ++ cancel(sparks)).foreach(_.cancelAllBackgroundWork(true))
-      catch { case NonFatal(e) => logWarning("Background work of RocksDB could not be cancelled", e) }
-      done.countDown()
-      Thread.sleep(LookEveryMs)
-    }
+    try while (true) {
+        (cancel(ours) ++ cancel(sparks)).foreach(_.cancelAllBackgroundWork(true))
+        done.countDown()
+        Thread.sleep(LookEveryMs)
+      }
+    catch {
+      case NonFatal(e) => logWarning("RocksDB's background work could not be cancelled, so that this process may not end", e)
+    } finally done.countDown()
   }
 
-  /** Whether the database is open, and then stays so until the process is gone: `close` does nothing any more. */
+  /** Whether the database was open until now. From now on, it is until the process is gone: `close` does nothing any more. */
   private def keep(db: NativeRocksDB): Boolean = owning.get(db).asInstanceOf[AtomicBoolean].compareAndSet(true, false)
 
   private def ours: Seq[NativeRocksDB] = noted.synchronized(noted.asScala.toSeq).flatMap {
