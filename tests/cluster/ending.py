@@ -15,10 +15,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 import binshift
-from binshift.session import CHANGELOG_KEY, PROVIDER, PROVIDER_KEY
+from binshift.session import PROVIDER_KEY, STOCK_PROVIDER
 from cluster.processes import spark_processes
 from harness import session, until
 from local.queries import count_by_key
@@ -26,8 +27,6 @@ from local.queries import count_by_key
 _STORE = "spark.sql.streaming.stateStore."
 #: A snapshot at each epoch, and a pace at which a compaction takes longer than the program lives.
 CONF = {
-    PROVIDER_KEY: PROVIDER,
-    CHANGELOG_KEY: "true",
     _STORE + "minDeltasForSnapshot": "1",
     _STORE + "binshift.compaction.bytesPerSecond": "64k",
 }
@@ -35,8 +34,13 @@ CONF = {
 COMPACTS_FROM = 4
 
 
-def counted(source: DataFrame) -> DataFrame:
-    return count_by_key(source.selectExpr("cast(xxhash64(value) AS string) AS k", "value AS v"))
+def counting(spark: SparkSession, checkpoint: Path) -> StreamingQuery:
+    """A query with 20,000 new keys at each epoch."""
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 20_000)
+    rows = source.option("numPartitions", 2).load()
+    counts = count_by_key(rows.selectExpr("cast(xxhash64(value) AS string) AS k", "value AS v"))
+    writer = counts.writeStream.outputMode("update").format("noop").trigger(processingTime="500 milliseconds")
+    return writer.option("checkpointLocation", str(checkpoint)).start()
 
 
 def main() -> None:
@@ -47,10 +51,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     spark = session(args.master, **CONF)
-    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 20_000)
-    writer = counted(source.option("numPartitions", 2).load()).writeStream.outputMode("update")
-    writer = writer.format("noop").trigger(processingTime="500 milliseconds")
-    query = writer.option("checkpointLocation", str(args.root / "checkpoint")).start()
+    query = counting(spark, args.root / "checkpoint")
+    # Its compactions wait for the other's.
+    stock = spark.newSession()
+    stock.conf.set(PROVIDER_KEY, STOCK_PROVIDER)
+    counting(stock, args.root / "stock")
     assert until(lambda: bool(query.lastProgress) and query.lastProgress.batchId >= COMPACTS_FROM, 240)
     binshift.attach(query).rescale(4)
     time.sleep(random.Random(args.seed).uniform(0, 2))
