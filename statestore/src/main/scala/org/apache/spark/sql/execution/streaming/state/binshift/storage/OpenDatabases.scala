@@ -107,10 +107,10 @@ private[binshift] object OpenDatabases extends Logging {
   /** Whether the database was open until now. From now on, it is until the process is gone: `close` does nothing any more. */
   private def keep(db: NativeRocksDB): Boolean = owning.get(db).asInstanceOf[AtomicBoolean].compareAndSet(true, false)
 
-  private def ours: Seq[NativeRocksDB] = noted.synchronized(noted.asScala.toSeq).flatMap {
-    case store: RocksDB => Option(RocksDBFields.native(store))
-    case native: NativeRocksDB => Some(native)
-  }
+  private def ours: Seq[NativeRocksDB] = noted.synchronized(noted.asScala.toSeq).collect {
+    case store: RocksDB => RocksDBFields.native(store)
+    case native: NativeRocksDB => native
+  }.filter(_ != null)
 
   private def sparks: Seq[NativeRocksDB] = {
     val providers = loaded.get(StateStore).asInstanceOf[mutable.HashMap[StateStoreProviderId, StateStoreProvider]]
