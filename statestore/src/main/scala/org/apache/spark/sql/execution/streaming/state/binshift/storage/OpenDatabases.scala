@@ -26,8 +26,9 @@ import org.apache.spark.util.{ShutdownHookManager, ThreadUtils}
  * committed any more, and before Spark deletes temporary directories.
  *
  * Databases are not closed, since tasks may still use them: Spark does not wait for its tasks when a process ends. A database
- * whose work is cancelled lets itself be read, begins no flush or compaction any more, and fails a commit. What is opened later
- * is found within [[LookEveryMs]]. Nothing here is done while a process runs, except that each database is noted.
+ * whose work is cancelled can be read and written, and begins no flush or compaction any more: a commit with a snapshot fails. A
+ * task cannot open it again, because its files stay locked. What is opened all the same is found within [[LookEveryMs]]. Nothing
+ * here is done while a process runs, except that each database is noted.
  *
  * Spark's own stores are found in Spark's table of stores. Databases that are opened only to read have no background work.
  *
