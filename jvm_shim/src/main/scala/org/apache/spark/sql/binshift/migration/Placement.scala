@@ -71,6 +71,23 @@ private[binshift] object Placement {
       put(session, store, host, executor)
     }
 
+  /**
+   * Has the tasks of stores on executors that are lost prefer one of `live`, those with the fewest partitions first. Returns
+   * whether all have got one.
+   *
+   * @param isThere whether an executor is not lost
+   * @param live    hosts of those that may take partitions, by id
+   */
+  def leaveLost(
+      session: SparkSession, operators: Seq[StateStoreWriter], n: Int, isThere: String => Boolean, live: Map[String, String])
+      : Boolean = {
+    val places = (0 until n).map(executorsOf(session, operators, _))
+    val lost = places.flatten.toSet.filterNot(isThere)
+    val found = spread(places.indices.filter(places(_).exists(lost)), live.keys.toSeq, places.map(on => (on -- lost).toSeq))
+    found.foreach { case (p, executor) => rescue(session, operators, p, lost, executor, live(executor)) }
+    lost.isEmpty || found.nonEmpty
+  }
+
   /** Has the tasks of stores of `partition` that were on one of `dead` prefer `executor`; whether there were any. */
   def rescue(
       session: SparkSession, operators: Seq[StateStoreWriter], partition: Int, dead: Set[String], executor: String,

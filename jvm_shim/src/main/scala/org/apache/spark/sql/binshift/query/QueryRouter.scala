@@ -134,6 +134,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       if (tables.scheduled.isEmpty) retired.claim(n)
       if (!isAgain && epoch % EpochsBetweenCleaning == 0) cleanUp(epoch)
       standbys.foreach(_.enter(epoch, operators, n))
+      relocation.leaveLost()
     }
     val entry = tables.current.get
     val before = if (entry.epoch == epoch) entries.before(epoch) else None
