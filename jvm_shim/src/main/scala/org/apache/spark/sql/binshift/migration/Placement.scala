@@ -3,6 +3,7 @@ package org.apache.spark.sql.binshift.migration
 import java.util.UUID
 
 import org.apache.spark.scheduler.{ExecutorCacheTaskLocation, TaskLocation}
+import org.apache.spark.sql.binshift.internals.SparkInternals
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.state.{StateStoreId, StateStoreProviderId}
@@ -33,7 +34,7 @@ private[binshift] object Placement {
    */
   def place(
       session: SparkSession, query: UUID, operators: Seq[StateStoreWriter], partitions: Range, only: Seq[String],
-      but: Set[String]): Unit = if (partitions.nonEmpty && operators.nonEmpty) {
+      but: Set[String]): Unit = if (partitions.nonEmpty && operators.nonEmpty && !SparkInternals.unloadsStores(session)) {
     val executors = Executors.of(session.sparkContext)
     val possible = executors.preferred(only, but, query)
     for {

@@ -10,7 +10,7 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.spark.broadcast.Broadcast
 import org.apache.spark.internal.Logging
 import org.apache.spark.scheduler.{SparkListener, SparkListenerExecutorRemoved}
-import org.apache.spark.sql.binshift.internals.{Broadcasts, CommittedEpoch}
+import org.apache.spark.sql.binshift.internals.{Broadcasts, CommittedEpoch, SparkInternals}
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
@@ -289,7 +289,10 @@ private[binshift] object Standbys extends Logging {
       logWarning(s"query ${query.id} has no standbys, though ${BinshiftConf.Standbys} is set: in real-time mode, the jobs " +
         "that they take could end it; the first batch after a lost executor reads its state from the checkpoint")
     }
-    !context.isLocal && !isRealTime
+    val unloads = SparkInternals.unloadsStores(query.sparkSessionForStream)
+    if (unloads) logWarning(s"query ${query.id} has no standbys, though ${BinshiftConf.Standbys} is set: " +
+      s"${SparkInternals.UnloadKey} is true, so that each epoch reads its state from the checkpoint anyway")
+    !context.isLocal && !isRealTime && !unloads
   }
 
   /** What a look saw that calls for the next one when it changes. */
