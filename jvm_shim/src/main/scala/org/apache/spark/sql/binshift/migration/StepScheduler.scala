@@ -125,8 +125,8 @@ private[binshift] final class StepScheduler(
       relocation.begin(m.options)
       foresee(m)
       for (why <- whyNotShippable if m.plan.steps.nonEmpty && (m.options.isPrepared || m.plan.isOnDemand))
-        logWarning(s"query ${query.id}: migration ${m.id} takes its steps without copies, because $why; each step reads its " +
-          "bins from the checkpoint, and its epoch takes the longer")
+        logWarning(s"query ${query.id}: no bins are copied ahead for migration ${m.id}, because $why; the epochs of its steps " +
+          "take the longer for it")
     }
     m
   }
@@ -395,7 +395,9 @@ private[binshift] final class StepScheduler(
   private def switch(
       m: PlannedMigration, index: Int, next: Long, table: RoutingTable, begun: Map[Int, Int] = Map.empty): RoutingEntry = {
     val moves = IndexedSeq(m.plan.steps(index).moves)
-    shipments.order(m.id, next, index, moves, isUrgent = true, isOnDemand = m.plan.isOnDemand && isShippable, begun)
+    // A store that is closed at its commit sends nothing more.
+    if (!unloadsStores)
+      shipments.order(m.id, next, index, moves, isUrgent = true, isOnDemand = m.plan.isOnDemand && isShippable, begun)
     entry(m, index, next, table)
   }
 
