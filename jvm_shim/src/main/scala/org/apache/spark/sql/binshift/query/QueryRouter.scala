@@ -134,6 +134,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       if (tables.scheduled.isEmpty) retired.claim(n)
       if (!isAgain && epoch % EpochsBetweenCleaning == 0) cleanUp(epoch)
       standbys.foreach(_.enter(epoch, operators, n))
+      relocation.leaveLost()
     }
     val entry = tables.current.get
     val before = if (entry.epoch == epoch) entries.before(epoch) else None
@@ -391,7 +392,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   def whyWholeBins: Seq[String] = synchronized {
     if (planned.isEmpty) Seq("this run has planned no epoch, so that its operators are not known")
     else if (slots.isDefined) Seq("the query is in real-time mode")
-    else if (!scheduler.isShippable) Seq(s"${SparkInternals.ChangelogKey} is false")
+    else if (!scheduler.isShippable) scheduler.whyNotShippable.toSeq
     else binned.filterNot(StatefulOperators.looksUpByKey).map(op =>
       s"operator ${StatefulOperators.idOf(op)} (${op.shortName}) looks through its state in each epoch")
   }
