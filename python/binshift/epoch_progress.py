@@ -10,6 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from binshift.arguments import checked
+from binshift.errors import ConfigurationError
+
 __all__ = ["EpochProgress", "distinct", "epoch_table"]
 
 _PREFIX = "binshift"
@@ -127,6 +130,7 @@ def distinct(progress: Iterable[Mapping[str, Any]]) -> list[EpochProgress]:
     return list({(e.run_id, e.epoch): e for e in found if e is not None}.values())
 
 
+@checked(ConfigurationError)
 def epoch_table(rows: Iterable[EpochProgress]) -> pa.Table:
     """A row for each epoch.
 

@@ -36,7 +36,7 @@ def run(program, *blocked, arguments=()):
 def test_the_package_pulls_no_pyspark_and_what_all_pulls_is_in_the_other_extras():
     names = {d.split(">")[0] for d in PYPROJECT["dependencies"]}
     assert names == {"numpy", "pyarrow", "tqdm"}
-    assert PYPROJECT["optional-dependencies"]["all"] == ["binshift[spark,cli,inspect,plot]"]
+    assert PYPROJECT["optional-dependencies"]["all"] == ["binshift[spark,cli,inspect,plot,connect]"]
 
 
 #: An expression of the API, the libraries of which it names one, and the extra that brings it.
