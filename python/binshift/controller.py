@@ -60,8 +60,8 @@ def attach(
         If there is no such query, or it does not use binshift's provider. With Spark Connect also if the server
         has no binshift of this version. With `timeout`, also if the query has no stateful operator.
     MigrationError
-        If the query has ended, or ends while it is waited for: the message says what of, and an error of Spark's
-        is its cause.
+        If the query has ended, or ends while it is waited for. The message says what of, and an error of
+        Spark's is its cause.
     MigrationTimeout
         If the query has committed no epoch in time.
     UnsupportedVersionError
@@ -389,10 +389,10 @@ class Controller(ObservedQuery):
         if not isinstance(executor_id, str):
             wanted_id = f"the executor's id as text, as in the column executor of stats(): {str(executor_id)!r}"
             raise impossible(PlanError, "executor_id", executor_id, wanted_id)
-        wanted = executor_ids(place_on)
+        wanted, table = executor_ids(place_on), self.routing()
         places = self._placement().drained(executor_id, wanted)
         options = MigrationOptions(start_epoch, prepare, wanted, executor_id, places)
-        return self._submit(self.plan(self.routing()), options)
+        return self._submit(self.plan(table), options)
 
     def _rate(self, *, prepare: bool) -> float | None:
         """Bytes that a partition adopts in a second, as far as earlier steps tell."""

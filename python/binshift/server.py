@@ -51,12 +51,11 @@ def awaited(remote: str, how_to_start: str) -> Iterator[None]:
     """
     # What stands behind the port may be a token.
     server = remote.partition("/;")[0]
-    said = (
-        f"{server} has not answered for {_PATIENCE_S:g} s, and Spark's client goes on trying for some minutes"
+    text = (
+        f"{server} has not answered for {_PATIENCE_S:g} s, and Spark's client goes on trying for minutes"
+        f"; if no server of Spark Connect runs there, {how_to_start}"
     )
-    timer = threading.Timer(
-        _PATIENCE_S, warnings.warn, [f"{said}; if no server of Spark Connect runs there, {how_to_start}"]
-    )
+    timer = threading.Timer(_PATIENCE_S, warnings.warn_explicit, [text, RuntimeWarning, "binshift", 0])
     timer.daemon = True
     if remote.startswith("sc://"):
         timer.start()

@@ -71,6 +71,22 @@ for expression, libraries, extra in {NEEDS}:
     assert code == 0, err
 
 
+def test_a_client_of_spark_connect_hears_which_extra_it_lacks():
+    program = """
+from pyspark.sql import SparkSession
+import binshift
+try:
+    binshift.configure(SparkSession.builder.remote("sc://localhost"))
+except binshift.ConfigurationError as error:
+    assert (error.condition, error.library, error.extra) == ("LIBRARY_MISSING", "grpc", "connect"), error
+    assert "pip install 'binshift[connect]'" in str(error), error
+else:
+    raise AssertionError("configured")
+"""
+    code, _, err = run(program, "grpc")
+    assert code == 0, err
+
+
 COMMAND = "from binshift.cli import start\nstart()"
 
 
