@@ -39,7 +39,7 @@ def epochs(query: StreamingQuery) -> list[EpochProgress]:
     return distinct(recent_progress(query))
 
 
-@checked(ConfigurationError, but=("event", "limit"))
+@checked(ConfigurationError, but=("event", "limit", "query"))
 class EpochLog(StreamingQueryListener):
     """Remembers the epochs of queries while they run: register it with `spark.streams.addListener`.
 
@@ -52,6 +52,10 @@ class EpochLog(StreamingQueryListener):
     """
 
     def __init__(self, query: StreamingQuery | None = None, *, limit: int = _DEFAULT_LIMIT) -> None:
+        if query is not None and not hasattr(query, "id"):
+            raise impossible(
+                ConfigurationError, "query", query, "a StreamingQuery, or None for all of the session"
+            )
         if not is_whole(limit, 1):
             raise impossible(ConfigurationError, "limit", limit, "a number of epochs from 1 on")
         self._query_id = None if query is None else str(query.id)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["ObservedQuery"]
 
 _MAX_HOT_KEYS = 100
+_WAIT = "feed it data, and let it run an epoch, for which binshift.attach(query, timeout=60) waits"
 #: Without it, Spark counts no rows, and stores no bytes.
 _TRACKING = "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows"
 
@@ -82,19 +83,14 @@ class ObservedQuery:
     def _in_force(self) -> InForce:
         text = self._link.routing()
         if text is None:
-            raise self._not_begun("planned its first epoch, so it has no routing table yet", "NO_EPOCH_PLANNED")
+            self._link.has_begun()  # Raises why it never will, if the query has ended or keeps no state.
+            raise MigrationError(
+                f"query {self._link.id} has not planned its first epoch, so it has no routing table; {_WAIT}",
+                condition="NO_EPOCH_PLANNED",
+            )
         data = json.loads(text)
         table = RoutingTable(data["partitions"], tuple(data["assignment"]), epoch=data["epoch"])
         return InForce(table, tuple(data["whole_bins"]))
-
-    def _not_begun(self, what: str, condition: str) -> MigrationError:
-        """Why something is not known yet. If it never will be, because the query has ended, that is raised."""
-        self._link.has_begun()
-        return MigrationError(
-            f"query {self._link.id} has not {what}; feed it data, and let it run an epoch, for which "
-            "binshift.attach(query, timeout=60) waits",
-            condition=condition,
-        )
 
     def stats(self) -> pa.Table:
         """What each bin holds, and what was done to it in the last committed epoch.
@@ -129,8 +125,10 @@ class ObservedQuery:
         """
         packed = self._link.statistics()
         if packed is None:
-            raise self._not_begun(
-                "committed an epoch in this run, so it has no statistics yet", "NO_EPOCH_COMMITTED"
+            self._link.has_begun()
+            raise MigrationError(
+                f"query {self._link.id} has not committed an epoch in this run, so it has no statistics; {_WAIT}",
+                condition="NO_EPOCH_COMMITTED",
             )
         return bin_stats_of(packed)
 
