@@ -127,7 +127,7 @@ class ObservedQuery:
         if packed is None:
             self._link.has_begun()
             raise MigrationError(
-                f"query {self._link.id} has not committed an epoch in this run, so it has no statistics; {_WAIT}",
+                f"query {self._link.id} has committed no epoch in this run, so it has no statistics; {_WAIT}",
                 condition="NO_EPOCH_COMMITTED",
             )
         return bin_stats_of(packed)

@@ -118,3 +118,14 @@ def test_a_misspelt_setting_of_the_builder_is_refused_before_there_is_a_session(
         builder.getOrCreate()
     assert refused.value.condition == "UNKNOWN_SETTING"
     assert spark.conf.get(PREFIX + "bin", None) is None
+
+
+def test_attach_before_configure_advises_what_is_enough_in_a_session_that_lives(stream, monkeypatch):
+    run = stream(count_by_key).start()
+    monkeypatch.setattr("binshift.driver._gateway", lambda: None)
+    with pytest.raises(
+        ConfigurationError, match=r"configure\(SparkSession.builder\).getOrCreate\(\)"
+    ) as refused:
+        run.attach()
+    assert refused.value.condition == "SESSION_WITHOUT_BINSHIFT"
+    assert "anew" not in str(refused.value)

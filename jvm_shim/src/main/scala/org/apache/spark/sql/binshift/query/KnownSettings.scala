@@ -16,6 +16,9 @@ private[binshift] object KnownSettings {
 
   private val Names = BinshiftConf.All.map(_.stripPrefix(Prefix)).toSeq.sorted
 
+  /** Another first part of a name counts as so many letters: the same one with a slip of the pen comes before. */
+  private val Elsewhere = 2
+
   /**
    * @param keys of all settings, also those of Spark and of others
    * @throws BinshiftException if some are unknown
@@ -45,7 +48,7 @@ private[binshift] object KnownSettings {
   /** By the whole name, or by what stands behind its last dot, for those who leave out or confuse its first part. */
   private def nearest(name: String): String = {
     def last(text: String) = text.substring(text.lastIndexOf('.') + 1)
-    Names.minBy(known => math.min(distance(known, name), distance(last(known), last(name)) + 1))
+    Names.minBy(known => math.min(distance(known, name), distance(last(known), last(name)) + Elsewhere))
   }
 
   private def distance(a: String, b: String): Int = {
