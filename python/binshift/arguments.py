@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import numbers
 import sys
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 from binshift.errors import BinshiftError, impossible
-from binshift.numbers import is_number, is_whole
 
 __all__ = ["checked", "is_of_pyspark"]
 
@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 def checked(kind: type[BinshiftError], *, but: Collection[str] = ()) -> Callable[[_T], _T]:
     """Has a function, or all public methods of a class, refuse arguments that their annotations do not allow.
 
-    So are those with which an instance of the class is made.
+    Those with which an instance of the class is made are looked at as well.
 
     Parameters
     ----------
@@ -98,10 +98,11 @@ def _holds(values: Iterable[object], hint: Any) -> bool:
 def _is_of(value: object, kind: Any) -> bool:
     if kind is Any or kind is None:
         return kind is Any or value is None
-    if kind is int:
-        return is_whole(value, -(1 << 63))
-    if kind is float:
-        return is_number(value) and not math.isnan(value)
+    if kind in (int, float):
+        # Those of numpy are as good.
+        is_number = isinstance(value, numbers.Integral if kind is int else numbers.Real)
+        is_none = isinstance(value, bool) or (isinstance(value, float) and math.isnan(value))
+        return is_number and not is_none
     of_pyspark = kind.__module__.startswith("pyspark.")
     return isinstance(value, kind) or (of_pyspark and is_of_pyspark(value, kind.__name__))
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
+import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
@@ -226,6 +227,12 @@ LIST_OF_IDS = r"^place on 3 is impossible; give a list of ids: place_on=\['3'\]$
 def test_an_error_says_what_to_give(act, advice):
     with pytest.raises((ConfigurationError, PlanError), match=advice):
         act()
+
+
+def test_numbers_of_numpy_are_numbers(made):
+    assert made["Migration"].wait(np.float32(5)).steps == 0
+    assert made["RoutingTable"].bins_of(np.int64(1)) == (1, 3, 5, 7)
+    assert made["RoutingTable"].without(np.array([1])).sizes() == (8, 0)
 
 
 def test_an_iterator_is_left_as_it_is():

@@ -27,6 +27,8 @@ private[binshift] object QueryFailure {
   /**
    * That a query keeps no state, once that is known. To be asked about a run of which binshift has planned no epoch: if it has
    * done one all the same, no operator of it has state. Any thread.
+   *
+   * Relies on Spark: only the report of an epoch that was run says how long its `addBatch` took.
    */
   def withoutState(query: StreamExecution): Option[BinshiftException] =
     Option.when(query.recentProgress.exists(_.durationMs.containsKey("addBatch"))) {
