@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from binshift.arguments import checked
 from binshift.control.uris import shown
 from binshift.errors import ConfigurationError, impossible
 from binshift.jvm import call, gateway_of
 from binshift.numbers import is_whole
-from binshift.session import configure
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from binshift.session import any_session, configure
 
 __all__ = ["ConversionReport", "convert"]
 
@@ -82,11 +81,12 @@ class ConversionReport:
         )
 
 
+@checked(ConfigurationError, but=("partitions",))
 def convert(
-    checkpoint: str,
+    checkpoint: str | os.PathLike[str],
     *,
     to: str,
-    output: str | None = None,
+    output: str | os.PathLike[str] | None = None,
     partitions: int | None = None,
     dry_run: bool = False,
     progress: bool = False,
@@ -101,13 +101,13 @@ def convert(
 
     Parameters
     ----------
-    checkpoint : str
+    checkpoint : str or path
         The query's checkpoint directory, at a path or URL that Spark can read.
     to : {"rocksdb", "binshift"}
         `"rocksdb"` gives a checkpoint of Spark's own RocksDB provider. `"binshift"` gives one with which a
         session of binshift goes on. It converts checkpoints of Spark's HDFS-backed provider only, because a
         session of binshift goes on from any checkpoint of the RocksDB provider as it is.
-    output : str, optional
+    output : str or path, optional
         The directory to write, which must not exist. The default is the checkpoint's with `-rocksdb` or
         `-binshift` added.
     partitions : int, optional
@@ -139,7 +139,8 @@ def convert(
     BinshiftError
         If the work itself fails, for want of space for example; the checkpoint is unchanged.
     """
-    output = output if output is not None else f"{checkpoint.rstrip('/')}-{to}"
+    checkpoint = os.fspath(checkpoint)
+    output = f"{checkpoint.rstrip('/')}-{to}" if output is None else os.fspath(output)
     if partitions is not None and not is_whole(partitions, 1):
         raise impossible(ConfigurationError, "partitions", partitions, "a whole number from 1 on")
     with _session(spark, conf or {}) as session:
@@ -161,7 +162,7 @@ def convert(
 
 @contextmanager
 def _session(spark: SparkSession | None, conf: Mapping[str, str]) -> Iterator[SparkSession]:
-    active = spark or SparkSession.getActiveSession() or _of_another_thread()
+    active = spark or any_session()
     if active is not None and conf:
         raise ConfigurationError(
             f"conf has {', '.join(conf)} for a session that is started, and one is there already; "
@@ -181,15 +182,6 @@ def _session(spark: SparkSession | None, conf: Mapping[str, str]) -> Iterator[Sp
         yield session
     finally:
         session.stop()
-
-
-def _of_another_thread() -> SparkSession | None:
-    # A session is active in its own thread only. The builder would give it out here, to be stopped at the end.
-    context = SparkContext._active_spark_context
-    if context is None:
-        return None
-    known = SparkSession._instantiatedSession
-    return known if known is not None and known._sc is context else SparkSession(context)
 
 
 def _run(conversion: Any, *, is_shown: bool) -> None:

@@ -55,6 +55,9 @@ def from_jvm(kind: str, message: str, condition: str, parameters: Mapping[str, A
     return error(message, condition=condition or None, **parameters)
 
 
+#: A message has no more than this of a value.
+_MOST_SHOWN = 120
+
 _E = TypeVar("_E", bound=BinshiftError)
 
 
@@ -74,7 +77,9 @@ def impossible(kind: type[_E], name: str, value: object, wanted: str, *, what: s
         What is impossible, if name and value do not say it.
     """
     words = re.sub(r"(?<!per)_s$", "", name).replace("_", " ")
-    message = f"{what or f'{words} {value!r}'} is impossible; give {wanted}"
+    shown = repr(value)
+    shown = shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}..."
+    message = f"{what or f'{words} {shown}'} is impossible; give {wanted}"
     return kind(message, condition="INVALID_VALUE", name=name, value=value)
 
 

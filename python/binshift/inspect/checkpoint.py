@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
+from binshift.arguments import checked
 from binshift.control.directory import ControlDir
 from binshift.control.files import Files
 from binshift.control.history import history_table
@@ -32,6 +33,7 @@ from binshift.session import STOCK_PROVIDER
 __all__ = ["Checkpoint", "open"]
 
 
+@checked(ConfigurationError)
 def open(
     checkpoint: str | os.PathLike[str],
     *,
@@ -65,6 +67,7 @@ def open(
     return Checkpoint(Files(checkpoint, filesystem), scratch)
 
 
+@checked(ConfigurationError, but=("files",))
 class Checkpoint:
     """Reads a checkpoint; made by `open`. Not to be shared between threads.
 

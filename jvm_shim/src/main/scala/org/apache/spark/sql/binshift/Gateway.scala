@@ -4,7 +4,7 @@ import java.io.File
 
 import org.apache.spark.sql.binshift.client.AttachedQuery
 import org.apache.spark.sql.binshift.internals.{JarVersion, SparkInternals}
-import org.apache.spark.sql.binshift.query.QueryHandle
+import org.apache.spark.sql.binshift.query.{KnownSettings, QueryHandle}
 import org.apache.spark.sql.binshift.stock.{Conversion, ConversionOptions}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.streaming.StreamingQuery
@@ -20,6 +20,13 @@ object Gateway {
 
   def requireSupportedVersion(sparkVersion: String): Unit =
     SparkInternals.requireSupportedVersion(sparkVersion)
+
+  /**
+   * Refuses settings that a session is to have and that binshift does not know. Each query looks again when it starts.
+   *
+   * @param keys with line feeds between them
+   */
+  def requireKnownSettings(keys: String): Unit = KnownSettings.require(keys.linesIterator.toSeq)
 
   /**
    * Makes binshift active in a session, whether its jar was there before the session or came later.

@@ -401,9 +401,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private def isSingle(op: StateStoreWriter): Boolean =
     layout.flatMap(_.operators.get(StatefulOperators.idOf(op))).exists(_.storage == Storage.Single)
 
-  private def notPlannedYet(): BinshiftException = BinshiftException("NO_EPOCH_PLANNED").migration(
-    s"query ${query.id} has not planned its first epoch, so it has no routing table yet; feed it data " +
-      "first, for example with query.processAllAvailable()")
+  /** Why there is no table yet. */
+  def notPlannedYet(): BinshiftException = QueryFailure.notPlanned(query)
 }
 
 private object QueryRouter {
