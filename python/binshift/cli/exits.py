@@ -15,6 +15,7 @@ EXIT_CODES: dict[type[errors.BinshiftError], int] = {
     errors.UnsupportedOperatorError: 7,
     errors.UnsupportedVersionError: 8,
     errors.StateFormatError: 9,
+    errors.StorageError: 10,
 }
 
 

@@ -24,7 +24,7 @@ from binshift.cli.planning import (
 )
 from binshift.control.directory import ControlDir, PlannedMigration, open_directory
 from binshift.control.history import history_table
-from binshift.control.mailbox import Mailbox
+from binshift.control.mailbox import Mailbox, Waiting
 from binshift.errors import (
     ConfigurationError,
     MigrationError,
@@ -83,14 +83,15 @@ def _asked(found: ControlDir, live: float | None) -> dict[str, Any]:
 
 def _show(facts: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        print_json(facts)
+        print_json(facts | {"requests": [_request(w) for w in facts["requests"]]})
         return
     live = facts.get("live")
     table, migration = facts["routing"], facts["migration"]
     click.echo(f"checkpoint   {facts['checkpoint']}")
     operators = (f"{o['name']} ({o['storage']})" for o in facts["operators"])
     click.echo(f"operators    {', '.join(operators)}")
-    click.echo(f"epochs       {facts['committed_epoch']} committed, {facts['logged_epoch']} logged")
+    committed, logged = _epoch(facts["committed_epoch"]), _epoch(facts["logged_epoch"])
+    click.echo(f"last epoch   {committed} committed, {logged} logged")
     click.echo(
         f"routing      {facts['bins']} bins in {table['partitions']} partitions of {table['fewest_bins']} to "
         f"{table['most_bins']} bins, from epoch {table['epoch']} on"
@@ -103,10 +104,10 @@ def _show(facts: dict[str, Any], *, as_json: bool) -> None:
             f"partitions, {migration['strategy']}, {migration['steps_done']} of {migration['steps']} "
             f"steps done{', cancelled' if migration['cancelled'] else ''}"
         )
-    if facts["requests"]:
-        click.echo(f"requests     {facts['requests']} that the query has not taken yet")
+    for n, request in enumerate(facts["requests"]):
+        click.echo(f"{'' if n else 'not taken':12} request {request}")
     if live is not None:
-        click.echo(f"live         {json.dumps(live['progress'])}")
+        click.echo(f"live         {_told(live)}")
 
 
 @click.command(
@@ -146,8 +147,9 @@ def plan(
     How it is carried out, such as --start-epoch, is no part of a plan, and is said with --submit.
     """
     how = options_of(options)
-    if not is_submitted and (how != MigrationOptions() or options["wait"] is not None):
-        raise click.UsageError("--start-epoch, --place-on, --no-prepare and --wait need --submit")
+    is_carried_out = how != MigrationOptions() or options["wait"] is not None or options["replace"]
+    if is_carried_out and not is_submitted:
+        raise click.UsageError("--start-epoch, --place-on, --no-prepare, --wait and --replace need --submit")
     found = open_directory(checkpoint)
     how = options_of(options, application=application_of(found, options))
     if source is None:
@@ -167,7 +169,7 @@ def plan(
         return
     if not as_json:
         click.echo(str(made), err=True)
-    send(Follower(found, made, how), as_json=as_json, wait=options["wait"])
+    send(Follower(found, made, how), as_json=as_json, wait=options["wait"], replace=options["replace"])
 
 
 @click.command(
@@ -217,8 +219,35 @@ def _facts(found: ControlDir) -> dict[str, Any]:
             "most_bins": max(sizes),
         },
         "migration": _migration(found, found.migration()),
-        "requests": Mailbox(found).pending(),
+        "requests": Mailbox(found).waiting(),
     }
+
+
+def _request(waiting: Waiting) -> dict[str, Any]:
+    plan = waiting.plan
+    return {
+        "id": waiting.id,
+        "kind": waiting.kind,
+        "left_at": waiting.left_at,
+        "from_partitions": None if plan is None else plan.source.partitions,
+        "to_partitions": None if plan is None else plan.target.partitions,
+    }
+
+
+def _epoch(number: int) -> str:
+    return "none" if number < 0 else str(number)
+
+
+def _told(live: dict[str, Any]) -> str:
+    """What the running query answers, in words."""
+    progress, routing = live["progress"], live["routing"]
+    table = f"{routing['partitions']} partitions since epoch {routing['epoch']}" if routing else "no table yet"
+    if progress is None:
+        return f"the query runs, {table}, and has no migration under way"
+    awaited = progress.get("bins_awaited")
+    copies = f", waits for copies of {awaited} bins" if awaited else ""
+    state = f"{progress['state']}, {progress['steps_done']} steps done{copies}"
+    return f"the query runs, {table}; migration {live['migration_id']}: {state}"
 
 
 def _migration(found: ControlDir, migration: PlannedMigration | None) -> dict[str, Any] | None:
