@@ -64,7 +64,8 @@ def test_metrics_and_the_tab_show_a_query_as_long_as_it_runs(stream):
 
     page = get(run.spark, "/bins/")
     assert "<h4>counts &lt;b&gt;&amp;amp;</h4>" in page
-    assert "64 bins in 4 partitions" in page
+    assert "64 bins in 4 partitions, in force since epoch" in page
+    assert "<h5>Partitions in epoch 3, the last one committed</h5>" in page
     assert f"{migration.id} (fluid): {migration.status.steps_done} of {len(migration.plan.steps)} steps" in page
     loads = re.findall(r"<tr>\s*<td>(\d+)</td>\s*<td>driver</td>\s*<td>(\d+)</td>\s*<td>(\d+)</td>", page)
     stats = controller.stats().to_pylist()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -125,12 +126,29 @@ class Mailbox:
         )
         return self._result(request, self._awaited(request, timeout, stays))
 
-    def is_answered(self, request: str) -> bool:
-        """Whether there is an answer, whatever it says; it is then deleted."""
-        there = self._files.exists(f"{_ANSWERS}/{request}.json")
-        if there:
-            self._delete_answer(request)
-        return there
+    def is_served(self, seconds: float, is_vain: Callable[[], bool]) -> bool:
+        """Whether a query serves a request, whatever it answers.
+
+        Parameters
+        ----------
+        seconds : float
+            How long to wait for an answer.
+        is_vain : callable
+            Whether there is none to be waited for any more.
+        """
+        request = self._send("status")
+        deadline = time.monotonic() + seconds
+        is_there = False
+        try:
+            while not (is_there := self._files.exists(f"{_ANSWERS}/{request}.json")):
+                if time.monotonic() >= deadline or is_vain():
+                    return False
+                time.sleep(_POLL_SECONDS)
+        finally:
+            if not is_there:
+                self.take_back(request)
+        self._delete_answer(request)
+        return True
 
     def _awaited(self, request: str, timeout: float, otherwise: str) -> bytes:
         """The text of the answer; if there is none, the error ends with what becomes of the request."""
