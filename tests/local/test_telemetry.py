@@ -1,10 +1,11 @@
 """What a driver shows of its queries over HTTP: metrics for Prometheus, and a tab in Spark's UI."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from urllib.request import urlopen
 
 from binshift import Batched, Fluid
-from harness import Fault, until
+from harness import Fault, held_up_at, until
 from local.queries import count_by_key
 from unit.test_monitoring import GAUGES, relabelled
 
@@ -48,7 +49,14 @@ def test_metrics_and_the_tab_show_a_query_as_long_as_it_runs(stream):
     run.run(0)
     controller = run.attach()
     migration = controller.rescale(4, strategy=Fluid(), prepare=False)
-    run.run(1, 2, 3)
+    feeding = []
+    with ThreadPoolExecutor(1) as pool:
+        with held_up_at("switch.done", lambda: feeding.append(pool.submit(run.run, 1))):
+            page = get(run.spark, "/bins/")
+            assert "64 bins in 4 partitions, in force since epoch 1; 1 of them own no bins yet" in page
+            assert "<h5>Partitions in epoch 0, the last one committed; 4 from epoch 1 on</h5>" in page
+        feeding[0].result()
+    run.run(2, 3)
     metrics = metrics_of(run.spark, "counts__b__amp_")
     assert (metrics["bins"], metrics["partitions"]) == (64, 4)
     assert metrics["migration_running"] == 1

@@ -11,7 +11,7 @@ import binshift
 from binshift.cli.output import as_json, checkpoint, example, print_json
 from binshift.control.directory import ControlDir, require_checkpoint
 from binshift.control.files import Files
-from binshift.control.liveness import has_ended, is_running
+from binshift.control.liveness import has_ended, query_runs
 from binshift.control.uris import is_uri, shown
 from binshift.errors import (
     ConfigurationError,
@@ -140,7 +140,7 @@ def _look(checkpoint: str, output: str, settings: dict[str, str], *, is_asked: b
     click.echo(
         f"its last run has not said that it ended; asking it for {_ANSWER_SECONDS:g} s at most", err=True
     )
-    if is_running(directory, _ANSWER_SECONDS):
+    if query_runs(directory, _ANSWER_SECONDS):
         raise ConfigurationError(
             f"the query of {files.name} runs: it answers; stop it first. With --force, what it has committed "
             "is converted, and two queries go on from one state",

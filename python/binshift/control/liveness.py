@@ -5,12 +5,12 @@ from __future__ import annotations
 from binshift.control.directory import ControlDir
 from binshift.control.mailbox import Mailbox
 
-__all__ = ["has_ended", "is_running"]
+__all__ = ["has_ended", "query_runs"]
 
 _LOGS = ("offsets", "commits")
 
 
-def is_running(directory: ControlDir, seconds: float) -> bool:
+def query_runs(directory: ControlDir, seconds: float) -> bool:
     """Asks the query whether it runs, until its last run is known to have ended.
 
     One that was killed leaves no word of its end, and does not answer either. One that has planned no epoch
