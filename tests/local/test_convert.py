@@ -198,6 +198,11 @@ def test_what_cannot_be_converted_is_refused(stream, tmp_path):
         convert(checkpoint=tmp_path)
     with pytest.raises(ConfigurationError, match="is not empty"):
         convert(output="run/input")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/metadata").write_text("{")
+    with pytest.raises(BinshiftError, match=r"^\S+ or \S+ cannot be read \(.*\); look at .*fsck'$") as broken:
+        convert(checkpoint=tmp_path / "broken")
+    assert broken.value.condition == "CONVERSION_FAILED"
     # Neither spelling has its classes here.
     for scheme in ("s3", "s3a"):
         with pytest.raises(ConfigurationError, match=r"no file system for 's3a:'.*--packages"):

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
+from pyspark.errors import PySparkRuntimeError
 
 import binshift
 from binshift import ConfigurationError
@@ -164,6 +165,19 @@ def test_a_checkpoint_that_spark_alone_can_read_is_left_to_it(converted, checkpo
     result = run(checkpoint_, "--to", "rocksdb")
     assert (result.exit_code, len(converted)) == (0, 1)
     assert "whether the query runs is not known; make sure that it does not" in result.stderr
+
+
+def test_what_spark_itself_raises_is_one_line(monkeypatch):
+    def fail(*_, **__):
+        raise PySparkRuntimeError(
+            "[JAVA_GATEWAY_EXITED] Java exited\n\tat java.lang\n\tat java.io"
+        )
+
+    monkeypatch.setattr("binshift.convert", fail)
+    result = run(*ROCKSDB)
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("BinshiftError: Spark failed, and in is unchanged: [JAVA_GATEWAY_EXITED]")
 
 
 def test_a_path_may_be_one_of_sparks_own_file_system(converted):

@@ -14,6 +14,7 @@ from binshift.control.files import Files
 from binshift.control.liveness import has_ended, query_runs
 from binshift.control.uris import is_uri, shown
 from binshift.errors import (
+    BinshiftError,
     ConfigurationError,
     StorageError,
     UnsupportedOperatorError,
@@ -25,6 +26,7 @@ __all__ = ["COMMANDS"]
 _FAILS = (ConfigurationError, UnsupportedOperatorError, UnsupportedVersionError)
 #: Of a query that runs; it looks for requests every five seconds by default.
 _ANSWER_SECONDS = 15.0
+_MOST_CHARACTERS = 300
 #: A conversion that did not end has left this in its output, and the next one replaces the rest.
 _MARKER = "binshift-conversion.json"
 
@@ -90,16 +92,27 @@ def convert(
     }
     output = output if output is not None else f"{checkpoint.rstrip('/')}-{to}"
     _look(checkpoint, output, settings, is_asked=not force)
-    report = binshift.convert(
-        checkpoint,
-        to=to,
-        output=output,
-        partitions=partitions,
-        dry_run=dry_run,
-        force=force,
-        progress=True,
-        conf=settings,
-    )
+    try:
+        report = binshift.convert(
+            checkpoint,
+            to=to,
+            output=output,
+            partitions=partitions,
+            dry_run=dry_run,
+            force=force,
+            progress=True,
+            conf=settings,
+        )
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+            raise
+        said = next(iter(str(error).splitlines()), type(error).__name__)
+        raise BinshiftError(
+            f"Spark failed, and {shown(checkpoint)} is unchanged: {said[:_MOST_CHARACTERS]}; what it printed above "
+            "may say more",
+            condition="CONVERSION_FAILED",
+            checkpoint=shown(checkpoint),
+        ) from error
     if as_json:
         places = {"checkpoint": shown(report.checkpoint), "output": shown(report.output)}
         print_json(asdict(report) | places)

@@ -39,6 +39,6 @@ object Gateway {
   def conversion(
       session: SparkSession, checkpoint: String, output: String, to: String, partitions: Int, force: Boolean): Conversion = {
     SparkInternals.requireSupportedVersion()
-    new Conversion(session, ConversionOptions(checkpoint, output, to, Option.when(partitions != 0)(partitions), force))
+    Conversion.of(session, ConversionOptions(checkpoint, output, to, Option.when(partitions != 0)(partitions), force))
   }
 }

@@ -74,7 +74,7 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
     catch {
       case NonFatal(e) => throw QueryFailure.of(e).getOrElse(
           BinshiftException("CONVERSION_FAILED", "checkpoint" -> source.root).failure(
-            s"${source.root} could not be converted (${e.getMessage}); it is unchanged, and what is in $output " +
+            s"${source.root} could not be converted (${firstLine(e)}); it is unchanged, and what is in $output " +
               "is of no use; convert again", e))
     } finally context.clearJobGroup()
   }
@@ -203,6 +203,19 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
 }
 
 private[binshift] object Conversion {
+  /** Looks at the checkpoint and at the output, and refuses what cannot be converted; changes nothing. */
+  def of(session: SparkSession, options: ConversionOptions): Conversion =
+    try new Conversion(session, options)
+    catch {
+      case NonFatal(e) => throw QueryFailure.of(e).getOrElse(
+          BinshiftException("CONVERSION_FAILED", "checkpoint" -> options.checkpoint).failure(
+            s"${options.checkpoint} or ${options.output} cannot be read (${firstLine(e)}); look at the checkpoint with " +
+              "'binshift doctor' and 'binshift fsck'", e))
+    }
+
+  /** Without the stacks that Spark's messages have. */
+  private def firstLine(e: Throwable): String = Option(e.getMessage).flatMap(_.linesIterator.nextOption()).getOrElse(e.toString)
+
   /** Hadoop's name for S3 is s3a; other tools, and binshift's commands, know it as s3. */
   private[binshift] def hadoopPath(location: String, isS3Known: Boolean): Path =
     new Path(if (isS3Known) location else location.replaceFirst("^s3n?://", "s3a://"))
