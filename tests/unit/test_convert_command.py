@@ -169,9 +169,7 @@ def test_a_checkpoint_that_spark_alone_can_read_is_left_to_it(converted, checkpo
 
 def test_what_spark_itself_raises_is_one_line(monkeypatch):
     def fail(*_, **__):
-        raise PySparkRuntimeError(
-            "[JAVA_GATEWAY_EXITED] Java exited\n\tat java.lang\n\tat java.io"
-        )
+        raise PySparkRuntimeError("[JAVA_GATEWAY_EXITED] Java exited\n\tat java.lang\n\tat java.io")
 
     monkeypatch.setattr("binshift.convert", fail)
     result = run(*ROCKSDB)

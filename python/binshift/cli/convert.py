@@ -108,8 +108,8 @@ def convert(
             raise
         said = next(iter(str(error).splitlines()), type(error).__name__)
         raise BinshiftError(
-            f"Spark failed, and {shown(checkpoint)} is unchanged: {said[:_MOST_CHARACTERS]}; what it printed above "
-            "may say more",
+            f"Spark failed, and {shown(checkpoint)} is unchanged: {said[:_MOST_CHARACTERS]}; what it printed "
+            "above may say more",
             condition="CONVERSION_FAILED",
             checkpoint=shown(checkpoint),
         ) from error
