@@ -90,7 +90,7 @@ def test_status_is_shown_anew_until_it_is_interrupted(run, checkpoint, monkeypat
         checkpoint.commit(5 + len(pauses))
 
     # Not the module's function, which threads of other tests may call.
-    monkeypatch.setattr("binshift.cli.reading.time", SimpleNamespace(sleep=pause))
+    monkeypatch.setattr("binshift.cli.status.time", SimpleNamespace(sleep=pause))
     shown = [json.loads(line) for line in run("status", "--json", "--watch", 7).stdout.splitlines()]
     assert [s["committed_epoch"] for s in shown] == [5, 6, 7]
     assert pauses == [7, 7, 7]

@@ -13,13 +13,13 @@ import click
 import pyarrow as pa
 
 from binshift import __version__, errors
-from binshift.cli import convert, doctor, reading, requesting, running
+from binshift.cli import convert, doctor, reading, requesting, running, status
 from binshift.cli.exits import EXIT_CODES, described, exit_code_of
 from binshift.control.failures import storage_error
 
 __all__ = ["cli", "main"]
 
-_FAMILIES = (reading, requesting, doctor, convert, running)
+_FAMILIES = (status, reading, requesting, doctor, convert, running)
 #: Modules that need an extra, each with a command of its own name.
 _OPTIONAL = ("state", "fsck")
 
