@@ -100,11 +100,10 @@ recordings: setup $(VENV)/.docs  ## Run the notebook anew, with its outputs.
 docs: setup $(VENV)/.docs  ## Build the site of the documentation into build/site; a warning is an error.
 	$(PY) scripts/build_docs.py
 
-wheel: setup  ## Build the wheel into dist/, with the jars for all versions of Spark.
-	@for spark in 4.1 4.2 4.3; do $(MAKE) --no-print-directory jar SPARK=$$spark; done
-	$(PY) -m pip wheel --quiet --no-deps --wheel-dir dist .
+wheel:  ## Build the wheel into dist/, with the jars for all versions of Spark; needs no environment.
+	@scripts/wheel
 
-release-check: wheel  ## Build what a release consists of, into dist/, and use each part in an empty environment.
+release-check: setup wheel  ## Build what a release consists of, into dist/, and use each part in an empty environment.
 	scripts/release
 	$(PY) -m pytest -n 0 -m field tests/release
 

@@ -89,6 +89,7 @@ def convert(
     output: str | os.PathLike[str] | None = None,
     partitions: int | None = None,
     dry_run: bool = False,
+    force: bool = False,
     progress: bool = False,
     spark: SparkSession | None = None,
     conf: Mapping[str, str] | None = None,
@@ -114,6 +115,9 @@ def convert(
         Number of state partitions of the output; by default as many as there are.
     dry_run : bool
         Only look; change nothing.
+    force : bool
+        Convert what a query that runs has committed so far. Two queries then go on from one state, unless the
+        first one is stopped for good.
     progress : bool
         Show a progress bar on stderr, if that is a terminal.
     spark : SparkSession, optional
@@ -131,7 +135,8 @@ def convert(
     Raises
     ------
     ConfigurationError
-        If there is no such checkpoint, its query runs, its provider is unknown, or the output exists.
+        If there is no such checkpoint, its provider is unknown, or the output exists. Also if its query runs in
+        the same application, or goes on with its epochs while it is converted.
         Also if another conversion began to write the output, or if binshift could not go on with it.
     UnsupportedOperatorError
         If `partitions` is another number than there are and an operator's state cannot change its
@@ -145,7 +150,13 @@ def convert(
         raise impossible(ConfigurationError, "partitions", partitions, "a whole number from 1 on")
     with _session(spark, conf or {}) as session:
         conversion = call(
-            gateway_of(session).conversion, session._jsparkSession, checkpoint, output, to, partitions or 0
+            gateway_of(session).conversion,
+            session._jsparkSession,
+            checkpoint,
+            output,
+            to,
+            partitions or 0,
+            force,
         )
         plan = json.loads(call(conversion.plan))
         stores = plan.pop("stores")

@@ -13,6 +13,7 @@ __all__ = [
     "MigrationTimeout",
     "PlanError",
     "StateFormatError",
+    "StorageError",
     "UnsupportedOperatorError",
     "UnsupportedVersionError",
 ]
@@ -121,6 +122,14 @@ class StateFormatError(BinshiftError):
     """State in a checkpoint is damaged, incomplete or of an unknown form. Nothing wrong is returned for it."""
 
     condition = "STATE_DAMAGED"
+
+
+class StorageError(BinshiftError, OSError):
+    """The operating system or a store refuses what it was asked for, or fails. Correct that; try again."""
+
+    condition = "STORAGE_FAILED"
+    #: The path or URI that could not be read or written, without credentials; None if it is not known.
+    path: str | None = None
 
 
 class UnsupportedOperatorError(BinshiftError):

@@ -43,8 +43,9 @@ object Gateway {
   def attach(query: StreamingQuery): QueryHandle = new QueryHandle(AttachedQuery.of(query))
 
   /** @param partitions 0 for as many as there are */
-  def conversion(session: SparkSession, checkpoint: String, output: String, to: String, partitions: Int): Conversion = {
+  def conversion(
+      session: SparkSession, checkpoint: String, output: String, to: String, partitions: Int, force: Boolean): Conversion = {
     SparkInternals.requireSupportedVersion()
-    new Conversion(session, ConversionOptions(checkpoint, output, to, Option.when(partitions != 0)(partitions)))
+    Conversion.of(session, ConversionOptions(checkpoint, output, to, Option.when(partitions != 0)(partitions), force))
   }
 }

@@ -46,6 +46,12 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
     (math.max(0, epoch - 1) to math.max(epoch, offsetLog.getLatestBatchId().getOrElse(epoch)))
       .flatMap(e => offsetLog.get(e).map(e -> _))
 
+  /** The newest epoch, if another one was logged or committed since the checkpoint was read. */
+  def goneOnTo: Option[Long] = {
+    val newest = Seq(offsetLog.getLatestBatchId(), commitLog.getLatestBatchId()).flatten
+    Option.when(newest != Seq(offsets.last._1, epoch))(newest.max)
+  }
+
   private val logged: Offsets = offsets.toMap.getOrElse(epoch,
     throw BinshiftException("CHECKPOINT_DAMAGED", "checkpoint" -> root).configuration(
       s"$root/offsets has no entry of the committed epoch $epoch; restore it from a copy of the checkpoint"))
