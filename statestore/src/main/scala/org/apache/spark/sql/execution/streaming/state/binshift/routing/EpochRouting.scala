@@ -31,7 +31,6 @@ private[sql] final class EpochRouting(
     readLayout: () => Option[Layout]) {
   private val entries = new ConcurrentHashMap[Long, RoutingEntry]()
   private val ids = new ConcurrentHashMap[Long, CheckpointIds]()
-  private val adoptersAt = new ConcurrentHashMap[Long, Map[Int, Set[Int]]]()
   /** Entries that are known to follow the one that is listed before them. */
   private val neighbours = ConcurrentHashMap.newKeySet[Long]()
   private var orders = Seq.empty[ShippingOrder]
@@ -153,23 +152,6 @@ private[sql] final class EpochRouting(
         (if (aside.read(name.epoch).exists(_.name == name))
            "another driver has set it aside, and the query puts it back with its next epoch or start; read again then"
          else "restore <checkpoint>/binshift/routing from a copy of the checkpoint"))
-  }
-
-  /** The epochs up to `last` at which the table changed. */
-  def changesUpTo(last: Long): Seq[Long] = epochsUpTo(last).drop(1)
-
-  /** The partitions that adopted bins from `first` to `last`, by epoch and by the partition that they took them from. */
-  def adopters(first: Long, last: Long): Map[Long, Map[Int, Set[Int]]] = {
-    val epochs = epochsUpTo(last)
-    adoptersAt.keySet.retainAll(epochs.asJavaCollection)
-    lazy val owners = this.owners(last + 1)
-    epochs.indices.drop(1).filter(epochs(_) >= first).map { i =>
-      epochs(i) -> adoptersAt.computeIfAbsent(epochs(i),
-        _ => {
-          val (before, now) = (owners.table(i - 1), owners.table(i))
-          before.movedIn(now).map(bin => before.owner(bin) -> now.owner(bin)).groupMap(_._1)(_._2).view.mapValues(_.toSet).toMap
-        })
-    }.toMap
   }
 
   /** The epoch of the newest entry, listed anew. */

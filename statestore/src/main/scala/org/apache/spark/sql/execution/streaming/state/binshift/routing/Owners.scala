@@ -24,6 +24,9 @@ private[binshift] final class Owners(val epochs: IndexedSeq[Long], entry: Long =
   /** The epoch at which the table at `position` came into force. */
   def epoch(position: Int): Long = epochs(position)
 
+  /** The positions of tables that replaced another one at epoch `first` or later, ascending. */
+  def changes(first: Long): Seq[Int] = epochs.indices.drop(1).filter(epochs(_) >= first)
+
   /** Whether there was nothing before the table at `position`. */
   def isFirst(position: Int): Boolean = position == 0 && epochs(0) == 0 && read(0).step.isEmpty
 
