@@ -1,11 +1,10 @@
 package org.apache.spark.sql.binshift.routing
 
-import org.apache.spark.sql.catalyst.expressions.{DirectShufflePartitionID, Expression, GetArrayItem, Literal, UnsafeArrayData}
+import org.apache.spark.sql.catalyst.expressions.{DirectShufflePartitionID, Expression, Literal, UnsafeArrayData}
 import org.apache.spark.sql.catalyst.plans.physical.{Distribution, Partitioning, ShufflePartitionIdPassThrough, UnspecifiedDistribution}
 import org.apache.spark.sql.execution.{SortExec, SparkPlan, UnionExec}
 import org.apache.spark.sql.execution.exchange.{Exchange, ShuffleExchangeExec}
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperator
-import org.apache.spark.sql.execution.streaming.state.binshift.keys.KeyBins
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{OrderByBinExec, RoutingTable}
 import org.apache.spark.sql.types.{ArrayType, IntegerType}
 
@@ -102,8 +101,7 @@ private[binshift] final class ExchangeRouting(
 
   private def partitioning(keys: Seq[Expression]): Partitioning =
     ShufflePartitionIdPassThrough(
-      DirectShufflePartitionID(GetArrayItem(owners, KeyBins.expression(keys, table.bins), failOnError = false)),
-      table.partitions)
+      DirectShufflePartitionID(RoutedPartition(keys, table.bins, owners)), table.partitions)
 
   private def isOfRows(required: Distribution): Boolean = required != UnspecifiedDistribution
 
