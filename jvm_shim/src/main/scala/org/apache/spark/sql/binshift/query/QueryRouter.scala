@@ -76,7 +76,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private lazy val settings = RealTimeMode.settings(query)(() => due())
 
   /** The epoch planned last in this run. */
-  private var planned: Option[Long] = None
+  @volatile private var planned: Option[Long] = None
   /** Whether the epoch planned last was logged by an earlier run. */
   private var isAgain = false
   /** The operators of the epoch planned last. */
@@ -88,6 +88,9 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   /** Partitions that are gone, and whose stores may be needed to send what left them. */
   private var retiring = Set.empty[Int]
   private var isClosed = false
+
+  /** Whether this run has planned an epoch. Needs no lock. */
+  def hasPlanned: Boolean = planned.isDefined
 
   /** What a client may know of the query's routing; see [[Gateway]]. */
   def snapshot(): RouterSnapshot = synchronized {

@@ -46,6 +46,12 @@ private[sql] object BinshiftConf {
   val RoutedRun: String = Prefix + "internal.routedRun"
 
   /**
+   * Set with [[RoutedRun]]: the layout of the checkpoint. Spark makes stores under a lock that the tasks of all queries need, so
+   * that nothing may be read there.
+   */
+  val RoutedLayout: String = Prefix + "internal.routedLayout"
+
+  /**
    * Set in the session of a query in real-time mode: each of its tasks has a core all the time, and an epoch is logged when
    * it ends.
    */

@@ -25,7 +25,8 @@ import org.apache.spark.sql.types.StructType
  * `upgradeReadStoreToWriteStore` accepts only its own store class, so a wrapped read store is
  * unwrapped first. Stores are handed out by `getStore`, `getReadStore`, `replayStateFromSnapshot` and an upgrade alone.
  * Constructed without arguments on the driver, just to ask for metrics, and by
- * readers of state; hence nothing happens before `init`, and nothing is written by `init`.
+ * readers of state; hence nothing happens before `init`, and nothing is written by `init`. For a query that runs, `init` reads
+ * nothing either: Spark calls it under a lock that the tasks of all queries in the JVM need.
  */
 class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOfStores {
 
@@ -51,7 +52,8 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOf
     run = Option.when(isRouted)(EpochRouting.forRun(runId, root, hadoopConf))
     val routing = run.getOrElse(EpochRouting.forReader(root, hadoopConf))
     for {
-      layout <- layoutOf(root, routing, hadoopConf)
+      layout <- if (isRouted) Some(Layout.parse(storeConf.sqlConfs(BinshiftConf.RoutedLayout)))
+      else layoutOf(root, routing, hadoopConf)
       operator <- layout.operators.get(stateStoreId.operatorId) if operator.storage == Storage.Binned
     } {
       val binsOf = new StoreBins(operator.name, stateStoreId.storeName, layout.bins)
@@ -70,7 +72,7 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOf
       hadoopConf, useMultipleValuesPerKey, stateSchemaProvider)
   }
 
-  /** The checkpoint's layout; `None` for a store outside of any checkpoint, as batch queries have them. */
+  /** The checkpoint's layout, for a store that only reads; `None` for a store outside of any checkpoint, as batch queries have them. */
   private def layoutOf(root: String, routing: EpochRouting, hadoopConf: Configuration): Option[Layout] = {
     val layout = routing.layout
     if (layout.isEmpty && ControlDir.ofStateRoot(root, hadoopConf).isOfCheckpoint) {
