@@ -51,6 +51,8 @@ private[binshift] final case class RoutingRule(session: SparkSession) extends Ru
     session.conf.set(BinshiftConf.RoutedLayout, Layout.render(epoch.layout))
     session.conf.set(BinshiftConf.RoutedRun, query.runId.toString)
     session.sparkContext.setLocalProperty(BinshiftConf.RoutingHint, epoch.hint.render)
+    session.sparkContext.setLocalProperty(
+      BinshiftConf.StepHint, s"${epoch.hint.runId}:${epoch.hint.epoch}:${epoch.isStepNext}")
     session.sparkContext.setLocalProperty(BinshiftConf.ShippingHint, epoch.shippingHint)
     session.sparkContext.setLocalProperty(
       BinshiftConf.StatisticsHint, QueryStatistics.of(query).announce(epoch))

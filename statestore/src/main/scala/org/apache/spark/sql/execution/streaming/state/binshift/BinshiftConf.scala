@@ -60,6 +60,9 @@ private[sql] object BinshiftConf {
   /** Local property of a batch's jobs: which routing-log entries are in force (see EpochRouting). */
   val RoutingHint = "binshift.routing"
 
+  /** Local property of a batch's jobs: whether the next epoch has another table (see KeyCheck). */
+  val StepHint = "binshift.step"
+
   /** Local property of a batch's jobs: the order in force, if there is one (see ShippingHint). */
   val ShippingHint = "binshift.shipping"
 

@@ -6,13 +6,14 @@ import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, BinshiftException}
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ControlDir, Layout, Storage}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ChangedKeys, ControlDir, Layout, Storage}
 import org.apache.spark.sql.execution.streaming.state.binshift.conversion.{KeyForm, PartitionTakeover, StockKeys, StoreForm}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.StoreBins
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{BackgroundConf, FilesFetchedAhead}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{PlainRocksDB, RocksDBArguments}
 import org.apache.spark.sql.types.StructType
+import org.apache.spark.TaskContext
 
 /**
  * Spark's RocksDB provider, with binned storage for the operators that can migrate.
@@ -64,7 +65,12 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOf
         val keys = new StockKeys(KeyForm(keyStateEncoderSpec, valueSchema),
           StoreForm.families(stateStoreId, logged, hadoopConf), useColumnFamilies,
           storeConf.stateStoreEncodingFormat, stateSchemaProvider)
-        new PartitionTakeover(epoch, stateStoreId, keys, binsOf)
+        val changed = ChangedKeys(stateStoreId.operatorId, operator.name, columns = Nil, epoch)
+        new PartitionTakeover(epoch, stateStoreId, keys, binsOf,
+          () =>
+            routing.sayOfChangedKeys(stateStoreId.operatorId) {
+              ChangedKeys.write(ControlDir.ofStateRoot(root, hadoopConf), changed)
+            })
       }
       storage = Some(new BinnedStorage(routing, isRouted, binsOf, takeOver, storeConf, hadoopConf))
     }
@@ -143,9 +149,15 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOf
 
   override protected def wrap(store: StateStore): StateStore = (storage, store, rocksDB) match {
     case (Some(s), rocks: RocksDBStateStoreProvider#RocksDBStateStore, db: BinnedRocksDB) =>
-      new BinnedStateStore(rocks, this, db, s.binsOf)
+      new BinnedStateStore(rocks, this, db, s.binsOf, keyCheck(s, db, _))
     case _ => store
   }
+
+  private def keyCheck(s: BinnedStorage, db: BinnedRocksDB, store: BinnedStateStore): KeyCheck =
+    if (s.isRouted && s.binsOf.mayChangeKeys && TaskContext.get() != null) {
+      def dir = ControlDir.ofStateRoot(stateStoreId.checkpointRootLocation, s.hadoopConf)
+      new KeyCheck(TaskContext.get(), stateStoreId, store.version, db, s.binsOf, s.routing, dir)
+    } else null
 
   override protected def unwrap(store: ReadStateStore): Option[(ReadStateStore, ProviderOfStores)] = store match {
     case binned: BinnedStateStore => Some((binned.delegate, binned.provider))
