@@ -178,7 +178,8 @@ def raised():
         if isinstance(kind, type) and issubclass(kind, binshift.BinshiftError):
             yield kind.condition, kind.__name__
     kinds = {"configuration": "ConfigurationError", "plan": "PlanError", "migration": "MigrationError",
-             "unsupportedVersion": "UnsupportedVersionError", "failure": "BinshiftError"}  # fmt: skip
+             "unsupportedVersion": "UnsupportedVersionError",
+             "unsupportedOperator": "UnsupportedOperatorError", "failure": "BinshiftError"}  # fmt: skip
     for condition, method in re.findall(r'BinshiftException\("(\w+)"[^\n]*?\)\s*\.(\w+)\(', SCALA):
         yield condition, kinds[method]
     for _, kind, conditions, _ in errors_of_python():

@@ -11,7 +11,7 @@ import org.apache.spark.sql.binshift.routing.TablesInForce
 import org.apache.spark.sql.binshift.statistics.QueryStatistics
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, LogLine}
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ControlDir, Layout}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ChangedKeys, ControlDir, Layout}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingEntry, RoutingTable, StepRef}
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.BackgroundConf
 
@@ -78,11 +78,12 @@ private[binshift] final class StepScheduler(
   /**
    * Accepts a plan, or throws before anything has changed.
    *
+   * @param changed operators whose bins cannot move, because their keys change
    * @param planned the epoch planned last in this run, if one was
    */
   def submit(
-      id: String, planJson: String, optionsJson: String, facts: Layout, now: RoutingEntry, planned: Option[Long])
-      : PlannedMigration = {
+      id: String, planJson: String, optionsJson: String, facts: Layout, changed: Seq[ChangedKeys], now: RoutingEntry,
+      planned: Option[Long]): PlannedMigration = {
     migration.foreach(m => throw BinshiftException("MIGRATION_UNDER_WAY", "migration_id" -> m.id).migration(inTheWay(m)))
     val m = withoutPlaces(PlannedMigration.create(id, planJson, optionsJson, application))
     m.options.application.filter(_ != application).foreach { other =>
@@ -111,6 +112,7 @@ private[binshift] final class StepScheduler(
           "which Spark distributes its rows: a typed key of another type than its column, a timestamp that goes through " +
           "Python, or a float that may be null in pandas; the query runs on as it is")
     }
+    changed.headOption.filter(_ => m.plan.steps.nonEmpty).foreach(c => throw c.refusal("the query runs on as it is"))
     if (m.plan.steps.isEmpty && !m.options.movesPartitions) remember(m, 0)
     else {
       // One of this run's own is over, and could not be deleted.

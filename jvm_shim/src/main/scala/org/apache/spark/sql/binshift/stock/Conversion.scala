@@ -147,6 +147,10 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
         s"${source.root} is a checkpoint of binshift already; to change its partitions, rescale the query while it runs")
     if (source.stores.isEmpty) throw BinshiftException("NOTHING_TO_CONVERT", "checkpoint" -> source.root).configuration(
       s"${source.root} has no stateful operators that are described in its metadata; start the query on it as it is")
+    source.changedKeys.headOption.filterNot(_ => source.isTableOfSpark).foreach(c =>
+      throw c.refusal(
+        "the query was rescaled before, and Spark's provider would look for it elsewhere; go on with binshift, or " +
+          "start anew with a new checkpoint"))
     source.stores.find(s => storageOf(s).contains(Storage.Plain) && partitions != source.partitions).foreach { s =>
       throw BinshiftException.unsupportedOperator(
         s"operator ${s.operator} cannot change its ${source.partitions} partitions, since the keys of its state may " +

@@ -8,9 +8,9 @@ import org.apache.spark.sql.binshift.internals.StreamLogs.{Commit, Offsets}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.datasources.v2.state.metadata.StateMetadataPartitionReader
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{CheckpointIds, ControlDir, Layout, RunHistory}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ChangedKeys, CheckpointIds, ControlDir, Layout, RunHistory, Storage}
 import org.apache.spark.sql.execution.streaming.state.binshift.conversion.StoreForm
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingLog
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingLog, RoutingTable}
 import org.apache.spark.sql.execution.streaming.runtime.StreamMetadata
 import org.apache.spark.sql.execution.streaming.state.{OperatorStateMetadata, StateStoreConf}
 import org.apache.spark.sql.internal.SQLConf
@@ -63,9 +63,21 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
   /** As a takeover asks for it. */
   val isPlacedByKey: Boolean = TakeoverEpochs.isPlacedByKey(logged)
 
-  /** Of a checkpoint whose state is binned at the last committed epoch. */
-  val layout: Option[Layout] =
-    if (SparkInternals.isBinshiftProvider(provider)) Layout.read(controlDir) else None
+  private val binned: Option[Layout] = if (SparkInternals.isBinshiftProvider(provider)) Layout.read(controlDir) else None
+
+  /** Operators whose state is found in its partition alone. */
+  val changedKeys: Seq[ChangedKeys] = if (binned.isEmpty) Nil else ChangedKeys.read(controlDir)
+
+  /** Of a checkpoint whose state is binned at the last committed epoch. State that has to stay in its partition counts as plain. */
+  val layout: Option[Layout] = binned.map(l =>
+    l.copy(operators = l.operators.map {
+      case (id, o) if changedKeys.exists(_.operator == id) => id -> o.copy(storage = Storage.Plain)
+      case other => other
+    }))
+
+  /** Whether rows go where Spark's hash puts them. */
+  def isTableOfSpark: Boolean = layout.forall(l =>
+    new RoutingLog(controlDir).at(epoch).exists(_.table == RoutingTable.initial(l.bins, partitions)))
 
   /** A lost entry would have bins where their owners were, which nothing but its name tells. */
   if (layout.nonEmpty) requireEntryInForce()

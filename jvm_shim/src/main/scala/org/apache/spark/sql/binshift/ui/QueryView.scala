@@ -58,6 +58,9 @@ private[binshift] final case class PartitionLoad(
     reads: Long, writes: Long)
 
 private[binshift] object QueryView {
+  /** Before the query has answered. */
+  val Unknown: QueryView = QueryView(None, None, None, Nil, misplaced = 0, evacuated = 0, Map.empty, takenOver = 0)
+
   def of(query: MicroBatchExecution): QueryView = {
     val router = QueryRouters.of(query)
     router.finishIfDone()

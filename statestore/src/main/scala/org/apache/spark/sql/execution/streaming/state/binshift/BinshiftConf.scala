@@ -56,6 +56,12 @@ private[sql] object BinshiftConf {
   val RoutedRun: String = Internal + "routedRun"
 
   /**
+   * Set with [[RoutedRun]]: the layout of the checkpoint. Spark makes stores under a lock that the tasks of all queries need, so
+   * that nothing may be read there.
+   */
+  val RoutedLayout: String = Prefix + "internal.routedLayout"
+
+  /**
    * Set in the session of a query in real-time mode: each of its tasks has a core all the time, and an epoch is logged when
    * it ends.
    */
@@ -63,6 +69,9 @@ private[sql] object BinshiftConf {
 
   /** Local property of a batch's jobs: which routing-log entries are in force (see EpochRouting). */
   val RoutingHint = "binshift.routing"
+
+  /** Local property of a batch's jobs: whether the next epoch has another table (see KeyCheck). */
+  val StepHint = "binshift.step"
 
   /** Local property of a batch's jobs: the order in force, if there is one (see ShippingHint). */
   val ShippingHint = "binshift.shipping"

@@ -31,6 +31,7 @@ private[sql] final class EpochRouting(
     readLayout: () => Option[Layout]) {
   private val entries = new ConcurrentHashMap[Long, RoutingEntry]()
   private val ids = new ConcurrentHashMap[Long, CheckpointIds]()
+  private val changedKeys = new ConcurrentHashMap[Long, Boolean]()
   /** Entries that are known to follow the one that is listed before them. */
   private val neighbours = ConcurrentHashMap.newKeySet[Long]()
   private var orders = Seq.empty[ShippingOrder]
@@ -40,6 +41,9 @@ private[sql] final class EpochRouting(
 
   /** As it is while the run lasts: the driver writes it before the first task of the run, if it does. Read once. */
   lazy val layout: Option[Layout] = readLayout()
+
+  /** The id of the run. */
+  def run: String = runId
 
   /** The table in force at `epoch` and, if it took effect at `epoch`, the one that it replaced. */
   def at(epoch: Long): EpochTables = {
@@ -156,6 +160,13 @@ private[sql] final class EpochRouting(
 
   /** The epoch of the newest entry, listed anew. */
   def newestEntry: Option[Long] = log.epochs.lastOption
+
+  /** Says once for each operator of the run that its keys change; whoever asks goes on when `say` is done. */
+  def sayOfChangedKeys(operator: Long)(say: => Unit): Unit = changedKeys.computeIfAbsent(operator,
+    _ => {
+      say
+      true
+    })
 
   /** The largest number of partitions of any epoch from `epoch` on. */
   def partitionsSince(epoch: Long): Int = {
