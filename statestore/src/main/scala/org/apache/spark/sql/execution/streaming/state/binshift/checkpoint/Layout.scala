@@ -56,7 +56,8 @@ private[sql] object Layout {
 
   def write(dir: ControlDir, layout: Layout): Unit = dir.write(File, toJson(layout))
 
-  def delete(dir: ControlDir): Unit = dir.delete(File)
+  /** Writes one where there must be none; whether there was none. */
+  def create(dir: ControlDir, layout: Layout): Boolean = dir.create(File, ControlDir.textOf(toJson(layout)))
 
   /** Rounds `requested` up to the next multiple of `partitions`. */
   def roundedBins(requested: Int, partitions: Int): Int = {

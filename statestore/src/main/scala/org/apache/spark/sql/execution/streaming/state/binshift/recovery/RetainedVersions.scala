@@ -25,8 +25,9 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRout
 private[sql] final class RetainedVersions(
     store: StateStoreId, routing: EpochRouting, hadoopConf: Configuration, open: StateStoreId => RocksDBFileManager)
   extends Logging {
-  /** Epochs whose adopters have been found to need this partition no more. */
-  private val released = mutable.Set.empty[Long]
+  /** Epochs whose adopters may still need this partition, and the newest epoch that has been looked at. */
+  private var pending = Set.empty[Long]
+  private var seen = -1L
   /** What the commit log has said of snapshots of adopters. */
   private val committed = mutable.Map.empty[(Int, VersionFile), Boolean]
 
@@ -40,15 +41,16 @@ private[sql] final class RetainedVersions(
   def oldestFile(last: Long): Option[Long] = oldestNeeded(last)(_.base(_))
 
   private def oldestNeeded(last: Long)(of: (Needs, Long) => Long): Option[Long] = synchronized {
-    val changes = routing.changesUpTo(last)
-    released.filterInPlace(changes.contains)
     // What is gone cannot be kept. So a long history costs nothing: nobody has to know who adopted what in it.
-    val own = if (changes.forall(released)) None else RetainedVersions.files(store, hadoopConf)
+    val isSettled = pending.isEmpty && seen >= 0 && routing.changes(seen + 1, last).isEmpty
+    val own = if (isSettled) None else RetainedVersions.files(store, hadoopConf)
     own.flatMap(_.map(_.version).minOption).flatMap { oldest =>
       val needs = new Needs(routing.adopters(oldest, last), last, own)
       try {
-        val needed = changes.filter(epoch => epoch >= oldest && !released(epoch) && needs.isNeeded(store.partitionId, epoch))
-        released ++= changes.toSet -- needed
+        val (asked, later) = (pending.filter(_ >= oldest) ++ routing.changes(math.max(oldest, seen + 1), last)).partition(_ <= last)
+        val needed = asked.filter(needs.isNeeded(store.partitionId, _))
+        pending = needed ++ later
+        seen = math.max(seen, last)
         committed.filterInPlace((file, _) => needed.exists(_ < file._2.version))
         needed.minOption.map(of(needs, _))
       } finally needs.close()
