@@ -35,11 +35,11 @@ def golden(name: str) -> Any:
 
 def checkpoint(root: Path) -> Path:
     """A checkpoint with all of them, in whose log of commits the ids are those of the golden file."""
-    for folder, names in ((GOLDEN, FILES), (OLD, OLD_FILES)):
+    for source, names in ((GOLDEN, FILES), (OLD, OLD_FILES)):
         for name in names:
             target = root / "binshift" / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(folder / name, target)
+            shutil.copy(source / name, target)
     for folder in ("offsets", "commits"):
         (root / folder).mkdir()
         (root / folder / str(EPOCH)).write_text("v1\n{}\n")

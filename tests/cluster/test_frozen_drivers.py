@@ -7,20 +7,22 @@ import pytest
 
 from cluster.frozen import drivers_of_a_query
 
-FORMATS = [{}, {"spark.sql.streaming.stateStore.checkpointFormatVersion": "2"}]
+FORMATS = {1: {}, 2: {"spark.sql.streaming.stateStore.checkpointFormatVersion": "2"}}
 
 
-@pytest.fixture(params=FORMATS, ids=["format-1", "format-2"])
-def drivers(request, tmp_path, jvm_jar):
-    with drivers_of_a_query(tmp_path / "run", jvm_jar, request.param) as started:
+def cases(*some, always=()):
+    """Parameters of which few run by default, in both formats."""
+    return [
+        pytest.param(f, *case, marks=[] if (f, *case) in always else [pytest.mark.matrix])
+        for f in FORMATS
+        for case in some
+    ]
+
+
+@pytest.fixture
+def drivers(tmp_path, jvm_jar, checkpoint_format):
+    with drivers_of_a_query(tmp_path / "run", jvm_jar, FORMATS[checkpoint_format]) as started:
         yield started
-
-
-def run_some(drivers, epochs=2):
-    """A driver that has run some epochs, and has ended."""
-    driver = drivers.start()
-    driver("epochs", epochs)
-    return driver
 
 
 def assert_goes_on(drivers, last, partitions=2):
@@ -36,10 +38,12 @@ def assert_goes_on(drivers, last, partitions=2):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("begins", [0, 2])
+@pytest.mark.parametrize(("checkpoint_format", "begins"), cases((0,), (2,), always=[(2, 2)]))
 def test_a_run_that_wakes_in_its_first_epoch_deletes_nothing_of_its_successor(drivers, begins):
     if begins > 0:
-        run_some(drivers, begins).kill()
+        driver = drivers.start()
+        driver("epochs", begins)
+        driver.kill()
     first = drivers.start(f"after:/offsets/{begins}", faults=["run.begun.kill"])
     first.tell("epochs", 1)
     first.await_stop()
@@ -51,7 +55,7 @@ def test_a_run_that_wakes_in_its_first_epoch_deletes_nothing_of_its_successor(dr
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("partitions", [2, 4])
+@pytest.mark.parametrize(("checkpoint_format", "partitions"), cases((2,), (4,), always=[(1, 2)]))
 def test_a_table_that_a_replaced_driver_writes_late_is_not_obeyed(drivers, partitions):
     first = drivers.start("after:/offsets/2")
     first("epochs", 2)
@@ -69,6 +73,7 @@ def test_a_table_that_a_replaced_driver_writes_late_is_not_obeyed(drivers, parti
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("checkpoint_format", cases((), always=[(1,)]))
 def test_a_run_that_wakes_after_an_epoch_that_it_ran_again_leaves_the_table_in_force(drivers):
     driver = drivers.start("after:/offsets/2")
     driver("epochs", 2)
@@ -84,3 +89,58 @@ def test_a_run_that_wakes_after_an_epoch_that_it_ran_again_leaves_the_table_in_f
     second("epochs", 3)
     assert first.wake_in_vain()
     assert_goes_on(drivers, second)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("checkpoint_format", "point"),
+    [
+        (1, "run.clean"),
+        *(pytest.param(f, p, marks=pytest.mark.matrix) for f in FORMATS for p in ("run.begin", "run.claimed")),
+    ],
+)
+def test_a_start_that_was_wound_back_and_wakes_late_deletes_nothing_of_its_successor(drivers, point):
+    driver = drivers.start()
+    driver("epochs", 4)
+    driver.kill()
+    for log in ("offsets", "commits"):
+        for epoch in (2, 3):
+            (drivers.checkpoint / log / str(epoch)).unlink()
+            (drivers.checkpoint / log / f".{epoch}.crc").unlink(missing_ok=True)
+    first = drivers.start(faults=[f"{point}.stop"])
+    first.await_stop()
+    second = drivers.start()
+    second("epochs", 3)
+    assert first.wake_in_vain()
+    assert_goes_on(drivers, second)
+
+
+#: The second driver goes on with the plan, and so does the first one in its place.
+INSTANTS = [
+    "after:/binshift/plan.json",
+    "after:/binshift/routing/3-*",
+    "before:/offsets/3",
+    "after:/offsets/3",
+    "after:/state/0/3/4*.zip",
+    "before:/state/0/0/4*.changelog",
+    "before:/commits/3",
+    "after:/commits/3",
+    "before:/state/0/0/*.zip",
+    "delete:/state/0/*",
+    "delete:/binshift/plan.json",
+]
+
+
+@pytest.mark.long
+@pytest.mark.matrix
+@pytest.mark.parametrize(("checkpoint_format", "instant"), cases(*((i,) for i in INSTANTS)))
+def test_a_driver_that_is_replaced_at_any_instant_of_a_migration_changes_nothing(drivers, instant):
+    first = drivers.start(instant)
+    first("epochs", 2)
+    first.tell("rescale", 4, 64, False)
+    first.tell("epochs", 8)
+    first.await_stop()
+    second = drivers.start()
+    second("finish")
+    assert first.wake_in_vain()
+    assert_goes_on(drivers, second, partitions=4)

@@ -126,7 +126,8 @@ object TestFuzz {
       case Array("runs.json") => () => RunHistory.read(dir).runs.toList
       case Array("runs", n) => () => RunHistory.readClaim(dir, n.toLong)
       case Array("shipping.json") => () => ShippingOrder.read(dir).foreach(o => (o.leaving(1), o.arriving(1)))
-      case Array("routing", _) => () => new RoutingLog(dir).read(EntryName(Epoch, EntryName.Unknown)).map(e => (e.table.sizes, e.table.binsOf, e.name))
+      case Array("routing", _) =>
+        () => new RoutingLog(dir).read(EntryName(Epoch, EntryName.Unknown)).map(e => (e.table.sizes, e.table.binsOf, e.name))
       case Array("commits") => () => CheckpointIds.read(dir, Epoch)
       case _ => TestFuzzFiles.reader(dir, name)
     }

@@ -27,7 +27,8 @@ object TestGolden {
       case Array("layout.json") => again(Layout.read(dir).get)(Layout.write(dir, _))
       case Array("runs", n) =>
         val before = new RunHistory(Seq(n.toLong - 1), _ => None, Nil)
-        again(RunHistory.readClaim(dir, n.toLong).get)(RunHistory.claim(dir, before, _).foreach(claim => require(claim == n.toLong)))
+        again(RunHistory.readClaim(dir, n.toLong).get)(RunHistory.claim(dir, before, _).foreach(claim =>
+            require(claim == n.toLong)))
       case Array("ended.json") => again(RunEnd.read(dir).get)(_.write(dir))
       case Array("plan.json") => again(PlannedMigration.read(dir).get)(PlannedMigration.write(dir, _))
       case Array("served.json") => again(ServedRequests.read(dir))(ServedRequests.write(dir, _))

@@ -161,7 +161,7 @@ def test_late_snapshots_are_left_to_a_run_that_has_begun_meanwhile(stream, tmp_p
     with held_up_at("run.clean", run.start):
         shutil.copy(copy, late)
         begin_another(run)
-    with pytest.raises(Exception, match="another run of query .* has begun to go on with"):
+    with pytest.raises(Exception, match=r"another run of query .* has begun to go on with"):
         run.query.processAllAvailable()
     assert late.exists()
 
@@ -186,7 +186,7 @@ def test_a_place_that_another_run_has_claimed_is_not_claimed_again(stream):
     before = files_below(run.checkpoint / "state")
     with held_up_at("run.begin", lambda: (run.feed(rows(1)), run.start())):
         begin_another(run)
-    with pytest.raises(Exception, match="another run of query .* began while this one looked"):
+    with pytest.raises(Exception, match=r"another run of query .* began while this one looked"):
         run.query.processAllAvailable()
     run.stop()
     assert files_below(run.checkpoint / "state") == before

@@ -220,7 +220,7 @@ class ControlDir:
         return RoutingLog(self.files, self._entry)
 
     def _entries(self) -> Iterator[RoutingEntry]:
-        """The entries back from the newest one, which may be that of the epoch after the newest that was logged."""
+        """The entries back from the newest one, which may be of the epoch after the newest that was logged."""
         log, logged = self._routing_log(), max(self.logged_epoch(), 0)
         if (prepared := log.prepared(logged)) is not None:
             yield prepared

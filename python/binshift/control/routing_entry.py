@@ -61,7 +61,8 @@ class RoutingEntry:
         Raises
         ------
         ValueError
-            If a field is missing, the table is impossible, or the content is not what the file was named after; says which.
+            If a field is missing, the table is impossible, or the content is not what the file was named after;
+            says which.
         """
         _, _, checksum = file.partition("-")
         if checksum and f"{zlib.crc32(text):08x}" != checksum:

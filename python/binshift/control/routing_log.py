@@ -1,7 +1,8 @@
 """Which routing entries were in force, by what Spark's log of offsets and the claims of runs name.
 
-Each entry is a file that is written once, `routing/<epoch>-<checksum>`, and names the one that it follows. Entries that are on
-no way back from a named one are of drivers that came no further. Older entries are called by their epoch alone.
+Each entry is a file that is written once, `routing/<epoch>-<checksum>`, and names the one that it follows.
+Entries that are on no way back from a named one are of drivers that came no further. Older entries are called
+by their epoch alone.
 """
 
 from __future__ import annotations
@@ -85,13 +86,14 @@ class RoutingLog:
     @cached_property
     def _claims(self) -> list[dict[str, Any]]:
         """The runs, the newest first."""
-        texts = [self._files.find(f"binshift/runs/{n}") for n in reversed(self._files.numbers("binshift/runs"))]
+        numbers = reversed(self._files.numbers("binshift/runs"))
+        texts = [self._files.find(f"binshift/runs/{n}") for n in numbers]
         runs = [run for text in texts if (run := _json(text)) is not None]
         old = _json(self._files.find("binshift/runs.json")) or {}
         return [*runs, *reversed(old.get("runs", []))]
 
     def named(self, epoch: int) -> Named | None:
-        """The entry with which an epoch was run, as its offsets say or the claim of the run that began with it."""
+        """The entry with which an epoch was run, by its offsets or the claim of the run that began with it."""
         logged = self.logged(epoch)
         if logged is None:
             return None
@@ -140,7 +142,7 @@ class RoutingLog:
         return None if entry.previous is None else self.entry(entry.previous)
 
     def is_lost(self, file: str) -> bool:
-        """Whether an entry that is not there was lost, and not deleted as an old one: those go before newer ones."""
+        """Whether an entry that is not there was lost, and not deleted as an old one: older ones go first."""
         return any(epoch_of(f) < epoch_of(file) for f in self.listed)
 
     def back_from(self, epoch: int, first: int = 0) -> Iterator[RoutingEntry]:

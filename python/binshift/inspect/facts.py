@@ -297,7 +297,8 @@ class Facts:
     def _of_these_bins(self, entry: RoutingEntry) -> RoutingEntry:
         if entry.table.bins != self.bins:
             raise StateFormatError(
-                f"binshift/routing/{entry.file} has {entry.table.bins} bins and the checkpoint {self.bins}; restore it"
+                f"binshift/routing/{entry.file} has {entry.table.bins} bins and the checkpoint {self.bins}; "
+                "restore it"
             )
         return entry
 
@@ -309,8 +310,8 @@ class Facts:
         now, previous = entry.table, self._routing.before(entry)
         if previous is None:
             raise StateFormatError(
-                f"the routing log of {self.files.name} has no entry {entry.previous}, which that of epoch {epoch} follows; "
-                "restore binshift/routing from a copy of the checkpoint"
+                f"the routing log of {self.files.name} has no entry {entry.previous}, which that of epoch "
+                f"{epoch} follows; restore binshift/routing from a copy of the checkpoint"
             )
         before = self._of_these_bins(previous).table
         arriving: dict[int, list[int]] = {}

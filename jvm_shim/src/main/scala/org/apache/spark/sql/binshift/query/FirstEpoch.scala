@@ -128,7 +128,8 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
     val claim = RunHistory.claim(dir, opening.history, run).getOrElse(throw anotherRun("began while this one looked at"))
     Faults.at("run.claimed")
     TakeoverEpochs.requireLogged(query, run.epoch)
-    def requireNewest(): Unit = if (dir.numbers(RunHistory.Dir).lastOption.exists(_ > claim)) throw anotherRun("has begun to go on with")
+    def requireNewest(): Unit =
+      if (dir.numbers(RunHistory.Dir).lastOption.exists(_ > claim)) throw anotherRun("has begun to go on with")
     lost.delete(run.epoch, opening.isAgain, opening.hasIds, opening.history, () => requireNewest())
     writeLayout(opening, () => requireNewest())
     Faults.at("run.begun")

@@ -58,7 +58,8 @@ private[binshift] final class EntryInForce(
 
   /** For clients that ask before the run has planned an epoch: what is in force at `last`, or at the epoch after it with `n` partitions. */
   def shown(last: Long, n: Int): Option[RoutingEntry] = {
-    val now = logged.upTo(last, 0).fold(log.names.filter(_.epoch <= last).lastOption)(named => Some(named.entry)).flatMap(log.read)
+    val now =
+      logged.upTo(last, 0).fold(log.names.filter(_.epoch <= last).lastOption)(named => Some(named.entry)).flatMap(log.read)
     now.map(e => followers(e, at => !isRealTime && at == last + 1).filter(_.table.partitions == n).lastOption.getOrElse(e))
   }
 
@@ -70,5 +71,6 @@ private[binshift] final class EntryInForce(
 
   /** The entries of some epochs that follow another one, as they were written. */
   private def followers(entry: RoutingEntry, isWanted: Long => Boolean): Seq[RoutingEntry] =
-    log.names.filter(n => n.epoch > entry.epoch && isWanted(n.epoch)).flatMap(log.unnamed).filter(_.follows(entry)).sortBy(_.writtenAtMs)
+    log.names.filter(n => n.epoch > entry.epoch && isWanted(n.epoch)).flatMap(log.unnamed).filter(_.follows(entry)).sortBy(
+      _.writtenAtMs)
 }

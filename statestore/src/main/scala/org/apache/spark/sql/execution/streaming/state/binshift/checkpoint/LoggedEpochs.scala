@@ -44,7 +44,8 @@ private[sql] final class LoggedEpochs(dir: ControlDir, logged: Long => Option[Lo
    * the newest one before.
    */
   def near(epoch: Long, first: Long): Option[NamedEntry] =
-    at(epoch).orElse(numbers.reverseIterator.filter(_ > epoch).take(MaxLogged).flatMap(at).nextOption()).orElse(upTo(epoch, first))
+    at(epoch).orElse(numbers.reverseIterator.filter(_ > epoch).take(MaxLogged).flatMap(at).nextOption()).orElse(upTo(epoch,
+        first))
 
   /**
    * Whether what a run made of `epoch` is what the query goes on with: it ran the epoch as the log has it. So it may be another run
@@ -55,7 +56,8 @@ private[sql] final class LoggedEpochs(dir: ControlDir, logged: Long => Option[Lo
    */
   def owns(epoch: Long, runId: String, ranAtMs: Option[Long]): Boolean = logged(epoch).filter(_ => ranAtMs.isDefined) match {
     case Some(conf) => conf.atMs == ranAtMs
-    case None => numbers.iterator.filter(_ >= epoch).take(2).flatMap(logged(_)).flatMap(_.conf.get(RunHistory.Key)).nextOption().contains(runId)
+    case None => numbers.iterator.filter(_ >= epoch).take(2).flatMap(logged(_)).flatMap(
+        _.conf.get(RunHistory.Key)).nextOption().contains(runId)
   }
 
   private def backFrom(last: Long, first: Long): Iterator[Long] =

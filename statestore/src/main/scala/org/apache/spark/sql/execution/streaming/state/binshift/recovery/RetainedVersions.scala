@@ -47,7 +47,8 @@ private[sql] final class RetainedVersions(
     own.flatMap(_.map(_.version).minOption).flatMap { oldest =>
       val needs = new Needs(routing.adopters(oldest, last), last, own)
       try {
-        val (asked, later) = (pending.filter(_ >= oldest) ++ routing.changes(math.max(oldest, seen + 1), last)).partition(_ <= last)
+        val (asked, later) =
+          (pending.filter(_ >= oldest) ++ routing.changes(math.max(oldest, seen + 1), last)).partition(_ <= last)
         val needed = asked.filter(needs.isNeeded(store.partitionId, _))
         pending = needed ++ later
         seen = math.max(seen, last)

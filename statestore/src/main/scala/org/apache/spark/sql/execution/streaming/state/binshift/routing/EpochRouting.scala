@@ -34,7 +34,7 @@ private[sql] final class EpochRouting(
   private val ids = new ConcurrentHashMap[Long, CheckpointIds]()
   private val adoptersAt = new ConcurrentHashMap[EntryName, Map[Int, Set[Int]]]()
   /** When the epochs that this run has run were logged. */
-  private val loggedAt = new ConcurrentHashMap[Long, Long]()
+  private val loggedAt = new ConcurrentHashMap[Long, Option[Long]]()
   private var orders = Seq.empty[ShippingOrder]
   /** The newest entry that is known to have been in force. */
   @volatile private var newest = Option.empty[NamedEntry]
@@ -64,9 +64,9 @@ private[sql] final class EpochRouting(
   /** An entry that was in force at `epoch` or later; the newest one known before it if there is none. */
   private def named(epoch: Long): NamedEntry = {
     def known = newest.filter(_.at >= epoch)
-    for (told <- hint if !newest.exists(_.at >= told.epoch)) synchronized {
+    for (told <- hint if !newest.exists(_.at >= told.epoch) || !loggedAt.containsKey(told.epoch)) synchronized {
       if (!newest.exists(_.at >= told.epoch)) newest = Some(NamedEntry(told.epoch, told.now))
-      told.loggedAtMs.foreach(loggedAt.put(told.epoch, _))
+      loggedAt.put(told.epoch, told.loggedAtMs)
       loggedAt.keySet.removeIf(_ < told.epoch - EpochRouting.MaxLoggedAt)
     }
     known.getOrElse(synchronized {
@@ -86,11 +86,12 @@ private[sql] final class EpochRouting(
   /** Who owned which bin, at `version` and before. */
   def owners(version: Long): Owners = {
     val name = named(version - 1)
-    Option(latestOwners.get).filter(_.newest.name == name.entry).getOrElse(synchronized {
-      val before = Option(latestOwners.get)
-      before.filter(_.newest.name == name.entry).getOrElse {
-        val head = entry(name.entry).getOrElse(throw lost(name))
-        val owners = before.filter(o => head.previous.contains(o.newest.name)).fold(new Owners(Vector(head), entry))(_.followedBy(head))
+    val head = entry(name.entry).getOrElse(throw lost(name))
+    def known = Option(latestOwners.get).filter(_.newest.name == head.name)
+    known.getOrElse(synchronized {
+      known.getOrElse {
+        val before = Option(latestOwners.get).filter(o => head.follows(o.newest))
+        val owners = before.fold(new Owners(Vector(head), entry))(_.followedBy(head))
         latestOwners = new WeakReference(owners)
         owners
       }
@@ -142,7 +143,7 @@ private[sql] final class EpochRouting(
    * @param hasIds whether the version's files have ids in their names. Nobody reads them then but for the attempt that was committed.
    */
   def isDisowned(version: Long, hasIds: Boolean): Boolean =
-    !hasIds && !readLogged().owns(version - 1, runId, Option(loggedAt.get(version - 1)))
+    !hasIds && !readLogged().owns(version - 1, runId, Option(loggedAt.get(version - 1)).flatten)
 
   /** What the jobs of `epoch` say about shipping; `None` for jobs from threads of a foreign pool. */
   def shippingHints(epoch: Long): Option[Seq[ShippingHint]] =
@@ -164,7 +165,8 @@ private[sql] final class EpochRouting(
   /** Those that are not there may come, or come back. */
   private def entry(name: EntryName): Option[RoutingEntry] = Option(entries.get(name)).orElse {
     val found = log.read(name)
-    found.foreach(e => entries.put(e.name, e))
+    // Older entries are also asked for by their epochs.
+    found.foreach(entries.put(name, _))
     if (entries.size > EpochRouting.MaxEntries) {
       entries.keySet.asScala.toSeq.sortBy(_.epoch).dropRight(EpochRouting.MaxEntries).foreach(n => entries.remove(n))
     }

@@ -20,7 +20,8 @@ import org.json4s.JsonDSL._
  * @param run         the run that wrote it; `None` if that was before entries said so
  */
 private[sql] final case class RoutingEntry private (
-    name: EntryName, table: RoutingTable, step: Option[StepRef], writtenAtMs: Long, previous: Option[EntryName], run: Option[String]) {
+    name: EntryName, table: RoutingTable, step: Option[StepRef], writtenAtMs: Long, previous: Option[EntryName],
+    run: Option[String]) {
   def epoch: Long = name.epoch
 
   /** The same, not yet written, as the one that comes after `entry`. */
@@ -79,8 +80,9 @@ private[sql] final class RoutingLog(dir: ControlDir) {
     val found = if (name.checksum == EntryName.Unknown) None
     else dir.text(s"$Dir/${name.file}").map { text =>
       val file = new Path(dir.path, s"$Dir/${name.file}")
-      if (EntryName.of(name.epoch, text) != name) throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> name.epoch).configuration(
-        s"the content of $file is not that of its name, so it was changed; restore it from a copy of the checkpoint")
+      if (EntryName.of(name.epoch, text) != name)
+        throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> name.epoch).configuration(
+          s"the content of $file is not that of its name, so it was changed; restore it from a copy of the checkpoint")
       ControlDir.understood(file)(fromJson(name, parse(text)))
     }
     found.orElse(old(Dir, name)).orElse(old(Aside, name))
