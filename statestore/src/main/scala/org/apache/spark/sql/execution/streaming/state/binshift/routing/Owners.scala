@@ -65,6 +65,9 @@ private[binshift] final class Owners(known: Vector[RoutingEntry], read: EntryNam
     Iterator.iterate(0)(_ - 1).takeWhile(p => p == 0 || entry(p + 1).previous.exists(_.epoch >= first)).map(p => p -> entry(p))
       .dropWhile(_._2.epoch < first)
 
+  /** The positions of tables that replaced another one at epoch `first` or later, ascending. */
+  def changes(first: Long): Seq[Int] = since(first).map(_._1).filter(isAfterAnother).toSeq.reverse
+
   def entry(position: Int): RoutingEntry =
     entryAt(position).getOrElse(throw Owners.missing(entries.last.previous.fold(-1L)(_.epoch)))
 
