@@ -44,6 +44,17 @@ def turned(stream, *epochs, **kwargs):
     return run
 
 
+def retained(run, partition, *, ids=False):
+    """What asks which versions of a partition others need; -1 if there are none."""
+    jvm = run.spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift
+    return jvm.TestRetained.of(str(run.checkpoint / "state"), partition, ids)
+
+
+def needed(run, version, *, ids=False):
+    """The oldest version of each partition that others need if only `version` is retained."""
+    return [retained(run, p, ids=ids).oldest(version) for p in (0, 1)]
+
+
 def refused(run, reason):
     """A start fails with the reason, and changes no file but those that Spark logs, which is undone."""
     before, copy = contents(run.checkpoint), run.root / "copy"
@@ -123,12 +134,14 @@ def test_a_stale_or_lost_entry_refuses_the_start(stream, tmp_path):
 
 
 def test_a_hole_in_the_routing_log_is_noticed_by_start_readers_and_recovery(stream, tmp_path):
-    run = stream(count_by_key, conf={MIN_DELTAS: "1000"}).start()
-    run.run(0)
-    for epoch in (1, 3, 5):
-        turn(run)
-        run.run(epoch, epoch + 1)
-    run.stop()
+    with Fault("snapshot.upload", "throw", always=True):
+        run = stream(count_by_key, conf={MIN_DELTAS: "1000"}).start()
+        run.run(0)
+        for epoch in (1, 3, 5):
+            turn(run)
+            run.run(epoch, epoch + 1)
+        run.stop()
+        end_maintenance(run.spark)
     routing = run.checkpoint / "binshift/routing"
     shutil.copytree(routing, tmp_path / "routing")
 
@@ -205,34 +218,32 @@ def test_a_snapshot_of_an_attempt_that_was_not_committed_ends_no_dependence(stre
         run.run(4, 5, 6)
         run.stop()
         end_maintenance(run.spark)
-    retained = run.spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestRetained
     state = run.checkpoint / "state"
     assert not list(state.rglob("*.zip"))
-    assert [retained.oldest(str(state), p, 7) for p in (0, 1)] == [2, 2]
+    # All changes of the bins that left are needed, from the start.
+    assert needed(run, 7, ids=True) == [1, 1]
     for partition in (0, 1):
         (state / f"0/{partition}/5_of-another-attempt.zip").touch()
-    assert [retained.oldest(str(state), p, 7) for p in (0, 1)] == [2, 2]
+    assert needed(run, 7, ids=True) == [1, 1]
     for partition in (0, 1):
         changelog = next((state / f"0/{partition}").glob("5_*.changelog"))
         (state / f"0/{partition}/{changelog.stem}.zip").touch()
-    lasting = [retained.of(str(state), p) for p in (0, 1)]
-    assert [one.oldest(4) for one in lasting] == [2, 2]
-    assert [retained.oldest(str(state), p, 7) for p in (0, 1)] == [-1, -1]
+    assert needed(run, 4, ids=True) == [1, 1]
+    assert needed(run, 7, ids=True) == [-1, -1]
     # Once the snapshots count, Spark has purged the ids that say so; the changelogs behind them do, too.
     run.forget(4)
-    assert [retained.oldest(str(state), p, 7) for p in (0, 1)] == [-1, -1]
+    assert needed(run, 7, ids=True) == [-1, -1]
     for partition in (0, 1):
         for changelog in (state / f"0/{partition}").glob("[67]_*.changelog"):
             changelog.rename(changelog.with_suffix(".away"))
-    assert [retained.oldest(str(state), p, 7) for p in (0, 1)] == [2, 2]
-    assert [one.oldest(7) for one in lasting] == [-1, -1]
+    assert needed(run, 7, ids=True) == [1, 1]
     # Nothing that is there takes the place of a file that is not of the committed attempt.
     for partition in (0, 1):
         for changelog in (state / f"0/{partition}").glob("*.away"):
             changelog.rename(changelog.with_suffix(".changelog"))
         snapshot = next(f for f in (state / f"0/{partition}").glob("5_*.zip") if "another" not in f.name)
         snapshot.unlink()
-    assert [retained.oldest(str(state), p, 7) for p in (0, 1)] == [2, 2]
+    assert needed(run, 7, ids=True) == [1, 1]
 
 
 def test_state_is_read_under_the_table_of_its_epoch_and_not_under_the_newest_one(stream):
@@ -304,12 +315,10 @@ def test_a_damaged_entry_of_the_history_is_named(stream):
 def test_versions_that_are_gone_are_kept_for_nobody(stream):
     with Fault("snapshot.upload", "throw", always=True):
         run = turned(stream, conf=ONE_EPOCH | {MIN_DELTAS: "1000"})
-    retained = run.spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestRetained
-    state = run.checkpoint / "state"
-    assert [retained.oldest(str(state), p, 4) for p in (0, 1)] == [2, 2]
+    assert needed(run, 4) == [1, 1]
     for version in (1, 2):
-        (state / f"0/0/{version}.changelog").unlink()
-    assert [retained.oldest(str(state), p, 4) for p in (0, 1)] == [-1, 2]
+        (run.checkpoint / f"state/0/0/{version}.changelog").unlink()
+    assert needed(run, 4) == [-1, 1]
 
 
 def test_entries_from_before_the_oldest_file_are_not_read(stream):
@@ -320,20 +329,20 @@ def test_entries_from_before_the_oldest_file_are_not_read(stream):
         run.run(4, 5, 6)
         run.stop()
         end_maintenance(run.spark)
-    retained = run.spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestRetained
     state = run.checkpoint / "state"
     newest = max(entries(run.checkpoint))
     assert newest > 2
-    lasting = [retained.of(str(state), p) for p in (0, 1)]
-    assert [one.oldest(7) for one in lasting] == [2, 2]
-    anew = [retained.of(str(state), p) for p in (0, 1)]
+    lasting, anew = ([retained(run, p) for p in (0, 1)] for _ in range(2))
+    assert [one.oldest(7) for one in lasting] == [1, 1]
     # A task that replays lists the entries before some of them are deleted.
     assert [one.partitionsAt(7) for one in anew] == [2, 2]
     for partition in (0, 1):
-        for version in range(1, 4):
+        for version in range(1, newest):
             (state / f"0/{partition}/{version}.changelog").unlink()
+        (state / f"0/{partition}/{newest}.zip").touch()
     lose(entries(run.checkpoint)[0])
     assert [one.oldest(7) for one in anew] == [newest, newest]
+    assert [one.oldest(7) for one in lasting] == [newest, newest]
 
 
 def test_versions_are_kept_for_a_partition_that_has_no_directory_yet_and_not_for_a_retired_one(stream):
@@ -344,36 +353,32 @@ def test_versions_are_kept_for_a_partition_that_has_no_directory_yet_and_not_for
         run.run(4, 5, 6)
         run.stop()
         end_maintenance(run.spark)
-    retained = run.spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestRetained
     state = run.checkpoint / "state"
     shutil.rmtree(state / "0/1")
-    assert retained.oldest(str(state), 0, 3) == 2
-    assert retained.oldest(str(state), 0, 7) == -1
+    assert retained(run, 0).oldest(3) == 1
+    # The partition that has all bins again has a snapshot with them.
+    (state / "0/0/7.zip").touch()
+    assert retained(run, 0).oldest(7) == -1
 
 
 def test_a_snapshot_of_an_attempt_that_was_not_committed_is_no_base_of_what_others_need(stream):
     with Fault("snapshot.upload", "throw", always=True):
         run = turned(stream, conf=IDS | ONE_EPOCH | {MIN_DELTAS: "1000"})
-    retained = run.spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestRetained
     state = run.checkpoint / "state"
-
-    def oldest():
-        return [retained.of(str(state), p).oldestFile(4) for p in (0, 1)]
 
     def upload(version):
         for folder in (state / "0/0", state / "0/1"):
             (changelog,) = folder.glob(f"{version}_*.changelog")
             changelog.with_suffix(".zip").touch()
 
-    assert oldest() == [0, 0]
     upload(1)
-    assert oldest() == [1, 1]
+    assert needed(run, 4, ids=True) == [1, 1]
     # Spark would take it for the one from which version 2 is made.
     for partition in (0, 1):
         (state / f"0/{partition}/2_of-another-attempt.zip").touch()
-    assert oldest() == [1, 1]
+    assert needed(run, 4, ids=True) == [1, 1]
     upload(2)
-    assert oldest() == [2, 2]
+    assert needed(run, 4, ids=True) == [2, 2]
 
 
 def test_the_first_epoch_keeps_its_layout_when_it_is_run_again(stream):

@@ -375,7 +375,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
 
   private def cleanUp(epoch: Long): Unit =
     retired.clean(binned.map(op => StatefulOperators.idOf(op) -> op.stateStoreNames).toMap,
-      oldestRetained(epoch))
+      oldestRetained(epoch), epoch, operators.head.getStateInfo.stateStoreCkptIds.isDefined)
 
   private def oldestRetained(epoch: Long): Long = epoch - sqlConf.minBatchesToRetain
 

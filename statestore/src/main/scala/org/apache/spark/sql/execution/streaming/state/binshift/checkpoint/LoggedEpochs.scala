@@ -27,15 +27,12 @@ private[sql] final class LoggedEpochs(dir: ControlDir, logged: Long => Option[Lo
   }
 
   /** Of the newest epoch from `first` to `last` of which it is known. */
-  def upTo(last: Long, first: Long): Option[NamedEntry] = {
-    val inLog = backFrom(last, first).takeWhile(logged(_).isDefined).flatMap(at).nextOption()
-    if (inLog.exists(_.at == last)) inLog
-    else {
-      // The epoch itself may have been taken out of the log, and logged anew.
-      val claimed = runs.runs.find(r => r.epoch < last || r.hasBegun(last, logged(last).flatMap(_.atMs))).map(_.began)
-        .collect { case (at, name) if at >= first => NamedEntry(at, name) }
-      (inLog ++ claimed).maxByOption(_.at)
-    }
+  def upTo(last: Long, first: Long): Option[NamedEntry] = Option.when(last >= first)(at(last)).flatten.orElse {
+    val inLog = numbers.reverseIterator.filter(e => e < last && e >= first).take(MaxLogged).flatMap(at).nextOption()
+    // The epoch itself may have been taken out of the log, and logged anew.
+    val claimed = runs.runs.find(r => r.epoch < last || r.hasBegun(last, logged(last).flatMap(_.atMs))).map(_.began)
+      .collect { case (at, name) if at >= first => NamedEntry(at, name) }
+    (inLog ++ claimed).maxByOption(_.at)
   }
 
   /**
@@ -60,11 +57,8 @@ private[sql] final class LoggedEpochs(dir: ControlDir, logged: Long => Option[Lo
         _.conf.get(RunHistory.Key)).nextOption().contains(runId)
   }
 
-  private def backFrom(last: Long, first: Long): Iterator[Long] =
-    Iterator.iterate(last)(_ - 1).take(MaxLogged).takeWhile(_ >= first)
-
   /** The epochs in the log, ascending. */
-  private def numbers: Seq[Long] = {
+  private lazy val numbers: Seq[Long] = {
     val offsets = new Path(dir.path.getParent, "offsets")
     try offsets.getFileSystem(dir.hadoopConf).listStatus(offsets).toSeq.flatMap(_.getPath.getName.toLongOption).sorted
     catch { case _: FileNotFoundException => Nil }

@@ -29,6 +29,11 @@ private[binshift] final case class RecoveryPlan(bases: Map[Snapshot, Seq[Int]], 
     RecoveryPlan(rest(bases), rest(stretches))
   }
 
+  /** The oldest version up to `last` of which a file of `partition` is read. */
+  def oldest(partition: Int, last: Long): Option[Long] =
+    (bases.keysIterator.filter(_.partition == partition).map(_.version) ++
+      stretches.keysIterator.filter(_.partition == partition).map(_.first)).filter(_ <= last).minOption
+
   /** Of both, which have no bins in common. */
   def ++(other: RecoveryPlan): RecoveryPlan = {
     def both[K](a: Map[K, Seq[Int]], b: Map[K, Seq[Int]]): Map[K, Seq[Int]] =

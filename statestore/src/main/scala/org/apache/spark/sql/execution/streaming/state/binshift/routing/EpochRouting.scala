@@ -32,7 +32,6 @@ private[sql] final class EpochRouting(
     readLayout: () => Option[Layout]) {
   private val entries = new ConcurrentHashMap[EntryName, RoutingEntry]()
   private val ids = new ConcurrentHashMap[Long, CheckpointIds]()
-  private val adoptersAt = new ConcurrentHashMap[EntryName, Map[Int, Set[Int]]]()
   /** When the epochs that this run has run were logged. */
   private val loggedAt = new ConcurrentHashMap[Long, Option[Long]]()
   private var orders = Seq.empty[ShippingOrder]
@@ -106,28 +105,6 @@ private[sql] final class EpochRouting(
 
   /** Fails unless the entry that was in force at the epoch of `version` is there. For readers, before they read anything. */
   def requireLogged(version: Long): Unit = owners(version).at(version)
-
-  /** The epochs from `first` to `last` at which the table changed, the newest first. */
-  def changes(first: Long, last: Long): Seq[Long] = switches(first, last).map(_._2.epoch).toSeq
-
-  private def switches(first: Long, last: Long): Iterator[(Owners, RoutingEntry, Int)] = {
-    val owners = this.owners(last + 1)
-    owners.since(first).filter { case (position, entry) => entry.epoch <= last && owners.isAfterAnother(position) }
-      .map { case (position, entry) => (owners, entry, position) }
-  }
-
-  /** The partitions that adopted bins from `first` to `last`, by epoch and by the partition that they took them from. */
-  def adopters(first: Long, last: Long): Map[Long, Map[Int, Set[Int]]] = {
-    val found = switches(first, last).toSeq
-    adoptersAt.keySet.retainAll(found.map(_._2.name).asJavaCollection)
-    found.map { case (owners, entry, position) =>
-      entry.epoch -> adoptersAt.computeIfAbsent(entry.name,
-        _ => {
-          val (before, now) = (owners.table(position - 1), entry.table)
-          before.movedIn(now).map(bin => before.owner(bin) -> now.owner(bin)).groupMap(_._1)(_._2).view.mapValues(_.toSet).toMap
-        })
-    }.toMap
-  }
 
   /** The entries that are there, listed anew. */
   def listed: Seq[EntryName] = log.names

@@ -29,7 +29,4 @@ private[storage] object LoadsAndCommits {
 }
 
 /** What the files of a version are since Spark 4.2. */
-private[binshift] trait VersionedFiles extends RocksDBFileManager {
-  /** 0 if there is none. */
-  def newestSnapshot(): Long = getLatestSnapshotVersion()
-}
+private[binshift] trait VersionedFiles extends RocksDBFileManager
