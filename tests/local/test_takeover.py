@@ -205,7 +205,8 @@ def test_a_takeover_leaves_the_epoch_and_its_state_to_a_run_that_has_logged_it_a
     assert (run.checkpoint / "offsets/3").read_text() == logged
     assert made.exists()
     # It would disown what the other one makes of the epoch.
-    assert not list((run.checkpoint / "binshift/runs").glob("[0-9]*"))
+    claims = [json.loads(f.read_text()) for f in (run.checkpoint / "binshift/runs").glob("[0-9]*")]
+    assert [claim["withdrawn"] for claim in claims] == [True]
 
 
 def test_a_takeover_is_refused_if_another_run_has_claimed_its_place(stream):

@@ -88,7 +88,7 @@ class RoutingLog:
         """The runs, the newest first."""
         numbers = reversed(self._files.numbers("binshift/runs"))
         texts = [self._files.find(f"binshift/runs/{n}") for n in numbers]
-        runs = [run for text in texts if (run := _json(text)) is not None]
+        runs = [run for text in texts if (run := _json(text)) is not None and not run.get("withdrawn")]
         old = _json(self._files.find("binshift/runs.json")) or {}
         return [*runs, *reversed(old.get("runs", []))]
 

@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.checkpoint
 
-import org.json4s.{DefaultFormats, Formats, JValue}
+import org.json4s.{DefaultFormats, Formats, JBool, JValue}
 
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, BinshiftException}
 import org.json4s.JsonDSL._
@@ -67,12 +67,13 @@ private[sql] object RunHistory {
   def read(dir: ControlDir): RunHistory =
     new RunHistory(dir.numbers(Dir).reverse.take(MaxRuns), readClaim(dir, _), readOld(dir).reverse)
 
+  /** `None` if it is gone, or was withdrawn. */
   def readClaim(dir: ControlDir, number: Long): Option[RunStart] = {
     val file = s"$Dir/$number"
     dir.decoded(file) { json =>
       requireFormat(file, json)
-      runOf(file, json)
-    }
+      Option.unless((json \ "withdrawn") == JBool(true))(runOf(file, json))
+    }.flatten
   }
 
   /**
@@ -92,9 +93,13 @@ private[sql] object RunHistory {
     Option.when(isNewest)(number)
   }
 
-  /** Takes back the claim of a run that has written nothing else. */
-  def withdraw(dir: ControlDir, runId: String): Unit =
-    for (number <- dir.numbers(Dir).reverse.find(readClaim(dir, _).exists(_.runId == runId))) dir.delete(s"$Dir/$number")
+  /**
+   * Takes back the claim of a run that has begun nothing. The file stays: its number, if it were free again, could be claimed by a run
+   * that has looked before others came and went.
+   */
+  def withdraw(dir: ControlDir, runId: String): Unit = for {
+    (number, run) <- dir.numbers(Dir).reverseIterator.flatMap(n => readClaim(dir, n).map(n -> _)).find(_._2.runId == runId)
+  } dir.write(s"$Dir/$number", ("format" -> FormatVersion) ~ toJson(run) ~ ("withdrawn" -> true))
 
   private def readOld(dir: ControlDir): Seq[RunStart] = dir.decoded(OldFile) { json =>
     requireFormat(OldFile, json)
