@@ -99,13 +99,9 @@ def test_requests_are_left_to_the_run_that_began_last(run):
     routers = run.spark._jvm.org.apache.spark.sql.binshift.query.QueryRouters
     router = routers.known(run.query._jsq.runId()).get()
     assert router.isNewestRun()
-    file = run.checkpoint / "binshift/runs.json"
-    runs = json.loads(file.read_text())
-    runs["runs"].append(runs["runs"][-1] | {"run": str(uuid.uuid4())})
-    crc = file.with_name(".runs.json.crc")
-    crc.unlink(missing_ok=True)
-    runs["runs"][-1]["began"] = 1
-    file.write_text(json.dumps(runs))
+    claims = run.checkpoint / "binshift/runs"
+    other = json.loads((claims / "1").read_text()) | {"run": str(uuid.uuid4()), "began": 1}
+    (claims / "2").write_text(json.dumps(other))
     assert not router.isNewestRun()
     # The other one has come no further: the epoch that it began with is this run's.
     run.run(1)

@@ -107,7 +107,7 @@ class Checkpoint:
     def routing(self, version: int | None = None) -> RoutingTable | None:
         """The routing table with which a version was committed; none without bins."""
         epoch = self._facts.require_version(version) - 1
-        return self._facts.table_in_force(epoch) if self._facts.is_binned_at(epoch) else None
+        return self._facts.table(epoch) if self._facts.is_binned_at(epoch) else None
 
     def history(self) -> pa.Table:
         """A row for each step that took effect; the columns are those of `Controller.history`."""
@@ -267,7 +267,7 @@ class Checkpoint:
     def _homes(self, key: Mapping[str, Any], source: Source) -> Iterator[tuple[Place, int | None]]:
         """Where a key can be, the likeliest place first."""
         if source.operator.is_binned:
-            table = self._facts.table_in_force(source.version - 1)
+            table = self._facts.table(source.version - 1)
             bin = self._bin_of(key, source)
             bins = range(table.bins) if bin is None else [bin]
             yield from ((Place(source.operator, source.store, table.assignment[b]), b) for b in bins)
@@ -291,7 +291,7 @@ class Checkpoint:
             If a partition does not exist.
         """
         if source.operator.is_binned:
-            assignment = self._facts.table_in_force(source.version - 1).assignment
+            assignment = self._facts.table(source.version - 1).assignment
         there = self._facts.partitions(source.operator, source.version)
         wanted = set(there) if partitions is None else set(partitions)
         if not wanted <= set(there):

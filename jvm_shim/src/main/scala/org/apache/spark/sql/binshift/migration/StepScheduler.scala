@@ -29,11 +29,12 @@ import org.apache.spark.sql.execution.streaming.state.binshift.shipping.Backgrou
  * @param slots              in real-time mode: how many tasks can run at once
  * @param maxEpochsToWait    in which nothing comes of the copies that a step waits for
  * @param storesPerPartition stores that a new partition has, of all operators
+ * @param isReplaced         whether another run may have taken the place of this one; a request to the checkpoint
  */
 private[binshift] final class StepScheduler(
     query: MicroBatchExecution, dir: ControlDir, left: Option[PlannedMigration], shipments: ShipmentCoordinator,
     retired: RetiredPartitions, relocation: Relocation, slots: Option[Slots],
-    maxEpochsToWait: Int, storesPerPartition: () => Int)
+    maxEpochsToWait: Int, storesPerPartition: () => Int, isReplaced: () => Boolean)
   extends Logging {
   import StepScheduler._
 
@@ -121,6 +122,8 @@ private[binshift] final class StepScheduler(
           s"migration $theirs was accepted by another run of the query since this one began; if that run is over, start the " +
             "query again, which goes on with the migration; if it is not, stop this one")
       }
+      if (isReplaced()) throw BinshiftException("ANOTHER_RUN", "checkpoint" -> dir.path.getParent).configuration(
+        s"another run of query ${query.id} has taken the place of this one; submit the plan there, and stop this one")
       PlannedMigration.write(dir, m)
       uncopied = 0
       migration = Some(m)
@@ -191,7 +194,7 @@ private[binshift] final class StepScheduler(
   /** Takes no further step of migration `id`; one that is durable already still takes effect. */
   def cancel(id: String): Unit = migration.filter(m => m.id == id && !m.cancelled).foreach { m =>
     val cancelled = m.copy(cancelled = true)
-    if (ofAnotherRun(id).isEmpty) PlannedMigration.write(dir, cancelled)
+    if (!isReplaced() && ofAnotherRun(id).isEmpty) PlannedMigration.write(dir, cancelled)
     migration = Some(cancelled)
     relocation.end(cancelled = true)
   }
@@ -407,13 +410,14 @@ private[binshift] final class StepScheduler(
       m: PlannedMigration, index: Int, next: Long, table: RoutingTable, isOpening: Boolean = false): RoutingEntry = {
     val moves = if (isOpening) 0 else m.plan.steps(index).moves.size
     RoutingEntry(next, table,
-      Some(StepRef(m.id, index, m.plan.steps.size, m.plan.strategy, moves, isOpening)), System.currentTimeMillis())
+      Some(StepRef(m.id, index, m.plan.steps.size, m.plan.strategy, moves, isOpening)), previous = None, query.runId.toString)
   }
 
   private def forget(m: PlannedMigration, stepsTaken: String => Int): Unit = {
     remember(m, stepsTaken(m.id))
     relocation.end(m.cancelled)
-    PlannedMigration.delete(dir, m.id)
+    // Whoever goes on finds out by itself that it is over, and may have accepted the next one.
+    if (!isReplaced()) PlannedMigration.delete(dir, m.id)
     migration = None
   }
 

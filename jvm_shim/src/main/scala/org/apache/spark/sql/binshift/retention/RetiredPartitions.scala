@@ -73,7 +73,7 @@ private[binshift] final class RetiredPartitions(stateRoot: String, hadoopConf: C
     val fs = dir.getFileSystem(hadoopConf)
     val there = fs.listStatus(dir).toSeq.flatMap(_.getPath.getName.toIntOption).sorted.reverse
     if (there.exists(isRetired)) {
-      val newest = routing.newestEntry
+      val listed = routing.listed
       val used = routing.partitionsSince(oldest)
       def isStillRead(p: Int): Boolean = stores.exists { name =>
         val store = StateStoreId(stateRoot, operator, p, name)
@@ -87,7 +87,7 @@ private[binshift] final class RetiredPartitions(stateRoot: String, hadoopConf: C
           // Another driver may open it meanwhile: what that writes is not among these.
           val found = DirectoryTree.of(fs, new Path(dir, p.toString))
           Faults.at("retired.delete", p)
-          if (routing.newestEntry == newest || p >= routing.partitionsSince(oldest)) {
+          if (routing.listed == listed || p >= routing.partitionsSince(oldest)) {
             found.delete()
             logInfo(s"deleted the state of partition $p of operator $operator, which no epoch uses any more")
           }

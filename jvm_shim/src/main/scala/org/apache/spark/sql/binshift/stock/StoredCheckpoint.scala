@@ -8,7 +8,7 @@ import org.apache.spark.sql.binshift.internals.StreamLogs.{Commit, Offsets}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.datasources.v2.state.metadata.StateMetadataPartitionReader
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ChangedKeys, CheckpointIds, ControlDir, Layout, RunHistory, Storage}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ChangedKeys, CheckpointIds, ControlDir, Layout, LoggedEpochs, Storage}
 import org.apache.spark.sql.execution.streaming.state.binshift.conversion.StoreForm
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingLog, RoutingTable}
 import org.apache.spark.sql.execution.streaming.runtime.StreamMetadata
@@ -101,12 +101,14 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
   }
 
   private def requireEntryInForce(): Unit = {
-    val began = RunHistory.read(controlDir).runs.lastOption.map(_.began).filter(_._1 == epoch).map(_._2)
-    val found = new RoutingLog(controlDir).at(epoch)
-    for (named <- SparkInternals.entryName(logged).orElse(began) if !found.exists(_.name == named))
-      throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> named.epoch).configuration(
-        s"epoch $epoch was run with the routing table of epoch ${named.epoch} (${named.render}), but the newest entry up to it in " +
-          s"${controlDir.path}/routing is ${found.fold("none")(_.name.render)}; restore it from a copy, or start the query once")
+    val log = new RoutingLog(controlDir)
+    val named = LoggedEpochs.read(controlDir).near(epoch, layout.flatMap(_.takenOverAt).getOrElse(0L))
+    val found = named.fold(log.names.filter(_.epoch <= epoch).lastOption)(n => Some(n.entry)).flatMap(log.read)
+      .flatMap(e => log.inForce(e, epoch))
+    for (n <- named if found.isEmpty)
+      throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> n.entry.epoch).configuration(
+        s"epoch ${n.at} was run with the routing table of epoch ${n.entry.epoch} (${n.entry.render}), which is not in " +
+          s"${controlDir.path}/routing; restore it from a copy, or start the query once")
     found.map(_.table.partitions).filter(_ != partitions).foreach { n =>
       throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> epoch).configuration(
         s"epoch $epoch was run with $partitions partitions, but its routing table in ${controlDir.path}/routing has $n; restore it " +

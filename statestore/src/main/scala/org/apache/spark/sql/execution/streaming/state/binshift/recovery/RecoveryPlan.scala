@@ -58,7 +58,7 @@ private[binshift] object RecoveryPlan {
       val snapshot = known.getOrElseUpdate((owner, last), newest(owner, last))
       var position = owners.at(last)
       // Back to where the bin came to its owner, or to the snapshot if that is later.
-      def cameBefore = position > 0 && owners.table(position - 1).owner(bin) == owner
+      def cameBefore = owners.isAfterAnother(position) && owners.table(position - 1).owner(bin) == owner
       while (!snapshot.exists(_ > owners.epoch(position)) && cameBefore) position -= 1
       val came = owners.epoch(position)
       snapshot.filter(_ > came) match {
@@ -67,7 +67,7 @@ private[binshift] object RecoveryPlan {
           if (base < last) stretches(Stretch(owner, base + 1, last)) :+= bin
         case None =>
           if (came < last) stretches(Stretch(owner, came + 1, last)) :+= bin
-          if (position > 0) trace(bin, owners.table(position - 1).owner(bin), came)
+          if (owners.isAfterAnother(position)) trace(bin, owners.table(position - 1).owner(bin), came)
           else if (!owners.isFirst(position)) throw lost(owner, last, came)
       }
     }
