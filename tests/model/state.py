@@ -1,0 +1,145 @@
+"""What the protocol keeps: files in the checkpoint, and what drivers and executors have in memory.
+
+Everything is an immutable tuple of small values, so that a state can be hashed. A version v of state is what epoch v - 1 left.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class PerBin(tuple[Any, ...]):
+    """A value for each bin. Symmetry over bins permutes these tuples, and nothing else in a state."""
+
+    __slots__ = ()
+
+
+Table = PerBin  # The owner of each bin.
+Content = tuple[int, ...]  # The rows of a bin: for each epoch so far, which record of the offset log they were made from.
+Id = tuple[int, int] | None  # Of an attempt, (run, attempt): part of file names in checkpoint format 2, `None` in format 1.
+
+
+class Name(NamedTuple):
+    """How a routing entry is called: its file, `previous` of the next entry, and the key in the offset log."""
+
+    epoch: int
+    run: int
+    table: Table
+
+
+class Entry(NamedTuple):
+    """`routing/<epoch>-<checksum>`: the table that is in force from an epoch on, if the chain leads to it."""
+
+    name: Name
+    previous: Name | None
+
+
+class Offset(NamedTuple):
+    """`offsets/<epoch>`. `record` tells an epoch from the one that was logged in its place after the logs were wound back."""
+
+    record: int
+    run: int | None  # Of any but the first epoch of a run, as with `entry`.
+    entry: Name | None
+
+
+class Claim(NamedTuple):
+    """`runs/<number>`: a run's place among the runs, and the entry in force at the run's first epoch."""
+
+    number: int
+    run: int
+    epoch: int
+    record: int
+    entry: Name
+    goes_on_from: int  # The newest version that the run has in common with those before it.
+
+
+class Changelog(NamedTuple):
+    """A task's changes. `under` is the record of the offset log that was there for the epoch when the file was written, for ages."""
+
+    partition: int
+    version: int
+    id: Id
+    record: int
+    bins: PerBin
+    under: int | None
+
+
+class Snapshot(NamedTuple):
+    """All that a partition held at a version: the content of each bin that it owned then."""
+
+    partition: int
+    version: int
+    id: Id
+    content: PerBin
+    under: int | None
+
+
+class Upload(NamedTuple):
+    """A snapshot on its way from an executor, which outlives its driver: checked, written, checked again."""
+
+    phase: str
+    run: int
+    record: int
+    snapshot: Snapshot
+
+
+class Cleanup(NamedTuple):
+    """What a store's maintenance has found to be of no use, and is about to delete."""
+
+    partition: int
+    files: frozenset[Changelog | Snapshot]
+
+
+class Instance(NamedTuple):
+    """An open store: what an executor of a run holds of a partition."""
+
+    version: int
+    id: Id
+    content: PerBin
+
+
+class Driver(NamedTuple):
+    """A run, alive or frozen: nothing tells the two apart, as any driver may do its next step at any time."""
+
+    run: int
+    phase: str
+    epoch: int
+    is_first: bool  # The run's first epoch.
+    entry: Name | None  # In force at `epoch`.
+    next_entry: Name | None  # Durable for the epoch after it.
+    claimed: int  # The number of the run's claim; before it claims, that of the newest claim it saw.
+    lost: frozenset[Changelog | Snapshot]  # What it listed of epochs that the logs have lost.
+    ids: tuple[Id, ...] | None  # With which the version that the epoch reads was committed.
+    done: tuple[tuple[int, Id], ...]  # Partitions whose task of this epoch has ended, and the attempt that counts.
+    stores: tuple[Instance | None, ...]
+    has_written: bool  # Anything but its claim.
+    goes_on_from: int  # As its claim has it.
+
+
+class Budget(NamedTuple):
+    """How often things may still happen that no rule of the protocol bounds."""
+
+    starts: int
+    others: int  # Starts while another driver lives.
+    steps: int
+    crashes: int
+    losses: int
+    attempts: int
+    snapshots: int
+    winds: int
+
+
+class State(NamedTuple):
+    offsets: tuple[Offset, ...]
+    commits: tuple[tuple[Id, ...], ...]
+    claims: tuple[Claim, ...]
+    entries: frozenset[Entry]
+    changelogs: frozenset[Changelog]
+    snapshots: frozenset[Snapshot]
+    uploads: frozenset[Upload]
+    cleanups: frozenset[Cleanup]
+    drivers: tuple[Driver, ...]
+    runs: int  # That have ever started.
+    winds: int  # How often the logs were wound back by hand.
+    floor: int  # The oldest version that is retained.
+    left: Budget
