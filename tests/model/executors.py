@@ -1,98 +1,79 @@
-"""What executors do in the background, and what befalls them and their drivers."""
+"""What executors do in the background: uploads and cleanups. They outlive their drivers, and each may freeze between its steps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from model.recovery import key, needed
+from model.recovery import needed, oldest_entry
 from model.rules import Guard, Rules
-from model.state import Cleanup, State, Upload
-from model.steps import Step, replaced, without
+from model.state import Checkpoint, Cleanup, Entry, State, Upload
+from model.steps import Step
 
 
 def uploads(rules: Rules, s: State) -> Iterator[Step]:
     """An upload takes its time: what it has found out before may be out of date once the file is there."""
-    for u in s.uploads:
-        f = u.snapshot
-        rest = s.uploads - {u}
-        event = (f.partition, f.version)
-        if u.phase == "queued":
-            if rules.has(Guard.CHECK_BEFORE_UPLOAD) and is_lost(rules, s, u):
-                yield Step(("drop a snapshot of a lost epoch", *event), s._replace(uploads=rest))
-            else:
-                yield Step(("check before an upload", *event), s._replace(uploads=rest | {u._replace(phase="checked")}))
-        elif u.phase == "checked":
-            logged = s.offsets[f.version - 1].record if len(s.offsets) >= f.version else None
-            written = f._replace(under=logged)
-            snapshots = frozenset(x for x in s.snapshots if x[:3] != f[:3]) | {written}
-            u2 = u._replace(phase="written", snapshot=written)
-            yield Step(("upload", *event), s._replace(uploads=rest | {u2}, snapshots=snapshots))
-        elif rules.has(Guard.CHECK_AFTER_UPLOAD) and is_lost(rules, s, u):
-            yield Step(("delete own snapshot of a lost epoch", *event), s._replace(uploads=rest, snapshots=s.snapshots - {f}))
+    c = s.files
+    for u in sorted(s.uploads, key=repr):
+        file, rest = u.snapshot, s.uploads - {u}
+        event = (file.partition, file.version, file.id)
+        if u.phase == "checked":
+            under = c.offsets[file.version - 1].record if len(c.offsets) >= file.version else None
+            written = file._replace(under=under)
+            there = frozenset(f for f in c.snapshots if f[:3] != file[:3]) | {written}
+            yield Step(("upload", *event), s._replace(files=c._replace(snapshots=there), uploads=rest))
+        elif rules.has(Guard.CHECK_BEFORE_UPLOAD) and is_lost(rules, c, u):
+            yield Step(("drop a snapshot of a lost epoch", *event), s._replace(uploads=rest))
         else:
-            yield Step(("check after an upload", *event), s._replace(uploads=rest))
+            yield Step(("check before an upload", *event), s._replace(uploads=rest | {u._replace(phase="checked")}))
 
 
-def is_lost(rules: Rules, s: State, u: Upload) -> bool:
-    """Whether the epoch that made a snapshot was taken out of the log after its run had logged it."""
-    f = u.snapshot
-    if rules.has(Guard.UPLOAD_BY_RECORD):
-        return len(s.offsets) < f.version or s.offsets[f.version - 1].record != u.record
-    own = next((c.number for c in s.claims if c.run == u.run), 0)
-    is_disowned = any(c.number > own and c.goes_on_from < f.version for c in s.claims)
-    if not is_disowned:
+def is_lost(rules: Rules, c: Checkpoint, u: Upload) -> bool:
+    """Whether the record from which a snapshot's epoch was made is not in the log any more."""
+    file = u.snapshot
+    if rules.format == 2:
         return False
-    if len(s.commits) >= f.version:
-        ids = s.commits[f.version - 1]
-        if rules.format == 2 and f.partition < len(ids) and ids[f.partition] == f.id:
-            return False
-    return not (len(s.offsets) >= f.version and s.offsets[f.version - 1].run == u.run)
+    if rules.has(Guard.UPLOAD_BY_RECORD):
+        return len(c.offsets) < file.version or c.offsets[file.version - 1].record != u.record
+    own = next((x.number for x in c.claims if x.run == u.run), 0)
+    is_disowned = any(x.number > own and x.goes_on_from < file.version for x in c.claims)
+    return is_disowned and not (len(c.offsets) >= file.version and c.offsets[file.version - 1].run == u.run)
 
 
 def cleanups(rules: Rules, s: State) -> Iterator[Step]:
-    """Maintenance lists a store, and then deletes what no recovery of a retained version reads."""
-    newest = len(s.commits)
-    if newest == 0:
-        return
-    for partition in range(rules.partitions):
-        if any(c.partition == partition for c in s.cleanups):
-            continue
-        kept = needed(rules, s, partition)
-        useless = frozenset(
-            f for f in (*s.changelogs, *s.snapshots)
-            if f.partition == partition and key(f) not in kept and (f.version <= newest or not rules.has(Guard.KEEP_UNCOMMITTED)))
-        if useless:
-            yield Step(("list a store for cleanup", partition), s._replace(cleanups=s.cleanups | {Cleanup(partition, useless)}))
-    for c in s.cleanups:
-        if rules.has(Guard.CLEAN_SAME_FILE):
-            changelogs, snapshots = s.changelogs - c.files, s.snapshots - c.files
-        else:
-            names = {(c.partition, *key(f)) for f in c.files}
-            changelogs = frozenset(f for f in s.changelogs if (f.partition, *key(f)) not in names)
-            snapshots = frozenset(f for f in s.snapshots if (f.partition, *key(f)) not in names)
-        yield Step(("clean up a store", c.partition),
-            s._replace(changelogs=changelogs, snapshots=snapshots, cleanups=s.cleanups - {c}))
+    """Lists, and then deletes what no recovery of a retained version reads."""
+    c = s.files
+    under_way = {x.of for x in s.cleanups}
+    for partition in range(rules.partitions if c.commits else 0):
+        if f"partition {partition}" not in under_way:
+            yield from _listed(s, f"partition {partition}", _useless(rules, c, partition))
+    if c.commits and "entries" not in under_way:
+        since = oldest_entry(rules, c)
+        if since is not None:
+            yield from _listed(s, "entries", frozenset(e for e in c.entries if e.name.epoch < since.epoch))
+    for x in sorted(s.cleanups, key=repr):
+        yield Step(("clean up", x.of), s._replace(files=_cleaned(rules, c, x), cleanups=s.cleanups - {x}))
 
 
-def losses(rules: Rules, s: State) -> Iterator[Step]:
-    for d in s.drivers:
-        if s.left.crashes:
-            yield Step(("driver dies", d.run), without(s, d)._replace(left=s.left._replace(crashes=s.left.crashes - 1)))
-        if s.left.losses and d.phase == "run" and not d.done and any(d.stores):
-            now = d._replace(stores=(None,) * rules.partitions)
-            yield Step(("executors of a run die", d.run), replaced(s, d, now)._replace(left=s.left._replace(losses=s.left.losses - 1)))
+def _listed(s: State, of: str, files: frozenset[object]) -> Iterator[Step]:
+    if files:
+        yield Step(("list what is useless", of), s._replace(cleanups=s.cleanups | {Cleanup(of, files)}))  # type: ignore[arg-type]
 
 
-def winding_back(rules: Rules, s: State) -> Iterator[Step]:
-    """Somebody takes the latest epochs out of the logs by hand, so that they run again; as far back as versions are retained."""
-    if not s.left.winds or (s.drivers and not rules.winds_while_alive):
-        return
-    if rules.format == 1 and not rules.winds_while_uploading and any(u.phase != "queued" for u in s.uploads):
-        return
-    left = s.left._replace(winds=s.left.winds - 1)
-    for version in range(s.floor, len(s.commits) + 1):
-        for logged in (version, version + 1):
-            if (version, logged) == (len(s.commits), len(s.offsets)) or logged > len(s.offsets):
-                continue
-            yield Step(("wind back", version, logged), s._replace(
-                commits=s.commits[:version], offsets=s.offsets[:logged], winds=s.winds + 1, left=left))
+def _useless(rules: Rules, c: Checkpoint, partition: int) -> frozenset[object]:
+    kept = needed(rules, c, partition)
+    if kept is None:
+        return frozenset()
+    newest = len(c.commits) if rules.has(Guard.KEEP_UNCOMMITTED) else len(c.commits) + 1
+    return frozenset(
+        f for f in (*c.changelogs, *c.snapshots) if f.partition == partition and f.version <= newest and f not in kept)
+
+
+def _cleaned(rules: Rules, c: Checkpoint, x: Cleanup) -> Checkpoint:
+    if x.of == "entries":
+        return c._replace(entries=c.entries - x.files)
+    if rules.has(Guard.CLEAN_SAME_FILE):
+        return c._replace(changelogs=c.changelogs - x.files, snapshots=c.snapshots - x.files)
+    names = {(type(f), *f[:3]) for f in x.files if not isinstance(f, Entry)}
+    return c._replace(
+        changelogs=frozenset(f for f in c.changelogs if (type(f), *f[:3]) not in names),
+        snapshots=frozenset(f for f in c.snapshots if (type(f), *f[:3]) not in names))

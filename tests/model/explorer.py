@@ -9,16 +9,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from model.epoch import goes_on
-from model.executors import cleanups, losses, uploads, winding_back
+from model.executors import cleanups, uploads
 from model.invariants import violated
+from model.migration import migrates
+from model.mishaps import mishaps
 from model.rules import Rules
 from model.start import begins, starts
-from model.state import PerBin, State
+from model.state import Checkpoint, PerBin, State
 from model.steps import Event, Step
 
 
 def initial(rules: Rules) -> State:
-    return State((), (), (), frozenset(), frozenset(), frozenset(), frozenset(), frozenset(), (), 0, 0, 0, rules.budget)
+    files = Checkpoint((), (), (), frozenset(), frozenset(), frozenset(), (), 0, 0)
+    return State(files, frozenset(), frozenset(), (), 0, 0, rules.budget)
 
 
 def steps(rules: Rules, s: State) -> Iterator[Step]:
@@ -26,11 +29,11 @@ def steps(rules: Rules, s: State) -> Iterator[Step]:
     for d in s.drivers:
         yield from begins(rules, s, d)
         yield from goes_on(rules, s, d)
+        yield from migrates(rules, s, d)
     yield from starts(rules, s)
     yield from uploads(rules, s)
     yield from cleanups(rules, s)
-    yield from losses(rules, s)
-    yield from winding_back(rules, s)
+    yield from mishaps(rules, s)
 
 
 def canonical(rules: Rules, s: State) -> State:

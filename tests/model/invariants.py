@@ -1,40 +1,41 @@
-"""What holds in each state."""
+"""What holds in each state. What holds of a load is in `epoch`, and what holds of a refusal is in `start`."""
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from model.epoch import may_commit
-from model.recovery import expected, named, owners, recovered, retained
+from model.migration import steps_taken
+from model.recovery import REMEMBERED, expected, named, newest_name, owners, recovered, retained
 from model.rules import Guard, Rules
-from model.state import State
+from model.state import Checkpoint, State
 
 
 def violated(rules: Rules, s: State) -> str | None:
-    return entry_in_force(rules, s) or recoverable(rules, s)
+    return entry_in_force(rules, s) or recoverable(rules, s.files)
 
 
-def recoverable(rules: Rules, s: State) -> str | None:
+@lru_cache(REMEMBERED)
+def recoverable(rules: Rules, c: Checkpoint) -> str | None:
     """Each retained version can be rebuilt from files alone, with each epoch in it once."""
-    for version in retained(rules, s):
-        if version == 0:
-            continue
-        name = named(rules, s, version - 1)
-        tables = owners(rules, s, name, version - 1)
-        if tables is None:
-            return f"version {version}: the chain from {name} is broken"
+    for version in retained(c):
+        tables = owners(rules, c, named(rules, c, version - 1), version - 1)
         for bin in range(rules.bins):
-            rows = recovered(rules, s, tables, bin, version)
+            rows = recovered(rules, c, tables, bin, version)
             if rows is None:
                 return f"bin {bin} at version {version} cannot be recovered"
-            if rows != expected(s, version):
-                return f"bin {bin} at version {version} is recovered as {rows}, and not as {expected(s, version)}"
+            if rows != expected(c, version):
+                return f"bin {bin} at version {version} is recovered as {rows}, and not as {expected(c, version)}"
     return None
 
 
 def entry_in_force(rules: Rules, s: State) -> str | None:
     """A driver whose epoch may be committed runs it under the entry that the logs name."""
+    if rules.real_time or not rules.has(Guard.CHAIN):
+        return None
     for d in s.drivers:
-        if d.phase == "run" and may_commit(s, d) and rules.has(Guard.CHAIN):
-            there = named(rules, s, d.epoch)
+        if d.phase == "run" and may_commit(rules, s.files, d):
+            there = named(rules, s.files, d.epoch)
             if there != d.entry:
                 return f"run {d.run} runs epoch {d.epoch} under {d.entry}, and the logs name {there}"
     return None

@@ -1,96 +1,101 @@
 """Which entry is in force, who owned what, and what a recovery reads: pure functions of the files.
 
-What a recovery reads is also all that retention keeps (`needed`).
+What a recovery reads is also all that retention keeps (`needed`). Results are remembered, since most steps change no file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from model.rules import Guard, Rules
-from model.state import Changelog, Content, Entry, Id, Name, Snapshot, State, Table
+from model.state import Changelog, Checkpoint, Content, Entry, Id, Name, Snapshot, Table
+
+Owners = tuple[tuple[int, Table], ...]
+"""Tables by the epoch from which they are in force, the newest first; as far back as there are entries."""
+
+File = Changelog | Snapshot
+REMEMBERED = 50_000
 
 
-def named(rules: Rules, s: State, epoch: int) -> Name | None:
+def named(rules: Rules, c: Checkpoint, epoch: int) -> Name | None:
     """The entry in force at an epoch: along the chain from the newest one that the logs name.
 
     Not from the newest name up to the epoch: the claims that named entries for first epochs of runs long ago may be gone.
     """
-    name = newest_name(rules, s)
+    name = newest_name(c)
     while name is not None and name.epoch > epoch:
-        entry = entry_of(s, name)
+        entry = entry_of(c, name)
         name = None if entry is None else entry.previous
     return name
 
 
-def newest_name(rules: Rules, s: State) -> Name | None:
+def newest_name(c: Checkpoint) -> Name | None:
     """By the log of offsets or, for the first epoch of a run, by a claim for the epoch as it is logged."""
-    for epoch in range(len(s.offsets) - 1, -1, -1):
-        offset = s.offsets[epoch]
+    for epoch in range(len(c.offsets) - 1, -1, -1):
+        offset = c.offsets[epoch]
         if offset.entry is not None:
             return offset.entry
-        for claim in reversed(s.claims):
-            if claim.epoch == epoch and claim.record == offset.record and entry_of(s, claim.entry) is not None:
+        for claim in reversed(c.claims):
+            # A run that ended before it wrote the first entry has run nothing.
+            if claim.epoch == epoch and claim.record == offset.record and entry_of(c, claim.entry) is not None:
                 return claim.entry
     return None
 
 
-def entry_of(s: State, name: Name) -> Entry | None:
-    return next((e for e in s.entries if e.name == name), None)
+def entry_of(c: Checkpoint, name: Name) -> Entry | None:
+    return next((e for e in c.entries if e.name == name), None)
 
 
-Owners = tuple[tuple[int, Table], ...]
-"""Tables by the epoch from which they are in force, the newest first."""
-
-
-def owners(rules: Rules, s: State, name: Name | None, epoch: int) -> Owners | None:
-    """Along the chain from an entry; `None` if it is broken."""
+@lru_cache(REMEMBERED)
+def owners(rules: Rules, c: Checkpoint, name: Name | None, epoch: int) -> Owners:
+    """Along the chain from the entry that is in force at `epoch`."""
     if not rules.has(Guard.CHAIN):
-        return tuple((e.name.epoch, e.name.table) for e in sorted(s.entries, reverse=True) if e.name.epoch <= epoch) or None
+        return tuple((e.name.epoch, e.name.table) for e in sorted(c.entries, reverse=True) if e.name.epoch <= epoch)
     found = []
-    while name is not None:
-        entry = entry_of(s, name)
-        if entry is None:
-            return None
+    while name is not None and (entry := entry_of(c, name)) is not None:
         found.append((name.epoch, name.table))
         name = entry.previous
-    return tuple(found) or None
+    return tuple(found)
 
 
-def table_at(tables: Owners, epoch: int) -> Table:
-    return next(table for since, table in tables if since <= epoch)
+def table_at(tables: Owners, epoch: int) -> Table | None:
+    return next((table for since, table in tables if since <= epoch), None)
 
 
-def ids_of(s: State, version: int) -> tuple[Id, ...] | None:
-    return s.commits[version - 1] if 0 < version <= len(s.commits) else None
+def committed_id(c: Checkpoint, partition: int, version: int) -> Id:
+    return c.commits[version - 1][partition] if 0 < version <= len(c.commits) else None
 
 
-Way = list[Changelog | Snapshot]
+Way = tuple[File, ...]
 
 
-def way(rules: Rules, s: State, tables: Owners, bin: int, version: int, *, any_id: bool = False) -> Way | None:
+def way(rules: Rules, c: Checkpoint, tables: Owners, bin: int, version: int, any_id: bool = False) -> Way | None:
     """The files that a recovery of a bin reads, the newest first; `None` if one is missing.
 
     The base is the newest snapshot of whoever owned the bin at the snapshot's version. Then comes one changelog per version.
     """
-    files: Way = []
+    files: list[File] = []
     while version > 0:
-        owner = table_at(tables, version - 1)[bin]
-        committed = ids_of(s, version)
-        wanted = committed[owner] if committed is not None and owner < len(committed) else None
-        base = next((f for f in s.snapshots if f.partition == owner and f.version == version and (any_id or f.id == wanted)), None)
-        if base is not None:
-            return [*files, base]
-        if not rules.has(Guard.BASE_SINCE_ARRIVAL):
-            older = [f for f in s.snapshots if f.partition == owner and f.version < version and f.content[bin] is not None]
-            if older and table_at(tables, version - 2 if version > 1 else 0)[bin] != owner:
-                return [*files, max(older, key=lambda f: f.version)]
-        change = next((f for f in s.changelogs if f.partition == owner and f.version == version and f.id == wanted), None)
-        if change is None:
+        table = table_at(tables, version - 1)
+        if table is None:
             return None
-        files.append(change)
+        owner = table[bin]
+        wanted = committed_id(c, owner, version)
+        for snapshot in c.snapshots:
+            if snapshot.partition == owner and snapshot.version == version and (any_id or snapshot.id == wanted):
+                return (*files, snapshot)
+        if not rules.has(Guard.BASE_SINCE_ARRIVAL):
+            older = [f for f in c.snapshots if f.partition == owner and f.version < version and f.content[bin] is not None]
+            if older and version > 1 and table_at(tables, version - 2) != table:
+                return (*files, max(older, key=lambda f: f.version))
+        for change in c.changelogs:
+            if change.partition == owner and change.version == version and change.id == wanted:
+                files.append(change)
+                break
+        else:
+            return None
         version -= 1
-    return files
+    return tuple(files)
 
 
 def content(files: Way, bin: int) -> Content | None:
@@ -104,39 +109,40 @@ def content(files: Way, bin: int) -> Content | None:
     return rows
 
 
-def recovered(rules: Rules, s: State, tables: Owners, bin: int, version: int) -> Content | None:
-    files = way(rules, s, tables, bin, version, any_id=not rules.has(Guard.COMMITTED_BASE))
+def recovered(rules: Rules, c: Checkpoint, tables: Owners, bin: int, version: int) -> Content | None:
+    files = way(rules, c, tables, bin, version, any_id=not rules.has(Guard.COMMITTED_BASE))
     return None if files is None else content(files, bin)
 
 
-def expected(s: State, version: int) -> Content:
+def expected(c: Checkpoint, version: int) -> Content:
     """What a bin holds at a version: each epoch once, as the log of offsets has it."""
-    return tuple(o.record for o in s.offsets[:version])
+    return tuple(o.record for o in c.offsets[:version])
 
 
-def retained(rules: Rules, s: State) -> Iterable[int]:
-    return range(s.floor, len(s.commits) + 1)
+def retained(c: Checkpoint) -> range:
+    return range(max(1, c.oldest), len(c.commits) + 1)
 
 
-def needed(rules: Rules, s: State, partition: int) -> frozenset[tuple[str, int, Id]]:
-    """The files of a partition that a recovery of any bin at any retained version reads."""
-    return frozenset(_needed(rules, s, partition))
-
-
-def _needed(rules: Rules, s: State, partition: int) -> Iterator[tuple[str, int, Id]]:
-    versions = list(retained(rules, s))
-    for version in versions if rules.has(Guard.RETAIN_ALL) else versions[-1:]:
-        tables = owners(rules, s, named(rules, s, version - 1), version - 1)
-        if version == 0 or tables is None:
-            continue
+@lru_cache(REMEMBERED)
+def needed(rules: Rules, c: Checkpoint, partition: int) -> frozenset[File] | None:
+    """The files of a partition that a recovery of any bin at any retained version reads; `None` if a version has no way."""
+    files: set[File] = set()
+    versions = retained(c) if rules.has(Guard.RETAIN_ALL) else retained(c)[-1:]
+    for version in versions:
+        tables = owners(rules, c, named(rules, c, version - 1), version - 1)
         for bin in range(rules.bins):
-            if not rules.has(Guard.RETENTION) and table_at(tables, version - 1)[bin] != partition:
-                continue
-            for file in way(rules, s, tables, bin, version, any_id=not rules.has(Guard.RETAIN_COMMITTED)) or ():
-                if file.partition == partition:
-                    yield key(file)
+            read = way(rules, c, tables, bin, version, any_id=not rules.has(Guard.RETAIN_COMMITTED))
+            if read is None:
+                return None
+            if rules.has(Guard.RETENTION) or read[0].partition == partition:
+                files.update(f for f in read if f.partition == partition)
+    return frozenset(files)
 
 
-def key(file: Changelog | Snapshot) -> tuple[str, int, Id]:
-    """The name of a file in its store's directory."""
-    return ("snapshot" if isinstance(file, Snapshot) else "changelog", file.version, file.id)
+@lru_cache(REMEMBERED)
+def oldest_entry(rules: Rules, c: Checkpoint) -> Name | None:
+    """The entry that was in force at the oldest version of which there is any file, or that is retained. None older is needed."""
+    versions = [f.version for f in (*c.changelogs, *c.snapshots)]
+    if not rules.has(Guard.ENTRIES_FOR_FILES):
+        versions = []
+    return named(rules, c, min([*versions, max(1, c.oldest)]) - 1)

@@ -10,58 +10,75 @@ from model.state import Budget, PerBin, Table
 
 
 class Guard(Enum):
-    """What keeps state right. A guard that is off must end in a violation; what its absence means is said here."""
+    """What keeps state right. Each says what happens without it."""
 
+    __hash__ = object.__hash__  # States are looked at a million times a minute.
+
+    # Routing entries and logs
     CHAIN = "entries are found by listing `routing/`, and not along the chain that the logs name"
-    NAMED_ENTRIES = "an epoch has one file for its entry, whoever writes it"
-    DURABLE_ENTRY = "the epoch is logged with an entry before its file is durable"
-    EXCLUSIVE_CLAIM = "a claim is appended to what is there, instead of created where nothing may be"
-    COUNT_FIRST = "a start looks at the checkpoint before it looks at which claim is the newest"
-    NEWEST_CLAIM_STAYS = "a start does not look whether its claim is the newest, though its number may be one that was removed because it was old"
-    SECOND_LOOK = "a start does not look at the logs again once it has claimed its place"
-    CLAIM_BEFORE_DELETE = "a start deletes lost files without looking whether a newer run has claimed"
-    OLDER_THAN_EPOCH = "a start deletes also files of the version that its epoch makes which are younger than the epoch's log"
-    SAME_FILE = "a start deletes what has the name of a listed file, though it is another file by now"
+    NAMED_ENTRIES = "an epoch has one file for its entry, which whoever plans it overwrites"
+    DURABLE_ENTRY = "the next epoch's number of partitions is told to Spark before the file of its entry is durable"
+    NAME_IN_LOG = "the log of offsets names no entry, and a start goes by the newest that it finds"
+    LATER_ENTRIES_STAY = "a run deletes the entries of later epochs, which it takes for lost ones"
+    ONE_COMMIT = "a commit replaces the one that is there"
+    ENTRIES_FOR_FILES = "pruning keeps the entries that retained versions go by, and not those that the files they are rebuilt from go by"
+    # Starts
+    EXCLUSIVE_CLAIM = "a claim gets the next free number, instead of the one after the newest that the start saw before it looked"
+    COUNT_FIRST = "a start looks at the checkpoint before it looks which claim is the newest"
+    SECOND_LOOK = "a start does not look at logs and claims again once it has claimed its place"
+    CLAIM_COUNTS = "a start goes by the newest name in the log of offsets, though a run has begun the epoch under the entry of its claim"
+    OLDER_THAN_EPOCH = "in format 1, a start deletes also files of the version that its epoch makes which are younger than the epoch's log"
+    SAME_FILE = "in format 1, a start deletes what has the name of a listed file, though it is another file by now"
     LOST_FILES_GO = "in format 1, a start leaves files of lost epochs where they are"
     IDS_OUTLIVE_STARTS = "in format 2, too, a start deletes files of later versions"
-    LATER_ENTRIES_STAY = "a run deletes the entries of later epochs, which it takes for its own or for lost ones"
-    CLAIM_NAMES_ENTRY = "the first epoch of a run goes by the newest entry that is there, and not by what claims and logs name"
+    # Loads
     COMMITTED_BASE = "a recovery begins with the newest snapshot, whatever its id"
     BASE_SINCE_ARRIVAL = "a recovery begins with a snapshot from before the bin came to its owner"
-    SAME_INSTANCE = "a store that an executor still holds is taken, whatever its version"
+    SAME_VERSION = "a store that an executor still holds is taken whatever its version"
+    COMMITTED_INSTANCE = "in format 2, a store that an executor holds is taken by version alone, though it is of another attempt"
+    COPY_FOLLOWS = "a copy is taken at the switch, whichever version it has got to"
+    # Uploads
     CHECK_BEFORE_UPLOAD = "a snapshot is uploaded without a look whether its epoch was lost"
-    CHECK_AFTER_UPLOAD = "an upload is not followed by another look whether its epoch was lost"
-    UPLOAD_BY_RECORD = "a snapshot counts as lost once a later run makes its version again, though from the same record of the log"
-    RETENTION = "a cleanup keeps what its own partition needs, and nothing for the partitions that bins went to"
+    UPLOAD_BY_RECORD = "a snapshot counts as lost once a later run claims to make its version again, not once the log of offsets has another record"
+    # Retention
+    RETENTION = "a cleanup keeps what its own partition's bins need, and nothing for the partitions that bins went to"
     RETAIN_COMMITTED = "a cleanup takes a snapshot for a base whatever its id"
     RETAIN_ALL = "a cleanup keeps what the newest version needs, and not what older retained ones do"
-    CLEAN_SAME_FILE = "a cleanup deletes what has the name of a listed file, though it is another file by now"
+    CLEAN_SAME_FILE = "in format 1, a cleanup deletes what has the name of a listed file, though it is another file by now"
     KEEP_UNCOMMITTED = "a cleanup deletes files of versions that are not committed yet"
+    # Migrations
+    OWN_PLAN = "a driver deletes the file of the plan that is there when its own has ended"
+    PLAN_OUTLIVES_RUN = "a start does not look for the plan of the run before"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rules:
     """What is explored: a size, a checkpoint format, and the guards that are off."""
 
-    bins: int = 2
-    partitions: int = 2
     first: Table = PerBin((0, 1))
+    plans: tuple[tuple[Table, ...], ...] = ((PerBin((1, 0)),),)
+    partitions: int = 2
     epochs: int = 3
     format: int = 2
+    real_time: bool = False
     retained: int = 1
     remembered: int = 20  # Claims that are kept.
-    budget: Budget = Budget(starts=2, others=1, steps=1, crashes=1, losses=1, attempts=0, snapshots=1, winds=0)
+    budget: Budget = Budget()
     winds_while_alive: bool = False
     winds_while_uploading: bool = False
     off: frozenset[Guard] = frozenset()
-    tables: tuple[Table, ...] = ()
+    bins: int = field(init=False, default=0)
     symmetries: tuple[tuple[int, ...], ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
-        same = [p for p in permutations(range(self.bins)) if tuple(self.first[i] for i in p) == tuple(self.first)]
-        object.__setattr__(self, "symmetries", tuple(same[1:]))
-        if not self.tables:
-            object.__setattr__(self, "tables", (self.first, PerBin(1 - p for p in self.first)))
+        def same(order: tuple[int, ...]) -> bool:
+            def permuted(table: Table) -> Table:
+                return PerBin(table[i] for i in order)
+
+            return permuted(self.first) == self.first and {tuple(map(permuted, p)) for p in self.plans} == set(self.plans)
+
+        object.__setattr__(self, "bins", len(self.first))
+        object.__setattr__(self, "symmetries", tuple(filter(same, permutations(range(self.bins))))[1:])
 
     def has(self, guard: Guard) -> bool:
         return guard not in self.off

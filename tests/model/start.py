@@ -6,100 +6,103 @@ from collections.abc import Iterator
 
 from model.recovery import entry_of, named
 from model.rules import Guard, Rules
-from model.state import Changelog, Claim, Driver, Entry, Name, Offset, Snapshot, State
+from model.state import Changelog, Checkpoint, Claim, Driver, Entry, Name, Offset, Snapshot, State
 from model.steps import Step, replaced, without
 
-STOCK: int = -1
-"""The run of the entry that a checkpoint begins with: it is the same whichever run writes it."""
+ANY_RUN = -1
+"""In the name of the entry that a checkpoint begins with: it is the same, whichever run writes it."""
 
 
 def first_entry(rules: Rules) -> Name:
-    return Name(0, STOCK, rules.first)
+    return Name(0, ANY_RUN, rules.first)
 
 
 def starts(rules: Rules, s: State) -> Iterator[Step]:
-    """Spark reads its logs: the run goes on with the epoch after the last one that is logged, unless that is not committed."""
-    left = s.left
-    if not left.starts or len(s.commits) == rules.epochs or (s.drivers and not left.others) or len(s.drivers) == 2:
+    """Spark reads its logs: the run goes on with the epoch after the last committed one, which may be logged already."""
+    c, left = s.files, s.left
+    if not left.starts or len(c.commits) == rules.epochs or (s.drivers and not left.others) or len(s.drivers) == 2:
         return
-    is_logged = len(s.offsets) > len(s.commits)
-    run = s.runs
+    epoch = len(c.commits)
+    is_logged = len(c.offsets) > epoch
     driver = Driver(
-        run=run, phase="count" if is_logged else "log", epoch=len(s.commits), is_first=True, entry=None, next_entry=None, claimed=0,
-        lost=frozenset(), ids=s.commits[-1] if s.commits else None, done=(), stores=(None,) * rules.partitions, has_written=False, goes_on_from=0,
+        run=s.runs,
+        phase="count" if is_logged or rules.real_time else "log",
+        epoch=epoch,
+        record=c.offsets[epoch].record if is_logged else s.runs if rules.real_time else None,
+        ids=c.commits[-1] if c.commits else None,
+        stores=(None,) * rules.partitions,
     )
     left = left._replace(starts=left.starts - 1, others=left.others - bool(s.drivers))
-    yield Step(("start", run, driver.epoch), s._replace(drivers=(*s.drivers, driver), runs=run + 1, left=left))
+    yield Step(("start", driver.run, epoch), s._replace(drivers=(*s.drivers, driver), runs=s.runs + 1, left=left))
 
 
 def begins(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
     match d.phase:
         case "log":
-            yield from _log(rules, s, d)
+            yield _log(s, d)
         case "count":
-            yield from _count(rules, s, d)
+            yield Step(("count the claims", d.run), replaced(s, d, d._replace(phase="look", claimed=newest_claim(s.files))))
         case "look":
-            yield from _look(rules, s, d)
+            yield _look(rules, s, d)
         case "claim":
-            yield from _claim(rules, s, d)
+            yield _claim(rules, s, d)
         case "look again":
-            yield from _look_again(rules, s, d)
+            yield _look_again(rules, s, d)
         case "clean":
             yield from _clean(rules, s, d)
         case "open":
-            yield from _open(rules, s, d)
+            yield _open(rules, s, d)
 
 
-def _log(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
+def _log(s: State, d: Driver) -> Step:
     """Without a name: which entry is in force is found out only afterwards."""
-    if len(s.offsets) != d.epoch:
-        yield Step(("another run has logged the epoch", d.run, d.epoch), without(s, d))
-    else:
-        yield Step(("log", d.run, d.epoch),
-            replaced(s, d, d._replace(phase="count"))._replace(offsets=(*s.offsets, Offset(s.winds, None, None))))
+    c = s.files
+    if len(c.offsets) != d.epoch:
+        return Step(("another run has logged the epoch", d.run, d.epoch), without(s, d))
+    logged = c._replace(offsets=(*c.offsets, Offset(c.winds, None, None)))
+    return Step(("log", d.run, d.epoch), replaced(s, d, d._replace(phase="count", record=c.winds), logged))
 
 
-def _count(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
-    yield Step(("count the claims", d.run), replaced(s, d, d._replace(phase="look", claimed=newest_claim(s))))
+def newest_claim(c: Checkpoint) -> int:
+    return c.claims[-1].number if c.claims else 0
 
 
-def newest_claim(s: State) -> int:
-    return s.claims[-1].number if s.claims else 0
-
-
-def _look(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
+def _look(rules: Rules, s: State, d: Driver) -> Step:
     """Reads all that may refuse the run, and lists what lost epochs may have left."""
-    if is_behind(s, d):
-        yield refused(s, d)
-        return
-    entry = named(rules, s, d.epoch) or first_entry(rules)
-    if not rules.has(Guard.CLAIM_NAMES_ENTRY):
-        entry = max((e.name for e in s.entries if e.name.epoch <= d.epoch), default=entry)
-    lost = frozenset(f for f in (*s.changelogs, *s.snapshots) if _is_lost(rules, s, d, f))
+    c = s.files
+    if is_behind(rules, c, d):
+        return refused(s, d)
+    entry = named(rules, c, d.epoch) or first_entry(rules)
+    if not rules.has(Guard.NAME_IN_LOG):
+        entry = max((e.name for e in c.entries if e.name.epoch <= d.epoch), default=entry)
     # State of the next version is of the same epoch if a run has got as far as to make some.
-    logged = s.offsets[d.epoch]
-    has_begun = logged.entry is not None or any(c.epoch == d.epoch and c.record == logged.record for c in s.claims)
-    goes_on_from = d.epoch + 1 if has_begun else d.epoch
-    claimed = d.claimed if rules.has(Guard.COUNT_FIRST) else newest_claim(s)
-    yield Step(("look", d.run), replaced(s, d, d._replace(phase="claim", entry=entry, lost=lost, claimed=claimed, goes_on_from=goes_on_from)))
+    has_begun = not rules.real_time and (
+        c.offsets[d.epoch].entry is not None or any(x.epoch == d.epoch and x.record == d.record for x in c.claims))
+    now = d._replace(
+        phase="claim",
+        entry=entry,
+        claimed=d.claimed if rules.has(Guard.COUNT_FIRST) else newest_claim(c),
+        goes_on_from=d.epoch + has_begun,
+        lost=frozenset(f for f in (*c.changelogs, *c.snapshots) if _is_lost(rules, d, f)),
+    )
+    return Step(("look", d.run), replaced(s, d, now))
 
 
-def _is_lost(rules: Rules, s: State, d: Driver, file: Changelog | Snapshot) -> bool:
+def _is_lost(rules: Rules, d: Driver, file: Changelog | Snapshot) -> bool:
     """Whether a file is of an epoch that the logs have lost. In format 2, ids say which files are read."""
-    if rules.format == 2 and rules.has(Guard.IDS_OUTLIVE_STARTS):
+    if not rules.has(Guard.IDS_OUTLIVE_STARTS if rules.format == 2 else Guard.LOST_FILES_GO):
+        return rules.format == 2 and file.version > d.epoch
+    if rules.format == 2:
         return False
-    if rules.format == 1 and not rules.has(Guard.LOST_FILES_GO):
-        return False
-    if not rules.has(Guard.OLDER_THAN_EPOCH):
-        return file.version > d.epoch
-    if file.version == d.epoch + 1:
-        return file.under != s.offsets[d.epoch].record
+    if file.version == d.epoch + 1 and rules.has(Guard.OLDER_THAN_EPOCH):
+        return file.under != d.record
     return file.version > d.epoch
 
 
-def is_behind(s: State, d: Driver) -> bool:
-    """Whether the logs have gone on from the epoch that the run begins with."""
-    return len(s.offsets) > d.epoch + 1 or len(s.commits) > d.epoch or len(s.offsets) <= d.epoch
+def is_behind(rules: Rules, c: Checkpoint, d: Driver) -> bool:
+    """Whether the logs have gone on from the epoch that the run begins with, or back."""
+    logged = len(c.offsets) - (0 if rules.real_time else 1)
+    return logged != d.epoch or len(c.commits) != d.epoch
 
 
 def refused(s: State, d: Driver) -> Step:
@@ -107,63 +110,55 @@ def refused(s: State, d: Driver) -> Step:
     return Step(("another run goes on", d.run), without(s, d), fault)
 
 
-def _claim(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
-    """An atomic create that does not overwrite."""
-    number = d.claimed + 1
-    if not rules.has(Guard.EXCLUSIVE_CLAIM):
-        number = newest_claim(s) + 1
-    is_taken = any(c.number == number for c in s.claims)
-    if is_taken:
-        yield refused(s, d)
-        return
-    assert d.entry is not None
-    if len(s.offsets) <= d.epoch:
-        yield refused(s, d)
-        return
-    claim = Claim(number, d.run, d.epoch, s.offsets[d.epoch].record, d.entry, d.goes_on_from)
-    claims = tuple(sorted((*s.claims, claim)))[-rules.remembered:]
-    yield Step(("claim", d.run, number), replaced(s, d, d._replace(phase="look again", claimed=number))._replace(claims=claims))
+def _claim(rules: Rules, s: State, d: Driver) -> Step:
+    """An atomic create that does not overwrite. Of many claims, the newest are kept."""
+    c = s.files
+    number = d.claimed + 1 if rules.has(Guard.EXCLUSIVE_CLAIM) else newest_claim(c) + 1
+    if any(x.number == number for x in c.claims):
+        return refused(s, d)
+    assert d.entry is not None and d.record is not None
+    claims = tuple(sorted((*c.claims, Claim(number, d.run, d.epoch, d.record, d.entry, d.goes_on_from))))[-rules.remembered :]
+    now = d._replace(phase="look again", claimed=number)
+    return Step(("claim", d.run, number), replaced(s, d, now, c._replace(claims=claims)))
 
 
-def _look_again(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
-    is_newest = newest_claim(s) == d.claimed or not rules.has(Guard.NEWEST_CLAIM_STAYS)
-    if not is_newest or rules.has(Guard.SECOND_LOOK) and is_behind(s, d):
-        yield refused(s, d)
-    else:
-        yield Step(("look again", d.run), replaced(s, d, d._replace(phase="clean" if d.lost else "open")))
+def _look_again(rules: Rules, s: State, d: Driver) -> Step:
+    """At the claims, too: the number may be one that was removed because it was old."""
+    if rules.has(Guard.SECOND_LOOK) and (is_behind(rules, s.files, d) or newest_claim(s.files) != d.claimed):
+        return refused(s, d)
+    return Step(("look again", d.run), replaced(s, d, d._replace(phase="clean" if d.lost else "open")))
 
 
 def _clean(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
-    """Deletes one lost file after the other, if it is the one that was listed, and no newer run has claimed."""
-    if rules.has(Guard.CLAIM_BEFORE_DELETE) and newest_claim(s) > d.claimed:
-        yield Step(("another run has claimed", d.run), without(s, d))
-        return
+    """Deletes one lost file after the other, if it is still the one that was listed.
+
+    Looking and deleting are one step here. Between the two there is a window, which only a wound back checkpoint of format 1 has.
+    """
+    c = s.files
     for file in d.lost:
-        now = d._replace(lost=d.lost - {file}, has_written=True)
-        now = now._replace(phase="clean" if now.lost else "open")
+        now = d._replace(lost=d.lost - {file}, has_written=True, phase="clean" if len(d.lost) > 1 else "open")
+
+        def is_same(there: Changelog | Snapshot, listed: Changelog | Snapshot = file) -> bool:
+            return there == listed if rules.has(Guard.SAME_FILE) else there[:3] == listed[:3]
+
         if isinstance(file, Snapshot):
-            gone = {f for f in s.snapshots if _is_same(rules, f, file)}
-            yield Step(("delete lost snapshot", d.run, file.partition, file.version),
-                replaced(s, d, now)._replace(snapshots=s.snapshots - gone))
+            kept = c._replace(snapshots=frozenset(f for f in c.snapshots if not is_same(f)))
         else:
-            lost = {f for f in s.changelogs if _is_same(rules, f, file)}
-            yield Step(("delete lost changelog", d.run, file.partition, file.version),
-                replaced(s, d, now)._replace(changelogs=s.changelogs - lost))
+            kept = c._replace(changelogs=frozenset(f for f in c.changelogs if not is_same(f)))
+        kind = type(file).__name__.lower()
+        yield Step((f"delete lost {kind}", d.run, file.partition, file.version), replaced(s, d, now, kept))
 
 
-def _is_same(rules: Rules, there: Changelog | Snapshot, listed: Changelog | Snapshot) -> bool:
-    if rules.has(Guard.SAME_FILE):
-        return there == listed
-    return there[:3] == listed[:3]
-
-
-def _open(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
+def _open(rules: Rules, s: State, d: Driver) -> Step:
     """The entry that the checkpoint begins with is written last, so that a start which was cut short begins anew."""
+    c = s.files
     assert d.entry is not None
-    entries = s.entries
-    if entry_of(s, d.entry) is None:
-        entries = entries | {Entry(d.entry, None)}
+    entries = c.entries if entry_of(c, d.entry) else c.entries | {Entry(d.entry, None, None)}
     if not rules.has(Guard.LATER_ENTRIES_STAY):
         entries = frozenset(e for e in entries if e.name.epoch <= d.epoch)
-    now = d._replace(phase="plan", has_written=d.has_written or entries != s.entries)
-    yield Step(("begin", d.run, d.epoch), replaced(s, d, now)._replace(entries=entries))
+    now = d._replace(
+        phase="plan",
+        plan=c.plans[0] if c.plans and rules.has(Guard.PLAN_OUTLIVES_RUN) else None,
+        has_written=d.has_written or entries != c.entries,
+    )
+    return Step(("begin", d.run, d.epoch), replaced(s, d, now, c._replace(entries=entries)))

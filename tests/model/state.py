@@ -32,6 +32,14 @@ class Entry(NamedTuple):
 
     name: Name
     previous: Name | None
+    migration: int | None  # Whose step it is.
+
+
+class Plan(NamedTuple):
+    """The file of a migration that a driver has accepted: a table for each of its steps."""
+
+    migration: int
+    tables: tuple[Table, ...]
 
 
 class Offset(NamedTuple):
@@ -84,10 +92,10 @@ class Upload(NamedTuple):
 
 
 class Cleanup(NamedTuple):
-    """What a store's maintenance has found to be of no use, and is about to delete."""
+    """What somebody has listed and found to be of no use, and is about to delete."""
 
-    partition: int
-    files: frozenset[Changelog | Snapshot]
+    of: str
+    files: frozenset[Changelog | Snapshot | Entry]
 
 
 class Instance(NamedTuple):
@@ -104,42 +112,54 @@ class Driver(NamedTuple):
     run: int
     phase: str
     epoch: int
-    is_first: bool  # The run's first epoch.
-    entry: Name | None  # In force at `epoch`.
-    next_entry: Name | None  # Durable for the epoch after it.
-    claimed: int  # The number of the run's claim; before it claims, that of the newest claim it saw.
-    lost: frozenset[Changelog | Snapshot]  # What it listed of epochs that the logs have lost.
-    ids: tuple[Id, ...] | None  # With which the version that the epoch reads was committed.
-    done: tuple[tuple[int, Id], ...]  # Partitions whose task of this epoch has ended, and the attempt that counts.
-    stores: tuple[Instance | None, ...]
-    has_written: bool  # Anything but its claim.
-    goes_on_from: int  # As its claim has it.
+    record: int | None = None  # What the log of offsets has for the epoch, as the run knows it.
+    entry: Name | None = None  # In force at `epoch`.
+    next_entry: Name | None = None  # Durable for the epoch after it.
+    claimed: int = 0  # The number of the run's claim; before it claims, that of the newest claim it saw.
+    goes_on_from: int = 0  # As its claim has it.
+    lost: frozenset[Changelog | Snapshot] = frozenset()  # What it listed of epochs that the logs have lost.
+    ids: tuple[Id, ...] | None = None  # With which the version that the epoch reads was committed.
+    done: tuple[tuple[int, Id], ...] = ()  # Partitions whose task of this epoch has ended, and the attempt that counts.
+    stores: tuple[Instance | None, ...] = ()
+    staged: PerBin | None = None  # Copies at the next owners: a version and a content for each bin.
+    plan: Plan | None = None  # The migration that it carries out.
+    has_written: bool = False  # Anything but its claim.
 
 
 class Budget(NamedTuple):
     """How often things may still happen that no rule of the protocol bounds."""
 
-    starts: int
-    others: int  # Starts while another driver lives.
-    steps: int
-    crashes: int
-    losses: int
-    attempts: int
-    snapshots: int
-    winds: int
+    starts: int = 2
+    others: int = 0  # Starts while another driver lives.
+    plans: int = 1
+    cancels: int = 0
+    crashes: int = 0
+    losses: int = 0  # Of all executors of a run at once.
+    attempts: int = 0  # Of tasks, beyond one.
+    snapshots: int = 0
+    copies: int = 0
+    winds: int = 0
 
 
-class State(NamedTuple):
+class Checkpoint(NamedTuple):
+    """All files, and what somebody who watched them would remember."""
+
     offsets: tuple[Offset, ...]
     commits: tuple[tuple[Id, ...], ...]
     claims: tuple[Claim, ...]
     entries: frozenset[Entry]
     changelogs: frozenset[Changelog]
     snapshots: frozenset[Snapshot]
+    plans: tuple[Plan, ...]
+    winds: int  # How often the logs were wound back by hand.
+    oldest: int  # The oldest version that is retained: that the logs were wound back does not bring older ones back.
+
+
+class State(NamedTuple):
+    files: Checkpoint
     uploads: frozenset[Upload]
     cleanups: frozenset[Cleanup]
     drivers: tuple[Driver, ...]
     runs: int  # That have ever started.
-    winds: int  # How often the logs were wound back by hand.
-    floor: int  # The oldest version that is retained.
+    accepted: int  # Plans that have ever been accepted.
     left: Budget

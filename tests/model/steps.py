@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from model.state import Driver, State
+from model.state import Checkpoint, Driver, State
 
 Event = tuple[Any, ...]
 
@@ -15,8 +15,8 @@ class Step(NamedTuple):
     fault: str | None = None
 
 
-def replaced(s: State, old: Driver, new: Driver) -> State:
-    return s._replace(drivers=tuple(new if d is old else d for d in s.drivers))
+def replaced(s: State, old: Driver, new: Driver, files: Checkpoint | None = None) -> State:
+    return s._replace(drivers=tuple(new if d is old else d for d in s.drivers), files=files or s.files)
 
 
 def without(s: State, driver: Driver) -> State:
