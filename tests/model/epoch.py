@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from model.recovery import expected, owners, recovered, table_at
+from model.recovery import entry_of, expected, named, owners, recovered, table_at
 from model.rules import Guard, Rules
-from model.state import Changelog, Checkpoint, Content, Driver, Id, Instance, Offset, PerBin, Snapshot, State, Upload
+from model.state import Changelog, Checkpoint, Content, Driver, Entry, Id, Instance, Offset, PerBin, Snapshot, State, Upload
 from model.steps import Step, replaced, without
+
+
+OTHER_ROWS = 100
+"""Added to the record for rows that another attempt has made of it."""
 
 
 def goes_on(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
     match d.phase:
         case "log next":
             yield _log(rules, s, d)
+        case "write the entry late":
+            yield _write_late(rules, s, d)
         case "run":
             yield from _task(rules, s, d)
             yield from _commit(rules, s, d)
@@ -27,7 +33,18 @@ def _log(rules: Rules, s: State, d: Driver) -> Step:
     logged = c._replace(offsets=(*c.offsets, Offset(c.winds, d.run, d.entry if rules.has(Guard.NAME_IN_LOG) else None)))
     if not rules.has(Guard.LATER_ENTRIES_STAY):
         logged = logged._replace(entries=frozenset(e for e in c.entries if e.name.epoch < d.epoch or e.name == d.entry))
-    return Step(("log", d.run, d.epoch), replaced(s, d, d._replace(phase="plan", record=c.winds), logged))
+    is_durable = d.entry is not None and entry_of(c, d.entry) is not None
+    phase = "plan" if is_durable or rules.has(Guard.DURABLE_ENTRY) else "write the entry late"
+    return Step(("log", d.run, d.epoch), replaced(s, d, d._replace(phase=phase, record=c.winds), logged))
+
+
+def _write_late(rules: Rules, s: State, d: Driver) -> Step:
+    """Only without its guard."""
+    assert d.entry is not None
+    before = s.files._replace(offsets=s.files.offsets[: d.epoch])
+    entry = Entry(d.entry, named(rules, before, d.epoch - 1), None)
+    files = s.files._replace(entries=s.files.entries | {entry})
+    return Step(("write the entry late", d.run), replaced(s, d, d._replace(phase="plan"), files))
 
 
 def may_commit(rules: Rules, c: Checkpoint, d: Driver) -> bool:
@@ -69,17 +86,21 @@ def _ended(rules: Rules, s: State, d: Driver, partition: int, held: PerBin, atte
     assert d.record is not None
     id: Id = (d.run, attempt) if rules.format == 2 else None
     under = c.offsets[d.epoch].record if len(c.offsets) > d.epoch else None
-    changes = Changelog(partition, d.epoch + 1, id, d.record, PerBin(rows is not None for rows in held), under)
-    content = PerBin(None if rows is None else (*rows, d.record) for rows in held)
+    # Where tasks are not deterministic, another attempt makes other rows. In format 1, Spark promises nothing for these.
+    record = d.record + (OTHER_ROWS if attempt and rules.format == 2 else 0)
+    changes = Changelog(partition, d.epoch + 1, id, record, PerBin(rows is not None for rows in held), under)
+    content = PerBin(None if rows is None else (*rows, record) for rows in held)
     written = c._replace(changelogs=frozenset(f for f in c.changelogs if f[:3] != changes[:3]) | {changes})
     now, left, uploads = d._replace(has_written=True), s.left, s.uploads
+    store = Instance(d.epoch + 1, id, content)
     if attempt == 0:
-        store = Instance(d.epoch + 1, id, content)
-        now = now._replace(done=(*d.done, (partition, id)), stores=_with(d.stores, partition, store))
+        now = now._replace(done=(*d.done, (partition, id)))
     else:
         left = left._replace(attempts=left.attempts - 1)
-        if not rules.has(Guard.COMMITTED_INSTANCE):  # It ended too early to have all rows, and its store is still there.
-            now = now._replace(stores=_with(d.stores, partition, Instance(d.epoch + 1, id, held)))
+    # The other attempt's executor may be the one that has the next task of the partition.
+    held_by_other = d.stores[partition] is not None and d.stores[partition].version == d.epoch + 1
+    if not held_by_other or rules.has(Guard.COMMITTED_INSTANCE):
+        now = now._replace(stores=_with(d.stores, partition, store))
     if has_snapshot:
         left = left._replace(snapshots=left.snapshots - 1)
         uploads = uploads | {Upload("queued", d.run, d.record, Snapshot(partition, d.epoch + 1, id, content, under))}

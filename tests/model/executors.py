@@ -42,6 +42,8 @@ def is_lost(rules: Rules, c: Checkpoint, u: Upload) -> bool:
 def cleanups(rules: Rules, s: State) -> Iterator[Step]:
     """Lists, and then deletes what no recovery of a retained version reads."""
     c = s.files
+    if not rules.cleans:
+        return
     under_way = {x.of for x in s.cleanups}
     for partition in range(rules.partitions if c.commits else 0):
         if f"partition {partition}" not in under_way:

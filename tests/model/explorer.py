@@ -79,7 +79,7 @@ def explore(rules: Rules, limit: int = 100_000_000, progress: bool = False) -> O
     queue = deque([(first, hash(first), 0)])
     transitions = depth = 0
     fault: str | None = None
-    trace: tuple[Event, ...] = ()
+    events: tuple[Event, ...] = ()
     while queue:
         s, number, depth = queue.popleft()
         for step in steps(rules, s):
@@ -92,17 +92,17 @@ def explore(rules: Rules, limit: int = 100_000_000, progress: bool = False) -> O
                 queue.append((after, found, depth + 1))
             fault = step.fault or (violated(rules, after) if is_new else None)
             if fault:
-                trace = (*_trace(rules, parents, number), step.event)
+                events = (*trace(rules, parents, number), step.event)
                 break
         if fault or len(parents) >= limit:
             break
         if progress and transitions % 100_000 < 5:
             print(f"{len(parents):,} states, {len(queue):,} waiting, depth {depth}, {time.monotonic() - begun:.0f} s", flush=True)
     return Outcome(
-        len(parents), transitions, depth, time.monotonic() - begun, not queue and fault is None, fault, trace)
+        len(parents), transitions, depth, time.monotonic() - begun, not queue and fault is None, fault, events)
 
 
-def _trace(rules: Rules, parents: dict[int, int | None], end: int) -> tuple[Event, ...]:
+def trace(rules: Rules, parents: dict[int, int | None], end: int) -> tuple[Event, ...]:
     """Runs along the hashes from the first state again."""
     path = [end]
     while (before := parents[path[-1]]) is not None:

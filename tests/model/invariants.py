@@ -5,14 +5,13 @@ from __future__ import annotations
 from functools import lru_cache
 
 from model.epoch import may_commit
-from model.migration import steps_taken
-from model.recovery import REMEMBERED, expected, named, newest_name, owners, recovered, retained
+from model.recovery import REMEMBERED, expected, named, owners, recovered, retained
 from model.rules import Guard, Rules
-from model.state import Checkpoint, State
+from model.state import Checkpoint, Claim, State
 
 
 def violated(rules: Rules, s: State) -> str | None:
-    return entry_in_force(rules, s) or recoverable(rules, s.files)
+    return entry_in_force(rules, s) or claims_in_order(s.files) or recoverable(rules, s.files)
 
 
 @lru_cache(REMEMBERED)
@@ -39,3 +38,15 @@ def entry_in_force(rules: Rules, s: State) -> str | None:
             if there != d.entry:
                 return f"run {d.run} runs epoch {d.epoch} under {d.entry}, and the logs name {there}"
     return None
+
+
+def claims_in_order(c: Checkpoint) -> str | None:
+    """The newest claim is of the run that goes on: none that is behind claims after it. Winding back begins anew."""
+    for older, newer in zip(c.claims, c.claims[1:], strict=False):
+        if older.epoch > newer.epoch and _is_logged(c, older) and _is_logged(c, newer):
+            return f"run {newer.run} claims epoch {newer.epoch} after run {older.run} has claimed epoch {older.epoch}"
+    return None
+
+
+def _is_logged(c: Checkpoint, claim: Claim) -> bool:
+    return claim.epoch < len(c.offsets) and c.offsets[claim.epoch].record == claim.record

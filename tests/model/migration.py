@@ -24,7 +24,7 @@ def migrates(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
 def _accept(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
     """Has a file of its own for each migration. Refused while another one is under way, as far as the driver knows."""
     c = s.files
-    if not s.left.plans or d.plan is not None:
+    if not s.left.plans or d.plan is not None or (c.plans and not rules.has(Guard.OWN_PLAN)):
         return
     left = s.left._replace(plans=s.left.plans - 1)
     for tables in rules.plans:
@@ -35,12 +35,12 @@ def _accept(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
 
 
 def steps_taken(c: Checkpoint, name: Name | None, migration: int) -> int:
-    """By the chain from an entry. The steps of a migration follow one another."""
-    taken = 0
+    """By the newest entry on the chain that is of the migration. Older ones may have been pruned."""
     while name is not None and (entry := entry_of(c, name)) is not None:
-        taken += entry.migration == migration
+        if entry.step is not None and entry.step[0] == migration:
+            return entry.step[1] + 1
         name = entry.previous
-    return taken
+    return 0
 
 
 def _plan(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
@@ -54,8 +54,7 @@ def _plan(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
     taken = steps_taken(c, d.entry, d.plan.migration)
     if taken == len(d.plan.tables):
         # The last step is in force at this epoch: it has ended once that is committed. A step that is planned is taken.
-        entry = entry_of(c, d.entry)
-        is_over = entry is None or entry.migration != d.plan.migration or d.entry.epoch < d.epoch
+        is_over = d.entry.epoch < d.epoch
         yield Step(("find the migration ended" if is_over else "wait for the last step", d.run),
             replaced(s, d, d._replace(phase="forget") if is_over else going_on))
         return
@@ -70,7 +69,7 @@ def _plan(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
         if not rules.has(Guard.NAMED_ENTRIES):
             entries = frozenset(e for e in entries if e.name.epoch != name.epoch)
         if rules.has(Guard.DURABLE_ENTRY):
-            entries = entries | {Entry(name, d.entry, d.plan.migration)}
+            entries = entries | {Entry(name, d.entry, (d.plan.migration, taken))}
         now = d._replace(phase="run", next_entry=name, has_written=True)
         yield Step(("plan a step", d.run, name.epoch, tuple(table)), replaced(s, d, now, c._replace(entries=entries)))
 
@@ -95,4 +94,5 @@ def _forget(rules: Rules, s: State, d: Driver) -> Step:
     gone = d.plan if rules.has(Guard.OWN_PLAN) else (c.plans[0] if c.plans else None)
     plans = tuple(p for p in c.plans if p != gone)
     plan = plans[0] if plans and rules.has(Guard.OWN_PLAN) else None
-    return Step(("forget the plan", d.run), replaced(s, d, d._replace(phase="plan", plan=plan), c._replace(plans=plans)))
+    fault = None if gone in (None, d.plan) else f"a plan that another driver has accepted is deleted: {gone}"
+    return Step(("forget the plan", d.run), replaced(s, d, d._replace(phase="plan", plan=plan), c._replace(plans=plans)), fault)

@@ -14,6 +14,8 @@ def mishaps(rules: Rules, s: State) -> Iterator[Step]:
         if s.left.crashes:
             left = s.left._replace(crashes=s.left.crashes - 1)
             yield Step(("driver dies", d.run), without(s, d)._replace(left=left))
+        if rules.stops and d.phase == "log next":
+            yield Step(("stop", d.run), without(s, d))
         if s.left.losses and d.phase == "run" and not d.done and (any(d.stores) or d.staged):
             left = s.left._replace(losses=s.left.losses - 1)
             now = d._replace(stores=(None,) * rules.partitions, staged=None)

@@ -14,7 +14,14 @@ Owners = tuple[tuple[int, Table], ...]
 """Tables by the epoch from which they are in force, the newest first; as far back as there are entries."""
 
 File = Changelog | Snapshot
+
+ANY_RUN = -1
+"""In the name of the entry that a checkpoint begins with: it is the same, whichever run writes it."""
 REMEMBERED = 50_000
+
+
+def first_entry(rules: Rules) -> Name:
+    return Name(0, ANY_RUN, rules.first)
 
 
 def named(rules: Rules, c: Checkpoint, epoch: int) -> Name | None:
@@ -22,24 +29,29 @@ def named(rules: Rules, c: Checkpoint, epoch: int) -> Name | None:
 
     Not from the newest name up to the epoch: the claims that named entries for first epochs of runs long ago may be gone.
     """
-    name = newest_name(c)
+    name = newest_name(rules, c) or first_entry(rules)
     while name is not None and name.epoch > epoch:
         entry = entry_of(c, name)
         name = None if entry is None else entry.previous
     return name
 
 
-def newest_name(c: Checkpoint) -> Name | None:
+def newest_name(rules: Rules, c: Checkpoint) -> Name | None:
     """By the log of offsets or, for the first epoch of a run, by a claim for the epoch as it is logged."""
-    for epoch in range(len(c.offsets) - 1, -1, -1):
+    for epoch in range(len(c.offsets) - 1, first_logged(rules, c) - 1, -1):
         offset = c.offsets[epoch]
         if offset.entry is not None:
             return offset.entry
-        for claim in reversed(c.claims):
+        for claim in reversed(c.claims) if rules.has(Guard.CLAIM_COUNTS) else ():
             # A run that ended before it wrote the first entry has run nothing.
             if claim.epoch == epoch and claim.record == offset.record and entry_of(c, claim.entry) is not None:
                 return claim.entry
     return None
+
+
+def first_logged(rules: Rules, c: Checkpoint) -> int:
+    """Spark purges older epochs from its logs when it commits one."""
+    return max(0, len(c.commits) - 1 - rules.retained)
 
 
 def entry_of(c: Checkpoint, name: Name) -> Entry | None:

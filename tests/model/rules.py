@@ -19,6 +19,7 @@ class Guard(Enum):
     NAMED_ENTRIES = "an epoch has one file for its entry, which whoever plans it overwrites"
     DURABLE_ENTRY = "the next epoch's number of partitions is told to Spark before the file of its entry is durable"
     NAME_IN_LOG = "the log of offsets names no entry, and a start goes by the newest that it finds"
+    CLAIM_COUNTS = "only the log of offsets is asked for names, though it has none for the first epochs of runs and may have been purged"
     LATER_ENTRIES_STAY = "a run deletes the entries of later epochs, which it takes for lost ones"
     ONE_COMMIT = "a commit replaces the one that is there"
     ENTRIES_FOR_FILES = "pruning keeps the entries that retained versions go by, and not those that the files they are rebuilt from go by"
@@ -26,7 +27,6 @@ class Guard(Enum):
     EXCLUSIVE_CLAIM = "a claim gets the next free number, instead of the one after the newest that the start saw before it looked"
     COUNT_FIRST = "a start looks at the checkpoint before it looks which claim is the newest"
     SECOND_LOOK = "a start does not look at logs and claims again once it has claimed its place"
-    CLAIM_COUNTS = "a start goes by the newest name in the log of offsets, though a run has begun the epoch under the entry of its claim"
     OLDER_THAN_EPOCH = "in format 1, a start deletes also files of the version that its epoch makes which are younger than the epoch's log"
     SAME_FILE = "in format 1, a start deletes what has the name of a listed file, though it is another file by now"
     LOST_FILES_GO = "in format 1, a start leaves files of lost epochs where they are"
@@ -64,6 +64,8 @@ class Rules:
     retained: int = 1
     remembered: int = 20  # Claims that are kept.
     budget: Budget = Budget()
+    cleans: bool = True
+    stops: bool = False  # A query may be stopped between two epochs.
     winds_while_alive: bool = False
     winds_while_uploading: bool = False
     off: frozenset[Guard] = frozenset()

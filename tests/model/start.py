@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from model.recovery import entry_of, named
+from model.recovery import entry_of, first_entry, named
 from model.rules import Guard, Rules
-from model.state import Changelog, Checkpoint, Claim, Driver, Entry, Name, Offset, Snapshot, State
+from model.state import Changelog, Checkpoint, Claim, Driver, Entry, Offset, Snapshot, State
 from model.steps import Step, replaced, without
-
-ANY_RUN = -1
-"""In the name of the entry that a checkpoint begins with: it is the same, whichever run writes it."""
-
-
-def first_entry(rules: Rules) -> Name:
-    return Name(0, ANY_RUN, rules.first)
-
 
 def starts(rules: Rules, s: State) -> Iterator[Step]:
     """Spark reads its logs: the run goes on with the epoch after the last committed one, which may be logged already."""
@@ -41,7 +33,7 @@ def begins(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
         case "log":
             yield _log(s, d)
         case "count":
-            yield Step(("count the claims", d.run), replaced(s, d, d._replace(phase="look", claimed=newest_claim(s.files))))
+            yield _count(rules, s, d)
         case "look":
             yield _look(rules, s, d)
         case "claim":
@@ -67,6 +59,12 @@ def newest_claim(c: Checkpoint) -> int:
     return c.claims[-1].number if c.claims else 0
 
 
+def _count(rules: Rules, s: State, d: Driver) -> Step:
+    is_late = d.entry is not None  # Without its guard, a start counts once it has looked.
+    now = d._replace(phase="claim" if is_late else "look", claimed=newest_claim(s.files))
+    return Step(("count the claims", d.run), replaced(s, d, now))
+
+
 def _look(rules: Rules, s: State, d: Driver) -> Step:
     """Reads all that may refuse the run, and lists what lost epochs may have left."""
     c = s.files
@@ -79,9 +77,8 @@ def _look(rules: Rules, s: State, d: Driver) -> Step:
     has_begun = not rules.real_time and (
         c.offsets[d.epoch].entry is not None or any(x.epoch == d.epoch and x.record == d.record for x in c.claims))
     now = d._replace(
-        phase="claim",
+        phase="claim" if rules.has(Guard.COUNT_FIRST) else "count",
         entry=entry,
-        claimed=d.claimed if rules.has(Guard.COUNT_FIRST) else newest_claim(c),
         goes_on_from=d.epoch + has_begun,
         lost=frozenset(f for f in (*c.changelogs, *c.snapshots) if _is_lost(rules, d, f)),
     )
@@ -118,7 +115,7 @@ def _claim(rules: Rules, s: State, d: Driver) -> Step:
         return refused(s, d)
     assert d.entry is not None and d.record is not None
     claims = tuple(sorted((*c.claims, Claim(number, d.run, d.epoch, d.record, d.entry, d.goes_on_from))))[-rules.remembered :]
-    now = d._replace(phase="look again", claimed=number)
+    now = d._replace(phase="look again", claimed=number, was_behind=is_behind(rules, c, d))
     return Step(("claim", d.run, number), replaced(s, d, now, c._replace(claims=claims)))
 
 
@@ -161,4 +158,5 @@ def _open(rules: Rules, s: State, d: Driver) -> Step:
         plan=c.plans[0] if c.plans and rules.has(Guard.PLAN_OUTLIVES_RUN) else None,
         has_written=d.has_written or entries != c.entries,
     )
-    return Step(("begin", d.run, d.epoch), replaced(s, d, now, c._replace(entries=entries)))
+    fault = "a run begins though the logs had gone on before it claimed its place" if d.was_behind else None
+    return Step(("begin", d.run, d.epoch), replaced(s, d, now, c._replace(entries=entries)), fault)

@@ -32,7 +32,7 @@ class Entry(NamedTuple):
 
     name: Name
     previous: Name | None
-    migration: int | None  # Whose step it is.
+    step: tuple[int, int] | None  # Of which migration, and which of its steps.
 
 
 class Plan(NamedTuple):
@@ -124,6 +124,7 @@ class Driver(NamedTuple):
     staged: PerBin | None = None  # Copies at the next owners: a version and a content for each bin.
     plan: Plan | None = None  # The migration that it carries out.
     has_written: bool = False  # Anything but its claim.
+    was_behind: bool = False  # When it claimed its place, which it cannot know.
 
 
 class Budget(NamedTuple):

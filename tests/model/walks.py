@@ -1,0 +1,33 @@
+"""Random walks through sizes that are too large to be exhausted: they reach the ends of lives, which a breadth-first search never sees."""
+
+from __future__ import annotations
+
+import random
+import time
+
+from model.explorer import Outcome, initial, steps
+from model.invariants import violated
+from model.rules import Rules
+
+
+def walk(rules: Rules, seconds: float, seed: int) -> Outcome:
+    """Walks from the first state to one in which nothing can happen any more, again and again."""
+    choose = random.Random(seed)
+    begun = time.monotonic()
+    seen: set[int] = set()
+    taken = longest = 0
+    while time.monotonic() - begun < seconds:
+        s, events = initial(rules), []
+        while found := list(steps(rules, s)):
+            step = choose.choice(found)
+            taken += 1
+            events.append(step.event)
+            s = step.state
+            fault = step.fault
+            if hash(s) not in seen:
+                seen.add(hash(s))
+                fault = fault or violated(rules, s)
+            if fault:
+                return Outcome(len(seen), taken, len(events), time.monotonic() - begun, False, fault, tuple(events))
+        longest = max(longest, len(events))
+    return Outcome(len(seen), taken, longest, time.monotonic() - begun, False, None, ())
