@@ -80,7 +80,7 @@ BEFORE = {
         *NO_PLACE, Guard.IDS_OUTLIVE_STARTS, Guard.OLDER_THAN_EPOCH, Guard.SAME_FILE, budget=TWO),
     "recoveries obey an entry that no epoch was run under": _control(*NO_PLACE, *BY_LISTING, budget=TWO),
     "a driver deletes the entry that is in force for the other one": _control(
-        *NO_PLACE, *BY_LISTING, Guard.LATER_ENTRIES_STAY, budget=TWO),
+        *NO_PLACE, Guard.NAMED_ENTRIES, Guard.LATER_ENTRIES_STAY, budget=TWO),
     "a start of a wound back checkpoint deletes what another driver has made": _control(
         *NO_PLACE, Guard.SAME_FILE, format=1, retained=2, epochs=2,
         budget=Budget(starts=3, crashes=1, others=1, plans=0, winds=1)),

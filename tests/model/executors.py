@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from model.recovery import needed, oldest_entry
+from model.recovery import first_logged, needed, oldest_entry
 from model.rules import Guard, Rules
 from model.state import Checkpoint, Cleanup, Entry, State, Upload
 from model.steps import Step
@@ -28,8 +28,13 @@ def uploads(rules: Rules, s: State) -> Iterator[Step]:
 
 
 def is_lost(rules: Rules, c: Checkpoint, u: Upload) -> bool:
-    """Whether the record from which a snapshot's epoch was made is not in the log any more."""
+    """Whether the record from which a snapshot's epoch was made is not in the log any more.
+
+    Nobody can tell once Spark has purged the epoch, but then newer versions are committed, and the snapshot is of no use.
+    """
     file = u.snapshot
+    if file.version - 1 < first_logged(rules, c):
+        return True
     if rules.format == 2:
         return False
     if rules.has(Guard.UPLOAD_BY_RECORD):

@@ -10,11 +10,11 @@ from collections import defaultdict, deque
 
 from model.explorer import Outcome, canonical, initial, steps, trace
 from model.migration import steps_taken
+from model.mishaps import MISHAPS
 from model.recovery import named
 from model.rules import Rules
 from model.state import State
 
-MISHAPS = {"driver dies", "executors die", "wind back", "cancel"}
 EPOCHS_TO_END = 3
 """A run's first epoch plans the next one, that one takes the step, and the one after it finds the migration ended."""
 
@@ -47,7 +47,7 @@ def migrations_end(rules: Rules, limit: int = 1_000_000) -> Outcome:
             transitions += 1
             after = canonical(rules, step.state)
             found = hash(after)
-            if step.event[0] not in MISHAPS:
+            if step.event[0] not in {*MISHAPS, "cancel"}:
                 before[found].append(number)
             if found not in parents:
                 parents[found] = number

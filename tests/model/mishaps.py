@@ -9,6 +9,9 @@ from model.state import State
 from model.steps import Step, replaced, without
 
 
+MISHAPS = {"driver dies", "executors die", "wind back"}
+
+
 def mishaps(rules: Rules, s: State) -> Iterator[Step]:
     for d in s.drivers:
         if s.left.crashes:

@@ -7,7 +7,12 @@ import time
 
 from model.explorer import Outcome, initial, steps
 from model.invariants import violated
+from model.mishaps import MISHAPS
 from model.rules import Rules
+
+
+RARE = {*MISHAPS, "start"}
+"""Taken less often than the rest, or no walk would get far."""
 
 
 def walk(rules: Rules, seconds: float, seed: int) -> Outcome:
@@ -19,7 +24,7 @@ def walk(rules: Rules, seconds: float, seed: int) -> Outcome:
     while time.monotonic() - begun < seconds:
         s, events = initial(rules), []
         while found := list(steps(rules, s)):
-            step = choose.choice(found)
+            step = choose.choices(found, [1 if x.event[0] in RARE else 10 for x in found])[0]
             taken += 1
             events.append(step.event)
             s = step.state
