@@ -31,7 +31,10 @@ class Control:
         return Rules(**self.size, off=self.off)
 
 
-def _control(*off: Guard, budget: Budget = Budget(), **size: Any) -> Control:
+ONE_START = Budget()
+
+
+def _control(*off: Guard, budget: Budget = ONE_START, **size: Any) -> Control:
     return Control(frozenset(off), {"budget": budget, **size})
 
 
@@ -48,11 +51,19 @@ CONTROLS = [
     _control(Guard.ONE_COMMIT, budget=Budget(others=1, plans=0), epochs=2),
     _control(Guard.ENTRIES_FOR_FILES),
     _control(Guard.CLAIM_COUNTS, budget=Budget(starts=4), epochs=5, stops=True, cleans=False),
-    _control(Guard.EXCLUSIVE_CLAIM, budget=Budget(starts=3, others=2, crashes=1, plans=0), epochs=2, cleans=False),
+    _control(
+        Guard.EXCLUSIVE_CLAIM, budget=Budget(starts=3, others=2, crashes=1, plans=0), epochs=2, cleans=False
+    ),
     _control(Guard.COUNT_FIRST, budget=Budget(starts=3, others=2, crashes=1, plans=0), epochs=2, cleans=False),
     _control(Guard.SECOND_LOOK, budget=Budget(starts=3, others=1, crashes=1, plans=0), epochs=2),
     _control(Guard.OLDER_THAN_EPOCH, budget=TWO, format=1),
-    _control(Guard.SAME_FILE, budget=Budget(starts=3, crashes=1, others=1, plans=0, winds=1), format=1, retained=2, epochs=2),
+    _control(
+        Guard.SAME_FILE,
+        budget=Budget(starts=3, crashes=1, others=1, plans=0, winds=1),
+        format=1,
+        retained=2,
+        epochs=2,
+    ),
     _control(Guard.LOST_FILES_GO, budget=WOUND, format=1, retained=2),
     _control(Guard.IDS_OUTLIVE_STARTS, budget=TWO),
     _control(Guard.COMMITTED_BASE, budget=WOUND, format=2, retained=2),
@@ -77,22 +88,32 @@ NO_PLACE = (Guard.EXCLUSIVE_CLAIM, Guard.COUNT_FIRST)
 BY_LISTING = (Guard.CHAIN, Guard.NAMED_ENTRIES)
 BEFORE = {
     "a start deletes what another driver's tasks have written since": _control(
-        *NO_PLACE, Guard.IDS_OUTLIVE_STARTS, Guard.OLDER_THAN_EPOCH, Guard.SAME_FILE, budget=TWO),
+        *NO_PLACE, Guard.IDS_OUTLIVE_STARTS, Guard.OLDER_THAN_EPOCH, Guard.SAME_FILE, budget=TWO
+    ),
     "recoveries obey an entry that no epoch was run under": _control(*NO_PLACE, *BY_LISTING, budget=TWO),
     "a driver deletes the entry that is in force for the other one": _control(
-        *NO_PLACE, Guard.NAMED_ENTRIES, Guard.LATER_ENTRIES_STAY, budget=TWO),
+        *NO_PLACE, Guard.NAMED_ENTRIES, Guard.LATER_ENTRIES_STAY, budget=TWO
+    ),
     "a start of a wound back checkpoint deletes what another driver has made": _control(
-        *NO_PLACE, Guard.SAME_FILE, format=1, retained=2, epochs=2,
-        budget=Budget(starts=3, crashes=1, others=1, plans=0, winds=1)),
+        *NO_PLACE,
+        Guard.SAME_FILE,
+        format=1,
+        retained=2,
+        epochs=2,
+        budget=Budget(starts=3, crashes=1, others=1, plans=0, winds=1),
+    ),
     "a cleanup takes the snapshot of an epoch that was never committed for a base": _control(
-        Guard.RETAIN_COMMITTED, budget=Budget(crashes=1, snapshots=1)),
+        Guard.RETAIN_COMMITTED, budget=Budget(crashes=1, snapshots=1)
+    ),
 }
-"""What was found in the protocol as it was before drivers were fenced, and before retention went by what recovery reads."""
+"""Faults of the protocol before drivers were fenced, and before retention went by what a recovery reads."""
 
 WINDOWS = {
     "an upload is frozen while the logs are wound back": _control(
-        format=1, retained=2, budget=WOUND, winds_while_uploading=True),
+        format=1, retained=2, budget=WOUND, winds_while_uploading=True
+    ),
     "a driver is frozen while the logs are wound back": _control(
-        retained=2, budget=Budget(winds=1, plans=0), winds_while_alive=True),
+        retained=2, budget=Budget(winds=1, plans=0), winds_while_alive=True
+    ),
 }
-"""What the protocol doesn't guard against, as Spark's own provider doesn't: the pages tell users how to wind back instead."""
+"""What neither the protocol nor Spark's own provider guards against while somebody winds back a query."""

@@ -6,9 +6,21 @@ from collections.abc import Iterator
 
 from model.recovery import entry_of, expected, named, owners, recovered, table_at
 from model.rules import Guard, Rules
-from model.state import Changelog, Checkpoint, Content, Driver, Entry, Id, Instance, Offset, PerBin, Snapshot, State, Upload
+from model.state import (
+    Changelog,
+    Checkpoint,
+    Content,
+    Driver,
+    Entry,
+    Id,
+    Instance,
+    Offset,
+    PerBin,
+    Snapshot,
+    State,
+    Upload,
+)
 from model.steps import Step, replaced, without
-
 
 OTHER_ROWS = 100
 """Added to the record for rows that another attempt has made of it."""
@@ -30,9 +42,13 @@ def _log(rules: Rules, s: State, d: Driver) -> Step:
     c = s.files
     if len(c.offsets) != d.epoch:
         return Step(("another run has logged the epoch", d.run, d.epoch), without(s, d))
-    logged = c._replace(offsets=(*c.offsets, Offset(c.winds, d.run, d.entry if rules.has(Guard.NAME_IN_LOG) else None)))
+    logged = c._replace(
+        offsets=(*c.offsets, Offset(c.winds, d.run, d.entry if rules.has(Guard.NAME_IN_LOG) else None))
+    )
     if not rules.has(Guard.LATER_ENTRIES_STAY):
-        logged = logged._replace(entries=frozenset(e for e in c.entries if e.name.epoch < d.epoch or e.name == d.entry))
+        logged = logged._replace(
+            entries=frozenset(e for e in c.entries if e.name.epoch < d.epoch or e.name == d.entry)
+        )
     is_durable = d.entry is not None and entry_of(c, d.entry) is not None
     phase = "plan" if is_durable or rules.has(Guard.DURABLE_ENTRY) else "write the entry late"
     return Step(("log", d.run, d.epoch), replaced(s, d, d._replace(phase=phase, record=c.winds), logged))
@@ -61,12 +77,16 @@ def _task(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
     partition = min(set(d.entry.table) - done, default=None)
     if partition is None:
         return
-    held = PerBin(_loaded(rules, s.files, d, bin) if owner == partition else None for bin, owner in enumerate(d.entry.table))
+    held = PerBin(
+        _loaded(rules, s.files, d, bin) if owner == partition else None
+        for bin, owner in enumerate(d.entry.table)
+    )
     owned = [bin for bin, owner in enumerate(d.entry.table) if owner == partition]
     if may_commit(rules, s.files, d):
         for bin in owned:
             if held[bin] != expected(s.files, d.epoch):
-                fault = f"bin {bin} is loaded as {held[bin]} for epoch {d.epoch}, and not as {expected(s.files, d.epoch)}"
+                right = expected(s.files, d.epoch)
+                fault = f"bin {bin} is loaded as {held[bin]} for epoch {d.epoch}, and not as {right}"
                 yield Step(("task", d.run, partition), s, fault)
                 return
     elif any(held[bin] is None for bin in owned):
@@ -77,16 +97,18 @@ def _task(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
             yield _ended(rules, s, d, partition, held, attempt, bool(has_snapshot))
 
 
-def _ended(rules: Rules, s: State, d: Driver, partition: int, held: PerBin, attempt: int, has_snapshot: bool) -> Step:
+def _ended(
+    rules: Rules, s: State, d: Driver, partition: int, held: PerBin, attempt: int, has_snapshot: bool
+) -> Step:
     """A task has written its changes, and maybe made a snapshot for its executor to upload.
 
-    Attempt 0 is the one that counts. Another one before it was lost with its executor, or is a speculative twin.
+    Attempt 0 is the one that counts. One before it was lost with its executor, or is a speculative twin.
     """
     c = s.files
     assert d.record is not None
     id: Id = (d.run, attempt) if rules.format == 2 else None
     under = c.offsets[d.epoch].record if len(c.offsets) > d.epoch else None
-    # Where tasks are not deterministic, another attempt makes other rows. In format 1, Spark promises nothing for these.
+    # Where tasks are not deterministic, another attempt makes other rows. Format 1 promises nothing for these.
     record = d.record + (OTHER_ROWS if attempt and rules.format == 2 else 0)
     changes = Changelog(partition, d.epoch + 1, id, record, PerBin(rows is not None for rows in held), under)
     content = PerBin(None if rows is None else (*rows, record) for rows in held)
@@ -103,9 +125,14 @@ def _ended(rules: Rules, s: State, d: Driver, partition: int, held: PerBin, atte
         now = now._replace(stores=_with(d.stores, partition, store))
     if has_snapshot:
         left = left._replace(snapshots=left.snapshots - 1)
-        uploads = uploads | {Upload("queued", d.run, d.record, Snapshot(partition, d.epoch + 1, id, content, under))}
+        uploads = uploads | {
+            Upload("queued", d.run, d.record, Snapshot(partition, d.epoch + 1, id, content, under))
+        }
     event = "task" + (" that does not count" if attempt else "") + (" with a snapshot" if has_snapshot else "")
-    return Step((event, d.run, partition, d.epoch + 1), replaced(s, d, now, written)._replace(left=left, uploads=uploads))
+    return Step(
+        (event, d.run, partition, d.epoch + 1),
+        replaced(s, d, now, written)._replace(left=left, uploads=uploads),
+    )
 
 
 def _with(stores: tuple[Instance | None, ...], partition: int, store: Instance) -> tuple[Instance | None, ...]:
@@ -113,7 +140,7 @@ def _with(stores: tuple[Instance | None, ...], partition: int, store: Instance) 
 
 
 def _loaded(rules: Rules, c: Checkpoint, d: Driver, bin: int) -> Content | None:
-    """From a staged copy, from the store that has the bin in memory, or from the checkpoint; wherever that is quickest."""
+    """From a staged copy, from the store that has the bin in memory, or from the checkpoint."""
     assert d.entry is not None
     if d.epoch == 0:
         return ()
@@ -143,7 +170,8 @@ def _commit(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
     In real-time mode Spark logs the epoch right before; the two are one step here.
     """
     c = s.files
-    assert d.entry is not None and d.record is not None
+    assert d.entry is not None
+    assert d.record is not None
     done = dict(d.done)
     if set(done) != set(d.entry.table):
         return
@@ -155,7 +183,9 @@ def _commit(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
     ids = tuple(done.get(p) for p in range(rules.partitions))
     commits = (*c.commits[: d.epoch], ids, *c.commits[d.epoch + 1 :])
     offsets = (*c.offsets, Offset(d.record, d.run, d.entry)) if rules.real_time else c.offsets
-    after = c._replace(offsets=offsets, commits=commits, oldest=max(c.oldest, len(commits) - rules.retained + 1))
+    after = c._replace(
+        offsets=offsets, commits=commits, oldest=max(c.oldest, len(commits) - rules.retained + 1)
+    )
     if d.epoch + 1 == rules.epochs:
         yield Step(("commit", d.run, d.epoch), without(s, d)._replace(files=after))
         return
@@ -170,5 +200,12 @@ def _after_commit(rules: Rules, d: Driver, ids: tuple[Id, ...]) -> Driver:
     if staged is not None and rules.has(Guard.COPY_FOLLOWS):  # What the epoch changed is sent after the copy.
         staged = PerBin(None if copy is None else (d.epoch + 1, (*copy[1], d.record)) for copy in staged)
     return d._replace(
-        phase="plan" if rules.real_time else "log next", epoch=d.epoch + 1, entry=d.next_entry or d.entry, next_entry=None, ids=ids,
-        done=(), stores=stores, staged=None if d.next_entry is None and d.plan is None else staged)
+        phase="plan" if rules.real_time else "log next",
+        epoch=d.epoch + 1,
+        entry=d.next_entry or d.entry,
+        next_entry=None,
+        ids=ids,
+        done=(),
+        stores=stores,
+        staged=None if d.next_entry is None and d.plan is None else staged,
+    )

@@ -1,10 +1,13 @@
-"""What executors do in the background: uploads and cleanups. They outlive their drivers, and each may freeze between its steps."""
+"""What executors do in the background: uploads and cleanups.
+
+They outlive their drivers, and each may freeze between its steps.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from model.recovery import first_logged, needed, oldest_entry
+from model.recovery import File, first_logged, needed, oldest_entry
 from model.rules import Guard, Rules
 from model.state import Checkpoint, Cleanup, Entry, State, Upload
 from model.steps import Step
@@ -24,13 +27,15 @@ def uploads(rules: Rules, s: State) -> Iterator[Step]:
         elif rules.has(Guard.CHECK_BEFORE_UPLOAD) and is_lost(rules, c, u):
             yield Step(("drop a snapshot of a lost epoch", *event), s._replace(uploads=rest))
         else:
-            yield Step(("check before an upload", *event), s._replace(uploads=rest | {u._replace(phase="checked")}))
+            yield Step(
+                ("check before an upload", *event), s._replace(uploads=rest | {u._replace(phase="checked")})
+            )
 
 
 def is_lost(rules: Rules, c: Checkpoint, u: Upload) -> bool:
     """Whether the record from which a snapshot's epoch was made is not in the log any more.
 
-    Nobody can tell once Spark has purged the epoch, but then newer versions are committed, and the snapshot is of no use.
+    Nobody can tell once Spark has purged the epoch; by then, newer versions are committed.
     """
     file = u.snapshot
     if file.version - 1 < first_logged(rules, c):
@@ -61,18 +66,18 @@ def cleanups(rules: Rules, s: State) -> Iterator[Step]:
         yield Step(("clean up", x.of), s._replace(files=_cleaned(rules, c, x), cleanups=s.cleanups - {x}))
 
 
-def _listed(s: State, of: str, files: frozenset[object]) -> Iterator[Step]:
+def _listed(s: State, of: str, files: frozenset[File] | frozenset[Entry]) -> Iterator[Step]:
     if files:
-        yield Step(("list what is useless", of), s._replace(cleanups=s.cleanups | {Cleanup(of, files)}))  # type: ignore[arg-type]
+        yield Step(("list what is useless", of), s._replace(cleanups=s.cleanups | {Cleanup(of, files)}))
 
 
-def _useless(rules: Rules, c: Checkpoint, partition: int) -> frozenset[object]:
+def _useless(rules: Rules, c: Checkpoint, partition: int) -> frozenset[File]:
     kept = needed(rules, c, partition)
     if kept is None:
         return frozenset()
     newest = len(c.commits) if rules.has(Guard.KEEP_UNCOMMITTED) else len(c.commits) + 1
-    return frozenset(
-        f for f in (*c.changelogs, *c.snapshots) if f.partition == partition and f.version <= newest and f not in kept)
+    files: frozenset[File] = c.changelogs | c.snapshots
+    return frozenset(f for f in files if f.partition == partition and f.version <= newest and f not in kept)
 
 
 def _cleaned(rules: Rules, c: Checkpoint, x: Cleanup) -> Checkpoint:
@@ -83,4 +88,5 @@ def _cleaned(rules: Rules, c: Checkpoint, x: Cleanup) -> Checkpoint:
     names = {(type(f), *f[:3]) for f in x.files if not isinstance(f, Entry)}
     return c._replace(
         changelogs=frozenset(f for f in c.changelogs if (type(f), *f[:3]) not in names),
-        snapshots=frozenset(f for f in c.snapshots if (type(f), *f[:3]) not in names))
+        snapshots=frozenset(f for f in c.snapshots if (type(f), *f[:3]) not in names),
+    )

@@ -66,10 +66,13 @@ class Outcome:
 
     def __str__(self) -> str:
         end = "exhausted" if self.is_exhausted else "not exhausted"
-        line = f"{self.states:,} states, {self.transitions:,} steps, depth {self.depth}, {self.seconds:.0f} s, {end}"
+        counts = f"{self.states:,} states, {self.transitions:,} steps, depth {self.depth}"
+        line = f"{counts}, {self.seconds:.0f} s, {end}"
         if self.fault is None:
             return line
-        return "\n".join([line, f"VIOLATION: {self.fault}", *("  " + " ".join(map(str, e)) for e in self.trace)])
+        return "\n".join(
+            [line, f"VIOLATION: {self.fault}", *("  " + " ".join(map(str, e)) for e in self.trace)]
+        )
 
 
 def explore(rules: Rules, limit: int = 100_000_000, progress: bool = False) -> Outcome:
@@ -97,9 +100,13 @@ def explore(rules: Rules, limit: int = 100_000_000, progress: bool = False) -> O
         if fault or len(parents) >= limit:
             break
         if progress and transitions % 100_000 < 5:
-            print(f"{len(parents):,} states, {len(queue):,} waiting, depth {depth}, {time.monotonic() - begun:.0f} s", flush=True)
+            seconds = time.monotonic() - begun
+            print(
+                f"{len(parents):,} states, {len(queue):,} waiting, depth {depth}, {seconds:.0f} s", flush=True
+            )
     return Outcome(
-        len(parents), transitions, depth, time.monotonic() - begun, not queue and fault is None, fault, events)
+        len(parents), transitions, depth, time.monotonic() - begun, not queue and fault is None, fault, events
+    )
 
 
 def trace(rules: Rules, parents: dict[int, int | None], end: int) -> tuple[Event, ...]:

@@ -24,7 +24,9 @@ def recoverable(rules: Rules, c: Checkpoint) -> str | None:
             if rows is None:
                 return f"bin {bin} at version {version} cannot be recovered"
             if rows != expected(c, version):
-                return f"bin {bin} at version {version} is recovered as {rows}, and not as {expected(c, version)}"
+                return (
+                    f"bin {bin} at version {version} is recovered as {rows}, and not as {expected(c, version)}"
+                )
     return None
 
 
@@ -41,10 +43,12 @@ def entry_in_force(rules: Rules, s: State) -> str | None:
 
 
 def claims_in_order(c: Checkpoint) -> str | None:
-    """The newest claim is of the run that goes on: none that is behind claims after it. Winding back begins anew."""
+    """The newest claim is of the run that goes on: none that is behind claims after it."""
     for older, newer in zip(c.claims, c.claims[1:], strict=False):
         if older.epoch > newer.epoch and _is_logged(c, older) and _is_logged(c, newer):
-            return f"run {newer.run} claims epoch {newer.epoch} after run {older.run} has claimed epoch {older.epoch}"
+            return (
+                f"run {newer.run} claims epoch {newer.epoch} after run {older.run} claimed epoch {older.epoch}"
+            )
     return None
 
 

@@ -1,6 +1,6 @@
 """Each migration ends: wherever things stand, what is left of the protocol can end it without any mishap.
 
-Looks at all states of a size that can be exhausted, and goes back from those in which no migration is under way.
+Looks at all states of a size, and goes back from those in which no migration is under way.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from model.rules import Rules
 from model.state import State
 
 EPOCHS_TO_END = 3
-"""A run's first epoch plans the next one, that one takes the step, and the one after it finds the migration ended."""
+"""One plans the step, the next one takes it, and the one after that finds the migration ended."""
 
 
 def must_end(rules: Rules, s: State) -> bool:
@@ -24,7 +24,9 @@ def must_end(rules: Rules, s: State) -> bool:
     c = s.files
     if not c.plans or not s.left.starts:
         return False
-    left = sum(len(p.tables) - steps_taken(c, named(rules, c, len(c.offsets) - 1), p.migration) for p in c.plans)
+    left = sum(
+        len(p.tables) - steps_taken(c, named(rules, c, len(c.offsets) - 1), p.migration) for p in c.plans
+    )
     return rules.epochs - len(c.commits) >= left + EPOCHS_TO_END * len(c.plans)
 
 
@@ -61,5 +63,11 @@ def migrations_end(rules: Rules, limit: int = 1_000_000) -> Outcome:
                 back.append(number)
     stuck = next((n for n in waiting if n not in endable), None)
     return Outcome(
-        len(parents), transitions, depth, time.monotonic() - begun, not queue, None if stuck is None else "a migration cannot end any more",
-        () if stuck is None else trace(rules, parents, stuck))
+        len(parents),
+        transitions,
+        depth,
+        time.monotonic() - begun,
+        not queue,
+        None if stuck is None else "a migration cannot end any more",
+        () if stuck is None else trace(rules, parents, stuck),
+    )

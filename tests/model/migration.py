@@ -1,4 +1,4 @@
-"""Plans: accepted, carried out step by step, each planned while the epoch before is, and forgotten when they have ended."""
+"""Plans: how they are accepted, carried out step by step, and forgotten when they have ended."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def migrates(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
 
 
 def _accept(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
-    """Has a file of its own for each migration. Refused while another one is under way, as far as the driver knows."""
+    """Each migration has a file of its own. Refused while the driver knows of another one that is under way."""
     c = s.files
     if not s.left.plans or d.plan is not None or (c.plans and not rules.has(Guard.OWN_PLAN)):
         return
@@ -30,8 +30,12 @@ def _accept(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
     for tables in rules.plans:
         plan = Plan(s.accepted, tables)
         there = c.plans if rules.has(Guard.OWN_PLAN) else ()
-        yield Step(("accept a plan", d.run, *map(tuple, tables)),
-            replaced(s, d, d._replace(plan=plan), c._replace(plans=(*there, plan)))._replace(left=left, accepted=s.accepted + 1))
+        yield Step(
+            ("accept a plan", d.run, *map(tuple, tables)),
+            replaced(s, d, d._replace(plan=plan), c._replace(plans=(*there, plan)))._replace(
+                left=left, accepted=s.accepted + 1
+            ),
+        )
 
 
 def steps_taken(c: Checkpoint, name: Name | None, migration: int) -> int:
@@ -44,7 +48,7 @@ def steps_taken(c: Checkpoint, name: Name | None, migration: int) -> int:
 
 
 def _plan(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
-    """Makes the entry of the next epoch durable, and then tells Spark how many partitions come next; or the step waits."""
+    """Makes the next epoch's entry durable, then tells Spark its number of partitions; or the step waits."""
     c = s.files
     assert d.entry is not None
     going_on = d._replace(phase="run", next_entry=None)
@@ -53,10 +57,12 @@ def _plan(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
         return
     taken = steps_taken(c, d.entry, d.plan.migration)
     if taken == len(d.plan.tables):
-        # The last step is in force at this epoch: it has ended once that is committed. A step that is planned is taken.
+        # The last step may be in force from this epoch on, and has ended once that is committed.
         is_over = d.entry.epoch < d.epoch
-        yield Step(("find the migration ended" if is_over else "wait for the last step", d.run),
-            replaced(s, d, d._replace(phase="forget") if is_over else going_on))
+        yield Step(
+            ("find the migration ended" if is_over else "wait for the last step", d.run),
+            replaced(s, d, d._replace(phase="forget") if is_over else going_on),
+        )
         return
     yield Step(("let the step wait", d.run), replaced(s, d, going_on))
     if s.left.cancels:
@@ -71,12 +77,20 @@ def _plan(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
         if rules.has(Guard.DURABLE_ENTRY):
             entries = entries | {Entry(name, d.entry, (d.plan.migration, taken))}
         now = d._replace(phase="run", next_entry=name, has_written=True)
-        yield Step(("plan a step", d.run, name.epoch, tuple(table)), replaced(s, d, now, c._replace(entries=entries)))
+        yield Step(
+            ("plan a step", d.run, name.epoch, tuple(table)), replaced(s, d, now, c._replace(entries=entries))
+        )
 
 
 def _copy(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
     """Has the bins of the next step copied ahead, from the version that the epoch begins with."""
-    if not s.left.copies or d.next_entry is not None or d.plan is None or d.staged is not None or d.entry is None:
+    if (
+        not s.left.copies
+        or d.next_entry is not None
+        or d.plan is None
+        or d.staged is not None
+        or d.entry is None
+    ):
         return
     if d.epoch == 0 or not may_commit(rules, s.files, d):
         return
@@ -84,8 +98,10 @@ def _copy(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
     if taken < len(d.plan.tables):
         moved = [a != b for a, b in zip(d.entry.table, d.plan.tables[taken], strict=True)]
         staged = PerBin((d.epoch, expected(s.files, d.epoch)) if m else None for m in moved)
-        yield Step(("copy ahead", d.run, d.epoch),
-            replaced(s, d, d._replace(staged=staged))._replace(left=s.left._replace(copies=s.left.copies - 1)))
+        yield Step(
+            ("copy ahead", d.run, d.epoch),
+            replaced(s, d, d._replace(staged=staged))._replace(left=s.left._replace(copies=s.left.copies - 1)),
+        )
 
 
 def _forget(rules: Rules, s: State, d: Driver) -> Step:
@@ -95,4 +111,8 @@ def _forget(rules: Rules, s: State, d: Driver) -> Step:
     plans = tuple(p for p in c.plans if p != gone)
     plan = plans[0] if plans and rules.has(Guard.OWN_PLAN) else None
     fault = None if gone in (None, d.plan) else f"a plan that another driver has accepted is deleted: {gone}"
-    return Step(("forget the plan", d.run), replaced(s, d, d._replace(phase="plan", plan=plan), c._replace(plans=plans)), fault)
+    return Step(
+        ("forget the plan", d.run),
+        replaced(s, d, d._replace(phase="plan", plan=plan), c._replace(plans=plans)),
+        fault,
+    )

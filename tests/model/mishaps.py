@@ -8,7 +8,6 @@ from model.rules import Rules
 from model.state import State
 from model.steps import Step, replaced, without
 
-
 MISHAPS = {"driver dies", "executors die", "wind back"}
 
 
@@ -27,13 +26,18 @@ def mishaps(rules: Rules, s: State) -> Iterator[Step]:
 
 
 def _wind_back(rules: Rules, s: State) -> Iterator[Step]:
-    """Somebody takes the latest epochs out of the logs by hand, so that they run again; as far back as versions are retained.
+    """Somebody takes the latest epochs out of the logs by hand, so that they run again.
 
-    With the query stopped: no driver is alive and, in format 1, no executor of before is about to write.
+    This goes back as far as versions are retained. The query was stopped before: no driver is alive and, in
+    format 1, no executor of the run before is about to write.
     """
     c = s.files
     is_uploading = rules.format == 1 and any(u.phase == "checked" for u in s.uploads)
-    if not s.left.winds or (s.drivers and not rules.winds_while_alive) or (is_uploading and not rules.winds_while_uploading):
+    if (
+        not s.left.winds
+        or (s.drivers and not rules.winds_while_alive)
+        or (is_uploading and not rules.winds_while_uploading)
+    ):
         return
     left = s.left._replace(winds=s.left.winds - 1)
     for version in range(c.oldest, len(c.commits) + 1):

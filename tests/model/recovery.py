@@ -1,6 +1,7 @@
 """Which entry is in force, who owned what, and what a recovery reads: pure functions of the files.
 
-What a recovery reads is also all that retention keeps (`needed`). Results are remembered, since most steps change no file.
+What a recovery reads is also all that retention keeps (`needed`). Most steps change no file, so results are
+remembered.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def first_entry(rules: Rules) -> Name:
 def named(rules: Rules, c: Checkpoint, epoch: int) -> Name | None:
     """The entry in force at an epoch: along the chain from the newest one that the logs name.
 
-    Not from the newest name up to the epoch: the claims that named entries for first epochs of runs long ago may be gone.
+    The newest name up to the epoch may be gone with the claim of a run of long ago.
     """
     name = newest_name(rules, c) or first_entry(rules)
     while name is not None and name.epoch > epoch:
@@ -62,7 +63,9 @@ def entry_of(c: Checkpoint, name: Name) -> Entry | None:
 def owners(rules: Rules, c: Checkpoint, name: Name | None, epoch: int) -> Owners:
     """Along the chain from the entry that is in force at `epoch`."""
     if not rules.has(Guard.CHAIN):
-        return tuple((e.name.epoch, e.name.table) for e in sorted(c.entries, reverse=True) if e.name.epoch <= epoch)
+        return tuple(
+            (e.name.epoch, e.name.table) for e in sorted(c.entries, reverse=True) if e.name.epoch <= epoch
+        )
     found = []
     while name is not None and (entry := entry_of(c, name)) is not None:
         found.append((name.epoch, name.table))
@@ -81,10 +84,13 @@ def committed_id(c: Checkpoint, partition: int, version: int) -> Id:
 Way = tuple[File, ...]
 
 
-def way(rules: Rules, c: Checkpoint, tables: Owners, bin: int, version: int, any_id: bool = False) -> Way | None:
+def way(
+    rules: Rules, c: Checkpoint, tables: Owners, bin: int, version: int, any_id: bool = False
+) -> Way | None:
     """The files that a recovery of a bin reads, the newest first; `None` if one is missing.
 
-    The base is the newest snapshot of whoever owned the bin at the snapshot's version. Then comes one changelog per version.
+    The base is the newest snapshot of whoever owned the bin at the snapshot's version. After it comes one
+    changelog per version.
     """
     files: list[File] = []
     while version > 0:
@@ -94,10 +100,18 @@ def way(rules: Rules, c: Checkpoint, tables: Owners, bin: int, version: int, any
         owner = table[bin]
         wanted = committed_id(c, owner, version)
         for snapshot in c.snapshots:
-            if snapshot.partition == owner and snapshot.version == version and (any_id or snapshot.id == wanted):
+            if (
+                snapshot.partition == owner
+                and snapshot.version == version
+                and (any_id or snapshot.id == wanted)
+            ):
                 return (*files, snapshot)
         if not rules.has(Guard.BASE_SINCE_ARRIVAL):
-            older = [f for f in c.snapshots if f.partition == owner and f.version < version and f.content[bin] is not None]
+            older = [
+                f
+                for f in c.snapshots
+                if f.partition == owner and f.version < version and f.content[bin] is not None
+            ]
             if older and version > 1 and table_at(tables, version - 2) != table:
                 return (*files, max(older, key=lambda f: f.version))
         for change in c.changelogs:
@@ -137,7 +151,7 @@ def retained(c: Checkpoint) -> range:
 
 @lru_cache(REMEMBERED)
 def needed(rules: Rules, c: Checkpoint, partition: int) -> frozenset[File] | None:
-    """The files of a partition that a recovery of any bin at any retained version reads; `None` if a version has no way."""
+    """The files of a partition that any recovery of a retained version reads; `None` if one fails."""
     files: set[File] = set()
     versions = retained(c) if rules.has(Guard.RETAIN_ALL) else retained(c)[-1:]
     for version in versions:
@@ -153,8 +167,8 @@ def needed(rules: Rules, c: Checkpoint, partition: int) -> frozenset[File] | Non
 
 @lru_cache(REMEMBERED)
 def oldest_entry(rules: Rules, c: Checkpoint) -> Name | None:
-    """The entry that was in force at the oldest version of which there is any file, or that is retained. None older is needed."""
-    versions = [f.version for f in (*c.changelogs, *c.snapshots)]
+    """The entry in force at the oldest version that is retained or has a file. None older is needed."""
+    versions = [f.version for files in (c.changelogs, c.snapshots) for f in files]
     if not rules.has(Guard.ENTRIES_FOR_FILES):
         versions = []
     return named(rules, c, min([*versions, max(1, c.oldest)]) - 1)

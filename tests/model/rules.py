@@ -17,53 +17,70 @@ class Guard(Enum):
     # Routing entries and logs
     CHAIN = "entries are found by listing `routing/`, and not along the chain that the logs name"
     NAMED_ENTRIES = "an epoch has one file for its entry, which whoever plans it overwrites"
-    DURABLE_ENTRY = "the next epoch's number of partitions is told to Spark before the file of its entry is durable"
+    DURABLE_ENTRY = (
+        "the next epoch's number of partitions is told to Spark before the file of its entry is durable"
+    )
     NAME_IN_LOG = "the log of offsets names no entry, and a start goes by the newest that it finds"
-    CLAIM_COUNTS = "only the log of offsets is asked for names, though it has none for the first epochs of runs and may have been purged"
+    CLAIM_COUNTS = "only the log of offsets is asked for names, which may have been purged since"
     LATER_ENTRIES_STAY = "a run deletes the entries of later epochs, which it takes for lost ones"
     ONE_COMMIT = "a commit replaces the one that is there"
-    ENTRIES_FOR_FILES = "pruning keeps the entries that retained versions go by, and not those that the files they are rebuilt from go by"
+    ENTRIES_FOR_FILES = "pruning keeps no entry for the older files that retained versions are rebuilt from"
     # Starts
-    EXCLUSIVE_CLAIM = "a claim gets the next free number, instead of the one after the newest that the start saw before it looked"
+    EXCLUSIVE_CLAIM = "a claim gets the next free number, whatever the start had seen before it looked"
     COUNT_FIRST = "a start looks at the checkpoint before it looks which claim is the newest"
     SECOND_LOOK = "a start does not look at logs and claims again once it has claimed its place"
-    OLDER_THAN_EPOCH = "in format 1, a start deletes also files of the version that its epoch makes which are younger than the epoch's log"
-    SAME_FILE = "in format 1, a start deletes what has the name of a listed file, though it is another file by now"
+    OLDER_THAN_EPOCH = "in format 1, a start deletes also what others have made of its own epoch"
+    SAME_FILE = (
+        "in format 1, a start deletes what has the name of a listed file, though it is another file by now"
+    )
     LOST_FILES_GO = "in format 1, a start leaves files of lost epochs where they are"
     IDS_OUTLIVE_STARTS = "in format 2, too, a start deletes files of later versions"
     # Loads
     COMMITTED_BASE = "a recovery begins with the newest snapshot, whatever its id"
     BASE_SINCE_ARRIVAL = "a recovery begins with a snapshot from before the bin came to its owner"
     SAME_VERSION = "a store that an executor still holds is taken whatever its version"
-    COMMITTED_INSTANCE = "in format 2, a store that an executor holds is taken by version alone, though it is of another attempt"
+    COMMITTED_INSTANCE = (
+        "in format 2, a store that an executor holds is taken by version alone, though it is of another attempt"
+    )
     COPY_FOLLOWS = "a copy is taken at the switch, whichever version it has got to"
     # Uploads
     CHECK_BEFORE_UPLOAD = "a snapshot is uploaded without a look whether its epoch was lost"
-    UPLOAD_BY_RECORD = "a snapshot counts as lost once a later run claims to make its version again, not once the log of offsets has another record"
+    UPLOAD_BY_RECORD = (
+        "a snapshot counts as lost once a later run has claimed, not once its epoch was logged anew"
+    )
     # Retention
-    RETENTION = "a cleanup keeps what its own partition's bins need, and nothing for the partitions that bins went to"
+    RETENTION = (
+        "a cleanup keeps what its own partition's bins need, and nothing for the partitions that bins went to"
+    )
     RETAIN_COMMITTED = "a cleanup takes a snapshot for a base whatever its id"
     RETAIN_ALL = "a cleanup keeps what the newest version needs, and not what older retained ones do"
-    CLEAN_SAME_FILE = "in format 1, a cleanup deletes what has the name of a listed file, though it is another file by now"
+    CLEAN_SAME_FILE = (
+        "in format 1, a cleanup deletes what has the name of a listed file, though it is another file by now"
+    )
     KEEP_UNCOMMITTED = "a cleanup deletes files of versions that are not committed yet"
     # Migrations
     OWN_PLAN = "a driver deletes the file of the plan that is there when its own has ended"
     PLAN_OUTLIVES_RUN = "a start does not look for the plan of the run before"
 
 
+EACH_ITS_OWN = PerBin((0, 1))
+SWAPPED = PerBin((1, 0))
+ONE_START = Budget()
+
+
 @dataclass(frozen=True, eq=False)
 class Rules:
     """What is explored: a size, a checkpoint format, and the guards that are off."""
 
-    first: Table = PerBin((0, 1))
-    plans: tuple[tuple[Table, ...], ...] = ((PerBin((1, 0)),),)
+    first: Table = EACH_ITS_OWN
+    plans: tuple[tuple[Table, ...], ...] = ((SWAPPED,),)
     partitions: int = 2
     epochs: int = 3
     format: int = 2
     real_time: bool = False
     retained: int = 1
     remembered: int = 20  # Claims that are kept.
-    budget: Budget = Budget()
+    budget: Budget = ONE_START
     cleans: bool = True
     stops: bool = False  # A query may be stopped between two epochs.
     winds_while_alive: bool = False
@@ -77,7 +94,9 @@ class Rules:
             def permuted(table: Table) -> Table:
                 return PerBin(table[i] for i in order)
 
-            return permuted(self.first) == self.first and {tuple(map(permuted, p)) for p in self.plans} == set(self.plans)
+            return permuted(self.first) == self.first and {tuple(map(permuted, p)) for p in self.plans} == set(
+                self.plans
+            )
 
         object.__setattr__(self, "bins", len(self.first))
         object.__setattr__(self, "symmetries", tuple(filter(same, permutations(range(self.bins))))[1:])

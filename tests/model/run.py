@@ -1,18 +1,17 @@
-"""Explores all sizes of the model: `make model`. Ends with 1 if there is a violation, or a control without one."""
+"""Explores all sizes of the model (`make model`). Ends with 1 if a size has a violation or a control none."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
 from model.controls import BEFORE, CONTROLS, ENDLESS, WINDOWS
 from model.explorer import Outcome, explore
 from model.liveness import migrations_end
-from model.rules import Guard, Rules
+from model.rules import Guard
 from model.sizes import LARGE, LIVE, SMALL
 from model.walks import walk
 
@@ -21,11 +20,22 @@ SIZES = SMALL | LARGE
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--size", choices=SIZES, metavar="NAME", help="explore this size only, and print how it goes")
-    parser.add_argument("--off", choices=[g.name for g in Guard], nargs="*", default=[], metavar="GUARD", help="without these guards")
+    parser.add_argument(
+        "--size", choices=SIZES, metavar="NAME", help="explore this size only, and print how it goes"
+    )
+    parser.add_argument(
+        "--off",
+        choices=[g.name for g in Guard],
+        nargs="*",
+        default=[],
+        metavar="GUARD",
+        help="without these guards",
+    )
     parser.add_argument("--limit", type=int, default=3_000_000, help="states of a size, at most")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--walk", type=float, default=60, metavar="SECONDS", help="of random walks through each large size")
+    parser.add_argument(
+        "--walk", type=float, default=60, metavar="SECONDS", help="of random walks through each large size"
+    )
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args(arguments)
     if given.size:
@@ -57,7 +67,10 @@ def _sizes(limit: int, processes: int) -> int:
             outcome = future.result()
             states += outcome.states
             wrong += _shown(name, outcome)
-    print(f"{states:,} states of {len(waiting)} sizes in {(time.monotonic() - begun) / 60:.0f} minutes", flush=True)
+    print(
+        f"{states:,} states of {len(waiting)} sizes in {(time.monotonic() - begun) / 60:.0f} minutes",
+        flush=True,
+    )
     return wrong
 
 
@@ -82,8 +95,6 @@ def _ended(name: str) -> Outcome:
 
 def _walked(name: str, seconds: float, seed: int) -> Outcome:
     return walk(SIZES[name], seconds, seed)
-
-
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How a run begins: it logs its first epoch or finds it logged, looks, claims its place, looks again, and only then writes."""
+"""How a run begins: it logs its first epoch, looks, claims its place, looks again, and only then writes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ from model.rules import Guard, Rules
 from model.state import Changelog, Checkpoint, Claim, Driver, Entry, Offset, Snapshot, State
 from model.steps import Step, replaced, without
 
+
 def starts(rules: Rules, s: State) -> Iterator[Step]:
-    """Spark reads its logs: the run goes on with the epoch after the last committed one, which may be logged already."""
+    """Spark reads its logs. The run goes on with the epoch after the last committed one, logged or not."""
     c, left = s.files, s.left
-    if not left.starts or len(c.commits) == rules.epochs or (s.drivers and not left.others) or len(s.drivers) == 2:
+    if (
+        not left.starts
+        or len(c.commits) == rules.epochs
+        or (s.drivers and not left.others)
+        or len(s.drivers) == 2
+    ):
         return
     epoch = len(c.commits)
     is_logged = len(c.offsets) > epoch
@@ -25,7 +31,9 @@ def starts(rules: Rules, s: State) -> Iterator[Step]:
         stores=(None,) * rules.partitions,
     )
     left = left._replace(starts=left.starts - 1, others=left.others - bool(s.drivers))
-    yield Step(("start", driver.run, epoch), s._replace(drivers=(*s.drivers, driver), runs=s.runs + 1, left=left))
+    yield Step(
+        ("start", driver.run, epoch), s._replace(drivers=(*s.drivers, driver), runs=s.runs + 1, left=left)
+    )
 
 
 def begins(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
@@ -75,12 +83,14 @@ def _look(rules: Rules, s: State, d: Driver) -> Step:
         entry = max((e.name for e in c.entries if e.name.epoch <= d.epoch), default=entry)
     # State of the next version is of the same epoch if a run has got as far as to make some.
     has_begun = not rules.real_time and (
-        c.offsets[d.epoch].entry is not None or any(x.epoch == d.epoch and x.record == d.record for x in c.claims))
+        c.offsets[d.epoch].entry is not None
+        or any(x.epoch == d.epoch and x.record == d.record for x in c.claims)
+    )
     now = d._replace(
         phase="claim" if rules.has(Guard.COUNT_FIRST) else "count",
         entry=entry,
         goes_on_from=d.epoch + has_begun,
-        lost=frozenset(f for f in (*c.changelogs, *c.snapshots) if _is_lost(rules, d, f)),
+        lost=frozenset(f for files in (c.changelogs, c.snapshots) for f in files if _is_lost(rules, d, f)),
     )
     return Step(("look", d.run), replaced(s, d, now))
 
@@ -113,8 +123,11 @@ def _claim(rules: Rules, s: State, d: Driver) -> Step:
     number = d.claimed + 1 if rules.has(Guard.EXCLUSIVE_CLAIM) else newest_claim(c) + 1
     if any(x.number == number for x in c.claims):
         return refused(s, d)
-    assert d.entry is not None and d.record is not None
-    claims = tuple(sorted((*c.claims, Claim(number, d.run, d.epoch, d.record, d.entry, d.goes_on_from))))[-rules.remembered :]
+    assert d.entry is not None
+    assert d.record is not None
+    claims = tuple(sorted((*c.claims, Claim(number, d.run, d.epoch, d.record, d.entry, d.goes_on_from))))[
+        -rules.remembered :
+    ]
     now = d._replace(phase="look again", claimed=number, was_behind=is_behind(rules, c, d))
     return Step(("claim", d.run, number), replaced(s, d, now, c._replace(claims=claims)))
 
@@ -129,7 +142,7 @@ def _look_again(rules: Rules, s: State, d: Driver) -> Step:
 def _clean(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
     """Deletes one lost file after the other, if it is still the one that was listed.
 
-    Looking and deleting are one step here. Between the two there is a window, which only a wound back checkpoint of format 1 has.
+    Looking and deleting are one step here. In fact there is a window between the two.
     """
     c = s.files
     for file in d.lost:
@@ -147,7 +160,7 @@ def _clean(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
 
 
 def _open(rules: Rules, s: State, d: Driver) -> Step:
-    """The entry that the checkpoint begins with is written last, so that a start which was cut short begins anew."""
+    """The entry that the checkpoint begins with is written last: a start that was cut short begins anew."""
     c = s.files
     assert d.entry is not None
     entries = c.entries if entry_of(c, d.entry) else c.entries | {Entry(d.entry, None, None)}

@@ -1,6 +1,7 @@
 """What the protocol keeps: files in the checkpoint, and what drivers and executors have in memory.
 
-Everything is an immutable tuple of small values, so that a state can be hashed. A version v of state is what epoch v - 1 left.
+Everything is an immutable tuple of small values, so that a state can be hashed. Version v of state is what
+epoch v - 1 left.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ class PerBin(tuple[Any, ...]):
 
 
 Table = PerBin  # The owner of each bin.
-Content = tuple[int, ...]  # The rows of a bin: for each epoch so far, which record of the offset log they were made from.
-Id = tuple[int, int] | None  # Of an attempt, (run, attempt): part of file names in checkpoint format 2, `None` in format 1.
+Content = tuple[
+    int, ...
+]  # The rows of a bin: for each epoch so far, which record of the offset log they were made from.
+Id = (
+    tuple[int, int] | None
+)  # Of an attempt, (run, attempt): part of file names in checkpoint format 2, `None` in format 1.
 
 
 class Name(NamedTuple):
@@ -43,7 +48,7 @@ class Plan(NamedTuple):
 
 
 class Offset(NamedTuple):
-    """`offsets/<epoch>`. `record` tells an epoch from the one that was logged in its place after the logs were wound back."""
+    """`offsets/<epoch>`. Once the logs were wound back, the epoch is logged anew, as another `record`."""
 
     record: int
     run: int | None  # Of any but the first epoch of a run, as with `entry`.
@@ -62,7 +67,7 @@ class Claim(NamedTuple):
 
 
 class Changelog(NamedTuple):
-    """A task's changes. `under` is the record of the offset log that was there for the epoch when the file was written, for ages."""
+    """A task's changes. When they were written, the log of offsets had the record `under` for the epoch."""
 
     partition: int
     version: int
@@ -95,7 +100,7 @@ class Cleanup(NamedTuple):
     """What somebody has listed and found to be of no use, and is about to delete."""
 
     of: str
-    files: frozenset[Changelog | Snapshot | Entry]
+    files: frozenset[Changelog | Snapshot] | frozenset[Entry]
 
 
 class Instance(NamedTuple):
@@ -119,7 +124,9 @@ class Driver(NamedTuple):
     goes_on_from: int = 0  # As its claim has it.
     lost: frozenset[Changelog | Snapshot] = frozenset()  # What it listed of epochs that the logs have lost.
     ids: tuple[Id, ...] | None = None  # With which the version that the epoch reads was committed.
-    done: tuple[tuple[int, Id], ...] = ()  # Partitions whose task of this epoch has ended, and the attempt that counts.
+    done: tuple[
+        tuple[int, Id], ...
+    ] = ()  # Partitions whose task of this epoch has ended, and the attempt that counts.
     stores: tuple[Instance | None, ...] = ()
     staged: PerBin | None = None  # Copies at the next owners: a version and a content for each bin.
     plan: Plan | None = None  # The migration that it carries out.
@@ -153,7 +160,7 @@ class Checkpoint(NamedTuple):
     snapshots: frozenset[Snapshot]
     plans: tuple[Plan, ...]
     winds: int  # How often the logs were wound back by hand.
-    oldest: int  # The oldest version that is retained: that the logs were wound back does not bring older ones back.
+    oldest: int  # The oldest version that is retained. Winding back the logs brings none back.
 
 
 class State(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from model.controls import BEFORE, CONTROLS, ENDLESS, Control
 from model.explorer import explore
 from model.liveness import migrations_end

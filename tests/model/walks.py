@@ -1,4 +1,4 @@
-"""Random walks through sizes that are too large to be exhausted: they reach the ends of lives, which a breadth-first search never sees."""
+"""Random walks through large sizes: they reach ends of lives that a breadth-first search doesn't get to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from model.explorer import Outcome, initial, steps
 from model.invariants import violated
 from model.mishaps import MISHAPS
 from model.rules import Rules
-
 
 RARE = {*MISHAPS, "start"}
 """Taken less often than the rest, or no walk would get far."""
@@ -33,6 +32,8 @@ def walk(rules: Rules, seconds: float, seed: int) -> Outcome:
                 seen.add(hash(s))
                 fault = fault or violated(rules, s)
             if fault:
-                return Outcome(len(seen), taken, len(events), time.monotonic() - begun, False, fault, tuple(events))
+                return Outcome(
+                    len(seen), taken, len(events), time.monotonic() - begun, False, fault, tuple(events)
+                )
         longest = max(longest, len(events))
     return Outcome(len(seen), taken, longest, time.monotonic() - begun, False, None, ())
