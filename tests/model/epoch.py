@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from model.recovery import entry_of, expected, named, owners, recovered, table_at
+from model.recovery import entry_of, expected, named, owners, partitions_of, recovered, table_at
 from model.rules import Guard, Rules
 from model.state import (
     Changelog,
@@ -42,9 +42,9 @@ def _log(rules: Rules, s: State, d: Driver) -> Step:
     c = s.files
     if len(c.offsets) != d.epoch:
         return Step(("another run has logged the epoch", d.run, d.epoch), without(s, d))
-    logged = c._replace(
-        offsets=(*c.offsets, Offset(c.winds, d.run, d.entry if rules.has(Guard.NAME_IN_LOG) else None))
-    )
+    assert d.entry is not None
+    name = d.entry if rules.has(Guard.NAME_IN_LOG) else None
+    logged = c._replace(offsets=(*c.offsets, Offset(c.winds, d.run, name, partitions_of(d.entry))))
     if not rules.has(Guard.LATER_ENTRIES_STAY):
         logged = logged._replace(
             entries=frozenset(e for e in c.entries if e.name.epoch < d.epoch or e.name == d.entry)
@@ -182,7 +182,9 @@ def _commit(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
         return
     ids = tuple(done.get(p) for p in range(rules.partitions))
     commits = (*c.commits[: d.epoch], ids, *c.commits[d.epoch + 1 :])
-    offsets = (*c.offsets, Offset(d.record, d.run, d.entry)) if rules.real_time else c.offsets
+    offsets = c.offsets
+    if rules.real_time:
+        offsets = (*offsets, Offset(d.record, d.run, d.entry, partitions_of(d.entry)))
     after = c._replace(
         offsets=offsets, commits=commits, oldest=max(c.oldest, len(commits) - rules.retained + 1)
     )

@@ -25,34 +25,52 @@ def first_entry(rules: Rules) -> Name:
     return Name(0, ANY_RUN, rules.first)
 
 
-def named(rules: Rules, c: Checkpoint, epoch: int) -> Name | None:
+def named(rules: Rules, c: Checkpoint, epoch: int) -> Name:
     """The entry in force at an epoch: along the chain from the newest one that the logs name.
 
     The newest name up to the epoch may be gone with the claim of a run of long ago.
     """
     name = newest_name(rules, c) or first_entry(rules)
-    while name is not None and name.epoch > epoch:
+    while name.epoch > epoch:
         entry = entry_of(c, name)
-        name = None if entry is None else entry.previous
+        if entry is None or entry.previous is None:
+            break
+        name = entry.previous
     return name
 
 
 def newest_name(rules: Rules, c: Checkpoint) -> Name | None:
-    """By the log of offsets or, for the first epoch of a run, by a claim for the epoch as it is logged."""
     for epoch in range(len(c.offsets) - 1, first_logged(rules, c) - 1, -1):
-        offset = c.offsets[epoch]
-        if offset.entry is not None:
-            return offset.entry
-        for claim in reversed(c.claims) if rules.has(Guard.CLAIM_COUNTS) else ():
-            # A run that ended before it wrote the first entry has run nothing.
-            if claim.epoch == epoch and claim.record == offset.record and entry_of(c, claim.entry) is not None:
-                return claim.entry
+        name = begun(rules, c, epoch)
+        if name is not None:
+            return name
+    return None
+
+
+def begun(rules: Rules, c: Checkpoint, epoch: int) -> Name | None:
+    """The entry under which an epoch was begun: the log names it or, for the first epoch of a run, a claim."""
+    offset = c.offsets[epoch]
+    if offset.entry is not None:
+        return offset.entry
+    for claim in reversed(c.claims) if rules.has(Guard.CLAIM_COUNTS) else ():
+        # A run that ended before it wrote the first entry has run nothing.
+        if claim.epoch == epoch and claim.record == offset.record and entry_of(c, claim.entry) is not None:
+            return claim.entry
     return None
 
 
 def first_logged(rules: Rules, c: Checkpoint) -> int:
     """Spark purges older epochs from its logs when it commits one."""
     return max(0, len(c.commits) - 1 - rules.retained)
+
+
+def partitions_of(name: Name) -> int:
+    return len(set(name.table))
+
+
+def prepared(c: Checkpoint, name: Name, epoch: int) -> list[Name]:
+    """Steps that follow an entry, and were made durable for an epoch before anybody logged it."""
+    return sorted(e.name for e in c.entries if e.previous == name and e.name.epoch == epoch)
 
 
 def entry_of(c: Checkpoint, name: Name) -> Entry | None:

@@ -25,6 +25,7 @@ class Guard(Enum):
     LATER_ENTRIES_STAY = "a run deletes the entries of later epochs, which it takes for lost ones"
     ONE_COMMIT = "a commit replaces the one that is there"
     ENTRIES_FOR_FILES = "pruning keeps no entry for the older files that retained versions are rebuilt from"
+    CLAIM_DECIDES = "a start takes a step that was prepared for its epoch, though a run has begun it without"
     # Starts
     EXCLUSIVE_CLAIM = "a claim gets the next free number, whatever the start had seen before it looked"
     COUNT_FIRST = "a start looks at the checkpoint before it looks which claim is the newest"

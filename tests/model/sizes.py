@@ -13,7 +13,7 @@ UNITED_AND_BACK = (PerBin((0, 0)), PerBin((0, 1)))
 SMALL = {
     "format 2, a crash": Rules(budget=Budget(crashes=1, losses=1)),
     "format 1, a crash": Rules(format=1, budget=Budget(crashes=1, losses=1)),
-    "format 2, two drivers": Rules(epochs=2, budget=Budget(others=1, snapshots=1)),
+    "format 2, two drivers": Rules(epochs=2, budget=Budget(others=1)),
     "format 1, two drivers": Rules(format=1, epochs=2, budget=Budget(others=1, snapshots=1)),
     "format 2, twins and snapshots": Rules(epochs=2, budget=Budget(starts=1, attempts=1, snapshots=2)),
     "format 2, wound back": Rules(
@@ -31,6 +31,7 @@ SMALL = {
 }
 
 LARGE = {
+    "format 2, two drivers, two epochs, snapshots": Rules(epochs=2, budget=Budget(others=1, snapshots=1)),
     "format 2, two drivers, three epochs": Rules(budget=Budget(others=1, snapshots=1)),
     "format 1, two drivers, three epochs": Rules(format=1, budget=Budget(others=1, snapshots=1)),
     "format 2, two drivers, executors lost, a crash": Rules(
@@ -71,6 +72,7 @@ LARGE = {
         real_time=True, budget=Budget(starts=3, others=1, crashes=1, losses=1)
     ),
     "claims that are forgotten": Rules(epochs=3, remembered=1, stops=True, budget=Budget(starts=4, others=1)),
+    "three drivers, one after the other": Rules(cleans=False, budget=Budget(starts=4, others=2, crashes=1)),
     "copies, two drivers": Rules(
         epochs=4, cleans=False, budget=Budget(others=1, losses=1, copies=1, snapshots=0)
     ),
@@ -78,7 +80,7 @@ LARGE = {
 
 LIVE = {
     "a crash": Rules(epochs=6, stops=True, cleans=False, budget=Budget(crashes=1)),
-    "two drivers": Rules(epochs=5, stops=True, cleans=False, budget=Budget(starts=3, others=1)),
+    "two drivers": Rules(epochs=4, stops=True, cleans=False, budget=Budget(starts=3, others=1)),
     "two plans": Rules(epochs=7, stops=True, cleans=False, budget=Budget(plans=2)),
 }
 """Sizes for which it is asked whether each migration ends."""

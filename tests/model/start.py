@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from model.recovery import entry_of, first_entry, named
+from model.recovery import begun, entry_of, first_entry, named, partitions_of, prepared
 from model.rules import Guard, Rules
-from model.state import Changelog, Checkpoint, Claim, Driver, Entry, Offset, Snapshot, State
+from model.state import Changelog, Checkpoint, Claim, Driver, Entry, Name, Offset, Snapshot, State
 from model.steps import Step, replaced, without
 
 
@@ -39,11 +39,11 @@ def starts(rules: Rules, s: State) -> Iterator[Step]:
 def begins(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
     match d.phase:
         case "log":
-            yield _log(s, d)
+            yield from _log(rules, s, d)
         case "count":
             yield _count(rules, s, d)
         case "look":
-            yield _look(rules, s, d)
+            yield from _look(rules, s, d)
         case "claim":
             yield _claim(rules, s, d)
         case "look again":
@@ -54,13 +54,20 @@ def begins(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
             yield _open(rules, s, d)
 
 
-def _log(s: State, d: Driver) -> Step:
-    """Without a name: which entry is in force is found out only afterwards."""
+def _log(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
+    """Without a name: which entry is in force is found out only afterwards.
+
+    The number of partitions is that of the epoch before, or that of a step which was prepared for this one.
+    """
     c = s.files
     if len(c.offsets) != d.epoch:
-        return Step(("another run has logged the epoch", d.run, d.epoch), without(s, d))
-    logged = c._replace(offsets=(*c.offsets, Offset(c.winds, None, None)))
-    return Step(("log", d.run, d.epoch), replaced(s, d, d._replace(phase="count", record=c.winds), logged))
+        yield Step(("another run has logged the epoch", d.run, d.epoch), without(s, d))
+        return
+    in_force = named(rules, c, d.epoch)
+    for partitions in sorted({partitions_of(n) for n in (in_force, *prepared(c, in_force, d.epoch))}):
+        logged = c._replace(offsets=(*c.offsets, Offset(c.winds, None, None, partitions)))
+        now = d._replace(phase="count", record=c.winds)
+        yield Step(("log", d.run, d.epoch, partitions), replaced(s, d, now, logged))
 
 
 def newest_claim(c: Checkpoint) -> int:
@@ -73,26 +80,34 @@ def _count(rules: Rules, s: State, d: Driver) -> Step:
     return Step(("count the claims", d.run), replaced(s, d, now))
 
 
-def _look(rules: Rules, s: State, d: Driver) -> Step:
+def _look(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
     """Reads all that may refuse the run, and lists what lost epochs may have left."""
     c = s.files
     if is_behind(rules, c, d):
-        return refused(s, d)
-    entry = named(rules, c, d.epoch) or first_entry(rules)
-    if not rules.has(Guard.NAME_IN_LOG):
-        entry = max((e.name for e in c.entries if e.name.epoch <= d.epoch), default=entry)
+        yield refused(s, d)
+        return
     # State of the next version is of the same epoch if a run has got as far as to make some.
-    has_begun = not rules.real_time and (
-        c.offsets[d.epoch].entry is not None
-        or any(x.epoch == d.epoch and x.record == d.record for x in c.claims)
-    )
+    has_begun = not rules.real_time and begun(rules, c, d.epoch) is not None
     now = d._replace(
         phase="claim" if rules.has(Guard.COUNT_FIRST) else "count",
-        entry=entry,
         goes_on_from=d.epoch + has_begun,
         lost=frozenset(f for files in (c.changelogs, c.snapshots) for f in files if _is_lost(rules, d, f)),
     )
-    return Step(("look", d.run), replaced(s, d, now))
+    for entry in _in_force(rules, c, d):
+        yield Step(("look", d.run, *entry[:2]), replaced(s, d, now._replace(entry=entry)))
+
+
+def _in_force(rules: Rules, c: Checkpoint, d: Driver) -> list[Name]:
+    """What the logs or a claim name for the epoch; without a name, a step that was prepared for it and fits."""
+    if not rules.has(Guard.NAME_IN_LOG):
+        return [max((e.name for e in c.entries if e.name.epoch <= d.epoch), default=first_entry(rules))]
+    entry = named(rules, c, d.epoch)
+    if rules.real_time:
+        return [entry]
+    is_decided = begun(rules, c, d.epoch) is not None and rules.has(Guard.CLAIM_DECIDES)
+    steps = [] if is_decided or entry.epoch == d.epoch else prepared(c, entry, d.epoch)
+    steps = [name for name in steps if partitions_of(name) == c.offsets[d.epoch].partitions]
+    return steps or [entry]
 
 
 def _is_lost(rules: Rules, d: Driver, file: Changelog | Snapshot) -> bool:

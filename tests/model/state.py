@@ -53,6 +53,7 @@ class Offset(NamedTuple):
     record: int
     run: int | None  # Of any but the first epoch of a run, as with `entry`.
     entry: Name | None
+    partitions: int
 
 
 class Claim(NamedTuple):
