@@ -78,8 +78,8 @@ bench: setup  ## Run all benchmarks; a night. What was done is not done again. O
 bench-report: setup  ## Write BENCHMARKS.md from the runs that were done.
 	$(PY) python/benchmarks/suite.py --size $(or $(SIZE),full) --report --publish
 
-chaos: setup  ## Kill 300 drivers and 300 executors at random instants; hours. SEED=n; goes on where it stopped.
-	$(PY) tests/chaos/run.py $(if $(SEED),--seed $(SEED))
+chaos: setup  ## Kill and freeze drivers and executors at random instants; hours, or MINUTES=30. SEED=n; goes on where it stopped.
+	$(PY) tests/chaos/run.py $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
 
 fuzz: setup  ## Feed the decoders of both languages random and damaged inputs; INPUTS=1000000 of each language.
 	PYTHONPATH=tests $(PY) tests/fuzz/run.py --inputs $(or $(INPUTS),1000000)

@@ -11,19 +11,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import binshift.inspect as reading
 from binshift.inspect.tools.fsck import Severity, fsck
-from chaos.life import CLUSTER, Life, committed
+from chaos.drivers import HERE, PATIENCE_S, Driver, Drivers, executors
+from chaos.life import Life, committed
+from chaos.winding import wind_back
 from local.settings import JOIN_4, ONE_EPOCH
 
-HERE = Path(__file__).parent
-#: A driver that does not come to its end without being killed is stuck.
-PATIENCE_S = 600
+#: How long a driver that was replaced may take to notice, once it goes on.
+NOTICES_S = 60
 
 
 class UndoneError(Exception):
@@ -39,7 +41,7 @@ def live(life: Life, oracles: Path) -> dict[str, Any]:
     expected = oracle(life, oracles)
     life.begin()
     rng = random.Random(f"{life.seed} kills")
-    kill = kill_executors if life.killed == "executors" else kill_drivers
+    kill = {"driver": kill_drivers, "executors": kill_executors, "frozen": freeze_drivers}[life.killed]
     failures: list[str] = []
     facts: dict[str, Any] = {"kills": 0, "failures": failures}
     try:
@@ -47,12 +49,19 @@ def live(life: Life, oracles: Path) -> dict[str, Any]:
             for _ in kill(life, drivers, rng, failures):
                 facts["kills"] += 1
             facts["starts"] = drivers.starts
-        facts |= json.loads((life.root / "history.json").read_text())
+        facts |= json.loads((life.root / "history.json").read_text()) | done(life)
         compare(life, expected)
     except UndoneError as undone:
         undone.facts = facts
         raise
     return facts
+
+
+def done(life: Life) -> dict[str, Any]:
+    """How often each kind of change was submitted, and refused."""
+    file = life.root / "plans.jsonl"
+    notes = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return {"did": dict(Counter(n.get("did", "refused") for n in notes))}
 
 
 def kill_drivers(life: Life, drivers: Drivers, rng: random.Random, failures: list[str]) -> Iterator[None]:
@@ -65,13 +74,47 @@ def kill_drivers(life: Life, drivers: Drivers, rng: random.Random, failures: lis
             if driver.is_alive:
                 driver.kill()
                 kills += 1
+                if life.winds_back and rng.random() < 0.3:
+                    wind_back(life, rng)
                 yield
                 continue
         ended = end(life, driver, failures)
 
 
+def freeze_drivers(life: Life, drivers: Drivers, rng: random.Random, failures: list[str]) -> Iterator[None]:
+    """Freezes the driver at any instant, lets another one go on, and then wakes the first one up."""
+    freezes, ended = 0, False
+    while not ended:
+        driver = drivers.next(another=freezes < life.kills)
+        while freezes < life.kills:
+            if rng.random() < 0.4:
+                # While its query starts, or before.
+                await_instant(life, driver, rng, epochs=0)
+            elif driver.has_started():
+                await_instant(life, driver, rng, epochs=rng.choice([0, 0, rng.randint(1, 4)]))
+            if not driver.is_alive:
+                break
+            driver.freeze()
+            frozen, driver = driver, drivers.next(another=freezes + 1 < life.kills)
+            freezes += 1
+            if driver.has_started():
+                await_instant(life, driver, rng, epochs=rng.choice([0, 1, 1, rng.randint(2, 4)]))
+            frozen.thaw()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                frozen.process.wait(NOTICES_S)
+            # It may have nothing to write any more, and so nothing to fail at.
+            if frozen.is_alive and committed(life.root) < life.epochs - 1 and driver.is_alive:
+                raise UndoneError(f"a driver that was replaced went on for {NOTICES_S} s; see {life.root}/log")
+            frozen.kill()
+            yield
+        ended = end(life, driver, failures)
+
+
 def kill_executors(life: Life, drivers: Drivers, rng: random.Random, failures: list[str]) -> Iterator[None]:
-    """Kills executors under a driver that lives on: one or both, old ones and those that just came."""
+    """Kills executors under a driver that lives on: one or both, old ones and those that just came.
+
+    Some are only frozen for a while, so that they come late with what they had begun.
+    """
     kills, ended = 0, False
     while not ended:
         driver = drivers.next()
@@ -83,98 +126,16 @@ def kill_executors(life: Life, drivers: Drivers, rng: random.Random, failures: l
                 victims = executors(driver.jvm)
                 rng.shuffle(victims)
                 for pid in victims[: rng.choice([1, 1, 1, 2])] if driver.is_alive else []:
-                    os.kill(pid, signal.SIGKILL)
+                    with contextlib.suppress(ProcessLookupError):
+                        if rng.random() < 0.25:
+                            os.kill(pid, signal.SIGSTOP)
+                            await_instant(life, driver, rng, epochs=0)
+                            os.kill(pid, signal.SIGCONT)
+                        else:
+                            os.kill(pid, signal.SIGKILL)
                     kills += 1
                     yield
         ended = end(life, driver, failures)
-
-
-def executors(jvm: int) -> list[int]:
-    """The executors that are children of a driver's JVM, as those of a local cluster are."""
-    return sorted(pid for pid, parent, command in processes() if parent == jvm and "CoarseGrained" in command)
-
-
-def processes() -> Iterator[tuple[int, int, str]]:
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            status = (folder / "stat").read_text().rsplit(")", 1)[1].split()
-            yield int(folder.name), int(status[1]), (folder / "cmdline").read_text()
-        except (OSError, IndexError):
-            continue
-
-
-class Driver:
-    """A driver's process. It gets ready, and starts its query when it is told to go."""
-
-    def __init__(self, life: Life, number: int) -> None:
-        self.root, self.number = life.root, number
-        command = [sys.executable, str(HERE / "victim.py"), str(life.root), str(number)]
-        with (life.root / "log").open("ab") as log:
-            self.process = subprocess.Popen(command, start_new_session=True, stdout=log, stderr=log)
-
-    @property
-    def is_alive(self) -> bool:
-        return self.process.poll() is None
-
-    @property
-    def jvm(self) -> int:
-        return int((self.root / f"jvm-{self.number}").read_text())
-
-    def go(self) -> None:
-        (self.root / f"go-{self.number}").touch()
-
-    def has_started(self) -> bool:
-        """Waits until its query has; False if it ends without that."""
-        return self._until((self.root / f"started-{self.number}").exists)
-
-    def has_executors(self, registered: Path) -> None:
-        """Waits until as many executors as there are to be have registered."""
-        self._until(lambda: registered.exists() and registered.read_text() == "2")
-
-    def _until(self, condition: Callable[[], bool]) -> bool:
-        deadline = time.monotonic() + PATIENCE_S
-        while not condition():
-            if not self.is_alive or time.monotonic() > deadline:
-                return False
-            time.sleep(0.02)
-        return True
-
-    def kill(self) -> None:
-        """At once and without a word. Executors end when they miss their driver."""
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            os.kill(self.jvm, signal.SIGKILL)
-        self.process.kill()
-        self.process.wait()
-
-
-class Drivers(contextlib.AbstractContextManager["Drivers"]):
-    """The drivers of a life, one after the other; the next one may get ready while one works."""
-
-    def __init__(self, life: Life) -> None:
-        self.life = life
-        self.all: list[Driver] = []
-        self.ready: Driver | None = None
-
-    @property
-    def starts(self) -> int:
-        return len(self.all) - (self.ready is not None)
-
-    def next(self, another: bool = False) -> Driver:
-        """Lets a driver go, and prepares `another` unless it would bring executors of its own."""
-        driver = self.ready or self._new()
-        driver.go()
-        self.ready = self._new() if another and self.life.master != CLUSTER else None
-        return driver
-
-    def _new(self) -> Driver:
-        self.all.append(Driver(self.life, len(self.all)))
-        return self.all[-1]
-
-    def __exit__(self, *error: object) -> None:
-        for driver in self.all:
-            # Its JVM ends when its standard input does, should it have written no file yet.
-            if driver.is_alive:
-                driver.kill()
 
 
 def await_instant(life: Life, driver: Driver, rng: random.Random, epochs: int) -> None:
@@ -200,10 +161,10 @@ def end(life: Life, driver: Driver, failures: list[str]) -> bool:
 
 
 def oracle(life: Life, folder: Path) -> dict[str, Any]:
-    """Made once for each operator and form of its state; other settings change neither output nor state."""
+    """Made once for each operator, form of its state and input; other settings change nothing."""
     conf = {**ONE_EPOCH, **{k: v for k, v in life.conf.items() if k in JOIN_4}}
     own = replace(life, root=life.root.with_name(f"{life.root.name}-oracle"), conf=conf)
-    file = folder / f"{life.operator}{'-4' * (conf != ONE_EPOCH)}-{life.epochs}.json"
+    file = folder / f"{life.operator}{'-4' * (conf != ONE_EPOCH)}-{life.epochs}-{life.rows}.json"
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
         own.begin()
@@ -229,6 +190,9 @@ def compare(life: Life, expected: dict[str, Any]) -> None:
     wrong += [f"no output of epoch {epoch}" for epoch in sorted(missing, key=int)]
     if json.loads((life.root / "state.json").read_text()) != expected["state"]:
         wrong.append("state")
+    given_back = life.root / "given-back.json"
+    if life.gives_back and json.loads(given_back.read_text()) != expected["state"]:
+        wrong.append("state that was given back to Spark's provider")
     with reading.open(str(life.root / "checkpoint")) as opened:
         wrong += [f"fsck: {f}" for f in fsck(opened) if f.severity is Severity.DAMAGE]
     if wrong:

@@ -11,8 +11,31 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from harness import rows
-from local.settings import AVRO, CHECKSUMS, IDS, JOIN_4, NO_CHANGELOG, ONE_EPOCH, SNAPSHOTS
+from local.settings import AVRO, CHECKSUMS, IDS, JOIN_4, MIN_DELTAS, NO_CHANGELOG, ONE_EPOCH, STORE
 
+#: Named instants (`Faults.scala`) at which a life may be slow: of a start, a step, an upload, a cleanup.
+SLOW = (
+    "run.begin",
+    "run.clean",
+    "run.begun",
+    "entry.write",
+    "snapshot.check",
+    "snapshot.upload",
+    "versions.deleted",
+    "retired.delete",
+    "export.begin",
+    "export.start",
+    "stage.file",
+    "stage.done",
+    "checkpoint.read",
+    "switch.ingest",
+    "switch.done",
+    "split.begin",
+    "rows.answer",
+    "standby.file",
+    "standby.take",
+    "warm.file",
+)
 #: Operators whose output is a function of their input, epoch by epoch.
 OPERATORS = (
     "count",
@@ -30,13 +53,34 @@ OPERATORS = (
 )
 BINS = 24
 CLUSTER = "local-cluster[2,1,1024]"
+BINSHIFT = STORE + "binshift."
+RETAINED = "spark.sql.streaming.minBatchesToRetain"
+#: Settings of which each is drawn in a part of all lives, by name.
+DRAWN = {
+    "checksums": CHECKSUMS,
+    "format-2": IDS,
+    "no-changelog": NO_CHANGELOG,
+    "unload-on-commit": {STORE + "unloadOnCommit": "true"},
+    "no-row-count": {"spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false"},
+    "split": {BINSHIFT + "ship.minBytesToSplit": "1b"},
+    "small-chunks": {BINSHIFT + "ship.chunkBytes": "300b"},
+    "short-timeout": {BINSHIFT + "ship.timeout": "2s"},
+    "eager-cleanup": {
+        STORE + "maintenanceInterval": "300ms",
+        STORE + "ratioExtraSpaceAllowedInCheckpoint": "0.0",
+    },
+}
 
 
 @dataclass(frozen=True)
 class Life:
     """A checkpoint from its first epoch to its last.
 
-    `killed` says who dies on the way, and `kills` how often. `conf` is that of the query's session.
+    `killed` says who dies on the way, or is `frozen`, and `kills` how often. `conf` is that of the query's
+    session, and `drawn` names what it consists of. An epoch has so many `rows`. The first `stock_epochs` are
+    run by Spark's own provider, and its state is taken over then; at the end it is given back if `gives_back`.
+    If it `winds_back`, epochs are sometimes taken out of the logs between a kill and the next start. Its JVMs
+    take their time at the instants that are `slow`, so that more of the kills fall there.
     """
 
     root: Path
@@ -47,6 +91,17 @@ class Life:
     conf: dict[str, str]
     epochs: int
     kills: int
+    drawn: tuple[str, ...] = ()
+    rows: int = 40
+    stock_epochs: int = 0
+    gives_back: bool = False
+    winds_back: bool = False
+    slow: tuple[str, ...] = ()
+
+    @property
+    def retained(self) -> int:
+        """How many epochs the query can be wound back, and one more."""
+        return int(self.conf.get(RETAINED, "20"))
 
     @staticmethod
     def of(
@@ -60,17 +115,49 @@ class Life:
             "spark.sql.shuffle.partitions": str(rng.randint(1, 4)),
             "spark.sql.streaming.stateStore.binshift.bins": str(BINS),
         }
-        extras = [SNAPSHOTS, CHECKSUMS, IDS, NO_CHANGELOG]
-        extras += [AVRO] * operator.startswith("tws") + [JOIN_4] * operator.startswith("join")
-        for extra in extras:
-            if rng.random() < 0.25:
-                conf.update(extra)
-        return Life(root, seed, killed, master, operator, conf, epochs, kills)
+        drawn = [name for name in DRAWN if rng.random() < 0.25]
+        for name in drawn:
+            conf.update(DRAWN[name])
+        for name, setting, chance in (
+            ("avro", AVRO, 0.25 * operator.startswith("tws")),
+            ("join-4", JOIN_4, 0.25 * operator.startswith("join")),
+            (
+                "standbys",
+                {BINSHIFT + "standbys": "1", BINSHIFT + "standbys.interval": "500ms"},
+                0.4 * (master == CLUSTER),
+            ),
+            ("retained", {RETAINED: str(rng.randint(1, 8))}, 0.5),
+            ("deltas", {MIN_DELTAS: str(rng.randint(1, 5))}, 0.5),
+        ):
+            if rng.random() < chance:
+                drawn.append(name)
+                conf.update(setting)
+        taken_over = rng.random() < 0.2
+        drawn += ["takeover"] * taken_over
+        winds_back = killed == "driver" and rng.random() < 0.3
+        gives_back = rng.random() < 0.2
+        drawn += ["winds-back"] * winds_back + ["gives-back"] * gives_back
+        return Life(
+            root,
+            seed,
+            killed,
+            master,
+            operator,
+            conf,
+            epochs,
+            kills,
+            tuple(drawn),
+            rows=rng.choice([20, 40, 40, 300, 3000]),
+            stock_epochs=rng.randint(1, 4) * taken_over,
+            gives_back=gives_back,
+            winds_back=winds_back,
+            slow=tuple(rng.sample(SLOW, rng.choice([0, 1, 2, 4]))),
+        )
 
     def begin(self) -> None:
         """Writes down what the life is to be, and all of its input, an epoch a file."""
         self.root.mkdir(parents=True)
-        write_input(self.root / "to-come", self.epochs)
+        write_input(self.root / "to-come", self.epochs, self.rows)
         (self.root / "life.json").write_text(json.dumps({**asdict(self), "root": str(self.root)}))
 
     def feed(self, last: int) -> None:
@@ -87,19 +174,19 @@ class Life:
     @staticmethod
     def load(root: Path) -> Life:
         fields = json.loads((root / "life.json").read_text())
-        return Life(**{**fields, "root": root})
+        return Life(**{**fields, "root": root, "drawn": tuple(fields["drawn"]), "slow": tuple(fields["slow"])})
 
 
 def name(epoch: int) -> str:
     return f"{epoch:06}.json"
 
 
-def write_input(folder: Path, epochs: int) -> None:
+def write_input(folder: Path, epochs: int, n: int) -> None:
     """The files have the times of their epochs, by which Spark puts them in order."""
     folder.mkdir()
     for epoch in range(epochs):
         file = folder / name(epoch)
-        file.write_text("\n".join(json.dumps(r) for r in rows(epoch)))
+        file.write_text("\n".join(json.dumps(r) for r in rows(epoch, n, keys=3 * n // 2)))
         os.utime(file, (1_700_000_000 + 10 * epoch,) * 2)
 
 

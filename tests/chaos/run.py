@@ -1,6 +1,7 @@
 """Kills drivers and executors of queries that always migrate, until there were enough kills; see docs/chaos.md.
 
-    python tests/chaos/run.py --seed 7 --drivers 300 --executors 300
+    python tests/chaos/run.py --seed 7 --drivers 300 --executors 300 --frozen 100
+    python tests/chaos/run.py --minutes 30
 
 Goes on where it stopped, on any machine: `results.jsonl` beside this file has a line for each life.
 `--page` writes its table into docs/chaos.md.
@@ -30,7 +31,7 @@ RESULTS = TESTS / "chaos" / "results.jsonl"
 PAGE = REPO / "docs" / "chaos.md"
 #: The table stands between these two lines of the page.
 MARKS = ("<!-- Below: written by `tests/chaos/run.py --page`. -->\n\n", "\n\n<!-- Above. -->")
-KINDS = ("driver", "executors")
+KINDS = ("driver", "executors", "frozen")
 sys.path.insert(0, str(TESTS))
 
 
@@ -39,6 +40,11 @@ def main() -> int:
     parser.add_argument("--seed", help="of all lives; a new one is drawn and printed, or that of the results")
     parser.add_argument("--drivers", type=int, default=300, metavar="KILLS")
     parser.add_argument("--executors", type=int, default=300, metavar="KILLS")
+    parser.add_argument(
+        "--frozen", type=int, default=100, metavar="DRIVERS", help="frozen, replaced, and woken up"
+    )
+    parser.add_argument("--minutes", type=float, help="begins no life after so many")
+    parser.add_argument("--only", choices=KINDS, help="only lives of this kind")
     parser.add_argument("--lives", type=int, help="at most as many in this call")
     parser.add_argument("--epochs", type=int, default=40, help="of a life")
     parser.add_argument("--operators", nargs="+", default=None, help="only these")
@@ -56,11 +62,15 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     print(f"seed {seed}, results in {args.results}", flush=True)
     prepare_jvms()
-    wanted = {"driver": args.drivers, "executors": args.executors}
-    wrong, lives = 0, 0
-    while args.lives is None or lives < args.lives:
-        kills = {kind: sum(d["kills"] for d in done if d["killed"] == kind) for kind in KINDS}
-        short = [kind for kind in KINDS if kills[kind] < wanted[kind]]
+    wanted = {"driver": args.drivers, "executors": args.executors, "frozen": args.frozen}
+    if args.only:
+        wanted = {args.only: wanted[args.only]}
+    wrong, lives, began = 0, 0, time.monotonic()
+    while (args.lives is None or lives < args.lives) and (
+        args.minutes is None or time.monotonic() - began < args.minutes * 60
+    ):
+        kills = {kind: sum(d["kills"] for d in done if d["killed"] == kind) for kind in wanted}
+        short = [kind for kind in wanted if kills[kind] < wanted[kind]]
         if not short:
             break
         behind = min(short, key=lambda kind: kills[kind] / wanted[kind])
@@ -93,6 +103,7 @@ def one(seed: str, index: int, killed: str, args: argparse.Namespace) -> dict[st
         "master": life.master,
         "operator": life.operator,
     }
+    facts["drawn"] = [*life.drawn, f"{life.rows} rows", *(f"slow {point}" for point in life.slow)]
     facts["conf"] = {k.removeprefix("spark.sql."): v for k, v in life.conf.items()}
     try:
         facts |= live(life, BUILD / "oracles")

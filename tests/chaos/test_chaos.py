@@ -12,7 +12,7 @@ from chaos.life import Life
 
 @pytest.mark.matrix
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("killed", ["driver", "executors"])
+@pytest.mark.parametrize("killed", ["driver", "executors", "frozen"])
 def test_kills_at_random_instants_leave_exact_results(tmp_path: Path, jvm_jar: Path, monkeypatch, killed):
     monkeypatch.setenv("CHAOS_JAR", str(jvm_jar))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))

@@ -21,9 +21,9 @@ from pyspark.sql import SparkSession
 
 import binshift
 from binshift import AllAtOnce, Batched, Fluid, OnDemand, Optimized, Strategy
-from binshift.session import PROVIDER
-from chaos.life import Life, committed
-from harness import StreamRun, session
+from binshift.session import PROVIDER, PROVIDER_KEY
+from chaos.life import CLUSTER, Life, committed
+from harness import STOCK, StreamRun, session
 from local.queries import QUERIES
 
 #: What makes Spark patient with executors that die all the time, and quick to ask another one.
@@ -42,7 +42,7 @@ PATIENCE = {
 def main(root: Path, number: int) -> None:
     life = Life.load(root)
     rng = random.Random(f"{life.seed} {number}")
-    spark = session(life.master, **PATIENCE, **{"spark.jars": os.environ["CHAOS_JAR"]})
+    spark = session(life.master, **PATIENCE, **slowed(life), **{"spark.jars": os.environ["CHAOS_JAR"]})
     assert SparkContext._gateway is not None
     (root / f"jvm-{number}").write_text(str(SparkContext._gateway.proc.pid))
     parent = os.getppid()
@@ -50,15 +50,18 @@ def main(root: Path, number: int) -> None:
         if os.getppid() != parent:
             return
         time.sleep(0.02)
-    run = kept(spark, life, PROVIDER, number).start()
+    is_stock = committed(life.root) < life.stock_epochs - 1
+    run = kept(spark, life, STOCK if is_stock else PROVIDER, number).start()
     (root / f"started-{number}").touch()
+    if is_stock:
+        run_stock_epochs(run, life)
     while (last := committed(life.root)) < life.epochs - 1:
         life.feed(last + 1)
         note_executors(spark, root)
         if not run.query.isActive:
             run.query.awaitTermination()
         try:
-            migrate(run, rng, root / "plans.jsonl")
+            migrate(run, rng, root / "plans.jsonl", drains=life.master == CLUSTER)
         except binshift.BinshiftError as error:
             # The query may come to its end, or begin, while it is asked. Its own failure is raised above.
             note(root / "plans.jsonl", {"refused": str(error)})
@@ -70,7 +73,34 @@ def main(root: Path, number: int) -> None:
         json.dumps({"steps": len(history), "bins": sum(h["bins_moved"] for h in history)})
     )
     run.stop()
+    if life.gives_back:
+        output = str(root / f"given-back-{number}")
+        binshift.convert(str(run.checkpoint), to="rocksdb", output=output, spark=spark)
+        given_back = run.states(QUERIES[life.operator].state, Path(output))
+        (root / "given-back.json").write_text(json.dumps(given_back))
     spark.stop()
+
+
+def slowed(life: Life) -> dict[str, str]:
+    """What makes the drivers and executors of a life take their time at its slow instants."""
+    folder = life.root / "faults"
+    folder.mkdir(exist_ok=True)
+    for point in life.slow:
+        (folder / f"{point}.slow").touch()
+    return {
+        "spark.binshift.internal.faults": "org.apache.spark.sql.execution.streaming.state.binshift.TestFaults",
+        "spark.binshift.tests.faults": str(folder),
+    }
+
+
+def run_stock_epochs(run: StreamRun, life: Life) -> None:
+    """The first epochs of a life whose state is taken over; then starts the query on binshift's provider."""
+    while (last := committed(life.root)) < life.stock_epochs - 1:
+        life.feed(last + 1)
+        run.query.processAllAvailable()
+    run.stop()
+    run.spark.conf.set(PROVIDER_KEY, PROVIDER)
+    run.start()
 
 
 def note_executors(spark: SparkSession, root: Path) -> None:
@@ -106,25 +136,36 @@ def state_of(run: StreamRun, life: Life) -> list[list[str]]:
     return run.states(QUERIES[life.operator].state)
 
 
-def migrate(run: StreamRun, rng: random.Random, notes: Path) -> None:
-    """Submits a random plan unless one is under way."""
+def migrate(run: StreamRun, rng: random.Random, notes: Path, *, drains: bool = False) -> None:
+    """Submits a random change unless one is under way, which is sometimes cancelled."""
     controller = run.attach()
-    if controller.routing() is None or controller.migration() is not None:
+    if controller.routing() is None:
         return
+    if (under_way := controller.migration()) is not None:
+        if rng.random() < 0.01:
+            under_way.cancel()
+            note(notes, {"did": "cancel"})
+        return
+    did = rng.choices(["rescale", "owners", "rebalance", "drain"], [6, 2, 1, 2 * drains])[0]
     table = controller.routing()
-    target = rng.choice([n for n in range(1, 6) if n != table.partitions])
     strategies = (AllAtOnce(), Fluid(), Batched(rng.randint(2, 8)), Optimized(rng.randint(1, 4)), OnDemand())
     strategy: Strategy = rng.choice(strategies)
-    prepare = isinstance(strategy, OnDemand) or rng.random() < 0.6
-    if rng.random() < 0.25:
-        # The same number of partitions, with other owners.
-        owners = [rng.randrange(table.partitions) for _ in range(table.bins)]
-        plan = controller.plan(owners, strategy=strategy)
+    prepare = rng.random() < 0.6
+    if did == "drain":
+        there = sorted(controller._placement().executors)
+        controller.drain(rng.choice(there), prepare=prepare)
+    elif did == "rebalance":
+        controller.rebalance(strategy=strategy, prepare=prepare or isinstance(strategy, OnDemand))
     else:
-        plan = controller.plan(target, strategy=strategy)
-    if plan.moves:
+        target = rng.choice([n for n in range(1, 6) if n != table.partitions])
+        # The same number of partitions with other owners, or another number.
+        owners = [rng.randrange(table.partitions) for _ in range(table.bins)]
+        prepare = prepare or isinstance(strategy, OnDemand)
+        plan = controller.plan(owners if did == "owners" else target, strategy=strategy, prepare=prepare)
+        if not plan.moves:
+            return
         controller.submit(plan, prepare=prepare)
-        note(notes, {"strategy": plan.strategy, "to": plan.target.partitions, "prepare": prepare})
+    note(notes, {"did": did, "strategy": type(strategy).__name__, "prepare": prepare})
 
 
 def note(file: Path, what: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
 import java.nio.file.{Files, Path, Paths, StandardOpenOption}
+import java.util.concurrent.ThreadLocalRandom
 
 import org.apache.spark.{MapOutputTrackerMaster, SparkEnv}
 import org.apache.spark.shuffle.FetchFailedException
@@ -9,7 +10,7 @@ import org.apache.spark.shuffle.FetchFailedException
  * Faults that a test lays in wait as files, `<point>.<action>`, in the directory that
  * `spark.binshift.tests.faults` names. The first to come by takes the file away, so that a fault
  * happens once, in whatever JVM; a file that ends in `.always` stays. At a turnstile, one goes on for
- * each `<point>.pass`. A file `<point>.count` has a byte for each that came by.
+ * each `<point>.pass`. At a point that is `slow`, each stays for up to half a second. A file `<point>.count` has a byte for each that came by.
  */
 final class TestFaults extends Faults {
   private val dir = Paths.get(SparkEnv.get.conf.get("spark.binshift.tests.faults"))
@@ -24,6 +25,7 @@ final class TestFaults extends Faults {
     if (isArmed(point, "throw")) throw new java.io.IOException(s"$point fails on purpose")
     if (isArmed(point, "die")) throw new LinkageError(s"$point ends its thread on purpose")
     if (isArmed(point, "lose")) throw lostInput()
+    if (Files.exists(file(point, "slow"))) Thread.sleep(ThreadLocalRandom.current.nextInt(500))
     while (Files.exists(file(point, "block"))) Thread.sleep(10)
     while (Files.exists(file(point, "turnstile")) && !Files.deleteIfExists(file(point, "pass"))) Thread.sleep(10)
   }
