@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from model.controls import BEFORE, CONTROLS, ENDLESS, Control
@@ -38,6 +40,11 @@ def test_each_migration_ends(name: str) -> None:
 @pytest.mark.parametrize("control", ENDLESS, ids=lambda c: c.name)
 def test_without_a_guard_some_migration_never_ends(control: Control) -> None:
     assert migrations_end(control.rules).fault is not None
+
+
+def test_the_page_says_what_each_guard_is_for() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "model.md").read_text(encoding="utf-8")
+    assert [g.name for g in Guard if f"| `{g.name}` | {g.value} |" not in page] == []
 
 
 def test_each_guard_has_a_control_of_its_own() -> None:
