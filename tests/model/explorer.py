@@ -67,7 +67,7 @@ class Outcome:
     def __str__(self) -> str:
         end = "exhausted" if self.is_exhausted else "not exhausted"
         counts = f"{self.states:,} states, {self.transitions:,} steps, depth {self.depth}"
-        line = f"{counts}, {self.seconds:.0f} s, {end}"
+        line = f"{counts}, {self.seconds:.0f} s of CPU, {end}"
         if self.fault is None:
             return line
         return "\n".join(
@@ -76,7 +76,7 @@ class Outcome:
 
 
 def explore(rules: Rules, limit: int = 100_000_000, progress: bool = False) -> Outcome:
-    begun = time.monotonic()
+    begun = time.process_time()
     first = initial(rules)
     parents: dict[int, int | None] = {hash(first): None}
     queue = deque([(first, hash(first), 0)])
@@ -93,19 +93,22 @@ def explore(rules: Rules, limit: int = 100_000_000, progress: bool = False) -> O
             if is_new:
                 parents[found] = number
                 queue.append((after, found, depth + 1))
+                if progress and len(parents) % 100_000 == 0:
+                    print(f"{len(parents):,} states, {len(queue):,} waiting, depth {depth}", flush=True)
             fault = step.fault or (violated(rules, after) if is_new else None)
             if fault:
                 events = (*trace(rules, parents, number), step.event)
                 break
         if fault or len(parents) >= limit:
             break
-        if progress and transitions % 100_000 < 5:
-            seconds = time.monotonic() - begun
-            print(
-                f"{len(parents):,} states, {len(queue):,} waiting, depth {depth}, {seconds:.0f} s", flush=True
-            )
     return Outcome(
-        len(parents), transitions, depth, time.monotonic() - begun, not queue and fault is None, fault, events
+        len(parents),
+        transitions,
+        depth,
+        time.process_time() - begun,
+        not queue and fault is None,
+        fault,
+        events,
     )
 
 
