@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from model.rules import Guard, Rules
+from model.sizes import TWO_STEPS_PREPARED
 from model.state import Budget, PerBin
 
 AWAY = (PerBin((1, 0)),)
@@ -51,9 +52,20 @@ CONTROLS = [
     _control(Guard.ONE_COMMIT, budget=Budget(others=1, plans=0), epochs=2),
     _control(Guard.ENTRIES_FOR_FILES),
     _control(Guard.CLAIM_COUNTS, budget=Budget(starts=4), epochs=5, stops=True, cleans=False),
-    _control(Guard.CLAIM_DECIDES, budget=Budget(starts=4, others=1, crashes=2), cleans=False),
+    _control(Guard.CLAIM_DECIDES, since=TWO_STEPS_PREPARED, cleans=False, budget=Budget(others=1, plans=0)),
     _control(
-        Guard.EXCLUSIVE_CLAIM, budget=Budget(starts=3, others=2, crashes=1, plans=0), epochs=2, cleans=False
+        Guard.EXCLUSIVE_CLAIM,
+        since=TWO_STEPS_PREPARED,
+        drivers=3,
+        cleans=False,
+        budget=Budget(others=2, plans=0),
+    ),
+    _control(
+        Guard.NUMBERS_STAY,
+        since=TWO_STEPS_PREPARED,
+        drivers=3,
+        cleans=False,
+        budget=Budget(others=2, plans=0),
     ),
     _control(Guard.COUNT_FIRST, budget=Budget(starts=3, others=2, crashes=1, plans=0), epochs=2, cleans=False),
     _control(Guard.SECOND_LOOK, budget=Budget(starts=3, others=1, crashes=1, plans=0), epochs=2),

@@ -20,6 +20,8 @@ from model.steps import Event, Step
 
 
 def initial(rules: Rules) -> State:
+    if rules.since is not None:
+        return rules.since._replace(left=rules.budget)
     files = Checkpoint((), (), (), frozenset(), frozenset(), frozenset(), (), 0, 0)
     return State(files, frozenset(), frozenset(), (), 0, 0, rules.budget)
 

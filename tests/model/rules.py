@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import permutations
 
-from model.state import Budget, PerBin, Table
+from model.state import Budget, PerBin, State, Table
 
 
 class Guard(Enum):
@@ -28,6 +28,7 @@ class Guard(Enum):
     CLAIM_DECIDES = "a start takes a step that was prepared for its epoch, though a run has begun it without"
     # Starts
     EXCLUSIVE_CLAIM = "a claim gets the next free number, whatever the start had seen before it looked"
+    NUMBERS_STAY = "a start that is refused takes its claim back, so that the number is free again"
     COUNT_FIRST = "a start looks at the checkpoint before it looks which claim is the newest"
     SECOND_LOOK = "a start does not look at logs and claims again once it has claimed its place"
     OLDER_THAN_EPOCH = "in format 1, a start deletes also what others have made of its own epoch"
@@ -87,6 +88,8 @@ class Rules:
     winds_while_alive: bool = False
     winds_while_uploading: bool = False
     off: frozenset[Guard] = frozenset()
+    drivers: int = 2  # At a time.
+    since: State | None = None  # Where the exploration begins, if not with an empty checkpoint.
     bins: int = field(init=False, default=0)
     symmetries: tuple[tuple[int, ...], ...] = field(init=False, default=())
 

@@ -2,15 +2,42 @@
 
 from __future__ import annotations
 
+from model.recovery import ANY_RUN
 from model.rules import Rules
-from model.state import Budget, PerBin
+from model.state import Budget, Changelog, Checkpoint, Claim, Driver, Entry, Name, Offset, PerBin, State
 
 SWAP = (PerBin((1, 0)),)
 OUT_AND_BACK = (PerBin((0, 1)), PerBin((0, 0)))
 ONE_PARTITION = PerBin((0, 0))
 UNITED_AND_BACK = (PerBin((0, 0)), PerBin((0, 1)))
 
+
+def _two_steps_prepared() -> State:
+    """Epoch 0 is committed, and two runs have prepared a step for epoch 1. A third has not heard of it yet."""
+    first = Name(0, ANY_RUN, PerBin((0, 1)))
+    steps = [Entry(Name(1, run, PerBin((1, 0))), first, (0, 0)) for run in (0, 1)]
+    changes = [Changelog(p, 1, (0, 0), 0, PerBin((p == 0, p == 1)), 0) for p in (0, 1)]
+    files = Checkpoint(
+        offsets=(Offset(0, None, None, 2),),
+        commits=(((0, 0), (0, 0)),),
+        claims=(Claim(1, 0, 0, 0, first, 0),),
+        entries=frozenset([Entry(first, None, None), *steps]),
+        changelogs=frozenset(changes),
+        snapshots=frozenset(),
+        plans=(),
+        winds=0,
+        oldest=1,
+    )
+    late = Driver(2, "claim", 0, record=0, entry=first, claimed=1, stores=(None, None))
+    return State(files, frozenset(), frozenset(), (late,), 3, 1, Budget())
+
+
+TWO_STEPS_PREPARED = _two_steps_prepared()
+
 SMALL = {
+    "three drivers, two steps prepared": Rules(
+        since=TWO_STEPS_PREPARED, drivers=3, cleans=False, budget=Budget(others=2, plans=0)
+    ),
     "format 2, a crash": Rules(budget=Budget(crashes=1, losses=1)),
     "format 1, a crash": Rules(format=1, budget=Budget(crashes=1, losses=1)),
     "format 2, two drivers": Rules(epochs=2, budget=Budget(others=1)),

@@ -17,7 +17,7 @@ def starts(rules: Rules, s: State) -> Iterator[Step]:
         not left.starts
         or len(c.commits) == rules.epochs
         or (s.drivers and not left.others)
-        or len(s.drivers) == 2
+        or len(s.drivers) == rules.drivers
     ):
         return
     epoch = len(c.commits)
@@ -84,7 +84,7 @@ def _look(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
     """Reads all that may refuse the run, and lists what lost epochs may have left."""
     c = s.files
     if is_behind(rules, c, d):
-        yield refused(s, d)
+        yield refused(rules, s, d)
         return
     # State of the next version is of the same epoch if a run has got as far as to make some.
     has_begun = not rules.real_time and begun(rules, c, d.epoch) is not None
@@ -127,9 +127,13 @@ def is_behind(rules: Rules, c: Checkpoint, d: Driver) -> bool:
     return logged != d.epoch or len(c.commits) != d.epoch
 
 
-def refused(s: State, d: Driver) -> Step:
+def refused(rules: Rules, s: State, d: Driver) -> Step:
     fault = "a run that is refused has changed the checkpoint" if d.has_written else None
-    return Step(("another run goes on", d.run), without(s, d), fault)
+    after = without(s, d)
+    if not rules.has(Guard.NUMBERS_STAY):
+        claims = tuple(x for x in s.files.claims if x.run != d.run)
+        after = after._replace(files=s.files._replace(claims=claims))
+    return Step(("another run goes on", d.run), after, fault)
 
 
 def _claim(rules: Rules, s: State, d: Driver) -> Step:
@@ -137,7 +141,7 @@ def _claim(rules: Rules, s: State, d: Driver) -> Step:
     c = s.files
     number = d.claimed + 1 if rules.has(Guard.EXCLUSIVE_CLAIM) else newest_claim(c) + 1
     if any(x.number == number for x in c.claims):
-        return refused(s, d)
+        return refused(rules, s, d)
     assert d.entry is not None
     assert d.record is not None
     claims = tuple(sorted((*c.claims, Claim(number, d.run, d.epoch, d.record, d.entry, d.goes_on_from))))[
@@ -150,7 +154,7 @@ def _claim(rules: Rules, s: State, d: Driver) -> Step:
 def _look_again(rules: Rules, s: State, d: Driver) -> Step:
     """At the claims, too: the number may be one that was removed because it was old."""
     if rules.has(Guard.SECOND_LOOK) and (is_behind(rules, s.files, d) or newest_claim(s.files) != d.claimed):
-        return refused(s, d)
+        return refused(rules, s, d)
     return Step(("look again", d.run), replaced(s, d, d._replace(phase="clean" if d.lost else "open")))
 
 
