@@ -52,7 +52,7 @@ CONTROLS = [
     _control(Guard.ONE_COMMIT, budget=Budget(others=1, plans=0), epochs=2),
     _control(Guard.ENTRIES_FOR_FILES),
     _control(Guard.CLAIM_COUNTS, budget=Budget(starts=4), epochs=5, stops=True, cleans=False),
-    _control(Guard.CLAIM_DECIDES, since=TWO_STEPS_PREPARED, cleans=False, budget=Budget(others=1, plans=0)),
+    _control(Guard.CLAIM_DECIDES, budget=Budget(starts=3, crashes=2), epochs=2, cleans=False),
     _control(
         Guard.EXCLUSIVE_CLAIM,
         since=TWO_STEPS_PREPARED,
