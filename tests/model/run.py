@@ -12,7 +12,7 @@ from model.controls import BEFORE, CONTROLS, ENDLESS, WINDOWS
 from model.explorer import Outcome, explore
 from model.liveness import migrations_end
 from model.rules import Guard
-from model.sizes import LARGE, LIVE, SMALL
+from model.sizes import LARGE, LIVE, LONG_LIVES, SMALL
 from model.walks import walk
 
 SIZES = SMALL | LARGE
@@ -31,10 +31,14 @@ def main(arguments: list[str]) -> int:
         metavar="GUARD",
         help="without these guards",
     )
-    parser.add_argument("--limit", type=int, default=3_000_000, help="states of a size, at most")
+    parser.add_argument("--limit", type=int, default=2_000_000, help="states of a size, at most")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument(
-        "--walk", type=float, default=60, metavar="SECONDS", help="of random walks through each large size"
+        "--walk",
+        type=float,
+        default=60,
+        metavar="SECONDS",
+        help="of random walks through long lives of each kind",
     )
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args(arguments)
@@ -76,7 +80,7 @@ def _sizes(limit: int, processes: int) -> int:
 
 def _walks(seconds: float, seed: int, processes: int) -> int:
     with ProcessPoolExecutor(processes, max_tasks_per_child=1) as pool:
-        waiting = {name: pool.submit(_walked, name, seconds, seed) for name in LARGE} if seconds else {}
+        waiting = {name: pool.submit(_walked, name, seconds, seed) for name in LONG_LIVES} if seconds else {}
         return sum(_shown(f"walks: {name}", future.result()) for name, future in waiting.items())
 
 
@@ -94,7 +98,7 @@ def _ended(name: str) -> Outcome:
 
 
 def _walked(name: str, seconds: float, seed: int) -> Outcome:
-    return walk(SIZES[name], seconds, seed)
+    return walk(LONG_LIVES[name], seconds, seed)
 
 
 if __name__ == "__main__":

@@ -105,6 +105,26 @@ LARGE = {
     ),
 }
 
+LONG_LIVES = {
+    f"format {format}, {retained} retained": Rules(
+        format=format,
+        retained=retained,
+        epochs=5,
+        plans=(SWAP, UNITED_AND_BACK),
+        budget=Budget(5, others=2, plans=2, cancels=1, crashes=2, losses=2, attempts=2, snapshots=4, winds=1),
+    )
+    for format in (1, 2)
+    for retained in (1, 2)
+} | {
+    "real-time mode": Rules(
+        real_time=True,
+        epochs=5,
+        plans=(SWAP, UNITED_AND_BACK),
+        budget=Budget(5, others=2, plans=2, cancels=1, crashes=2, losses=2, attempts=2, snapshots=4),
+    )
+}
+"""Too large for anything but random walks: everything happens, and more than once."""
+
 LIVE = {
     "a crash": Rules(epochs=6, stops=True, cleans=False, budget=Budget(crashes=1)),
     "two drivers": Rules(epochs=4, stops=True, cleans=False, budget=Budget(starts=3, others=1)),
