@@ -8,9 +8,9 @@ import org.apache.spark.sql.binshift.internals.StreamLogs.{Commit, Offsets}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.datasources.v2.state.metadata.StateMetadataPartitionReader
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ChangedKeys, CheckpointIds, ControlDir, Layout, LoggedEpochs, Storage}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ChangedKeys, CheckpointIds, ControlDir, Layout, LoggedEpochs, NamedEntry, Storage}
 import org.apache.spark.sql.execution.streaming.state.binshift.conversion.StoreForm
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingLog, RoutingTable}
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingEntry, RoutingLog, RoutingTable}
 import org.apache.spark.sql.execution.streaming.runtime.StreamMetadata
 import org.apache.spark.sql.execution.streaming.state.{OperatorStateMetadata, StateStoreConf}
 import org.apache.spark.sql.internal.SQLConf
@@ -77,7 +77,7 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
 
   /** Whether rows go where Spark's hash puts them. */
   def isTableOfSpark: Boolean = layout.forall(l =>
-    new RoutingLog(controlDir).at(epoch).exists(_.table == RoutingTable.initial(l.bins, partitions)))
+    entryInForce.exists(_.table == RoutingTable.initial(l.bins, partitions)))
 
   /** A lost entry would have bins where their owners were, which nothing but its name tells. */
   if (layout.nonEmpty) requireEntryInForce()
@@ -100,16 +100,22 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
     new StateStoreConf(conf)
   }
 
-  private def requireEntryInForce(): Unit = {
+  /** An entry from which the one in force is found, if the logs or the claims name any. */
+  private lazy val named: Option[NamedEntry] =
+    LoggedEpochs.read(controlDir).near(epoch, layout.flatMap(_.takenOverAt).getOrElse(0L))
+
+  private lazy val entryInForce: Option[RoutingEntry] = {
     val log = new RoutingLog(controlDir)
-    val named = LoggedEpochs.read(controlDir).near(epoch, layout.flatMap(_.takenOverAt).getOrElse(0L))
-    val found = named.fold(log.names.filter(_.epoch <= epoch).lastOption)(n => Some(n.entry)).flatMap(log.read)
-      .flatMap(e => log.inForce(e, epoch))
-    for (n <- named if found.isEmpty)
+    named.fold(log.names.filter(_.epoch <= epoch).lastOption)(n => Some(n.entry)).flatMap(log.read)
+      .flatMap(log.inForce(_, epoch))
+  }
+
+  private def requireEntryInForce(): Unit = {
+    for (n <- named if entryInForce.isEmpty)
       throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> n.entry.epoch).configuration(
         s"epoch ${n.at} was run with the routing table of epoch ${n.entry.epoch} (${n.entry.render}), which is not in " +
           s"${controlDir.path}/routing; restore it from a copy, or start the query once")
-    found.map(_.table.partitions).filter(_ != partitions).foreach { n =>
+    entryInForce.map(_.table.partitions).filter(_ != partitions).foreach { n =>
       throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> epoch).configuration(
         s"epoch $epoch was run with $partitions partitions, but its routing table in ${controlDir.path}/routing has $n; restore it " +
           "from a copy")
