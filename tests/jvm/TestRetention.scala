@@ -100,7 +100,8 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
       else {
         put(p, file(VersionFile.Changelog))
         // Back to the last snapshot that the store knew.
-        val behind = Iterator.iterate(last)(_ - 1).takeWhile(v => v > 0 && committed(v).contains(p)).take(1 + random.nextInt(every))
+        val behind =
+          Iterator.iterate(last)(_ - 1).takeWhile(v => v > 0 && committed(v).contains(p)).take(1 + random.nextInt(every))
         said((p, last + 1, now)) = behind.map(v => LineageItem(v, committed(v)(p))).toSeq
         if (isUploaded || random.nextInt(every) == 0) {
           if (isUploaded || random.nextBoolean()) put(p, file(VersionFile.Snapshot))
@@ -185,7 +186,8 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
     try body
     catch { case _: NoSuchElementException => otherwise }
 
-  private def retainedOf(p: Int): RetainedVersions = new RetainedVersions(p, new RetainedVersions.Files {
+  private def retainedOf(p: Int): RetainedVersions = new RetainedVersions(p,
+    new RetainedVersions.Files {
       override def hasIds: Boolean = CheckpointLife.this.hasIds
       override def list(partition: Int): Seq[VersionFile] = there.get(partition).toSeq.flatten
       override def owners(version: Long): Owners = CheckpointLife.this.owners(version)
@@ -203,11 +205,11 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
 
   /** A retained version that cannot be recovered, by what a recovery does and by what is known of the attempts. */
   private def unreadable: Option[String] = (for {
-      version <- floor to last
-      table = owners(version).table(owners(version).at(version))
-      p <- 0 until table.partitions if table.sizes(p) > 0
-      fault <- faultOf(p, version, table.binsOf(p).toSeq)
-    } yield s"version $version of partition $p: $fault").headOption
+    version <- floor to last
+    table = owners(version).table(owners(version).at(version))
+    p <- 0 until table.partitions if table.sizes(p) > 0
+    fault <- faultOf(p, version, table.binsOf(p).toSeq)
+  } yield s"version $version of partition $p: $fault").headOption
 
   private def faultOf(p: Int, version: Long, bins: Seq[Int]): Option[String] = {
     val lineages = mutable.Map.empty[Int, Lineage]
@@ -234,7 +236,8 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
 
   private def keptTooLong: Option[String] = {
     val oldest = last - retain - 2L
-    (for ((p, files) <- there; file <- files if file.version < oldest) yield s"partition $p still has ${file.name}, at version $last")
+    (for ((p, files) <- there; file <- files if file.version < oldest)
+      yield s"partition $p still has ${file.name}, at version $last")
       .headOption
   }
 }

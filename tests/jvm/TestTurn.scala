@@ -13,7 +13,8 @@ object TestTurn {
     val conf = RocksDBConf().copy(minDeltasForSnapshot = minDeltas, enableChangelogCheckpointing = true)
     val local = Files.createTempDirectory(Files.createDirectories(Path.of(directory)), "local")
     new TestTurn(
-      new RocksDB(s"$directory/checkpoint", conf, local.toFile, new Configuration), StateStoreId(directory, 0, partition), isShared)
+      new RocksDB(s"$directory/checkpoint", conf, local.toFile, new Configuration), StateStoreId(directory, 0, partition),
+      isShared)
   }
 }
 

@@ -126,7 +126,8 @@ private[sql] object RetainedVersions {
 
   def of(
       store: StateStoreId, routing: EpochRouting, conf: RocksDBConf, hadoopConf: Configuration,
-      ids: Boolean): RetainedVersions = new RetainedVersions(store.partitionId, new Files {
+      ids: Boolean): RetainedVersions = new RetainedVersions(store.partitionId,
+    new Files {
       private def of(partition: Int) = store.copy(partitionId = partition)
       override def hasIds: Boolean = ids
       override def list(partition: Int): Seq[VersionFile] = VersionFile.list(of(partition), hadoopConf)

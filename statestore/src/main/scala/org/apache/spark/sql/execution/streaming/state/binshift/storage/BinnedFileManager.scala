@@ -90,7 +90,8 @@ private[binshift] final class BinnedFileManager(
   override def deleteOldVersions(retain: Int, maxToDelete: Int, minToDelete: Long): Unit = if (!areFewOld(retain, minToDelete)) {
     for (kept <- binding.flatMap(_.keptFrom(retain))) {
       // Spark bounds the work of one round in this way.
-      val most = Option.when(maxToDelete >= 0)(kept.listed.filter(_.isSnapshot).map(_.version).minOption).flatten.map(_ + maxToDelete)
+      val most =
+        Option.when(maxToDelete >= 0)(kept.listed.filter(_.isSnapshot).map(_.version).minOption).flatten.map(_ + maxToDelete)
       deleteBefore((most ++ Seq(kept.from)).min, kept.listed)
     }
     Faults.at("versions.deleted")
