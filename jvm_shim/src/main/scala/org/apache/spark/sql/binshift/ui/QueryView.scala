@@ -59,7 +59,8 @@ private[binshift] final case class PartitionLoad(
 
 private[binshift] object QueryView {
   /** Before the query has answered. */
-  val Unknown: QueryView = QueryView(None, None, None, Nil, loadsOf = None, misplaced = 0, evacuated = 0, standbys = Map.empty, takenOver = 0)
+  val Unknown: QueryView =
+    QueryView(None, None, None, Nil, loadsOf = None, misplaced = 0, evacuated = 0, standbys = Map.empty, takenOver = 0)
 
   def of(query: MicroBatchExecution): QueryView = {
     val router = QueryRouters.of(query)
