@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.recovery
 
 import java.util.concurrent.{ConcurrentLinkedQueue, CountDownLatch}
+import java.util.concurrent.TimeUnit.SECONDS
 
 import scala.jdk.CollectionConverters._
 
@@ -10,11 +11,14 @@ object TestAhead {
   /** What a reader gets of the jobs 0 to 9 while the jobs of four others hang; and what is released of those in the end. */
   def besideOthersThatHang(): Seq[Seq[Int]] = {
     val goOn = new CountDownLatch(1)
+    val begun = new CountDownLatch(8)
     val released = new ConcurrentLinkedQueue[Int]()
     val others = Seq.fill(4)(new Ahead[Int](Iterator.fill(4) { () =>
+          begun.countDown()
           goOn.await()
           1
         }, r => { released.add(r); () }))
+    require(begun.await(60, SECONDS), "not all threads are taken")
     val reader = new Ahead[Int]((0 until 10).iterator.map(i => () => i), _ => ())
     val read = Iterator.continually(()).takeWhile(_ => reader.hasNext).map(_ => reader.next()).toSeq
     others.foreach(_.close())

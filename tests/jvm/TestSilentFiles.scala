@@ -36,7 +36,7 @@ class TestSilentFiles extends RawLocalFileSystem {
 
 object TestSilentFiles {
   /** The outermost ones say from where binshift was called, and for what. */
-  private val Frames = 3
+  private val Frames = 4
   private val places = ConcurrentHashMap.newKeySet[String]()
   private val locks = ConcurrentHashMap.newKeySet[String]()
   @volatile private var hanging = Option.empty[String]
