@@ -32,7 +32,7 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
   private val committed = mutable.TreeMap(0L -> Map.empty[Int, String])
   private val logged = mutable.TreeMap.empty[Long, Map[Int, String]]
   private val keptIds = mutable.TreeMap.empty[Long, Map[Int, String]]
-  private val late = mutable.Buffer.empty[(Int, VersionFile)]
+  private val late = mutable.ArrayBuffer.empty[(Int, VersionFile)]
   private val stores = mutable.Map.empty[Int, RetainedVersions]
   private val stale = mutable.Buffer.empty[(Int, RetainedVersions)]
   private var retired = mutable.Map.empty[Int, RetainedVersions]
@@ -121,7 +121,7 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
       committed(last) = made
       logged(last) = made
       // Spark keeps so many epochs behind the one that runs.
-      logged.filterInPlace((v, _) => v > last - retain)
+      logged.filterInPlace((v, _) => v >= last - retain)
       floor = math.max(floor, last - retain + 1)
     }
   }
@@ -178,7 +178,7 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
       val used = (entries.rangeTo(oldest).lastOption ++ entries.rangeFrom(oldest)).map(_._2.partitions).max
       for (p <- there.keys.toSeq if p >= used) {
         val retained = retired.getOrElseUpdate(p, retainedOf(p))
-        if (triedOr(Option(0L))(retained.neededByOthers(there(p).toSeq, oldest, last)).isEmpty) {
+        if (triedOr(Option(0L))(retained.neededByOthers(there(p).toSeq, oldest + 1, last)).isEmpty) {
           history += s"partition $p is gone"
           there -= p
         }

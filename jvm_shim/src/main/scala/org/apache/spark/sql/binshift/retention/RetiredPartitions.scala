@@ -78,7 +78,7 @@ private[binshift] final class RetiredPartitions(stateRoot: String, hadoopConf: C
       def isStillRead(p: Int): Boolean = stores.exists { name =>
         val store = StateStoreId(stateRoot, operator, p, name)
         retained.getOrElseUpdate(store, RetainedVersions.of(store, routing, conf, hadoopConf, hasIds))
-          .neededByOthers(VersionFile.list(store, hadoopConf), oldest, last).isDefined
+          .neededByOthers(VersionFile.list(store, hadoopConf), oldest + 1, last).isDefined
       }
       retained.filterInPlace((store, _) => store.partitionId >= used)
       // One by one, the last first: whoever wants some back waits for one delete at most.
