@@ -8,12 +8,18 @@ from pathlib import Path
 from typing import Any
 
 GOLDEN = Path(__file__).parent / "golden"
-#: The epoch of the routing entry, and the version of the ids.
+#: What older versions wrote, which is read and not written.
+OLD = Path(__file__).parent / "golden_old"
+#: The epoch of the old routing entry, and the version of the ids.
 EPOCH = 4
+#: That of the routing entry, which follows the old one.
+NEXT = 6
+ENTRY = f"routing/{NEXT}-d31c74b6"
+OLD_FILES = (f"routing/{EPOCH}", "runs.json")
 FILES = (
     "layout.json",
-    f"routing/{EPOCH}",
-    "runs.json",
+    ENTRY,
+    "runs/3",
     "ended.json",
     "plan.json",
     "shipping.json",
@@ -25,15 +31,16 @@ FILES = (
 
 
 def golden(name: str) -> Any:
-    return json.loads((GOLDEN / name).read_text())
+    return json.loads(((OLD if name in OLD_FILES else GOLDEN) / name).read_text())
 
 
 def checkpoint(root: Path) -> Path:
     """A checkpoint with all of them, in whose log of commits the ids are those of the golden file."""
-    for name in FILES:
-        target = root / "binshift" / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(GOLDEN / name, target)
+    for source, names in ((GOLDEN, FILES), (OLD, OLD_FILES)):
+        for name in names:
+            target = root / "binshift" / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source / name, target)
     for folder in ("offsets", "commits"):
         (root / folder).mkdir()
         (root / folder / str(EPOCH)).write_text("v1\n{}\n")

@@ -91,6 +91,18 @@ def end_maintenance(spark: SparkSession) -> None:
     spark._jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()
 
 
+def entries(checkpoint: Path) -> dict[int, Path]:
+    """The files of routing entries by their epochs, ascending, whether they were ever in force or not."""
+    files = (f for f in (checkpoint / "binshift/routing").iterdir() if f.name[0].isdigit())
+    return {int(f.name.split("-")[0]): f for f in sorted(files, key=lambda f: int(f.name.split("-")[0]))}
+
+
+def lose(file: Path) -> None:
+    """Deletes a file, and its checksum."""
+    file.unlink()
+    (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
+
+
 class Fault:
     """Something that goes wrong at a point of shipping, once or `always`; see tests/jvm/TestFaults.scala."""
 

@@ -23,7 +23,7 @@ import binshift
 from binshift.session import PROVIDER
 from cluster.driver import Outputs
 from cluster.processes import listening, spark_processes
-from harness import StreamRun, session, until
+from harness import StreamRun, end_maintenance, session, until
 
 
 def counts(df: DataFrame) -> DataFrame:
@@ -82,6 +82,21 @@ class Commands:
     def rescale(self, partitions: int, bins_per_step: int, prepare: bool) -> None:
         strategy = binshift.Batched(bins_per_step)
         self.run.attach().rescale(partitions, strategy=strategy, prepare=prepare)
+
+    def swap(self) -> None:
+        """Has all bins of two partitions change places."""
+        controller = self.run.attach()
+        swapped = [1 - owner for owner in controller.routing().assignment]
+        controller.submit(controller.plan(swapped, strategy=binshift.AllAtOnce()), prepare=False)
+
+    def cancel(self) -> None:
+        migration = self.run.attach().migration()
+        assert migration is not None
+        migration.cancel()
+
+    def lose_stores(self) -> None:
+        """Closes all stores, as if all executors had been lost: the next epoch reads the checkpoint."""
+        end_maintenance(self.spark)
 
     def scale(self, epoch_s: float, partitions: int, executors: int, most: int = 3) -> list[str]:
         """Has the autoscaler act until there are so many; what it decided. Long epochs leave it idle."""

@@ -28,8 +28,10 @@ class Driver:
         Input, outputs, and what the driver says on stderr.
     checkpoint : str
         Where it is; by default below `root`.
-    halt : str
-        The instant at which the driver dies, see `HaltingCheckpointFileManager`.
+    halt, meanwhile : str
+        The instant at which the driver dies, or does something else, see `HaltingCheckpointFileManager`.
+    name : str
+        Of one of several drivers of a query.
     script : Path
         What runs.
     """
@@ -42,13 +44,17 @@ class Driver:
         checkpoint: str = "",
         *,
         halt: str = "",
+        meanwhile: str = "",
+        name: str = "",
         script: Path = HERE / "commanded.py",
     ) -> None:
         self.root = root
+        self.errors = root / f"stderr{name}"
         root.mkdir(exist_ok=True)
         command = [sys.executable, str(script), str(root), master, json.dumps(conf), checkpoint]
-        environment = os.environ | ({"BINSHIFT_HALT": halt} if halt else {})
-        with (root / "stderr").open("w") as errors:
+        instant = {"BINSHIFT_HALT": halt, "BINSHIFT_MEANWHILE": meanwhile}
+        environment = os.environ | {key: value for key, value in instant.items() if value}
+        with self.errors.open("w") as errors:
             self.process = subprocess.Popen(
                 command,
                 env=environment,
@@ -66,14 +72,18 @@ class Driver:
         self.kill()
 
     def __call__(self, name: str, *arguments: Any) -> Any:
-        assert self.process.stdin is not None
+        self.tell(name, *arguments)
         assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps([name, *arguments]) + "\n")
-        self.process.stdin.flush()
         for line in self.process.stdout:
             if line.startswith("answer: "):
                 return json.loads(line.removeprefix("answer: "))
-        raise DriverEndedError(f"{name}: the driver ended: {(self.root / 'stderr').read_text()[-4000:]}")
+        raise DriverEndedError(f"{name}: the driver ended: {self.errors.read_text()[-4000:]}")
+
+    def tell(self, name: str, *arguments: Any) -> None:
+        """Gives a command, and waits for nothing."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps([name, *arguments]) + "\n")
+        self.process.stdin.flush()
 
     def kill(self) -> None:
         """SIGKILL to the driver's Python and its JVM."""
@@ -83,7 +93,7 @@ class Driver:
 
     def end(self) -> None:
         self.process.communicate(timeout=60)
-        assert self.process.returncode == 0, (self.root / "stderr").read_text()[-4000:]
+        assert self.process.returncode == 0, self.errors.read_text()[-4000:]
 
     def assert_exact(self, partitions: int) -> dict[str, Any]:
         """Compares state and every output with counts made in Python."""

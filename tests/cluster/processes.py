@@ -21,6 +21,15 @@ def spark_processes(application: str) -> list[int]:
     return found
 
 
+def children(pid: int) -> list[tuple[int, str]]:
+    """The processes that a process has started, with what each runs."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and _parent(entry) == pid:
+            found.append((int(entry.name), _read(entry / "cmdline").split("\0")[0]))
+    return found
+
+
 def listening(pid: int) -> set[int]:
     """The TCP ports at which a process listens."""
     inodes = set()

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import binshift
 from binshift.session import PROVIDER_KEY, REAL_TIME_KEY
-from harness import real_time_session, until
+from harness import entries, real_time_session, until
 
 #: Whether Spark compares the operators of a plan with its list.
 ALLOWLIST_KEY = "spark.sql.streaming.realTimeMode.allowlistCheck"
@@ -255,10 +255,10 @@ def occupied(run: RealTime, n: int) -> None:
     run.epoch()
     # The epoch that is planned now has prepared the next one, which does not fit any more when it is to begin.
     due = run.committed + 2
-    run.until((run.checkpoint / f"binshift/routing/{due}").exists, f"the table of epoch {due}")
+    run.until(lambda: due in entries(run.checkpoint), f"the table of epoch {due}")
     run.jvm.occupy(8 - n, 8 - n)
     run.epoch()
-    run.until(lambda: not (run.checkpoint / f"binshift/routing/{due}").exists(), "the table to be taken back")
+    run.until(lambda: due not in entries(run.checkpoint), "the table to be taken back")
     run.epoch()
     assert run.attach().routing().partitions == before
     run.jvm.free()

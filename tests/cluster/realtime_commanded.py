@@ -15,7 +15,7 @@ import binshift
 from cluster.commanded import Commands, serve
 from cluster.places import decommission
 from cluster.realtime import ALLOWLIST_KEY, RealTime
-from harness import real_time_session, until
+from harness import entries, real_time_session, until
 
 
 class RealTimeCommands(Commands):
@@ -84,8 +84,7 @@ class RealTimeCommands(Commands):
 
     def due(self) -> int:
         """Ends batches until the table of the next epoch is durable; which epoch that is."""
-        tables = self.real_time.checkpoint / "binshift/routing"
-        while not (tables / str(self.open() + 1)).exists():
+        while self.open() + 1 not in entries(self.real_time.checkpoint):
             self.real_time.epoch()
         return self.open() + 1
 
@@ -94,9 +93,6 @@ class RealTimeCommands(Commands):
 
     def occupy_while_planned(self, tasks: int) -> None:
         self.real_time.jvm.occupyWhilePlanned(tasks)
-
-    def set_aside_while_planned(self, epoch: int) -> None:
-        self.real_time.jvm.setAsideWhilePlanned(epoch)
 
     def unload_while_planned(self) -> None:
         self.real_time.jvm.unloadWhilePlanned()
@@ -132,7 +128,7 @@ class RealTimeCommands(Commands):
         return self.batches(1)
 
     def tables(self) -> list[int]:
-        return sorted(int(f.name) for f in (self.real_time.checkpoint / "binshift/routing").glob("[0-9]*"))
+        return list(entries(self.real_time.checkpoint))
 
     def ends_in_vain(self) -> str:
         """Ends the batch, with which the query ends; why it has."""

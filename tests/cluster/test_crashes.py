@@ -12,8 +12,8 @@ import pytest
 # The rescale is submitted after epoch 1. Epoch 2 prepares the first step, which takes effect at epoch 3.
 INSTANTS = [
     "after:/binshift/plan.json",
-    "before:/binshift/routing/3",
-    "after:/binshift/routing/3",
+    "before:/binshift/routing/3-*",
+    "after:/binshift/routing/3-*",
     "before:/offsets/3",
     "after:/offsets/3",
     "after:/state/0/3/4.zip",
@@ -26,8 +26,8 @@ INSTANTS = [
 #: Instants that their neighbours stand for in the default test run.
 MATRIX = (
     "after:/binshift/plan.json",
-    "before:/binshift/routing/3",
-    "after:/binshift/routing/3",
+    "before:/binshift/routing/3-*",
+    "after:/binshift/routing/3-*",
     "before:/offsets/3",
     "after:/state/0/3/4.zip",
     "before:/state/0/0/4.changelog",
@@ -40,7 +40,7 @@ TRANSFORM = ["--operator=transform", "--conf=spark.sql.streaming.stateStore.chec
 
 #: With copies: partitions are opened at epoch 3, and bins are ordered while that is planned.
 PREPARE = ["--prepare"]
-PREPARE_INSTANTS = ["after:/binshift/shipping.json", "after:/binshift/routing/3", "before:/commits/4"]
+PREPARE_INSTANTS = ["after:/binshift/shipping.json", "after:/binshift/routing/3-*", "before:/commits/4"]
 
 
 #: Partitions are opened at epoch 3, and the switch is at epoch 4; at this pace, bins are missing for long.

@@ -9,7 +9,7 @@ INSTANTS = [
     "before:/offsets/3",
     "after:/offsets/3",
     "after:/binshift/layout.json",
-    "after:/binshift/routing/3",
+    "after:/binshift/routing/3-*",
     "before:/state/0/0/4.zip",
     "after:/state/0/1/4.zip",
     "before:/commits/3",

@@ -38,7 +38,7 @@ from binshift.inspect.storage.database import Database, Snapshot
 from binshift.planning.plan import MigrationPlan
 from checkpoints import Writer
 from fuzz.held import Held
-from golden import EPOCH, GOLDEN
+from golden import EPOCH, GOLDEN, OLD, OLD_FILES
 from unit.test_inspect_files import CODECS, changelog, lz4
 from unsafe_rows import row
 
@@ -84,7 +84,7 @@ def of_checkpoint(path: str, read: Callable[[Held], object]) -> Callable[[bytes]
 
 
 def golden(name: str) -> list[bytes]:
-    return [(GOLDEN / name).read_bytes()]
+    return [((OLD if name in OLD_FILES else GOLDEN) / name).read_bytes()]
 
 
 def golden_checkpoint(path: str, read: Callable[[Held], object]) -> Callable[[bytes], object]:
@@ -99,7 +99,7 @@ def golden_checkpoint(path: str, read: Callable[[Held], object]) -> Callable[[by
 
 def routing(held: Held) -> object:
     directory, facts = ControlDir(held), Facts(held)
-    return directory.routing(), directory.steps(), directory.steps_of("m-1"), facts.routing_entry(EPOCH)
+    return directory.routing(), directory.steps(), directory.steps_of("m-1"), facts.routing_entry(str(EPOCH))
 
 
 def layout(held: Held) -> object:

@@ -9,8 +9,9 @@ import org.apache.spark.shuffle.FetchFailedException
 /**
  * Faults that a test lays in wait as files, `<point>.<action>`, in the directory that
  * `spark.binshift.tests.faults` names. The first to come by takes the file away, so that a fault
- * happens once, in whatever JVM; a file that ends in `.always` stays. At a turnstile, one goes on for
- * each `<point>.pass`. At a point that is `slow`, each stays for up to half a second. A file `<point>.count` has a byte for each that came by.
+ * happens once, in whatever JVM; a file that ends in `.always` stays. `stop` is SIGSTOP to the JVM. At a turnstile, one goes on for
+ * each `<point>.pass`. At a point that is `slow`, each stays for up to half a second. A file `<point>.count` has a byte for each that
+ * came by.
  */
 final class TestFaults extends Faults {
   private val dir = Paths.get(SparkEnv.get.conf.get("spark.binshift.tests.faults"))
@@ -18,6 +19,7 @@ final class TestFaults extends Faults {
   override def at(point: String, partition: Int): Unit = {
     if (Files.exists(file(point, "count"))) Files.write(file(point, "count"), Array[Byte](0), StandardOpenOption.APPEND)
     if (isArmed(point, "kill")) Runtime.getRuntime.halt(9)
+    if (isArmed(point, "stop")) new ProcessBuilder("kill", "-STOP", ProcessHandle.current.pid.toString).start().waitFor()
     if (isArmed(point, "interrupt")) {
       Thread.currentThread.interrupt()
       throw new java.io.IOException(s"$point is interrupted on purpose")

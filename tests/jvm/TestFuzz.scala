@@ -13,7 +13,7 @@ import org.json4s.JsonDSL._
 import org.json4s.jackson.JsonMethods.{compact, render}
 
 import org.apache.spark.sql.binshift.TestFuzzFiles
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{CheckpointIds, ControlDir, Layout, RunHistory}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{CheckpointIds, ControlDir, EntryName, Layout, RunHistory}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, ColumnFamily, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingLog, ShippingOrder}
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{DamagedShipment, ShipmentFormat, ShipmentMarker}
@@ -123,9 +123,11 @@ object TestFuzz {
     val file = folder.resolve(if (name == "commits") s"commits/${Epoch - 1}" else s"binshift/$name")
     val read: () => Any = name.split('/') match {
       case Array("layout.json") => () => Layout.read(dir)
-      case Array("runs.json") => () => RunHistory.read(dir)
+      case Array("runs.json") => () => RunHistory.read(dir).runs.toList
+      case Array("runs", n) => () => RunHistory.readClaim(dir, n.toLong)
       case Array("shipping.json") => () => ShippingOrder.read(dir).foreach(o => (o.leaving(1), o.arriving(1)))
-      case Array("routing", _) => () => new RoutingLog(dir).read(Epoch).map(e => (e.table.sizes, e.table.binsOf, e.name))
+      case Array("routing", _) =>
+        () => new RoutingLog(dir).read(EntryName(Epoch, EntryName.Unknown)).map(e => (e.table.sizes, e.table.binsOf, e.name))
       case Array("commits") => () => CheckpointIds.read(dir, Epoch)
       case _ => TestFuzzFiles.reader(dir, name)
     }

@@ -10,7 +10,7 @@ import org.apache.spark.sql.binshift.migration.PlannedMigration
 import org.apache.spark.sql.binshift.query.ServedRequests
 import org.apache.spark.sql.binshift.retention.RunEnd
 import org.apache.spark.sql.binshift.statistics.SavedStatistics
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ChangedKeys, CheckpointIds, ControlDir, Layout, RunHistory}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ChangedKeys, CheckpointIds, ControlDir, EntryName, Layout, RunHistory}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingLog, ShippingOrder}
 
 /** The parsers and writers of the files of `binshift/`, without a query around them. */
@@ -25,17 +25,31 @@ object TestGolden {
     val log = new RoutingLog(dir)
     name.split('/') match {
       case Array("layout.json") => again(Layout.read(dir).get)(Layout.write(dir, _))
-      case Array("runs.json") => again(RunHistory.read(dir))(RunHistory.write(dir, _))
+      case Array("runs", n) =>
+        val before = new RunHistory(Seq(n.toLong - 1), _ => None, Nil)
+        again(RunHistory.readClaim(dir, n.toLong).get)(RunHistory.claim(dir, before, _).foreach(claim =>
+            require(claim == n.toLong)))
       case Array("ended.json") => again(RunEnd.read(dir).get)(_.write(dir))
       case Array("plan.json") => again(PlannedMigration.read(dir).get)(PlannedMigration.write(dir, _))
       case Array("served.json") => again(ServedRequests.read(dir))(ServedRequests.write(dir, _))
       case Array("shipping.json") => again(ShippingOrder.read(dir))(ShippingOrder.write(dir, _))
       case Array("statistics.json") => again(SavedStatistics.read(dir).get)(_.write(dir))
-      case Array("routing", epoch) => again(log.read(epoch.toLong).get)(log.write)
+      case Array("routing", file) => again(log.read(EntryName.ofFile(file).get).get)(log.write)
       case Array("changed_keys", _) => again(ChangedKeys.read(dir).head)(ChangedKeys.write(dir, _))
       // They are copied from the log of commits.
       case Array("ids", version) => again(())(_ => CheckpointIds.keep(dir, version.toLong))
     }
+  }
+
+  /** What older versions wrote: the name of the entry of an epoch and the one that it follows, and the runs, the newest first. */
+  def old(checkpoint: String, epoch: Long): String = {
+    val dir = dirOf(checkpoint)
+    val entry = new RoutingLog(dir).read(EntryName(epoch, EntryName.Unknown)).get
+    dir.numbers(RunHistory.Dir).foreach(n => dir.delete(s"${RunHistory.Dir}/$n"))
+    text(("name" -> entry.name.render) ~ ("previous" -> entry.previous.map(_.file)) ~
+      ("runs" -> RunHistory.read(dir).runs.map(r => (r.runId, r.began._2.render)).map { case (run, name) =>
+        ("run" -> run) ~ ("routing" -> name)
+      }))
   }
 
   /** What the plan of `plan.json` says, which is written back as it was. */

@@ -9,25 +9,22 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRout
 
 /** What a store of operator 0 is found to keep for others, without a query around it. */
 object TestRetained {
-  /** The oldest version up to `last` of a partition that others still need; -1 if there is none. */
-  def oldest(stateRoot: String, partition: Int, last: Long): Long = of(stateRoot, partition).oldest(last)
+  /** The oldest version of a partition that others still need, if `last` is the only version that is retained; -1 if there is none. */
+  def oldest(stateRoot: String, partition: Int, last: Long, hasIds: Boolean): Long = of(stateRoot, partition, hasIds).oldest(last)
 
   /** The same, by one that goes on to be asked. */
-  def of(stateRoot: String, partition: Int): LastingRetained = {
+  def of(stateRoot: String, partition: Int, hasIds: Boolean): LastingRetained = {
     val conf = new Configuration
     val routing = EpochRouting.forReader(stateRoot, conf)
-    val retained = new RetainedVersions(
-      StateStoreId(stateRoot, 0, partition), routing, conf, VersionFile.opened(_, RocksDBConf(), conf))
-    new LastingRetained(retained, routing)
+    val store = StateStoreId(stateRoot, 0, partition)
+    new LastingRetained(
+      RetainedVersions.of(store, routing, RocksDBConf(), conf, hasIds), routing, () => VersionFile.list(store, conf))
   }
 }
 
-final class LastingRetained(retained: RetainedVersions, routing: EpochRouting) {
+final class LastingRetained(retained: RetainedVersions, routing: EpochRouting, listed: () => Seq[VersionFile]) {
   /** As a task of that epoch asks. */
   def partitionsAt(epoch: Long): Int = routing.partitionsOf(epoch + 1).get
 
-  def oldest(last: Long): Long = retained.oldest(last).getOrElse(-1)
-
-  /** The version from whose files on they are kept. */
-  def oldestFile(last: Long): Long = retained.oldestFile(last).getOrElse(-1)
+  def oldest(last: Long): Long = retained.neededByOthers(listed(), last, last).getOrElse(-1)
 }

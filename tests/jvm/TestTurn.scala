@@ -5,19 +5,21 @@ import java.nio.file.{Files, Path}
 import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{RocksDBFields, SnapshotTurn}
-import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBConf}
+import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBConf, StateStoreId}
 
 /** A store of Spark's own, whose snapshots are made by turns. */
 object TestTurn {
-  def open(directory: String, minDeltas: Int, isShared: Boolean): TestTurn = {
+  def open(directory: String, partition: Int, minDeltas: Int, isShared: Boolean): TestTurn = {
     val conf = RocksDBConf().copy(minDeltasForSnapshot = minDeltas, enableChangelogCheckpointing = true)
     val local = Files.createTempDirectory(Files.createDirectories(Path.of(directory)), "local")
-    new TestTurn(new RocksDB(s"$directory/checkpoint", conf, local.toFile, new Configuration), isShared)
+    new TestTurn(
+      new RocksDB(s"$directory/checkpoint", conf, local.toFile, new Configuration), StateStoreId(directory, 0, partition),
+      isShared)
   }
 }
 
-final class TestTurn(db: RocksDB, isShared: Boolean) {
-  private val turn = new SnapshotTurn(db, isShared)
+final class TestTurn(db: RocksDB, store: StateStoreId, isShared: Boolean) {
+  private val turn = new SnapshotTurn(db, store, isShared)
   private var version = 0L
 
   /** Commits another version; whether that made a snapshot. */
@@ -30,8 +32,5 @@ final class TestTurn(db: RocksDB, isShared: Boolean) {
     RocksDBFields.lastSnapshot(db) == version
   }
 
-  def close(): Unit = {
-    turn.close()
-    db.close()
-  }
+  def close(): Unit = db.close()
 }

@@ -12,6 +12,7 @@ import binshift.inspect
 from binshift.errors import StateFormatError
 from binshift.inspect.storage.compression import decompressed
 from binshift.inspect.tools.fsck import Severity, fsck
+from harness import entries
 from local.inspected import PARAMETERS, Case, make, run
 from local.processors import remembering, summing
 from local.settings import NEEDS_JOIN_4, NO_CHANGELOG
@@ -112,10 +113,10 @@ DAMAGES = {
     "sst-flipped": (lambda c: [flip(p) for p in (c / "state/0/2/SSTs").glob("*.sst")], "RocksDB"),
     "partition-gone": (lambda c: shutil.rmtree(c / "state/0/1"), "cannot be read"),
     "partition-twice": (lambda c: duplicate(c / "state/0/1"), "which belongs to partition 2"),
-    "routing-gone": (lambda c: (c / "binshift/routing/0").unlink(), "no entry"),
-    "routing-lost": (lambda c: newest(c / "binshift/routing", "[0-9]*").unlink(), "though epoch"),
-    "routing-changed": (lambda c: reroute(newest(c / "binshift/routing", "[0-9]*")), "belongs to partition"),
-    "routing-impossible": (lambda c: spoil(newest(c / "binshift/routing", "[0-9]*")), "damaged"),
+    "routing-gone": (lambda c: entries(c)[0].unlink(), "is not in binshift/routing"),
+    "routing-lost": (lambda c: max(entries(c).items())[1].unlink(), "though epoch"),
+    "routing-changed": (lambda c: reroute(max(entries(c).items())[1]), "was changed"),
+    "routing-impossible": (lambda c: spoil(max(entries(c).items())[1]), "damaged"),
     "commit-gone": (lambda c: (c / "commits/3").unlink(), "is missing"),
     "offsets-gone": (lambda c: (c / "offsets/7").unlink(), "is missing"),
     "metadata-gone": (lambda c: shutil.rmtree(c / "state/0/_metadata"), "is missing"),

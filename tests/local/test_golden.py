@@ -2,11 +2,12 @@
 
 import json
 import os
+import zlib
 
 import pytest
 
-from golden import EPOCH, FILES, checkpoint, golden
-from harness import until
+from golden import ENTRY, EPOCH, FILES, checkpoint, golden
+from harness import entries, until
 from local.queries import count_by_key
 
 MIGRATION = "0b6c3a52-6c0f-4c1e-9a57-3f7f0d6f5f10"
@@ -29,6 +30,16 @@ def test_a_file_that_was_read_is_written_as_it_was(jvm, tmp_path, name):
     root = checkpoint(tmp_path)
     jvm.rewrite(str(root), name)
     assert json.loads((root / "binshift" / name).read_text()) == golden(name)
+
+
+def test_what_older_versions_wrote_is_read(jvm, tmp_path):
+    table = golden(f"routing/{EPOCH}")
+    checksum = zlib.crc32(f"{table['partitions']}:{','.join(map(str, table['assignment']))}".encode())
+    runs = [{"run": r["run"], "routing": r["routing"]} for r in reversed(golden("runs.json")["runs"])]
+    found = json.loads(jvm.old(str(checkpoint(tmp_path)), EPOCH))
+    assert found == {"name": f"{EPOCH}:{checksum:08x}", "previous": "0", "runs": runs}
+    # The entry that came after it calls it by that name.
+    assert golden(ENTRY)["previous"] == f"{EPOCH}-{checksum:08x}"
 
 
 def test_both_languages_find_the_same_in_a_file(spark, jvm, tmp_path):
@@ -91,7 +102,8 @@ def test_a_query_takes_golden_requests_and_writes_files_of_the_golden_forms(stre
     expected = shape(golden("layout.json"))
     expected.pop("taken_over_at")
     assert shape(json.loads((control / "layout.json").read_text())) == expected
-    newest = max((f for f in (control / "routing").iterdir() if f.name.isdigit()), key=lambda f: int(f.name))
-    assert shape(json.loads(newest.read_text())) == shape(golden(f"routing/{EPOCH}"))
-    for name in ("runs.json", "ended.json", "statistics.json"):
+    _, newest = max(entries(run.checkpoint).items())
+    assert shape(json.loads(newest.read_text())) == shape(golden(ENTRY))
+    assert shape(json.loads((control / "runs/1").read_text())) == shape(golden("runs/3"))
+    for name in ("ended.json", "statistics.json"):
         assert shape(json.loads((control / name).read_text())) == shape(golden(name)), name

@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException
 from binshift import AllAtOnce, Fluid, MigrationError
 from binshift.control.signing import signed
 from binshift.planning.options import MigrationOptions
-from harness import until
+from harness import held_up_at, until
 from local.mailbox import Mailbox
 from local.queries import count_by_key
 
@@ -44,6 +44,27 @@ def test_a_plan_left_while_the_query_is_stopped_takes_effect_when_it_is_started_
     assert {(r["migration_id"], r["partitions"]) for r in controller.history().to_pylist()} == {(id, 4)}
     counts = Counter({r.k: r["count"] for r in run.batch().groupBy("k").count().collect()})
     assert {key[0]: value[0] for key, value in run.state()} == counts
+
+
+def test_a_plan_that_is_withdrawn_while_it_is_accepted_moves_nothing(run):
+    run.run(0)
+    controller = run.attach()
+    box, ids = Mailbox(run), []
+    with held_up_at("request.submitted", lambda: ids.append(box.submit(controller.plan(4)))):
+        (box.requests / f"{ids[0]}.json").unlink()
+    assert until((box.answers / f"{ids[0]}.json").exists)
+    assert (box.error(ids[0])["kind"], box.error(ids[0])["condition"]) == (
+        "MigrationError",
+        "MIGRATION_CANCELLED",
+    )
+    run.run(1, 2)
+    assert controller.migration() is None
+    assert controller.routing().partitions == 2
+    # Of one that was answered, the next migration knows nothing.
+    run.run(3)
+    again = box.submit(controller.plan(4))
+    box.wait()
+    assert box.result(again) == {"migration_id": again}
 
 
 def test_requests_wait_until_an_epoch_that_is_run_again_is_committed(run):
@@ -78,13 +99,9 @@ def test_requests_are_left_to_the_run_that_began_last(run):
     routers = run.spark._jvm.org.apache.spark.sql.binshift.query.QueryRouters
     router = routers.known(run.query._jsq.runId()).get()
     assert router.isNewestRun()
-    file = run.checkpoint / "binshift/runs.json"
-    runs = json.loads(file.read_text())
-    runs["runs"].append(runs["runs"][-1] | {"run": str(uuid.uuid4())})
-    crc = file.with_name(".runs.json.crc")
-    crc.unlink(missing_ok=True)
-    runs["runs"][-1]["began"] = 1
-    file.write_text(json.dumps(runs))
+    claims = run.checkpoint / "binshift/runs"
+    other = json.loads((claims / "1").read_text()) | {"run": str(uuid.uuid4()), "began": 1}
+    (claims / "2").write_text(json.dumps(other))
     assert not router.isNewestRun()
     # The other one has come no further: the epoch that it began with is this run's.
     run.run(1)

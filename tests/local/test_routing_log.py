@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import zlib
 
 import pytest
 
@@ -9,7 +10,7 @@ import binshift
 import binshift.inspect
 from binshift import AllAtOnce, Batched, StateFormatError
 from binshift.inspect.tools.fsck import fsck
-from harness import STOCK, Fault, end_maintenance, rows, until
+from harness import STOCK, Fault, end_maintenance, entries, lose, rows, until
 from local.queries import count_by_key, counted, counted_at_once
 from local.settings import IDS, MIN_DELTAS, ONE_EPOCH
 from local.sinks import fail_at
@@ -41,6 +42,17 @@ def turned(stream, *epochs, **kwargs):
     run.stop()
     end_maintenance(run.spark)
     return run
+
+
+def retained(run, partition, *, ids=False):
+    """What asks which versions of a partition others need; -1 if there are none."""
+    jvm = run.spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift
+    return jvm.TestRetained.of(str(run.checkpoint / "state"), partition, ids)
+
+
+def needed(run, version, *, ids=False):
+    """The oldest version of each partition that others need if only `version` is retained."""
+    return [retained(run, p, ids=ids).oldest(version) for p in (0, 1)]
 
 
 def refused(run, reason):
@@ -91,9 +103,8 @@ def test_a_stale_or_lost_entry_refuses_the_start(stream, tmp_path):
     routing = run.checkpoint / "binshift/routing"
     shutil.copytree(routing, tmp_path / "routing")
     # The epoch of the switch is the last one, committed or not.
-    (routing / "3").unlink()
-    (routing / ".3.crc").unlink(missing_ok=True)
-    refused(run, "epoch 3 was run with the routing table of epoch 3 .* is 0:.* lost or changed")
+    lose(entries(run.checkpoint)[3])
+    refused(run, "epoch 3 was run with the routing table of epoch 3 .* lost or changed")
     # Who reads it would have bins of both owners.
     with pytest.raises(binshift.ConfigurationError, match="epoch 3 was run with the routing table of epoch 3"):
         binshift.convert(str(run.checkpoint), to="rocksdb", output=str(tmp_path / "out"), spark=run.spark)
@@ -106,7 +117,7 @@ def test_a_stale_or_lost_entry_refuses_the_start(stream, tmp_path):
             checkpoint.scan(checkpoint.sources(version=4)[0])
         assert any("is missing" in str(f) for f in fsck(checkpoint))
     run.forget(3)
-    refused(run, "epoch 3 was run with the routing table of epoch 3 .* is 0:.* lost or changed")
+    refused(run, "epoch 3 was run with the routing table of epoch 3 .* lost or changed")
     shutil.rmtree(run.checkpoint / "binshift")
     shutil.copytree(tmp_path / "stale", run.checkpoint / "binshift")
     refused(run, "epoch 3 was run with the routing table of epoch 3 .* older than the rest")
@@ -123,12 +134,14 @@ def test_a_stale_or_lost_entry_refuses_the_start(stream, tmp_path):
 
 
 def test_a_hole_in_the_routing_log_is_noticed_by_start_readers_and_recovery(stream, tmp_path):
-    run = stream(count_by_key, conf={MIN_DELTAS: "1000"}).start()
-    run.run(0)
-    for epoch in (1, 3, 5):
-        turn(run)
-        run.run(epoch, epoch + 1)
-    run.stop()
+    with Fault("snapshot.upload", "throw", always=True):
+        run = stream(count_by_key, conf={MIN_DELTAS: "1000"}).start()
+        run.run(0)
+        for epoch in (1, 3, 5):
+            turn(run)
+            run.run(epoch, epoch + 1)
+        run.stop()
+        end_maintenance(run.spark)
     routing = run.checkpoint / "binshift/routing"
     shutil.copytree(routing, tmp_path / "routing")
 
@@ -136,27 +149,40 @@ def test_a_hole_in_the_routing_log_is_noticed_by_start_readers_and_recovery(stre
         shutil.rmtree(routing)
         shutil.copytree(tmp_path / "routing", routing)
 
-    def lose(epoch):
+    for epoch in (4, 2):
         restore()
-        (routing / f"{epoch}").unlink()
-        (routing / f".{epoch}.crc").unlink(missing_ok=True)
+        lose(entries(run.checkpoint)[epoch])
+        with pytest.raises(Exception, match=f"no entry for epoch {epoch}"):
+            run.state()
+        run.start()
+        run.feed(rows(7))
+        with pytest.raises(Exception, match=f"no entry for epoch {epoch}"):
+            run.query.processAllAvailable()
+        run.stop()
+        end_maintenance(run.spark)
+    restore()
+    goes_on(run)
 
-    lose(4)
-    with pytest.raises(Exception, match="no entry for epoch 4"):
-        run.state()
-    refused(run, "routing/6 follows the entry of epoch 4, but the newest one before it is that of epoch 2")
-    lose(2)
-    run.start()
-    run.feed(rows(7))
-    with pytest.raises(Exception, match="no entry for epoch 2"):
-        run.query.processAllAvailable()
+
+def test_an_entry_that_nothing_names_is_neither_obeyed_nor_a_reason_to_refuse(stream):
+    run = stream(count_by_key, conf={MIN_DELTAS: "1000"}).start()
+    run.run(0)
+    turn(run)
+    run.run(1, 2, 3)
     run.stop()
-    restore()
-    # Neither does one belong there that no other follows.
-    shutil.copy(routing / "4", routing / "5")
-    with pytest.raises(Exception, match="entry for epoch 4, but that of epoch 5 follows the one of epoch 2"):
-        run.state()
-    restore()
+    end_maintenance(run.spark)
+    there = entries(run.checkpoint)
+    whole = run.state()
+    stray = json.loads(there[2].read_text()) | {"epoch": 3, "previous": there[2].name}
+    stray["assignment"] = [1 - owner for owner in stray["assignment"]]
+    text = json.dumps(stray)
+    (there[2].parent / f"3-{zlib.crc32(text.encode()):08x}").write_text(text)
+    (there[2].parent / "3-00000000").write_text("{")
+    assert run.state() == whole
+    with binshift.inspect.open(run.checkpoint) as checkpoint:
+        assert checkpoint.routing().epoch == 2
+    run.start()
+    assert run.attach().routing().epoch == 2
     goes_on(run)
 
 
@@ -170,19 +196,18 @@ def test_entries_that_a_recovery_may_need_stay_whatever_their_number(stream, sna
         for epoch in range(1, 13, 2):
             turn(run)
             run.run(epoch, epoch + 1)
-        entries = run.checkpoint / "binshift/routing"
         if snapshots:
             # What a store may begin from moves on once all have snapshots after the last of so many switches.
             epochs = iter(range(13, 1000))
 
             def few():
                 run.run(next(epochs))
-                return len(list(entries.glob("[0-9]*"))) < 6
+                return len(entries(run.checkpoint)) < 6
 
             assert until(few)
         run.stop()
         end_maintenance(run.spark)
-    assert snapshots or len(list(entries.glob("[0-9]*"))) == 7
+    assert snapshots or len(entries(run.checkpoint)) == 7
     goes_on(run)
 
 
@@ -193,34 +218,32 @@ def test_a_snapshot_of_an_attempt_that_was_not_committed_ends_no_dependence(stre
         run.run(4, 5, 6)
         run.stop()
         end_maintenance(run.spark)
-    retained = run.spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestRetained
     state = run.checkpoint / "state"
     assert not list(state.rglob("*.zip"))
-    assert [retained.oldest(str(state), p, 7) for p in (0, 1)] == [2, 2]
+    # All changes of the bins that left are needed, from the start.
+    assert needed(run, 7, ids=True) == [1, 1]
     for partition in (0, 1):
         (state / f"0/{partition}/5_of-another-attempt.zip").touch()
-    assert [retained.oldest(str(state), p, 7) for p in (0, 1)] == [2, 2]
+    assert needed(run, 7, ids=True) == [1, 1]
     for partition in (0, 1):
         changelog = next((state / f"0/{partition}").glob("5_*.changelog"))
         (state / f"0/{partition}/{changelog.stem}.zip").touch()
-    lasting = [retained.of(str(state), p) for p in (0, 1)]
-    assert [one.oldest(4) for one in lasting] == [2, 2]
-    assert [retained.oldest(str(state), p, 7) for p in (0, 1)] == [-1, -1]
+    assert needed(run, 4, ids=True) == [1, 1]
+    assert needed(run, 7, ids=True) == [-1, -1]
     # Once the snapshots count, Spark has purged the ids that say so; the changelogs behind them do, too.
     run.forget(4)
-    assert [retained.oldest(str(state), p, 7) for p in (0, 1)] == [-1, -1]
+    assert needed(run, 7, ids=True) == [-1, -1]
     for partition in (0, 1):
         for changelog in (state / f"0/{partition}").glob("[67]_*.changelog"):
             changelog.rename(changelog.with_suffix(".away"))
-    assert [retained.oldest(str(state), p, 7) for p in (0, 1)] == [2, 2]
-    assert [one.oldest(7) for one in lasting] == [-1, -1]
+    assert needed(run, 7, ids=True) == [1, 1]
     # Nothing that is there takes the place of a file that is not of the committed attempt.
     for partition in (0, 1):
         for changelog in (state / f"0/{partition}").glob("*.away"):
             changelog.rename(changelog.with_suffix(".changelog"))
         snapshot = next(f for f in (state / f"0/{partition}").glob("5_*.zip") if "another" not in f.name)
         snapshot.unlink()
-    assert [retained.oldest(str(state), p, 7) for p in (0, 1)] == [2, 2]
+    assert needed(run, 7, ids=True) == [1, 1]
 
 
 def test_state_is_read_under_the_table_of_its_epoch_and_not_under_the_newest_one(stream):
@@ -233,7 +256,7 @@ def test_state_is_read_under_the_table_of_its_epoch_and_not_under_the_newest_one
     run.stop()
     fail_at(run, 5)
     run.stop()
-    assert sorted(int(f.name) for f in (run.checkpoint / "binshift/routing").glob("[0-9]*")) == [0, 2, 5]
+    assert list(entries(run.checkpoint)) == [0, 2, 5]
     assert not (run.checkpoint / "commits/5").exists()
     oracle.run(*range(5))
     assert run.state() == oracle.state()
@@ -249,20 +272,19 @@ def test_state_of_runs_of_one_epoch_is_not_read_under_another_table(stream):
     for epoch in (1, 2, 3):
         run.feed(rows(epoch))
         run.start(availableNow=True).query.awaitTermination()
-    entries = sorted((run.checkpoint / "binshift/routing").glob("[0-9]*"), key=lambda f: int(f.name))
-    assert len(entries) == 2
+    _, newest = entries(run.checkpoint)
     # No epoch of such a run has the name of an entry in the log of offsets.
     assert not any("routingEntry" in f.read_text() for f in (run.checkpoint / "offsets").glob("[0-9]*"))
-    entries[1].unlink()
-    with pytest.raises(Exception, match=f"was run with the routing table of epoch {entries[1].name}"):
+    lose(entries(run.checkpoint)[newest])
+    with pytest.raises(Exception, match=f"was run with the routing table of epoch {newest}"):
         run.state()
 
 
 @pytest.mark.parametrize("replaced", [False, True], ids=["lost", "of another table"])
 def test_state_is_not_read_under_another_table_than_its_epoch_was_run_with(stream, replaced):
     run = turned(stream)
-    newest, initial = (run.checkpoint / "binshift/routing" / e for e in ("2", "0"))
-    (newest.parent / ".2.crc").unlink(missing_ok=True)
+    initial, newest = entries(run.checkpoint).values()
+    (newest.parent / f".{newest.name}.crc").unlink(missing_ok=True)
     before, whole, entry = run.state(batchId=1), run.state(batchId=3), newest.read_text()
     if replaced:
         other = json.loads(entry)
@@ -272,7 +294,9 @@ def test_state_is_not_read_under_another_table_than_its_epoch_was_run_with(strea
         newest.unlink()
     assert run.state(batchId=1) == before
     for options in ({}, {"batchId": 3}, {"batchId": 2}):
-        with pytest.raises(Exception, match="was run with the routing table of epoch 2"):
+        with pytest.raises(
+            Exception, match="was changed" if replaced else "run with the routing table of epoch 2"
+        ):
             run.state(**options)
     newest.write_text(entry)
     assert run.state() == whole
@@ -282,21 +306,19 @@ def test_a_damaged_entry_of_the_history_is_named(stream):
     run = turned(stream, conf=ONE_EPOCH)
     run.start()
     run.run(4)
-    (run.checkpoint / "binshift/routing/0").write_text("{")
+    entries(run.checkpoint)[0].write_text("{")
     with pytest.raises(binshift.ConfigurationError, match="routing/0") as damaged:
         run.attach().history()
-    assert damaged.value.condition == "CHECKPOINT_DAMAGED"
+    assert damaged.value.condition == "ROUTING_LOG_DAMAGED"
 
 
 def test_versions_that_are_gone_are_kept_for_nobody(stream):
     with Fault("snapshot.upload", "throw", always=True):
         run = turned(stream, conf=ONE_EPOCH | {MIN_DELTAS: "1000"})
-    retained = run.spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestRetained
-    state = run.checkpoint / "state"
-    assert [retained.oldest(str(state), p, 4) for p in (0, 1)] == [2, 2]
+    assert needed(run, 4) == [1, 1]
     for version in (1, 2):
-        (state / f"0/0/{version}.changelog").unlink()
-    assert [retained.oldest(str(state), p, 4) for p in (0, 1)] == [-1, 2]
+        (run.checkpoint / f"state/0/0/{version}.changelog").unlink()
+    assert needed(run, 4) == [-1, 1]
 
 
 def test_entries_from_before_the_oldest_file_are_not_read(stream):
@@ -307,20 +329,20 @@ def test_entries_from_before_the_oldest_file_are_not_read(stream):
         run.run(4, 5, 6)
         run.stop()
         end_maintenance(run.spark)
-    retained = run.spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestRetained
-    state, entries = run.checkpoint / "state", run.checkpoint / "binshift/routing"
-    newest = max(int(f.name) for f in entries.glob("[0-9]*"))
+    state = run.checkpoint / "state"
+    newest = max(entries(run.checkpoint))
     assert newest > 2
-    lasting = [retained.of(str(state), p) for p in (0, 1)]
-    assert [one.oldest(7) for one in lasting] == [2, 2]
-    anew = [retained.of(str(state), p) for p in (0, 1)]
+    lasting, anew = ([retained(run, p) for p in (0, 1)] for _ in range(2))
+    assert [one.oldest(7) for one in lasting] == [1, 1]
     # A task that replays lists the entries before some of them are deleted.
     assert [one.partitionsAt(7) for one in anew] == [2, 2]
     for partition in (0, 1):
-        for version in range(1, 4):
+        for version in range(1, newest):
             (state / f"0/{partition}/{version}.changelog").unlink()
-    (entries / "0").unlink()
+        (state / f"0/{partition}/{newest}.zip").touch()
+    lose(entries(run.checkpoint)[0])
     assert [one.oldest(7) for one in anew] == [newest, newest]
+    assert [one.oldest(7) for one in lasting] == [newest, newest]
 
 
 def test_versions_are_kept_for_a_partition_that_has_no_directory_yet_and_not_for_a_retired_one(stream):
@@ -331,36 +353,32 @@ def test_versions_are_kept_for_a_partition_that_has_no_directory_yet_and_not_for
         run.run(4, 5, 6)
         run.stop()
         end_maintenance(run.spark)
-    retained = run.spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestRetained
     state = run.checkpoint / "state"
     shutil.rmtree(state / "0/1")
-    assert retained.oldest(str(state), 0, 3) == 2
-    assert retained.oldest(str(state), 0, 7) == -1
+    assert retained(run, 0).oldest(3) == 1
+    # The partition that has all bins again has a snapshot with them.
+    (state / "0/0/7.zip").touch()
+    assert retained(run, 0).oldest(7) == -1
 
 
 def test_a_snapshot_of_an_attempt_that_was_not_committed_is_no_base_of_what_others_need(stream):
     with Fault("snapshot.upload", "throw", always=True):
         run = turned(stream, conf=IDS | ONE_EPOCH | {MIN_DELTAS: "1000"})
-    retained = run.spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestRetained
     state = run.checkpoint / "state"
-
-    def oldest():
-        return [retained.of(str(state), p).oldestFile(4) for p in (0, 1)]
 
     def upload(version):
         for folder in (state / "0/0", state / "0/1"):
             (changelog,) = folder.glob(f"{version}_*.changelog")
             changelog.with_suffix(".zip").touch()
 
-    assert oldest() == [0, 0]
     upload(1)
-    assert oldest() == [1, 1]
+    assert needed(run, 4, ids=True) == [1, 1]
     # Spark would take it for the one from which version 2 is made.
     for partition in (0, 1):
         (state / f"0/{partition}/2_of-another-attempt.zip").touch()
-    assert oldest() == [1, 1]
+    assert needed(run, 4, ids=True) == [1, 1]
     upload(2)
-    assert oldest() == [2, 2]
+    assert needed(run, 4, ids=True) == [2, 2]
 
 
 def test_the_first_epoch_keeps_its_layout_when_it_is_run_again(stream):
@@ -374,11 +392,11 @@ def test_the_first_epoch_keeps_its_layout_when_it_is_run_again(stream):
     refused(run, r"64 bins .* cannot go on with 128")
     run.spark.conf.unset(BINS)
     written = (run.checkpoint / "binshift/layout.json").stat().st_mtime_ns
-    entry = (run.checkpoint / "binshift/routing/0").stat().st_mtime_ns
+    entry = entries(run.checkpoint)[0].stat().st_mtime_ns
     goes_on(run)
     # Another driver may be alive that works with them.
     assert (run.checkpoint / "binshift/layout.json").stat().st_mtime_ns == written
-    assert (run.checkpoint / "binshift/routing/0").stat().st_mtime_ns == entry
+    assert [f.stat().st_mtime_ns for f in entries(run.checkpoint).values()] == [entry]
 
 
 def test_a_query_that_is_wound_back_to_nothing_begins_with_its_own_bins(stream):

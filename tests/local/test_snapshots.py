@@ -1,4 +1,4 @@
-"""The stores of an executor make their snapshots by turns."""
+"""Partitions make their snapshots by turns."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from local.settings import MIN_DELTAS
 @pytest.fixture
 def opened(spark, tmp_path):
     """Opens stores that make a snapshot every so many versions."""
-    # Those of queries that have ended take turns, too.
-    end_maintenance(spark)
     stores = []
 
-    def open_store(every: int, is_shared: bool = False):
+    def open_store(every: int, is_shared: bool = False, partition: int | None = None):
         turns = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestTurn
-        stores.append(turns.open(str(tmp_path / str(len(stores))), every, is_shared))
+        place = len(stores) if partition is None else partition
+        stores.append(turns.open(str(tmp_path / str(len(stores))), place, every, is_shared))
         return stores[-1]
 
     yield open_store
@@ -44,12 +43,10 @@ def test_all_stores_of_real_time_mode_have_the_same_turn(opened):
     assert made == [[2, 5, 8, 11]] * 3
 
 
-def test_the_turn_of_a_store_that_is_closed_is_taken_by_the_next(opened):
-    first, second = opened(5), opened(5)
-    turn = snapshots(first, 5)
-    snapshots(second, 5)
-    first.close()
-    assert snapshots(opened(5), 5) == turn
+def test_another_attempt_makes_its_snapshots_at_the_same_versions_whatever_else_is_open(opened):
+    made = snapshots(opened(5, partition=7), 12)
+    opened(5), opened(5)
+    assert snapshots(opened(5, partition=7), 12) == made
 
 
 def test_a_store_that_misses_its_turns_makes_a_snapshot_as_soon_as_it_can(opened):

@@ -3,6 +3,7 @@
 import json
 import shutil
 import uuid
+from datetime import UTC, datetime
 from functools import partial
 
 import pytest
@@ -204,23 +205,25 @@ def test_a_takeover_leaves_the_epoch_and_its_state_to_a_run_that_has_logged_it_a
     assert (run.checkpoint / "offsets/3").read_text() == logged
     assert made.exists()
     # It would disown what the other one makes of the epoch.
-    assert json.loads((run.checkpoint / "binshift/runs.json").read_text())["runs"] == []
+    claims = [json.loads(f.read_text()) for f in (run.checkpoint / "binshift/runs").glob("[0-9]*")]
+    assert [claim["withdrawn"] for claim in claims] == [True]
 
 
-def test_a_takeover_is_refused_if_another_run_has_written_the_history_at_the_same_time(stream):
+def test_a_takeover_is_refused_if_another_run_has_claimed_its_place(stream):
     run = started_by_stock(stream, "count")
     run.feed(rows(3))
-    history = run.checkpoint / "binshift/runs.json"
-    with held_up_at("run.begun", partial(start_with, run, PROVIDER)):
-        theirs = json.loads(history.read_text())
-        theirs["runs"][0]["run"] = str(uuid.uuid4())
-        history.write_text(json.dumps(theirs))
-        (history.parent / ".runs.json.crc").unlink(missing_ok=True)
-    with pytest.raises(Exception, match="does not name run"):
+    claims = run.checkpoint / "binshift/runs"
+    with held_up_at("run.begin", partial(start_with, run, PROVIDER)):
+        logged = json.loads((run.checkpoint / "offsets/3").read_text().splitlines()[1])
+        at = datetime.fromtimestamp(logged["batchTimestampMs"] / 1000, UTC).isoformat()
+        theirs = {"format": 1, "run": str(uuid.uuid4()), "began": 3, "routing": "3:00000000"}
+        claims.mkdir(parents=True)
+        (claims / "1").write_text(json.dumps(theirs | {"logged_at": at.replace("+00:00", "Z")}))
+    with pytest.raises(Exception, match="began while this one looked"):
         run.query.processAllAvailable()
     # The other one may run its tasks.
     assert (run.checkpoint / "offsets/3").exists()
-    assert json.loads(history.read_text()) == theirs
+    assert [f.name for f in claims.glob("[0-9]*")] == ["1"]
 
 
 def test_a_takeover_that_an_earlier_run_may_have_begun_is_not_taken_back(stream):

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from binshift import AllAtOnce, Batched
-from harness import Fault, end_maintenance, held_up_at, rows, until
+from harness import Fault, end_maintenance, entries, held_up_at, rows, until
 from local.queries import QUERIES, count_by_key, counted, counted_at_once
 from local.settings import IDS, MIN_DELTAS, ONE_EPOCH
 
@@ -116,6 +116,14 @@ def test_snapshots_of_lost_epochs_are_gone(stream, name, conf):
         assert sorted(emitted) == sorted(tuple(r) for r in query.build(run.batch()).collect())
 
 
+def begin_another(run):
+    """As another run does that begins now."""
+    claims = run.checkpoint / "binshift/runs"
+    newest = max(int(f.name) for f in claims.glob("[0-9]*"))
+    said = json.loads((claims / str(newest)).read_text())
+    (claims / str(newest + 1)).write_text(json.dumps(said | {"run": str(uuid.uuid4())}))
+
+
 def with_late_snapshots(stream):
     """A query of four epochs, with a snapshot of each."""
     run = stream(count_by_key, conf=ONE_EPOCH | {MIN_DELTAS: "1"}).start()
@@ -152,29 +160,39 @@ def test_late_snapshots_are_left_to_a_run_that_has_begun_meanwhile(stream, tmp_p
     run, late, copy = with_one_on_its_way(stream, tmp_path)
     with held_up_at("run.clean", run.start):
         shutil.copy(copy, late)
-        history = run.checkpoint / "binshift/runs.json"
-        said = json.loads(history.read_text())
-        said["runs"].append(said["runs"][-1] | {"run": str(uuid.uuid4())})
-        history.write_text(json.dumps(said))
-        (history.parent / ".runs.json.crc").unlink()
-    with pytest.raises(Exception, match="began while this one looked"):
+        begin_another(run)
+    with pytest.raises(Exception, match=r"another run of query .* has begun to go on with"):
         run.query.processAllAvailable()
     assert late.exists()
 
 
-def test_lost_epochs_are_found_though_the_history_of_runs_went_while_it_was_replaced(stream):
+def test_lost_epochs_are_found_though_the_history_of_runs_is_gone(stream):
     run = with_late_snapshots(stream)
     run.stop()
     run.forget(2, 3, logs=LOGS)
     run.feed(rows(4))
     run.spark.conf.set(MIN_DELTAS, "1000")
-    # As a driver that dies between the two requests of which a replacement is made where it cannot be one.
     with Fault("run.begin", "throw"):
         run.start()
         assert until(lambda: not run.query.isActive)
-    (run.checkpoint / "binshift/runs.json").unlink()
-    (run.checkpoint / "binshift/.runs.json.crc").unlink()
+    shutil.rmtree(run.checkpoint / "binshift/runs")
     assert_goes_on_without_lost_snapshots(run)
+
+
+def test_a_place_that_another_run_has_claimed_is_not_claimed_again(stream):
+    run = stream(count_by_key).start()
+    run.run(0)
+    run.stop()
+    before = files_below(run.checkpoint / "state")
+    with held_up_at("run.begin", lambda: (run.feed(rows(1)), run.start())):
+        begin_another(run)
+    with pytest.raises(Exception, match=r"another run of query .* began while this one looked"):
+        run.query.processAllAvailable()
+    run.stop()
+    assert files_below(run.checkpoint / "state") == before
+    run.start()
+    run.run(2)
+    assert counted(run) == counted_at_once(run)
 
 
 @pytest.mark.long
@@ -235,18 +253,22 @@ def test_a_run_that_has_ended_leaves_no_snapshots_of_lost_epochs(stream, point, 
     assert counted(run) == counted_at_once(run, build)
 
 
-@pytest.mark.parametrize("is_replaced", [False, True])
-def test_a_run_uploads_its_snapshots_though_another_driver_began_and_came_no_further(stream, is_replaced):
-    """Of two that begin at once, one may replace what the other has written."""
-    run = stream(count_by_key, conf=ONE_EPOCH | {MIN_DELTAS: "1"}).start()
+@pytest.mark.parametrize("purged", [False, True])
+def test_a_run_uploads_its_snapshots_though_another_driver_began_and_came_no_further(stream, purged):
+    """Also late, when Spark has purged the epochs from its logs."""
+    conf = {"spark.sql.streaming.minBatchesToRetain": "1"} if purged else {}
+    run = stream(count_by_key, conf=ONE_EPOCH | conf | {MIN_DELTAS: "1"}).start()
     run.run(0, 1)
-    runs = run.checkpoint / "binshift/runs.json"
-    history = json.loads(runs.read_text())
-    other = history["runs"][-1] | {"run": str(uuid.uuid4()), "goes_on_from": 2, "began": 2}
-    runs.write_text(json.dumps(history | {"runs": [other] if is_replaced else [*history["runs"], other]}))
-    (runs.parent / ".runs.json.crc").unlink(missing_ok=True)
-    run.run(2, 3)
-    assert until(lambda: snapshots_are_newer(run, 3))
+    begin_another(run)
+    if purged:
+        with Fault("snapshot.check", "block"), Fault("snapshot.check", "count") as checks:
+            run.run(2)
+            assert until(lambda: checks.count > 0)
+            run.run(3, 4, 5, 6)
+            assert not (run.checkpoint / "offsets/3").exists()
+    else:
+        run.run(2, 3)
+    assert until(lambda: snapshots_are_newer(run, 6 if purged else 3))
 
 
 def test_epochs_are_taken_out_of_both_logs_or_the_query_does_not_start(stream):
@@ -327,27 +349,37 @@ def test_routing_entries_of_lost_epochs_do_not_stop_the_replay(stream, tmp_path)
         run.run(epoch + 1)
     run.run(4)
     wind_back_and_die(run, tmp_path, 2, 3, 4)
-    entries = run.checkpoint / "binshift/routing"
-    assert {f.name for f in entries.glob("[0-9]*")} == {"0", "2", "4"}
+    assert set(entries(run.checkpoint)) == {0, 2, 4}
     run.start()
     run.query.processAllAvailable()
     run.run(5)
-    assert {f.name for f in entries.glob("[0-9]*")} == {"0"}
     assert counted(run) == counted_at_once(run)
 
 
-def test_an_epoch_that_is_not_logged_is_owned_only_where_names_of_files_have_ids(spark, stream):
+def test_what_a_run_made_is_owned_if_the_epoch_is_logged_as_the_run_has_run_it(spark, stream):
     run = stream(count_by_key).start()
     run.run(0, 1, 2)
     run.stop()
-    run.forget(2, logs=("offsets", "commits"))
     inside = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.checkpoint
     files = spark._jsc.sc().hadoopConfiguration()
     folder = inside.ControlDir.ofStateRoot(f"file:{run.checkpoint.absolute()}/state", files)
+    times = [
+        json.loads((run.checkpoint / f"offsets/{e}").read_text().splitlines()[1])["batchTimestampMs"]
+        for e in range(3)
+    ]
+    run_id = str(run.query.runId)
 
-    def is_owned(epoch, has_ids, run_id=str(run.query.runId)):
-        return inside.RunHistory.ownsEpoch(folder, epoch, run_id, has_ids)
+    def is_owned(epoch, ran_at, by=run_id):
+        option = spark._jvm.scala.Option.apply(ran_at)
+        return inside.LoggedEpochs.read(folder).owns(epoch, by, option)
 
-    assert [is_owned(1, has_ids) for has_ids in (False, True)] == [True, True]
-    assert [is_owned(2, has_ids) for has_ids in (False, True)] == [False, True]
-    assert not is_owned(2, True, str(uuid.uuid4()))
+    assert [is_owned(e, times[e]) for e in range(3)] == [True] * 3
+    # It was logged anew, by whatever run; another run that has run the same one has made the same.
+    assert not is_owned(1, times[1] + 1)
+    assert is_owned(1, times[1], str(uuid.uuid4()))
+    # Of one that is purged, the next one tells.
+    run.forget(0, 1, logs=("offsets",))
+    assert is_owned(0, times[0])
+    assert not is_owned(0, times[0], str(uuid.uuid4()))
+    run.forget(2, logs=("offsets",))
+    assert not is_owned(2, times[2])

@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import datetime
 
 import pytest
 
@@ -9,12 +10,13 @@ import golden_plans
 from binshift.control.directory import open_directory
 from binshift.control.history import history_table
 from binshift.control.mailbox import Mailbox
+from binshift.control.routing_log import ENTRY_KEY
 from binshift.errors import PlanError
 from binshift.inspect.facts import Facts
 from binshift.planning.options import MigrationOptions
 from binshift.planning.plan import MigrationPlan
 from binshift.planning.routing import RoutingTable
-from golden import EPOCH, FILES, GOLDEN, checkpoint, golden
+from golden import ENTRY, EPOCH, FILES, GOLDEN, NEXT, checkpoint, golden
 
 MIGRATION = "0b6c3a52-6c0f-4c1e-9a57-3f7f0d6f5f10"
 OPTIONS = MigrationOptions(start_epoch=3, prepare=False, place_on=("driver",), vacate="7", places={1: "driver"})
@@ -35,15 +37,46 @@ def test_the_layout(directory, facts):
     assert (facts.bins, facts.first_binned_epoch) == (8, 2)
 
 
-def test_a_routing_entry(directory, facts):
+def test_a_routing_entry(directory):
+    entry = golden(ENTRY)
+    logged = {"batchTimestampMs": 0, "conf": {ENTRY_KEY: ENTRY.removeprefix("routing/").replace("-", ":")}}
+    with directory.files.filesystem.open_output_stream(directory.files.path(f"offsets/{NEXT + 1}")) as out:
+        out.write(f"v1\n{json.dumps(logged)}\n".encode())
+    facts = Facts(directory.files)
+    assert directory.routing() == RoutingTable(3, (0, 1, 2, 1, 0, 1, 2, 0), epoch=NEXT)
+    found = facts.routing_entry(ENTRY.removeprefix("routing/"))
+    assert found.table == directory.routing() == facts.table(NEXT + 1)
+    assert (found.step, found.written_at, found.previous) == (
+        entry["step"],
+        entry["written_at"],
+        entry["previous"],
+    )
+    # What it follows was written before files were named so.
+    assert facts.table(NEXT - 1) == RoutingTable(3, (0, 1, 0, 1, 0, 1, 2, 1), epoch=EPOCH)
+    assert [step["step"] for step in directory.steps()] == [golden(f"routing/{EPOCH}")["step"], entry["step"]]
+
+
+def test_the_claim_of_a_run_names_the_entry_of_its_first_epoch(directory):
+    run = golden("runs/3")
+    at = round(datetime.fromisoformat(run["logged_at"]).timestamp() * 1000)
+    for time, epoch in ((at, NEXT), (at + 1, EPOCH)):
+        with directory.files.filesystem.open_output_stream(
+            directory.files.path(f"offsets/{run['began']}")
+        ) as out:
+            out.write(f"v1\n{json.dumps({'batchTimestampMs': time, 'conf': {}})}\n".encode())
+        assert Facts(directory.files)._routing.named(run["began"]) == (
+            (run["began"], ENTRY.removeprefix("routing/")) if epoch == NEXT else None
+        )
+
+
+def test_a_routing_entry_of_an_older_version(directory, facts):
     entry = golden(f"routing/{EPOCH}")
     assert directory.routing() == RoutingTable(3, (0, 1, 0, 1, 0, 1, 2, 1), epoch=EPOCH)
-    found = facts.routing_entry(EPOCH)
+    found = facts.routing_entry(str(EPOCH))
     assert found.table == directory.routing() == facts.table(EPOCH)
-    assert (found.step, found.written_at, found.previous) == (entry["step"], entry["written_at"], 0)
-    (step,) = directory.steps()
-    assert step["step"] == entry["step"]
-    assert directory.steps_of(MIGRATION) == (1, None)
+    assert (found.step, found.written_at, found.previous) == (entry["step"], entry["written_at"], "0")
+    assert directory.steps()[0]["step"] == entry["step"]
+    assert directory.steps_of(MIGRATION) == (1, NEXT)
 
 
 def test_a_plan_is_written_as_it_was_read(directory):
@@ -118,9 +151,7 @@ def test_fields_are_called_alike_in_all_files_with_underscores():
     assert {n for some in found.values() for n in some if not re.fullmatch(r"[a-z0-9_]+", n)} == set()
     # The id of a migration, and the time of a write, as the history of a query has them.
     assert {"migration", "writtenAtMs", "written_at_ms"}.isdisjoint(set().union(*found.values()))
-    assert {"migration_id", "written_at"} <= found[GOLDEN / f"routing/{EPOCH}"] & set(
-        history_table([]).column_names
-    )
+    assert {"migration_id", "written_at"} <= found[GOLDEN / ENTRY] & set(history_table([]).column_names)
 
 
 def test_golden_plans_are_what_python_plans():

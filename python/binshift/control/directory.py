@@ -6,12 +6,14 @@ What is read here is what the driver writes (ARCHITECTURE.md, "In the checkpoint
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from binshift.control.damage import NOT_UNDERSTOOD, reason_of
 from binshift.control.files import Files
 from binshift.control.formats import require_format
 from binshift.control.routing_entry import RoutingEntry
+from binshift.control.routing_log import RoutingLog
 from binshift.errors import ConfigurationError, PlanError
 from binshift.numbers import is_whole
 from binshift.planning.plan import MigrationPlan
@@ -161,8 +163,7 @@ class ControlDir:
             If the routing log has no such entry.
         """
         logged = max(self.logged_epoch(), 0)
-        epoch = max((e for e in self.files.numbers("binshift/routing") if e <= logged), default=None)
-        entry = None if epoch is None else self._entry(epoch)
+        entry = self._routing_log().at(logged)
         if entry is None:
             raise ConfigurationError(
                 f"{self.uri} has no routing entry at or before epoch {logged}; restore it from a copy",
@@ -186,9 +187,7 @@ class ControlDir:
         Each has epoch, partitions, written_at and step, and whether its epoch was committed.
         """
         committed = self.committed_epoch()
-        return [
-            s for e in self.files.numbers("binshift/routing") if (s := self._step(e, committed)) is not None
-        ]
+        return [s for e in reversed(list(self._entries())) if (s := _step(e, committed)) is not None]
 
     def steps_of(self, migration: str, *, is_over: bool = False) -> tuple[int, int | None]:
         """Committed steps of a migration, and the epoch of its step that is not committed, if there is one.
@@ -204,37 +203,34 @@ class ControlDir:
         next_epoch = None
         others = 0
         # The newest entries tell all, and the oldest may be gone.
-        for epoch in reversed(self.files.numbers("binshift/routing")):
-            step = self._step(epoch, committed)
+        for entry in self._entries():
+            step = _step(entry, committed)
             if step is None or step["step"]["migration_id"] != migration:
-                if epoch <= committed:
+                if entry.epoch <= committed:
                     others += 1
                     if not is_over or others >= _MAX_OTHERS:
                         break
             elif step["committed"]:
                 return step["step"]["index"] + 1, next_epoch
             else:
-                next_epoch = epoch
+                next_epoch = entry.epoch
         return 0, next_epoch
 
-    def _step(self, epoch: int, committed: int) -> dict[str, Any] | None:
-        """The entry of an epoch, if a step led to it and not the opening of partitions."""
-        entry = self._entry(epoch)
-        if entry is None or entry.step is None or entry.step["opening"]:
-            return None
-        return {
-            "epoch": epoch,
-            "partitions": entry.table.partitions,
-            "written_at": entry.written_at,
-            "step": entry.step,
-            "committed": epoch <= committed,
-        }
+    def _routing_log(self) -> RoutingLog:
+        return RoutingLog(self.files, self._entry)
 
-    def _entry(self, epoch: int) -> RoutingEntry | None:
-        name = f"binshift/routing/{epoch}"
-        data = self.read(name)
+    def _entries(self) -> Iterator[RoutingEntry]:
+        """The entries back from the newest one, which may be of the epoch after the newest that was logged."""
+        log, logged = self._routing_log(), max(self.logged_epoch(), 0)
+        if (prepared := log.prepared(logged)) is not None:
+            yield prepared
+        yield from log.back_from(logged)
+
+    def _entry(self, file: str) -> RoutingEntry | None:
+        name = f"binshift/routing/{file}"
+        data, text = self.read(name), self.files.find(name)
         try:
-            return None if data is None else RoutingEntry.of(data)
+            return None if data is None or text is None else RoutingEntry.of(file, text, data)
         except ValueError as error:
             raise self._damaged(name, error) from error
 
@@ -262,6 +258,19 @@ class ControlDir:
             condition="CHECKPOINT_DAMAGED",
             file=name,
         )
+
+
+def _step(entry: RoutingEntry, committed: int) -> dict[str, Any] | None:
+    """An entry, if a step led to it and not the opening of partitions."""
+    if entry.step is None or entry.step["opening"]:
+        return None
+    return {
+        "epoch": entry.epoch,
+        "partitions": entry.table.partitions,
+        "written_at": entry.written_at,
+        "step": entry.step,
+        "committed": entry.epoch <= committed,
+    }
 
 
 def _without_layout(directory: ControlDir) -> str:

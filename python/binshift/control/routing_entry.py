@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from binshift.control.damage import NOT_UNDERSTOOD, reason_of
+from binshift.control.damage import NOT_UNDERSTOOD, plain_name, reason_of
 from binshift.errors import PlanError
 from binshift.planning.routing import RoutingTable
 
@@ -25,10 +26,12 @@ _STEP = (
 
 @dataclass(frozen=True, slots=True)
 class RoutingEntry:
-    """What `routing/<epoch>` holds.
+    """What a file in `routing/` holds.
 
     Parameters
     ----------
+    file : str
+        The name of its file: its epoch and the CRC-32 of its content, or its epoch alone if it is older.
     table : RoutingTable
         In force from its epoch on.
     step : mapping or None
@@ -36,31 +39,45 @@ class RoutingEntry:
         first one.
     written_at : str
         When it was written, UTC, in ISO form.
-    previous : int
-        The epoch of the entry that this one follows; -1 if there is none.
+    previous : str or None
+        The file of the entry that this one follows; the epoch of an older one is that as well.
     """
 
+    file: str
     table: RoutingTable
     step: Mapping[str, Any] | None
     written_at: str
-    previous: int
+    previous: str | None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch from which on its table is in force."""
+        return int(self.table.epoch)
 
     @classmethod
-    def of(cls, data: Mapping[str, Any]) -> RoutingEntry:
-        """From the JSON of the file.
+    def of(cls, file: str, text: bytes, data: Mapping[str, Any]) -> RoutingEntry:
+        """From the content of a file, and the JSON that it is.
 
         Raises
         ------
         ValueError
-            If a field is missing, or the table is impossible; says which.
+            If a field is missing, the table is impossible, or the content is not what the file was named after;
+            says which.
         """
+        _, _, checksum = file.partition("-")
+        if checksum and f"{zlib.crc32(text):08x}" != checksum:
+            raise ValueError("its content is not that of its name, so it was changed")
         try:
             table = RoutingTable(data["partitions"], tuple(data["assignment"]), epoch=int(data["epoch"]))
             datetime.fromisoformat(data["written_at"])
             step = data.get("step")
             if step is not None:
                 _require_step(step)
-            return cls(table, step, data["written_at"], int(data["previous"]))
+            if int(file.partition("-")[0]) != table.epoch:
+                raise ValueError(f"it is of epoch {table.epoch}")
+            previous = data.get("previous") if checksum else int(data["previous"])
+            is_first = previous is None or previous == -1
+            return cls(file, table, step, data["written_at"], None if is_first else plain_name(str(previous)))
         except (*NOT_UNDERSTOOD, PlanError) as error:
             raise ValueError(reason_of(error)) from error
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
+from binshift.arguments import checked
 from binshift.control.directory import ControlDir
 from binshift.control.files import Files
 from binshift.control.history import history_table
@@ -32,6 +33,7 @@ from binshift.session import STOCK_PROVIDER
 __all__ = ["Checkpoint", "open"]
 
 
+@checked(ConfigurationError)
 def open(
     checkpoint: str | os.PathLike[str],
     *,
@@ -65,6 +67,7 @@ def open(
     return Checkpoint(Files(checkpoint, filesystem), scratch)
 
 
+@checked(ConfigurationError, but=("files",))
 class Checkpoint:
     """Reads a checkpoint; made by `open`. Not to be shared between threads.
 
@@ -104,7 +107,7 @@ class Checkpoint:
     def routing(self, version: int | None = None) -> RoutingTable | None:
         """The routing table with which a version was committed; none without bins."""
         epoch = self._facts.require_version(version) - 1
-        return self._facts.table_in_force(epoch) if self._facts.is_binned_at(epoch) else None
+        return self._facts.table(epoch) if self._facts.is_binned_at(epoch) else None
 
     def history(self) -> pa.Table:
         """A row for each step that took effect; the columns are those of `Controller.history`."""
@@ -264,7 +267,7 @@ class Checkpoint:
     def _homes(self, key: Mapping[str, Any], source: Source) -> Iterator[tuple[Place, int | None]]:
         """Where a key can be, the likeliest place first."""
         if source.operator.is_binned:
-            table = self._facts.table_in_force(source.version - 1)
+            table = self._facts.table(source.version - 1)
             bin = self._bin_of(key, source)
             bins = range(table.bins) if bin is None else [bin]
             yield from ((Place(source.operator, source.store, table.assignment[b]), b) for b in bins)
@@ -288,7 +291,7 @@ class Checkpoint:
             If a partition does not exist.
         """
         if source.operator.is_binned:
-            assignment = self._facts.table_in_force(source.version - 1).assignment
+            assignment = self._facts.table(source.version - 1).assignment
         there = self._facts.partitions(source.operator, source.version)
         wanted = set(there) if partitions is None else set(partitions)
         if not wanted <= set(there):

@@ -5,8 +5,6 @@ Version V of the state is what epoch V - 1 committed, with the routing table tha
 
 from __future__ import annotations
 
-import zlib
-from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -16,6 +14,7 @@ from binshift.control.directory import checked_layout, require_checkpoint
 from binshift.control.files import Files, parse_json
 from binshift.control.formats import require_format
 from binshift.control.routing_entry import RoutingEntry
+from binshift.control.routing_log import RoutingLog
 from binshift.errors import ConfigurationError, StateFormatError
 from binshift.inspect.checkpoint_ids import CheckpointIds
 from binshift.inspect.decoding.schema import Operator, read_operator
@@ -25,8 +24,6 @@ from binshift.session import PROVIDER, STOCK_PROVIDER
 __all__ = ["Facts", "Settings", "Switch"]
 
 _PREFIX = "spark.sql.streaming.stateStore."
-#: The setting under which the routing entry in force is logged with an epoch's offsets.
-_ENTRY = _PREFIX + "binshift.routingEntry"
 _PROVIDERS = (PROVIDER, STOCK_PROVIDER)
 _HASH = "murmur3-42"
 
@@ -69,11 +66,6 @@ class Switch:
     is_new: bool
 
 
-def _checksum(table: RoutingTable) -> int:
-    """What names a table in the log of offsets, as `RoutingTable.checksum` of the provider does."""
-    return zlib.crc32(f"{table.partitions}:{','.join(map(str, table.assignment))}".encode())
-
-
 class Facts:
     """Reads the facts of a checkpoint, each when it is first asked for.
 
@@ -92,7 +84,7 @@ class Facts:
         self.files = files
         # Caches of its own, so that they go with it.
         self.conf = lru_cache(maxsize=64)(self._read_conf)
-        self._table = lru_cache(maxsize=64)(self._read_table)
+        self._routing = RoutingLog(files, self._read_entry)
         self.ids = CheckpointIds(files)
         require_checkpoint(files)
         self._control = (
@@ -234,13 +226,13 @@ class Facts:
             return range(self.table(version - 1).partitions)
         return range(1) if operator.storage == "single" else range(self.settings(version).partitions)
 
-    @cached_property
-    def routing_epochs(self) -> tuple[int, ...]:
-        """Epochs with an entry in the routing log, ascending."""
-        return tuple(self.files.numbers("binshift/routing"))
+    @property
+    def routing_files(self) -> list[str]:
+        """The files of entries in the routing log; some may never have been in force."""
+        return self._routing.listed
 
-    def routing_entry(self, epoch: int) -> RoutingEntry:
-        """The routing log's entry of an epoch.
+    def routing_entry(self, file: str) -> RoutingEntry:
+        """An entry of the routing log, by its file.
 
         Raises
         ------
@@ -249,92 +241,83 @@ class Facts:
         ConfigurationError
             If it is of another format.
         """
-        name = f"binshift/routing/{epoch}"
-        with understood(name):
-            data = self.files.read_json(name)
-            require_format(data, name, self.files.name)
-            return RoutingEntry.of(data)
+        entry = self._routing.entry(file)
+        if entry is None:
+            raise StateFormatError(
+                f"binshift/routing/{file} is missing from {self.files.name}; restore it from a copy"
+            )
+        return entry
 
-    def routing_problems(self) -> Iterator[tuple[int, str]]:
-        """Epochs whose entries are missing from the routing log, or are others than were in force, and why.
+    def _read_entry(self, file: str) -> RoutingEntry | None:
+        name = f"binshift/routing/{file}"
+        text = self.files.find(name)
+        if text is None:
+            return None
+        with understood(name):
+            data = parse_json(text, f"{self.files.name}/{name}")
+            require_format(data, name, self.files.name)
+            return RoutingEntry.of(file, text, data)
+
+    def routing_problems(self) -> Iterator[tuple[str, str]]:
+        """Entries that are missing from the routing log, and why they should be there.
 
         An entry names the one before it, and Spark's log of offsets the one in force at most epochs.
         """
-        older: int | None = None
-        for epoch in self.routing_epochs:
-            previous = self.routing_entry(epoch).previous
-            if previous >= 0 and older is not None and previous != older:
-                yield previous, f"is missing, though the entry of epoch {epoch} follows it"
-            older = epoch
-        named: dict[int, tuple[int, str]] = {}
-        for batch in self._logged:
-            at, _, checksum = (self._named(batch) or "").partition(":")
-            if checksum:
-                with understood(f"offsets/{batch}"):
-                    named[int(at)] = (batch, checksum)
-        oldest = self.routing_epochs[0] if self.routing_epochs else 0
-        for epoch, (batch, checksum) in sorted(named.items()):
-            if epoch < oldest:
-                continue
-            if epoch not in self.routing_epochs:
-                yield epoch, f"is missing, though epoch {batch} was run with it"
-            elif f"{_checksum(self._table(epoch)):08x}" != checksum:
-                yield epoch, f"is another table than epoch {batch} was run with"
-
-    def table_in_force(self, epoch: int) -> RoutingTable:
-        """The table of an epoch, if it is the one that was logged with it, where that is known.
-
-        Raises
-        ------
-        StateFormatError
-            If the routing log does not have it, or it is impossible, or another one was logged.
-        """
-        table = self.table(epoch)
-        entry = self.routing_epochs[bisect_right(self.routing_epochs, epoch) - 1]
-        named = self._named(epoch)
-        if named is not None and named != f"{entry}:{_checksum(table):08x}":
-            raise StateFormatError(
-                f"epoch {epoch} was run with the routing table {named}, and the newest one up to it in "
-                f"binshift/routing of {self.files.name} is that of epoch {entry}; restore it from a copy, "
-                "or start the query once"
-            )
-        return table
+        named = {
+            n.file: n.at for e in self._logged if e >= self.first_binned_epoch and (n := self._routing.named(e))
+        }
+        for file, at in named.items():
+            if self._routing.entry(file) is None:
+                yield file, f"is missing, though epoch {at} was run with it"
+        for entry in self._routing.back_from(max(self._logged, default=0), self.first_binned_epoch):
+            before = entry.previous
+            if before is not None and self._routing.before(entry) is None and self._routing.is_lost(before):
+                yield before, f"is missing, though the entry of epoch {entry.epoch} follows it"
 
     def table(self, epoch: int) -> RoutingTable:
-        """The newest routing table up to an epoch, as the routing log has it.
+        """The table that was in force at an epoch.
 
         Raises
         ------
         StateFormatError
             If the routing log does not have it, or it is impossible.
         """
-        at = bisect_right(self.routing_epochs, epoch)
-        if at == 0:
-            raise StateFormatError(
-                f"the routing log of {self.files.name} has no entry for epoch {epoch}; restore "
-                "binshift/routing from a copy of the checkpoint"
-            )
-        return self._table(self.routing_epochs[at - 1])
+        return self._entry(epoch).table
 
-    def _named(self, epoch: int) -> str | None:
-        """The entry in force at an epoch, as the log of offsets has it; none of the first epoch of a run."""
-        if epoch < self.first_binned_epoch or epoch not in self._logged:
-            return None
-        return self.conf(epoch).get(_ENTRY)
-
-    def _read_table(self, epoch: int) -> RoutingTable:
-        table = self.routing_entry(epoch).table
-        if table.bins != self.bins:
+    def _entry(self, epoch: int) -> RoutingEntry:
+        entry = self._routing.at(epoch, self.first_binned_epoch)
+        if entry is not None:
+            return self._of_these_bins(entry)
+        if (named := self._routing.named(epoch)) is not None and self._routing.entry(named.file) is None:
             raise StateFormatError(
-                f"binshift/routing/{epoch} has {table.bins} bins and the checkpoint {self.bins}; restore it"
+                f"epoch {epoch} was run with the routing table {named.file.replace('-', ':')}, which is not in "
+                f"binshift/routing of {self.files.name}; restore it from a copy"
             )
-        return table
+        raise StateFormatError(
+            f"the routing log of {self.files.name} has no entry for epoch {epoch}; restore "
+            "binshift/routing from a copy of the checkpoint"
+        )
+
+    def _of_these_bins(self, entry: RoutingEntry) -> RoutingEntry:
+        if entry.table.bins != self.bins:
+            raise StateFormatError(
+                f"binshift/routing/{entry.file} has {entry.table.bins} bins and the checkpoint {self.bins}; "
+                "restore it"
+            )
+        return entry
 
     def switch(self, epoch: int, partition: int) -> Switch | None:
         """What a partition adopts and releases at an epoch; none if the table does not change there."""
-        if epoch not in self.routing_epochs[1:]:
+        entry = self._entry(epoch)
+        if entry.epoch != epoch or entry.previous is None:
             return None
-        before, now = self.table(epoch - 1), self.table(epoch)
+        now, previous = entry.table, self._routing.before(entry)
+        if previous is None:
+            raise StateFormatError(
+                f"the routing log of {self.files.name} has no entry {entry.previous}, which that of epoch "
+                f"{epoch} follows; restore binshift/routing from a copy of the checkpoint"
+            )
+        before = self._of_these_bins(previous).table
         arriving: dict[int, list[int]] = {}
         leaving = []
         for bin, (old, new) in enumerate(zip(before.assignment, now.assignment, strict=True)):

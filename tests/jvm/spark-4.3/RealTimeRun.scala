@@ -64,13 +64,6 @@ final class RealTimeRun(
   /** The same, in the midst of the next planning of a batch: after its table was decided, and before its job is submitted. */
   def occupyWhilePlanned(tasks: Int): Unit = RealTimeRun.addWhilePlanned(() => occupy(tasks, tasks))
 
-  /** Takes the table of `epoch` out of the routing log then, as another driver does that starts in this epoch. */
-  def setAsideWhilePlanned(epoch: Long): Unit = RealTimeRun.addWhilePlanned { () =>
-    val control = Paths.get(checkpoint, "binshift")
-    Files.createDirectories(control.resolve("aside"))
-    Files.move(control.resolve(s"routing/$epoch"), control.resolve(s"aside/$epoch"))
-  }
-
   /** Closes all stores then, so that the batch has them come back from the checkpoint. */
   def unloadWhilePlanned(): Unit = RealTimeRun.addWhilePlanned(() => StateStore.unloadAll())
 

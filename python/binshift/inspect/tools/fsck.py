@@ -77,14 +77,14 @@ def _logs(checkpoint: Checkpoint) -> Iterator[Finding]:
         return
     yield from checksums(checkpoint, "binshift")
     yield from checksums(checkpoint, "binshift/routing")
-    for epoch in facts.routing_epochs:
+    for file in facts.routing_files:
         try:
-            facts.table(epoch)
+            facts.routing_entry(file)
         except StateFormatError as error:
-            yield Finding(Severity.DAMAGE, f"binshift/routing/{epoch}", str(error))
+            yield Finding(Severity.DAMAGE, f"binshift/routing/{file}", str(error))
     try:
-        for epoch, what in facts.routing_problems():
-            yield Finding(Severity.DAMAGE, f"binshift/routing/{epoch}", what)
+        for file, what in facts.routing_problems():
+            yield Finding(Severity.DAMAGE, f"binshift/routing/{file}", what)
     except StateFormatError:
         pass  # found above
     try:

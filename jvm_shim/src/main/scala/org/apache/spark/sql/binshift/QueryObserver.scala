@@ -52,7 +52,7 @@ private[binshift] final class QueryObserver(shared: SharedState) extends Streami
 
   private def endedInSwitch(query: StreamExecution, logged: LoggedBatch): Boolean =
     logged.providerClass.exists(SparkInternals.isBinshiftProvider) && (logged.routing.exists(_.epoch == logged.epoch) ||
-      new RoutingLog(SparkInternals.controlDir(query)).read(logged.epoch)
+      new RoutingLog(SparkInternals.controlDir(query)).allOf(logged.epoch)
         .exists(e => logged.partitions.contains(e.table.partitions)))
 
   override def onQueryProgress(event: QueryProgressEvent): Unit = Telemetry.progressed(event.progress)

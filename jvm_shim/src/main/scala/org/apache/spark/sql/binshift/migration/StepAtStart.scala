@@ -3,9 +3,10 @@ package org.apache.spark.sql.binshift.migration
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.binshift.internals.{CommittedEpoch, LoggedBatch, SparkInternals}
 import org.apache.spark.sql.binshift.internals.StreamLogs.Offsets
+import org.apache.spark.sql.binshift.routing.EntryInForce
 import org.apache.spark.sql.execution.streaming.{AvailableNowTrigger, OneTimeTrigger}
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingLog
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.RunHistory
 import org.apache.spark.sql.internal.SQLConf
 
 /**
@@ -48,13 +49,11 @@ private[binshift] object StepAtStart extends Logging {
 
   private def partitionsOfStep(query: StreamExecution, last: LoggedBatch): Option[Int] = {
     val dir = SparkInternals.controlDir(query)
-    val log = new RoutingLog(dir)
     for {
-      entry <- log.read(last.epoch + 1)
+      n <- last.partitions
       // What is left of epochs that were taken out of the logs is not obeyed.
-      if log.epochs.filter(_ <= last.epoch).lastOption.contains(entry.previous)
-      step <- entry.step if PlannedMigration.isUnderWay(dir, step.migration)
-      n = entry.table.partitions if !last.partitions.contains(n)
-    } yield n
+      entry <- new EntryInForce(query, dir, RunHistory.read(dir), isRealTime = false, PlannedMigration.isUnderWay(dir, _))
+        .prepared(last.epoch + 1) if entry.table.partitions != n
+    } yield entry.table.partitions
   }
 }

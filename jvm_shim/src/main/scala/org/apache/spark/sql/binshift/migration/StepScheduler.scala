@@ -29,11 +29,12 @@ import org.apache.spark.sql.execution.streaming.state.binshift.shipping.Backgrou
  * @param slots              in real-time mode: how many tasks can run at once
  * @param maxEpochsToWait    in which nothing comes of the copies that a step waits for
  * @param storesPerPartition stores that a new partition has, of all operators
+ * @param isReplaced         whether another run may have taken the place of this one; a request to the checkpoint
  */
 private[binshift] final class StepScheduler(
     query: MicroBatchExecution, dir: ControlDir, left: Option[PlannedMigration], shipments: ShipmentCoordinator,
     retired: RetiredPartitions, relocation: Relocation, slots: Option[Slots],
-    maxEpochsToWait: Int, storesPerPartition: () => Int)
+    maxEpochsToWait: Int, storesPerPartition: () => Int, isReplaced: () => Boolean)
   extends Logging {
   import StepScheduler._
 
@@ -85,7 +86,7 @@ private[binshift] final class StepScheduler(
       id: String, planJson: String, optionsJson: String, facts: Layout, changed: Seq[ChangedKeys], now: RoutingEntry,
       planned: Option[Long]): PlannedMigration = {
     migration.foreach(m => throw BinshiftException("MIGRATION_UNDER_WAY", "migration_id" -> m.id).migration(inTheWay(m)))
-    val m = PlannedMigration.create(id, planJson, optionsJson, application)
+    val m = withoutPlaces(PlannedMigration.create(id, planJson, optionsJson, application))
     m.options.application.filter(_ != application).foreach { other =>
       throw BinshiftException("EXECUTORS_CHANGED", "application" -> other).plan(
         s"the plan names executors of application $other, and the query runs in $application now, whose executors are others; " +
@@ -121,14 +122,33 @@ private[binshift] final class StepScheduler(
           s"migration $theirs was accepted by another run of the query since this one began; if that run is over, start the " +
             "query again, which goes on with the migration; if it is not, stop this one")
       }
+      if (isReplaced()) throw BinshiftException("ANOTHER_RUN", "checkpoint" -> dir.path.getParent).configuration(
+        s"another run of query ${query.id} has taken the place of this one; submit the plan there, and stop this one")
       PlannedMigration.write(dir, m)
       uncopied = 0
       migration = Some(m)
       relocation.begin(m.options)
       foresee(m)
+      for (why <- whyNotShippable if m.plan.steps.nonEmpty && (m.options.isPrepared || m.plan.isOnDemand))
+        logWarning(s"query ${query.id}: no bins are copied ahead for migration ${m.id}, because $why; the epochs of its steps " +
+          "take the longer for it")
     }
     m
   }
+
+  /** What a plan wants moved as it is while stores are closed at each commit: no partition is on an executor then. */
+  private def withoutPlaces(m: PlannedMigration): PlannedMigration =
+    if (!unloadsStores || !m.options.movesPartitions) m
+    else m.options.vacate match {
+      case Some(executor) =>
+        throw BinshiftException("STORES_UNLOADED", "executor" -> executor).plan(
+          s"executor '$executor' cannot be drained: ${SparkInternals.UnloadKey} is true, so that no state stays on it between " +
+            "epochs; have Spark decommission it, or start the query again with the setting false")
+      case None =>
+        logWarning(s"query ${query.id}: migration ${m.id} moves no whole partitions, because ${SparkInternals.UnloadKey} is " +
+          "true: their tasks run wherever a slot is free")
+        m.copy(options = m.options.copy(places = Map.empty))
+    }
 
   /** The migration in the checkpoint, if it is not `id`: a run that began later has accepted it. */
   private def ofAnotherRun(id: String): Option[String] = PlannedMigration.another(dir, id)
@@ -148,9 +168,15 @@ private[binshift] final class StepScheduler(
   /** What copying for the migration under way was expected to take when it was submitted, in this run. */
   def forecast(id: String): Option[CopyForecast] = forecasts.filter(_._1 == id).map(_._2)
 
-  /** Copies follow the changelogs of their sources. */
-  def isShippable: Boolean =
-    session.sessionState.conf.getConfString(SparkInternals.ChangelogKey, "false").toBoolean
+  def isShippable: Boolean = whyNotShippable.isEmpty
+
+  /** Why bins are neither copied ahead of their step nor sent at it, but read from the checkpoint; `None` if they are not. */
+  def whyNotShippable: Option[String] =
+    if (!session.sessionState.conf.getConfString(SparkInternals.ChangelogKey, "false").toBoolean)
+      Some(s"${SparkInternals.ChangelogKey} is false")
+    else Option.when(unloadsStores)(s"${SparkInternals.UnloadKey} is true")
+
+  private def unloadsStores: Boolean = SparkInternals.unloadsStores(session)
 
   /** A plan is as good without it. */
   private def foresee(m: PlannedMigration): Unit =
@@ -168,7 +194,7 @@ private[binshift] final class StepScheduler(
   /** Takes no further step of migration `id`; one that is durable already still takes effect. */
   def cancel(id: String): Unit = migration.filter(m => m.id == id && !m.cancelled).foreach { m =>
     val cancelled = m.copy(cancelled = true)
-    if (ofAnotherRun(id).isEmpty) PlannedMigration.write(dir, cancelled)
+    if (!isReplaced() && ofAnotherRun(id).isEmpty) PlannedMigration.write(dir, cancelled)
     migration = Some(cancelled)
     relocation.end(cancelled = true)
   }
@@ -374,7 +400,9 @@ private[binshift] final class StepScheduler(
   private def switch(
       m: PlannedMigration, index: Int, next: Long, table: RoutingTable, begun: Map[Int, Int] = Map.empty): RoutingEntry = {
     val moves = IndexedSeq(m.plan.steps(index).moves)
-    shipments.order(m.id, next, index, moves, isUrgent = true, isOnDemand = m.plan.isOnDemand && isShippable, begun)
+    // A store that is closed at its commit sends nothing more.
+    if (!unloadsStores)
+      shipments.order(m.id, next, index, moves, isUrgent = true, isOnDemand = m.plan.isOnDemand && isShippable, begun)
     entry(m, index, next, table)
   }
 
@@ -382,13 +410,14 @@ private[binshift] final class StepScheduler(
       m: PlannedMigration, index: Int, next: Long, table: RoutingTable, isOpening: Boolean = false): RoutingEntry = {
     val moves = if (isOpening) 0 else m.plan.steps(index).moves.size
     RoutingEntry(next, table,
-      Some(StepRef(m.id, index, m.plan.steps.size, m.plan.strategy, moves, isOpening)), System.currentTimeMillis())
+      Some(StepRef(m.id, index, m.plan.steps.size, m.plan.strategy, moves, isOpening)), previous = None, query.runId.toString)
   }
 
   private def forget(m: PlannedMigration, stepsTaken: String => Int): Unit = {
     remember(m, stepsTaken(m.id))
     relocation.end(m.cancelled)
-    PlannedMigration.delete(dir, m.id)
+    // Whoever goes on finds out by itself that it is over, and may have accepted the next one.
+    if (!isReplaced()) PlannedMigration.delete(dir, m.id)
     migration = None
   }
 

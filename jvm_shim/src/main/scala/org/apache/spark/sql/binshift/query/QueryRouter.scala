@@ -7,11 +7,11 @@ import scala.util.control.NonFatal
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.binshift.internals.{CommittedEpoch, QueryFailure, SparkInternals}
+import org.apache.spark.sql.binshift.internals.{CommittedEpoch, QueryFailure, SparkInternals, StreamLogs}
 import org.apache.spark.sql.binshift.migration._
 import org.apache.spark.sql.binshift.realtime.{RealTimeMode, Slots}
 import org.apache.spark.sql.binshift.retention.{RetiredPartitions, RoutingPruning, RunEnd}
-import org.apache.spark.sql.binshift.routing.{Epoch, RoutingEntries, StatefulOperators, TablesInForce}
+import org.apache.spark.sql.binshift.routing.{EntryInForce, Epoch, RoutingEntries, StatefulOperators, TablesInForce}
 import org.apache.spark.sql.binshift.statistics.{QueryStatistics, StatisticsSnapshot}
 import org.apache.spark.sql.binshift.stock.TakeoverEpochs
 import org.apache.spark.sql.classic.SparkSession
@@ -29,9 +29,8 @@ import org.apache.spark.util.{ThreadUtils, Utils}
  *
  * While epoch e is planned (`enter`), the step that is due at e+1, if any, is prepared: first its
  * routing entry becomes durable, then Spark is told the number of partitions and the name of the entry, which it
- * logs together with the offsets of e+1. A crash in between leaves an entry whose epoch never came to be with
- * it: `enter(e+1)` of the next run compares the entry with what was logged, and takes it over or
- * deletes it. So an entry is obeyed as a whole or not at all. Nothing is prepared while an epoch is run again that an
+ * logs together with the offsets of e+1. A crash in between leaves an entry that nothing names, which is obeyed by nobody
+ * or by the next run as a whole. Nothing is prepared while an epoch is run again that an
  * earlier run has logged: that run may be alive, and have prepared the next epoch.
  *
  * Thread-safe: the stream's thread plans, threads of the user submit and ask.
@@ -55,7 +54,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private val left = PlannedMigration.read(dir)
   private var layout: Option[Layout] = Layout.read(dir)
   /** At first the table as an earlier run left it, for clients that ask before this run plans an epoch. */
-  private var tables = TablesInForce(restored())
+  @volatile private var tables = TablesInForce(restored())
 
   private val retired = new RetiredPartitions(
     stateRoot.toString, dir.hadoopConf, RocksDBConf(StateStoreConf(sqlConf)))
@@ -71,7 +70,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private val watch = Option.when(conf.evacuates)(new ExecutorWatch(
       s"query ${query.id}", () => relocation.isEvacuationDue, () => synchronized(if (!isClosed) relocation.evacuate())))
   private val scheduler = new StepScheduler(
-    query, dir, left, shipments, retired, relocation, slots, conf.maxEpochsToWait, () => binned.map(_.stateStoreNames.size).sum)
+    query, dir, left, shipments, retired, relocation, slots, conf.maxEpochsToWait, () => binned.map(_.stateStoreNames.size).sum,
+    () => isReplaced)
   /** Made with the first epoch that is planned. */
   private lazy val settings = RealTimeMode.settings(query)(() => due())
 
@@ -102,10 +102,17 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
 
   /** The newest entries of committed epochs, oldest first. */
   def history(limit: Int = Int.MaxValue): Seq[RoutingEntry] =
-    entries.upTo(CommittedEpoch.of(query), limit)
+    tables.current.fold(Seq.empty[RoutingEntry]) { now =>
+      val committed = CommittedEpoch.of(query)
+      // One that is not committed is among them, and the one before it is not to be missing for it.
+      entries.upTo(now, if (limit < Int.MaxValue) limit + 1 else limit).filter(_.epoch <= committed).take(limit).reverse
+    }
 
   /** The entries of committed epochs of one migration, oldest first; reads no older ones. */
-  def historyOf(migration: String): Seq[RoutingEntry] = entries.of(migration, CommittedEpoch.of(query))
+  def historyOf(migration: String): Seq[RoutingEntry] = {
+    val committed = CommittedEpoch.of(query)
+    tables.current.fold(Seq.empty[RoutingEntry])(entries.of(migration, _).filter(_.epoch <= committed))
+  }
 
   /**
    * Enters the epoch that is being planned: returns its table, and prepares the next epoch.
@@ -137,29 +144,35 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       if (isFirst) requests.foreach(_.start(servesNow = !runsAgain))
       prepare(entry, epoch + 1)
       retire(streamSession)
-      if (!isAgain) pruning.prune(binned.map(StatefulOperators.idOf), oldestRetained(epoch), sqlConf.streamingMaintenanceInterval)
+      if (!isAgain)
+        pruning.prune(entry, binned.map(StatefulOperators.idOf), oldestRetained(epoch), sqlConf.streamingMaintenanceInterval)
       if (tables.scheduled.isEmpty) retired.claim(n)
       if (!isAgain && epoch % EpochsBetweenCleaning == 0) cleanUp(epoch)
       standbys.foreach(_.enter(epoch, operators, n))
+      relocation.leaveLost()
     }
     val entry = tables.current.get
-    val before = if (entry.epoch == epoch) entries.before(epoch) else None
-    val hint = RoutingHint(query.runId.toString, epoch, entry.epoch, before)
+    val hint = RoutingHint(query.runId.toString, epoch, entry.name,
+      Option.when(slots.isEmpty)(StreamLogs.plannedAtMs(query)))
     Epoch(layout.get, entry.table, arriving, shipments.onTheWay(epoch), hint, shippingHint,
       isStepNext = tables.scheduled.isDefined)
   }
 
   /**
    * Whether the query goes on with this run, as far as is known: it has begun with an epoch that no run had logged, or has
-   * committed it; and so it has those with which later runs have begun. A request to the checkpoint.
+   * committed it; and no other run has taken its place. A request to the checkpoint.
    */
-  def isNewestRun: Boolean = !CommittedEpoch.isOfRunKnown(query) || {
-    def hasCommitted(epoch: Long) = CommittedEpoch.ofThisRun(query).exists(_ >= epoch)
-    synchronized(!runsAgain || planned.forall(hasCommitted)) && {
-      val runs = RunHistory.read(dir).runs
-      runs.drop(runs.indexWhere(_.runId == query.runId.toString) + 1).forall(later => hasCommitted(later.began._1))
-    }
-  }
+  def isNewestRun: Boolean =
+    !CommittedEpoch.isOfRunKnown(query) || synchronized(!runsAgain || planned.forall(hasCommitted)) && !isReplaced
+
+  private def hasCommitted(epoch: Long): Boolean = CommittedEpoch.ofThisRun(query).exists(_ >= epoch)
+
+  /**
+   * Whether another run may go on in place of this one: it has begun with an epoch that this one has not committed. Of a run that
+   * was started by mistake this one has. Spark ends this one when it logs an epoch. A request to the checkpoint.
+   */
+  private def isReplaced: Boolean = CommittedEpoch.isOfRunKnown(query) && planned.nonEmpty &&
+    RunHistory.read(dir).after(query.runId.toString).exists(later => !hasCommitted(later.epoch))
 
   /** Accepts a plan, or throws before anything has changed. */
   def submit(
@@ -295,8 +308,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private def restored(): Option[RoutingEntry] = for {
     logged <- SparkInternals.lastLogged(query)
     n <- logged.partitions
-    entry <- entries.at(logged.epoch + 1).filter(e => e.epoch <= logged.epoch || slots.isEmpty && e.table.partitions == n)
-      .orElse(entries.at(logged.epoch))
+    entry <- new EntryInForce(query, dir, RunHistory.read(dir), slots.isDefined, _ => true).shown(logged.epoch, n)
   } yield entry
 
   /** The first epoch of the run: nothing is written before all that can refuse it has been looked at. */
@@ -311,14 +323,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
 
   /** The entry in force at `epoch`, which Spark has logged with `n` partitions, after the first epoch of the run. */
   private def next(epoch: Long, n: Int): RoutingEntry = {
-    // Only now is it known that no other run goes on from where this one began.
-    if (isAgain) {
-      entries.listed().filter(_ >= epoch).foreach(entries.forget)
-      entries.forgetAside()
-    }
     isAgain = false
-    // A driver that was started by mistake may have set it aside, when it did not yet know of the epoch.
-    if (slots.isDefined) tables.current.filter(_.epoch == epoch - 1).foreach(entries.keep)
     val entry = tables.scheduled.orElse(tables.current).get
     if (entry.table.partitions != n) throw BinshiftException("PARTITIONS_CHANGED", "epoch" -> epoch).configuration(
       s"epoch $epoch was logged with $n partitions, but the routing table in force since epoch ${entry.epoch} has " +
@@ -333,9 +338,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     // The epoch that takes the state over reads each partition where Spark's provider has left it.
     val mayChange = !isAgain && !layout.flatMap(_.takenOverAt).exists(next <= _)
     Option.when(mayChange)(scheduler.advance(now, next)).flatten.foreach { step =>
-      val entry = step.copy(previous = now.epoch)
-      // The one that it follows may have been set aside by a driver that was started by mistake.
-      if (slots.isDefined) entries.keep(now)
+      val entry = step.after(now)
       entries.write(entry)
       tables = tables.copy(scheduled = Some(entry))
     }
@@ -369,7 +372,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   /** Takes back an entry whose epoch nobody has begun. Its step is taken when it fits again, with copies of its own. */
   private def withdraw(entry: RoutingEntry, reason: String): Unit = {
     logWarning(s"query ${query.id}: the table of epoch ${entry.epoch} is taken back: $reason")
-    entries.forget(entry.epoch)
+    entries.withdraw(entry.name)
     shipments.abandon()
     tables = tables.copy(scheduled = None)
   }
@@ -399,7 +402,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
 
   private def cleanUp(epoch: Long): Unit =
     retired.clean(binned.map(op => StatefulOperators.idOf(op) -> op.stateStoreNames).toMap,
-      oldestRetained(epoch))
+      oldestRetained(epoch), epoch, operators.head.getStateInfo.stateStoreCkptIds.isDefined)
 
   private def oldestRetained(epoch: Long): Long = epoch - sqlConf.minBatchesToRetain
 
@@ -417,7 +420,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   def whyWholeBins: Seq[String] = synchronized {
     if (planned.isEmpty) Seq("this run has planned no epoch, so that its operators are not known")
     else if (slots.isDefined) Seq("the query is in real-time mode")
-    else if (!scheduler.isShippable) Seq(s"${SparkInternals.ChangelogKey} is false")
+    else if (!scheduler.isShippable) scheduler.whyNotShippable.toSeq
     else binned.filterNot(StatefulOperators.looksUpByKey).map(op =>
       s"operator ${StatefulOperators.idOf(op)} (${op.shortName}) looks through its state in each epoch")
   }
@@ -426,9 +429,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private def isSingle(op: StateStoreWriter): Boolean =
     layout.flatMap(_.operators.get(StatefulOperators.idOf(op))).exists(_.storage == Storage.Single)
 
-  private def notPlannedYet(): BinshiftException = BinshiftException("NO_EPOCH_PLANNED").migration(
-    s"query ${query.id} has not planned its first epoch, so it has no routing table yet; feed it data " +
-      "first, for example with query.processAllAvailable()")
+  /** Why there is no table yet. */
+  def notPlannedYet(): BinshiftException = QueryFailure.notPlanned(query)
 }
 
 private object QueryRouter {

@@ -1,10 +1,12 @@
 package org.apache.spark.sql.binshift.retention
 
+import java.io.FileNotFoundException
 import java.util.concurrent.atomic.AtomicBoolean
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileStatus, FileSystem, Path}
 
+import org.apache.spark.SparkException
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
 import org.apache.spark.util.ThreadUtils
@@ -34,46 +36,66 @@ private[binshift] final class LostVersions(stateRoot: Path, hadoopConf: Configur
    * state that belongs to it is noticed.
    */
   def unexpectedAfter(version: Long, epoch: Long): Seq[LaterFile] = {
-    val first = list(stateRoot).filter(isDir).map(o => new Path(o.getPath, "0"))
+    val first = operators.map(o => new Path(o.getPath, "0"))
     if (inParallel(first)(ofVersionsAfter(version, _)).forall(_.isEmpty)) Nil else after(version, epoch)
   }
 
   /** The files of versions after `version`, and of the metadata of epochs after `epoch`. */
   def after(version: Long, epoch: Long): Seq[LaterFile] = {
-    val operators = list(stateRoot).filter(isDir)
     val partitions = operators.flatMap(o => list(o.getPath)).filter(f => isDir(f) && numberOf(f).isDefined)
-    val metadata = operators.flatMap(o => list(new Path(o.getPath, Metadata))).filter(numberOf(_).exists(_ > epoch))
-    inParallel(partitions.map(_.getPath))(ofVersionsAfter(version, _)).flatten ++
-      metadata.map(f => LaterFile(f.getPath, None))
+    inParallel(partitions.map(_.getPath))(ofVersionsAfter(version, _)).flatten ++ metadataAfter(epoch)
   }
 
-  /** Deletes the files, none any more once it has thrown. */
-  def delete(files: Seq[Path]): Unit = {
+  /** The files of the metadata of epochs after `epoch`. */
+  def metadataAfter(epoch: Long): Seq[LaterFile] =
+    operators.flatMap(o => list(new Path(o.getPath, Metadata))).filter(numberOf(_).exists(_ > epoch)).map(LaterFile(_, None))
+
+  def modifiedMs(file: Path): Long = fs.getFileStatus(file).getModificationTime
+
+  /**
+   * Deletes the files, none any more once it has thrown, and none that is not as it was listed.
+   *
+   * @param requireAllowed throws if nothing is to be deleted any more; called before each delete
+   */
+  def delete(files: Seq[LaterFile], requireAllowed: () => Unit): Unit = {
     val isOver = new AtomicBoolean(false)
     try inParallel(files) { file =>
-        if (!isOver.get && !fs.delete(file, false) && fs.exists(file))
-          throw BinshiftException("FILE_NOT_DELETED", "file" -> file).configuration(
-            s"$file could not be deleted; it is of an epoch that the query has forgotten, and must not be read again; " +
+        requireAllowed()
+        if (!isOver.get && isAsListed(file) && !fs.delete(file.path, false) && fs.exists(file.path))
+          throw BinshiftException("FILE_NOT_DELETED", "file" -> file.path).configuration(
+            s"${file.path} could not be deleted; it is of an epoch that the query has forgotten, and must not be read again; " +
               "delete it, and start the query again")
       }
+    catch { case e: SparkException if e.getCause.isInstanceOf[BinshiftException] => throw e.getCause }
     finally isOver.set(true)
   }
+
+  private def isAsListed(file: LaterFile): Boolean =
+    try LaterFile(fs.getFileStatus(file.path), file.version) == file
+    catch { case _: FileNotFoundException => false }
+
+  private def operators: Seq[FileStatus] = list(stateRoot).filter(isDir)
 
   private def ofVersionsAfter(version: Long, dir: Path): Seq[LaterFile] = {
     val (dirs, files) = list(dir).partition(isDir)
     val stores = dirs.map(_.getPath).filter(isStore)
-    val later = for (file <- files.map(_.getPath); v <- versionOf(file) if v > version) yield LaterFile(file, Some(v))
+    val later = for (file <- files; v <- versionOf(file.getPath) if v > version) yield LaterFile(file, Some(v))
     later ++ stores.flatMap(ofVersionsAfter(version, _))
   }
 
   private def list(dir: Path): Seq[FileStatus] = DirectoryTree.list(fs, dir)
 
-  private def inParallel[T](paths: Seq[Path])(body: Path => T): Seq[T] =
-    if (paths.isEmpty) Nil else ThreadUtils.parmap(paths, "binshift-lost-versions", MaxThreads)(body)
+  private def inParallel[P, T](of: Seq[P])(body: P => T): Seq[T] =
+    if (of.isEmpty) Nil else ThreadUtils.parmap(of, "binshift-lost-versions", MaxThreads)(body)
 }
 
 /** @param version of state; `None` for metadata of an operator */
-private[binshift] final case class LaterFile(path: Path, version: Option[Long])
+private[binshift] final case class LaterFile(path: Path, modifiedMs: Long, bytes: Long, version: Option[Long])
+
+private[retention] object LaterFile {
+  def apply(file: FileStatus, version: Option[Long]): LaterFile =
+    LaterFile(file.getPath, file.getModificationTime, file.getLen, version)
+}
 
 private[retention] object LostVersions {
   private val MaxThreads = 64

@@ -49,15 +49,16 @@ private[binshift] final class RetiredPartitions(stateRoot: String, hadoopConf: C
    *
    * @param stores names of the stores of each binned operator
    * @param oldest the oldest epoch that Spark retains
+   * @param last   the newest committed version
+   * @param hasIds whether names of files of versions have ids
    */
-  def clean(stores: Map[Long, Seq[String]], oldest: Long): Unit = if (oldest > 0 && isRunning.compareAndSet(false, true)) {
-    Cleaner.execute { () =>
-      try stores.foreach { case (operator, names) => clean(operator, names, oldest) }
+  def clean(stores: Map[Long, Seq[String]], oldest: Long, last: Long, hasIds: Boolean): Unit =
+    if (oldest > 0 && isRunning.compareAndSet(false, true)) Cleaner.execute { () =>
+      try stores.foreach { case (operator, names) => clean(operator, names, oldest, last, hasIds) }
       catch {
         case NonFatal(e) => logWarning(s"the state of retired partitions in $stateRoot was not cleaned up", e)
       } finally isRunning.set(false)
     }
-  }
 
   /** Begins no more deletes. */
   override def close(): Unit = synchronized { isClosed = true }
@@ -67,18 +68,17 @@ private[binshift] final class RetiredPartitions(stateRoot: String, hadoopConf: C
     while (deleting.nonEmpty) wait()
   }
 
-  private def clean(operator: Long, stores: Seq[String], oldest: Long): Unit = {
+  private def clean(operator: Long, stores: Seq[String], oldest: Long, last: Long, hasIds: Boolean): Unit = {
     val dir = new Path(stateRoot, operator.toString)
     val fs = dir.getFileSystem(hadoopConf)
     val there = fs.listStatus(dir).toSeq.flatMap(_.getPath.getName.toIntOption).sorted.reverse
     if (there.exists(isRetired)) {
-      val newest = routing.newestEntry
+      val listed = routing.listed
       val used = routing.partitionsSince(oldest)
       def isStillRead(p: Int): Boolean = stores.exists { name =>
         val store = StateStoreId(stateRoot, operator, p, name)
-        retained.getOrElseUpdate(store,
-          new RetainedVersions(
-            store, routing, hadoopConf, VersionFile.opened(_, conf, hadoopConf))).oldest(oldest).isDefined
+        retained.getOrElseUpdate(store, RetainedVersions.of(store, routing, conf, hadoopConf, hasIds))
+          .neededByOthers(VersionFile.list(store, hadoopConf), oldest + 1, last).isDefined
       }
       retained.filterInPlace((store, _) => store.partitionId >= used)
       // One by one, the last first: whoever wants some back waits for one delete at most.
@@ -87,7 +87,7 @@ private[binshift] final class RetiredPartitions(stateRoot: String, hadoopConf: C
           // Another driver may open it meanwhile: what that writes is not among these.
           val found = DirectoryTree.of(fs, new Path(dir, p.toString))
           Faults.at("retired.delete", p)
-          if (routing.newestEntry == newest || p >= routing.partitionsSince(oldest)) {
+          if (routing.listed == listed || p >= routing.partitionsSince(oldest)) {
             found.delete()
             logInfo(s"deleted the state of partition $p of operator $operator, which no epoch uses any more")
           }

@@ -10,6 +10,7 @@ import org.apache.hadoop.fs.{FileStatus, FileSystem, Path}
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.binshift.routing.RoutingEntries
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingEntry
 import org.apache.spark.util.ThreadUtils
 
 /**
@@ -41,17 +42,18 @@ private[binshift] final class RoutingPruning(
   /**
    * Called with each epoch, on the stream's thread.
    *
+   * @param newest     the entry in force
    * @param operators  the binned ones
    * @param oldest     the oldest epoch that Spark retains
    * @param intervalMs how often stores' directories change, as maintenance deletes files
    */
-  def prune(operators: Seq[Long], oldest: Long, intervalMs: Long): Unit = {
-    val isDue = entries.epochs.size >= kept + excess &&
+  def prune(newest: RoutingEntry, operators: Seq[Long], oldest: Long, intervalMs: Long): Unit = {
+    val isDue = entries.count >= kept + excess &&
       lastLookNs.forall(System.nanoTime() - _ >= intervalMs * 1000000L)
     if (isDue && isRunning.compareAndSet(false, true)) {
       lastLookNs = Some(System.nanoTime())
       Pruner.execute { () =>
-        try prune(operators, oldest)
+        try prune(newest, operators, oldest)
         catch {
           case NonFatal(e) => logWarning(s"old routing entries of $stateRoot were not deleted; they stay for now", e)
         } finally isRunning.set(false)
@@ -59,10 +61,10 @@ private[binshift] final class RoutingPruning(
     }
   }
 
-  private def prune(operators: Seq[Long], oldest: Long): Unit = {
-    val epochs = entries.epochs
+  private def prune(newest: RoutingEntry, operators: Seq[Long], oldest: Long): Unit = {
+    val epochs = entries.upTo(newest, Int.MaxValue).map(_.epoch).reverse
     // The entry up to which it is worth to delete, which then has to be the one in force at the oldest version.
-    val wanted = epochs(excess)
+    val wanted = epochs(math.min(excess, epochs.size - 1))
     val dirs = blocking.toSeq ++ operators.flatMap(op => list(new Path(stateRoot, op.toString)))
       .filter(f => f.isDirectory && f.getPath.getName.toIntOption.isDefined).map(_.getPath)
     var needed = oldest
@@ -72,9 +74,11 @@ private[binshift] final class RoutingPruning(
     }
     if (dirs.nonEmpty && blocking.isEmpty) {
       val inForce = epochs.lastIndexWhere(_ < needed)
-      val gone = epochs.take(math.min(inForce, epochs.size - kept))
-      gone.foreach(entries.forget)
-      if (gone.nonEmpty) logInfo(s"deleted ${gone.size} routing entries of $stateRoot, up to epoch ${gone.last}")
+      // Those that were never in force go with those that were.
+      for (first <- epochs.lift(math.min(inForce, epochs.size - kept))) {
+        val gone = entries.deleteBefore(first)
+        if (gone > 0) logInfo(s"deleted $gone routing entries of $stateRoot, of epochs before $first")
+      }
     }
   }
 

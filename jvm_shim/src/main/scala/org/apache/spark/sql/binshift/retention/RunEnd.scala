@@ -24,7 +24,7 @@ private[binshift] final case class RunEnd(runId: String, epoch: Long) {
    * @param isAgain whether `begins` was logged by a run before
    */
   def excludesLost(runs: RunHistory, begins: Long, isAgain: Boolean): Boolean =
-    runs.runs.lastOption.exists(_.runId == runId) && (begins == epoch + 1 || isAgain && begins == epoch)
+    runs.runs.headOption.exists(_.runId == runId) && (begins == epoch + 1 || isAgain && begins == epoch)
 
   def write(dir: ControlDir): Unit = dir.write(RunEnd.File,
     ("format" -> RunEnd.FormatVersion) ~ ("run" -> runId) ~ ("epoch" -> epoch))

@@ -1,29 +1,32 @@
 package org.apache.spark.sql.binshift.routing
 
-import org.apache.spark.sql.binshift.internals.SparkInternals
-import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+import org.apache.spark.sql.binshift.internals.{SparkInternals, StreamLogs}
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ControlDir, EntryName, RunHistory}
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingEntry
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint._
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingEntry, RoutingLog}
 
 /**
  * Finds the routing entry that is in force at the first epoch of a run. Only reads.
  *
- * An entry that is lost, is older than the log of offsets or was written by somebody else is an error: any other entry, though
- * it may have as many partitions, has keys elsewhere. What the log has to say is known from two places: Spark has
- * logged the name of the entry in force with each epoch but the first ones of runs, and `runs.json` has it for the
- * first epoch of the last run.
+ * It is the one that the log of offsets or the claim of a run names, which must be there: any other entry, though it may have as many
+ * partitions, has keys elsewhere. Where nothing names the entry of the very epoch, the one before it is in force, or one that
+ * follows that one and was made for the epoch by a run that did not come to log it.
  *
  * In real-time mode an entry of the very epoch is never in force: the epoch was logged by nobody, and runs as a new one,
  * under the table of the one before it.
  *
- * @param isUnderWay whether a migration is not over: a step of one that was cancelled is void until its epoch is logged
- *
  * Costs a listing, and a read of two or three small files; called on the stream's thread once for a run.
+ *
+ * @param isUnderWay whether a migration is not over: a step of one that was cancelled is void until its epoch is logged
  */
 private[binshift] final class EntryInForce(
-    query: MicroBatchExecution, dir: ControlDir, entries: RoutingEntries, isRealTime: Boolean, isUnderWay: String => Boolean) {
-  import EntryInForce._
+    query: StreamExecution, dir: ControlDir, history: => RunHistory, isRealTime: Boolean, isUnderWay: String => Boolean) {
+  private val log = new RoutingLog(dir)
+  private val logged = new LoggedEpochs(dir, e => query.offsetLog.get(e).map(conf), history)
+
+  private def conf(offsets: StreamLogs.Offsets): LoggedConf =
+    LoggedConf(StreamLogs.confOf(offsets).getOrElse(Map.empty), SparkInternals.loggedAtMs(offsets))
 
   /**
    * @param n           the partitions that Spark has logged
@@ -31,68 +34,43 @@ private[binshift] final class EntryInForce(
    * @param firstBinned the first binned epoch of the checkpoint
    */
   def at(epoch: Long, n: Int, isAgain: Boolean, firstBinned: Long): RoutingEntry = {
-    val listed = entries.listed()
-    val named = lastNamed(epoch, isAgain, firstBinned)
-    // A run that did not know of it has set it aside, and this one goes on from the other run.
-    val back = named.map(_.entry).filterNot(e => listed.contains(e.epoch)).flatMap(entries.fromAside)
-    val epochs = (listed ++ back.map(_.epoch)).sorted
-    def read(e: Long): Option[RoutingEntry] = back.filter(_.epoch == e).orElse(entries.read(e))
-    def follows(e: RoutingEntry): Boolean =
-      e.previous < 0 || epochs.filter(_ < e.epoch).lastOption.contains(e.previous)
-    val own = Option.when(!isRealTime && epochs.contains(epoch))(epoch).flatMap(read).filter { e =>
-      // Without a name in the log of offsets, the epoch is the first one of a run: partitions decide. What follows an
-      // entry that is not there is left of epochs that were lost.
-      named.filter(_.at == epoch).fold(
-        e.table.partitions == n && follows(e) && (isAgain || e.step.forall(s => isUnderWay(s.migration))))(_.entry == e.name)
-    }
-    val entry = own.orElse(epochs.filter(_ < epoch).lastOption.flatMap(read)).getOrElse(
+    val newest = if (isAgain) epoch else epoch - 1
+    val named = logged.upTo(newest, firstBinned)
+    val entry = named.map(of).orElse(log.names.filter(_.epoch < epoch).lastOption.flatMap(log.read)).getOrElse(
       throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> epoch).configuration(
         s"${dir.path} has no routing entry at or before epoch $epoch; restore it from a copy of the checkpoint"))
-    named.foreach(requireNamed(_, entry, epochs, read))
-    val before = entry.previous
-    for (older <- epochs.filter(_ < entry.epoch).lastOption if before >= 0 && older != before) {
-      val next =
-        if (older < before) s"restore routing/$before from a copy of the checkpoint"
-        else s"one of the two is not of this query, restore ${dir.path}/routing from a copy of the checkpoint"
-      throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> entry.epoch).configuration(
-        s"${dir.path}/routing/${entry.epoch} follows the entry of epoch $before, but the newest one before it is that " +
-          s"of epoch $older; $next")
+    if (named.exists(_.at == epoch)) entry
+    else {
+      // Only in checkpoints whose claims were lost are there epochs in between of which nothing is known.
+      def next(e: RoutingEntry) = Some(followers(e, at => at < epoch && named.forall(at > _.at))).filter(_.size == 1).map(_.head)
+      val before = Iterator.iterate(Option(entry))(_.flatMap(next)).takeWhile(_.isDefined).flatten.toSeq.last
+      def isTaken(e: RoutingEntry) = e.table.partitions == n && (isAgain || e.step.forall(s => isUnderWay(s.migration)))
+      if (isRealTime) before else followers(before, _ == epoch).filter(isTaken).lastOption.getOrElse(before)
     }
-    entry
   }
 
-  private def requireNamed(
-      named: Named, entry: RoutingEntry, epochs: Seq[Long], read: Long => Option[RoutingEntry]): Unit = {
-    val found =
-      if (entry.epoch <= named.at) Some(entry) else epochs.filter(_ <= named.at).lastOption.flatMap(read)
-    if (!found.exists(_.name == named.entry))
-      throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> named.entry.epoch).configuration(
-        s"epoch ${named.at} was run with the routing table of epoch ${named.entry.epoch} (${named.entry.render}), but the " +
-          s"newest entry up to it in ${dir.path}/routing is ${found.fold("none")(_.name.render)}: the entry was lost or " +
-          "changed, or the directory is older than the rest of the checkpoint; restore routing/" +
-          s"${named.entry.epoch} from a copy, or take the epochs from there on out of the logs of offsets and commits")
+  /** The step that was made durable for `epoch`, which nobody has logged yet, if its migration is still under way. */
+  def prepared(epoch: Long): Option[RoutingEntry] = for {
+    named <- logged.upTo(epoch - 1, 0)
+    now <- log.read(named.entry)
+    entry <- followers(now, _ == epoch).filter(_.step.exists(s => isUnderWay(s.migration))).lastOption
+  } yield entry
+
+  /** For clients that ask before the run has planned an epoch: what is in force at `last`, or at the epoch after it with `n` partitions. */
+  def shown(last: Long, n: Int): Option[RoutingEntry] = {
+    val now =
+      logged.upTo(last, 0).fold(log.names.filter(_.epoch <= last).lastOption)(named => Some(named.entry)).flatMap(log.read)
+    now.map(e => followers(e, at => !isRealTime && at == last + 1).filter(_.table.partitions == n).lastOption.getOrElse(e))
   }
 
-  private def loggedAtMs(epoch: Long): Option[Long] = query.offsetLog.get(epoch).flatMap(SparkInternals.loggedAtMs)
+  private def of(named: NamedEntry): RoutingEntry = log.read(named.entry).getOrElse(
+    throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> named.entry.epoch).configuration(
+      s"epoch ${named.at} was run with the routing table of epoch ${named.entry.epoch} (${named.entry.render}), which is not in " +
+        s"${dir.path}/routing: the entry was lost or changed, or the directory is older than the rest of the checkpoint; restore " +
+        s"routing/${named.entry.file} from a copy, or take the epochs from there on out of the logs of offsets and commits"))
 
-  /** The newest epoch up to `epoch` of which the entry in force is known. */
-  private def lastNamed(epoch: Long, isAgain: Boolean, firstBinned: Long): Option[Named] = {
-    val newest = if (isAgain) epoch else epoch - 1
-    val logged = Iterator.iterate(newest)(_ - 1).take(MaxLogged).takeWhile(_ >= firstBinned)
-      .map(e => query.offsetLog.get(e).map(e -> SparkInternals.entryName(_)))
-      .takeWhile(_.isDefined).flatten.collectFirst { case (e, Some(name)) => Named(e, name) }
-    // The run may have begun with the epoch as it was logged before somebody took it out of the log.
-    val began = RunHistory.read(dir).runs.lastOption
-      .filter(r => r.began._1 < epoch || r.hasBegun(epoch, loggedAtMs(epoch))).map(_.began)
-      .collect { case (at, name) if at <= newest && at >= firstBinned => Named(at, name) }
-    (logged ++ began).maxByOption(_.at)
-  }
-}
-
-private object EntryInForce {
-  /** Epochs that are looked at for the name of an entry: each of a run's but its first one has it. */
-  private val MaxLogged = 8
-
-  /** @param at an epoch at which `entry` was in force */
-  private final case class Named(at: Long, entry: EntryName)
+  /** The entries of some epochs that follow another one, as they were written. */
+  private def followers(entry: RoutingEntry, isWanted: Long => Boolean): Seq[RoutingEntry] =
+    log.names.filter(n => n.epoch > entry.epoch && isWanted(n.epoch)).flatMap(log.unnamed).filter(_.follows(entry)).sortBy(
+      _.writtenAtMs)
 }

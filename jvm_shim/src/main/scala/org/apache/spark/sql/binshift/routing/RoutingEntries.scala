@@ -1,92 +1,73 @@
 package org.apache.spark.sql.binshift.routing
 
-import org.apache.spark.SparkException
-import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{CheckpointIds, ControlDir, EntryName}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingEntry, RoutingLog, StepRef}
 import org.apache.spark.util.ThreadUtils
 
 /**
- * The routing log as the driver of a running query keeps it: listed once, and no longer than needed.
+ * The routing log as the driver of a running query keeps it: listed when a run begins, and counted from then on.
  *
- * Called under the router's lock, but for `forget`, which the thread that prunes calls for entries that are older than all
- * that the router asks for.
+ * Called under the router's lock, but for what says otherwise.
  */
 private[binshift] final class RoutingEntries(dir: ControlDir) {
   private val log = new RoutingLog(dir)
-  private val aside = new RoutingLog(dir, RoutingLog.Aside)
+  @volatile private var known = Set.empty[EntryName]
 
-  /** The epochs that have an entry, ascending; kept up with what is written here. */
-  @volatile private var known: Seq[Long] = Nil
-
-  def epochs: Seq[Long] = known
+  /** How many entries there are, as far as this run knows. */
+  def count: Int = known.size
 
   /** Lists the log. */
-  def listed(): Seq[Long] = {
-    known = log.epochs
-    known
+  def list(): Unit = known = log.names.toSet
+
+  def read(name: EntryName): Option[RoutingEntry] = log.read(name)
+
+  /**
+   * The entries from `newest` back to the oldest that is there, as each names the one before it; not more than `limit`. Any
+   * thread.
+   */
+  def upTo(newest: RoutingEntry, limit: Int): Seq[RoutingEntry] = {
+    // Some at a time, because each is a request. What is listed and was never in force is passed over.
+    lazy val fetched = readAll(log.names.filter(_.epoch < newest.epoch).takeRight(limit))
+    def before(entry: RoutingEntry) = entry.previous.flatMap(p => fetched.find(entry.follows).orElse(log.read(p)))
+    Iterator.iterate(Option(newest))(_.flatMap(before)).take(limit).takeWhile(_.isDefined).flatten.toSeq
   }
 
-  def read(epoch: Long): Option[RoutingEntry] = log.read(epoch)
+  private def readAll(names: Seq[EntryName]): Seq[RoutingEntry] =
+    if (names.size < 2) names.flatMap(log.unnamed)
+    else ThreadUtils.parmap(names, "binshift-routing-log", math.min(names.size, RoutingEntries.AtATime))(log.unnamed).flatten
 
-  /** Some at a time, because each is a request. */
-  private def readAll(epochs: Seq[Long]): Seq[RoutingEntry] =
-    if (epochs.size < 2) epochs.flatMap(log.read)
-    else
-      try ThreadUtils.parmap(epochs, "binshift-routing-log", math.min(epochs.size, RoutingEntries.AtATime))(log.read).flatten
-      catch { case e: SparkException if e.getCause.isInstanceOf[BinshiftException] => throw e.getCause }
-
-  /** The entry in force at `epoch`, as the checkpoint has it. */
-  def at(epoch: Long): Option[RoutingEntry] = log.at(epoch)
-
-  /** The epoch of the newest entry before `epoch`. */
-  def before(epoch: Long): Option[Long] = known.filter(_ < epoch).lastOption
-
-  /** The newest entries up to `epoch`, oldest first; not more than `limit`. Any thread. */
-  def upTo(epoch: Long, limit: Int): Seq[RoutingEntry] =
-    readAll(log.epochs.filter(_ <= epoch).takeRight(limit))
-
-  /** The entries of a migration up to `epoch`, oldest first: others do not come between them. Any thread. */
-  def of(migration: String, epoch: Long): Seq[RoutingEntry] =
-    log.epochs.filter(_ <= epoch).reverseIterator.flatMap(log.read)
-      .dropWhile(!_.step.exists(_.migration == migration)).takeWhile(_.step.exists(_.migration == migration)).toSeq.reverse
+  /** The entries of a migration up to `newest`, oldest first: others do not come between them. Any thread. */
+  def of(migration: String, newest: RoutingEntry): Seq[RoutingEntry] = {
+    def isOf(entry: RoutingEntry) = entry.step.exists(_.migration == migration)
+    Iterator.iterate(Option(newest))(_.flatMap(_.previous).flatMap(log.read)).takeWhile(_.isDefined).flatten
+      .dropWhile(!isOf(_)).takeWhile(isOf).toSeq.reverse
+  }
 
   /** Makes `entry` durable. */
   def write(entry: RoutingEntry): Unit = {
     log.write(entry)
-    change(_.filter(_ < entry.epoch) :+ entry.epoch)
+    change(_ + entry.name)
   }
 
-  def forget(epoch: Long): Unit = {
-    // The entry last: without it, nothing would look for the other file.
-    CheckpointIds.forget(dir, epoch)
-    log.delete(epoch)
-    change(_.filter(_ != epoch))
+  /** Takes back an entry that this run has written, and nothing names. */
+  def withdraw(name: EntryName): Unit = {
+    log.delete(name)
+    change(_ - name)
   }
 
-  /**
-   * Takes an entry out of the log that may be in force for another run, and keeps it where nobody takes it for one of the
-   * log. Its ids stay: they are those of the epoch before.
-   */
-  def setAside(epoch: Long): Unit = {
-    log.read(epoch).foreach(aside.write)
-    log.delete(epoch)
-    change(_.filter(_ != epoch))
+  /** Deletes all entries of epochs before `oldest`, in force or not; returns how many. Called by the thread that prunes. */
+  def deleteBefore(oldest: Long): Int = {
+    val gone = log.names.filter(_.epoch < oldest)
+    gone.foreach { name =>
+      // The entry last: without it, nothing would look for the other file.
+      CheckpointIds.forget(dir, name.epoch)
+      log.delete(name)
+    }
+    change(_ -- gone)
+    gone.size
   }
 
-  /** An entry that was set aside and turned out to be in force. */
-  def fromAside(name: EntryName): Option[RoutingEntry] = aside.read(name.epoch).filter(_.name == name)
-
-  /** Once it is known that none of them is in force. */
-  def forgetAside(): Unit = aside.epochs.foreach { epoch =>
-    if (!known.contains(epoch)) CheckpointIds.forget(dir, epoch)
-    aside.delete(epoch)
-  }
-
-  /** Makes an entry in force durable again if it is not in the log any more. */
-  def keep(entry: RoutingEntry): Unit = if (log.read(entry.epoch).isEmpty) log.write(entry)
-
-  private def change(to: Seq[Long] => Seq[Long]): Unit = synchronized { known = to(known) }
+  private def change(to: Set[EntryName] => Set[EntryName]): Unit = synchronized { known = to(known) }
 }
 
 private object RoutingEntries {

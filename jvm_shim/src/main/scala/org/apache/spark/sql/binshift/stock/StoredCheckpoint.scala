@@ -8,9 +8,9 @@ import org.apache.spark.sql.binshift.internals.StreamLogs.{Commit, Offsets}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.datasources.v2.state.metadata.StateMetadataPartitionReader
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ChangedKeys, CheckpointIds, ControlDir, Layout, RunHistory, Storage}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ChangedKeys, CheckpointIds, ControlDir, Layout, LoggedEpochs, NamedEntry, Storage}
 import org.apache.spark.sql.execution.streaming.state.binshift.conversion.StoreForm
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingLog, RoutingTable}
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingEntry, RoutingLog, RoutingTable}
 import org.apache.spark.sql.execution.streaming.runtime.StreamMetadata
 import org.apache.spark.sql.execution.streaming.state.{OperatorStateMetadata, StateStoreConf}
 import org.apache.spark.sql.internal.SQLConf
@@ -46,6 +46,12 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
     (math.max(0, epoch - 1) to math.max(epoch, offsetLog.getLatestBatchId().getOrElse(epoch)))
       .flatMap(e => offsetLog.get(e).map(e -> _))
 
+  /** The newest epoch, if another one was logged or committed since the checkpoint was read. */
+  def goneOnTo: Option[Long] = {
+    val newest = Seq(offsetLog.getLatestBatchId(), commitLog.getLatestBatchId()).flatten
+    Option.when(newest != Seq(offsets.last._1, epoch))(newest.max)
+  }
+
   private val logged: Offsets = offsets.toMap.getOrElse(epoch,
     throw BinshiftException("CHECKPOINT_DAMAGED", "checkpoint" -> root).configuration(
       s"$root/offsets has no entry of the committed epoch $epoch; restore it from a copy of the checkpoint"))
@@ -71,7 +77,7 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
 
   /** Whether rows go where Spark's hash puts them. */
   def isTableOfSpark: Boolean = layout.forall(l =>
-    new RoutingLog(controlDir).at(epoch).exists(_.table == RoutingTable.initial(l.bins, partitions)))
+    entryInForce.exists(_.table == RoutingTable.initial(l.bins, partitions)))
 
   /** A lost entry would have bins where their owners were, which nothing but its name tells. */
   if (layout.nonEmpty) requireEntryInForce()
@@ -94,14 +100,22 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
     new StateStoreConf(conf)
   }
 
+  /** An entry from which the one in force is found, if the logs or the claims name any. */
+  private lazy val named: Option[NamedEntry] =
+    LoggedEpochs.read(controlDir).near(epoch, layout.flatMap(_.takenOverAt).getOrElse(0L))
+
+  private lazy val entryInForce: Option[RoutingEntry] = {
+    val log = new RoutingLog(controlDir)
+    named.fold(log.names.filter(_.epoch <= epoch).lastOption)(n => Some(n.entry)).flatMap(log.read)
+      .flatMap(log.inForce(_, epoch))
+  }
+
   private def requireEntryInForce(): Unit = {
-    val began = RunHistory.read(controlDir).runs.lastOption.map(_.began).filter(_._1 == epoch).map(_._2)
-    val found = new RoutingLog(controlDir).at(epoch)
-    for (named <- SparkInternals.entryName(logged).orElse(began) if !found.exists(_.name == named))
-      throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> named.epoch).configuration(
-        s"epoch $epoch was run with the routing table of epoch ${named.epoch} (${named.render}), but the newest entry up to it in " +
-          s"${controlDir.path}/routing is ${found.fold("none")(_.name.render)}; restore it from a copy, or start the query once")
-    found.map(_.table.partitions).filter(_ != partitions).foreach { n =>
+    for (n <- named if entryInForce.isEmpty)
+      throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> n.entry.epoch).configuration(
+        s"epoch ${n.at} was run with the routing table of epoch ${n.entry.epoch} (${n.entry.render}), which is not in " +
+          s"${controlDir.path}/routing; restore it from a copy, or start the query once")
+    entryInForce.map(_.table.partitions).filter(_ != partitions).foreach { n =>
       throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> epoch).configuration(
         s"epoch $epoch was run with $partitions partitions, but its routing table in ${controlDir.path}/routing has $n; restore it " +
           "from a copy")

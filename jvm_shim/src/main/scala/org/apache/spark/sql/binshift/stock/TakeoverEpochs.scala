@@ -117,8 +117,8 @@ private[binshift] object TakeoverEpochs extends Logging {
 
   /**
    * Fails unless the log of offsets has the epoch of the takeover as this run knows it, to be run with binshift's provider. A run
-   * looks once it is in `runs.json`, since another one whose takeover is refused looks there before it takes the epoch back, and
-   * after; and before it deletes anything, since another run may have logged the epoch anew.
+   * looks once it has claimed its place, since another one whose takeover is refused looks for claims before it takes the epoch back,
+   * and after; and before its tasks run, since another run may have logged the epoch anew.
    */
   def requireLogged(query: MicroBatchExecution, epoch: Long): Unit =
     if (of(query.runId).exists(_.epoch == epoch) && !RealTimeMode.isOf(query)) {
@@ -128,12 +128,6 @@ private[binshift] object TakeoverEpochs extends Logging {
           s"has ${logged.fold(s"offsets/$epoch no more")(o =>
               s"another offsets/$epoch (of ${SparkInternals.providerOf(o).getOrElse("no provider")})")}")
     }
-
-  /** Fails if the epoch is that of the takeover, and another run has written `runs.json` at the same time as this one. */
-  def requireInHistory(query: MicroBatchExecution, epoch: Long): Unit =
-    if (of(query.runId).exists(_.epoch == epoch) &&
-      !RunHistory.read(SparkInternals.controlDir(query)).runs.exists(_.runId == query.runId.toString))
-      throw otherRun(query, epoch, s"does not name run ${query.runId} in binshift/${RunHistory.File} any more")
 
   private def otherRun(query: MicroBatchExecution, epoch: Long, why: String): BinshiftException = {
     val root = query.resolvedCheckpointRoot
@@ -166,23 +160,21 @@ private[binshift] object TakeoverEpochs extends Logging {
       else logInfo(s"query ${query.id}: epoch $epoch is not run, so the checkpoint stays one of Spark's own provider")
     }
     // It has planned nothing, and would disown what the others make of the epoch.
-    val dir = SparkInternals.controlDir(query)
-    val (own, others) = RunHistory.read(dir).runs.partition(_.runId == query.runId.toString)
-    if (own.nonEmpty) RunHistory.write(dir, RunHistory(others))
+    RunHistory.withdraw(SparkInternals.controlDir(query), query.runId.toString)
   }
 
   /**
-   * Whether another run may have got as far as to run tasks of `epoch`, as it is logged in `offsets`. A run that begins with it is in
-   * `runs.json` before, and one that began with an earlier epoch has logged its name.
+   * Whether another run may have got as far as to run tasks of `epoch`, as it is logged in `offsets`. A run that begins with it claims
+   * its place before, and one that began with an earlier epoch has logged its name.
    *
    * @param isOwn whether this run has logged it: others then need a moment between that and the refusal, which counts where
-   *              `runs.json` cannot be read
+   *              the claims cannot be read
    */
   private def mayBeBegun(query: MicroBatchExecution, epoch: Long, offsets: Offsets, isOwn: Boolean): Boolean = {
     val run = query.runId.toString
     val loggedAt = SparkInternals.loggedAtMs(offsets)
     SparkInternals.loggedConf(offsets, RunHistory.Key).exists(_ != run) ||
-    Try(RunHistory.read(SparkInternals.controlDir(query)).runs).fold(_ => !isOwn,
+    Try(RunHistory.read(SparkInternals.controlDir(query)).runs.toList).fold(_ => !isOwn,
       _.exists { other =>
         other.runId != run && other.epoch == epoch && other.loggedAtMs.forall(loggedAt.contains)
       })

@@ -50,7 +50,8 @@ private[binshift] object OfflineRepartition extends Logging {
       if !SparkInternals.entryName(offsets).exists(_.epoch == last) && !isSwitch(query, last, n.toInt)
     } yield last
     abandoned.foreach { epoch =>
-      log.purgeAfter(epoch - 1)
+      // Another run may have logged more since: nothing but what was looked at goes.
+      SparkInternals.unlog(query, epoch)
       logWarning(s"query ${query.id}: epoch $epoch was logged by Spark's offline repartition, which cannot convert " +
         "state of binshift; the entry is removed, and the query goes on as it was")
     }
@@ -62,7 +63,7 @@ private[binshift] object OfflineRepartition extends Logging {
     query.sparkSessionForStream.conf.set(SQLConf.STREAMING_CHECK_UNFINISHED_REPARTITION_ON_RESTART.key, "false")
 
   private def isSwitch(query: StreamExecution, epoch: Long, n: Int): Boolean =
-    new RoutingLog(SparkInternals.controlDir(query)).read(epoch).exists(_.table.partitions == n)
+    new RoutingLog(SparkInternals.controlDir(query)).allOf(epoch).exists(_.table.partitions == n)
 
   private[binshift] def isBinshift(offsets: Offsets): Boolean =
     SparkInternals.providerOf(offsets).exists(SparkInternals.isBinshiftProvider)

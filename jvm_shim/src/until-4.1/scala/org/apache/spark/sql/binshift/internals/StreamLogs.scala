@@ -49,6 +49,9 @@ private[binshift] object StreamLogs {
 
   def timestampMsOf(offsets: Offsets): Option[Long] = offsets.metadata.map(_.batchTimestampMs)
 
+  /** When the batch that is being planned was logged, as the log has it, unless it is logged when it ends. */
+  def plannedAtMs(query: MicroBatchExecution): Long = query.getLatestExecutionContext().offsetSeqMetadata.batchTimestampMs
+
   /** Gives the settings of an entry to a session. */
   def setSessionConf(offsets: Offsets, conf: SQLConf): Unit = OffsetSeqMetadata.setSessionConf(offsets.metadata.get, conf)
 

@@ -4,15 +4,15 @@ import java.io.FileNotFoundException
 import java.nio.charset.StandardCharsets.UTF_8
 import java.time.Instant
 
-import scala.util.Try
 import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
-import org.apache.hadoop.fs.{FileStatus, Path}
+import org.apache.hadoop.fs.{FileAlreadyExistsException, FileStatus, Path}
 import org.json4s.JValue
 import org.json4s.jackson.JsonMethods.{compact, parse, render}
 
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 
 /**
@@ -20,11 +20,10 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  *
  * {{{
  *   <checkpoint>/binshift/layout.json       fixed facts of the checkpoint      (Layout)
- *                         runs.json         the latest runs of the query       (RunHistory)
+ *                         runs/<n>          the latest runs of the query       (RunHistory)
  *                         ended.json        how far the last run had got       (RunEnd)
  *                         plan.json         the migration in progress, if any
- *                         routing/<epoch>   routing table from that epoch on   (RoutingLog)
- *                         aside/<epoch>     the same, while it may be in force for another run only
+ *                         routing/<epoch>-<checksum>   routing table from that epoch on   (RoutingLog)
  *                         ids/<epoch>       checkpoint ids from which bins moved (CheckpointIds)
  *                         served.json       signed requests that were served   (ServedRequests)
  *                         shipping.json     bins to be copied, while they are  (ShippingOrder)
@@ -38,38 +37,55 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  * makes a file visible as a whole or not at all.
  */
 private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuration) {
-  import ControlDir.JsonEnding
+  import ControlDir.{JsonEnding, MaxBytes}
 
   private lazy val fm = CheckpointFileManager.create(path, hadoopConf)
 
   /** @param maxBytes a larger file is an error */
-  def read(name: String, maxBytes: Long = Int.MaxValue - 8L): Option[JValue] = {
+  def read(name: String, maxBytes: Long = MaxBytes): Option[JValue] = {
     val file = new Path(path, name)
-    val text =
-      try {
-        val in = fm.open(file)
-        try Some(new String(in.readNBytes(maxBytes.toInt + 1), UTF_8))
-        finally in.close()
-      } catch {
-        case _: FileNotFoundException => None
-      }
-    text.map { t =>
+    text(name, maxBytes).map { t =>
       if (t.length > maxBytes)
         throw BinshiftException("CHECKPOINT_DAMAGED", "file" -> file).configuration(s"$file is larger than $maxBytes bytes")
       ControlDir.understood(file)(parse(t))
     }
   }
 
+  /** A file as it is there; of a file that has more than `maxBytes`, one byte more. */
+  def text(name: String, maxBytes: Long = MaxBytes): Option[String] =
+    try {
+      val in = fm.open(new Path(path, name))
+      try Some(new String(in.readNBytes(maxBytes.toInt + 1), UTF_8))
+      finally in.close()
+    } catch {
+      case _: FileNotFoundException => None
+    }
+
   /** What `decode` makes of a file, if it is there; one that `decode` does not understand is damaged. */
   def decoded[T](name: String)(decode: JValue => T): Option[T] =
     read(name).map(json => ControlDir.understood(new Path(path, name))(decode(json)))
 
-  def write(name: String, json: JValue): Unit = {
+  def write(name: String, json: JValue): Unit = write(name, ControlDir.textOf(json), ReplacedFile.create(fm, _))
+
+  /**
+   * Writes a file that must not be there; whether it was not. Of those who do so at once, one succeeds.
+   *
+   * Relies on Spark: its logs are written in the same way, and it is they who decide which of two runs goes on.
+   */
+  def create(name: String, text: String): Boolean =
+    try {
+      write(name, text, fm.createAtomic(_, overwriteIfPossible = false))
+      true
+    } catch {
+      case _: FileAlreadyExistsException => false
+    }
+
+  private def write(name: String, text: String, open: Path => CancellableFSDataOutputStream): Unit = {
     val file = new Path(path, name)
     fm.mkdirs(file.getParent)
-    val out = ReplacedFile.create(fm, file)
+    val out = open(file)
     try {
-      out.write(compact(render(json)).getBytes(UTF_8))
+      out.write(text.getBytes(UTF_8))
       out.close()
     } catch {
       case e: Throwable =>
@@ -94,8 +110,10 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
   def delete(name: String): Unit = fm.delete(new Path(path, name))
 
   /** The files of `dir` whose names are numbers, ascending. Temporary files have other names. */
-  def numbers(dir: String): Seq[Long] =
-    list(dir).iterator.flatMap(f => Try(f.getPath.getName.toLong).toOption).toSeq.sorted
+  def numbers(dir: String): Seq[Long] = names(dir).flatMap(_.toLongOption).sorted
+
+  /** The names of the files of `dir`, also of temporary ones. */
+  def names(dir: String): Seq[String] = list(dir).map(_.getPath.getName).toSeq
 
   private def list(dir: String): Array[FileStatus] =
     try fm.list(new Path(path, dir))
@@ -104,6 +122,10 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
 
 private[sql] object ControlDir {
   private val JsonEnding = ".json"
+  private val MaxBytes = Int.MaxValue - 8L
+
+  /** A file's content. */
+  def textOf(json: JValue): String = compact(render(json))
 
   /** Has whatever fails in `decode` say that `file` is damaged. */
   def understood[T](file: Path)(decode: => T): T =

@@ -1,25 +1,51 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.checkpoint
 
+import java.nio.charset.StandardCharsets.UTF_8
+import java.util.zip.CRC32
+
 import scala.util.Try
 
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftConf
 
 /**
- * An entry as others refer to it: one of the same epoch with another table has another name.
+ * What a routing entry is called, wherever it is referred to: its epoch, and a checksum of all that it says.
  *
- * Spark logs the name of the entry in force with the offsets of each epoch but the first one of a run. So a routing
- * log that is older than the log of offsets is noticed, and so is an entry that is lost or was written by somebody else.
+ * An entry is never changed, and says which run made it. So a name means one decision of one run, and what another driver
+ * writes for the same epoch has another name. Spark logs the name of the entry in force with the offsets of each epoch but
+ * the first one of a run, which the claim of the run names ([[RunHistory]]).
+ *
+ * @param checksum CRC-32 of the file's text; of an entry that was written before files had names of their own, of its table;
+ *                 [[EntryName.Unknown]] where only the epoch is known of such an entry
  */
 private[sql] final case class EntryName(epoch: Long, checksum: Long) {
   def render: String = f"$epoch:$checksum%08x"
+
+  /** The name of its file in the directory of entries. */
+  def file: String = if (checksum == EntryName.Unknown) epoch.toString else f"$epoch-$checksum%08x"
 }
 
 private[sql] object EntryName {
   /** The setting under which Spark logs it. */
   val Key: String = BinshiftConf.Prefix + "routingEntry"
+  val Unknown: Long = -1
+
+  private val File = raw"(\d+)(?:-([0-9a-f]{8}))?".r
+
+  def of(epoch: Long, text: String): EntryName = {
+    val crc = new CRC32
+    crc.update(text.getBytes(UTF_8))
+    EntryName(epoch, crc.getValue)
+  }
 
   def parse(text: String): Option[EntryName] = text.split(':') match {
     case Array(epoch, checksum) => Try(EntryName(epoch.toLong, java.lang.Long.parseLong(checksum, 16))).toOption
+    case _ => None
+  }
+
+  /** That of a file; `None` if the name is not that of an entry. */
+  def ofFile(name: String): Option[EntryName] = name match {
+    case File(epoch, checksum) => epoch.toLongOption.map(
+        EntryName(_, Option(checksum).fold(Unknown)(java.lang.Long.parseLong(_, 16))))
     case _ => None
   }
 }

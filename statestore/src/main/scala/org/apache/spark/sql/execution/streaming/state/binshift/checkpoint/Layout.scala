@@ -63,7 +63,8 @@ private[sql] object Layout {
 
   def parse(text: String): Layout = fromJson(JsonMethods.parse(text))
 
-  def delete(dir: ControlDir): Unit = dir.delete(File)
+  /** Writes one where there must be none; whether there was none. */
+  def create(dir: ControlDir, layout: Layout): Boolean = dir.create(File, ControlDir.textOf(toJson(layout)))
 
   /** Rounds `requested` up to the next multiple of `partitions`. */
   def roundedBins(requested: Int, partitions: Int): Int = {

@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.checkpoint
 
-import java.io.File
+import java.io.{File, FileNotFoundException}
 
 import scala.util.matching.Regex
 
@@ -18,6 +18,8 @@ import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, RocksDBFileM
  */
 private[sql] final case class VersionFile(version: Long, id: Option[String], kind: VersionFile.Kind, isChecksum: Boolean) {
   def isSnapshot: Boolean = kind == VersionFile.Snapshot && !isChecksum
+
+  def name: String = VersionFile.name(version, id, kind) + (if (isChecksum) VersionFile.Checksum else "")
 }
 
 private[sql] object VersionFile {
@@ -25,6 +27,7 @@ private[sql] object VersionFile {
   case object Snapshot extends Kind("zip")
   case object Changelog extends Kind("changelog")
 
+  private val Checksum = ".crc"
   private val Form: Regex = raw"(\d+)(?:_([^.]+))?\.(zip|changelog)(\.crc)?".r
 
   def parse(name: String): Option[VersionFile] = name match {
@@ -35,6 +38,15 @@ private[sql] object VersionFile {
 
   def name(version: Long, id: Option[String], kind: Kind): String =
     s"$version${id.fold("")("_" + _)}.${kind.ending}"
+
+  /** The files of versions in a store's directory; none if there is no such directory. */
+  def list(store: StateStoreId, hadoopConf: Configuration): Seq[VersionFile] =
+    try {
+      val dir = store.storeCheckpointLocation()
+      dir.getFileSystem(hadoopConf).listStatus(dir).toSeq.flatMap(f => parse(f.getPath.getName))
+    } catch {
+      case _: FileNotFoundException => Nil
+    }
 
   /** The files of a store that is another one's, for reading its changelogs; to be closed. */
   def opened(store: StateStoreId, conf: RocksDBConf, hadoopConf: Configuration): RocksDBFileManager =

@@ -1,5 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.provider
 
+import scala.util.control.NonFatal
+
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, LogLine}
@@ -49,6 +51,9 @@ private[binshift] final class BinnedRocksDB(
    * one more until this store has sent all of its own.
    */
   def binsAwaited: Int = shipping.awaited + pendingBins.missing + (if (mover.hasUncountedRows) 1 else 0)
+
+  /** How many of the rows that it has are not to be told of, see [[BinMover.rowsOnTheWay]]. */
+  def rowsOnTheWay: Long = mover.rowsOnTheWay
 
   /** Bins of which there will be no copy, if the next step has them. */
   def binsGivenUp: Int = shipping.givenUp
@@ -104,13 +109,13 @@ private[binshift] final class BinnedRocksDB(
 
   private val replayed = new ReplayedRows(this, () => ExecutorLoad.hasFreeCore)
 
-  private val retained = new RetainedVersions(
-    storeId, routing, arguments.hadoopConf, VersionFile.opened(_, arguments.conf, arguments.hadoopConf))
+  private val retained =
+    RetainedVersions.of(storeId, routing, arguments.conf, arguments.hadoopConf, arguments.enableStateStoreCheckpointIds)
   private val shipping = new PartitionShipping(storeId, this, routing, arguments, background)
   private val mover =
     new BinMover(this, storeId, routing, shipping, background, arguments, count, beginWith, () => beginAnew())
 
-  private val snapshotTurn = new SnapshotTurn(this, isShared = background.areAllCoresBusy)
+  private val snapshotTurn = new SnapshotTurn(this, storeId, isShared = background.areAllCoresBusy)
   private val maintenance = new Object
   /** Guarded by it. What waits to be uploaded is the next owner's business then, and so is what may be deleted. */
   private var isClosed = false
@@ -131,6 +136,7 @@ private[binshift] final class BinnedRocksDB(
     shipping.awaitLinks()
     if (takeOver.isDefined) keepPlain(isStock(version))
     if (takeOver.exists(version > _.epoch)) isTakenOver = true
+    if (isRouted) retained.committed(version, stateStoreCkptId)
     if (isStock(version)) {
       switchStats = SwitchStats.None
       baseId = None
@@ -307,10 +313,18 @@ private[binshift] final class BinnedRocksDB(
         Some(replayed.next())
     }
 
-  override def oldestNeededVersion(): Option[Long] =
+  override def keptFrom(retain: Int): Option[BinnedFileManager.Kept] =
     // An epoch that is run again takes over from the same files.
-    if (!isTakenOver) Some(0)
-    else (retained.oldestFile(binnedFiles.newestSnapshot() - conf.minVersionsToRetain) ++ shipping.oldestNeeded).minOption
+    if (!isTakenOver) None
+    else {
+      val listed = VersionFile.list(storeId, arguments.hadoopConf)
+      try retained.keptFrom(listed, retain, shipping.oldestNeeded).map(BinnedFileManager.Kept(_, listed))
+      catch {
+        case NonFatal(e) =>
+          logWarning(s"it is not known what recoveries read of $storeId; all of its files are kept for now", e)
+          None
+      }
+    }
 
   /**
    * A version that adopted bins soon gets a snapshot, which is uploaded at once: it ends the dependence on the sources'
@@ -383,7 +397,6 @@ private[binshift] final class BinnedRocksDB(
     Utils.tryLogNonFatalError(shipping.close())
     mover.close()
     CompactionPace.closed(this)
-    snapshotTurn.close()
     Utils.tryLogNonFatalError(replayed.close())
     // An upload lists the local files: one that goes on while they are deleted would take what is left for all of them.
     // No upload waits for a lock of the thread that closes, be it one of Spark's maintenance or the one that ends it.

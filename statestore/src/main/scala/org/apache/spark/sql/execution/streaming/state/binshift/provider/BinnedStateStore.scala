@@ -147,7 +147,7 @@ private[binshift] final class BinnedStateStore(
       task <- attempt
       ofCounts <- CountingStores.of(task, id.copy(storeName = store))
     } yield ofCounts
-    m.copy(customMetrics = m.customMetrics ++ BinMetrics.of(db, counts))
+    m.copy(numKeys = m.numKeys - db.rowsOnTheWay, customMetrics = m.customMetrics ++ BinMetrics.of(db, counts))
   }
 
   override protected def enterBin(key: UnsafeRow, family: String): Unit = {

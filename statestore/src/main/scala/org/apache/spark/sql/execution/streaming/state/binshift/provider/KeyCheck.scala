@@ -78,7 +78,7 @@ private[provider] final class KeyCheck(
       logWarning(
         s"${changed.described}; the query runs on as with Spark's own provider, and its partitions cannot change any more")
     }
-    if (isStepNext.getOrElse(routing.newestEntry.exists(_ > version))) throw changed.refusal(
+    if (isStepNext.getOrElse(routing.listed.exists(_.epoch > version))) throw changed.refusal(
       s"a step was to take effect with epoch ${version + 1}, so that epoch $version fails and changes nothing; start the query " +
         "again, which goes on with the partitions that it has")
   }

@@ -112,10 +112,8 @@ private[binshift] final class BinRecovery private (
   }
 
   /** The bins that the partition owned at a version of its own. */
-  private def ownedAt(snapshot: Long): Set[Int] = {
-    val at = owners.at(snapshot)
-    if (at < 0) Set.empty else owners.table(at).binsOf.lift(owner.partitionId).toSeq.flatten.toSet
-  }
+  private def ownedAt(snapshot: Long): Set[Int] =
+    owners.find(snapshot).fold(Set.empty[Int])(owners.table(_).binsOf.lift(owner.partitionId).toSeq.flatten.toSet)
 
   private def drop(gone: Set[Int]): Unit = if (gone.nonEmpty) {
     present --= gone

@@ -29,6 +29,11 @@ private[binshift] final case class RecoveryPlan(bases: Map[Snapshot, Seq[Int]], 
     RecoveryPlan(rest(bases), rest(stretches))
   }
 
+  /** The oldest version up to `last` of which a file of `partition` is read. */
+  def oldest(partition: Int, last: Long): Option[Long] =
+    (bases.keysIterator.filter(_.partition == partition).map(_.version) ++
+      stretches.keysIterator.filter(_.partition == partition).map(_.first)).filter(_ <= last).minOption
+
   /** Of both, which have no bins in common. */
   def ++(other: RecoveryPlan): RecoveryPlan = {
     def both[K](a: Map[K, Seq[Int]], b: Map[K, Seq[Int]]): Map[K, Seq[Int]] =
@@ -53,7 +58,7 @@ private[binshift] object RecoveryPlan {
       val snapshot = known.getOrElseUpdate((owner, last), newest(owner, last))
       var position = owners.at(last)
       // Back to where the bin came to its owner, or to the snapshot if that is later.
-      def cameBefore = position > 0 && owners.table(position - 1).owner(bin) == owner
+      def cameBefore = owners.isAfterAnother(position) && owners.table(position - 1).owner(bin) == owner
       while (!snapshot.exists(_ > owners.epoch(position)) && cameBefore) position -= 1
       val came = owners.epoch(position)
       snapshot.filter(_ > came) match {
@@ -62,7 +67,7 @@ private[binshift] object RecoveryPlan {
           if (base < last) stretches(Stretch(owner, base + 1, last)) :+= bin
         case None =>
           if (came < last) stretches(Stretch(owner, came + 1, last)) :+= bin
-          if (position > 0) trace(bin, owners.table(position - 1).owner(bin), came)
+          if (owners.isAfterAnother(position)) trace(bin, owners.table(position - 1).owner(bin), came)
           else if (!owners.isFirst(position)) throw lost(owner, last, came)
       }
     }

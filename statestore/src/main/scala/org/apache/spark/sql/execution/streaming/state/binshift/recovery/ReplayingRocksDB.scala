@@ -52,5 +52,5 @@ private[recovery] final class PrivateRocksDB(
 
   override protected def maintaining(work: => Unit): Unit = work
 
-  override def oldestNeededVersion(): Option[Long] = None
+  override def keptFrom(retain: Int): Option[BinnedFileManager.Kept] = None
 }

@@ -1,163 +1,142 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.recovery
 
-import java.io.FileNotFoundException
-
 import scala.collection.mutable
-
-import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
 
-import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.state.{RocksDBFileManager, StateStoreId}
+import org.apache.spark.sql.execution.streaming.state.{LineageItem, RocksDBConf, StateStoreId}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{Lineage, VersionFile}
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, Owners}
 
 /**
- * The versions of a partition that the recovery of other partitions reads: a partition that adopted
- * bins at epoch S needs its source's version S until it has a snapshot newer than S.
+ * Which files of a store are kept: those that a recovery of any version reads that is retained, as [[RecoveryPlan]] has it.
  *
- * Called by maintenance threads, one at a time for a partition.
+ * A plan of a later version begins each bin with the same snapshot or with a newer one, and reads one changelog per version since.
+ * So the oldest retained version decides, and whatever is newer than that is kept. Of that version, two things read files of
+ * the store: its own load, from its newest committed snapshot on; and the recovery of bins that have left it, as long as
+ * no later owner has a snapshot with them. Nobody else reads files that are older than the snapshot.
  *
- * @param store   the partition that gave bins away
- * @param open opens the files of another partition
+ * Called by maintenance threads, one at a time for a store, but for `committed`.
+ *
+ * @param partition of the store
+ * @param files     what is read for it
  */
-private[sql] final class RetainedVersions(
-    store: StateStoreId, routing: EpochRouting, hadoopConf: Configuration, open: StateStoreId => RocksDBFileManager)
-  extends Logging {
-  /** Epochs whose adopters have been found to need this partition no more. */
-  private val released = mutable.Set.empty[Long]
-  /** What the commit log has said of snapshots of adopters. */
-  private val committed = mutable.Map.empty[(Int, VersionFile), Boolean]
+private[sql] final class RetainedVersions(partition: Int, files: RetainedVersions.Files) {
+  /** By the epoch at which they left: bins whose recovery read files of this store when that was looked at last. */
+  private val departed = mutable.Map.empty[Long, Set[Int]]
+  private val lineages = mutable.Map.empty[Int, Lineage]
+  /** The versions that were loaded since the last look, with their ids, so that no changelog has to be read for them. */
+  private val loaded = mutable.TreeMap.empty[Long, Option[String]]
 
-  /** The oldest version up to `last` that another partition still needs. */
-  def oldest(last: Long): Option[Long] = oldestNeeded(last)((_, oldest) => oldest)
+  /** The store is loaded with `version`, which so is committed. By the task; waits for no request. */
+  def committed(version: Long, id: Option[String]): Unit = loaded.synchronized {
+    loaded(version) = id
+    if (loaded.size > RetainedVersions.MaxLoaded) loaded -= loaded.firstKey
+  }
 
   /**
-   * The oldest version whose files are still needed for that: of the snapshot from which it is made. Spark looks for that one by
-   * version alone, and so would take one for it that was uploaded by an attempt which was not committed.
+   * The version from which on files are kept; `None` if all are, or nothing is known to be committed.
+   *
+   * @param listed what is there
+   * @param retain how many versions are, up to the newest committed snapshot, as Spark counts them
+   * @param asWell a version that somebody else reads, such as one that follows the store's changes
    */
-  def oldestFile(last: Long): Option[Long] = oldestNeeded(last)(_.base(_))
-
-  private def oldestNeeded(last: Long)(of: (Needs, Long) => Long): Option[Long] = synchronized {
-    val changes = routing.changesUpTo(last)
-    released.filterInPlace(changes.contains)
-    // What is gone cannot be kept. So a long history costs nothing: nobody has to know who adopted what in it.
-    val own = if (changes.forall(released)) None else RetainedVersions.files(store, hadoopConf)
-    own.flatMap(_.map(_.version).minOption).flatMap { oldest =>
-      val needs = new Needs(routing.adopters(oldest, last), last, own)
-      try {
-        val needed = changes.filter(epoch => epoch >= oldest && !released(epoch) && needs.isNeeded(store.partitionId, epoch))
-        released ++= changes.toSet -- needed
-        committed.filterInPlace((file, _) => needed.exists(_ < file._2.version))
-        needed.minOption.map(of(needs, _))
-      } finally needs.close()
+  def keptFrom(listed: Seq[VersionFile], retain: Int, asWell: Option[Long]): Option[Long] = synchronized {
+    for {
+      last <- takeLoaded()
+      own = new CommittedSnapshots(listed, lineageOf(partition))
+      newest <- own.newest(last)
+      oldest = (asWell ++ Seq(newest - retain + 1)).min
+      base <- own.newest(oldest)
+      first <- listed.map(_.version).minOption if first < base
+    } yield {
+      val kept = (neededByOthers(listed, oldest, last) ++ Seq(base)).min
+      lineageOf(partition).foreach(_.forget(kept))
+      kept
     }
   }
 
   /**
-   * An adopter needs its source's version S until it has a snapshot newer than S that any of its own
-   * versions can be rebuilt from which may still be read: the retained ones, and those from which it gave bins away
-   * itself after S to adopters that still need them.
+   * The oldest version of which a recovery of `retained`, or of a later version, reads a file for bins that have left this store; of
+   * those that are listed. What is gone cannot be kept. So a long history costs nothing.
+   *
+   * @param last the newest committed version
    */
-  private final class Needs(adopters: Map[Long, Map[Int, Set[Int]]], last: Long, own: Option[Seq[VersionFile]])
-    extends AutoCloseable {
-    private val known = mutable.Map.empty[(Int, Long), Boolean]
-    private val files = mutable.Map(store.partitionId -> own)
-    private val lineages = mutable.Map.empty[Int, (RocksDBFileManager, Lineage)]
-
-    def isNeeded(source: Int, epoch: Long): Boolean = known.getOrElse((source, epoch), {
-        val needed = adopters(epoch).get(source).exists(_.exists(adopterNeeds(_, epoch)))
-        known((source, epoch)) = needed
-        needed
-      })
-
-    /** The snapshot from which the committed `version` of this partition is made; 0 if none is known to be. */
-    def base(version: Long): Long = {
-      val all = filesOf(store.partitionId).getOrElse(Nil)
-      all.filter(f => f.isSnapshot && f.version <= version).sortBy(-_.version)
-        .find(file => isCommitted(store.partitionId, all, file, isLogged(store.partitionId, file))).fold(0L)(_.version)
-    }
-
-    private def filesOf(partition: Int): Option[Seq[VersionFile]] =
-      files.getOrElseUpdate(partition, RetainedVersions.files(of(partition), hadoopConf))
-
-    /** @param logged what the commit log says of it */
-    private def isCommitted(partition: Int, all: Seq[VersionFile], file: VersionFile, logged: Option[Boolean]): Boolean =
-      logged.orElse(isOfAttempt(partition, file, idBefore(partition, all, file.version))).getOrElse(false)
-
-    private def adopterNeeds(adopter: Int, epoch: Long): Boolean = {
-      val passedOn = adopters.keysIterator.filter(e => e > epoch && isNeeded(adopter, e)).minOption
-      val newest = passedOn.fold(last)(math.min(_, last))
-      filesOf(adopter).fold(!isRetired(adopter, epoch)) { all =>
-        // Also those that do not count yet: while the commit log has their ids, it takes one read to know.
-        val after = all.filter(f => f.isSnapshot && f.version > epoch).map(file => file -> isLogged(adopter, file))
-        !after.filter(_._1.version <= newest).sortBy(-_._1.version).exists { case (file, isLogged) =>
-          isCommitted(adopter, all, file, isLogged)
+  def neededByOthers(listed: Seq[VersionFile], retained: Long, last: Long): Option[Long] = synchronized {
+    listed.map(_.version).minOption.filter(_ < retained).flatMap { first =>
+      val owners = files.owners(last)
+      val switches = owners.changes(first).filter(owners.epoch(_) < retained)
+      departed.filterInPlace((epoch, _) => epoch >= first)
+      for (i <- switches if !departed.contains(owners.epoch(i)))
+        departed(owners.epoch(i)) = owners.table(i - 1).binsOf.lift(partition).toSeq.flatten
+          .filter(owners.table(i).owner(_) != partition).toSet
+      val snapshots = mutable.Map.empty[Int, CommittedSnapshots]
+      def newest(of: Int, version: Long) = {
+        val lineage = lineageOf(of)
+        lineage.foreach { ids =>
+          // The first version from there on whose ids are known: bins moved at it, or it is the newest one.
+          val known = owners.changes(version).headOption.fold(last)(owners.epoch)
+          if (!ids.knows(known)) ids.add(known, files.id(of, known))
         }
+        snapshots.getOrElseUpdate(of, new CommittedSnapshots(if (of == partition) listed else files.list(of), lineage))
+          .newest(version)
       }
+      var oldest = Option.empty[Long]
+      for {
+        (epoch, bins) <- departed.toSeq.sortBy(_._1)
+        (owner, of) <- bins.groupBy(owners.table(owners.at(retained)).owner)
+        // Nothing can be deleted then, whoever else needs it: no other store is listed.
+        if !oldest.exists(_ <= first)
+      } {
+        val needed = RecoveryPlan.of(of.toSeq.sorted, owner, retained, owners, newest).oldest(partition, epoch)
+        if (needed.isEmpty) departed(epoch) --= of
+        oldest = (oldest ++ needed).minOption
+      }
+      lineages.filterInPlace((of, _) => of == partition || snapshots.contains(of))
+      oldest
     }
-
-    /** Whether `partition` was retired after `epoch`: its directory may be gone then. One that is to begin has none yet. */
-    private def isRetired(partition: Int, epoch: Long): Boolean =
-      adopters.keysIterator.exists(e => e > epoch && routing.partitionsOf(e + 1).exists(_ <= partition))
-
-    /**
-     * The id of a version that Spark has purged from the commit log, by the changelogs that came after it: from the next
-     * version whose ids were kept, since bins moved at it, or from the newest one that is committed.
-     */
-    private def idBefore(partition: Int, all: Seq[VersionFile], version: Long): Option[String] =
-      try {
-        val (_, lineage) = lineages.getOrElseUpdate(partition, {
-            val opened = open(of(partition))
-            (opened, new Lineage(opened))
-          })
-        val begins = adopters.keysIterator.filter(_ > version).minOption ++
-          all.map(_.version).filter(_ > version).distinct.sorted.takeRight(RetainedVersions.MaxUncommitted + 1).reverse
-        begins.iterator.takeWhile(_ => lineage.id(version).isEmpty).foreach { from =>
-          if (!lineage.knows(from)) loggedId(partition, from).foreach(lineage.add(from, _))
-        }
-        lineage.id(version)
-      } catch {
-        case NonFatal(e) =>
-          logWarning(s"the changelogs of ${of(partition)} do not say which file of version $version is committed; what it " +
-              s"adopted from $store is kept for now", e)
-          None
-      }
-
-    override def close(): Unit = lineages.values.foreach(_._1.close())
   }
 
-  private def of(partition: Int): StateStoreId = store.copy(partitionId = partition)
-
-  private def loggedId(partition: Int, version: Long): Option[String] = routing.committedId(of(partition), version)
-
-  /**
-   * Of two attempts of a task, both may upload a snapshot under checkpoint format 2, and only that of the committed one is
-   * ever read. `None` if the commit log does not know any more.
-   */
-  private def isLogged(partition: Int, file: VersionFile): Option[Boolean] =
-    if (file.id.isEmpty) Some(true)
-    else committed.get((partition, file)).orElse(isOfAttempt(partition, file, loggedId(partition, file.version)))
-
-  private def isOfAttempt(partition: Int, file: VersionFile, committedId: Option[String]): Option[Boolean] = {
-    if (committed.size >= RetainedVersions.MaxCommitted) committed.clear()
-    committedId.foreach(id => committed((partition, file)) = file.id.contains(id))
-    committedId.map(file.id.contains(_))
+  /** The newest version that is known to be committed. */
+  private def takeLoaded(): Option[Long] = {
+    val taken = loaded.synchronized(loaded.toSeq)
+    for ((version, id) <- taken; ids <- lineageOf(partition)) id.foreach(ids.add(version, _))
+    loaded.synchronized(taken.dropRight(1).foreach(loaded -= _._1))
+    taken.lastOption.map(_._1)
   }
+
+  private def lineageOf(of: Int): Option[Lineage] =
+    Option.when(files.hasIds)(lineages.getOrElseUpdate(of, new Lineage(files.lineage(of, _, _))))
 }
 
 private[sql] object RetainedVersions {
-  private val MaxCommitted = 1000
-  /** Versions that a store may be ahead of the commit log. */
-  private val MaxUncommitted = 2
+  /** Loads between two looks of maintenance; of those before, changelogs tell the ids. */
+  private val MaxLoaded = 1000
 
-  /** The files of versions in a store's directory; `None` if there is no such directory. */
-  private def files(store: StateStoreId, hadoopConf: Configuration): Option[Seq[VersionFile]] =
-    try {
-      val dir = store.storeCheckpointLocation()
-      Some(dir.getFileSystem(hadoopConf).listStatus(dir).toSeq.flatMap(f => VersionFile.parse(f.getPath.getName)))
-    } catch {
-      case _: FileNotFoundException => None
-    }
+  /** What is asked about the stores of a checkpoint that have the same operator and name; by partition. */
+  private[binshift] trait Files {
+    /** Whether names of files have ids, as under checkpoint format 2. */
+    def hasIds: Boolean
+    def list(partition: Int): Seq[VersionFile]
+    def owners(version: Long): Owners
+    /** The id of a version that is committed, and newest or one at which bins moved. */
+    def id(partition: Int, version: Long): String
+    def lineage(partition: Int, version: Long, id: String): Seq[LineageItem]
+  }
+
+  def of(
+      store: StateStoreId, routing: EpochRouting, conf: RocksDBConf, hadoopConf: Configuration,
+      ids: Boolean): RetainedVersions = new RetainedVersions(store.partitionId,
+    new Files {
+      private def of(partition: Int) = store.copy(partitionId = partition)
+      override def hasIds: Boolean = ids
+      override def list(partition: Int): Seq[VersionFile] = VersionFile.list(of(partition), hadoopConf)
+      override def owners(version: Long): Owners = routing.owners(version)
+      override def id(partition: Int, version: Long): String = routing.checkpointIds(version).of(of(partition))
+      override def lineage(partition: Int, version: Long, id: String): Seq[LineageItem] = {
+        val opened = VersionFile.opened(of(partition), conf, hadoopConf)
+        try Lineage.in(opened)(version, id)
+        finally opened.close()
+      }
+    })
 }

@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.recovery
 
-import java.io.{File, FileNotFoundException}
+import java.io.File
 
 import scala.collection.mutable
 
@@ -38,27 +38,22 @@ private[binshift] final class SourceFiles(
   private val root = store.storeCheckpointLocation()
   private val fs = root.getFileSystem(arguments.hadoopConf)
   private lazy val manager = VersionFile.opened(store, arguments.conf, arguments.hadoopConf)
-  private lazy val snapshots: Map[Long, Set[Option[String]]] =
-    try fs.listStatus(root).toSeq.flatMap(f => VersionFile.parse(f.getPath.getName)).filter(_.isSnapshot)
-        .groupMap(_.version)(_.id).view.mapValues(_.toSet).toMap
-    catch { case _: FileNotFoundException => Map.empty }
-  private lazy val lineage = new Lineage(manager)
+  private lazy val lineage = Option.when(arguments.enableStateStoreCheckpointIds)(new Lineage(Lineage.in(manager)))
+  private lazy val snapshots = new CommittedSnapshots(VersionFile.list(store, arguments.hadoopConf), lineage)
   private val families = mutable.Map.empty[Long, Map[Option[Short], NumberedFamily]]
-  private val unusable = mutable.Set.empty[Long]
 
   /** The newest snapshot up to `version`, which another partition adopted bins from. */
   def newestSnapshot(version: Long): Option[Long] = synchronized {
     begin(version)
-    newest(version)
+    snapshots.newest(version)
   }
 
   /** Leaves a snapshot out from now on. */
-  def exclude(snapshot: Long): Unit = synchronized(unusable += snapshot)
+  def exclude(snapshot: Long): Unit = synchronized(snapshots.exclude(snapshot))
 
   /** The id of `version`, which led to one that bins were adopted from; none under format 1. */
   def id(version: Long): Option[String] = synchronized {
-    Option.when(arguments.enableStateStoreCheckpointIds)(lineage.id(version).getOrElse(
-        throw BinshiftException("CHECKPOINT_ID_MISSING", "version" -> version).migration(
+    lineage.map(_.id(version).getOrElse(throw BinshiftException("CHECKPOINT_ID_MISSING", "version" -> version).migration(
           s"the changelogs in $root do not say which file of version $version was committed; restore them from a copy")))
   }
 
@@ -89,20 +84,12 @@ private[binshift] final class SourceFiles(
   override def close(): Unit = synchronized(manager.close())
 
   private def begin(version: Long): Unit =
-    if (arguments.enableStateStoreCheckpointIds && version > 0 && !lineage.knows(version)) {
-      lineage.add(version, routing.checkpointIds(version).of(store))
-    }
-
-  private def newest(version: Long): Option[Long] =
-    snapshots.keys.filter(v => v <= version && !unusable(v)).toSeq.sorted.reverseIterator.find { v =>
-      if (arguments.enableStateStoreCheckpointIds) lineage.id(v).exists(id => snapshots(v)(Some(id)))
-      else snapshots(v)(None)
-    }
+    lineage.filter(ids => version > 0 && !ids.knows(version)).foreach(_.add(version, routing.checkpointIds(version).of(store)))
 
   /** Relies on Spark: a commit that makes a column family makes a snapshot, too. */
   private def familiesAt(version: Long): Map[Option[Short], NumberedFamily] =
     if (!arguments.useColumnFamilies) Map(None -> NumberedFamily(ColumnFamily.Default, None))
-    else newest(version).fold(Map.empty[Option[Short], NumberedFamily]) { snapshot =>
+    else snapshots.newest(version).fold(Map.empty[Option[Short], NumberedFamily]) { snapshot =>
       families.getOrElseUpdate(snapshot, {
           val info = metadata(snapshot)
           val isInternal = info.columnFamilyTypeMap.getOrElse(Map.empty[String, Any])

@@ -8,7 +8,7 @@ import scala.jdk.CollectionConverters._
 import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, BinshiftException}
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{CheckpointIds, ControlDir, EntryName, Layout, RunHistory}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint._
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.TaskContext
 import org.apache.spark.util.CollectionAccumulator
@@ -16,27 +16,28 @@ import org.apache.spark.util.CollectionAccumulator
 /**
  * The routing of one run of a query, as its executors see it.
  *
+ * The entry that was in force at an epoch is found by going back from a later one, from entry to entry. A task begins with
+ * the one that the driver has named to it, and whoever else asks with the one that the log of offsets or a claim names. The directory
+ * of entries is not asked what is in force.
+ *
  * Thread-safe; shared by all stores of the run in this JVM, so that a table is read once per executor
  * and not once per store. Keeps the last [[EpochRouting.MaxEntries]] tables.
  */
 private[sql] final class EpochRouting(
     runId: String,
     log: RoutingLog,
-    aside: RoutingLog,
     readIds: Long => CheckpointIds,
     readOrders: () => Seq[ShippingOrder],
-    readRuns: () => RunHistory,
-    ownsEpoch: (Long, Boolean) => Boolean,
-    loggedName: Long => Option[EntryName],
+    readLogged: () => LoggedEpochs,
     readLayout: () => Option[Layout]) {
-  private val entries = new ConcurrentHashMap[Long, RoutingEntry]()
+  private val entries = new ConcurrentHashMap[EntryName, RoutingEntry]()
   private val ids = new ConcurrentHashMap[Long, CheckpointIds]()
-  private val adoptersAt = new ConcurrentHashMap[Long, Map[Int, Set[Int]]]()
   private val changedKeys = new ConcurrentHashMap[Long, Boolean]()
-  /** Entries that are known to follow the one that is listed before them. */
-  private val neighbours = ConcurrentHashMap.newKeySet[Long]()
+  /** When the epochs that this run has run were logged. */
+  private val loggedAt = new ConcurrentHashMap[Long, Option[Long]]()
   private var orders = Seq.empty[ShippingOrder]
-  @volatile private var listing = Listing(-1, Nil)
+  /** The newest entry that is known to have been in force. */
+  @volatile private var newest = Option.empty[NamedEntry]
   /** Those that were asked for last, as long as some recovery uses them: there may be many tables. */
   private var latestOwners = new WeakReference[Owners](null)
 
@@ -48,136 +49,66 @@ private[sql] final class EpochRouting(
 
   /** The table in force at `epoch` and, if it took effect at `epoch`, the one that it replaced. */
   def at(epoch: Long): EpochTables = {
-    val named = hinted(epoch)
-    val (now, before) = named.getOrElse(listed(epoch))
-    EpochTables(entry(now).table, before.map(entry(_).table))
+    val owners = this.owners(epoch + 1)
+    val now = owners.at(epoch + 1)
+    val replaces = owners.epoch(now) == epoch && owners.isAfterAnother(now)
+    EpochTables(owners.table(now), Option.when(replaces)(owners.table(now - 1)))
   }
 
   /**
-   * The entries in force as the driver named them when it planned the batch, which saves listing the
-   * log. A job that the user submits from a thread of a foreign pool may carry the property of
-   * another batch or none, hence the check of run and epoch.
+   * The entry in force as the driver named it when it planned the batch. A job that the user submits from a thread of a foreign
+   * pool may carry the property of another batch or none, hence the check of the run. One of an earlier batch is right, but
+   * for the epochs after it.
    */
-  private def hinted(epoch: Long): Option[(Long, Option[Long])] =
-    hint.filter(_.epoch == epoch).map(h => (h.now, h.before))
-
   private def hint: Option[RoutingHint] =
     Option(TaskContext.get()).flatMap(c => Option(c.getLocalProperty(BinshiftConf.RoutingHint)))
       .flatMap(RoutingHint.parse).filter(_.runId == runId)
 
-  private def listed(epoch: Long): (Long, Option[Long]) = {
-    val upTo = epochsUpTo(epoch)
-    val now = upTo.lastOption.getOrElse(missing(epoch))
-    if (now == epoch && upTo.size == 1 && entry(now).step.isDefined) missing(epoch - 1)
-    val before = if (now == epoch) upTo.dropRight(1).lastOption else None
-    before.foreach(requireNeighbours(_, now))
-    // Entries of epochs after the one that runs may be left of epochs that were lost.
-    val running = hint.fold(Long.MaxValue)(_.epoch)
-    listing.epochs.find(_ > epoch).filter(_ <= running).foreach(requireNeighbours(now, _))
-    (now, before)
-  }
-
-  /**
-   * No entry between two that are next to each other in the listing is lost, and none is there that is not of the log.
-   * The later one may be that of an epoch that has not begun: it is not kept, as another one may come in its place, and
-   * may be gone.
-   */
-  private def requireNeighbours(earlier: Long, later: Long): Unit =
-    requireNeighbours(earlier, later, Option(entries.get(later)).orElse(log.read(later)))
-
-  private def requireNeighbours(
-      earlier: Long, later: Long, entry: => Option[RoutingEntry]): Unit = if (!neighbours.contains(later)) {
-    for (before <- entry.map(_.previous) if before >= 0) {
-      if (before > earlier) missing(before)
-      if (before < earlier) throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> later).configuration(
-        s"the routing log has an entry for epoch $earlier, but that of epoch $later follows the one of epoch $before: one of " +
-          "the two is not of this query; restore <checkpoint>/binshift/routing from a copy of the checkpoint")
+  /** An entry that was in force at `epoch` or later; the newest one known before it if there is none. */
+  private def named(epoch: Long): NamedEntry = {
+    def known = newest.filter(_.at >= epoch)
+    for (told <- hint if !newest.exists(_.at >= told.epoch) || !loggedAt.containsKey(told.epoch)) synchronized {
+      if (!newest.exists(_.at >= told.epoch)) newest = Some(NamedEntry(told.epoch, told.now))
+      loggedAt.put(told.epoch, told.loggedAtMs)
+      loggedAt.keySet.removeIf(_ < told.epoch - EpochRouting.MaxLoggedAt)
     }
-    neighbours.add(later)
-  }
-
-  /**
-   * The log is listed again only for an epoch that had not begun when it was listed last, or if it lacks what the driver
-   * names. A task that replays asks for one epoch after the other, all of which had begun before its own.
-   */
-  private def epochsUpTo(epoch: Long): Seq[Long] = {
-    // A thread of a foreign pool may carry the hint of an epoch of long ago, the entries of which are gone for good.
-    val running = hint.filter(_.epoch >= epoch)
-    val named = running.flatMap(_.inForceAt(epoch))
-    def isOld: Boolean = epoch > listing.upTo || named.exists(e => !listing.epochs.contains(e))
-    if (isOld) synchronized {
-      if (isOld) {
-        val listed = log.epochs
-        // What was set aside comes back once its epoch is committed: the log is to be listed again for that epoch.
-        listing = Listing(running.fold(epoch)(h => if (listed.contains(h.now)) h.epoch else math.min(epoch, h.now - 1)), listed)
+    known.getOrElse(synchronized {
+      known.getOrElse {
+        val found = readLogged().near(epoch, layout.flatMap(_.takenOverAt).getOrElse(0L)).orElse(unnamed(epoch))
+          .getOrElse(throw Owners.missing(epoch))
+        // Of an epoch that is not logged yet, the newest one before it is known.
+        newest = (newest.toSeq :+ found).maxByOption(_.at)
+        newest.get
       }
-    }
-    val epochs = listing.epochs.filter(_ <= epoch)
-    epochs ++ named.filterNot(epochs.contains)
+    })
   }
+
+  /** In a checkpoint so old that nothing names an entry, the newest one up to the epoch is in force. */
+  private def unnamed(epoch: Long): Option[NamedEntry] = log.names.filter(_.epoch <= epoch).lastOption.map(NamedEntry(epoch, _))
 
   /** Who owned which bin, at `version` and before. */
   def owners(version: Long): Owners = {
-    val epochs = epochsUpTo(version - 1)
-    if (epochs.isEmpty) missing(version - 1)
-    synchronized {
-      Option(latestOwners.get).filter(_.epochs == epochs).getOrElse {
-        val before = epochs.drop(1).zip(epochs).toMap
-        val owners = new Owners(epochs.toIndexedSeq,
-          { e =>
-            val found = entry(e)
-            before.get(e).foreach(requireNeighbours(_, e, Some(found)))
-            found
-          })
+    val name = named(version - 1)
+    val head = entry(name.entry).getOrElse(throw lost(name))
+    def known = Option(latestOwners.get).filter(_.newest.name == head.name)
+    known.getOrElse(synchronized {
+      known.getOrElse {
+        val before = Option(latestOwners.get).filter(o => head.follows(o.newest))
+        val owners = before.fold(new Owners(Vector(head), entry))(_.followedBy(head))
         latestOwners = new WeakReference(owners)
         owners
       }
-    }
+    })
   }
 
-  /**
-   * How many partitions committed `version`, by the entry in force alone: a recovery looks at the others, and notices a hole.
-   */
-  def partitionsOf(version: Long): Option[Int] = epochsUpTo(version - 1).lastOption.map(entry(_).table.partitions)
-
-  /**
-   * Fails unless the table by which `version` is read is the one that its epoch was run with, as far as the log of offsets has it:
-   * an entry may be lost, with no later one that names it, or the log of routing be older than the checkpoint. For readers;
-   * the driver looks itself when a run begins. Where nothing is known of an epoch, the one before it is looked at.
-   */
-  def requireLogged(version: Long): Unit = {
-    val firstBinned = layout.flatMap(_.takenOverAt).getOrElse(0L)
-    for {
-      (epoch, name) <- Iterator.iterate(version - 1)(_ - 1).take(EpochRouting.MaxLogged).takeWhile(_ >= firstBinned)
-        .flatMap(e => loggedName(e).map(e -> _)).nextOption()
-      found = epochsUpTo(epoch).lastOption.map(entry(_).name) if !found.contains(name)
-    } throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> name.epoch).configuration(
-      s"epoch $epoch was run with the routing table of epoch ${name.epoch} (${name.render}), but the newest entry up to it in " +
-        s"the routing log is ${found.fold("none")(_.render)}; " +
-        (if (aside.read(name.epoch).exists(_.name == name))
-           "another driver has set it aside, and the query puts it back with its next epoch or start; read again then"
-         else "restore <checkpoint>/binshift/routing from a copy of the checkpoint"))
+  /** How many partitions committed `version`. */
+  def partitionsOf(version: Long): Option[Int] = {
+    val owners = this.owners(version)
+    owners.find(version).map(owners.table(_).partitions)
   }
 
-  /** The epochs up to `last` at which the table changed. */
-  def changesUpTo(last: Long): Seq[Long] = epochsUpTo(last).drop(1)
-
-  /** The partitions that adopted bins from `first` to `last`, by epoch and by the partition that they took them from. */
-  def adopters(first: Long, last: Long): Map[Long, Map[Int, Set[Int]]] = {
-    val epochs = epochsUpTo(last)
-    adoptersAt.keySet.retainAll(epochs.asJavaCollection)
-    lazy val owners = this.owners(last + 1)
-    epochs.indices.drop(1).filter(epochs(_) >= first).map { i =>
-      epochs(i) -> adoptersAt.computeIfAbsent(epochs(i),
-        _ => {
-          val (before, now) = (owners.table(i - 1), owners.table(i))
-          before.movedIn(now).map(bin => before.owner(bin) -> now.owner(bin)).groupMap(_._1)(_._2).view.mapValues(_.toSet).toMap
-        })
-    }.toMap
-  }
-
-  /** The epoch of the newest entry, listed anew. */
-  def newestEntry: Option[Long] = log.epochs.lastOption
+  /** Fails unless the entry that was in force at the epoch of `version` is there. For readers, before they read anything. */
+  def requireLogged(version: Long): Unit = owners(version).at(version)
 
   /** Says once for each operator of the run that its keys change; whoever asks goes on when `say` is done. */
   def sayOfChangedKeys(operator: Long)(say: => Unit): Unit = changedKeys.computeIfAbsent(operator,
@@ -186,19 +117,21 @@ private[sql] final class EpochRouting(
       true
     })
 
-  /** The largest number of partitions of any epoch from `epoch` on. */
-  def partitionsSince(epoch: Long): Int = {
-    val (before, after) = log.epochs.partition(_ <= epoch)
-    (before.lastOption ++ after).flatMap(log.read).map(_.table.partitions).max
-  }
+  /** The entries that are there, listed anew. */
+  def listed: Seq[EntryName] = log.names
+
+  /** The largest number of partitions of any epoch from `epoch` on, also by entries that nothing names yet. */
+  def partitionsSince(epoch: Long): Int =
+    (partitionsOf(epoch + 1) ++ log.names.filter(_.epoch > epoch).flatMap(log.read).map(_.table.partitions)).max
 
   /**
-   * Whether a later run of the query makes `version` anew; reads it from the checkpoint.
+   * Whether the epoch of `version` was logged anew since this run has run it, so that the query goes on with another content; reads it
+   * from the checkpoint.
    *
-   * @param hasIds whether the version's files have ids in their names
+   * @param hasIds whether the version's files have ids in their names. Nobody reads them then but for the attempt that was committed.
    */
   def isDisowned(version: Long, hasIds: Boolean): Boolean =
-    readRuns().disowns(version, runId) && !ownsEpoch(version - 1, hasIds)
+    !hasIds && !readLogged().owns(version - 1, runId, Option(loggedAt.get(version - 1)).flatten)
 
   /** What the jobs of `epoch` say about shipping; `None` for jobs from threads of a foreign pool. */
   def shippingHints(epoch: Long): Option[Seq[ShippingHint]] =
@@ -217,18 +150,27 @@ private[sql] final class EpochRouting(
     orders.find(_.id == id)
   }
 
-  private def entry(epoch: Long): RoutingEntry = {
-    // In real-time mode a driver that was started by mistake may have set it aside since this run's driver named it.
-    def fromAside = if (hint.exists(_.inForceAt(epoch).contains(epoch))) aside.read(epoch) else None
-    val found = entries.computeIfAbsent(epoch, e => log.read(e).orElse(fromAside).getOrElse(missing(e)))
-    dropOld(entries)
+  /** Those that are not there may come, or come back. */
+  private def entry(name: EntryName): Option[RoutingEntry] = Option(entries.get(name)).orElse {
+    val found = log.read(name)
+    // Older entries are also asked for by their epochs.
+    found.foreach(entries.put(name, _))
+    if (entries.size > EpochRouting.MaxEntries) {
+      entries.keySet.asScala.toSeq.sortBy(_.epoch).dropRight(EpochRouting.MaxEntries).foreach(n => entries.remove(n))
+    }
     found
   }
+
+  private def lost(name: NamedEntry): BinshiftException =
+    BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> name.entry.epoch).configuration(
+      s"epoch ${name.at} was run with the routing table of epoch ${name.entry.epoch} (${name.entry.render}), which is not in the " +
+        "routing log: it was lost or changed; restore <checkpoint>/binshift/routing from a copy of the checkpoint")
 
   /** The ids with which `version` was committed; only asked for under checkpoint format 2. */
   def checkpointIds(version: Long): CheckpointIds = {
     val found = ids.computeIfAbsent(version, v => readIds(v))
-    dropOld(ids)
+    if (ids.size > EpochRouting.MaxEntries)
+      ids.keySet.asScala.toSeq.sorted.dropRight(EpochRouting.MaxEntries).foreach(v => ids.remove(v))
     found
   }
 
@@ -236,15 +178,6 @@ private[sql] final class EpochRouting(
   def committedId(store: StateStoreId, version: Long): Option[String] =
     try Some(checkpointIds(version).of(store))
     catch { case _: BinshiftException => None }
-
-  private def dropOld(cache: ConcurrentHashMap[Long, _]): Unit =
-    if (cache.size > EpochRouting.MaxEntries) {
-      cache.keySet.asScala.toSeq.sorted.dropRight(EpochRouting.MaxEntries).foreach(e => cache.remove(e))
-    }
-
-  private def missing(epoch: Long): Nothing = throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> epoch).configuration(
-    s"the routing log has no entry for epoch $epoch; restore <checkpoint>/binshift/routing from a " +
-      "copy of the checkpoint")
 }
 
 /**
@@ -254,34 +187,27 @@ private[sql] final class EpochRouting(
 private[sql] final case class EpochTables(now: RoutingTable, before: Option[RoutingTable])
 
 /**
- * What a batch's jobs carry as a local property: the epochs of the routing-log entries in force.
+ * What a batch's jobs carry as a local property: the routing entry in force at `epoch`.
  *
- * @param before the entry that `now` replaces at this very epoch, if it does
+ * @param loggedAtMs when the epoch was logged, as the log says; `None` where an epoch is logged when it ends
  */
-private[sql] final case class RoutingHint(runId: String, epoch: Long, now: Long, before: Option[Long]) {
-  def render: String = s"$runId:$epoch:$now:${before.getOrElse(-1L)}"
-
-  /** The newest of these entries at or before `epoch`, which is not later than the hint's own. */
-  def inForceAt(epoch: Long): Option[Long] = if (now <= epoch) Some(now) else before.filter(_ <= epoch)
+private[sql] final case class RoutingHint(runId: String, epoch: Long, now: EntryName, loggedAtMs: Option[Long]) {
+  def render: String = s"$runId:$epoch:${loggedAtMs.getOrElse("")}:${now.render}"
 }
 
 private[sql] object RoutingHint {
-  def parse(text: String): Option[RoutingHint] = text.split(':') match {
-    case Array(run, epoch, now, before) =>
-      Some(RoutingHint(run, epoch.toLong, now.toLong, Some(before.toLong).filter(_ >= 0)))
+  def parse(text: String): Option[RoutingHint] = text.split(":", 4) match {
+    case Array(run, epoch, loggedAt, now) => EntryName.parse(now).map(RoutingHint(run, epoch.toLong, _, loggedAt.toLongOption))
     case _ => None
   }
 }
-
-/** @param upTo epochs up to this one had been decided when `epochs` were listed, which may have more */
-private final case class Listing(upTo: Long, epochs: Seq[Long])
 
 private[sql] object EpochRouting {
   /** Tables kept per run: those in force at this epoch and the last, and some for retried tasks. */
   private val MaxEntries = 16
 
-  /** Epochs that are looked at for the name of an entry: it is known of all but first ones of runs of long ago. */
-  private val MaxLogged = 8
+  /** Epochs of which is known when they were logged. A snapshot of one before is not uploaded unless a later epoch is the run's. */
+  private val MaxLoggedAt = 1000
 
   /** Runs kept per JVM; a run that is dropped while it is active is read again when it is needed. */
   private val MaxRuns = 32
@@ -301,8 +227,7 @@ private[sql] object EpochRouting {
   private def make(runId: String, stateRoot: String, hadoopConf: Configuration): EpochRouting = {
     val dir = ControlDir.ofStateRoot(stateRoot, hadoopConf)
     new EpochRouting(
-      runId, new RoutingLog(dir), new RoutingLog(dir, RoutingLog.Aside), CheckpointIds.read(dir, _),
-      () => ShippingOrder.read(dir), () => RunHistory.read(dir), RunHistory.ownsEpoch(dir, _, runId, _),
-      RunHistory.entryAt(dir, _), () => Layout.read(dir))
+      runId, new RoutingLog(dir), CheckpointIds.read(dir, _), () => ShippingOrder.read(dir), () => LoggedEpochs.read(dir),
+      () => Layout.read(dir))
   }
 }

@@ -1,47 +1,85 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.routing
 
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.EntryName
+
 /**
- * Who owned which bin, by the entries of the routing log.
+ * Who owned which bin, by the entries from one that was in force back to the first: each names the one that it follows.
  *
  * The content of version v is what epoch v - 1 left, and so goes by the table in force at v - 1: what arrives at the switch
  * of epoch e is in versions from e + 1 on.
  *
+ * An entry has a position, which is one less than that of the entry that follows it. Entries are read as far back as somebody asks:
+ * what is older than that may be pruned, and a long history costs nothing.
+ *
  * Thread-safe, for the stores of an executor that recover at the same time: an entry is read once for all of them.
  *
- * @param epochs those of all entries up to some version, ascending
- * @param entry  reads the entry of an epoch
+ * @param known the newest entry, at position 0, and some before it, the newest first
+ * @param read  an entry; `None` if it is not there
  */
-private[binshift] final class Owners(val epochs: IndexedSeq[Long], entry: Long => RoutingEntry) {
-  require(epochs.nonEmpty, "there is no entry of the routing log")
+private[binshift] final class Owners(known: Vector[RoutingEntry], read: EntryName => Option[RoutingEntry]) {
+  @volatile private var entries = known
 
-  private val entries = new Array[RoutingEntry](epochs.size)
+  def newest: RoutingEntry = entries.head
 
-  /** The position of the table that the content of `version` goes by. */
-  def at(version: Long): Int = epochs.lastIndexWhere(_ < version)
+  /** With an entry that came after the newest one. */
+  def followedBy(entry: RoutingEntry): Owners = new Owners(entry +: entries, read)
 
-  def table(position: Int): RoutingTable = read(position).table
+  /** The position of the table that the content of `version` goes by; `None` if there is none, or it has been deleted. */
+  def find(version: Long): Option[Int] =
+    Iterator.from(0).map(back => entryAt(-back).map(-back -> _)).takeWhile(_.isDefined).flatten
+      .collectFirst { case (position, entry) if entry.epoch < version => position }
+
+  /** The entry in force at `epoch`; `None` if there is none, or it has been deleted. */
+  def upTo(epoch: Long): Option[RoutingEntry] = find(epoch + 1).map(entry)
+
+  /** The same as `find`. Fails if it is not there. */
+  def at(version: Long): Int = find(version).getOrElse(throw Owners.missing(version - 1))
+
+  def table(position: Int): RoutingTable = entry(position).table
 
   /** The epoch at which the table at `position` came into force. */
-  def epoch(position: Int): Long = epochs(position)
+  def epoch(position: Int): Long = entry(position).epoch
+
+  /** Whether a table was in force before the one at `position`. */
+  def isAfterAnother(position: Int): Boolean = entry(position).previous.isDefined
 
   /** Whether there was nothing before the table at `position`. */
-  def isFirst(position: Int): Boolean = position == 0 && epochs(0) == 0 && read(0).step.isEmpty
+  def isFirst(position: Int): Boolean = entry(position).epoch == 0 && entry(position).step.isEmpty && !isAfterAnother(position)
 
   /**
-   * Whether any of the bins that `isWanted` came to or left `partition` at an epoch from `first` to `last`; also if that is
-   * not known, since the entry before has been deleted.
+   * Whether any of the bins that `isWanted` came to or left `partition` at an epoch from `first` to `last`; also if that is not
+   * known, since the entry before has been deleted.
    */
   def changed(partition: Int, first: Long, last: Long, isWanted: Int => Boolean): Boolean =
-    first <= epochs(0) && !isFirst(0) || epochs.indices.drop(1).filter(i => epochs(i) >= first && epochs(i) <= last).exists { i =>
-      val (before, now) = (table(i - 1).owners, table(i).owners)
-      before.indices.exists(bin => isWanted(bin) && (before(bin) == partition) != (now(bin) == partition))
+    since(first).filter { case (_, entry) => entry.epoch <= last }.exists { case (position, entry) =>
+      entryAt(position - 1).fold(!isFirst(position)) { before =>
+        val (old, now) = (before.table.owners, entry.table.owners)
+        old.indices.exists(bin => isWanted(bin) && (old(bin) == partition) != (now(bin) == partition))
+      }
     }
 
-  private def read(position: Int): RoutingEntry = {
-    // An entry that another thread has just put here may be seen or not; it is immutable.
-    Option(entries(position)).getOrElse(synchronized {
-      if (entries(position) == null) entries(position) = entry(epochs(position))
-      entries(position)
-    })
-  }
+  /** The entries of epochs from `first` on, the newest first, with their positions. Fails if one of them is not there. */
+  def since(first: Long): Iterator[(Int, RoutingEntry)] =
+    // The name of the one before tells its epoch.
+    Iterator.iterate(0)(_ - 1).takeWhile(p => p == 0 || entry(p + 1).previous.exists(_.epoch >= first)).map(p => p -> entry(p))
+      .dropWhile(_._2.epoch < first)
+
+  /** The positions of tables that replaced another one at epoch `first` or later, ascending. */
+  def changes(first: Long): Seq[Int] = since(first).map(_._1).filter(isAfterAnother).toSeq.reverse
+
+  def entry(position: Int): RoutingEntry =
+    entryAt(position).getOrElse(throw Owners.missing(entries.last.previous.fold(-1L)(_.epoch)))
+
+  /** `None` if there is none, or it has been deleted. */
+  def entryAt(position: Int): Option[RoutingEntry] = entries.lift(-position).orElse(synchronized {
+    while (entries.size <= -position && entries.last.previous.flatMap(read).map(entries :+= _).isDefined) {}
+    entries.lift(-position)
+  })
+}
+
+private[binshift] object Owners {
+
+  def missing(epoch: Long): BinshiftException = BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> epoch).configuration(
+    s"the routing log has no entry for epoch $epoch; restore <checkpoint>/binshift/routing from a copy of the checkpoint")
 }

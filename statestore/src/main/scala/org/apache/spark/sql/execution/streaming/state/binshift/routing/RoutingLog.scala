@@ -2,7 +2,9 @@ package org.apache.spark.sql.execution.streaming.state.binshift.routing
 
 import scala.collection.immutable.ArraySeq
 
-import org.json4s.{DefaultFormats, Formats, JNothing, JValue}
+import org.apache.hadoop.fs.Path
+import org.json4s.{DefaultFormats, Formats, JInt, JNothing, JString, JValue}
+import org.json4s.jackson.JsonMethods.parse
 
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ControlDir, EntryName}
@@ -11,22 +13,45 @@ import org.json4s.JsonDSL._
 /**
  * A routing table and the epoch from which on it is in force.
  *
+ * @param name        what others call it
  * @param step        the step of a migration that led to the table; `None` for the first table
  * @param writtenAtMs wall-clock time, milliseconds since 1970
- * @param previous    the epoch of the entry that this one follows, [[RoutingEntry.First]] if there is none
+ * @param previous    the entry that this one follows
+ * @param run         the run that wrote it; `None` if that was before entries said so
  */
-private[sql] final case class RoutingEntry(
-    epoch: Long, table: RoutingTable, step: Option[StepRef], writtenAtMs: Long, previous: Long = RoutingEntry.First) {
+private[sql] final case class RoutingEntry private (
+    name: EntryName, table: RoutingTable, step: Option[StepRef], writtenAtMs: Long, previous: Option[EntryName],
+    run: Option[String]) {
+  def epoch: Long = name.epoch
 
-  /** What the log of offsets calls this entry. */
-  lazy val name: EntryName = EntryName(epoch, table.checksum)
+  /** The same, not yet written, as the one that comes after `entry`. */
+  def after(entry: RoutingEntry): RoutingEntry =
+    RoutingEntry(epoch, table, step, Some(entry.name), run.getOrElse(""), writtenAtMs)
+
+  /** Whether this entry was made to come after `entry`. */
+  def follows(entry: RoutingEntry): Boolean =
+    previous.exists(p => p == entry.name || p.checksum == EntryName.Unknown && p.epoch == entry.epoch)
 
   /** `writtenAtMs` as files and answers have it. */
   def writtenAt: String = ControlDir.timeOf(writtenAtMs)
 }
 
 private[sql] object RoutingEntry {
-  val First: Long = -1
+
+  /** One that is yet to be written. */
+  def apply(
+      epoch: Long, table: RoutingTable, step: Option[StepRef], previous: Option[EntryName], run: String,
+      writtenAtMs: Long = System.currentTimeMillis()): RoutingEntry = {
+    val unnamed = new RoutingEntry(EntryName(epoch, EntryName.Unknown), table, step, writtenAtMs, previous, Some(run))
+    unnamed.copy(name = EntryName.of(epoch, RoutingLog.textOf(unnamed)))
+  }
+
+  private[routing] def read(
+      name: EntryName, table: RoutingTable, step: Option[StepRef], writtenAtMs: Long, previous: Option[EntryName],
+      run: Option[String]): RoutingEntry =
+    // What was written before names were those of files has the checksum of its table.
+    new RoutingEntry(if (name.checksum == EntryName.Unknown) name.copy(checksum = table.checksum) else name, table, step,
+      writtenAtMs, previous, run)
 }
 
 /**
@@ -37,49 +62,74 @@ private[sql] final case class StepRef(
     migration: String, index: Int, steps: Int, strategy: String, moves: Int, isOpening: Boolean = false)
 
 /**
- * The durable sequence of routing tables: one entry per epoch at which the table changes. The newest
- * entry at or before an epoch is in force.
+ * The files of routing entries. Each is written once, under a name that no other decision has, and names the one that it follows:
+ * going back from the entry that was in force at an epoch, one finds those of all epochs before. Entries that are not
+ * on that way are of drivers that came no further. They are neither obeyed nor a reason to refuse anything, and go when
+ * entries of their epochs are pruned.
  *
- * An entry is written before the offsets of its epoch are logged, and is void if those offsets are
- * then logged with another number of partitions; only the driver can tell, and deletes it before the
- * epoch runs. Hence executors, which only ever ask for epochs that run, see valid entries only. Each entry names the one
- * before it, so that a hole is noticed by whoever replays across it.
+ * An entry is written before anything names it: before Spark logs its epoch, and before the claim of a run.
  */
-private[sql] final class RoutingLog(dir: ControlDir, folder: String = RoutingLog.Dir) {
+private[sql] final class RoutingLog(dir: ControlDir) {
   import RoutingLog._
 
-  def epochs: Seq[Long] = dir.numbers(folder)
+  /** What is there, ascending by epoch, on the way of the query or not. */
+  def names: Seq[EntryName] = dir.names(Dir).flatMap(EntryName.ofFile).sortBy(n => (n.epoch, n.checksum))
 
-  def read(epoch: Long): Option[RoutingEntry] = dir.decoded(s"$folder/$epoch")(fromJson(epoch, _))
+  /** `None` if it is not there. */
+  def read(name: EntryName): Option[RoutingEntry] = {
+    val found = if (name.checksum == EntryName.Unknown) None
+    else dir.text(s"$Dir/${name.file}").map { text =>
+      val file = new Path(dir.path, s"$Dir/${name.file}")
+      if (EntryName.of(name.epoch, text) != name)
+        throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> name.epoch).configuration(
+          s"the content of $file is not that of its name, so it was changed; restore it from a copy of the checkpoint")
+      ControlDir.understood(file)(fromJson(name, parse(text)))
+    }
+    found.orElse(old(Dir, name)).orElse(old(Aside, name))
+  }
 
-  /** The entry in force at `epoch`. */
-  def at(epoch: Long): Option[RoutingEntry] = epochs.filter(_ <= epoch).lastOption.flatMap(read)
+  /** One that nothing names yet, and maybe never will: it is passed over if it cannot be understood. */
+  def unnamed(name: EntryName): Option[RoutingEntry] =
+    try read(name)
+    catch { case _: BinshiftException => None }
 
-  def write(entry: RoutingEntry): Unit = dir.write(s"$folder/${entry.epoch}", toJson(entry))
+  /** All that can be read of an epoch, on the way of the query or not. */
+  def allOf(epoch: Long): Seq[RoutingEntry] = names.filter(_.epoch == epoch).flatMap(unnamed)
 
-  def delete(epoch: Long): Unit = dir.delete(s"$folder/$epoch")
+  /** The entry that was in force at `epoch`, going back from one that was in force then or later. */
+  def inForce(later: RoutingEntry, epoch: Long): Option[RoutingEntry] = new Owners(Vector(later), read).upTo(epoch)
+
+  private def old(folder: String, name: EntryName): Option[RoutingEntry] =
+    dir.decoded(s"$folder/${name.epoch}")(fromJson(name.copy(checksum = EntryName.Unknown), _))
+      .filter(e => name.checksum == EntryName.Unknown || e.name == name)
+
+  /** Does nothing if it is there. */
+  def write(entry: RoutingEntry): Unit = dir.create(s"$Dir/${entry.name.file}", textOf(entry))
+
+  def delete(name: EntryName): Unit = dir.delete(s"$Dir/${name.file}")
 }
 
 private[sql] object RoutingLog {
   val Dir = "routing"
-  /** Where entries wait of which a run does not know whether another one is in the midst of their epoch. */
-  val Aside = "aside"
+  /** Where older versions kept entries of which a run did not know whether another one was in the midst of their epoch. */
+  private val Aside = "aside"
   private val FormatVersion = 1
 
-  private def toJson(e: RoutingEntry): JValue =
+  private[routing] def textOf(e: RoutingEntry): String = ControlDir.textOf(
     ("format" -> FormatVersion) ~ ("epoch" -> e.epoch) ~ ("partitions" -> e.table.partitions) ~
-      ("assignment" -> e.table.assignment.toSeq) ~ ("written_at" -> e.writtenAt) ~ ("previous" -> e.previous) ~
+      ("assignment" -> e.table.assignment.toSeq) ~ ("written_at" -> e.writtenAt) ~ ("run" -> e.run) ~
+      ("previous" -> e.previous.map(_.file)) ~
       ("step" -> e.step.map { s =>
         ("migration_id" -> s.migration) ~ ("index" -> s.index) ~ ("steps" -> s.steps) ~
           ("strategy" -> s.strategy) ~ ("moves" -> s.moves) ~ ("opening" -> s.isOpening)
-      })
+      }))
 
-  private def fromJson(epoch: Long, json: JValue): RoutingEntry = {
+  private def fromJson(name: EntryName, json: JValue): RoutingEntry = {
     implicit val formats: Formats = DefaultFormats
     val format = (json \ "format").extract[Int]
     if (format != FormatVersion) {
-      throw BinshiftException("UNKNOWN_FORMAT", "file" -> s"$Dir/$epoch", "format" -> format).configuration(
-        s"routing/$epoch has format $format; this binshift reads format $FormatVersion; use the " +
+      throw BinshiftException("UNKNOWN_FORMAT", "file" -> s"$Dir/${name.file}", "format" -> format).configuration(
+        s"routing/${name.file} has format $format; this binshift reads format $FormatVersion; use the " +
           "binshift version that wrote the checkpoint")
     }
     val step = json \ "step" match {
@@ -88,13 +138,22 @@ private[sql] object RoutingLog {
             (s \ "steps").extract[Int], (s \ "strategy").extract[String], (s \ "moves").extract[Int],
             (s \ "opening").extract[Boolean]))
     }
-    RoutingEntry(
-      epoch,
+    RoutingEntry.read(
+      name,
       RoutingTable(
         (json \ "partitions").extract[Int],
         ArraySeq.unsafeWrapArray((json \ "assignment").extract[Array[Int]])),
       step,
       ControlDir.millisOf((json \ "written_at").extract[String]),
-      (json \ "previous").extract[Long])
+      previousOf(json \ "previous"),
+      (json \ "run").extractOpt[String])
+  }
+
+  /** The name of a file; the number of an epoch in entries that were written before, -1 if there is none. */
+  private def previousOf(json: JValue): Option[EntryName] = json match {
+    case JString(file) => Some(EntryName.ofFile(file).getOrElse(throw new IllegalArgumentException(s"it follows '$file'")))
+    case JInt(epoch) => Some(EntryName(epoch.toLong, EntryName.Unknown)).filter(_.epoch >= 0)
+    case JNothing => None
+    case other => throw new IllegalArgumentException(s"it follows $other")
   }
 }

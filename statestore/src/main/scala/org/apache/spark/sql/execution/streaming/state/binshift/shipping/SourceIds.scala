@@ -39,7 +39,7 @@ private[shipping] final class SourceIds(source: StateStoreId, routing: EpochRout
     val files = VersionFile.opened(source, arguments.conf, arguments.hadoopConf)
     try {
       led(begun) = id
-      new Lineage(files, led).id(version)
+      new Lineage(Lineage.in(files), led).id(version)
     } finally files.close()
   }
 }

@@ -16,9 +16,8 @@ import org.apache.spark.util.Utils
  * The checkpoint files of one binned partition, with three more differences from Spark's.
  *
  * Changelogs do not hold what switches adopted and released; the routing log says that, and what a version takes from
- * other partitions comes before its own records (`replayOf`). What other partitions adopted from
- * this one is kept until they hold it in a snapshot of their own. And of a snapshot, a private copy
- * fetches the files that hold wanted bins.
+ * other partitions comes before its own records (`replayOf`). What recoveries read is kept
+ * (`RetainedVersions`). And of a snapshot, a private copy fetches the files that hold wanted bins.
  *
  * Relies on Spark: replay opens the changelogs one by one, in order, through `getChangelogReader`, and
  * iterates each before it opens the next; whoever only wants the lineage does not iterate.
@@ -88,25 +87,18 @@ private[binshift] final class BinnedFileManager(
     files.metadata
   }
 
-  override def deleteOldVersions(
-      numVersionsToRetain: Int, maxVersionsToDeletePerMaintenance: Int, minVersionsToDelete: Long): Unit = {
-    val retained = binding.flatMap(_.oldestNeededVersion()) match {
-      case None => numVersionsToRetain
-      case Some(version) =>
-        // Spark keeps the newest snapshot that is this many versions old, counted from the newest one of a listing of its own.
-        // A newer one may come in between.
-        math.max(numVersionsToRetain.toLong, newestSnapshot() - version + 1 + BinnedFileManager.VersionsBetweenListings).toInt
+  override def deleteOldVersions(retain: Int, maxToDelete: Int, minToDelete: Long): Unit = if (!areFewOld(retain, minToDelete)) {
+    for (kept <- binding.flatMap(_.keptFrom(retain))) {
+      // Spark bounds the work of one round in this way.
+      val most =
+        Option.when(maxToDelete >= 0)(kept.listed.filter(_.isSnapshot).map(_.version).minOption).flatten.map(_ + maxToDelete)
+      deleteBefore((most ++ Seq(kept.from)).min, kept.listed)
     }
-    super.deleteOldVersions(retained, maxVersionsToDeletePerMaintenance, minVersionsToDelete)
     Faults.at("versions.deleted")
   }
-
 }
 
 private[binshift] object BinnedFileManager {
-  /** By how many versions the newest snapshot may become newer while a partition is cleaned up; more than it does. */
-  private val VersionsBetweenListings = 100
-
   /** What the database tells its file manager. */
   trait Binding {
     /** A load begins with another snapshot, or once more with the same: nothing of what was replayed is in the database. */
@@ -118,11 +110,17 @@ private[binshift] object BinnedFileManager {
     /** The only bins that are read, of a private copy; nobody makes snapshots of it. */
     def wanted: Option[Set[Int]]
 
-    /** The oldest version that another partition's recovery still reads; called by maintenance threads. */
-    def oldestNeededVersion(): Option[Long]
+    /** From which version on files are kept, if Spark retains so many versions; `None` if all are. Called by maintenance threads. */
+    def keptFrom(retain: Int): Option[Kept]
 
     def partition: Int
   }
+
+  /**
+   * @param from   all versions from this one on are
+   * @param listed what was there when that was decided
+   */
+  final case class Kept(from: Long, listed: Seq[VersionFile])
 
   /** Files with which a store begins that has none. */
   trait Beginning {

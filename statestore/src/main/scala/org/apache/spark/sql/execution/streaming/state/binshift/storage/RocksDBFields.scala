@@ -1,17 +1,19 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.storage
 
 import java.lang.invoke.{MethodHandles, VarHandle}
+import java.util.concurrent.{ConcurrentHashMap, ConcurrentMap}
 import java.util.concurrent.atomic.AtomicBoolean
 
 import org.rocksdb.{FlushOptions, RocksDB => NativeRocksDB, StringAppendOperator}
 
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
-import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBConf, StateStoreChangelogWriter}
+import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBConf, RocksDBFileManager, RocksDBImmutableFile, StateStoreChangelogWriter}
 
 /**
  * Private fields of Spark's `RocksDB` that moving whole files needs: the native database, into which
- * files are put beside Spark's own writes, and the counters of rows, which such rows do not move.
+ * files are put beside Spark's own writes, and the counters of rows, which such rows do not move. And what its file manager knows of
+ * the files of snapshots.
  *
  * Relies on Spark: the names of the fields, and that `commit` stores the counters of the version that
  * is being written with it. A name that is gone fails the first load, with the reason.
@@ -24,11 +26,19 @@ private[binshift] object RocksDBFields {
   private val Changelog = handle("changelogWriter", classOf[Option[_]])
   private val Forced = handle("shouldForceSnapshot", classOf[AtomicBoolean])
   private val LastSnapshot = handle(LoadsAndCommits.LastSnapshot, classOf[Long])
+  private val SnapshotFiles = handle("versionToRocksDBFiles", classOf[ConcurrentHashMap[_, _]], classOf[RocksDBFileManager])
 
   /** The version of the last snapshot, from which Spark counts to the next one. */
   def lastSnapshot(db: RocksDB): Long = LastSnapshot.getVolatile(db).asInstanceOf[Long]
 
   def setLastSnapshot(db: RocksDB, version: Long): Unit = LastSnapshot.setVolatile(db, version)
+
+  /**
+   * What is known of the files of snapshots, by version and id: of those that were loaded or uploaded here. Spark takes one out when it
+   * deletes the snapshot.
+   */
+  def snapshotFiles(files: RocksDBFileManager): ConcurrentMap[(Long, Option[String]), Seq[RocksDBImmutableFile]] =
+    SnapshotFiles.get(files).asInstanceOf[ConcurrentMap[(Long, Option[String]), Seq[RocksDBImmutableFile]]]
 
   /** Whether the next commit makes a snapshot in any case. */
   def mustSnapshot(db: RocksDB): Boolean =
@@ -97,13 +107,12 @@ private[binshift] object RocksDBFields {
   /** What joins the values of one key: the form in which Spark stores several of them. */
   def mergeOperator(conf: RocksDBConf): StringAppendOperator = new StringAppendOperator(RowForm.delimiter(conf))
 
-  private def handle(name: String, kind: Class[_]): VarHandle =
+  private def handle(name: String, kind: Class[_], of: Class[_] = classOf[RocksDB]): VarHandle =
     try {
-      MethodHandles.privateLookupIn(classOf[RocksDB], MethodHandles.lookup())
-        .findVarHandle(classOf[RocksDB], name, kind)
+      MethodHandles.privateLookupIn(of, MethodHandles.lookup()).findVarHandle(of, name, kind)
     } catch {
       case e: ReflectiveOperationException => throw BinshiftException.unsupportedVersion(
-          s"Spark's RocksDB has no field $name of type ${kind.getName} (${e.getMessage}); use the binshift " +
+          s"Spark's ${of.getSimpleName} has no field $name of type ${kind.getName} (${e.getMessage}); use the binshift " +
             "made for your Spark")
     }
 }

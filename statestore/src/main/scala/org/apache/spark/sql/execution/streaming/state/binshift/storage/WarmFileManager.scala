@@ -32,7 +32,7 @@ private[binshift] class WarmFileManager(
     fileChecksumThreadPoolSize: Option[Int])
   extends RocksDBFileManager(dfsRootDir, localTempDir, hadoopConf, codecName, loggingId, storeConf,
     fileChecksumEnabled, fileChecksumThreadPoolSize)
-  with VersionedFiles with OwnSnapshots {
+  with VersionedFiles with OwnSnapshots with OldVersions {
 
   protected final def directory: Path = new Path(dfsRootDir)
   protected final def hadoop: Configuration = hadoopConf

@@ -8,7 +8,6 @@ import org.apache.hadoop.fs.Path
 import org.apache.spark.sql.execution.streaming.checkpointing.{CheckpointFileManager, FileSystemBasedCheckpointFileManager}
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream
 import org.apache.spark.sql.execution.streaming.state.{LineageItem, RocksDBFileManager, StateStoreChangelogWriter, StateStoreChangelogWriterV1}
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
 
 /** What the files of a version are in Spark 4.1. */
 private[binshift] trait VersionedFiles extends RocksDBFileManager {
@@ -19,17 +18,6 @@ private[binshift] trait VersionedFiles extends RocksDBFileManager {
   private var silent: Option[Long] = None
 
   def beSilent(version: Option[Long]): Unit = silent = version
-
-  /** 0 if there is none. */
-  def newestSnapshot(): Long = {
-    val manager = CheckpointFileManager.create(directory, hadoop)
-    if (manager.exists(directory)) {
-      manager.list(directory).flatMap(f => VersionFile.parse(f.getPath.getName)).filter(_.isSnapshot).map(_.version)
-        .foldLeft(0L)(math.max)
-    } else {
-      0L
-    }
-  }
 
   override def getChangeLogWriter(
       version: Long, useColumnFamilies: Boolean, checkpointUniqueId: Option[String],

@@ -1,0 +1,96 @@
+"""Drivers that are stopped at an instant, and go on when another one has taken their place."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import cluster.commands
+from cluster.processes import children
+from harness import until
+
+#: The shell's parent is the JVM.
+STOP = "kill -STOP $PPID"
+HALTING = {
+    "spark.sql.streaming.checkpointFileManagerClass": "binshift.tests.HaltingCheckpointFileManager",
+    "spark.binshift.internal.faults": "org.apache.spark.sql.execution.streaming.state.binshift.TestFaults",
+    # What a store has is read from changelogs, and no snapshot hides that a version is gone.
+    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "4",
+}
+
+
+class Driver(cluster.commands.Driver):
+    """One that a test can stop."""
+
+    @property
+    def jvm(self) -> int:
+        (pid,) = (pid for pid, command in children(self.process.pid) if "java" in command)
+        return pid
+
+    def await_stop(self) -> None:
+        """Waits until the JVM has stopped itself."""
+
+        def is_stopped() -> bool:
+            assert self.process.poll() is None, self.errors.read_text()[-4000:]
+            jvms = [pid for pid, command in children(self.process.pid) if "java" in command]
+            return any(_state(pid) == "T" for pid in jvms)
+
+        assert until(is_stopped, 120), self.errors.read_text()[-4000:]
+
+    def wake(self) -> None:
+        os.kill(self.jvm, signal.SIGCONT)
+
+    def wake_in_vain(self) -> str:
+        """Wakes the JVM, and waits until its query has failed; what it said."""
+        self.wake()
+        self.process.wait(timeout=120)
+        return self.errors.read_text()
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return ""
+
+
+class Drivers:
+    """Starts drivers of one query, which have input, outputs and checkpoint in common."""
+
+    def __init__(self, root: Path, jvm_jar: Path, conf: dict[str, str], stack: ExitStack) -> None:
+        self.root, self.stack, self.started = root, stack, 0
+        self.conf = {"spark.jars": str(jvm_jar), **HALTING, **conf}
+
+    def start(self, stop: str = "", faults: Iterable[str] = ()) -> Driver:
+        """One more driver.
+
+        Parameters
+        ----------
+        stop : str
+            The instant at which it stops, as `HaltingCheckpointFileManager` names it.
+        faults : iterable of str
+            What happens to this driver only, such as "run.begin.stop".
+        """
+        self.started += 1
+        folder = self.root.parent / f"faults-{self.started}"
+        folder.mkdir()
+        for fault in faults:
+            (folder / fault).touch()
+        conf = self.conf | {"spark.binshift.tests.faults": str(folder)}
+        meanwhile = STOP if stop else ""
+        driver = Driver(self.root, "local[2]", conf, halt=stop, meanwhile=meanwhile, name=f"-{self.started}")
+        self.stack.enter_context(driver)
+        return driver
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.root / "checkpoint"
+
+
+@contextmanager
+def drivers_of_a_query(root: Path, jvm_jar: Path, conf: dict[str, str]) -> Iterator[Drivers]:
+    with ExitStack() as stack:
+        yield Drivers(root, jvm_jar, conf, stack)

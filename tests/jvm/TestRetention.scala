@@ -1,0 +1,248 @@
+package org.apache.spark.sql.execution.streaming.state.binshift
+
+import scala.collection.immutable.ArraySeq
+import scala.collection.mutable
+import scala.util.Random
+
+import org.apache.spark.sql.execution.streaming.state.LineageItem
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{EntryName, Lineage, VersionFile}
+import org.apache.spark.sql.execution.streaming.state.binshift.recovery._
+import org.apache.spark.sql.execution.streaming.state.binshift.routing._
+
+/** Random lives of checkpoints, without files: what is deleted, and whether each retained version can be recovered. */
+object TestRetention {
+  /** What could not be recovered, or was kept too long, in so many lives; with what had happened. */
+  def faults(first: Long, lives: Int, events: Int, hasIds: Boolean): String =
+    (first until first + lives).flatMap(seed => new CheckpointLife(seed, hasIds).faultsIn(events).map(f => s"seed $seed: $f"))
+      .mkString("\n")
+}
+
+/**
+ * The checkpoint of one operator, of at most four partitions and six bins. Commits, attempts that are not committed, snapshots that are
+ * uploaded at once, late or never, switches, cleanups, also by stores that are elsewhere by now, drivers that die, and winding back.
+ */
+private final class CheckpointLife(seed: Long, hasIds: Boolean) {
+  private val random = new Random(seed)
+  private val retain = 1 + random.nextInt(10)
+  private val every = 1 + random.nextInt(6)
+  private val entries = mutable.TreeMap(0L -> drawnTable())
+  private val there = mutable.Map.empty[Int, mutable.Set[VersionFile]]
+  private val said = mutable.Map.empty[(Int, Long, String), Seq[LineageItem]]
+  /** The ids of each partition at each version, as they were committed. */
+  private val committed = mutable.TreeMap(0L -> Map.empty[Int, String])
+  private val logged = mutable.TreeMap.empty[Long, Map[Int, String]]
+  private val keptIds = mutable.TreeMap.empty[Long, Map[Int, String]]
+  private val late = mutable.ArrayBuffer.empty[(Int, VersionFile)]
+  private val stores = mutable.Map.empty[Int, RetainedVersions]
+  private val stale = mutable.Buffer.empty[(Int, RetainedVersions)]
+  private var retired = mutable.Map.empty[Int, RetainedVersions]
+  private var last = 0L
+  private var floor = 1L
+  private var ids = 0
+  private val history = mutable.Buffer(s"retain $retain, every $every, table ${entries(0)}")
+
+  def faultsIn(events: Int): Option[String] = {
+    val found = Iterator.range(0, events).flatMap { _ =>
+      event()
+      unreadable
+    }.nextOption().orElse {
+      // What nobody reads is gone in the end.
+      for (_ <- 0 until 3 * (retain + every)) {
+        epoch(isCommitted = true, isUploaded = true)
+        cleanAll()
+      }
+      unreadable.orElse(keptTooLong)
+    }
+    found.map(f => s"$f\n  ${history.mkString("\n  ")}")
+  }
+
+  private def event(): Unit = random.nextInt(20) match {
+    case 0 | 1 => switch()
+    case 2 =>
+      epoch(isCommitted = false, isUploaded = false)
+      if (random.nextBoolean()) restart()
+    case 3 if last > 0 => windBack()
+    case 4 => restart()
+    case 5 => stores.keys.toSeq.foreach(p => if (random.nextInt(3) == 0) stale += p -> stores.remove(p).get)
+    case 6 | 7 | 8 | 9 => clean()
+    case 10 => late.toSeq.foreach { case (p, file) => if (random.nextBoolean()) put(p, file) }
+    case _ => epoch(isCommitted = true, isUploaded = false)
+  }
+
+  private def drawnTable(): RoutingTable = {
+    val n = 1 + random.nextInt(4)
+    RoutingTable(n, ArraySeq.fill(6)(random.nextInt(n)))
+  }
+
+  private def owners(version: Long): Owners = {
+    val there = mutable.Map.empty[EntryName, RoutingEntry]
+    val newest = entries.rangeTo(version - 1).foldLeft(Option.empty[RoutingEntry]) { case (before, (epoch, table)) =>
+      val entry = RoutingEntry(epoch, table, before.map(_ => StepRef("m", 0, 1, "s", 1)), before.map(_.name), "run", 0)
+      there(entry.name) = entry
+      Some(entry)
+    }
+    new Owners(Vector(newest.get), there.get)
+  }
+
+  private def switch(): Unit = if (last > 0 && !entries.contains(last)) {
+    entries(last) = drawnTable()
+    keptIds(last) = committed(last)
+    history += s"table ${entries(last)} from epoch $last on"
+  }
+
+  /** Epoch `last`, which makes the version after it. */
+  private def epoch(isCommitted: Boolean, isUploaded: Boolean): Unit = {
+    val table = entries.rangeTo(last).last._2
+    val before = entries.rangeTo(last - 1).lastOption.map(_._2)
+    val made = (0 until table.partitions).map { p =>
+      val isNew = before.forall(_.partitions <= p) && last > 0
+      val id = if (isNew) None else committed(last).get(p)
+      if (last > 0) stores.getOrElseUpdate(p, retainedOf(p)).committed(last, if (hasIds) id.orElse(Some("new")) else None)
+      ids += 1
+      val now = s"id$ids"
+      def file(kind: VersionFile.Kind) = VersionFile(last + 1, Option.when(hasIds)(now), kind, isChecksum = false)
+      if (isNew) put(p, file(VersionFile.Snapshot))
+      else {
+        put(p, file(VersionFile.Changelog))
+        // Back to the last snapshot that the store knew.
+        val behind =
+          Iterator.iterate(last)(_ - 1).takeWhile(v => v > 0 && committed(v).contains(p)).take(1 + random.nextInt(every))
+        said((p, last + 1, now)) = behind.map(v => LineageItem(v, committed(v)(p))).toSeq
+        if (isUploaded || random.nextInt(every) == 0) {
+          if (isUploaded || random.nextBoolean()) put(p, file(VersionFile.Snapshot))
+          else if (random.nextInt(3) > 0) late += p -> file(VersionFile.Snapshot)
+        }
+      }
+      p -> now
+    }.toMap
+    history += s"epoch $last ${if (isCommitted) "committed" else "given up"} as ${made.toSeq.sorted.mkString(" ")}"
+    if (isCommitted) {
+      last += 1
+      committed(last) = made
+      logged(last) = made
+      // Spark keeps so many epochs behind the one that runs.
+      logged.filterInPlace((v, _) => v >= last - retain)
+      floor = math.max(floor, last - retain + 1)
+    }
+  }
+
+  private def put(p: Int, file: VersionFile): Unit = {
+    there.getOrElseUpdate(p, mutable.Set.empty) += file
+    if (file.isSnapshot) history += s"partition $p has ${file.name}"
+  }
+
+  private def restart(): Unit = {
+    history += "restart"
+    stale ++= stores
+    stores.clear()
+    retired.clear()
+  }
+
+  private def windBack(): Unit = {
+    val to = math.max(floor, last - random.nextInt(retain))
+    if (to <= last && logged.contains(to)) {
+      history += s"wound back to version $to"
+      last = to
+      for (of <- Seq(committed, logged, keptIds)) of.filterInPlace((v, _) => v <= to)
+      entries.filterInPlace((e, _) => e < to)
+      if (!hasIds) {
+        there.values.foreach(_.filterInPlace(_.version <= to))
+        late.filterInPlace(_._2.version <= to)
+      }
+      restart()
+    }
+  }
+
+  private def clean(): Unit = {
+    val some = random.shuffle(stores.toSeq ++ (if (random.nextInt(3) == 0) stale else Nil)).headOption
+    some.foreach { case (p, retained) => clean(p, retained) }
+    cleanRetired()
+  }
+
+  private def cleanAll(): Unit = {
+    stores.foreach { case (p, retained) => clean(p, retained) }
+    cleanRetired()
+  }
+
+  private def clean(p: Int, retained: RetainedVersions): Unit = {
+    val listed = there.get(p).toSeq.flatten
+    for (from <- triedOr(Option.empty[Long])(retained.keptFrom(listed, retain, None))) {
+      history += s"partition $p is kept from $from on"
+      there(p).filterInPlace(_.version >= from)
+    }
+  }
+
+  private def cleanRetired(): Unit = {
+    val oldest = last - retain
+    if (oldest > 0) {
+      val used = (entries.rangeTo(oldest).lastOption ++ entries.rangeFrom(oldest)).map(_._2.partitions).max
+      for (p <- there.keys.toSeq if p >= used) {
+        val retained = retired.getOrElseUpdate(p, retainedOf(p))
+        if (triedOr(Option(0L))(retained.neededByOthers(there(p).toSeq, oldest + 1, last)).isEmpty) {
+          history += s"partition $p is gone"
+          there -= p
+        }
+      }
+    }
+  }
+
+  /** What is not known keeps all. */
+  private def triedOr[T](otherwise: T)(body: => T): T =
+    try body
+    catch { case _: NoSuchElementException => otherwise }
+
+  private def retainedOf(p: Int): RetainedVersions = new RetainedVersions(p,
+    new RetainedVersions.Files {
+      override def hasIds: Boolean = CheckpointLife.this.hasIds
+      override def list(partition: Int): Seq[VersionFile] = there.get(partition).toSeq.flatten
+      override def owners(version: Long): Owners = CheckpointLife.this.owners(version)
+      override def id(partition: Int, version: Long): String = known(partition, version)
+      override def lineage(partition: Int, version: Long, id: String): Seq[LineageItem] = read(partition, version, id)
+    })
+
+  private def known(partition: Int, version: Long): String = logged.getOrElse(version, keptIds(version))(partition)
+
+  private def read(partition: Int, version: Long, id: String): Seq[LineageItem] =
+    if (has(partition, version, id, VersionFile.Changelog)) said((partition, version, id)) else Nil
+
+  private def has(partition: Int, version: Long, id: String, kind: VersionFile.Kind): Boolean =
+    there.get(partition).exists(_(VersionFile(version, Option.when(hasIds)(id), kind, isChecksum = false)))
+
+  /** A retained version that cannot be recovered, by what a recovery does and by what is known of the attempts. */
+  private def unreadable: Option[String] = (for {
+    version <- floor to last
+    table = owners(version).table(owners(version).at(version))
+    p <- 0 until table.partitions if table.sizes(p) > 0
+    fault <- faultOf(p, version, table.binsOf(p).toSeq)
+  } yield s"version $version of partition $p: $fault").headOption
+
+  private def faultOf(p: Int, version: Long, bins: Seq[Int]): Option[String] = {
+    val lineages = mutable.Map.empty[Int, Lineage]
+    def newest(of: Int, at: Long): Option[Long] = {
+      val lineage = Option.when(hasIds)(lineages.getOrElseUpdate(of, new Lineage(read(of, _, _))))
+      lineage.filter(!_.knows(at)).foreach(_.add(at, known(of, at)))
+      new CommittedSnapshots(there.get(of).toSeq.flatten, lineage).newest(at)
+    }
+    def lacks(of: Int, at: Long, kind: VersionFile.Kind): Option[String] =
+      Option.when(!committed(at).get(of).exists(has(of, at, _, kind)))(s"partition $of lacks its $kind of version $at")
+    try {
+      // Spark loads the store itself from there on; one that never had a snapshot, from the start.
+      val base = newest(p, version)
+      val own = base.flatMap(lacks(p, _, VersionFile.Snapshot)) ++
+        (base.getOrElse(0L) + 1 to version).flatMap(lacks(p, _, VersionFile.Changelog))
+      val plan = RecoveryPlan.of(bins, p, version, owners(version), newest)
+      val others = plan.bases.keys.flatMap(s => lacks(s.partition, s.version, VersionFile.Snapshot)) ++
+        plan.stretches.keys.flatMap(s => (s.first to s.last).flatMap(lacks(s.partition, _, VersionFile.Changelog)))
+      (own ++ others).headOption
+    } catch {
+      case e @ (_: NoSuchElementException | _: BinshiftException) => Some(s"there is no plan ($e)")
+    }
+  }
+
+  private def keptTooLong: Option[String] = {
+    val oldest = last - retain - 2L
+    (for ((p, files) <- there; file <- files if file.version < oldest)
+      yield s"partition $p still has ${file.name}, at version $last")
+      .headOption
+  }
+}
