@@ -16,7 +16,7 @@ JAR := python/binshift/jars/binshift-spark$(SPARK)_2.13-$(VERSION).jar
 SCALA := $(shell find {statestore,jvm_shim}/src -type f) build.gradle settings.gradle gradle.properties
 FORMATTED := build/scala.formatted
 
-.PHONY: help setup jar demo test test-few test-matrix field test-unit sources older-setup older-jar lint types format check bench-timers bench-migration bench-requests bench-quick bench bench-report chaos fuzz soak spark-suites compatibility docs recordings wheel release-check clean
+.PHONY: help setup jar demo test test-few test-matrix field test-unit sources older-setup older-jar lint types format check bench-timers bench-migration bench-requests bench-quick bench bench-report chaos fuzz model soak spark-suites compatibility docs recordings wheel release-check clean
 
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -85,6 +85,9 @@ fuzz: setup  ## Feed the decoders of both languages random and damaged inputs; I
 	PYTHONPATH=tests $(PY) tests/fuzz/run.py --inputs $(or $(INPUTS),1000000)
 	PYTHONPATH=tests $(PY) tests/fuzz/run.py --inputs $(or $(INPUTS),1000000) --jvm
 
+model: setup  ## Explore the protocol's model: controls with their shortest traces, then all sizes; an hour. LIMIT=n states of a size.
+	PYTHONPATH=tests $(PY) tests/model/run.py $(if $(LIMIT),--limit $(LIMIT))
+
 soak: setup  ## Run queries for HOURS=8 on a cluster whose machines come and go; writes build/soak/report.md with plots.
 	$(PY) tests/soak/run.py --hours $(or $(HOURS),8) $(if $(SEED),--seed $(SEED))
 
@@ -100,11 +103,10 @@ recordings: setup $(VENV)/.docs  ## Run the notebook anew, with its outputs.
 docs: setup $(VENV)/.docs  ## Build the site of the documentation into build/site; a warning is an error.
 	$(PY) scripts/build_docs.py
 
-wheel: setup  ## Build the wheel into dist/, with the jars for all versions of Spark.
-	@for spark in 4.1 4.2 4.3; do $(MAKE) --no-print-directory jar SPARK=$$spark; done
-	$(PY) -m pip wheel --quiet --no-deps --wheel-dir dist .
+wheel:  ## Build the wheel into dist/, with the jars for all versions of Spark; needs no environment.
+	@scripts/wheel
 
-release-check: wheel  ## Build what a release consists of, into dist/, and use each part in an empty environment.
+release-check: setup wheel  ## Build what a release consists of, into dist/, and use each part in an empty environment.
 	scripts/release
 	$(PY) -m pytest -n 0 -m field tests/release
 

@@ -26,6 +26,7 @@ FILES = (
     "served.json",
     "statistics.json",
     f"ids/{EPOCH}",
+    "changed_keys/7",
 )
 
 

@@ -17,6 +17,7 @@ from binshift.errors import (
     MigrationTimeout,
     PlanError,
     StateFormatError,
+    StorageError,
     UnsupportedOperatorError,
     UnsupportedVersionError,
 )
@@ -69,6 +70,7 @@ __all__ = [
     "StateFormatError",
     "Step",
     "StepTiming",
+    "StorageError",
     "Strategy",
     "UnsupportedOperatorError",
     "UnsupportedVersionError",

@@ -113,6 +113,9 @@ class ConnectLink:
     def hot_keys(self, after: int) -> str | None:
         return self._ask("hot_keys", str(after))
 
+    def has_begun(self) -> bool:
+        return self._ask("has_begun") == "true"
+
     def require_active(self) -> None:
         self._ask("require_active")
 

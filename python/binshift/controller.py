@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from uuid import UUID
@@ -11,10 +12,12 @@ from uuid import UUID
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from binshift.arguments import checked, is_of_pyspark
 from binshift.connect import ConnectLink
 from binshift.epoch_progress import distinct
-from binshift.errors import ConfigurationError
+from binshift.errors import ConfigurationError, MigrationError, MigrationTimeout, PlanError, impossible
 from binshift.jvm import JvmLink
+from binshift.link import QueryLink
 from binshift.migration import Migration, forecast_message
 from binshift.observation import ObservedQuery
 from binshift.planning.bounded import Bounded
@@ -22,48 +25,92 @@ from binshift.planning.load import By
 from binshift.planning.options import MigrationOptions
 from binshift.planning.placement import executor_ids
 from binshift.planning.plan import MigrationPlan
-from binshift.planning.strategies import Strategy, default_strategy, strategy_at_once
+from binshift.planning.strategies import Strategy, default_strategy, strategy_at_once, strategy_of
 from binshift.planning.targets import LoadTarget, Target, balanced, table_of
 from binshift.report import adopt_rate
-from binshift.session import is_connect
+from binshift.session import any_session, is_connect
 
 __all__ = ["Controller", "attach"]
 
 _log = logging.getLogger("binshift")
 
 
-def attach(query: StreamingQuery | str | UUID, *, spark: SparkSession | None = None) -> Controller:
+@checked(ConfigurationError, but=("query",))
+def attach(
+    query: StreamingQuery | str | UUID, *, spark: SparkSession | None = None, timeout: float | None = None
+) -> Controller:
     """The controller of a running query.
+
+    A query that was just started cannot be rescaled before its first epoch, for which `timeout` waits.
 
     Parameters
     ----------
     query : StreamingQuery or str or UUID
         The query, or its name or id.
     spark : SparkSession, optional
-        Session in which to look for a name or id. A session of Spark Connect finds the queries of all sessions
-        of its server.
+        Session in which to look for a name or id, by default the active one of this thread, or else the one
+        that `getOrCreate` gives. A session of Spark Connect finds the queries of all sessions of its server.
+    timeout : float, optional
+        Seconds to wait until the query has committed an epoch in this run, so that whatever is asked of the
+        controller is known. By default nothing is waited for.
 
     Raises
     ------
     ConfigurationError
         If there is no such query, or it does not use binshift's provider. With Spark Connect also if the server
-        has no binshift of this version.
+        has no binshift of this version. With `timeout`, also if the query has no stateful operator.
     MigrationError
-        If the query has ended.
+        If the query has ended, or ends while it is waited for. The message says what of, and an error of
+        Spark's is its cause.
+    MigrationTimeout
+        If the query has committed no epoch in time.
     UnsupportedVersionError
         If Spark is none of 4.1, 4.2 and 4.3.
     """
+    if not isinstance(query, str | UUID) and not is_of_pyspark(query, "StreamingQuery"):
+        wanted = "the StreamingQuery that writeStream.start() returns, or its name or id"
+        raise impossible(ConfigurationError, "query", query, wanted)
+    try:
+        controller = Controller(_link(query, spark))
+        if timeout is not None:
+            _await_epoch(controller, timeout)
+    except MigrationError as error:
+        if error.condition == "QUERY_ENDED" and not isinstance(query, str | UUID):
+            raise error from query.exception()
+        raise
+    return controller
+
+
+def _link(query: StreamingQuery | str | UUID, spark: SparkSession | None) -> QueryLink:
     if isinstance(query, str | UUID):
         session = _session(str(query), spark)
         if is_connect(session):
-            return Controller(ConnectLink(session, str(query)))
+            return ConnectLink(session, str(query))
         query = _find(str(query), session)
     elif is_connect(query):
         own: SparkSession = query._session  # type: ignore[attr-defined]
-        return Controller(ConnectLink(own if spark is None else spark, query))
-    return Controller(JvmLink(query))
+        return ConnectLink(own if spark is None else spark, query)
+    return JvmLink(query)
 
 
+def _await_epoch(controller: Controller, timeout: float) -> None:
+    link, deadline = controller._link, time.monotonic() + timeout
+    while not link.has_begun():
+        if time.monotonic() >= deadline:
+            raise MigrationTimeout(
+                f"query {link.id} has committed no epoch in {timeout:g} s; feed it data, wait longer, or look "
+                "into Spark's UI for what its first epoch does",
+                condition="NO_EPOCH_COMMITTED",
+                timeout=timeout,
+            )
+        time.sleep(link.poll_s)
+
+
+#: What is looked at where it is used, which says more of it than its type.
+_LOOKED_AT = ("to", "strategy", "place_on", "executor_id")
+
+
+@checked(PlanError, but=_LOOKED_AT)
 class Controller(ObservedQuery):
     """Rescales one run of a query. Thread-safe; made by `attach`.
 
@@ -79,7 +126,9 @@ class Controller(ObservedQuery):
         data = json.loads(text)
         return Migration(self, data["id"], MigrationPlan.from_json(json.dumps(data["plan"])))
 
-    def plan(self, to: Target, *, strategy: Strategy | None = None, prepare: bool = True) -> MigrationPlan:
+    def plan(
+        self, to: Target, *, strategy: Strategy | str | None = None, prepare: bool = True
+    ) -> MigrationPlan:
         """A plan from the table in force to another one. Nothing happens yet.
 
         It knows the bytes of the bins, and the earliest epoch at which its first step can take effect.
@@ -90,9 +139,10 @@ class Controller(ObservedQuery):
             Where the plan leads. A number of state partitions, 1 to bins: bins are spread evenly over them
             with the fewest moves. Else a table, a target of `target`, or the owner of each bin, of which
             the highest is the last partition.
-        strategy : Strategy, optional
-            How to cut the moves into steps; by default a quarter of the bins per step. `Bounded` ones
-            get the bytes of the bins, the rate of the query's earlier steps, and the number of cores.
+        strategy : Strategy or str, optional
+            How to cut the moves into steps, also by name as on the command line: `"fluid"`, `"batched:16"`.
+            By default a quarter of the bins per step. `Bounded` ones get the bytes of the bins, the rate of
+            the query's earlier steps, and the number of cores.
         prepare : bool
             What `submit` will be told. Without it, the default strategy is what takes effect soonest:
             `OnDemand` where the operators look their state up by key, else `AllAtOnce`. Steps are reckoned
@@ -105,11 +155,12 @@ class Controller(ObservedQuery):
         MigrationError
             If the query has not planned its first epoch.
         """
+        chosen = None if strategy is None else strategy_of(strategy)
         now = self._in_force()
         source = now.table
         target = table_of(to, source)
-        if strategy is not None:
-            cut = strategy
+        if chosen is not None:
+            cut = chosen
         else:
             cut = default_strategy(source) if prepare else strategy_at_once(fetches_rows=not now.whole_bins)
         sizes = self._sizes(source.bins)
@@ -190,7 +241,7 @@ class Controller(ObservedQuery):
         self,
         to: Target,
         *,
-        strategy: Strategy | None = None,
+        strategy: Strategy | str | None = None,
         start_epoch: int | None = None,
         place_on: Sequence[str] = (),
         prepare: bool = True,
@@ -250,7 +301,7 @@ class Controller(ObservedQuery):
         *,
         grow: bool = False,
         max_moves: int | None = None,
-        strategy: Strategy | None = None,
+        strategy: Strategy | str | None = None,
         start_epoch: int | None = None,
         place_on: Sequence[str] = (),
         prepare: bool = True,
@@ -285,6 +336,7 @@ class Controller(ObservedQuery):
             If another migration is under way, or the query has ended.
         """
         wanted = executor_ids(place_on)
+        chosen = None if strategy is None else strategy_of(strategy)
         placement = self._placement().rejoined
         placement.require_live(wanted)
         table = self.routing()
@@ -292,7 +344,7 @@ class Controller(ObservedQuery):
         target = self.target(by, partitions=n, max_moves=max_moves)
         for hot in target.hot:
             _log.warning("query %s: %s", self._link.id, hot)
-        plan = self.plan(target, strategy=strategy, prepare=prepare)
+        plan = self.plan(target, strategy=chosen, prepare=prepare)
         if n > table.partitions:
             options = MigrationOptions(start_epoch, prepare, wanted or placement.idle)
         else:
@@ -334,10 +386,13 @@ class Controller(ObservedQuery):
         MigrationError
             If another migration is under way, or the query has ended.
         """
-        wanted = executor_ids(place_on)
+        if not isinstance(executor_id, str):
+            wanted_id = f"the executor's id as text, as in the column executor of stats(): {str(executor_id)!r}"
+            raise impossible(PlanError, "executor_id", executor_id, wanted_id)
+        wanted, table = executor_ids(place_on), self.routing()
         places = self._placement().drained(executor_id, wanted)
         options = MigrationOptions(start_epoch, prepare, wanted, executor_id, places)
-        return self._submit(self.plan(self.routing()), options)
+        return self._submit(self.plan(table), options)
 
     def _rate(self, *, prepare: bool) -> float | None:
         """Bytes that a partition adopts in a second, as far as earlier steps tell."""
@@ -355,10 +410,10 @@ class Controller(ObservedQuery):
 
 
 def _session(name_or_id: str, spark: SparkSession | None) -> SparkSession:
-    session = spark if spark is not None else SparkSession.getActiveSession()
+    session = spark if spark is not None else any_session()
     if session is None:
         raise ConfigurationError(
-            f"there is no session to look for query {name_or_id!r} in; give spark=...",
+            f"there is no session to look for query {name_or_id!r} in; start one, or give spark=...",
             condition="QUERY_NOT_FOUND",
         )
     return session

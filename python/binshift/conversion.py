@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from binshift.arguments import checked
 from binshift.control.uris import shown
 from binshift.errors import ConfigurationError, impossible
 from binshift.jvm import call, gateway_of
 from binshift.numbers import is_whole
-from binshift.session import configure
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from binshift.session import any_session, configure
 
 __all__ = ["ConversionReport", "convert"]
 
@@ -82,13 +81,15 @@ class ConversionReport:
         )
 
 
+@checked(ConfigurationError, but=("partitions",))
 def convert(
-    checkpoint: str,
+    checkpoint: str | os.PathLike[str],
     *,
     to: str,
-    output: str | None = None,
+    output: str | os.PathLike[str] | None = None,
     partitions: int | None = None,
     dry_run: bool = False,
+    force: bool = False,
     progress: bool = False,
     spark: SparkSession | None = None,
     conf: Mapping[str, str] | None = None,
@@ -101,19 +102,22 @@ def convert(
 
     Parameters
     ----------
-    checkpoint : str
+    checkpoint : str or path
         The query's checkpoint directory, at a path or URL that Spark can read.
     to : {"rocksdb", "binshift"}
         `"rocksdb"` gives a checkpoint of Spark's own RocksDB provider. `"binshift"` gives one with which a
         session of binshift goes on. It converts checkpoints of Spark's HDFS-backed provider only, because a
         session of binshift goes on from any checkpoint of the RocksDB provider as it is.
-    output : str, optional
+    output : str or path, optional
         The directory to write, which must not exist. The default is the checkpoint's with `-rocksdb` or
         `-binshift` added.
     partitions : int, optional
         Number of state partitions of the output; by default as many as there are.
     dry_run : bool
         Only look; change nothing.
+    force : bool
+        Convert what a query that runs has committed so far. Two queries then go on from one state, unless the
+        first one is stopped for good.
     progress : bool
         Show a progress bar on stderr, if that is a terminal.
     spark : SparkSession, optional
@@ -131,7 +135,8 @@ def convert(
     Raises
     ------
     ConfigurationError
-        If there is no such checkpoint, its query runs, its provider is unknown, or the output exists.
+        If there is no such checkpoint, its provider is unknown, or the output exists. Also if its query runs in
+        the same application, or goes on with its epochs while it is converted.
         Also if another conversion began to write the output, or if binshift could not go on with it.
     UnsupportedOperatorError
         If `partitions` is another number than there are and an operator's state cannot change its
@@ -139,12 +144,19 @@ def convert(
     BinshiftError
         If the work itself fails, for want of space for example; the checkpoint is unchanged.
     """
-    output = output if output is not None else f"{checkpoint.rstrip('/')}-{to}"
+    checkpoint = os.fspath(checkpoint)
+    output = f"{checkpoint.rstrip('/')}-{to}" if output is None else os.fspath(output)
     if partitions is not None and not is_whole(partitions, 1):
         raise impossible(ConfigurationError, "partitions", partitions, "a whole number from 1 on")
     with _session(spark, conf or {}) as session:
         conversion = call(
-            gateway_of(session).conversion, session._jsparkSession, checkpoint, output, to, partitions or 0
+            gateway_of(session).conversion,
+            session._jsparkSession,
+            checkpoint,
+            output,
+            to,
+            partitions or 0,
+            force,
         )
         plan = json.loads(call(conversion.plan))
         stores = plan.pop("stores")
@@ -161,7 +173,7 @@ def convert(
 
 @contextmanager
 def _session(spark: SparkSession | None, conf: Mapping[str, str]) -> Iterator[SparkSession]:
-    active = spark or SparkSession.getActiveSession() or _of_another_thread()
+    active = spark or any_session()
     if active is not None and conf:
         raise ConfigurationError(
             f"conf has {', '.join(conf)} for a session that is started, and one is there already; "
@@ -181,15 +193,6 @@ def _session(spark: SparkSession | None, conf: Mapping[str, str]) -> Iterator[Sp
         yield session
     finally:
         session.stop()
-
-
-def _of_another_thread() -> SparkSession | None:
-    # A session is active in its own thread only. The builder would give it out here, to be stopped at the end.
-    context = SparkContext._active_spark_context
-    if context is None:
-        return None
-    known = SparkSession._instantiatedSession
-    return known if known is not None and known._sc is context else SparkSession(context)
 
 
 def _run(conversion: Any, *, is_shown: bool) -> None:

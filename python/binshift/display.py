@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from html import escape
+from typing import Any
 
-__all__ = ["html_table", "in_bytes", "in_seconds", "text_table"]
+import pyarrow as pa
+
+__all__ = ["html_table", "in_bytes", "in_seconds", "ipython_shell", "text_table", "titled"]
+
+#: A notebook shows so many rows of a table.
+_SHOWN_ROWS = 20
 
 
 def in_bytes(n: float) -> str:
@@ -43,4 +50,38 @@ def html_table(title: str, head: Sequence[str], rows: Iterable[Sequence[object]]
     return (
         f"<div><strong>{escape(title)}</strong><table><thead><tr>{header}</tr></thead>"
         f"<tbody>{body}</tbody></table>{below}</div>"
+    )
+
+
+def ipython_shell() -> Any:
+    """The shell of IPython in which this runs, in a notebook or a terminal; None if it does not."""
+    ipython = sys.modules.get("IPython")
+    return None if ipython is None else ipython.get_ipython()
+
+
+def titled(table: pa.Table, title: str, **metadata: str) -> pa.Table:
+    """The same table with this metadata; a notebook shows it as HTML, below the title.
+
+    Other tables of pyarrow look there as they did before, and so do all if somebody else has said how.
+    """
+    if (shell := ipython_shell()) is not None:
+        formatter = shell.display_formatter.formatters["text/html"]
+        try:
+            formatter.lookup_by_type(pa.Table)
+        except KeyError:
+            formatter.for_type(pa.Table, _html)
+    return table.replace_schema_metadata(metadata | {"title": title})
+
+
+def _html(table: pa.Table) -> str | None:
+    """A table as a notebook shows it; None leaves one that has no title to pyarrow."""
+    title = (table.schema.metadata or {}).get(b"title")
+    if title is None:
+        return None
+    rows = zip(*(column.slice(0, _SHOWN_ROWS).to_pylist() for column in table.columns), strict=True)
+    note = f"{table.num_rows:,} rows"
+    if table.num_rows > _SHOWN_ROWS:
+        note += f", of which these are the first {_SHOWN_ROWS}; to_pandas() gives all"
+    return html_table(
+        title.decode(), table.column_names, (["" if c is None else c for c in row] for row in rows), note
     )

@@ -8,6 +8,7 @@ same one, and providers of state stores and extensions of sessions are looked fo
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from binshift._version import version
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["activate", "call", "gateway", "is_running", "launch", "load", "settings"]
+__all__ = ["activate", "call", "gateway", "is_running", "launch", "load", "require_known_settings", "settings"]
 
 _EXCEPTION = "org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException"
 _LOADER = "org.apache.spark.util.MutableURLClassLoader"
@@ -63,19 +64,29 @@ def load(jar: Path) -> None:
             loader = loader.getParent()
         if loader is not None:
             loader.addURL(_jvm().java.io.File(str(jar)).toURI().toURL())
-    gateway(f"Spark's JVM runs already, and no class loader of it takes jars: it has no {jar.name}", jar)
+    how = how_to_start(jar)
+    gateway(f"Spark's JVM runs already, and no class loader of it takes jars: it has no {jar.name}; {how}", jar)
+
+
+def require_known_settings(keys: Iterable[str]) -> None:
+    """Refuses settings that look like those of binshift and are not; after `load`."""
+    call(_jvm().org.apache.spark.sql.binshift.Gateway.requireKnownSettings, "\n".join(keys))
 
 
 def activate(session: SparkSession, jar: Path) -> None:
     """Makes binshift active in a session, and gives the jar to the executors, where that was not so already."""
-    call(gateway("the session has no binshift", jar).activate, session._jsparkSession, str(jar))
+    call(
+        gateway(f"the session has no binshift; {how_to_start(jar)}", jar).activate,
+        session._jsparkSession,
+        str(jar),
+    )
 
 
 def gateway(without: str, jar: Path) -> Any:
-    """The JVM's end; if the jar is not there, the error begins with `without`."""
+    """The JVM's end; `without` is what the error says if the jar is not there."""
     found = _gateway()
     if found is None:
-        raise errors.ConfigurationError(f"{without}; {how_to_start(jar)}", condition="SESSION_WITHOUT_BINSHIFT")
+        raise errors.ConfigurationError(without, condition="SESSION_WITHOUT_BINSHIFT")
     if (there := call(found.version)) != version:
         raise errors.ConfigurationError(
             f"Spark's JVM has the binshift jar {there} and the Python package is {version}; take the other jar "

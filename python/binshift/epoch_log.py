@@ -13,7 +13,9 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
     StreamingQueryListener,
 )
+from pyspark.sql.streaming.query import StreamingQuery
 
+from binshift.arguments import checked
 from binshift.epoch_progress import EpochProgress, distinct, epoch_table
 from binshift.errors import ConfigurationError, impossible
 from binshift.jvm import recent_progress
@@ -21,13 +23,13 @@ from binshift.numbers import is_whole
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["EpochLog", "epochs"]
 
 _DEFAULT_LIMIT = 1000
 
 
+@checked(ConfigurationError)
 def epochs(query: StreamingQuery) -> list[EpochProgress]:
     """The epochs that Spark remembers of a query, oldest first.
 
@@ -37,6 +39,7 @@ def epochs(query: StreamingQuery) -> list[EpochProgress]:
     return distinct(recent_progress(query))
 
 
+@checked(ConfigurationError, but=("event", "limit", "query"))
 class EpochLog(StreamingQueryListener):
     """Remembers the epochs of queries while they run: register it with `spark.streams.addListener`.
 
@@ -49,6 +52,10 @@ class EpochLog(StreamingQueryListener):
     """
 
     def __init__(self, query: StreamingQuery | None = None, *, limit: int = _DEFAULT_LIMIT) -> None:
+        if query is not None and not hasattr(query, "id"):
+            raise impossible(
+                ConfigurationError, "query", query, "a StreamingQuery, or None for all of the session"
+            )
         if not is_whole(limit, 1):
             raise impossible(ConfigurationError, "limit", limit, "a number of epochs from 1 on")
         self._query_id = None if query is None else str(query.id)

@@ -10,6 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from binshift.arguments import checked
+from binshift.display import titled
+from binshift.errors import ConfigurationError
+
 __all__ = ["EpochProgress", "distinct", "epoch_table"]
 
 _PREFIX = "binshift"
@@ -127,6 +131,7 @@ def distinct(progress: Iterable[Mapping[str, Any]]) -> list[EpochProgress]:
     return list({(e.run_id, e.epoch): e for e in found if e is not None}.values())
 
 
+@checked(ConfigurationError)
 def epoch_table(rows: Iterable[EpochProgress]) -> pa.Table:
     """A row for each epoch.
 
@@ -139,7 +144,8 @@ def epoch_table(rows: Iterable[EpochProgress]) -> pa.Table:
     names = [*_METRICS, *more]
     columns = [pa.array([getattr(r, name) for r in rows], type) for name, type in _FIELDS]
     columns += [pa.array([r.metrics.get(name, 0) for r in rows], _type_of(name)) for name in names]
-    return pa.table(columns, names=[*(name for name, _ in _FIELDS), *names])
+    table = pa.table(columns, names=[*(name for name, _ in _FIELDS), *names])
+    return titled(table, "Epochs")
 
 
 def _type_of(metric: str) -> pa.DataType:

@@ -13,6 +13,7 @@ __all__ = [
     "MigrationTimeout",
     "PlanError",
     "StateFormatError",
+    "StorageError",
     "UnsupportedOperatorError",
     "UnsupportedVersionError",
 ]
@@ -55,6 +56,9 @@ def from_jvm(kind: str, message: str, condition: str, parameters: Mapping[str, A
     return error(message, condition=condition or None, **parameters)
 
 
+#: A message has no more than this of a value.
+_MOST_SHOWN = 120
+
 _E = TypeVar("_E", bound=BinshiftError)
 
 
@@ -74,7 +78,9 @@ def impossible(kind: type[_E], name: str, value: object, wanted: str, *, what: s
         What is impossible, if name and value do not say it.
     """
     words = re.sub(r"(?<!per)_s$", "", name).replace("_", " ")
-    message = f"{what or f'{words} {value!r}'} is impossible; give {wanted}"
+    shown = repr(value)
+    shown = shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}..."
+    message = f"{what or f'{words} {shown}'} is impossible; give {wanted}"
     return kind(message, condition="INVALID_VALUE", name=name, value=value)
 
 
@@ -116,6 +122,14 @@ class StateFormatError(BinshiftError):
     """State in a checkpoint is damaged, incomplete or of an unknown form. Nothing wrong is returned for it."""
 
     condition = "STATE_DAMAGED"
+
+
+class StorageError(BinshiftError, OSError):
+    """The operating system or a store refuses what it was asked for, or fails. Correct that; try again."""
+
+    condition = "STORAGE_FAILED"
+    #: The path or URI that could not be read or written, without credentials; None if it is not known.
+    path: str | None = None
 
 
 class UnsupportedOperatorError(BinshiftError):

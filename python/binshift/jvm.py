@@ -86,6 +86,9 @@ class JvmLink:
     def hot_keys(self, after: int) -> str | None:
         return _text(call(self._handle.hotKeys, after))
 
+    def has_begun(self) -> bool:
+        return bool(call(self._handle.hasBegun))
+
     def require_active(self) -> None:
         call(self._handle.requireActive)
 
@@ -159,7 +162,12 @@ def _gateway(thing: object, name: str) -> Any:
         raise errors.ConfigurationError(
             f"{name} belongs to a SparkContext that was stopped; start it again", condition="CONTEXT_STOPPED"
         )
-    return driver.gateway("the binshift jar is not on the class path of this session", jar_path())
+    return driver.gateway(
+        f"{name} cannot be rescaled, because binshift is not active in this application yet; call "
+        "binshift.configure(SparkSession.builder).getOrCreate(), which makes it active in the session that is "
+        "there, then stop the query and start it again from its checkpoint",
+        jar_path(),
+    )
 
 
 def _ids(joined: Any) -> list[str]:

@@ -13,6 +13,7 @@ _INSTALL = {
     "spark": "run it with the Python of your Spark, or pip install 'binshift[spark]'",
     "cli": "pip install 'binshift[cli]'",
     "inspect": "pip install 'binshift[inspect]'",
+    "connect": "pip install 'binshift[connect]'",
     "plot": "pip install 'binshift[plot]'",
 }
 

@@ -81,6 +81,10 @@ class QueryLink(Protocol):
         """The hottest keys of an epoch after `after`, None until it is committed."""
         ...
 
+    def has_begun(self) -> bool:
+        """Whether this run has committed an epoch; raises why that never comes, as `require_active` does."""
+        ...
+
     def require_active(self) -> None:
         """Raises what has ended the query, if it has."""
         ...

@@ -11,10 +11,11 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import Any
 
+from binshift.arguments import checked
 from binshift.control.history import history_table
 from binshift.display import html_table, in_bytes
 from binshift.epoch_progress import EpochProgress, distinct
-from binshift.errors import MigrationError, MigrationTimeout
+from binshift.errors import ConfigurationError, MigrationError, MigrationTimeout
 from binshift.observation import ObservedQuery
 from binshift.planning.plan import MigrationPlan
 from binshift.progress import ProgressBar, has_viewer
@@ -29,6 +30,7 @@ _PROGRESS_SECONDS = 5.0
 _LONG_SECONDS = 60
 
 
+@checked(ConfigurationError, but=("query",))
 class Migration:
     """A submitted plan. Made by `Controller.submit`, `Controller.rescale` or `Controller.migration`.
 

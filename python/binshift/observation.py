@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.streaming.query import StreamingQuery
 
+from binshift.arguments import checked
 from binshift.control.history import history_table
 from binshift.epoch_progress import distinct
 from binshift.errors import ConfigurationError, MigrationError, PlanError, impossible
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["ObservedQuery"]
 
 _MAX_HOT_KEYS = 100
+_WAIT = "feed it data, and let it run an epoch, for which binshift.attach(query, timeout=60) waits"
 #: Without it, Spark counts no rows, and stores no bytes.
 _TRACKING = "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows"
 
@@ -46,6 +48,7 @@ class InForce:
     whole_bins: tuple[str, ...]
 
 
+@checked(ConfigurationError, but=("link", "by", "n"))
 class ObservedQuery:
     """One run of a query, as it is. Thread-safe; the base of `Controller`, which changes it."""
 
@@ -80,9 +83,9 @@ class ObservedQuery:
     def _in_force(self) -> InForce:
         text = self._link.routing()
         if text is None:
+            self._link.has_begun()  # Raises why it never will, if the query has ended or keeps no state.
             raise MigrationError(
-                f"query {self._link.id} has not planned its first epoch, so it has no routing table yet; "
-                "feed it data first, for example with query.processAllAvailable()",
+                f"query {self._link.id} has not planned its first epoch, so it has no routing table; {_WAIT}",
                 condition="NO_EPOCH_PLANNED",
             )
         data = json.loads(text)
@@ -122,9 +125,9 @@ class ObservedQuery:
         """
         packed = self._link.statistics()
         if packed is None:
+            self._link.has_begun()
             raise MigrationError(
-                f"query {self._link.id} has not committed an epoch in this run, so it has no statistics "
-                "yet; feed it data first, for example with query.processAllAvailable()",
+                f"query {self._link.id} has committed no epoch in this run, so it has no statistics; {_WAIT}",
                 condition="NO_EPOCH_COMMITTED",
             )
         return bin_stats_of(packed)
@@ -159,6 +162,8 @@ class ObservedQuery:
         """
         if not is_whole(n, 1, _MAX_HOT_KEYS):
             raise impossible(ConfigurationError, "n", n, f"a number of keys from 1 to {_MAX_HOT_KEYS}")
+        # Of a query without state, nobody samples keys.
+        self._in_force()
         after = self._link.sample_keys(n)
         deadline = time.monotonic() + timeout
         while (text := self._link.hot_keys(after)) is None:
@@ -172,6 +177,7 @@ class ObservedQuery:
             time.sleep(self._link.poll_s)
         return hot_keys_of(text, n)
 
+    @checked(PlanError)
     def skew(self, by: By = "rows") -> Skew:
         """How unevenly the partitions are loaded; see `target` for `by`.
 
@@ -192,6 +198,7 @@ class ObservedQuery:
         """
         return history_table(json.loads(self._link.history()))
 
+    @checked(PlanError)
     def plot(self, by: By = "rows") -> Figure:
         """The bins of each partition as a heat map, and the epochs that Spark remembers, with all steps marked.
 

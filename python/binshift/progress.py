@@ -6,7 +6,7 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from binshift.display import in_bytes
+from binshift.display import in_bytes, ipython_shell
 from binshift.epoch_progress import EpochProgress
 
 if TYPE_CHECKING:
@@ -19,10 +19,8 @@ __all__ = ["ProgressBar", "has_viewer"]
 
 def has_viewer() -> bool:
     """Whether somebody looks: stderr is a terminal, or this runs in a notebook."""
-    ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
     # A notebook's shell has a kernel; that of a terminal has none.
-    return sys.stderr.isatty() or hasattr(shell, "kernel")
+    return sys.stderr.isatty() or hasattr(ipython_shell(), "kernel")
 
 
 class ProgressBar:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -11,7 +15,10 @@ from pyspark.sql import SparkSession
 from binshift import errors
 from binshift._version import version
 
-__all__ = ["failure_of", "require_server"]
+__all__ = ["awaited", "failure_of", "require_server"]
+
+#: A server that lives answers sooner.
+_PATIENCE_S = 5.0
 
 #: How a failure of binshift begins where nothing but its text is there.
 _MARKER = re.compile(r"\[binshift\.(\w+)(?:\.(\w+))?\] ([^\n]*)")
@@ -29,6 +36,33 @@ _NOT_THERE = frozenset(
         "_LEGACY_ERROR_TEMP_2215",
     }
 )
+
+
+@contextmanager
+def awaited(remote: str, how_to_start: str) -> Iterator[None]:
+    """Warns if a server does not answer for some seconds, since Spark's client silently tries for minutes.
+
+    Parameters
+    ----------
+    remote : str
+        The URL of the server. One that Spark starts itself is not warned of.
+    how_to_start : str
+        What to type, for the message.
+    """
+    # What stands behind the port may be a token.
+    server = remote.partition("/;")[0]
+    text = (
+        f"{server} has not answered for {_PATIENCE_S:g} s, and Spark's client goes on trying for minutes"
+        f"; if no server of Spark Connect runs there, {how_to_start}"
+    )
+    timer = threading.Timer(_PATIENCE_S, warnings.warn_explicit, [text, RuntimeWarning, "binshift", 0])
+    timer.daemon = True
+    if remote.startswith("sc://"):
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def require_server(session: SparkSession, how_to_start: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -10,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from binshift._version import version
-from binshift.errors import ConfigurationError, UnsupportedVersionError
+from binshift.arguments import checked
+from binshift.errors import ConfigurationError, UnsupportedVersionError, impossible
 from binshift.libraries import needed_for
 from binshift.numbers import is_whole
 
@@ -39,6 +41,7 @@ SUPPORTED_SPARK = ("4.1", "4.2", "4.3")
 REAL_TIME_SPARK = "4.3"
 
 
+@checked(ConfigurationError, but=("builder", "bins"))
 def configure(
     builder: SparkSession.Builder, *, bins: int | None = None, real_time: bool = False
 ) -> SparkSession.Builder:
@@ -72,15 +75,22 @@ def configure(
     Raises
     ------
     ConfigurationError
-        If `bins` is out of range. Also if Spark's JVM runs already and no class loader of it takes the jar. A
-        builder of Spark Connect raises it when it makes a session, if the server has no binshift. With
-        `real_time`, also if a state-store provider is set, or the builder is for Spark Connect.
+        If `bins` is out of range, or `builder` is no builder. Also if Spark's JVM runs already and no class
+        loader of it takes the jar. The builder raises it when it makes a session, if a setting of binshift is
+        misspelt, and for Spark Connect if the server has no binshift. With `real_time`, also if a state-store
+        provider is set, or the builder is for Spark Connect.
     UnsupportedVersionError
         If pyspark is none of 4.1, 4.2 and 4.3, or the package has no jar for it; with `real_time`, before 4.3.
     """
     require_spark()
     from binshift import driver  # noqa: PLC0415 - imports pyspark, which the command line can do without
 
+    if isinstance(builder, type) or not callable(getattr(builder, "getOrCreate", None)):
+        wanted = (
+            "a builder: binshift.configure(SparkSession.builder).getOrCreate(), which also makes binshift "
+            "active in a session that is there already"
+        )
+        raise impossible(ConfigurationError, "builder", builder, wanted)
     options: dict[str, str] = getattr(builder, "_options", {})
     if real_time:
         _require_real_time(remote=_is_remote(builder, options))
@@ -111,6 +121,9 @@ def configure(
 def _configure_remote(
     builder: SparkSession.Builder, options: dict[str, str], jar: Path
 ) -> SparkSession.Builder:
+    with needed_for("Spark Connect", extra="connect"):
+        for library in ("grpc", "grpc_status", "google.rpc", "pandas", "zstandard"):
+            importlib.import_module(library)
     builder = builder.config(PROVIDER_KEY, PROVIDER)
     if CHANGELOG_KEY not in options:
         builder = builder.config(CHANGELOG_KEY, "true")
@@ -167,9 +180,11 @@ def _ready(
 
         options: dict[str, str] = getattr(builder, "_options", {})
         if _is_remote(builder, options):
-            return _with_server(make())
+            return _with_server(make, _remote_of(options))
         driver.launch(options)
         driver.load(jar)
+        # Before there is a session that has them.
+        driver.require_known_settings({**driver.settings(), **options})
         # Given to spark-submit, or found by it: --jars, --packages. The option of a builder replaces them.
         submitted = driver.settings().get(JARS_KEY, "")
         builder.config(JARS_KEY, with_jars(submitted, options.get(JARS_KEY, ""), str(jar)))
@@ -180,11 +195,31 @@ def _ready(
     return made
 
 
-def _with_server(session: SparkSession) -> SparkSession:
-    from binshift.server import require_server  # noqa: PLC0415 - imports pyspark
+def _with_server(make: Callable[[], SparkSession], remote: str) -> SparkSession:
+    from binshift.server import awaited, require_server  # noqa: PLC0415 - imports pyspark
 
-    require_server(session, how_to_start_server())
+    with awaited(remote, how_to_start_server()):
+        session = make()
+        require_server(session, how_to_start_server())
     return session
+
+
+def any_session() -> SparkSession | None:
+    """The active session of this thread, or else the one that all threads share; None if there is none."""
+    from pyspark import SparkContext  # noqa: PLC0415 - the command line does without
+    from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    try:
+        session = SparkSession.active()
+    except PySparkRuntimeError:
+        session = None
+    if session is not None and is_connect(session):
+        return session
+    context = SparkContext._active_spark_context
+    if context is None:
+        return None
+    return session if session is not None and session._sc is context else SparkSession(context)
 
 
 def jar_path() -> Path:

@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from binshift.display import titled
+
 __all__ = ["BIN_STATS", "HOT_KEYS", "bin_stats_of", "hot_keys_of"]
 
 BIN_STATS = pa.schema(
@@ -72,11 +74,11 @@ def bin_stats_of(packed: bytes) -> pa.Table:
             at += 8 * bins
         parts.append(pa.table(columns, BIN_STATS))
     table = pa.concat_tables(parts) if parts else BIN_STATS.empty_table()
-    return table.replace_schema_metadata({"epoch": str(header["epoch"])})
+    return titled(table, f"Bins as of epoch {header['epoch']}", epoch=str(header["epoch"]))
 
 
 def hot_keys_of(text: str, n: int) -> pa.Table:
     """The table of the first `n` keys that the JVM found; its metadata has the epoch."""
     data = json.loads(text)
     table = pa.Table.from_pylist(data["keys"][:n], schema=HOT_KEYS)
-    return table.replace_schema_metadata({"epoch": str(data["epoch"])})
+    return titled(table, f"Hottest keys of epoch {data['epoch']}", epoch=str(data["epoch"]))

@@ -105,3 +105,22 @@ def test_a_drain_tries_another_executor_where_spark_does_not_run_the_partition(d
     query("free", wanted)
     query.assert_exact(1)
     query.end()
+
+
+@pytest.mark.long
+def test_partitions_of_a_lost_executor_run_elsewhere_at_once_also_after_a_drain(driver):
+    query = driver(**{"spark.sql.shuffle.partitions": "2", "spark.locality.wait": "2min"})
+    query("await_executors", 3)
+    query("epochs", 2)
+    drained = sorted(used(query))[0]
+    query("drain", drained)
+    query("finish")
+    # One has lost its executor, and the other one's makes Spark wait.
+    assert len(used(query)) == 2
+    lost = sorted(used(query))[0]
+    query("kill", lost)
+    query("epochs", 1)
+    assert query("lasted") < 60
+    assert not used(query) & {drained, lost}
+    query.assert_exact(2)
+    query.end()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO
 
+from binshift.control.failures import Reading
 from binshift.control.files import Files
 from binshift.errors import StateFormatError
 
@@ -16,7 +16,7 @@ class Held(Files):
 
     def __init__(self, files: dict[str, bytes]) -> None:
         self.files = files
-        self.name = "held"
+        self._given = self.name = "held"
         self.filesystem = SimpleNamespace(delete_file=lambda path: None)
 
     def path(self, path: str) -> str:
@@ -34,8 +34,8 @@ class Held(Files):
     def exists(self, path: str) -> bool:
         return not path or path in self.files or any(n.startswith(f"{path}/") for n in self.files)
 
-    def open(self, path: str) -> IO[bytes]:
-        return io.BytesIO(self._inside(path))
+    def open(self, path: str) -> Reading:
+        return Reading(io.BytesIO(self._inside(path)), path)
 
     def find(self, path: str) -> bytes | None:
         return self.files.get(path)

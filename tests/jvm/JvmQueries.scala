@@ -3,7 +3,7 @@ package binshift.tests
 import java.sql.Timestamp
 
 import org.apache.spark.sql.{DataFrame, Encoders, Row}
-import org.apache.spark.sql.functions.col
+import org.apache.spark.sql.functions.{col, expr}
 import org.apache.spark.sql.streaming._
 
 /** Queries that Python cannot express: the typed operators of the JVM API. Input: k, v, t. */
@@ -75,6 +75,14 @@ object JvmQueries {
   /** A key that is hashed as an int by the exchange, and kept as text, though the schema of its state says int. */
   def keyInText(df: DataFrame): DataFrame = {
     val typed = df.withColumn("i", (col("v") % 50).cast("int"))
+    typed.groupBy("i").as[String, Row](Encoders.STRING, Encoders.row(typed.schema))
+      .transformWithState(new Rows[String], TimeMode.None(), OutputMode.Update())(Encoders.product[Output])
+      .toDF("k", "what", "n")
+  }
+
+  /** Keys of text, some of which is not UTF-8, so that Java makes other characters of it. */
+  def brokenText(df: DataFrame): DataFrame = {
+    val typed = df.withColumn("i", expr("if(v % 4 = 0, cast(unhex(hex(160 + v)) as string), k)"))
     typed.groupBy("i").as[String, Row](Encoders.STRING, Encoders.row(typed.schema))
       .transformWithState(new Rows[String], TimeMode.None(), OutputMode.Update())(Encoders.product[Output])
       .toDF("k", "what", "n")

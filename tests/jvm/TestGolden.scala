@@ -10,7 +10,7 @@ import org.apache.spark.sql.binshift.migration.PlannedMigration
 import org.apache.spark.sql.binshift.query.ServedRequests
 import org.apache.spark.sql.binshift.retention.RunEnd
 import org.apache.spark.sql.binshift.statistics.SavedStatistics
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{CheckpointIds, ControlDir, EntryName, Layout, RunHistory}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ChangedKeys, CheckpointIds, ControlDir, EntryName, Layout, RunHistory}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingLog, ShippingOrder}
 
 /** The parsers and writers of the files of `binshift/`, without a query around them. */
@@ -35,6 +35,7 @@ object TestGolden {
       case Array("shipping.json") => again(ShippingOrder.read(dir))(ShippingOrder.write(dir, _))
       case Array("statistics.json") => again(SavedStatistics.read(dir).get)(_.write(dir))
       case Array("routing", file) => again(log.read(EntryName.ofFile(file).get).get)(log.write)
+      case Array("changed_keys", _) => again(ChangedKeys.read(dir).head)(ChangedKeys.write(dir, _))
       // They are copied from the log of commits.
       case Array("ids", version) => again(())(_ => CheckpointIds.keep(dir, version.toLong))
     }

@@ -76,6 +76,11 @@ def assert_never_migrated(run: StreamRun, query: Query, epochs: int, tmp_path: P
     assert_same_results(run, oracle, query.state)
 
 
+def totals(run: StreamRun, *epochs: int) -> list[int]:
+    """How many rows the state has, as the reports of epochs tell."""
+    return [run.progress(epoch).stateOperators[0].numRowsTotal for epoch in epochs]
+
+
 def failed_tasks(run: StreamRun) -> int:
     """Attempts of tasks that failed, of all jobs of the run that Spark remembers."""
     tracker = run.spark.sparkContext.statusTracker()

@@ -255,3 +255,45 @@ class Stamping(StatefulProcessor):
 
     def close(self) -> None:
         pass
+
+
+class CountingByNumber(StatefulProcessor):
+    """Counts the rows of a key of a number and a text; with timers, also when the minute after is over."""
+
+    def __init__(self, has_timers: bool = False) -> None:
+        self.has_timers = has_timers
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.handle = handle
+        self.count = handle.getValueState("n", "n long")
+        self.seen = handle.getMapState("seen", "v long", "n long")
+
+    def handleInputRows(
+        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any
+    ) -> Iterator[pd.DataFrame]:
+        n = self.count.get()[0] if self.count.exists() else 0
+        n += sum(len(df) for df in rows)
+        self.count.update((n,))
+        self.seen.updateValue((n,), (1,))
+        if self.has_timers:
+            self.handle.registerTimer(timerValues.getCurrentWatermarkInMs() + MINUTE_MS)
+        yield pd.DataFrame([(key[1], "seen", n)], columns=["k", "what", "n"])
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
+        sizes = sum(1 for _ in self.seen.keys())
+        self.seen.clear()
+        yield pd.DataFrame([(key[1], "fired", sizes)], columns=["k", "what", "n"])
+
+    def close(self) -> None:
+        pass
+
+
+def counting_by_number(df: DataFrame, has_timers: bool = False) -> DataFrame:
+    """Below zero there is no number; then pandas makes floats of the others in the batch, and Spark nulls."""
+    number = F.when(F.col("v") >= 0, F.col("v") % 7)
+    late = df.withWatermark("t", "1 minute") if has_timers else df
+    keyed = late.select("t", number.alias("number"), F.concat(F.lit("s"), F.abs("v") % 3).alias("s"))
+    mode = "EventTime" if has_timers else "None"
+    return keyed.groupBy("number", "s").transformWithStateInPandas(
+        CountingByNumber(has_timers), OUTPUT, "Update", mode
+    )

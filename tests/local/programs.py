@@ -12,7 +12,14 @@ from jvms import quick
 
 
 def printed(program: str, folder: Path, *submit: str, timeout: float, **environment: str) -> str:
-    """What a program prints, which is to succeed.
+    """What a program prints, which is to succeed; see `ran`."""
+    return ran(program, folder, *submit, timeout=timeout, **environment).stdout
+
+
+def ran(
+    program: str, folder: Path, *submit: str, timeout: float, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """A program that was run, and has succeeded.
 
     Parameters
     ----------
@@ -41,4 +48,4 @@ def printed(program: str, folder: Path, *submit: str, timeout: float, **environm
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
+    return done

@@ -9,9 +9,10 @@ from click.testing import CliRunner
 from binshift import Bounded, Fluid
 from binshift.cli.main import cli
 from binshift.control.directory import open_directory
+from binshift.control.liveness import has_ended, query_runs
 from binshift.control.mailbox import Mailbox
 from binshift.session import PROVIDER, PROVIDER_KEY
-from harness import StreamRun
+from harness import StreamRun, until
 from local.queries import count_by_key
 
 
@@ -61,7 +62,11 @@ def test_the_command_line_rescales_and_rebalances_a_running_query_and_leaves_pla
     assert controller.skew("rows").by == "rows"
     bounded = controller.plan(6, strategy=Bounded(Fluid(), max_bytes_per_step=1))
     assert bounded.bytes_to_move == sum(bounded.bin_bytes[m.bin] for m in bounded.moves) > 0
+    directory = open_directory(str(live.run.checkpoint))
+    assert not has_ended(directory)
+    assert query_runs(directory, 60)
     live.run.stop()
+    assert until(lambda: has_ended(directory))
     left = CliRunner().invoke(cli, ["rescale", str(live.run.checkpoint), "2", "--no-prepare"])
     assert left.exit_code == 0, left.output
     live.run.start()

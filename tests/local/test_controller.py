@@ -145,7 +145,7 @@ def test_a_rebalance_of_a_balanced_query_moves_nothing(run):
     assert controller.skew("bins").ratio == 1
     assert controller.target(by="bins").moves == 0
     assert controller.rebalance(by="bins", prepare=False).wait(timeout=60).steps == 0
-    with pytest.raises(PlanError, match="by='heat'"):
+    with pytest.raises(PlanError, match="by 'heat'"):
         controller.rebalance(by="heat")
 
 

@@ -186,6 +186,7 @@ def test_what_cannot_be_converted_is_refused(stream, tmp_path):
 
     with pytest.raises(ConfigurationError, match="stop it first"):
         convert()
+    assert not convert(dry_run=True, force=True).converted
     run.stop()
     with pytest.raises(ConfigurationError, match="already"):
         convert("binshift")
@@ -197,6 +198,11 @@ def test_what_cannot_be_converted_is_refused(stream, tmp_path):
         convert(checkpoint=tmp_path)
     with pytest.raises(ConfigurationError, match="is not empty"):
         convert(output="run/input")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/metadata").write_text("{")
+    with pytest.raises(BinshiftError, match=r"^\S+ or \S+ cannot be read \(.*\); look at .*fsck'$") as broken:
+        convert(checkpoint=tmp_path / "broken")
+    assert broken.value.condition == "CONVERSION_FAILED"
     # Neither spelling has its classes here.
     for scheme in ("s3", "s3a"):
         with pytest.raises(ConfigurationError, match=r"no file system for 's3a:'.*--packages"):
@@ -241,12 +247,44 @@ def test_of_two_conversions_into_one_output_the_first_fails(stream, tmp_path):
     assert_like_stock(run, stream, "count", {}, 3)
 
 
+def test_a_query_that_goes_on_while_it_is_converted_ends_the_conversion_unless_it_is_forced(stream, tmp_path):
+    run = new(stream, "count", STOCK, {}).start()
+    run.run(0)
+    run.stop()
+    ends = []
+
+    def convert(**options):
+        ends.append(
+            pool.submit(
+                lambda: binshift.convert(
+                    str(run.checkpoint), to="rocksdb", output=str(tmp_path / "to"), spark=run.spark, **options
+                )
+            )
+        )
+
+    def go_on_by(epoch):
+        run.start()
+        run.run(epoch)
+        run.stop()
+
+    with ThreadPoolExecutor(1) as pool:
+        with held_up_at("convert.finish", convert):
+            go_on_by(1)
+        with pytest.raises(ConfigurationError, match="it has gone on to epoch 1 while epoch 0") as error:
+            ends[0].result()
+        assert error.value.condition == "QUERY_RUNS"
+        assert not (tmp_path / "to/metadata").exists()
+        with held_up_at("convert.finish", lambda: convert(force=True)):
+            go_on_by(2)
+        assert ends[1].result().epoch == 1
+
+
 def test_a_conversion_is_cancelled_while_it_has_no_job(stream, tmp_path):
     run = new(stream, "count", STOCK, {}).start()
     run.run(0)
     run.stop()
     conversion = gateway_of(run.spark).conversion(
-        run.spark._jsparkSession, str(run.checkpoint), str(tmp_path / "to"), "rocksdb", 0
+        run.spark._jsparkSession, str(run.checkpoint), str(tmp_path / "to"), "rocksdb", 0, False
     )
     running = []
     with ThreadPoolExecutor(1) as pool:

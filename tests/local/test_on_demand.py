@@ -7,7 +7,7 @@ import pytest
 
 from binshift import OnDemand
 from harness import STOCK, Fault, StreamRun, assert_same_results
-from local.migrations import NEVER, SHIP, assert_never_migrated, finish, shift, submit_shift
+from local.migrations import NEVER, SHIP, assert_never_migrated, finish, shift, submit_shift, totals
 from local.queries import QUERIES
 
 pytestmark = pytest.mark.usefixtures("nothing_left", "no_rows")
@@ -100,6 +100,7 @@ def test_a_bin_that_is_asked_for_comes_before_the_others(stream, tmp_path):
     assert 1 <= metrics["binshiftBinsShipped"] <= 2 + unasked
     assert metrics["binshiftBinsFromCheckpoint"] == 0
     assert metrics["binshiftBinsAwaited"] > 50
+    told = totals(run, 2, 3)
     run.stop()
     run.start()
     run.run(4)
@@ -109,6 +110,7 @@ def test_a_bin_that_is_asked_for_comes_before_the_others(stream, tmp_path):
     oracle.run(4)
     oracle.stop()
     assert_same_results(run, oracle, query.state)
+    assert told == totals(oracle, 2, 3)
 
 
 def test_the_rows_of_a_single_bin_that_leaves_on_demand_are_counted_where_they_are(stream, tmp_path):

@@ -3,13 +3,15 @@
 import re
 from pathlib import Path
 
-from local.programs import printed
+from local.programs import ran
 
 README = Path(__file__).parents[2] / "README.md"
 
 
 def test_the_program_of_the_readme_rescales_a_query(tmp_path, jvm_jar):
     (program,) = re.findall(r"^```python\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
-    out = printed(program, tmp_path, "--master", "local[2]", timeout=120)
-    assert "MigrationReport: batched(" in out
-    assert "finished: " in out
+    done = ran(program, tmp_path, "--master", "local[2]", timeout=120)
+    assert "MigrationReport: batched(" in done.stdout
+    assert "finished: " in done.stdout
+    # It ends as quietly as it ran.
+    assert "\tat org.apache" not in done.stderr

@@ -79,14 +79,14 @@ def test_no_task_waits_for_an_executor_beside_a_query_in_real_time_mode(real_tim
         return bool(context.conf().contains("spark.locality.wait.process"))
 
     # A query of a test before may be about to end.
-    assert until(lambda: waits.hold(holder, context) or is_held())
+    assert until(lambda: waits.hold(holder, holder, context) or is_held())
     run.start()
     run.epoch()
     assert not is_held()
-    waits.hold(holder, context)
+    waits.hold(holder, holder, context)
     assert not is_held()
     run.query.stop()
-    assert until(lambda: waits.hold(holder, context) or is_held())
+    assert until(lambda: waits.hold(holder, holder, context) or is_held())
     waits.release(holder)
     assert not is_held()
 

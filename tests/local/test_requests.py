@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException
 from binshift import AllAtOnce, Fluid, MigrationError
 from binshift.control.signing import signed
 from binshift.planning.options import MigrationOptions
-from harness import until
+from harness import held_up_at, until
 from local.mailbox import Mailbox
 from local.queries import count_by_key
 
@@ -44,6 +44,27 @@ def test_a_plan_left_while_the_query_is_stopped_takes_effect_when_it_is_started_
     assert {(r["migration_id"], r["partitions"]) for r in controller.history().to_pylist()} == {(id, 4)}
     counts = Counter({r.k: r["count"] for r in run.batch().groupBy("k").count().collect()})
     assert {key[0]: value[0] for key, value in run.state()} == counts
+
+
+def test_a_plan_that_is_withdrawn_while_it_is_accepted_moves_nothing(run):
+    run.run(0)
+    controller = run.attach()
+    box, ids = Mailbox(run), []
+    with held_up_at("request.submitted", lambda: ids.append(box.submit(controller.plan(4)))):
+        (box.requests / f"{ids[0]}.json").unlink()
+    assert until((box.answers / f"{ids[0]}.json").exists)
+    assert (box.error(ids[0])["kind"], box.error(ids[0])["condition"]) == (
+        "MigrationError",
+        "MIGRATION_CANCELLED",
+    )
+    run.run(1, 2)
+    assert controller.migration() is None
+    assert controller.routing().partitions == 2
+    # Of one that was answered, the next migration knows nothing.
+    run.run(3)
+    again = box.submit(controller.plan(4))
+    box.wait()
+    assert box.result(again) == {"migration_id": again}
 
 
 def test_requests_wait_until_an_epoch_that_is_run_again_is_committed(run):

@@ -17,7 +17,7 @@ def by_bin(stats, column):
 
 def test_statistics_count_what_each_bin_holds_and_did_across_a_migration_and_a_restart(stream):
     run = stream(count_by_key).start()
-    with pytest.raises(MigrationError, match="no statistics yet"):
+    with pytest.raises(MigrationError, match="no statistics; feed it data"):
         run.attach().stats()
     controller = run.attach()
     seen: set[str] = set()

@@ -1,10 +1,11 @@
 """What a driver shows of its queries over HTTP: metrics for Prometheus, and a tab in Spark's UI."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from urllib.request import urlopen
 
 from binshift import Batched, Fluid
-from harness import Fault, until
+from harness import Fault, held_up_at, until
 from local.queries import count_by_key
 from unit.test_monitoring import GAUGES, relabelled
 
@@ -48,7 +49,17 @@ def test_metrics_and_the_tab_show_a_query_as_long_as_it_runs(stream):
     run.run(0)
     controller = run.attach()
     migration = controller.rescale(4, strategy=Fluid(), prepare=False)
-    run.run(1, 2, 3)
+    feeding = []
+    with ThreadPoolExecutor(1) as pool:
+        with held_up_at("switch.done", lambda: feeding.append(pool.submit(run.run, 1, 2, 3))):
+            page = get(run.spark, "/bins/")
+            said = r"64 bins in 4 partitions, in force since epoch (\d); 1 of them own no bins yet"
+            (epoch,) = map(int, re.findall(said, page))
+            assert (
+                f"<h5>Partitions in epoch {epoch - 1}, the last one committed; 4 from epoch {epoch} on</h5>"
+                in page
+            )
+        feeding[0].result()
     metrics = metrics_of(run.spark, "counts__b__amp_")
     assert (metrics["bins"], metrics["partitions"]) == (64, 4)
     assert metrics["migration_running"] == 1
@@ -64,7 +75,8 @@ def test_metrics_and_the_tab_show_a_query_as_long_as_it_runs(stream):
 
     page = get(run.spark, "/bins/")
     assert "<h4>counts &lt;b&gt;&amp;amp;</h4>" in page
-    assert "64 bins in 4 partitions" in page
+    assert "64 bins in 4 partitions, in force since epoch" in page
+    assert "<h5>Partitions in epoch 3, the last one committed</h5>" in page
     assert f"{migration.id} (fluid): {migration.status.steps_done} of {len(migration.plan.steps)} steps" in page
     loads = re.findall(r"<tr>\s*<td>(\d+)</td>\s*<td>driver</td>\s*<td>(\d+)</td>\s*<td>(\d+)</td>", page)
     stats = controller.stats().to_pylist()

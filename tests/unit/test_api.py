@@ -205,7 +205,7 @@ def test_what_is_refused_has_a_condition_and_the_values_that_are_wrong(act, cond
 
 def test_errors_have_conditions_and_the_values_that_they_name():
     kinds = [k for k in vars(binshift.errors).values() if inspect.isclass(k) and issubclass(k, BinshiftError)]
-    assert len({k.condition for k in kinds}) == len(kinds) == 8
+    assert len({k.condition for k in kinds}) == len(kinds) == 9
     with pytest.raises(PlanError) as refused:
         Placement(("1", "2"), (("1",),)).require_live(["3"])
     # A pool of processes sends errors this way.

@@ -18,12 +18,12 @@ from unit.checkpoints import TWO, Answering
 def test_status_tells_the_table_and_that_nothing_is_under_way(run):
     out = run("status").stdout
     assert "8 bins in 2 partitions of 4 to 4 bins, from epoch 0 on" in out
-    assert "epochs       5 committed, 5 logged" in out
+    assert "last epoch   5 committed, 5 logged" in out
     assert "stateStoreSave (binned)" in out
     assert "none under way" in out
     facts = json.loads(run("status", "--json").stdout)
     assert facts["routing"] == {"epoch": 0, "partitions": 2, "fewest_bins": 4, "most_bins": 4}
-    assert (facts["migration"], facts["requests"], facts["spark_version"]) == (None, 0, "4.3.0")
+    assert (facts["migration"], facts["requests"], facts["spark_version"]) == (None, [], "4.3.0")
 
 
 def test_status_follows_a_migration_that_is_under_way(run, checkpoint):
@@ -49,9 +49,34 @@ def test_status_asks_the_running_query_if_that_is_wanted(run, checkpoint):
     assert [r["kind"] for r in driver.seen] == ["status"]
 
 
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (
+            {"migration_id": None, "progress": None, "routing": {"epoch": 3, "partitions": 2}},
+            "the query runs, 2 partitions since epoch 3, and has no migration under way",
+        ),
+        (
+            {"migration_id": "m", "progress": {"state": "running", "steps_done": 1, "bins_awaited": 4}}
+            | {"routing": None},
+            "the query runs, no table yet; migration m: running, 1 steps done, waits for copies of 4 bins",
+        ),
+    ],
+)
+def test_what_the_running_query_answers_is_said_in_words(run, checkpoint, told, said):
+    with Answering(checkpoint, lambda r: {"result": told}):
+        assert f"live         {said}\n" in run("status", "--live", 60).stdout
+
+
+def test_a_query_without_an_epoch_has_none_as_its_last_one(run, checkpoint):
+    (checkpoint.root / "commits/5").unlink()
+    assert "last epoch   none committed, 5 logged" in run("status").stdout
+
+
 def test_a_query_that_does_not_answer_is_a_timeout_and_its_request_is_taken_back(run, checkpoint):
     result = run("status", "--live", 0.05, code=EXIT_CODES[binshift.MigrationTimeout])
     assert "did not answer in 0.05 s" in result.stderr
+    assert "the request was taken back" in result.stderr
     assert checkpoint.requests() == []
 
 
@@ -65,7 +90,7 @@ def test_status_is_shown_anew_until_it_is_interrupted(run, checkpoint, monkeypat
         checkpoint.commit(5 + len(pauses))
 
     # Not the module's function, which threads of other tests may call.
-    monkeypatch.setattr("binshift.cli.reading.time", SimpleNamespace(sleep=pause))
+    monkeypatch.setattr("binshift.cli.status.time", SimpleNamespace(sleep=pause))
     shown = [json.loads(line) for line in run("status", "--json", "--watch", 7).stdout.splitlines()]
     assert [s["committed_epoch"] for s in shown] == [5, 6, 7]
     assert pauses == [7, 7, 7]
@@ -110,7 +135,7 @@ def test_a_plan_goes_to_a_file_and_from_there_to_the_query(run, checkpoint, tmp_
         "plan": json.loads(file.read_text()),
         "options": {"start_epoch": 9, "prepare": False, "place_on": [], "vacate": None, "places": {}},
     }
-    assert json.loads(run("status", "--json").stdout)["requests"] == 1
+    assert json.loads(run("status", "--json").stdout)["requests"][0]["to_partitions"] == 4
 
 
 def test_a_plan_to_any_table_is_read_from_a_file(run, tmp_path):

@@ -191,6 +191,60 @@ def test_a_migration_on_demand_is_not_over_as_long_as_the_driver_awaits_its_bins
     assert following.status("m-1").state is MigrationState.FINISHED
 
 
+def test_a_plan_that_waits_is_listed_and_withdrawn_and_no_second_one_is_left_beside_it(run, checkpoint):
+    first = json.loads(run("rescale", 4, "--json").stdout)["request"]
+    refused = run("rescale", 3, code=5).stderr
+    assert f"request {first} (a plan 2 -> 4 partitions, left " in refused
+    assert "--replace" in refused
+    assert [r["id"] for r in checkpoint.requests()] == [first]
+    (listed,) = json.loads(run("status", "--json").stdout)["requests"]
+    said = (listed["id"], listed["kind"], listed["from_partitions"], listed["to_partitions"])
+    assert said == (first, "submit", 2, 4)
+    assert f"not taken    request {first} (a plan 2 -> 4" in run("status").stdout
+    done = json.loads(run("rescale", 3, "--replace", "--json").stdout)
+    assert done["replaced"] == [first]
+    assert [r["id"] for r in checkpoint.requests()] == [done["request"]]
+    out = run("cancel").stdout
+    assert f"request {done['request']} (a plan 2 -> 3 partitions, left " in out
+    assert "is withdrawn" in out
+    assert checkpoint.requests() == []
+    assert "none waits; there is nothing to cancel" in run("cancel", code=5).stderr
+
+
+def test_what_waits_is_withdrawn_also_if_it_is_signed_or_not_understood_and_a_question_stays(
+    run, checkpoint, monkeypatch
+):
+    checkpoint.write("metadata", {"id": "q-1"})
+    monkeypatch.setenv("BINSHIFT_REQUESTS_SECRET", "0123456789abcdef")
+    signed = json.loads(run("rescale", 4, "--json").stdout)["request"]
+    checkpoint.write("binshift/requests/strange.json", ["what"])
+    checkpoint.write("binshift/requests/question.json", {"format": 1, "id": "question", "kind": "status"})
+    kinds = {r["id"]: r["kind"] for r in json.loads(run("status", "--json").stdout)["requests"]}
+    assert kinds == {signed: "submit", "strange": "", "question": "status"}
+    told = json.loads(run("cancel", "--json").stdout)
+    assert (set(told["withdrawn"]), told["request"], told["cancelled"]) == ({signed, "strange"}, None, False)
+    assert [r["id"] for r in checkpoint.requests()] == ["question"]
+
+
+def test_a_plan_that_the_query_takes_meanwhile_is_not_replaced(run, checkpoint, monkeypatch):
+    taken = json.loads(run("rescale", 4, "--json").stdout)["request"]
+
+    def take(mailbox, request):
+        checkpoint.under_way(AllAtOnce().plan(TWO, TWO.balanced(4)), id=request)
+        return True
+
+    monkeypatch.setattr("binshift.control.mailbox.Mailbox.take_back", take)
+    assert f"migration {taken} is under way" in run("rescale", 3, "--replace", code=5).stderr
+    assert [r["id"] for r in checkpoint.requests()] == [taken]
+
+
+def test_a_request_that_is_waited_for_in_vain_stays_and_says_so(run, checkpoint):
+    said = run("rescale", 4, "--wait", 0.05, code=6).stderr
+    (request,) = checkpoint.requests()
+    assert f"requests/{request['id']}.json stays, and takes effect when the query goes on" in said
+    assert "binshift cancel" in said
+
+
 def test_a_migration_under_way_is_cancelled_by_its_id(run, checkpoint):
     assert "nothing to cancel" in run("cancel", code=5).stderr
     checkpoint.under_way(AllAtOnce().plan(TWO, TWO.balanced(4)))

@@ -1,10 +1,16 @@
 """What `configure` sets on a builder; no JVM is started."""
 
+import re
+import subprocess
+import sys
+import warnings
+
 import pytest
 from pyspark.sql import SparkSession
 
 import binshift
 from binshift import ConfigurationError, UnsupportedVersionError
+from binshift.server import awaited
 from binshift.session import (
     BINS_KEY,
     CHANGELOG_KEY,
@@ -17,6 +23,7 @@ from binshift.session import (
     require_spark,
     with_jars,
 )
+from harness import until
 
 pytestmark = pytest.mark.few
 
@@ -101,6 +108,37 @@ def test_a_builder_of_spark_connect_gets_what_a_session_of_a_client_can_have(mon
     assert JARS_KEY in binshift.configure(builder(**{"spark.api.mode": "connect"}))._options
     monkeypatch.setenv("SPARK_REMOTE", "sc://localhost")
     assert JARS_KEY not in binshift.configure(builder())._options
+
+
+def test_a_server_that_does_not_answer_is_told_of_after_some_seconds_without_its_token(monkeypatch):
+    monkeypatch.setattr("binshift.server._PATIENCE_S", 0.05)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with awaited("sc://nobody:1/;token=secret", "start one"):
+            assert until(lambda: bool(told))
+        with awaited("local[2]", "start one"), awaited("sc://somebody:1", "start one"):
+            pass
+    (warning,) = told
+    said = (
+        r"^sc://nobody:1 has not answered for 0.05 s, .* if no server of Spark Connect runs there, start one$"
+    )
+    assert re.match(said, str(warning.message))
+
+
+def test_a_builder_that_waits_for_a_server_says_so():
+    program = """
+import binshift, binshift.server
+from pyspark.sql import SparkSession
+binshift.server._PATIENCE_S = 0.5
+binshift.configure(SparkSession.builder.remote("sc://localhost:1")).getOrCreate()
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as client:
+        try:
+            said = next((line for line in client.stderr if "has not answered" in line), "")
+        finally:
+            client.kill()
+    assert said.startswith("binshift:0: RuntimeWarning: sc://localhost:1 has not answered for 0.5 s")
+    assert "start the server with --jars binshift-" in said
 
 
 def test_a_conversion_in_a_session_of_spark_connect_is_refused():

@@ -14,7 +14,9 @@ ROUTING = json.dumps({"epoch": 0, "partitions": 2, "assignment": [0, 1] * 4, "wh
 
 def controller(**answers: Any) -> Controller:
     """Of a query that answers what is given here, and nothing else."""
-    link: Any = SimpleNamespace(id="a-query", name=None, routing=lambda: ROUTING, **answers)
+    link: Any = SimpleNamespace(
+        id="a-query", name=None, routing=lambda: ROUTING, has_begun=lambda: False, **answers
+    )
     return Controller(link)
 
 

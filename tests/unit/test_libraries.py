@@ -36,7 +36,7 @@ def run(program, *blocked, arguments=()):
 def test_the_package_pulls_no_pyspark_and_what_all_pulls_is_in_the_other_extras():
     names = {d.split(">")[0] for d in PYPROJECT["dependencies"]}
     assert names == {"numpy", "pyarrow", "tqdm"}
-    assert PYPROJECT["optional-dependencies"]["all"] == ["binshift[spark,cli,inspect,plot]"]
+    assert PYPROJECT["optional-dependencies"]["all"] == ["binshift[spark,cli,inspect,plot,connect]"]
 
 
 #: An expression of the API, the libraries of which it names one, and the extra that brings it.
@@ -68,6 +68,22 @@ for expression, libraries, extra in {NEEDS}:
         raise AssertionError(expression)
 """
     code, _, err = run(program, *EXTRAS)
+    assert code == 0, err
+
+
+def test_a_client_of_spark_connect_hears_which_extra_it_lacks():
+    program = """
+from pyspark.sql import SparkSession
+import binshift
+try:
+    binshift.configure(SparkSession.builder.remote("sc://localhost"))
+except binshift.ConfigurationError as error:
+    assert (error.condition, error.library, error.extra) == ("LIBRARY_MISSING", "grpc", "connect"), error
+    assert "pip install 'binshift[connect]'" in str(error), error
+else:
+    raise AssertionError("configured")
+"""
+    code, _, err = run(program, "grpc")
     assert code == 0, err
 
 

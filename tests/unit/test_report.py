@@ -3,9 +3,11 @@
 import io
 import json
 import sys
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from binshift import (
@@ -20,10 +22,13 @@ from binshift import (
     MigrationStatus,
     OnDemand,
     RoutingTable,
+    epoch_table,
 )
+from binshift.control.history import history_table
 from binshift.plot import overview, timeline
 from binshift.progress import ProgressBar, has_viewer
 from binshift.report import adopt_rate, report_of
+from binshift.stats import hot_keys_of
 from unit.progress import epoch, operator
 
 
@@ -231,6 +236,35 @@ def test_somebody_looks_in_a_terminal_and_in_a_notebook_only(monkeypatch):
     monkeypatch.delitem(sys.modules, "IPython")
     monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: True))
     assert has_viewer()
+
+
+def test_what_is_known_of_bins_keys_steps_and_epochs_is_html_in_a_notebook(monkeypatch):
+    renderers: dict[type, Callable[[pa.Table], str | None]] = {}
+    formatter = SimpleNamespace(lookup_by_type=renderers.__getitem__, for_type=renderers.__setitem__)
+    shell = SimpleNamespace(display_formatter=SimpleNamespace(formatters={"text/html": formatter}))
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    key = {
+        "operator": 0,
+        "name": "count",
+        "bin": 3,
+        "partition": 1,
+        "key": "<a>",
+        "operations": 7,
+        "missing": 0,
+    }
+    hot = hot_keys_of(json.dumps({"epoch": 5, "keys": [key] * 30}), 30)
+    html = renderers[pa.Table](hot)
+    assert "Hottest keys of epoch 5" in html
+    assert html.count("<td>&lt;a&gt;</td>") == 20
+    assert "30 rows, of which these are the first 20" in html
+    assert hot.schema.metadata[b"epoch"] == b"5"
+    assert "Steps that took effect" in renderers[pa.Table](history_table([]))
+    assert "Epochs" in renderers[pa.Table](epoch_table([]))
+    # Other tables of pyarrow stay what they are, and a renderer that is there is kept.
+    assert renderers[pa.Table](pa.table({"a": [1]})) is None
+    renderers[pa.Table] = mine = repr
+    history_table([])
+    assert renderers[pa.Table] is mine
 
 
 def test_tables_and_plans_show_themselves_in_a_notebook():

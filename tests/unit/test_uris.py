@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 from pyarrow import fs
 
-from binshift.cli import reading
+from binshift.cli import status
 from binshift.cli.main import cli
 from binshift.control.directory import ControlDir
 from binshift.control.files import Files
@@ -110,8 +110,9 @@ def test_status_and_time_outs_do_not_print_secrets(tmp_path, monkeypatch):
         files.filesystem, files._root = fs.LocalFileSystem(), str(tmp_path)
         return ControlDir(files)
 
-    with pytest.raises(MigrationTimeout, match=r"the request is s3://\*\*\*@bucket/orders") as late:
-        Mailbox(opened(S3)).ask("status", 0)
+    mailbox = Mailbox(opened(S3))
+    with pytest.raises(MigrationTimeout, match=r"the request s3://\*\*\*@bucket/orders.* stays") as late:
+        mailbox.answer(mailbox.cancel("m-1"), 0)
     assert not any(secret in str(late.value) for secret in SECRETS)
     (tmp_path / "binshift/routing").mkdir()
     layout = {"format": 1, "bins": 2, "hash": "murmur3-42", "spark_version": "4.3.0", "operators": []}
@@ -119,7 +120,7 @@ def test_status_and_time_outs_do_not_print_secrets(tmp_path, monkeypatch):
     entry |= {"written_at": "1970-01-01T00:00:00Z", "previous": -1}
     (tmp_path / "binshift/layout.json").write_text(json.dumps(layout))
     (tmp_path / "binshift/routing/0").write_text(json.dumps(entry))
-    monkeypatch.setattr(reading, "open_directory", opened)
+    monkeypatch.setattr(status, "open_directory", opened)
     for line in (["status", S3], ["status", S3, "--json"]):
         result = CliRunner().invoke(cli, line)
         assert result.exit_code == 0, result.output

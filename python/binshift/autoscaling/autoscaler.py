@@ -10,6 +10,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
+from binshift.arguments import checked
 from binshift.autoscaling.decision import Action, Change, Decision
 from binshift.autoscaling.executors import OwnExecutors
 from binshift.autoscaling.observed import Observation
@@ -17,10 +18,10 @@ from binshift.autoscaling.policy import decide
 from binshift.autoscaling.settings import ScalingSettings
 from binshift.epoch_progress import distinct
 from binshift.errors import BinshiftError, ConfigurationError, impossible
+from binshift.planning.strategies import Strategy, strategy_of
 
 if TYPE_CHECKING:
     from binshift.controller import Controller
-    from binshift.planning.strategies import Strategy
 
 __all__ = ["Autoscaler", "Mode"]
 
@@ -31,6 +32,7 @@ _MODES = ("advise", "act")
 _REMEMBERED = 256
 
 
+@checked(ConfigurationError, but=("controller", "strategy", "mode"))
 class Autoscaler:
     """Keeps the number of partitions right for the input, or says what it would do.
 
@@ -62,7 +64,7 @@ class Autoscaler:
     epoch_s : float, optional
         Seconds that an epoch may take. By default the interval of the query's trigger. A query without one
         starts its next epoch at once, is busy whenever it has input, and so cannot be judged without this.
-    strategy : Strategy, optional
+    strategy : Strategy or str, optional
         How to cut the moves of prepared plans into steps. A query that is behind its input gets its partitions
         on demand instead, if its operators look their state up by key; see `OnDemand`.
     max_executors : int, optional
@@ -96,11 +98,14 @@ class Autoscaler:
         window: int = 6,
         dead_band: float = 0.15,
         epoch_s: float | None = None,
-        strategy: Strategy | None = None,
+        strategy: Strategy | str | None = None,
         max_executors: int | None = None,
         min_executors: int = 1,
         executor_wait_s: float = 120.0,
     ) -> None:
+        if not hasattr(controller, "_link"):
+            wanted = "the controller that binshift.attach(query) returns"
+            raise impossible(ConfigurationError, "controller", controller, wanted)
         if mode not in _MODES:
             raise impossible(ConfigurationError, "mode", mode, "'advise' or 'act'")
         if not interval_s > 0:
@@ -124,7 +129,7 @@ class Autoscaler:
         self._controller = controller
         self._interval = interval_s
         self._mode: Mode = mode
-        self._strategy = strategy
+        self._strategy = None if strategy is None else strategy_of(strategy)
         self._settings = ScalingSettings(
             min_partitions=min_partitions,
             max_partitions=max_partitions,

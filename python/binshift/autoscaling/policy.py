@@ -11,9 +11,11 @@ from itertools import pairwise
 from math import ceil
 from statistics import median
 
+from binshift.arguments import checked
 from binshift.autoscaling.decision import Action, Change, Decision
 from binshift.autoscaling.observed import Cluster, Observation
 from binshift.autoscaling.settings import ScalingSettings
+from binshift.errors import ConfigurationError
 
 __all__ = ["decide"]
 
@@ -23,6 +25,7 @@ _SATURATED = 0.95
 _SILENT = 3
 
 
+@checked(ConfigurationError)
 def decide(
     observations: Sequence[Observation],
     *,

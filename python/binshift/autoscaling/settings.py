@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from binshift.arguments import checked
 from binshift.errors import ConfigurationError, impossible
 from binshift.numbers import is_whole
 
 __all__ = ["ScalingSettings"]
 
 
+@checked(ConfigurationError)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingSettings:
     """What is wanted of the scaling.

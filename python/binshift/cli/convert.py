@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 
 import click
 
 import binshift
 from binshift.cli.output import as_json, checkpoint, example, print_json
-from binshift.control.uris import shown
-from binshift.errors import ConfigurationError, UnsupportedOperatorError, UnsupportedVersionError
+from binshift.control.directory import ControlDir, require_checkpoint
+from binshift.control.files import Files
+from binshift.control.liveness import has_ended, query_runs
+from binshift.control.uris import is_uri, shown
+from binshift.errors import (
+    BinshiftError,
+    ConfigurationError,
+    StorageError,
+    UnsupportedOperatorError,
+    UnsupportedVersionError,
+)
 
 __all__ = ["COMMANDS"]
 
 _FAILS = (ConfigurationError, UnsupportedOperatorError, UnsupportedVersionError)
+#: Of a query that runs; it looks for requests every five seconds by default.
+_ANSWER_SECONDS = 15.0
+_MOST_CHARACTERS = 300
+#: A conversion that did not end has left this in its output, and the next one replaces the rest.
+_MARKER = "binshift-conversion.json"
 
 
 @click.command(
@@ -38,6 +53,11 @@ _FAILS = (ConfigurationError, UnsupportedOperatorError, UnsupportedVersionError)
     metavar="N",
     help="State partitions of the output; by default as many as there are.",
 )
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Convert what a running query has committed; two queries then go on from one state.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's; repeatable.")
 @click.option("--jars", metavar="JARS", help="Jars for Spark, with commas between them.")
@@ -50,6 +70,7 @@ def convert(
     to: str,
     output: str | None,
     partitions: int | None,
+    force: bool,
     dry_run: bool,
     conf: tuple[str, ...],
     jars: str | None,
@@ -58,7 +79,7 @@ def convert(
 ) -> None:
     """Rewrite a checkpoint for another state-store provider.
 
-    Its query has to be stopped.
+    Its query has to be stopped. If it may run, it is asked first, and refused if it answers.
 
     Runs Spark on all cores of this machine. CHECKPOINT is only read; the output is complete when the
     command ends with exit code 0, and until then no query starts from it. A conversion that was
@@ -69,20 +90,82 @@ def convert(
     settings |= {
         key: value for key, value in (("spark.jars", jars), ("spark.jars.packages", packages)) if value
     }
-    report = binshift.convert(
-        checkpoint,
-        to=to,
-        output=output,
-        partitions=partitions,
-        dry_run=dry_run,
-        progress=True,
-        conf=settings,
-    )
+    output = output if output is not None else f"{checkpoint.rstrip('/')}-{to}"
+    _look(checkpoint, output, settings, is_asked=not force)
+    try:
+        report = binshift.convert(
+            checkpoint,
+            to=to,
+            output=output,
+            partitions=partitions,
+            dry_run=dry_run,
+            force=force,
+            progress=True,
+            conf=settings,
+        )
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+            raise
+        said = next(iter(str(error).splitlines()), type(error).__name__)
+        raise BinshiftError(
+            f"Spark failed, and {shown(checkpoint)} is unchanged: {said[:_MOST_CHARACTERS]}; what it printed "
+            "above may say more",
+            condition="CONVERSION_FAILED",
+            checkpoint=shown(checkpoint),
+        ) from error
     if as_json:
         places = {"checkpoint": shown(report.checkpoint), "output": shown(report.output)}
         print_json(asdict(report) | places)
     else:
         click.echo(str(report))
+
+
+def _look(checkpoint: str, output: str, settings: dict[str, str], *, is_asked: bool) -> None:
+    """Refuses what can be refused without a JVM; Spark looks at everything again.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no such checkpoint, its query runs, or the output exists.
+    """
+    try:
+        files = Files(checkpoint)
+        if _is_of_spark(checkpoint, settings) and not files.exists("offsets"):
+            return
+        require_checkpoint(files)
+        there = Files(output)
+        names = {*there.sizes(""), *there.directories("")}
+    except (ConfigurationError, StorageError) as error:
+        if isinstance(error, ConfigurationError) and error.condition != "FILE_SYSTEM_UNKNOWN":
+            raise
+        # Spark may have a file system that pyarrow has not, or other keys.
+        click.echo(f"whether the query runs is not known; make sure that it does not ({error})", err=True)
+        return
+    if names and (_MARKER not in names or "metadata" in names):
+        raise ConfigurationError(
+            f"the output {there.name} exists and is not empty; name another directory with --output",
+            condition="OUTPUT_NOT_EMPTY",
+            output=there.name,
+        )
+    directory = ControlDir(files)
+    if not is_asked or directory.layout() is None or has_ended(directory):
+        return
+    click.echo(
+        f"its last run has not said that it ended; asking it for {_ANSWER_SECONDS:g} s at most", err=True
+    )
+    if query_runs(directory, _ANSWER_SECONDS):
+        raise ConfigurationError(
+            f"the query of {files.name} runs: it answers; stop it first. With --force, what it has committed "
+            "is converted, and two queries go on from one state",
+            condition="QUERY_RUNS",
+            checkpoint=files.name,
+        )
+
+
+def _is_of_spark(path: str, settings: dict[str, str]) -> bool:
+    """Whether a path without a scheme may be one of another file system to Spark than to Python."""
+    configured = {"HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR"} & os.environ.keys()
+    return not is_uri(path) and (bool(configured) or "spark.hadoop.fs.defaultFS" in settings)
 
 
 def _setting(given: str) -> tuple[str, str]:

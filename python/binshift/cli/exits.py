@@ -15,6 +15,7 @@ EXIT_CODES: dict[type[errors.BinshiftError], int] = {
     errors.UnsupportedOperatorError: 7,
     errors.UnsupportedVersionError: 8,
     errors.StateFormatError: 9,
+    errors.StorageError: 10,
 }
 
 
@@ -24,7 +25,10 @@ def exit_code_of(error: errors.BinshiftError) -> int:
 
 
 def described(*kinds: type[errors.BinshiftError]) -> str:
-    """The exit codes of a command that fails with errors of these kinds, for the end of a help."""
-    codes = sorted((EXIT_CODES[kind], kind.__name__) for kind in kinds)
+    """The exit codes of a command that fails with errors of these kinds, for the end of a help.
+
+    Each command reads or writes something, which may fail.
+    """
+    codes = sorted((EXIT_CODES[kind], kind.__name__) for kind in {*kinds, errors.StorageError})
     named = ", ".join(f"{code} {name}" for code, name in codes)
     return f"Exit codes: 0 done, 1 failure, 2 wrong argument, {named}."

@@ -102,7 +102,11 @@ class Follower:
             If there is no answer, or the migration is not over in time. It goes on.
         """
         deadline = time.monotonic() + seconds
-        migration: str = Mailbox(self.checkpoint).answer(request, seconds)["migration_id"]
+        try:
+            migration: str = Mailbox(self.checkpoint).answer(request, seconds)["migration_id"]
+        except KeyboardInterrupt:
+            click.echo(f"request {request} stays; withdraw it with 'binshift cancel'", err=True)
+            raise
         with ProgressBar(self.plan, is_shown=sys.stderr.isatty()) as bar:
             while True:
                 status = self.status(migration)
@@ -119,24 +123,31 @@ class Follower:
                 time.sleep(_POLL_SECONDS)
 
 
-def send(follower: Follower, *, as_json: bool, wait: float | None) -> None:
+def send(follower: Follower, *, as_json: bool, wait: float | None, replace: bool) -> None:
     """Leaves the plan for the query, and follows it if that is wanted.
+
+    Parameters
+    ----------
+    follower : Follower
+    as_json : bool
+    wait : float, optional
+        Seconds to follow it.
+    replace : bool
+        Whether to withdraw a plan that the query has not taken yet, which is otherwise a reason to refuse.
 
     Raises
     ------
     MigrationError
-        If another migration is under way, or this one was cancelled while it was followed.
+        If another migration is under way or waits, or this one was cancelled while it was followed.
     """
-    other = follower.checkpoint.migration()
-    if other is not None and not other.cancelled and not _is_done(follower.checkpoint, other):
-        raise MigrationError(
-            f"migration {other.id} is under way; wait for it, or cancel it with 'binshift cancel', before you "
-            "start another one",
-            condition="MIGRATION_UNDER_WAY",
-            migration_id=other.id,
-        )
-    request = Mailbox(follower.checkpoint).submit(follower.plan, follower.options)
-    facts: dict[str, Any] = {"request": request, **summary_of(follower.plan)}
+    _require_none_under_way(follower.checkpoint)
+    mailbox = Mailbox(follower.checkpoint)
+    withdrawn = _withdrawn(mailbox, replace=replace)
+    if withdrawn:
+        # The query may have taken one of them just before.
+        _require_none_under_way(follower.checkpoint)
+    request = mailbox.submit(follower.plan, follower.options)
+    facts: dict[str, Any] = {"request": request, "replaced": withdrawn, **summary_of(follower.plan)}
     if wait is None:
         text = f"request {request} takes effect soon if the query runs, or else when it is started"
     else:
@@ -153,6 +164,30 @@ def send(follower: Follower, *, as_json: bool, wait: float | None) -> None:
         print_json(facts)
     else:
         click.echo(text)
+
+
+def _require_none_under_way(checkpoint: ControlDir) -> None:
+    other = checkpoint.migration()
+    if other is not None and not other.cancelled and not _is_done(checkpoint, other):
+        raise MigrationError(
+            f"migration {other.id} is under way; wait for it, or cancel it with 'binshift cancel', before you "
+            "start another one",
+            condition="MIGRATION_UNDER_WAY",
+            migration_id=other.id,
+        )
+
+
+def _withdrawn(mailbox: Mailbox, *, replace: bool) -> list[str]:
+    """The ids of plans that waited for the query, and are withdrawn now."""
+    waiting = [w for w in mailbox.waiting() if w.is_plan]
+    if waiting and not replace:
+        raise MigrationError(
+            f"request {waiting[0]} waits for the query; put this one in its place with --replace, or withdraw "
+            "it with 'binshift cancel'",
+            condition="REQUEST_WAITING",
+            request=waiting[0].id,
+        )
+    return [w.id for w in waiting if mailbox.take_back(w.id)]
 
 
 def _is_done(checkpoint: ControlDir, migration: PlannedMigration) -> bool:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import signal
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import click
+import pyarrow as pa
 
 from binshift import __version__, errors
-from binshift.cli import convert, doctor, reading, requesting, running
+from binshift.cli import convert, doctor, reading, requesting, running, status
 from binshift.cli.exits import EXIT_CODES, described, exit_code_of
+from binshift.control.failures import storage_error
 
 __all__ = ["cli", "main"]
 
-_FAMILIES = (reading, requesting, doctor, convert, running)
+_FAMILIES = (status, reading, requesting, doctor, convert, running)
 #: Modules that need an extra, each with a command of its own name.
 _OPTIONAL = ("state", "fsck")
 
@@ -25,8 +29,24 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except errors.BinshiftError as error:
-            click.echo(f"{type(error).__name__}: {error}", err=True)
-            ctx.exit(exit_code_of(error))
+            _fail(ctx, error)
+        except (OSError, pa.ArrowException) as error:
+            if isinstance(error, OSError) and error.errno == errno.EPIPE:
+                # Nobody reads what is printed any more; click ends the program.
+                raise
+            # What is in a checkpoint is named where it is read.
+            place = error.filename if isinstance(error, OSError) else None
+            _fail(
+                ctx,
+                storage_error("use", str(place), error)
+                if place
+                else storage_error("write", "the output", error),
+            )
+
+
+def _fail(ctx: click.Context, error: errors.BinshiftError) -> NoReturn:
+    click.echo(f"{type(error).__name__}: {error}", err=True)
+    ctx.exit(exit_code_of(error))
 
 
 @click.group(cls=_Group, epilog=described(*EXIT_CODES))
@@ -41,7 +61,9 @@ def cli() -> None:
 
 def main() -> None:
     """Runs the program; `binshift.cli.main` is its entry point."""
-    sys.exit(cli())
+    # As ^C does, a request to end has the program take back a question that it has left for a query.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    cli()
 
 
 def _optional(name: str) -> Iterable[click.Command]:

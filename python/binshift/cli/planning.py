@@ -81,6 +81,7 @@ migration_options = combined(
         help="Whether bins are copied before their step takes effect.",
     ),
     click.option("--wait", type=float, metavar="SECONDS", help="Follow the migration, so long at most."),
+    click.option("--replace", is_flag=True, help="Withdraw a plan that waits, and leave this one."),
 )
 
 

@@ -1,12 +1,9 @@
-"""Commands that read a checkpoint's files: status, plan, history. The query may run or not."""
+"""Commands that read a checkpoint's files: plan, history. The query may run or not."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
-import time
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +19,8 @@ from binshift.cli.planning import (
     plan_of,
     strategy_options,
 )
-from binshift.control.directory import ControlDir, PlannedMigration, open_directory
+from binshift.control.directory import open_directory
 from binshift.control.history import history_table
-from binshift.control.mailbox import Mailbox
 from binshift.errors import (
     ConfigurationError,
     MigrationError,
@@ -38,75 +34,6 @@ from binshift.planning.routing import RoutingTable
 from binshift.planning.targets import table_of
 
 __all__ = ["COMMANDS"]
-
-
-@click.command(
-    epilog=example(
-        "binshift status /data/checkpoint",
-        "binshift status s3://bucket/checkpoint --json",
-        "binshift status /data/checkpoint --watch 2",
-        errors=(ConfigurationError, MigrationError, MigrationTimeout),
-        note="5 and 6 with --live only.",
-    )
-)
-@checkpoint
-@as_json
-@click.option(
-    "--live", type=float, metavar="SECONDS", help="Ask the running query too, and wait so long for it."
-)
-@click.option(
-    "--watch", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Show it anew, so often; ^C ends it."
-)
-def status(checkpoint: str, as_json: bool, live: float | None, watch: float | None) -> None:
-    """Show where a query and its migration stand."""
-    found = open_directory(checkpoint)
-    if watch is None:
-        _show(_asked(found, live), as_json=as_json)
-        return
-    with contextlib.suppress(KeyboardInterrupt):
-        while True:
-            shown = _asked(found, live)
-            if not as_json:
-                # Does nothing but in a terminal.
-                click.clear()
-                click.echo(f"at           {datetime.now().astimezone():%H:%M:%S}")
-            _show(shown, as_json=as_json)
-            time.sleep(watch)
-
-
-def _asked(found: ControlDir, live: float | None) -> dict[str, Any]:
-    facts = _facts(found)
-    if live is not None:
-        facts["live"] = Mailbox(found).ask("status", live)
-    return facts
-
-
-def _show(facts: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(facts)
-        return
-    live = facts.get("live")
-    table, migration = facts["routing"], facts["migration"]
-    click.echo(f"checkpoint   {facts['checkpoint']}")
-    operators = (f"{o['name']} ({o['storage']})" for o in facts["operators"])
-    click.echo(f"operators    {', '.join(operators)}")
-    click.echo(f"epochs       {facts['committed_epoch']} committed, {facts['logged_epoch']} logged")
-    click.echo(
-        f"routing      {facts['bins']} bins in {table['partitions']} partitions of {table['fewest_bins']} to "
-        f"{table['most_bins']} bins, from epoch {table['epoch']} on"
-    )
-    if migration is None:
-        click.echo("migration    none under way")
-    else:
-        click.echo(
-            f"migration    {migration['id']}: {migration['from_partitions']} -> {migration['to_partitions']} "
-            f"partitions, {migration['strategy']}, {migration['steps_done']} of {migration['steps']} "
-            f"steps done{', cancelled' if migration['cancelled'] else ''}"
-        )
-    if facts["requests"]:
-        click.echo(f"requests     {facts['requests']} that the query has not taken yet")
-    if live is not None:
-        click.echo(f"live         {json.dumps(live['progress'])}")
 
 
 @click.command(
@@ -146,8 +73,9 @@ def plan(
     How it is carried out, such as --start-epoch, is no part of a plan, and is said with --submit.
     """
     how = options_of(options)
-    if not is_submitted and (how != MigrationOptions() or options["wait"] is not None):
-        raise click.UsageError("--start-epoch, --place-on, --no-prepare and --wait need --submit")
+    is_carried_out = how != MigrationOptions() or options["wait"] is not None or options["replace"]
+    if is_carried_out and not is_submitted:
+        raise click.UsageError("--start-epoch, --place-on, --no-prepare, --wait and --replace need --submit")
     found = open_directory(checkpoint)
     how = options_of(options, application=application_of(found, options))
     if source is None:
@@ -167,7 +95,7 @@ def plan(
         return
     if not as_json:
         click.echo(str(made), err=True)
-    send(Follower(found, made, how), as_json=as_json, wait=options["wait"])
+    send(Follower(found, made, how), as_json=as_json, wait=options["wait"], replace=options["replace"])
 
 
 @click.command(
@@ -196,44 +124,7 @@ def history(checkpoint: str, as_json: bool) -> None:
         click.echo("no step of a migration took effect", err=sys.stderr.isatty())
 
 
-COMMANDS = (status, plan, history)
-
-
-def _facts(found: ControlDir) -> dict[str, Any]:
-    layout = found.layout() or {}
-    table = found.routing()
-    sizes = table.sizes()
-    return {
-        "checkpoint": found.uri,
-        "bins": layout["bins"],
-        "spark_version": layout["spark_version"],
-        "operators": layout["operators"],
-        "committed_epoch": found.committed_epoch(),
-        "logged_epoch": found.logged_epoch(),
-        "routing": {
-            "epoch": table.epoch,
-            "partitions": table.partitions,
-            "fewest_bins": min(sizes),
-            "most_bins": max(sizes),
-        },
-        "migration": _migration(found, found.migration()),
-        "requests": Mailbox(found).pending(),
-    }
-
-
-def _migration(found: ControlDir, migration: PlannedMigration | None) -> dict[str, Any] | None:
-    if migration is None:
-        return None
-    return {
-        "id": migration.id,
-        "cancelled": migration.cancelled,
-        "strategy": migration.plan.strategy,
-        "from_partitions": migration.plan.source.partitions,
-        "to_partitions": migration.plan.target.partitions,
-        "steps": len(migration.plan.steps),
-        "steps_done": found.steps_of(migration.id)[0],
-        "bins_to_move": len(migration.plan.moves),
-    }
+COMMANDS = (plan, history)
 
 
 def _read(file: Any) -> MigrationPlan:

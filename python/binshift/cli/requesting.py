@@ -133,25 +133,40 @@ def drain(checkpoint: str, executor: str, **options: Any) -> None:
 @click.option("--wait", type=float, metavar="SECONDS", help="Wait so long for the query's answer.")
 @as_json
 def cancel(checkpoint: str, wait: float | None, as_json: bool) -> None:
-    """Take no further step of the migration under way.
+    """End the migration under way, or withdraw one that waits.
 
-    A table that is consistent stays.
+    No further step is taken, and a table that is consistent stays. A plan that the query has not taken yet is
+    withdrawn at once, whether the query runs or not.
     """
     found = open_directory(checkpoint)
+    mailbox = Mailbox(found)
+    # In this order: a plan that the query takes in between is under way then.
+    withdrawn = [w for w in mailbox.waiting() if w.is_plan and mailbox.take_back(w.id)]
     migration = found.migration()
-    if migration is None:
+    if migration is None and not withdrawn:
         raise MigrationError(
-            f"{found.uri} has no migration under way; there is nothing to cancel",
+            f"{found.uri} has no migration under way, and none waits; there is nothing to cancel",
             condition="NO_MIGRATION",
             checkpoint=found.uri,
         )
-    mailbox = Mailbox(found)
-    request = mailbox.cancel(migration.id)
-    if wait is not None:
-        mailbox.answer(request, wait)
+    if not as_json:
+        for w in withdrawn:
+            click.echo(f"request {w} is withdrawn")
+    request = None
+    if migration is not None:
+        request = mailbox.cancel(migration.id)
+        if wait is not None:
+            mailbox.answer(request, wait)
     if as_json:
-        print_json({"request": request, "migration_id": migration.id, "cancelled": wait is not None})
-    else:
+        print_json(
+            {
+                "request": request,
+                "migration_id": None if migration is None else migration.id,
+                "cancelled": migration is not None and wait is not None,
+                "withdrawn": [w.id for w in withdrawn],
+            }
+        )
+    elif migration is not None:
         done = "is cancelled" if wait is not None else f"will be cancelled by request {request}"
         click.echo(f"migration {migration.id} {done}")
 
@@ -168,4 +183,4 @@ def _start(found: ControlDir, plan: MigrationPlan, options: dict[str, Any], **mo
     if not options["as_json"]:
         click.echo(str(plan), err=True)
     follower = Follower(found, plan, options_of(options, **more))
-    send(follower, as_json=options["as_json"], wait=options["wait"])
+    send(follower, as_json=options["as_json"], wait=options["wait"], replace=options["replace"])

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import binshift.inspect as reading
 from binshift.cli.output import checkpoint, combined, example, print_json, print_table
@@ -17,6 +18,7 @@ from binshift.control.uris import is_uri, shown, within
 from binshift.errors import ConfigurationError, StateFormatError, impossible
 from binshift.inspect import Checkpoint, Source
 from binshift.inspect.decoding.types import TypeKind
+from binshift.inspect.lookup import impossible_key
 from binshift.inspect.tools.diff import Side
 from binshift.inspect.tools.diff import diff as differences
 from binshift.inspect.tools.export import FORMATS, json_rows
@@ -117,6 +119,10 @@ def stats(checkpoint: str, as_json: bool, **options: Any) -> None:
     with reading.open(checkpoint, scratch=options["scratch"]) as opened:
         table = count(opened, _sources(opened, options))
         _print(table.to_reader(), table.num_rows, as_json=as_json)
+    if not as_json:
+        keys, size = (pc.sum(table.column(name)).as_py() or 0 for name in ("keys", "bytes"))
+        places = len(set(table.column("partition").to_pylist()))
+        click.echo(f"total: {keys} keys and {size} bytes in {places} partitions")
 
 
 @state.command(
@@ -242,7 +248,7 @@ def _key(text: str, source: Source) -> dict[str, Any]:
         return {fields[0].name: pa.scalar(text).cast(fields[0].type.arrow).as_py()}
     except (pa.ArrowException, ValueError) as error:
         wanted = f"a value of type {fields[0].type.name}"
-        raise impossible(ConfigurationError, fields[0].name, text, wanted) from error
+        raise impossible_key(fields[0].name, text, wanted) from error
 
 
 def _print(reader: pa.RecordBatchReader, head: int, *, as_json: bool) -> None:

@@ -12,7 +12,7 @@ from binshift.control.directory import ControlDir
 from binshift.control.files import Files
 from binshift.control.mailbox import Mailbox
 from binshift.control.trial import try_files
-from binshift.errors import BinshiftError, ConfigurationError, MigrationTimeout
+from binshift.errors import BinshiftError, ConfigurationError, MigrationTimeout, StorageError
 from binshift.session import CHANGELOG_KEY, PROVIDER, PROVIDER_KEY, STOCK_PROVIDER
 
 __all__ = ["examine", "settings_checks"]
@@ -62,6 +62,9 @@ def examine(files: Files, wait: float) -> Iterator[Check]:
             yield _without_bins(directory)
             return
         table = directory.routing()
+    except StorageError as error:
+        yield Check("checkpoint", Verdict.PROBLEM, str(error))
+        return
     except ConfigurationError as error:
         yield Check("checkpoint", Verdict.PROBLEM, str(error), "look at all of it with 'binshift fsck'")
         return
@@ -147,7 +150,7 @@ def seconds_of(time_: str) -> float:
 
 
 def _query(directory: ControlDir, wait: float) -> Iterator[Check]:
-    pending = Mailbox(directory).pending()
+    pending = len(Mailbox(directory).waiting())
     try:
         told = Mailbox(directory).ask("settings", wait)
     except MigrationTimeout:

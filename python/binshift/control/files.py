@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
+from contextlib import AbstractContextManager
+from datetime import datetime
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, cast
 
 from pyarrow import fs
 
 from binshift.control.damage import damaged
-from binshift.control.uris import for_pyarrow, is_uri, shown, without_secrets
+from binshift.control.failures import Reading, reaching
+from binshift.control.uris import for_pyarrow, is_uri, shown, within, without_secrets
 from binshift.errors import ConfigurationError, StateFormatError
 
 __all__ = ["Files", "file_system_of"]
+
+#: What a file system raises if there is no such file. The second one is for a path that goes on below a file.
+_ABSENT = (FileNotFoundError, NotADirectoryError)
 
 
 class Files:
@@ -33,6 +38,8 @@ class Files:
     ------
     ConfigurationError
         If no file system is known for the URI.
+    StorageError
+        Of each method: if the operating system or the store refuses, or fails.
 
     Attributes
     ----------
@@ -42,7 +49,7 @@ class Files:
     """
 
     def __init__(self, root: str | os.PathLike[str], filesystem: fs.FileSystem | None = None) -> None:
-        given = self.name = os.fspath(root)
+        given = self._given = self.name = os.fspath(root)
         if filesystem is not None:
             self.filesystem, self._root = filesystem, given
         elif is_uri(given):
@@ -56,9 +63,22 @@ class Files:
         """A file's path in the file system."""
         return f"{self._root}/{path}" if path else self._root
 
+    def reaching(
+        self, doing: str, path: str, absent: tuple[type[Exception], ...] = ()
+    ) -> AbstractContextManager[None]:
+        """For a body that does something with a file by way of `filesystem`; see `failures.reaching`."""
+        return reaching(doing, self._place(path), absent)
+
+    def _place(self, path: str) -> str:
+        return within(self._given, path) if path else self._given
+
     def sizes(self, directory: str) -> dict[str, int]:
         """Size in bytes of each file of a directory, by name; empty if there is no such directory."""
         return {i.base_name: i.size for i in self._list(directory) if i.type == fs.FileType.File}
+
+    def times(self, directory: str) -> dict[str, datetime | None]:
+        """When each file of a directory was changed last, by name, as far as the file system tells."""
+        return {i.base_name: i.mtime for i in self._list(directory) if i.type == fs.FileType.File}
 
     def directories(self, directory: str) -> list[str]:
         """Names of the directories in a directory, sorted."""
@@ -70,13 +90,15 @@ class Files:
 
     def _list(self, directory: str) -> list[fs.FileInfo]:
         selector = fs.FileSelector(self.path(directory), allow_not_found=True)
-        return cast(list[fs.FileInfo], self.filesystem.get_file_info(selector))
+        with self.reaching("list", directory):
+            return cast(list[fs.FileInfo], self.filesystem.get_file_info(selector))
 
     def exists(self, path: str) -> bool:
         """Whether there is a file or directory."""
-        return bool(self.filesystem.get_file_info(self.path(path)).type != fs.FileType.NotFound)
+        with self.reaching("look for", path):
+            return bool(self.filesystem.get_file_info(self.path(path)).type != fs.FileType.NotFound)
 
-    def open(self, path: str) -> IO[bytes]:
+    def open(self, path: str) -> Reading:
         """A stream of a file's bytes.
 
         Raises
@@ -85,8 +107,10 @@ class Files:
             If the file does not exist.
         """
         try:
-            return cast(IO[bytes], self.filesystem.open_input_stream(self.path(path), compression=None))
-        except FileNotFoundError as error:
+            with self.reaching("read", path, _ABSENT):
+                stream = self.filesystem.open_input_stream(self.path(path), compression=None)
+            return Reading(stream, self._place(path))
+        except _ABSENT as error:
             raise StateFormatError(
                 f"{path} is missing from {self.name}; if the query runs, it may have been purged since: look "
                 "again at a newer version; otherwise restore the file from a copy of the checkpoint",
@@ -102,9 +126,12 @@ class Files:
     def find(self, path: str) -> bytes | None:
         """All bytes of a small file; None if it is not there."""
         try:
-            with self.filesystem.open_input_stream(self.path(path), compression=None) as stream:
+            with (
+                self.reaching("read", path, _ABSENT),
+                self.filesystem.open_input_stream(self.path(path), compression=None) as stream,
+            ):
                 return cast(bytes, stream.read())
-        except FileNotFoundError:
+        except _ABSENT:
             return None
 
     def read_json(self, path: str) -> Any:
@@ -128,8 +155,9 @@ class Files:
                 pass  # another device, or no permission to link: a copy does as well
             else:
                 return
-        with self.open(path) as source, target.open("wb") as out:
-            shutil.copyfileobj(source, out, 1 << 20)
+        with self.open(path) as source, reaching("write", str(target)), target.open("wb") as out:
+            while data := source.read(1 << 20):
+                out.write(data)
 
 
 def file_system_of(uri: str) -> tuple[fs.FileSystem, str]:

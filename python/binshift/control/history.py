@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from binshift.display import titled
+
 __all__ = ["history_table"]
 
 _SCHEMA = pa.schema(
@@ -47,4 +49,4 @@ def history_table(entries: Iterable[Mapping[str, Any]]) -> pa.Table:
         for entry in entries
         if (step := entry.get("step")) is not None
     ]
-    return pa.Table.from_pylist(rows, schema=_SCHEMA)
+    return titled(pa.Table.from_pylist(rows, schema=_SCHEMA), "Steps that took effect")

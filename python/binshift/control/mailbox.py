@@ -3,6 +3,8 @@
 A request is a file in `<checkpoint>/binshift/requests`. The driver, which looks there every few seconds,
 takes it, writes an answer of the same name to `<checkpoint>/binshift/answers`, and deletes the request. A query
 that is stopped finds the request when it is started, so a plan can be left for it.
+
+As long as the file of a request is there, it can be taken back, and no second plan is left beside it.
 """
 
 from __future__ import annotations
@@ -10,6 +12,9 @@ from __future__ import annotations
 import contextlib
 import json
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
@@ -22,12 +27,46 @@ from binshift.control.signing import secret_of, signed
 from binshift.planning.options import MigrationOptions
 from binshift.planning.plan import MigrationPlan
 
-__all__ = ["Mailbox"]
+__all__ = ["Mailbox", "Waiting"]
 
 _FORMAT = 1
 _REQUESTS = "binshift/requests"
 _ANSWERS = "binshift/answers"
 _POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A request that the query has not served yet.
+
+    Parameters
+    ----------
+    id : str
+        Of the request; also that of the migration, once the query has accepted a plan.
+    kind : str
+        `submit`, `cancel`, or a question; empty if the file does not say it.
+    left_at : datetime or None
+        When it was left, as far as the file system tells.
+    plan : MigrationPlan or None
+        Of `submit`, if it is one that is understood.
+    """
+
+    id: str
+    kind: str
+    left_at: datetime | None
+    plan: MigrationPlan | None
+
+    @property
+    def is_plan(self) -> bool:
+        """Whether it is one that would start a migration, or is not understood."""
+        return self.kind in ("submit", "")
+
+    def __str__(self) -> str:
+        what = self.kind or "of an unknown kind"
+        if self.plan is not None:
+            what = f"a plan {self.plan.source.partitions} -> {self.plan.target.partitions} partitions"
+        when = "" if self.left_at is None else f", left {self.left_at.astimezone():%Y-%m-%d %H:%M:%S}"
+        return f"{self.id} ({what}{when})"
 
 
 class Mailbox:
@@ -59,14 +98,17 @@ class Mailbox:
         Raises
         ------
         MigrationTimeout
-            If the query does not answer in time. The request is taken back.
+            If the query does not answer in time.
+
+        A request whose answer is not waited for any more, for whatever reason, is taken back.
         """
         request = self._send(kind, **fields)
         try:
-            return self.answer(request, timeout)
-        except errors.MigrationTimeout:
+            answer = self._awaited(request, timeout, "the request was taken back")
+        except BaseException:
             self.take_back(request)
             raise
+        return self._result(request, answer)
 
     def answer(self, request: str, timeout: float) -> dict[str, Any]:
         """The answer to a request, which is then deleted.
@@ -78,18 +120,55 @@ class Mailbox:
         MigrationTimeout
             If there is no answer after `timeout` seconds. The request stays.
         """
+        stays = (
+            f"the request {self._checkpoint.uri}/{_REQUESTS}/{request}.json stays, and takes effect when the "
+            "query goes on; withdraw it with 'binshift cancel'"
+        )
+        return self._result(request, self._awaited(request, timeout, stays))
+
+    def is_served(self, seconds: float, is_vain: Callable[[], bool]) -> bool:
+        """Whether a query serves a request, whatever it answers.
+
+        Parameters
+        ----------
+        seconds : float
+            How long to wait for an answer.
+        is_vain : callable
+            Whether there is none to be waited for any more.
+        """
+        request = self._send("status")
+        deadline = time.monotonic() + seconds
+        is_there = False
+        try:
+            while not (is_there := self._files.exists(f"{_ANSWERS}/{request}.json")):
+                if time.monotonic() >= deadline or is_vain():
+                    return False
+                time.sleep(_POLL_SECONDS)
+        finally:
+            if not is_there:
+                self.take_back(request)
+        self._delete_answer(request)
+        return True
+
+    def _awaited(self, request: str, timeout: float, otherwise: str) -> bytes:
+        """The text of the answer; if there is none, the error ends with what becomes of the request."""
         deadline = time.monotonic() + timeout
         name = f"{_ANSWERS}/{request}.json"
         while (text := self._files.find(name)) is None:
             if time.monotonic() >= deadline:
                 raise errors.MigrationTimeout(
                     f"the query did not answer in {timeout:g} s: it has to run, and to have got data since it "
-                    f"was started; the request is {self._checkpoint.uri}/{_REQUESTS}/{request}.json",
+                    f"was started; {otherwise}",
                     condition="NO_ANSWER",
                     timeout=timeout,
                 )
             time.sleep(_POLL_SECONDS)
         self._delete_answer(request)
+        return text
+
+    def _result(self, request: str, text: bytes) -> dict[str, Any]:
+        """What an answer says."""
+        name = f"{_ANSWERS}/{request}.json"
         try:
             data = json.loads(text)
             error = data.get("error")
@@ -114,24 +193,33 @@ class Mailbox:
 
     def _delete_answer(self, request: str) -> None:
         """With its checksum, which Hadoop's local file system has beside it, and which nobody else deletes."""
-        system = self._files.filesystem
-        system.delete_file(self._files.path(f"{_ANSWERS}/{request}.json"))
+        system, name = self._files.filesystem, f"{_ANSWERS}/{request}.json"
+        with self._files.reaching("delete", name):
+            system.delete_file(self._files.path(name))
         if isinstance(system, fs.LocalFileSystem):
             with contextlib.suppress(FileNotFoundError):
                 system.delete_file(self._files.path(f"{_ANSWERS}/.{request}.json.crc"))
 
     def take_back(self, request: str) -> bool:
         """Deletes a request that the query has not taken yet; whether it was there."""
+        name = f"{_REQUESTS}/{request}.json"
         try:
-            self._files.filesystem.delete_file(self._files.path(f"{_REQUESTS}/{request}.json"))
+            with self._files.reaching("delete", name, (FileNotFoundError,)):
+                self._files.filesystem.delete_file(self._files.path(name))
         except FileNotFoundError:
             return False
         return True
 
-    def pending(self) -> int:
-        """Requests that the query has not taken yet."""
-        names = self._files.sizes(_REQUESTS)
-        return sum(1 for n in names if n.endswith(".json") and not n.startswith("."))
+    def waiting(self) -> list[Waiting]:
+        """The requests that the query has not served yet, the oldest first."""
+        times = self._files.times(_REQUESTS)
+        ids = [n.removesuffix(".json") for n in times if n.endswith(".json") and not n.startswith(".")]
+        found = []
+        for id_ in sorted(ids, key=lambda i: (times[f"{i}.json"] or datetime.min.replace(tzinfo=UTC), i)):
+            # One that is gone was served since they were listed.
+            if (text := self._files.find(f"{_REQUESTS}/{id_}.json")) is not None:
+                found.append(_waiting(id_, text, times[f"{id_}.json"]))
+        return found
 
     def _send(self, kind: str, **fields: Any) -> str:
         """A request is visible as a whole or not at all: the driver passes over names that begin with a dot."""
@@ -140,9 +228,23 @@ class Mailbox:
         if (secret := secret_of()) is not None:
             request = signed(request, secret, self._checkpoint.query_id() or "")
         folder, system = self._files.path(_REQUESTS), self._files.filesystem
-        system.create_dir(folder, recursive=True)
         hidden = f"{folder}/.{id_}.json"
-        with system.open_output_stream(hidden) as stream:
-            stream.write(json.dumps(request).encode())
-        system.move(hidden, f"{folder}/{id_}.json")
+        with self._files.reaching("write", f"{_REQUESTS}/{id_}.json"):
+            system.create_dir(folder, recursive=True)
+            with system.open_output_stream(hidden) as stream:
+                stream.write(json.dumps(request).encode())
+            system.move(hidden, f"{folder}/{id_}.json")
         return id_
+
+
+def _waiting(id_: str, text: bytes, left_at: datetime | None) -> Waiting:
+    """What a request's file says; a file that is not understood is one that the query will refuse."""
+    try:
+        request = json.loads(text)
+        if "signed" in request:
+            request = json.loads(request["signed"])
+        kind = str(request["kind"])
+        plan = MigrationPlan.from_json(json.dumps(request["plan"])) if kind == "submit" else None
+    except (*NOT_UNDERSTOOD, errors.PlanError):
+        return Waiting(id_, "", left_at, None)
+    return Waiting(id_, kind, left_at, plan)

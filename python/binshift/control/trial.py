@@ -11,6 +11,7 @@ from pyarrow import fs
 
 from binshift.control.checks import Check, Verdict
 from binshift.control.files import Files
+from binshift.errors import StorageError
 
 __all__ = ["try_files"]
 
@@ -26,9 +27,10 @@ def try_files(files: Files) -> Check:
     """
     name = f".doctor-{uuid4()}"
     try:
-        absent = _absent(files)
-    except OSError as error:
-        return _problem(files, "look for its directory", error)
+        with files.reaching("look for its directory", ""):
+            absent = _absent(files)
+    except StorageError as error:
+        return _problem(error)
     try:
         return _tried(files, name)
     finally:
@@ -39,23 +41,20 @@ def _tried(files: Files, name: str) -> Check:
     system, text = files.filesystem, uuid4().bytes
     hidden = files.path(f"{_FOLDER}/{name}")
     began = time.monotonic()
-    doing = "make its directory"
     try:
-        system.create_dir(files.path(_FOLDER), recursive=True)
-        doing = "write a file"
-        with system.open_output_stream(f"{hidden}.part") as stream:
+        with files.reaching("make the directory", _FOLDER):
+            system.create_dir(files.path(_FOLDER), recursive=True)
+        with files.reaching("write", _FOLDER), system.open_output_stream(f"{hidden}.part") as stream:
             stream.write(text)
-        doing = "rename a file"
-        system.move(f"{hidden}.part", hidden)
-        doing = "list a directory"
+        with files.reaching("rename a file in", _FOLDER):
+            system.move(f"{hidden}.part", hidden)
         is_listed = name in files.sizes(_FOLDER)
-        doing = "read a file"
         is_same = files.find(f"{_FOLDER}/{name}") == text
-        doing = "delete a file"
-        system.delete_file(hidden)
+        with files.reaching("delete a file in", _FOLDER):
+            system.delete_file(hidden)
         is_gone = not files.exists(f"{_FOLDER}/{name}")
-    except OSError as error:
-        return _problem(files, doing, error)
+    except StorageError as error:
+        return _problem(error)
     seconds = (time.monotonic() - began) / 7
     stale = [what for what, so in (("listed", is_listed), ("read", is_same), ("deleted", is_gone)) if not so]
     if stale:
@@ -71,11 +70,12 @@ def _tried(files: Files, name: str) -> Check:
     return Check("file system", Verdict.FINE, found)
 
 
-def _problem(files: Files, doing: str, error: OSError) -> Check:
+def _problem(error: StorageError) -> Check:
     return Check(
         "file system",
         Verdict.PROBLEM,
-        f"cannot {doing} below {files.name}: {error}",
+        # What comes last in the message is advice for this user alone.
+        str(error).rpartition("; ")[0],
         "give this user, and those of the driver and the executors, the right to do so",
     )
 
@@ -97,7 +97,7 @@ def _clean_up(files: Files, name: str, made: list[str]) -> None:
     """
     system = files.filesystem
     for rest in (name, f"{name}.part"):
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(Exception):
             system.delete_file(files.path(f"{_FOLDER}/{rest}"))
     if not isinstance(system, fs.LocalFileSystem):
         return  # Its directories can be deleted with what is in them only, and somebody may write there now.

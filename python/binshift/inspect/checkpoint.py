@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
+from binshift.arguments import checked
 from binshift.control.directory import ControlDir
 from binshift.control.files import Files
 from binshift.control.history import history_table
@@ -32,6 +33,7 @@ from binshift.session import STOCK_PROVIDER
 __all__ = ["Checkpoint", "open"]
 
 
+@checked(ConfigurationError)
 def open(
     checkpoint: str | os.PathLike[str],
     *,
@@ -65,6 +67,7 @@ def open(
     return Checkpoint(Files(checkpoint, filesystem), scratch)
 
 
+@checked(ConfigurationError, but=("files",))
 class Checkpoint:
     """Reads a checkpoint; made by `open`. Not to be shared between threads.
 
@@ -248,8 +251,10 @@ class Checkpoint:
         """
         chosen = source or self.source(**kwargs)
         stored = encoded_key(key, chosen.family, self._facts.settings(chosen.version).encoding)
-        if stored is None:
-            bin = self._bin_of(key, chosen) if chosen.operator.is_binned else None
+        # Several partitions may have state of a key that has changed on its way, in whatever bin.
+        keys_change = self._facts.keys_change(chosen.operator.id)
+        if stored is None or keys_change:
+            bin = self._bin_of(key, chosen) if chosen.operator.is_binned and not keys_change else None
             where = equal_to(key, chosen.family)
             return self.scan(chosen, bins=None if bin is None else [bin], where=where).read_all()
         for place, bin in self._homes(key, chosen):

@@ -120,6 +120,10 @@ class Facts:
         """The epoch from which on the state has bins: the epoch of the takeover, if Spark's provider began."""
         return int((self._control or {}).get("taken_over_at") or 0)
 
+    def keys_change(self, operator: int) -> bool:
+        """Whether keys of an operator changed on their way to its state: some then are in bins of others."""
+        return self.files.exists(f"binshift/changed_keys/{operator}")
+
     def is_binned_at(self, epoch: int) -> bool:
         """Whether what an epoch committed has bins."""
         if not self.is_binned or epoch < self.first_binned_epoch:

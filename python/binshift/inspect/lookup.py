@@ -14,7 +14,7 @@ from binshift.inspect.decoding.binning import bins_of, flat, partitioning
 from binshift.inspect.decoding.schema import Family, Store
 from binshift.inspect.decoding.types import Field, TypeKind
 
-__all__ = ["bin_of_key", "encoded_key", "equal_to"]
+__all__ = ["bin_of_key", "encoded_key", "equal_to", "impossible_key"]
 
 
 def encoded_key(key: Mapping[str, Any], family: Family, encoding: str) -> bytes | None:
@@ -96,9 +96,7 @@ def equal_to(key: Mapping[str, Any], family: Family) -> pc.Expression:
             try:
                 yield pc.field(*path) == pa.scalar(value, kind)
             except (pa.ArrowException, TypeError, ValueError) as error:
-                raise impossible(
-                    ConfigurationError, ".".join(path), value, f"a value of type {kind}"
-                ) from error
+                raise impossible_key(".".join(path[1:]), value, f"a value of type {kind}") from error
 
     found = list(conditions(("key",), family.key.arrow, key))
     if not found:
@@ -110,6 +108,12 @@ def equal_to(key: Mapping[str, Any], family: Family) -> pc.Expression:
     return out
 
 
+def impossible_key(column: str, value: Any, wanted: str) -> ConfigurationError:
+    """The error for a key that has an impossible value in a column, whose name is shown as it is."""
+    what = f"the value {value!r} of column {column} of the key"
+    return impossible(ConfigurationError, column, value, wanted, what=what)
+
+
 _SIMPLE = (TypeKind.FIXED, TypeKind.BOOLEAN, TypeKind.DECIMAL, TypeKind.STRING, TypeKind.BINARY, TypeKind.NULL)
 
 
@@ -118,7 +122,7 @@ def _scalar(field: Field, value: Any) -> pa.Scalar:
         return pa.scalar(value, field.type.arrow)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         wanted = f"a value of type {field.type.name}"
-        raise impossible(ConfigurationError, field.name, value, wanted) from error
+        raise impossible_key(field.name, value, wanted) from error
 
 
 def _bytes_of(field: Field, value: Any) -> bytes:

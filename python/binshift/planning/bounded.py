@@ -6,11 +6,12 @@ import logging
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 
+from binshift.arguments import checked
 from binshift.errors import PlanError, impossible
 from binshift.numbers import is_number
 from binshift.planning.plan import MigrationPlan
 from binshift.planning.routing import Move, RoutingTable
-from binshift.planning.strategies import OnDemand, Strategy, in_steps
+from binshift.planning.strategies import OnDemand, Strategy, in_steps, strategy_of
 
 __all__ = ["DEFAULT_BYTES_PER_S", "Bounded"]
 
@@ -21,6 +22,7 @@ _log = logging.getLogger("binshift")
 DEFAULT_BYTES_PER_S = 50e6
 
 
+@checked(PlanError, but=("strategy",))
 @dataclass(frozen=True, slots=True)
 class Bounded:
     """Another strategy, with steps that move so many bytes at most, or take so long at most.
@@ -34,8 +36,8 @@ class Bounded:
 
     Parameters
     ----------
-    strategy : Strategy
-        What is bounded: any but `OnDemand`, which has no steps to cut.
+    strategy : Strategy or str
+        What is bounded, or its name: any but `OnDemand`, which has no steps to cut.
     max_bytes_per_step : int, optional
         Bytes of state that one step moves at most, summed over all stateful operators.
     pause_budget_s : float, optional
@@ -66,7 +68,7 @@ class Bounded:
     [3, 3, 2]
     """
 
-    strategy: Strategy
+    strategy: Strategy | str
     _: KW_ONLY
     max_bytes_per_step: int | None = None
     pause_budget_s: float | None = None
@@ -78,6 +80,7 @@ class Bounded:
         if self.max_bytes_per_step is None and self.pause_budget_s is None:
             wanted = "max_bytes_per_step=... or pause_budget_s=..."
             raise impossible(PlanError, "max_bytes_per_step", None, wanted, what="Bounded without a bound")
+        object.__setattr__(self, "strategy", strategy_of(self.strategy))
         if isinstance(self.strategy, OnDemand):
             raise PlanError(
                 "a plan on demand moves everything in one step and cannot be bounded; bound another strategy",
@@ -91,7 +94,7 @@ class Bounded:
                 raise impossible(PlanError, name, value, "a number above 0")
         if self.bin_bytes is not None:
             object.__setattr__(self, "bin_bytes", tuple(self.bin_bytes))
-            if wrong := [b for b in self.bin_bytes if not (is_number(b) and b >= 0)]:
+            if wrong := [b for b in self.bin_bytes if b < 0]:
                 wanted = "the bytes of each bin, a number from 0 on"
                 raise impossible(PlanError, "bin_bytes", wrong[0], wanted)
 
@@ -131,7 +134,7 @@ class Bounded:
                 condition="BINS_ARE_FIXED",
                 bins=source.bins,
             )
-        whole = self.strategy.plan(source, target)
+        whole = strategy_of(self.strategy).plan(source, target)
         parts = [part for step in whole.steps for part in self._cut(step.moves)]
         return in_steps(source, target, parts, name=f"{whole.strategy}, bounded", gap=whole.gap).with_bytes(
             self.bin_bytes

@@ -153,8 +153,10 @@ def executor_ids(place_on: Sequence[str]) -> tuple[str, ...]:
     ConfigurationError
         If it is one text, whose letters would be taken for executors, or has something else than texts.
     """
-    if isinstance(place_on, str):
-        raise impossible(ConfigurationError, "place_on", place_on, f"a list of ids: place_on=[{place_on!r}]")
+    if isinstance(place_on, str | bytes | Mapping) or not isinstance(place_on, Iterable):
+        raise impossible(
+            ConfigurationError, "place_on", place_on, f"a list of ids: place_on=[{str(place_on)!r}]"
+        )
     ids = tuple(place_on)
     if any(not isinstance(e, str) for e in ids):
         wanted = f"ids as text: place_on={[str(e) for e in ids]!r}"

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, TypeVar
 
+from binshift.arguments import checked
 from binshift.display import html_table, in_bytes
 from binshift.errors import PlanError, impossible
 from binshift.numbers import is_whole
@@ -20,6 +21,7 @@ _FORMAT = 1
 _SHOWN_STEPS = 20
 
 
+@checked(PlanError)
 @dataclass(frozen=True, slots=True, repr=False)
 class Step:
     """The moves that take effect at one epoch.
@@ -50,6 +52,7 @@ class Step:
         return f"<Step: {len(self.moves)} moves, {self.partitions} partitions>"
 
 
+@checked(PlanError)
 @dataclass(frozen=True, slots=True, repr=False)
 class MigrationPlan:
     """A value: immutable, comparable, and nothing happens until it is submitted.

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
+from binshift.arguments import checked
 from binshift.display import html_table
 from binshift.errors import PlanError, impossible
 from binshift.numbers import is_whole
@@ -35,17 +36,18 @@ class Move:
     target: int
 
     def __post_init__(self) -> None:
+        for name in ("bin", "source", "target"):
+            if not is_whole(value := getattr(self, name)):
+                raise impossible(PlanError, name, value, "a whole number from 0 on")
         if self.source == self.target:
             raise PlanError(
                 f"bin {self.bin} moves from partition {self.source} to itself; leave it out",
                 condition="PLAN_DOES_NOT_FIT",
                 bin=self.bin,
             )
-        for name in ("bin", "source", "target"):
-            if not is_whole(value := getattr(self, name)):
-                raise impossible(PlanError, name, value, "a whole number from 0 on")
 
 
+@checked(PlanError, but=("partitions", "assignment"))
 @dataclass(frozen=True, slots=True, repr=False)
 class RoutingTable:
     """The map from bin to partition; one for all stateful operators of a query.
@@ -80,6 +82,11 @@ class RoutingTable:
     epoch: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
+        if isinstance(self.assignment, str | bytes) or not isinstance(self.assignment, Sequence):
+            raise impossible(
+                PlanError, "assignment", self.assignment, "the owner of each bin, as a tuple of int"
+            )
+        object.__setattr__(self, "assignment", tuple(self.assignment))
         if not 1 <= len(self.assignment) <= MAX_BINS:
             n = len(self.assignment)
             raise impossible(PlanError, "bins", n, f"1 to {MAX_BINS} of them", what=f"a table of {n} bins")
@@ -177,6 +184,7 @@ class RoutingTable:
         require_partitions(partitions, self.bins)
         return self._levelled(partitions, range(partitions))
 
+    @checked(PlanError)
     def without(self, partitions: Collection[int]) -> RoutingTable:
         """The table in which `partitions` own no bins and the others own equally many; few moves.
 

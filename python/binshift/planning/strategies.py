@@ -11,6 +11,7 @@ from dataclasses import KW_ONLY, dataclass
 from itertools import chain, zip_longest
 from typing import Protocol
 
+from binshift.arguments import checked
 from binshift.errors import PlanError, impossible
 from binshift.numbers import is_whole
 from binshift.planning.edge_colouring import edge_colours
@@ -28,6 +29,7 @@ __all__ = [
     "in_steps",
     "parse_strategy",
     "strategy_at_once",
+    "strategy_of",
 ]
 
 
@@ -39,6 +41,7 @@ class Strategy(Protocol):
         ...
 
 
+@checked(PlanError)
 @dataclass(frozen=True, slots=True)
 class AllAtOnce:
     """Everything in one step: the shortest migration and the longest epoch.
@@ -57,6 +60,7 @@ class AllAtOnce:
         return _cut(source, target, max(1, source.bins), "all-at-once", self.gap)
 
 
+@checked(PlanError)
 @dataclass(frozen=True, slots=True)
 class Fluid:
     """One bin per step: the longest migration and the shortest epochs.
@@ -75,6 +79,7 @@ class Fluid:
         return _cut(source, target, 1, "fluid", self.gap)
 
 
+@checked(PlanError)
 @dataclass(frozen=True, slots=True)
 class OnDemand:
     """Everything at once, and state fetched when it is first touched, as in Meces (ATC 2022), section 4.
@@ -97,6 +102,7 @@ class OnDemand:
         return _cut(source, target, max(1, source.bins), "on-demand", self.gap, on_demand=True)
 
 
+@checked(PlanError)
 @dataclass(frozen=True, slots=True)
 class Batched:
     """A fixed number of bins per step, taken from all pairs of source and target in turn.
@@ -126,6 +132,7 @@ class Batched:
         return _cut(source, target, self.bins_per_step, f"batched({self.bins_per_step})", self.gap)
 
 
+@checked(PlanError)
 @dataclass(frozen=True, slots=True)
 class Optimized:
     """As many bins per step as can move without any partition being busier than another.
@@ -176,6 +183,22 @@ def strategy_at_once(*, fetches_rows: bool) -> Strategy:
     return OnDemand() if fetches_rows else AllAtOnce()
 
 
+def strategy_of(strategy: Strategy | str) -> Strategy:
+    """The strategy that an argument means: one that is given, or one of a name.
+
+    Raises
+    ------
+    PlanError
+        If it is neither.
+    """
+    if isinstance(strategy, str):
+        return parse_strategy(strategy)
+    if isinstance(strategy, type) or not callable(getattr(strategy, "plan", None)):
+        wanted = f"a strategy, such as binshift.Batched(16), or the name of one: {_NAMES}"
+        raise impossible(PlanError, "strategy", strategy, wanted)
+    return strategy
+
+
 def parse_strategy(text: str, *, gap: int = 0) -> Strategy:
     """The strategy of a name, as the command line has it: `fluid`, `batched:16`, `optimized:2`.
 
@@ -186,9 +209,8 @@ def parse_strategy(text: str, *, gap: int = 0) -> Strategy:
     """
     name, _, size = text.partition(":")
     if name not in _BY_NAME or (size and not size.isdigit()) or bool(size) is not (name in _SIZED):
-        names = ", ".join(n + ":BINS" * (n in _SIZED) for n in _BY_NAME)
         raise PlanError(
-            f"strategy {text!r} is unknown; give one of {names}",
+            f"strategy {text!r} is unknown; give one of {_NAMES}",
             condition="INVALID_VALUE",
             name="strategy",
             value=text,
@@ -205,6 +227,7 @@ _BY_NAME: dict[str, Callable[..., Strategy]] = {
     "on-demand": OnDemand,
 }
 _SIZED = ("batched", "optimized")
+_NAMES = ", ".join(n + ":BINS" * (n in _SIZED) for n in _BY_NAME)
 
 
 def _require_bins(name: str, value: object) -> None:

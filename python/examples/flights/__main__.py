@@ -247,6 +247,8 @@ def rescale_offline(stream: Stream, rate: Rate) -> tuple[list[Epoch], float]:
     stream.start()
     after = [stream.epoch(processed + i) for i in range(STOCK_AFTER)]
     feeder.stop()
+    # Spark logs an error when a query is stopped that is about to broadcast something.
+    stream.query.processAllAvailable()
     stream.query.stop()
     return epochs + after, after[0].committed - begin
 

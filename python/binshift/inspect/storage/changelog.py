@@ -16,11 +16,10 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import IO
 
 from binshift.control.damage import damaged
 from binshift.errors import StateFormatError
-from binshift.inspect.storage.compression import decompressed
+from binshift.inspect.storage.compression import ByteStream, decompressed
 
 __all__ = ["Changelog", "Lineage", "Record", "RecordKind"]
 
@@ -67,7 +66,7 @@ class Changelog:
         If the file is damaged or of an unknown format; also while its records are read.
     """
 
-    def __init__(self, stream: IO[bytes], name: str) -> None:
+    def __init__(self, stream: ByteStream, name: str) -> None:
         self._name = name
         self._pieces = decompressed(stream, name)
         self._buffer = b""

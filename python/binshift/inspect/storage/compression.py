@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import IO
+from typing import Protocol
 
 import pyarrow as pa
 import xxhash
 
 from binshift.control.damage import damaged
-from binshift.errors import StateFormatError
+from binshift.errors import BinshiftError, StateFormatError
 
-__all__ = ["decompressed"]
+__all__ = ["ByteStream", "decompressed"]
 
 _LZ4 = b"LZ4Block"
 _SNAPPY = b"\x82SNAPPY\x00"
@@ -29,7 +29,17 @@ _LZ4_RAW, _LZ4_COMPRESSED = 0x10, 0x20
 _LZ4_SEED = 0x9747B28C
 
 
-def decompressed(stream: IO[bytes], name: str) -> Iterator[bytes]:
+class ByteStream(Protocol):
+    """What bytes are read from."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """The next bytes; fewer than `size` at the end only."""
+
+    def close(self) -> None:
+        """Closes it."""
+
+
+def decompressed(stream: ByteStream, name: str) -> Iterator[bytes]:
     """The content of a compressed stream, piece by piece.
 
     Raises
@@ -49,14 +59,14 @@ def decompressed(stream: IO[bytes], name: str) -> Iterator[bytes]:
     raise damaged(name, f"it begins with {head.hex(' ') or 'nothing'}, which is no codec of Spark's")
 
 
-def _exactly(stream: IO[bytes], size: int, name: str) -> bytes:
+def _exactly(stream: ByteStream, size: int, name: str) -> bytes:
     data = stream.read(size)
     if len(data) != size:
         raise damaged(name, "it ends in the middle of a block")
     return data
 
 
-def _lz4(stream: IO[bytes], name: str) -> Iterator[bytes]:
+def _lz4(stream: ByteStream, name: str) -> Iterator[bytes]:
     """Each block: magic, token, sizes (little-endian) compressed and plain, checksum; the last one is empty."""
     codec = pa.Codec("lz4_raw")
     while True:
@@ -77,7 +87,7 @@ def _lz4(stream: IO[bytes], name: str) -> Iterator[bytes]:
             raise damaged(name, "a block does not begin where the one before it ends")
 
 
-def _snappy(stream: IO[bytes], name: str) -> Iterator[bytes]:
+def _snappy(stream: ByteStream, name: str) -> Iterator[bytes]:
     """Two version numbers; then for each block its size (big-endian) and the block."""
     codec = pa.Codec("snappy")
     _exactly(stream, 8, name)
@@ -114,7 +124,7 @@ class _Rejoined:
 
     closed = False
 
-    def __init__(self, head: bytes, stream: IO[bytes]) -> None:
+    def __init__(self, head: bytes, stream: ByteStream) -> None:
         self._head, self._stream = head, stream
 
     def read(self, size: int = -1) -> bytes:
@@ -136,11 +146,13 @@ class _Rejoined:
         self._stream.close()
 
 
-def _zstd(stream: IO[bytes], head: bytes, name: str) -> Iterator[bytes]:
+def _zstd(stream: ByteStream, head: bytes, name: str) -> Iterator[bytes]:
     source = pa.CompressedInputStream(pa.PythonFile(_Rejoined(head, stream), mode="r"), "zstd")
     while True:
         try:
             data = source.read(1 << 16)
+        except BinshiftError:
+            raise
         except (OSError, pa.ArrowException) as error:
             raise damaged(name, str(error)) from error
         if not data:

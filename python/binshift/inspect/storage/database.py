@@ -17,8 +17,9 @@ from pathlib import Path
 from rocksdict import AccessType, Options, Rdict, ReadOptions, WriteBatch, WriteOptions
 
 from binshift.control.damage import NOT_UNDERSTOOD, damaged, plain_name
+from binshift.control.failures import is_of_system, storage_error
 from binshift.control.files import Files
-from binshift.errors import StateFormatError
+from binshift.errors import BinshiftError, StateFormatError
 from binshift.inspect.storage.changelog import Record, RecordKind
 
 __all__ = ["Database", "Snapshot", "successor"]
@@ -64,7 +65,7 @@ class Snapshot:
             RuntimeError,
             ValueError,
         ) as error:
-            raise self._damaged(error) from error
+            raise _failure(path, scratch, error, error) from error
         finally:
             archive.unlink(missing_ok=True)
         try:
@@ -91,7 +92,7 @@ class Snapshot:
                 for f in said.get("logFiles") or []
             ]
         except (OSError, *NOT_UNDERSTOOD) as error:
-            raise self._damaged(error) from error
+            raise _failure(path, scratch, error, error) from error
 
     def fetch(self) -> None:
         """Brings the files of rows.
@@ -114,9 +115,6 @@ class Snapshot:
             archived = self._scratch / "archive" / local
             archived.parent.mkdir(exist_ok=True)
             self._files.fetch(f"{directory}/logs/{remote}", archived)
-
-    def _damaged(self, error: Exception) -> StateFormatError:
-        return damaged(self.path, error)
 
 
 class Database:
@@ -160,10 +158,10 @@ class Database:
                 options.set_write_buffer_size(_BUFFER_BYTES)
                 access = AccessType.read_only() if is_read_only else AccessType.read_write()
                 self._db = Rdict(str(path), options, access_type=access)
-        except StateFormatError:
+        except BinshiftError:
             raise
         except Exception as error:  # rocksdict raises plain exceptions
-            raise self._damaged(error) from error
+            raise self._failure(error) from error
 
     def prefix(self, family: str) -> bytes | None:
         """What keys of a family begin with; none if the database has no such family."""
@@ -196,7 +194,7 @@ class Database:
                 advance()
             iterator.status()
         except Exception as error:
-            raise self._damaged(error) from error
+            raise self._failure(error) from error
 
     def get(self, key: bytes) -> bytes | None:
         """One row's value."""
@@ -205,7 +203,7 @@ class Database:
         try:
             value: bytes | None = self._db.get(key)
         except Exception as error:
-            raise self._damaged(error) from error
+            raise self._failure(error) from error
         return value
 
     def put(self, key: bytes, value: bytes | None) -> None:
@@ -218,7 +216,10 @@ class Database:
     def delete_range(self, start: bytes, end: bytes) -> None:
         """Deletes the rows from `start` to before `end`."""
         self._flush()
-        self._db.delete_range(start, end, self._write)
+        try:
+            self._db.delete_range(start, end, self._write)
+        except Exception as error:
+            raise self._failure(error) from error
 
     def apply(self, records: Iterable[Record], has_row_checksums: bool) -> None:
         """Replays a changelog."""
@@ -247,11 +248,19 @@ class Database:
                     batch.delete(key)
                 else:
                     batch.put(key, value)
-            self._db.write(batch, self._write)
+            try:
+                self._db.write(batch, self._write)
+            except Exception as error:
+                raise self._failure(error) from error
             self._pending, self._pending_bytes = {}, 0
 
-    def _damaged(self, error: Exception) -> StateFormatError:
-        return damaged(self._name, f"RocksDB cannot read it ({error})")
+    def _failure(self, error: Exception) -> BinshiftError:
+        return _failure(self._name, self._path, error, f"RocksDB cannot read it ({error})")
+
+
+def _failure(path: str, scratch: Path, error: Exception, reason: object) -> BinshiftError:
+    """That a file is damaged; or that the system has no room for its copy, or cannot read that."""
+    return storage_error("use", str(scratch), error) if is_of_system(error) else damaged(path, reason)
 
 
 def _name_delimiter(path: Path, delimiter: bytes) -> None:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from binshift.control.failures import reaching
 from binshift.control.files import file_system_of
 from binshift.control.uris import is_uri
 from binshift.errors import ConfigurationError, impossible
@@ -51,11 +52,14 @@ def export(reader: pa.RecordBatchReader, output: str | os.PathLike[str], format:
     ------
     ConfigurationError
         If the format is unknown, or no file system is known for the URI.
+    StorageError
+        If the file cannot be written.
     """
     if format not in FORMATS:
         raise impossible(ConfigurationError, "format", format, f"one of {', '.join(FORMATS)}")
     write = {"parquet": _parquet, "csv": _csv, "json": _json}[format]
-    with _output(os.fspath(output)) as sink:
+    place = os.fspath(output)
+    with reaching("write", place), _output(place) as sink:
         return write(reader, sink)
 
 

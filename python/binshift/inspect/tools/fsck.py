@@ -149,7 +149,7 @@ def _rows(checkpoint: Checkpoint, place: Place, version: int, settings: Settings
                             misplaced[bin] = misplaced.get(bin, 0) + 1
                     if name in known:
                         batch = decoded(source, place.partition, chunk, settings)
-                        if place.operator.is_binned:
+                        if place.operator.is_binned and not facts.keys_change(place.operator.id):
                             _find_strangers(source, batch, facts.bins or 1, strangers)
     except StateFormatError as error:
         yield Finding(Severity.DAMAGE, str(place), f"version {version}: {error}")

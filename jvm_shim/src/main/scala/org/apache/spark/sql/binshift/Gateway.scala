@@ -4,7 +4,7 @@ import java.io.File
 
 import org.apache.spark.sql.binshift.client.AttachedQuery
 import org.apache.spark.sql.binshift.internals.{JarVersion, SparkInternals}
-import org.apache.spark.sql.binshift.query.QueryHandle
+import org.apache.spark.sql.binshift.query.{KnownSettings, QueryHandle}
 import org.apache.spark.sql.binshift.stock.{Conversion, ConversionOptions}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.streaming.StreamingQuery
@@ -22,6 +22,13 @@ object Gateway {
     SparkInternals.requireSupportedVersion(sparkVersion)
 
   /**
+   * Refuses settings that a session is to have and that binshift does not know. Each query looks again when it starts.
+   *
+   * @param keys with line feeds between them
+   */
+  def requireKnownSettings(keys: String): Unit = KnownSettings.require(keys.linesIterator.toSeq)
+
+  /**
    * Makes binshift active in a session, whether its jar was there before the session or came later.
    *
    * @param jar the jar's path, as the driver sees it; given to the executors unless they get one of its name anyway
@@ -36,8 +43,9 @@ object Gateway {
   def attach(query: StreamingQuery): QueryHandle = new QueryHandle(AttachedQuery.of(query))
 
   /** @param partitions 0 for as many as there are */
-  def conversion(session: SparkSession, checkpoint: String, output: String, to: String, partitions: Int): Conversion = {
+  def conversion(
+      session: SparkSession, checkpoint: String, output: String, to: String, partitions: Int, force: Boolean): Conversion = {
     SparkInternals.requireSupportedVersion()
-    new Conversion(session, ConversionOptions(checkpoint, output, to, Option.when(partitions != 0)(partitions)))
+    Conversion.of(session, ConversionOptions(checkpoint, output, to, Option.when(partitions != 0)(partitions), force))
   }
 }

@@ -13,7 +13,7 @@ import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftConf
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Storage
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{Layout, Storage}
 import org.apache.spark.sql.internal.SQLConf
 
 /**
@@ -48,8 +48,11 @@ private[binshift] final case class RoutingRule(session: SparkSession) extends Ru
       new BinsSetting(session).layoutOf(operators, info.numPartitions)
     val router = QueryRouters.of(query)
     val epoch = router.enter(session, operators)
+    session.conf.set(BinshiftConf.RoutedLayout, Layout.render(epoch.layout))
     session.conf.set(BinshiftConf.RoutedRun, query.runId.toString)
     session.sparkContext.setLocalProperty(BinshiftConf.RoutingHint, epoch.hint.render)
+    session.sparkContext.setLocalProperty(
+      BinshiftConf.StepHint, s"${epoch.hint.runId}:${epoch.hint.epoch}:${epoch.isStepNext}")
     session.sparkContext.setLocalProperty(BinshiftConf.ShippingHint, epoch.shippingHint)
     session.sparkContext.setLocalProperty(
       BinshiftConf.StatisticsHint, QueryStatistics.of(query).announce(epoch))

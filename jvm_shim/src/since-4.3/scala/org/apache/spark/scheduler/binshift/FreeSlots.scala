@@ -1,9 +1,7 @@
 package org.apache.spark.scheduler.binshift
 
-import scala.jdk.CollectionConverters._
-
 import org.apache.spark.SparkContext
-import org.apache.spark.scheduler.{Schedulable, TaskSchedulerImpl, TaskSetManager}
+import org.apache.spark.scheduler.TaskSchedulerImpl
 
 /** What the scheduler compares the tasks of a job with, all of which are to run at once. In its package, because of that. */
 private[spark] object FreeSlots {
@@ -27,7 +25,7 @@ private[spark] object FreeSlots {
     lazy val slots = context.statusStore.executorList(activeOnly = true).map(e => e.id -> e.maxTasks).toMap
     val taken = context.taskScheduler match {
       case scheduler: TaskSchedulerImpl => scheduler.synchronized {
-          val own = managers(scheduler.rootPool)
+          val own = TaskSets.managers(scheduler.rootPool)
             .filter(m => Option(m.taskSet.properties).exists(_.getProperty(SparkContext.SPARK_JOB_GROUP_ID) == run))
           val unused = leaving.filter(scheduler.isExecutorAlive).toSeq.map { executor =>
             val ours = own.map(_.taskInfos.values.count(t => t.running && t.executorId == executor)).sum
@@ -39,11 +37,5 @@ private[spark] object FreeSlots {
       case _ => leaving.toSeq.flatMap(slots.get).sum
     }
     math.max(context.maxNumConcurrentTasks(profile) - taken, 0)
-  }
-
-  /** Also those all of whose tasks run: the scheduler's own list leaves them out. */
-  private def managers(of: Schedulable): Seq[TaskSetManager] = of match {
-    case manager: TaskSetManager => Seq(manager)
-    case pool => pool.schedulableQueue.asScala.toSeq.flatMap(managers)
   }
 }

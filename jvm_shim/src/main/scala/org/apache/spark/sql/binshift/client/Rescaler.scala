@@ -22,10 +22,7 @@ private[binshift] final class Rescaler(query: MicroBatchExecution) {
   private val submissions = new Submissions(query, router)
 
   /** The entry in force. */
-  def inForce: RoutingEntry = router.snapshot().tables.current.getOrElse(
-    throw BinshiftException("NO_EPOCH_PLANNED").migration(
-      s"query ${query.id} has not planned its first epoch, so it has no routing table yet; feed it data first, for " +
-        "example with query.processAllAvailable()"))
+  def inForce: RoutingEntry = router.snapshot().tables.current.getOrElse(throw router.notPlannedYet())
 
   /** Nothing happens yet. */
   def plan(partitions: Int, cut: Cut = Cut(), isPrepared: Boolean = true): PlanOfEntry = {

@@ -43,7 +43,7 @@ private[binshift] object RunningQueries {
 
   /** Whether binshift has planned an epoch of the run: then nothing is asked of the checkpoint, however often one asks. */
   private def isRouted(query: MicroBatchExecution): Boolean =
-    QueryRouters.known(query.runId).exists(_.snapshot().planned.isDefined)
+    QueryRouters.known(query.runId).exists(_.hasPlanned)
 
   private def ended(runId: String): Option[MicroBatchExecution] =
     Try(UUID.fromString(runId)).toOption.flatMap(QueryRouters.known).map(_.query)

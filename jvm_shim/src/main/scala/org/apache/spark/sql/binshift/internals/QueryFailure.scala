@@ -3,6 +3,7 @@ package org.apache.spark.sql.binshift.internals
 import scala.util.matching.Regex
 
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+import org.apache.spark.sql.execution.streaming.sources.ForeachBatchSink
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 
 /** The failures of binshift among those that Spark tells of. */
@@ -14,6 +15,30 @@ private[binshift] object QueryFailure {
       val why = query.exception.map(e => s" with an error: ${firstLine(e)}").getOrElse("")
       BinshiftException("QUERY_ENDED").migration(
         s"query ${query.id} has ended$why; start it again from its checkpoint and attach to the new query")
+    }
+
+  /** Why a run that has planned no epoch has no routing table, and what to do about it. */
+  def notPlanned(query: StreamExecution): BinshiftException =
+    if (!query.isActive) ended(query)
+    else withoutState(query).getOrElse(BinshiftException("NO_EPOCH_PLANNED").migration(
+        s"query ${query.id} has not planned its first epoch, so it has no routing table yet; feed it data, and ask again once it has " +
+          "run an epoch; in Python, binshift.attach(query, timeout=60) waits for that"))
+
+  /**
+   * That a query keeps no state, once that is known. To be asked about a run of which binshift has planned no epoch: if it has
+   * done one all the same, no operator of it has state. Any thread.
+   *
+   * Relies on Spark: only the report of an epoch that was run says how long its `addBatch` took.
+   */
+  def withoutState(query: StreamExecution): Option[BinshiftException] =
+    Option.when(query.recentProgress.exists(_.durationMs.containsKey("addBatch"))) {
+      val advice =
+        if (query.sink.isInstanceOf[ForeachBatchSink[_]]) {
+          "what the function of foreachBatch aggregates is a batch of its own, of which nothing is kept for the next epoch; " +
+            "aggregate the stream before writeStream if results are to go on from epoch to epoch"
+        } else "it runs as on Spark's own provider; give it an aggregation, a join or another operator that keeps state"
+      BinshiftException("NO_STATEFUL_OPERATOR").configuration(
+        s"query ${query.id} has no stateful operator, so it has no state that could be rescaled: $advice")
     }
 
   /** Failures in tasks reach the driver as text only, hence the search for the marker, which has no parameters. */

@@ -27,6 +27,15 @@ import org.apache.spark.util.Utils
 private[binshift] object SparkInternals {
   val ChangelogKey = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 
+  val UnloadKey = "spark.sql.streaming.stateStore.unloadOnCommit"
+
+  /**
+   * Whether stores are closed at each commit. What they keep for the next step goes with them, and no partition is on an executor.
+   *
+   * Relies on Spark: such stores do not report to the coordinator.
+   */
+  def unloadsStores(session: SparkSession): Boolean = session.sessionState.conf.getConfString(UnloadKey, "false").toBoolean
+
   def requireSupportedVersion(version: String = SPARK_VERSION): Unit =
     if (!version.startsWith(s"${SupportedSpark.Minor}.")) {
       throw BinshiftException("UNSUPPORTED_VERSION", "installed" -> version).unsupportedVersion(

@@ -1,41 +1,54 @@
 package org.apache.spark.sql.binshift.migration
 
+import java.util.UUID
+
 import scala.collection.mutable
 
-import org.apache.spark.internal.config
 import org.apache.spark.SparkContext
+import org.apache.spark.internal.{config, Logging}
+import org.apache.spark.scheduler.TaskSchedulerImpl
+import org.apache.spark.scheduler.binshift.TaskSets
+import org.apache.spark.sql.execution.streaming.state.binshift.LogLine
 
 /**
- * Has tasks wait longer for the executor that they prefer, while partitions are about to settle there.
+ * Has tasks of a query wait longer for the executor that they prefer, while partitions are about to settle there.
  *
  * By default Spark runs a task elsewhere when its executor was busy for 3 s, and its state is then loaded there.
  *
- * Relies on Spark: each stage reads the wait from the context's own settings when it is submitted. So the wait holds for
- * all queries of the application; it is put back when the last one lets go. Thread-safe.
+ * Relies on Spark: each stage reads the wait from the context's own settings when it is submitted, and again when an executor
+ * joins or is lost. So a longer wait is set for the whole application first. As long as it is, a look each quarter of a second
+ * gives the user's own wait back to the stages of other work, and to those in which a task waits for an executor that gets no tasks
+ * any more. The setting itself is put back when the last query lets go. Thread-safe.
  */
-private[binshift] object LocalityWait {
+private[binshift] object LocalityWait extends Logging {
   private val WaitMs = 30000L
   private val Key = config.LOCALITY_WAIT_PROCESS.key
 
-  /** Who holds it, of which context, and what was set before. */
-  private val owners = mutable.Set.empty[AnyRef]
+  /** Who holds it, and for which query. */
+  private val owners = mutable.Map.empty[AnyRef, String]
   private var held: Option[Held] = None
 
-  /** Does nothing beside queries in real-time mode, whose tasks would wait, too. */
-  def hold(owner: AnyRef, context: SparkContext): Unit = synchronized {
+  /** Does nothing beside queries in real-time mode: a batch of theirs would count tasks that wait as ones that take its slots. */
+  def hold(owner: AnyRef, query: UUID, context: SparkContext): Unit = synchronized {
     if (!held.exists(_.context eq context)) {
+      // Another context was stopped, and its settings are gone with it.
       owners.clear()
+      held.foreach(_.watch.close())
       held = None
     }
-    if (!RealTimeQueries.areIn(context) && owners.add(owner) && held.isEmpty && context.conf.get(
-        config.LOCALITY_WAIT_PROCESS) < WaitMs) {
-      held = Some(Held(context, context.conf.getOption(Key)))
-      context.conf.set(Key, s"${WaitMs}ms")
+    if (!RealTimeQueries.areIn(context)) {
+      owners(owner) = query.toString
+      val ownMs = context.conf.get(config.LOCALITY_WAIT_PROCESS)
+      if (held.isEmpty && ownMs < WaitMs) held = schedulerOf(context).map { scheduler =>
+        val before = context.conf.getOption(Key)
+        context.conf.set(Key, s"${WaitMs}ms")
+        Held(context, before, new ExecutorWatch("locality", () => true, () => look(scheduler, ownMs)))
+      }
     }
   }
 
   def release(owner: AnyRef): Unit = synchronized {
-    if (owners.remove(owner) && owners.isEmpty) putBack()
+    if (owners.remove(owner).isDefined && owners.isEmpty) putBack()
   }
 
   /** Nobody holds it any more. */
@@ -47,9 +60,28 @@ private[binshift] object LocalityWait {
   }
 
   private def putBack(): Unit = {
-    held.foreach(h => h.before.fold(h.context.conf.remove(Key))(h.context.conf.set(Key, _)))
+    held.foreach { h =>
+      h.watch.close()
+      h.before.fold(h.context.conf.remove(Key))(h.context.conf.set(Key, _))
+    }
     held = None
   }
 
-  private final case class Held(context: SparkContext, before: Option[String])
+  /** Not under the lock of this object: the scheduler's may be taken for long. */
+  private def look(scheduler: TaskSchedulerImpl, ownMs: Long): Unit = {
+    val queries = synchronized(owners.values.toSet)
+    for {
+      w <- TaskSets.shorten(scheduler, ownMs)(w => w.gone.nonEmpty || !w.query.exists(queries)) if w.gone.nonEmpty
+    } logInfo(LogLine("waits", "query" -> w.query.getOrElse("none"), "stage" -> w.stage,
+        "gone" -> w.gone.toSeq.sorted.mkString(","), "wait_ms" -> ownMs))
+  }
+
+  /** A scheduler of another kind keeps to the user's own wait, because nothing could end a longer one. */
+  private def schedulerOf(context: SparkContext): Option[TaskSchedulerImpl] = context.taskScheduler match {
+    case scheduler: TaskSchedulerImpl => Some(scheduler)
+    case _ => None
+  }
+
+  /** @param before what was set */
+  private final case class Held(context: SparkContext, before: Option[String], watch: ExecutorWatch)
 }

@@ -7,7 +7,7 @@ import org.json4s.JsonDSL._
 import org.json4s.jackson.JsonMethods.parse
 
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ChangedKeys, ControlDir}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Move, RoutingTable}
 
 /**
@@ -166,8 +166,8 @@ private[binshift] object PlannedMigration {
       cancelled = false, Some(application))
   }
 
-  /** Whether a migration has begun, and is not over or forgotten. */
-  def isUnderWay(dir: ControlDir, id: String): Boolean = read(dir).exists(_.id == id)
+  /** Whether a migration has begun, is not over or forgotten, and may go on: where keys change, no bins move. */
+  def isUnderWay(dir: ControlDir, id: String): Boolean = read(dir).exists(_.id == id) && ChangedKeys.read(dir).isEmpty
 
   def read(dir: ControlDir): Option[PlannedMigration] = dir.decoded(File) { json =>
     implicit val formats: Formats = DefaultFormats

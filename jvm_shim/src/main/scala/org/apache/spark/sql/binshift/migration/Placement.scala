@@ -3,6 +3,7 @@ package org.apache.spark.sql.binshift.migration
 import java.util.UUID
 
 import org.apache.spark.scheduler.{ExecutorCacheTaskLocation, TaskLocation}
+import org.apache.spark.sql.binshift.internals.SparkInternals
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.state.{StateStoreId, StateStoreProviderId}
@@ -33,7 +34,7 @@ private[binshift] object Placement {
    */
   def place(
       session: SparkSession, query: UUID, operators: Seq[StateStoreWriter], partitions: Range, only: Seq[String],
-      but: Set[String]): Unit = if (partitions.nonEmpty && operators.nonEmpty) {
+      but: Set[String]): Unit = if (partitions.nonEmpty && operators.nonEmpty && !SparkInternals.unloadsStores(session)) {
     val executors = Executors.of(session.sparkContext)
     val possible = executors.preferred(only, but, query)
     for {
@@ -70,6 +71,23 @@ private[binshift] object Placement {
     for (op <- operators; store <- stores(op, partition); now <- executorOf(session, store) if now != executor) {
       put(session, store, host, executor)
     }
+
+  /**
+   * Has the tasks of stores on executors that are lost prefer one of `live`, those with the fewest partitions first. Returns
+   * whether all have got one.
+   *
+   * @param isThere whether an executor is not lost
+   * @param live    hosts of those that may take partitions, by id
+   */
+  def leaveLost(
+      session: SparkSession, operators: Seq[StateStoreWriter], n: Int, isThere: String => Boolean, live: Map[String, String])
+      : Boolean = {
+    val places = (0 until n).map(executorsOf(session, operators, _))
+    val lost = places.flatten.toSet.filterNot(isThere)
+    val found = spread(places.indices.filter(places(_).exists(lost)), live.keys.toSeq, places.map(on => (on -- lost).toSeq))
+    found.foreach { case (p, executor) => rescue(session, operators, p, lost, executor, live(executor)) }
+    lost.isEmpty || found.nonEmpty
+  }
 
   /** Has the tasks of stores of `partition` that were on one of `dead` prefer `executor`; whether there were any. */
   def rescue(

@@ -19,7 +19,8 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
  * Called under the router's lock: `enter` on the stream's thread while an epoch is planned, the rest by any thread.
  *
  * Partitions of executors that Spark decommissions move without a migration ([[Evacuation]]). Where a migration wants them is
- * what counts.
+ * what counts. Those whose executor is lost are given another one before their next tasks begin, because a task would wait in
+ * vain for one that is gone.
  *
  * @param standbyOf the executors that have the files of a partition
  * @param maxEpochs that a partition is asked to move, unless its executor is drained
@@ -44,6 +45,8 @@ private[binshift] final class Relocation(
   private var places = IndexedSeq.empty[Set[String]]
   private var seen = -1L
   private var seenExecutors = Set.empty[String]
+  /** Executors that were there when an epoch was planned, and none of which has been lost with its partitions since. */
+  private var present = Set.empty[String]
   private var wanted = Map.empty[Int, WantedPlace]
   /** What the migration under way empties. */
   private var drained: Option[String] = None
@@ -157,6 +160,19 @@ private[binshift] final class Relocation(
     holdOrRelease()
   }
 
+  /**
+   * Gives the partitions of executors that are lost another one, unless a standby has taken them over. Called after `enter`,
+   * while the epoch is planned. Asks nobody unless an executor was lost since the epoch before.
+   */
+  def leaveLost(): Unit = for (known <- Executors.known(session.sparkContext)) {
+    val isDone = present.forall(known) || {
+      val executors = Executors.of(session.sparkContext)
+      // What joined in between is none that is lost.
+      Placement.leaveLost(session, operators, partitions, e => known(e) || executors.isThere(e), executors.live -- avoided)
+    }
+    if (isDone) present = known.toSet
+  }
+
   def close(): Unit = {
     RealTimeQueries.end(this)
     warming.close()
@@ -234,7 +250,7 @@ private[binshift] final class Relocation(
 
   private def holdOrRelease(): Unit =
     if (!isRealTime && (wanted.nonEmpty || avoided.nonEmpty || evacuation.partitions.nonEmpty))
-      LocalityWait.hold(this, session.sparkContext)
+      LocalityWait.hold(this, query.id, session.sparkContext)
     else LocalityWait.release(this)
 }
 

@@ -10,7 +10,7 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.spark.broadcast.Broadcast
 import org.apache.spark.internal.Logging
 import org.apache.spark.scheduler.{SparkListener, SparkListenerExecutorRemoved}
-import org.apache.spark.sql.binshift.internals.{Broadcasts, CommittedEpoch}
+import org.apache.spark.sql.binshift.internals.{Broadcasts, CommittedEpoch, SparkInternals}
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
@@ -63,8 +63,6 @@ private[binshift] final class Standbys(
   private var reports = Map.empty[String, Reported]
   /** The epoch in whose course partitions went to their standbys last. */
   private var takenAt: Option[Long] = None
-  /** Since when tasks wait for the executors that have the standbys. */
-  private var heldAtNs: Option[Long] = None
   private var taken = 0L
   private var isClosed = false
 
@@ -79,8 +77,7 @@ private[binshift] final class Standbys(
     override def onExecutorRemoved(removed: SparkListenerExecutorRemoved): Unit = lookSoon()
   }
   // A stage whose tasks were lost begins again after a fifth of a second; an event of a busy application may be late.
-  private val watch = new ExecutorWatch(s"query ${query.id}", () => isLost || isHeldTooLong,
-    () => { if (isHeldTooLong) synchronized(release()); if (isLost) look() })
+  private val watch = new ExecutorWatch(s"query ${query.id}", () => isLost, () => look())
 
   StandbyEndpoint.add(runId, this)
   context.addSparkListener(removals)
@@ -95,7 +92,7 @@ private[binshift] final class Standbys(
       epoch = now
       if (takenAt.exists(now > _ + 1)) {
         takenAt = None
-        release()
+        LocalityWait.release(this)
       }
       val lookedNs = System.nanoTime() - lookedAtNs
       val isUnknown = primaries.indices.exists(p => primaries(p).isEmpty && operators.exists(hasState(_, p)))
@@ -151,14 +148,6 @@ private[binshift] final class Standbys(
 
   /** Whether an executor that has partitions is lost. Asks nobody. */
   private def isLost: Boolean = synchronized(!isClosed && known.exists(live => primaries.exists(_.exists(!live(_)))))
-
-  /** A query that waits for data must not have all others of the application wait. */
-  private def isHeldTooLong: Boolean = synchronized(heldAtNs.exists(System.nanoTime() - _ > HoldNs))
-
-  private def release(): Unit = {
-    heldAtNs = None
-    LocalityWait.release(this)
-  }
 
   private def known: Option[collection.Set[String]] = Executors.known(context)
 
@@ -217,8 +206,7 @@ private[binshift] final class Standbys(
       synchronized {
         taken += saved.size
         takenAt = Some(now)
-        heldAtNs = Some(System.nanoTime())
-        if (!isClosed) LocalityWait.hold(this, context)
+        if (!isClosed) LocalityWait.hold(this, query.id, context)
       }
       logInfo(LogLine("standbys", "query" -> query.id, "lost" -> dead.toSeq.sorted.mkString(","), "partitions" -> lost.size,
           "taken_over" -> saved.size, "by" -> saved.values.toSeq.distinct.sorted.mkString(",")))
@@ -278,7 +266,6 @@ private[binshift] final class Standbys(
 private[binshift] object Standbys extends Logging {
   /** Where partitions run is looked at now and then even if nothing is known to have changed. */
   private val LookNs = TimeUnit.SECONDS.toNanos(30)
-  private val HoldNs = TimeUnit.SECONDS.toNanos(60)
   /** An executor that has not asked for so long is told to again. */
   private val SilentIntervals = 12L
   private val MinSilenceNs = TimeUnit.SECONDS.toNanos(30)
@@ -302,7 +289,10 @@ private[binshift] object Standbys extends Logging {
       logWarning(s"query ${query.id} has no standbys, though ${BinshiftConf.Standbys} is set: in real-time mode, the jobs " +
         "that they take could end it; the first batch after a lost executor reads its state from the checkpoint")
     }
-    !context.isLocal && !isRealTime
+    val unloads = SparkInternals.unloadsStores(query.sparkSessionForStream)
+    if (unloads) logWarning(s"query ${query.id} has no standbys, though ${BinshiftConf.Standbys} is set: " +
+      s"${SparkInternals.UnloadKey} is true, so that each epoch reads its state from the checkpoint anyway")
+    !context.isLocal && !isRealTime && !unloads
   }
 
   /** What a look saw that calls for the next one when it changes. */

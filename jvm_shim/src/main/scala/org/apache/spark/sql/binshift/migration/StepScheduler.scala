@@ -11,7 +11,7 @@ import org.apache.spark.sql.binshift.routing.TablesInForce
 import org.apache.spark.sql.binshift.statistics.QueryStatistics
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, LogLine}
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ControlDir, Layout}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ChangedKeys, ControlDir, Layout}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingEntry, RoutingTable, StepRef}
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.BackgroundConf
 
@@ -79,13 +79,14 @@ private[binshift] final class StepScheduler(
   /**
    * Accepts a plan, or throws before anything has changed.
    *
+   * @param changed operators whose bins cannot move, because their keys change
    * @param planned the epoch planned last in this run, if one was
    */
   def submit(
-      id: String, planJson: String, optionsJson: String, facts: Layout, now: RoutingEntry, planned: Option[Long])
-      : PlannedMigration = {
+      id: String, planJson: String, optionsJson: String, facts: Layout, changed: Seq[ChangedKeys], now: RoutingEntry,
+      planned: Option[Long]): PlannedMigration = {
     migration.foreach(m => throw BinshiftException("MIGRATION_UNDER_WAY", "migration_id" -> m.id).migration(inTheWay(m)))
-    val m = PlannedMigration.create(id, planJson, optionsJson, application)
+    val m = withoutPlaces(PlannedMigration.create(id, planJson, optionsJson, application))
     m.options.application.filter(_ != application).foreach { other =>
       throw BinshiftException("EXECUTORS_CHANGED", "application" -> other).plan(
         s"the plan names executors of application $other, and the query runs in $application now, whose executors are others; " +
@@ -112,6 +113,7 @@ private[binshift] final class StepScheduler(
           "which Spark distributes its rows: a typed key of another type than its column, a timestamp that goes through " +
           "Python, or a float that may be null in pandas; the query runs on as it is")
     }
+    changed.headOption.filter(_ => m.plan.steps.nonEmpty).foreach(c => throw c.refusal("the query runs on as it is"))
     if (m.plan.steps.isEmpty && !m.options.movesPartitions) remember(m, 0)
     else {
       // One of this run's own is over, and could not be deleted.
@@ -127,9 +129,26 @@ private[binshift] final class StepScheduler(
       migration = Some(m)
       relocation.begin(m.options)
       foresee(m)
+      for (why <- whyNotShippable if m.plan.steps.nonEmpty && (m.options.isPrepared || m.plan.isOnDemand))
+        logWarning(s"query ${query.id}: no bins are copied ahead for migration ${m.id}, because $why; the epochs of its steps " +
+          "take the longer for it")
     }
     m
   }
+
+  /** What a plan wants moved as it is while stores are closed at each commit: no partition is on an executor then. */
+  private def withoutPlaces(m: PlannedMigration): PlannedMigration =
+    if (!unloadsStores || !m.options.movesPartitions) m
+    else m.options.vacate match {
+      case Some(executor) =>
+        throw BinshiftException("STORES_UNLOADED", "executor" -> executor).plan(
+          s"executor '$executor' cannot be drained: ${SparkInternals.UnloadKey} is true, so that no state stays on it between " +
+            "epochs; have Spark decommission it, or start the query again with the setting false")
+      case None =>
+        logWarning(s"query ${query.id}: migration ${m.id} moves no whole partitions, because ${SparkInternals.UnloadKey} is " +
+          "true: their tasks run wherever a slot is free")
+        m.copy(options = m.options.copy(places = Map.empty))
+    }
 
   /** The migration in the checkpoint, if it is not `id`: a run that began later has accepted it. */
   private def ofAnotherRun(id: String): Option[String] = PlannedMigration.another(dir, id)
@@ -149,9 +168,15 @@ private[binshift] final class StepScheduler(
   /** What copying for the migration under way was expected to take when it was submitted, in this run. */
   def forecast(id: String): Option[CopyForecast] = forecasts.filter(_._1 == id).map(_._2)
 
-  /** Copies follow the changelogs of their sources. */
-  def isShippable: Boolean =
-    session.sessionState.conf.getConfString(SparkInternals.ChangelogKey, "false").toBoolean
+  def isShippable: Boolean = whyNotShippable.isEmpty
+
+  /** Why bins are neither copied ahead of their step nor sent at it, but read from the checkpoint; `None` if they are not. */
+  def whyNotShippable: Option[String] =
+    if (!session.sessionState.conf.getConfString(SparkInternals.ChangelogKey, "false").toBoolean)
+      Some(s"${SparkInternals.ChangelogKey} is false")
+    else Option.when(unloadsStores)(s"${SparkInternals.UnloadKey} is true")
+
+  private def unloadsStores: Boolean = SparkInternals.unloadsStores(session)
 
   /** A plan is as good without it. */
   private def foresee(m: PlannedMigration): Unit =
@@ -375,7 +400,9 @@ private[binshift] final class StepScheduler(
   private def switch(
       m: PlannedMigration, index: Int, next: Long, table: RoutingTable, begun: Map[Int, Int] = Map.empty): RoutingEntry = {
     val moves = IndexedSeq(m.plan.steps(index).moves)
-    shipments.order(m.id, next, index, moves, isUrgent = true, isOnDemand = m.plan.isOnDemand && isShippable, begun)
+    // A store that is closed at its commit sends nothing more.
+    if (!unloadsStores)
+      shipments.order(m.id, next, index, moves, isUrgent = true, isOnDemand = m.plan.isOnDemand && isShippable, begun)
     entry(m, index, next, table)
   }
 

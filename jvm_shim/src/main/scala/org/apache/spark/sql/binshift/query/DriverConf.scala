@@ -38,9 +38,10 @@ private[binshift] object DriverConf {
 
   /**
    * @param session the query's own, with the settings as of its start
-   * @throws BinshiftException if a setting has an impossible value, or the secret that it asks for is not there
+   * @throws BinshiftException if a setting is unknown or has an impossible value, or the secret that it asks for is not there
    */
   def of(session: SparkSession): DriverConf = {
+    KnownSettings.require(session.sessionState.conf.getAllConfs.keys)
     def setting[A](key: String, default: A, wanted: String)(parse: String => Option[A]): A =
       session.conf.getOption(key).fold(default) { text =>
         parse(text).getOrElse(

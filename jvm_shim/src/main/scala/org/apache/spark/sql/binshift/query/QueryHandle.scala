@@ -17,6 +17,19 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
 
   def requireActive(): Unit = if (!query.isActive) throw QueryFailure.ended(query)
 
+  /**
+   * Whether an epoch of this run is committed, after which all that can be asked is known.
+   *
+   * @throws BinshiftException if that never comes: the query has ended, or keeps no state
+   */
+  def hasBegun(): Boolean = {
+    requireActive()
+    router.statistics().isDefined || {
+      if (router.snapshot().planned.isEmpty) QueryFailure.withoutState(query).foreach(throw _)
+      false
+    }
+  }
+
   /** What does not change while the query runs, but for whether it does and on how many cores. */
   def facts(): String = json(
     ("id" -> query.id.toString) ~ ("run_id" -> query.runId.toString) ~ ("name" -> Option(query.name)) ~

@@ -75,8 +75,11 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   /** Made with the first epoch that is planned. */
   private lazy val settings = RealTimeMode.settings(query)(() => due())
 
+  /** Operators whose keys change on their way to their state, so that no bins may move. */
+  private var changedKeys = ChangedKeys.read(dir)
+
   /** The epoch planned last in this run. */
-  private var planned: Option[Long] = None
+  @volatile private var planned: Option[Long] = None
   /** Whether the epoch planned last was logged by an earlier run. */
   private var isAgain = false
   /** The operators of the epoch planned last. */
@@ -88,6 +91,9 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   /** Partitions that are gone, and whose stores may be needed to send what left them. */
   private var retiring = Set.empty[Int]
   private var isClosed = false
+
+  /** Whether this run has planned an epoch. Needs no lock. */
+  def hasPlanned: Boolean = planned.isDefined
 
   /** What a client may know of the query's routing; see [[Gateway]]. */
   def snapshot(): RouterSnapshot = synchronized {
@@ -133,6 +139,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       arriving = previous.fold(Set.empty[Int])(_.table.movedIn(entry.table))
       tables = TablesInForce(Some(entry))
       planned = Some(epoch)
+      if (isFirst) changedKeys.foreach(c => logWarning(s"query ${query.id}: ${c.described}; its partitions cannot change"))
       // Those of an epoch that is run again wait: another run may be alive, and serve them.
       if (isFirst) requests.foreach(_.start(servesNow = !runsAgain))
       prepare(entry, epoch + 1)
@@ -142,11 +149,13 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       if (tables.scheduled.isEmpty) retired.claim(n)
       if (!isAgain && epoch % EpochsBetweenCleaning == 0) cleanUp(epoch)
       standbys.foreach(_.enter(epoch, operators, n))
+      relocation.leaveLost()
     }
     val entry = tables.current.get
     val hint = RoutingHint(query.runId.toString, epoch, entry.name,
       Option.when(slots.isEmpty)(StreamLogs.plannedAtMs(query)))
-    Epoch(layout.get, entry.table, arriving, shipments.onTheWay(epoch), hint, shippingHint)
+    Epoch(layout.get, entry.table, arriving, shipments.onTheWay(epoch), hint, shippingHint,
+      isStepNext = tables.scheduled.isDefined)
   }
 
   /**
@@ -167,11 +176,15 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
 
   /** Accepts a plan, or throws before anything has changed. */
   def submit(
-      planJson: String, optionsJson: String, id: String = UUID.randomUUID().toString): PlannedMigration = synchronized {
-    requireOpen()
-    finishIfDone()
-    scheduler.submit(id, planJson, optionsJson, layout.getOrElse(throw notPlannedYet()),
-      tables.current.getOrElse(throw notPlannedYet()), planned)
+      planJson: String, optionsJson: String, id: String = UUID.randomUUID().toString): PlannedMigration = {
+    val changed = ChangedKeys.read(dir)
+    synchronized {
+      requireOpen()
+      finishIfDone()
+      changedKeys = changed
+      scheduler.submit(id, planJson, optionsJson, layout.getOrElse(throw notPlannedYet()), changed,
+        tables.current.getOrElse(throw notPlannedYet()), planned)
+    }
   }
 
   /** Schedules no further step; one that is durable already still takes effect. What has finished stays so. */
@@ -321,6 +334,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   /** Makes the table of epoch `next` durable, and tells Spark its partitions, if it differs from `now`. */
   private def prepare(now: RoutingEntry, next: Long): Unit = {
     finishIfDone()
+    cancelIfKeysChange()
     // The epoch that takes the state over reads each partition where Spark's provider has left it.
     val mayChange = !isAgain && !layout.flatMap(_.takenOverAt).exists(next <= _)
     Option.when(mayChange)(scheduler.advance(now, next)).flatten.foreach { step =>
@@ -331,6 +345,19 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     settings.tell(now, tables.scheduled)
     shippingHint = shipments.hint(next - 1, scheduler.awaitedStep(tables, next), tables.stepAt(next).isDefined)
   }
+
+  /**
+   * Takes no further step of a migration once a task has found that keys change. What a task of an earlier epoch has found is in
+   * the checkpoint; one of the epoch that is being planned fails if there is a step next.
+   */
+  private def cancelIfKeysChange(): Unit =
+    for (m <- scheduler.underWay if !m.cancelled && m.plan.steps.nonEmpty && operators.exists(StatefulOperators.mayChangeKeys)) {
+      if (changedKeys.isEmpty) changedKeys = ChangedKeys.read(dir)
+      changedKeys.headOption.foreach { changed =>
+        logWarning(s"query ${query.id}: migration ${m.id} is cancelled: ${changed.described}")
+        scheduler.cancel(m.id)
+      }
+    }
 
   /** The entry that the next batch takes, right before it is begun, in real-time mode. */
   private def due(): Option[RoutingEntry] = synchronized {
@@ -393,7 +420,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   def whyWholeBins: Seq[String] = synchronized {
     if (planned.isEmpty) Seq("this run has planned no epoch, so that its operators are not known")
     else if (slots.isDefined) Seq("the query is in real-time mode")
-    else if (!scheduler.isShippable) Seq(s"${SparkInternals.ChangelogKey} is false")
+    else if (!scheduler.isShippable) scheduler.whyNotShippable.toSeq
     else binned.filterNot(StatefulOperators.looksUpByKey).map(op =>
       s"operator ${StatefulOperators.idOf(op)} (${op.shortName}) looks through its state in each epoch")
   }
@@ -402,9 +429,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private def isSingle(op: StateStoreWriter): Boolean =
     layout.flatMap(_.operators.get(StatefulOperators.idOf(op))).exists(_.storage == Storage.Single)
 
-  private def notPlannedYet(): BinshiftException = BinshiftException("NO_EPOCH_PLANNED").migration(
-    s"query ${query.id} has not planned its first epoch, so it has no routing table yet; feed it data " +
-      "first, for example with query.processAllAvailable()")
+  /** Why there is no table yet. */
+  def notPlannedYet(): BinshiftException = QueryFailure.notPlanned(query)
 }
 
 private object QueryRouter {

@@ -8,7 +8,7 @@ import org.json4s.jackson.JsonMethods.{compact, parse, render}
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
-import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, LogLine}
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, LogLine}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
 
 /**
@@ -21,7 +21,9 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Contro
  *
  * A request is served, then answered, then deleted. A crash in between has it served again, which changes
  * nothing: the id of a migration is that of the request, and cancelling twice is cancelling. Whatever is
- * wrong with a request goes into its answer; nothing fails the epoch.
+ * wrong with a request goes into its answer; nothing fails the epoch. Whoever left a plan may delete its file again. If
+ * that is done while the plan is being accepted, the migration is cancelled: one who sees neither a file nor a migration
+ * can rely on it.
  *
  * What was left while the query was stopped is served while the first epoch of a run is planned, on the stream's thread.
  * From then on a thread of its own looks for requests ([[RequestPoller]]) and serves them as a client's thread would: a
@@ -81,6 +83,10 @@ private[binshift] final class RemoteRequests(
 
   private def answer(id: String): Unit = {
     val file = fileOf(Answers, id)
+    // Read before it is served, because whoever left it may delete it meanwhile.
+    val envelope =
+      try if (signatures.isEmpty) None else dir.read(fileOf(Requests, id), MaxBytes)
+      catch { case _: BinshiftException => None }
     if (!dir.exists(file)) {
       val outcome =
         try JObject("result" -> act(id))
@@ -96,13 +102,8 @@ private[binshift] final class RemoteRequests(
       dir.write(file, ("format" -> FormatVersion) ~ ("id" -> id) ~ ("epoch" -> epoch) ~ outcome)
       logInfo(LogLine("request", "query" -> query.id, "epoch" -> epoch.mkString, "request" -> id))
     }
-    signatures.foreach { s =>
-      // A request that cannot be read was not served. One that was has to be known before its file goes.
-      val envelope =
-        try dir.read(fileOf(Requests, id), MaxBytes)
-        catch { case _: BinshiftException => None }
-      envelope.foreach(s.done(id, _))
-    }
+    // A request that cannot be read was not served. One that was has to be known before its file goes.
+    for (s <- signatures; e <- envelope) s.done(id, e)
     dir.delete(fileOf(Requests, id))
   }
 
@@ -172,6 +173,13 @@ private[binshift] final class RemoteRequests(
       case _ => JObject()
     })
     submissions.submit(id, compact(render(request \ "plan")), compact(render(options)), outlivesDriver = true)
+    Faults.at("request.submitted")
+    if (!dir.exists(fileOf(Requests, id))) {
+      submissions.cancel(Some(id))
+      throw BinshiftException("MIGRATION_CANCELLED", "migration_id" -> id).migration(
+        s"request $id was withdrawn while query ${query.id} accepted it, so its migration is cancelled; give the command again " +
+          "if that is not what you want")
+    }
     "migration_id" -> id
   }
 

@@ -28,7 +28,7 @@ private[binshift] final class RetiredPartitions(stateRoot: String, hadoopConf: C
   extends AutoCloseable with Logging {
   import RetiredPartitions._
 
-  /** Only the cleaner's thread; kept, as they know of snapshots whose ids Spark has purged since, which to read takes time. */
+  /** Used by one thread at a time (`isRunning`); kept, as they know of snapshots whose ids Spark has purged since, which to read takes time. */
   private val retained = mutable.Map.empty[StateStoreId, RetainedVersions]
   private lazy val routing = EpochRouting.forReader(stateRoot, hadoopConf)
   private var deleting = Set.empty[Int]
@@ -111,5 +111,6 @@ private[binshift] final class RetiredPartitions(stateRoot: String, hadoopConf: C
 }
 
 private object RetiredPartitions {
-  private lazy val Cleaner = ThreadUtils.newDaemonSingleThreadExecutor("binshift-cleaner")
+  /** A thread for each query that has something to look for: a file system that does not answer holds up that query alone. */
+  private lazy val Cleaner = ThreadUtils.newDaemonCachedThreadPool("binshift-cleaner", 16)
 }

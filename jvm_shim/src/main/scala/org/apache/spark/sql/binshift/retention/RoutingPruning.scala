@@ -99,5 +99,6 @@ private object RoutingPruning {
   /** Entries that are kept whatever else: the one in force and the next one, with those before them. */
   private val MinKept = 4
 
-  private lazy val Pruner = ThreadUtils.newDaemonSingleThreadExecutor("binshift-pruner")
+  /** A thread for each query that has something to look for: a file system that does not answer holds up that query alone. */
+  private lazy val Pruner = ThreadUtils.newDaemonCachedThreadPool("binshift-pruner", 16)
 }

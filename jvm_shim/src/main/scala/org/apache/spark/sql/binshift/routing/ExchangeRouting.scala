@@ -1,12 +1,11 @@
 package org.apache.spark.sql.binshift.routing
 
-import org.apache.spark.sql.catalyst.expressions.{DirectShufflePartitionID, Expression, GetArrayItem, Literal, UnsafeArrayData}
+import org.apache.spark.sql.catalyst.expressions.{DirectShufflePartitionID, Expression, Literal, UnsafeArrayData}
 import org.apache.spark.sql.catalyst.plans.physical.{Distribution, Partitioning, ShufflePartitionIdPassThrough, UnspecifiedDistribution}
 import org.apache.spark.sql.execution.{SortExec, SparkPlan, UnionExec}
 import org.apache.spark.sql.execution.exchange.{Exchange, ShuffleExchangeExec}
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperator
-import org.apache.spark.sql.execution.streaming.state.binshift.keys.KeyBins
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.{OrderByBinExec, RoutingTable}
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{NoteKeysExec, OrderByBinExec, RoutingTable}
 import org.apache.spark.sql.types.{ArrayType, IntegerType}
 
 /**
@@ -72,7 +71,12 @@ private[binshift] final class ExchangeRouting(
       val isByKey = above.isByKey.getOrElse(true) && StatefulOperators.looksUpByKey(op)
       val forgetting = above.forgetting ++ Option.when(StatefulOperators.scansToForget(op))(StatefulOperators.idOf(op))
       val below = Above(reliesOn = true, isInOrder = isOrdered, isByKey = Some(isByKey), forgetting = forgetting)
-      withChildren(op, op.children.map(c => if (inputs.exists(_ eq c)) place(c, below) else c))
+      val keys = StatefulOperators.keysThatMayChange(op).filter(_ => isOrdered)
+      withChildren(op,
+        op.children.zipWithIndex.map { case (c, i) =>
+          if (!inputs.exists(_ eq c)) c
+          else keys.lift(i).fold(place(c, below))(NoteKeysExec(_, StatefulOperators.idOf(op), place(c, below)))
+        })
     case union: UnionExec if table.partitions > 1 && sources.areAlike(union) =>
       CoPartitionedUnionExec(union.output, table.partitions, union.children.map(place(_, above.copy(reliesOn = true))))
     case other =>
@@ -102,8 +106,7 @@ private[binshift] final class ExchangeRouting(
 
   private def partitioning(keys: Seq[Expression]): Partitioning =
     ShufflePartitionIdPassThrough(
-      DirectShufflePartitionID(GetArrayItem(owners, KeyBins.expression(keys, table.bins), failOnError = false)),
-      table.partitions)
+      DirectShufflePartitionID(RoutedPartition(keys, table.bins, owners)), table.partitions)
 
   private def isOfRows(required: Distribution): Boolean = required != UnspecifiedDistribution
 

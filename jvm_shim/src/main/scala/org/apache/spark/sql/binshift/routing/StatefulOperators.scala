@@ -78,6 +78,16 @@ private[binshift] object StatefulOperators {
     op.eventTimeWatermarkForLateEvents.isDefined
   }
 
+  /** Whether the keys of its state are made from what the user's language gives back for those of its rows. */
+  def mayChangeKeys(op: StateStoreWriter): Boolean = op.isInstanceOf[TransformWithStateExecBase]
+
+  /** Of each input of such an operator, the columns that its rows are distributed by. */
+  def keysThatMayChange(op: StatefulOperator): Seq[Seq[Attribute]] = op match {
+    case jvm: TransformWithStateExec => Seq(jvm.groupingAttributes, jvm.initialStateGroupingAttrs)
+    case python: TransformWithStateInPySparkExec => Seq(python.groupingAttributes, python.initialStateGroupingAttrs)
+    case _ => Nil
+  }
+
   /** Whether a watermark is on a column. */
   def isEventTime(column: NamedExpression): Boolean = column.metadata.contains(EventTimeWatermark.delayKey)
 

@@ -55,6 +55,7 @@ private[sql] object ClientProcedures {
         case "require_active" =>
           handle.requireActive()
           json(null)
+        case "has_begun" => json(handle.hasBegun().toString)
         case "routing" => json(handle.routing())
         case "placement" => json(handle.placement())
         case "planned_epoch" => json(handle.plannedEpoch())

@@ -47,12 +47,17 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
   private[binshift] def isActive: Boolean = query.isActive
 
   /** Begins an epoch; what its jobs are to carry. Called on the stream's thread, before any task runs. */
-  def announce(e: Epoch): String = synchronized {
+  def announce(e: Epoch): String = {
+    val saved = if (synchronized(operators.isEmpty)) savedBefore(e) else None
+    announce(e, saved)
+  }
+
+  private def announce(e: Epoch, saved: Option[SavedStatistics]): String = synchronized {
     if (!awaited.exists(_.epoch == e.hint.epoch)) {
       // An epoch is planned when the one before it is committed. There may be many bins, so the stream does
       // not wait for it.
       if (awaited.nonEmpty) Background.execute(() => takeUpTo(e.hint.epoch - 1))
-      if (operators.isEmpty) begin(e)
+      if (operators.isEmpty) begin(e, saved)
       val reports = new CollectionAccumulator[Array[Byte]]
       query.sparkSession.sparkContext.register(reports)
       val address = ReportAddress(e.hint.runId, e.hint.epoch, keysWanted, reports)
@@ -63,9 +68,9 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
   }
 
   /** As of the last committed epoch; `None` before the first one. */
-  def snapshot(): Option[StatisticsSnapshot] = synchronized {
-    takeUpTo(CommittedEpoch.of(query))
-    table.map(t => StatisticsSnapshot(epoch, t, operators.values.map(_.snapshot(t)).toSeq))
+  def snapshot(): Option[StatisticsSnapshot] = {
+    takeUpToCommitted()
+    synchronized(table.map(t => StatisticsSnapshot(epoch, t, operators.values.map(_.snapshot(t)).toSeq)))
   }
 
   /** Has the stores count the keys of the next epoch that is planned. Returns the last one that is. */
@@ -75,16 +80,16 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
   }
 
   /** What was sampled at an epoch after `after`, once it is committed; of all operators, hottest first. */
-  def sampledKeys(after: Long): Option[HotKeys] = synchronized {
-    snapshot()
-    hotKeys.filter(_.epoch > after)
+  def sampledKeys(after: Long): Option[HotKeys] = {
+    takeUpToCommitted()
+    synchronized(hotKeys.filter(_.epoch > after))
   }
 
   /** Called when the query has ended; waits until all is saved. */
   def close(): Unit = end().foreach(_.get())
 
   /** The same in the background, for a query of which nobody heard that it has ended. */
-  def closeLater(): Unit = Background.execute { () =>
+  def closeLater(): Unit = Saves.execute { () =>
     try end()
     catch {
       case NonFatal(e) => logWarning(s"query ${query.id}: statistics were not saved", e)
@@ -93,8 +98,8 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
 
   /** Whoever comes first has the statistics saved. */
   private def end(): Option[Future[_]] = {
+    takeUpToCommitted()
     val isFirst = synchronized {
-      snapshot()
       awaited = Vector.empty
       val first = !isClosed
       isClosed = true
@@ -103,19 +108,28 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
     if (isFirst) saveLater() else None
   }
 
-  private def begin(e: Epoch): Unit = {
+  private def begin(e: Epoch, saved: Option[SavedStatistics]): Unit = {
     operators = SortedMap.from(e.layout.operators.collect {
       case (id, o) if o.storage == Storage.Binned =>
         id -> new OperatorStatistics(id, o.name, e.layout.bins)
     })
-    if (e.hint.epoch > 0)
-      try SavedStatistics.read(dir).filter(_.bins == e.layout.bins).foreach { saved =>
-          saved.stores.foreach(s => operators.get(s.operator).foreach(_.restore(s)))
-        }
-      catch {
-        case NonFatal(error) => logWarning(s"query ${query.id}: the saved statistics cannot be used", error)
-      }
+    try saved.foreach(_.stores.foreach(s => operators.get(s.operator).foreach(_.restore(s))))
+    catch { case NonFatal(error) => logWarning(s"query ${query.id}: $NotUsable", error) }
   }
+
+  /** What an earlier run has saved. A request to the checkpoint, made without the lock: the thread of all queries takes it. */
+  private def savedBefore(e: Epoch): Option[SavedStatistics] =
+    try if (e.hint.epoch > 0 && e.layout.operators.exists(_._2.storage == Storage.Binned))
+        SavedStatistics.read(dir).filter(_.bins == e.layout.bins)
+      else None
+    catch {
+      case NonFatal(error) =>
+        logWarning(s"query ${query.id}: $NotUsable", error)
+        None
+    }
+
+  /** How far the query has got may have to be asked of the checkpoint, again without the lock. */
+  private def takeUpToCommitted(): Unit = takeUpTo(CommittedEpoch.of(query))
 
   private def takeUpTo(committed: Long): Unit = synchronized {
     val (done, open) = awaited.span(_.epoch <= committed)
@@ -156,6 +170,7 @@ private final case class AwaitedEpoch(
 /** The statistics of the runs of this driver; those of runs that ended go when the next one is made. */
 private[binshift] object QueryStatistics {
   private val SaveIntervalMs = 60000L
+  private val NotUsable = "the saved statistics cannot be used"
   private lazy val Background = ThreadUtils.newDaemonSingleThreadExecutor("binshift-statistics")
   /** A file system that does not answer holds up the query whose checkpoint is there, and no other. */
   private lazy val Saves = ThreadUtils.newDaemonCachedThreadPool("binshift-statistics-save", 16)
@@ -181,6 +196,7 @@ private[binshift] object QueryStatistics {
       val ended = all.values.asScala.filterNot(_.isActive).toSeq
       all.values.removeAll(ended.asJava)
       ended.foreach(_.closeLater())
+      // Reads nothing.
       all.computeIfAbsent(query.runId, _ => new QueryStatistics(query))
     }
 

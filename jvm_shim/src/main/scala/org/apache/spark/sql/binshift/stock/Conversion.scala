@@ -74,7 +74,7 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
     catch {
       case NonFatal(e) => throw QueryFailure.of(e).getOrElse(
           BinshiftException("CONVERSION_FAILED", "checkpoint" -> source.root).failure(
-            s"${source.root} could not be converted (${e.getMessage}); it is unchanged, and what is in $output " +
+            s"${source.root} could not be converted (${firstLine(e)}); it is unchanged, and what is in $output " +
               "is of no use; convert again", e))
     } finally context.clearJobGroup()
   }
@@ -102,9 +102,19 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
     Faults.at("convert.finish")
     Faults.at(s"convert.finish.$partitions")
     requireWanted()
+    if (!options.force) requireStopped()
     target.finish(Option.when(source.commit.stateUniqueIds.isDefined)(byOperator(ids)))
     logInfo(s"${source.root} as of epoch ${source.epoch} was written to $output")
   }
+
+  /** Nobody can be asked whether another process runs the query, but a query that runs goes on with its epochs. */
+  private def requireStopped(): Unit = source.goneOnTo.foreach { epoch =>
+    throw runs(s"it has gone on to epoch $epoch while epoch ${source.epoch} was converted")
+  }
+
+  private def runs(how: String): BinshiftException =
+    BinshiftException("QUERY_RUNS", "checkpoint" -> source.root).configuration(
+      s"the query of ${source.root} runs: $how; stop it first, or two queries go on from one state (force, if they are to)")
 
   private def requireWanted(): Unit = if (isCancelled) throw new CancellationException("it was cancelled")
 
@@ -137,6 +147,10 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
         s"${source.root} is a checkpoint of binshift already; to change its partitions, rescale the query while it runs")
     if (source.stores.isEmpty) throw BinshiftException("NOTHING_TO_CONVERT", "checkpoint" -> source.root).configuration(
       s"${source.root} has no stateful operators that are described in its metadata; start the query on it as it is")
+    source.changedKeys.headOption.filterNot(_ => source.isTableOfSpark).foreach(c =>
+      throw c.refusal(
+        "the query was rescaled before, and Spark's provider would look for it elsewhere; go on with binshift, or " +
+          "start anew with a new checkpoint"))
     source.stores.find(s => storageOf(s).contains(Storage.Plain) && partitions != source.partitions).foreach { s =>
       throw BinshiftException.unsupportedOperator(
         s"operator ${s.operator} cannot change its ${source.partitions} partitions, since the keys of its state may " +
@@ -147,9 +161,8 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
       throw BinshiftException("CHECKPOINT_TOO_OLD", "checkpoint" -> source.root).configuration(
         s"binshift cannot go on with ${source.root}, converted or not: ${TakeoverEpochs.reasonNotPlacedByKey}; go on with " +
           "Spark's provider, or start the query with a new checkpoint")
-    Option(session.sharedState.activeStreamingQueries.get(UUID.fromString(source.id))).foreach { q =>
-      throw BinshiftException("QUERY_RUNS", "checkpoint" -> source.root).configuration(
-        s"query ${q.id} runs on ${source.root}; stop it first")
+    if (!options.force) Option(session.sharedState.activeStreamingQueries.get(UUID.fromString(source.id))).foreach { q =>
+      throw runs(s"this application has it as ${q.id}")
     }
     if (s"$output/".startsWith(s"${source.root}/"))
       throw BinshiftException("INVALID_VALUE", "name" -> "output", "value" -> output).configuration(
@@ -194,6 +207,19 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
 }
 
 private[binshift] object Conversion {
+  /** Looks at the checkpoint and at the output, and refuses what cannot be converted; changes nothing. */
+  def of(session: SparkSession, options: ConversionOptions): Conversion =
+    try new Conversion(session, options)
+    catch {
+      case NonFatal(e) => throw QueryFailure.of(e).getOrElse(
+          BinshiftException("CONVERSION_FAILED", "checkpoint" -> options.checkpoint).failure(
+            s"${options.checkpoint} or ${options.output} cannot be read (${firstLine(e)}); look at the checkpoint with " +
+              "'binshift doctor' and 'binshift fsck'", e))
+    }
+
+  /** Without the stacks that Spark's messages have. */
+  private def firstLine(e: Throwable): String = Option(e.getMessage).flatMap(_.linesIterator.nextOption()).getOrElse(e.toString)
+
   /** Hadoop's name for S3 is s3a; other tools, and binshift's commands, know it as s3. */
   private[binshift] def hadoopPath(location: String, isS3Known: Boolean): Path =
     new Path(if (isS3Known) location else location.replaceFirst("^s3n?://", "s3a://"))
@@ -211,6 +237,7 @@ private[binshift] object Conversion {
 /**
  * @param to         `rocksdb` or `binshift`
  * @param partitions of the result; as many as the checkpoint has, if not given
+ * @param force      whether the query may run: what it has committed so far is converted
  */
 private[binshift] final case class ConversionOptions(
-    checkpoint: String, output: String, to: String, partitions: Option[Int])
+    checkpoint: String, output: String, to: String, partitions: Option[Int], force: Boolean = false)

@@ -8,9 +8,9 @@ import org.apache.spark.sql.binshift.internals.StreamLogs.{Commit, Offsets}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.datasources.v2.state.metadata.StateMetadataPartitionReader
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{CheckpointIds, ControlDir, Layout, LoggedEpochs}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ChangedKeys, CheckpointIds, ControlDir, Layout, LoggedEpochs, NamedEntry, Storage}
 import org.apache.spark.sql.execution.streaming.state.binshift.conversion.StoreForm
-import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingLog
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingEntry, RoutingLog, RoutingTable}
 import org.apache.spark.sql.execution.streaming.runtime.StreamMetadata
 import org.apache.spark.sql.execution.streaming.state.{OperatorStateMetadata, StateStoreConf}
 import org.apache.spark.sql.internal.SQLConf
@@ -46,6 +46,12 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
     (math.max(0, epoch - 1) to math.max(epoch, offsetLog.getLatestBatchId().getOrElse(epoch)))
       .flatMap(e => offsetLog.get(e).map(e -> _))
 
+  /** The newest epoch, if another one was logged or committed since the checkpoint was read. */
+  def goneOnTo: Option[Long] = {
+    val newest = Seq(offsetLog.getLatestBatchId(), commitLog.getLatestBatchId()).flatten
+    Option.when(newest != Seq(offsets.last._1, epoch))(newest.max)
+  }
+
   private val logged: Offsets = offsets.toMap.getOrElse(epoch,
     throw BinshiftException("CHECKPOINT_DAMAGED", "checkpoint" -> root).configuration(
       s"$root/offsets has no entry of the committed epoch $epoch; restore it from a copy of the checkpoint"))
@@ -57,9 +63,21 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
   /** As a takeover asks for it. */
   val isPlacedByKey: Boolean = TakeoverEpochs.isPlacedByKey(logged)
 
-  /** Of a checkpoint whose state is binned at the last committed epoch. */
-  val layout: Option[Layout] =
-    if (SparkInternals.isBinshiftProvider(provider)) Layout.read(controlDir) else None
+  private val binned: Option[Layout] = if (SparkInternals.isBinshiftProvider(provider)) Layout.read(controlDir) else None
+
+  /** Operators whose state is found in its partition alone. */
+  val changedKeys: Seq[ChangedKeys] = if (binned.isEmpty) Nil else ChangedKeys.read(controlDir)
+
+  /** Of a checkpoint whose state is binned at the last committed epoch. State that has to stay in its partition counts as plain. */
+  val layout: Option[Layout] = binned.map(l =>
+    l.copy(operators = l.operators.map {
+      case (id, o) if changedKeys.exists(_.operator == id) => id -> o.copy(storage = Storage.Plain)
+      case other => other
+    }))
+
+  /** Whether rows go where Spark's hash puts them. */
+  def isTableOfSpark: Boolean = layout.forall(l =>
+    entryInForce.exists(_.table == RoutingTable.initial(l.bins, partitions)))
 
   /** A lost entry would have bins where their owners were, which nothing but its name tells. */
   if (layout.nonEmpty) requireEntryInForce()
@@ -82,16 +100,22 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
     new StateStoreConf(conf)
   }
 
-  private def requireEntryInForce(): Unit = {
+  /** An entry from which the one in force is found, if the logs or the claims name any. */
+  private lazy val named: Option[NamedEntry] =
+    LoggedEpochs.read(controlDir).near(epoch, layout.flatMap(_.takenOverAt).getOrElse(0L))
+
+  private lazy val entryInForce: Option[RoutingEntry] = {
     val log = new RoutingLog(controlDir)
-    val named = LoggedEpochs.read(controlDir).near(epoch, layout.flatMap(_.takenOverAt).getOrElse(0L))
-    val found = named.fold(log.names.filter(_.epoch <= epoch).lastOption)(n => Some(n.entry)).flatMap(log.read)
-      .flatMap(e => log.inForce(e, epoch))
-    for (n <- named if found.isEmpty)
+    named.fold(log.names.filter(_.epoch <= epoch).lastOption)(n => Some(n.entry)).flatMap(log.read)
+      .flatMap(log.inForce(_, epoch))
+  }
+
+  private def requireEntryInForce(): Unit = {
+    for (n <- named if entryInForce.isEmpty)
       throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> n.entry.epoch).configuration(
         s"epoch ${n.at} was run with the routing table of epoch ${n.entry.epoch} (${n.entry.render}), which is not in " +
           s"${controlDir.path}/routing; restore it from a copy, or start the query once")
-    found.map(_.table.partitions).filter(_ != partitions).foreach { n =>
+    entryInForce.map(_.table.partitions).filter(_ != partitions).foreach { n =>
       throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> epoch).configuration(
         s"epoch $epoch was run with $partitions partitions, but its routing table in ${controlDir.path}/routing has $n; restore it " +
           "from a copy")

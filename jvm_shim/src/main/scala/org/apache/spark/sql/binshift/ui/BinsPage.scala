@@ -29,7 +29,7 @@ private[binshift] final class BinsPage(tab: BinsTab) extends WebUIPage("") {
     try {
       val view = QueryView.of(query)
       <h4>{Option(query.name).getOrElse(query.id.toString)}</h4> ++ routing(query, view) ++ migration(view) ++
-        <h5>Partitions</h5> ++ partitions(view) ++ history(query)
+        <h5>{partitionsTitle(view)}</h5> ++ partitions(view) ++ history(query)
     } catch {
       // The query may be ending.
       case NonFatal(e) => <h4>{query.id}</h4><p>{s"cannot be shown: ${e.getMessage}"}</p>
@@ -41,7 +41,8 @@ private[binshift] final class BinsPage(tab: BinsTab) extends WebUIPage("") {
       <li><strong>Epoch: </strong>{view.epoch.fold("none")(_.toString)}</li>
       <li><strong>Routing table: </strong>{
       view.entry.fold("none") { e =>
-        s"${e.table.bins} bins in ${e.table.partitions} partitions, in force since epoch ${e.epoch}"
+        s"${e.table.bins} bins in ${e.table.partitions} partitions, in force since epoch ${e.epoch}" +
+          (if (view.empty > 0) s"; ${view.empty} of them own no bins yet" else "")
       }
     }</li>
       <li><strong>Skew: </strong>{f"${view.skew}%.2f"}
@@ -71,6 +72,12 @@ private[binshift] final class BinsPage(tab: BinsTab) extends WebUIPage("") {
       <div class="progress" style="max-width: 40em">
         <div class="progress-bar" style={s"width: ${100 * m.done / math.max(m.total, 1)}%"}></div>
       </div>
+  }
+
+  /** The rows are those of an epoch that was committed, and the table above them is that of the epoch that runs. */
+  private def partitionsTitle(view: QueryView): String = view.loadsOf.fold("Partitions") { epoch =>
+    s"Partitions in epoch $epoch, the last one committed" +
+      view.entry.filter(_.epoch > epoch).fold("")(e => s"; ${e.table.partitions} from epoch ${e.epoch} on")
   }
 
   private def partitions(view: QueryView): Seq[Node] = {

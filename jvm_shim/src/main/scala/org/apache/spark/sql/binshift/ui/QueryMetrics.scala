@@ -1,12 +1,13 @@
 package org.apache.spark.sql.binshift.ui
 
-import java.util.concurrent.TimeUnit
-import java.util.concurrent.atomic.AtomicLong
+import java.util.concurrent.{TimeoutException, TimeUnit}
+import java.util.concurrent.atomic.{AtomicBoolean, AtomicLong}
 
 import com.codahale.metrics.{CachedGauge, Gauge, MetricRegistry}
 
 import org.apache.spark.metrics.source.Source
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+import org.apache.spark.util.ThreadUtils
 
 /**
  * The metrics of one run of a query in Spark's metrics system, under `binshift.<query's name or id>`. Any
@@ -17,8 +18,10 @@ private[binshift] final class QueryMetrics(query: MicroBatchExecution, val sourc
 
   private val binsAdopted = new AtomicLong
   private val bytesAdopted = new AtomicLong
+  @volatile private var last = QueryView.Unknown
+  private val isLooking = new AtomicBoolean
   private val view = new CachedGauge[QueryView](1, TimeUnit.SECONDS) {
-    override protected def loadValue(): QueryView = QueryView.of(query)
+    override protected def loadValue(): QueryView = look()
   }
 
   gauge("bins")(_.entry.map(_.table.bins).getOrElse(0))
@@ -42,6 +45,26 @@ private[binshift] final class QueryMetrics(query: MicroBatchExecution, val sourc
     bytesAdopted.addAndGet(bytes)
   }
 
+  /**
+   * One thread asks for the metrics of all queries. What a query has to say may wait for its checkpoint: then it is as it was last.
+   */
+  private def look(): QueryView = {
+    if (isLooking.compareAndSet(false, true)) {
+      val asks: Runnable = () =>
+        try last = QueryView.of(query)
+        finally isLooking.set(false)
+      val asked = QueryMetrics.Looks.submit(asks)
+      try asked.get(QueryMetrics.MaxWaitMs, TimeUnit.MILLISECONDS)
+      catch { case _: TimeoutException => () }
+    }
+    last
+  }
+
   private def gauge[T](name: String)(read: QueryView => T): Unit =
     metricRegistry.register(name, (() => read(view.getValue)): Gauge[T])
+}
+
+private object QueryMetrics {
+  private val MaxWaitMs = 1000L
+  private lazy val Looks = ThreadUtils.newDaemonCachedThreadPool("binshift-metrics", 16)
 }

@@ -10,6 +10,8 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingEn
 /**
  * A query at one moment, for people and their monitoring.
  *
+ * @param loads     of each partition of the last epoch that was committed, which may have had another table than `entry`
+ * @param loadsOf   that epoch
  * @param misplaced partitions that are to run on another executor than they do
  * @param evacuated partitions that left executors which Spark decommissions, in this run
  * @param standbys  of each partition that has any
@@ -20,6 +22,7 @@ private[binshift] final case class QueryView(
     entry: Option[RoutingEntry],
     migration: Option[MigrationView],
     loads: Seq[PartitionLoad],
+    loadsOf: Option[Long],
     misplaced: Int,
     evacuated: Long,
     standbys: Map[Int, Seq[StandbyView]],
@@ -30,6 +33,9 @@ private[binshift] final case class QueryView(
 
   /** Standbys that have a whole snapshot. */
   def standbysReady: Int = standbys.values.flatten.count(_.lag.isDefined)
+
+  /** Partitions of the table in force that own no bins: they are being opened, and get theirs at a later step. */
+  def empty: Int = entry.fold(0)(_.table.sizes.count(_ == 0))
 
   /** Reads and writes of the partition that had most in the last epoch, divided by their mean; 1 is even. */
   def skew: Double = {
@@ -52,6 +58,10 @@ private[binshift] final case class PartitionLoad(
     reads: Long, writes: Long)
 
 private[binshift] object QueryView {
+  /** Before the query has answered. */
+  val Unknown: QueryView =
+    QueryView(None, None, None, Nil, loadsOf = None, misplaced = 0, evacuated = 0, standbys = Map.empty, takenOver = 0)
+
   def of(query: MicroBatchExecution): QueryView = {
     val router = QueryRouters.of(query)
     router.finishIfDone()
@@ -60,9 +70,9 @@ private[binshift] object QueryView {
       MigrationView(m.id, m.plan.strategy, s.tables.stepsCommitted(m.id, CommittedEpoch.of(query)),
         m.plan.steps.size, router.binsAwaited(m).getOrElse(0))
     }
-    QueryView(s.planned, s.tables.current, migration,
-      QueryStatistics.of(query).snapshot().map(loads).getOrElse(Nil), router.misplaced, router.evacuated,
-      router.standbyViews, router.takenOver)
+    val statistics = QueryStatistics.of(query).snapshot()
+    QueryView(s.planned, s.tables.current, migration, statistics.map(loads).getOrElse(Nil), statistics.map(_.epoch),
+      router.misplaced, router.evacuated, router.standbyViews, router.takenOver)
   }
 
   private def loads(s: StatisticsSnapshot): Seq[PartitionLoad] = {

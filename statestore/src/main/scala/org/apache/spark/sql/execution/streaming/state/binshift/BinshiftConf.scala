@@ -38,21 +38,40 @@ private[sql] object BinshiftConf {
   /** Time between two looks, while nobody asks. */
   val RequestsInterval: String = Prefix + "requests.interval"
 
+  /** All settings that a user can make. A query that finds another one below `Prefix` does not start (see KnownSettings). */
+  val All: Set[String] = Set(
+    Bins, RoutingEntriesToRetain, MaxEpochsToWait, EvacuationEnabled, Standbys, StandbysInterval, StandbysMaxBytes,
+    RequestsEnabled,
+    RequestsSecretFile, RealTime, RequestsInterval) ++ Seq("ship.chunkBytes", "ship.maxBytesPerSecond", "ship.maxBytesInFlight",
+    "ship.maxStagedBytes", "ship.minBytesToSplit", "ship.timeout", "compaction.bytesPerSecond").map(Prefix + _)
+
+  /** What binshift itself sets in the sessions of queries, from which a user's function may start another query. */
+  val Internal: String = Prefix + "internal."
+
   /**
    * Set by the routing rule in the session of the running query, to the query's run id. A store that
    * finds its own run id here belongs to a routed query; any other store only reads (the `statestore`
    * data source, a session without the extension).
    */
-  val RoutedRun: String = Prefix + "internal.routedRun"
+  val RoutedRun: String = Internal + "routedRun"
+
+  /**
+   * Set with [[RoutedRun]]: the layout of the checkpoint. Spark makes stores under a lock that the tasks of all queries need, so
+   * that nothing may be read there.
+   */
+  val RoutedLayout: String = Prefix + "internal.routedLayout"
 
   /**
    * Set in the session of a query in real-time mode: each of its tasks has a core all the time, and an epoch is logged when
    * it ends.
    */
-  val RealTimeRun: String = Prefix + "internal.realTimeRun"
+  val RealTimeRun: String = Internal + "realTimeRun"
 
   /** Local property of a batch's jobs: which routing-log entries are in force (see EpochRouting). */
   val RoutingHint = "binshift.routing"
+
+  /** Local property of a batch's jobs: whether the next epoch has another table (see KeyCheck). */
+  val StepHint = "binshift.step"
 
   /** Local property of a batch's jobs: the order in force, if there is one (see ShippingHint). */
   val ShippingHint = "binshift.shipping"

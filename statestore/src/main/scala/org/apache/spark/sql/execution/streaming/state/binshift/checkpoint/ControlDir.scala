@@ -28,11 +28,12 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  *                         served.json       signed requests that were served   (ServedRequests)
  *                         shipping.json     bins to be copied, while they are  (ShippingOrder)
  *                         statistics.json   what each bin held some time ago   (SavedStatistics)
+ *                         changed_keys/<op>    that an operator's bins cannot move (ChangedKeys)
  *                         requests/<id>.json, answers/<id>.json                (RemoteRequests)
  * }}}
  *
  * Every file is written in one atomic step, by the driver's stream thread or under the router's lock;
- * executors and other processes only read, but for requests. Relies on Spark: `CheckpointFileManager.createAtomic`
+ * executors and other processes only read, but for requests, and for changed keys, of which tasks tell. Relies on Spark: `CheckpointFileManager.createAtomic`
  * makes a file visible as a whole or not at all.
  */
 private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuration) {

@@ -5,6 +5,8 @@ import org.json4s.{DefaultFormats, Formats, JValue}
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, BinshiftException}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.BinKeyCodec
 import org.json4s.JsonDSL._
+import org.json4s.jackson.JsonMethods
+import org.json4s.jackson.JsonMethods.compact
 
 /**
  * What is fixed for the whole life of a checkpoint.
@@ -55,6 +57,11 @@ private[sql] object Layout {
   def read(dir: ControlDir): Option[Layout] = dir.decoded(File)(fromJson)
 
   def write(dir: ControlDir, layout: Layout): Unit = dir.write(File, toJson(layout))
+
+  /** What [[parse]] reads. */
+  def render(layout: Layout): String = compact(JsonMethods.render(toJson(layout)))
+
+  def parse(text: String): Layout = fromJson(JsonMethods.parse(text))
 
   /** Writes one where there must be none; whether there was none. */
   def create(dir: ControlDir, layout: Layout): Boolean = dir.create(File, ControlDir.textOf(toJson(layout)))

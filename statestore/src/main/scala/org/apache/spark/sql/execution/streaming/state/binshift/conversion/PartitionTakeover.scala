@@ -16,16 +16,19 @@ import org.apache.spark.util.NextIterator
  * again from the same files.
  *
  * Since the bins are a multiple of the partitions, a key's bin belongs to the partition that has the
- * key; one that does not is refused by the database, as any row of a foreign bin is.
+ * key, unless the key has changed on its way to the state (`ChangedKeys`); with any other operator, one that does not is
+ * refused by the database, as any row of a foreign bin is.
  *
  * @param epoch  the first epoch that is binned; the one before it committed the version to read
  * @param binsOf bins of the keys of this store
+ * @param noteChangedKeys called for each key that has changed
  */
 private[binshift] final class PartitionTakeover(
     val epoch: Long,
     store: StateStoreId,
     keys: StockKeys,
-    binsOf: StoreBins) {
+    binsOf: StoreBins,
+    noteChangedKeys: () => Unit) {
 
   /** Fills `target`, which is empty, with the rows of version `epoch`. Called by the store's task. */
   def fill(target: BinKeyedRocksDB, checkpointId: Option[String], arguments: RocksDBArguments): SwitchStats = {
@@ -39,7 +42,7 @@ private[binshift] final class PartitionTakeover(
         ColumnFamily.each(rowsOf(stock, family, arguments.useColumnFamilies)) { row =>
           val key = row.key
           val values = RowForm.valuesOf(stock, family.name, key, row.value)
-          target.bin = binsOf.of(family.name)(keys.row(family.name, key))
+          target.bin = placeOf(binsOf.of(family.name)(keys.row(family.name, key)), target)
           target.putList(key, values, family.name)
           rows += 1
           bytes += key.length + values.iterator.map(_.length).sum
@@ -49,6 +52,14 @@ private[binshift] final class PartitionTakeover(
     }
     SwitchStats(rowsAdopted = rows, bytesAdopted = bytes, adoptMs = (System.nanoTime() - started) / 1000000)
   }
+
+  /** Spark's own provider puts keys that have changed on their way where their rows were. */
+  private def placeOf(bin: Int, target: BinKeyedRocksDB): Int =
+    if (target.owns(bin) || !binsOf.mayChangeKeys) bin
+    else {
+      noteChangedKeys()
+      target.homeBin
+    }
 
   /** A private copy of the partition in a temporary directory, in Spark's own form. */
   private def withStock(checkpointId: Option[String], arguments: RocksDBArguments)(body: RocksDB => Unit): Unit = {

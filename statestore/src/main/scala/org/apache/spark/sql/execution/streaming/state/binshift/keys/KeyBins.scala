@@ -3,6 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.keys
 import scala.jdk.CollectionConverters._
 
 import org.apache.spark.sql.catalyst.expressions.{BoundReference, CollationAwareMurmur3Hash, Expression, GetStructField, Literal, Pmod, UnsafeProjection, UnsafeRow}
+import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorsUtils
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.{DataType, StructField, StructType}
@@ -24,6 +25,9 @@ private[binshift] final class KeyBins(key: Seq[Expression], bins: Int) {
   def keyOf(key: UnsafeRow): UnsafeRow = keyProjection(key)
 
   def keyTypes: Seq[DataType] = columns.map(_.dataType)
+
+  /** Of the partitioning columns of a key. */
+  lazy val hashes: KeyHashes = new KeyHashes(columns)
 
   private lazy val columns = key.flatMap(flat)
   private lazy val keyProjection = UnsafeProjection.create(columns)
@@ -117,6 +121,15 @@ private[binshift] object PartitioningKey {
 private[binshift] final class StoreBins(operator: String, storeName: String, bins: Int) {
   private val registered = new java.util.HashMap[String, KeyStateEncoderSpec]()
   private val families = new java.util.HashMap[String, KeyBins]()
+
+  /** The name of the operator. */
+  def operatorName: String = operator
+
+  /**
+   * Whether the operator makes the keys of its state from values that its user's language has given back, rather than from the
+   * rows, so that they may be others.
+   */
+  def mayChangeKeys: Boolean = StatefulOperatorsUtils.TRANSFORM_WITH_STATE_OP_NAMES.contains(operator)
 
   /** Called for each family before its first key. */
   def register(family: String, spec: KeyStateEncoderSpec): Unit =

@@ -20,12 +20,14 @@ import org.apache.spark.sql.types.StructType
  * @param delegate the store of Spark; everything it checks and counts stays as it is
  * @param db       the database below `delegate`
  * @param binsOf   bins of the keys, shared by the provider's stores
+ * @param keyCheck makes what finds out whether keys change on their way; null where that can't be
  */
 private[binshift] final class BinnedStateStore(
     val delegate: RocksDBStateStoreProvider#RocksDBStateStore,
     val provider: BinnedStateStoreProvider,
     db: BinnedRocksDB,
-    binsOf: StoreBins) extends FamilyRegistration with ReadOperations {
+    binsOf: StoreBins,
+    keyCheck: BinnedStateStore => KeyCheck) extends FamilyRegistration with ReadOperations {
 
   override def id: StateStoreId = delegate.id
   override def version: Long = delegate.version
@@ -41,22 +43,22 @@ private[binshift] final class BinnedStateStore(
   }
 
   override def put(key: UnsafeRow, value: UnsafeRow, colFamilyName: String): Unit = {
-    enterKey(key, colFamilyName)
+    enterWrite(key, colFamilyName)
     delegate.put(key, value, colFamilyName)
   }
 
   override def putList(key: UnsafeRow, values: Array[UnsafeRow], colFamilyName: String): Unit = {
-    enterKey(key, colFamilyName)
+    enterWrite(key, colFamilyName)
     delegate.putList(key, values, colFamilyName)
   }
 
   override def merge(key: UnsafeRow, value: UnsafeRow, colFamilyName: String): Unit = {
-    enterKey(key, colFamilyName)
+    enterWrite(key, colFamilyName)
     delegate.merge(key, value, colFamilyName)
   }
 
   override def mergeList(key: UnsafeRow, values: Array[UnsafeRow], colFamilyName: String): Unit = {
-    enterKey(key, colFamilyName)
+    enterWrite(key, colFamilyName)
     delegate.mergeList(key, values, colFamilyName)
   }
 
@@ -74,13 +76,13 @@ private[binshift] final class BinnedStateStore(
     if (db.pendingBins.missing == 0 && db.isRetired) new StateStoreIterator(Iterator.empty[UnsafeRowPair])
     else touchedKeys match {
       case Some(touched) if touched.leavesOut(id.operatorId) => scanToForget(colFamilyName, touched.onTheWay)
-      case _ if db.pendingBins.missing == 0 => delegate.iterator(colFamilyName)
+      case _ if db.pendingBins.missing == 0 => scanned(delegate.iterator(colFamilyName), colFamilyName)
       case Some(_) =>
         val scan = new WaitingScan(() => delegate.iterator(colFamilyName), () => db.pendingBins.requireAll())
-        new StateStoreIterator(scan, () => scan.close())
+        scanned(new StateStoreIterator(scan, () => scan.close()), colFamilyName)
       case None =>
         db.pendingBins.requireAll()
-        delegate.iterator(colFamilyName)
+        scanned(delegate.iterator(colFamilyName), colFamilyName)
     }
 
   /**
@@ -145,7 +147,7 @@ private[binshift] final class BinnedStateStore(
       task <- attempt
       ofCounts <- CountingStores.of(task, id.copy(storeName = store))
     } yield ofCounts
-    m.copy(customMetrics = m.customMetrics ++ BinMetrics.of(db, counts))
+    m.copy(numKeys = m.numKeys - db.rowsOnTheWay, customMetrics = m.customMetrics ++ BinMetrics.of(db, counts))
   }
 
   override protected def enterBin(key: UnsafeRow, family: String): Unit = {
@@ -159,12 +161,31 @@ private[binshift] final class BinnedStateStore(
     if (db.pendingBins.missing > 0) askForRows()
   }
 
+  private def enterWrite(key: UnsafeRow, family: String): Unit = {
+    if (check == null) enterKey(key, family)
+    else {
+      val bins = binsOf.of(family)
+      enter(check.toWrite(bins(key), key, bins), key, bins)
+      if (db.pendingBins.missing > 0) askForRows()
+    }
+  }
+
   private def setBin(key: UnsafeRow, family: String): Unit = {
     val bins = binsOf.of(family)
     val bin = bins(key)
+    enter(if (check == null) bin else check.toRead(bin), key, bins)
+  }
+
+  private def enter(bin: Int, key: UnsafeRow, bins: KeyBins): Unit = {
     db.bin = bin
     if (db.sample != null) db.sample.offer(bin, key, bins)
   }
+
+  /** Of an operator whose keys may change on their way to its state; else null. On the path of each operation. */
+  private val check: KeyCheck = keyCheck(this)
+
+  override protected def scanned(rows: StateStoreIterator[UnsafeRowPair], family: String): StateStoreIterator[UnsafeRowPair] =
+    if (check == null) rows else check.scanned(rows, family)
 
   /** Asks for the rows of all keys that the task has read since it was called last, and that are of bins which have not come. */
   private def askForRows(): Unit = touchedKeys.foreach { touched =>

@@ -6,13 +6,14 @@ import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, BinshiftException}
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ControlDir, Layout, Storage}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ChangedKeys, ControlDir, Layout, Storage}
 import org.apache.spark.sql.execution.streaming.state.binshift.conversion.{KeyForm, PartitionTakeover, StockKeys, StoreForm}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.StoreBins
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{BackgroundConf, FilesFetchedAhead}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{PlainRocksDB, RocksDBArguments}
 import org.apache.spark.sql.types.StructType
+import org.apache.spark.TaskContext
 
 /**
  * Spark's RocksDB provider, with binned storage for the operators that can migrate.
@@ -25,7 +26,8 @@ import org.apache.spark.sql.types.StructType
  * `upgradeReadStoreToWriteStore` accepts only its own store class, so a wrapped read store is
  * unwrapped first. Stores are handed out by `getStore`, `getReadStore`, `replayStateFromSnapshot` and an upgrade alone.
  * Constructed without arguments on the driver, just to ask for metrics, and by
- * readers of state; hence nothing happens before `init`, and nothing is written by `init`.
+ * readers of state; hence nothing happens before `init`, and nothing is written by `init`. For a query that runs, `init` reads
+ * nothing either: Spark calls it under a lock that the tasks of all queries in the JVM need.
  */
 class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOfStores {
 
@@ -51,7 +53,8 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOf
     run = Option.when(isRouted)(EpochRouting.forRun(runId, root, hadoopConf))
     val routing = run.getOrElse(EpochRouting.forReader(root, hadoopConf))
     for {
-      layout <- layoutOf(root, routing, hadoopConf)
+      layout <- if (isRouted) Some(Layout.parse(storeConf.sqlConfs(BinshiftConf.RoutedLayout)))
+      else layoutOf(root, routing, hadoopConf)
       operator <- layout.operators.get(stateStoreId.operatorId) if operator.storage == Storage.Binned
     } {
       val binsOf = new StoreBins(operator.name, stateStoreId.storeName, layout.bins)
@@ -62,7 +65,12 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOf
         val keys = new StockKeys(KeyForm(keyStateEncoderSpec, valueSchema),
           StoreForm.families(stateStoreId, logged, hadoopConf), useColumnFamilies,
           storeConf.stateStoreEncodingFormat, stateSchemaProvider)
-        new PartitionTakeover(epoch, stateStoreId, keys, binsOf)
+        val changed = ChangedKeys(stateStoreId.operatorId, operator.name, columns = Nil, epoch)
+        new PartitionTakeover(epoch, stateStoreId, keys, binsOf,
+          () =>
+            routing.sayOfChangedKeys(stateStoreId.operatorId) {
+              ChangedKeys.write(ControlDir.ofStateRoot(root, hadoopConf), changed)
+            })
       }
       storage = Some(new BinnedStorage(routing, isRouted, binsOf, takeOver, storeConf, hadoopConf))
     }
@@ -70,7 +78,7 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOf
       hadoopConf, useMultipleValuesPerKey, stateSchemaProvider)
   }
 
-  /** The checkpoint's layout; `None` for a store outside of any checkpoint, as batch queries have them. */
+  /** The checkpoint's layout, for a store that only reads; `None` for a store outside of any checkpoint, as batch queries have them. */
   private def layoutOf(root: String, routing: EpochRouting, hadoopConf: Configuration): Option[Layout] = {
     val layout = routing.layout
     if (layout.isEmpty && ControlDir.ofStateRoot(root, hadoopConf).isOfCheckpoint) {
@@ -141,9 +149,15 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOf
 
   override protected def wrap(store: StateStore): StateStore = (storage, store, rocksDB) match {
     case (Some(s), rocks: RocksDBStateStoreProvider#RocksDBStateStore, db: BinnedRocksDB) =>
-      new BinnedStateStore(rocks, this, db, s.binsOf)
+      new BinnedStateStore(rocks, this, db, s.binsOf, keyCheck(s, db, _))
     case _ => store
   }
+
+  private def keyCheck(s: BinnedStorage, db: BinnedRocksDB, store: BinnedStateStore): KeyCheck =
+    if (s.isRouted && s.binsOf.mayChangeKeys && TaskContext.get() != null) {
+      def dir = ControlDir.ofStateRoot(stateStoreId.checkpointRootLocation, s.hadoopConf)
+      new KeyCheck(TaskContext.get(), stateStoreId, store.version, db, s.binsOf, s.routing, dir)
+    } else null
 
   override protected def unwrap(store: ReadStateStore): Option[(ReadStateStore, ProviderOfStores)] = store match {
     case binned: BinnedStateStore => Some((binned.delegate, binned.provider))

@@ -1,13 +1,15 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.recovery
 
-import java.util.concurrent.{CancellationException, CompletableFuture, ExecutionException, Executor, ThreadPoolExecutor}
+import java.util.concurrent.{CancellationException, ExecutionException, FutureTask, ThreadPoolExecutor}
 
 import scala.collection.mutable
 
 import org.apache.spark.util.ThreadUtils
 
 /**
- * Runs jobs on other threads, a few ahead of whoever takes their results in their order.
+ * Runs jobs on other threads, a few ahead of whoever takes their results in their order. Who comes for the result of a job that no
+ * thread has begun runs it itself. So nobody waits for threads that wait for another query's file system, or for
+ * threads that wait in the same way, as jobs do that recover another partition.
  *
  * Used by one thread.
  *
@@ -16,18 +18,19 @@ import org.apache.spark.util.ThreadUtils
 private[binshift] final class Ahead[T](jobs: Iterator[() => T], release: T => Unit) extends AutoCloseable {
   import Ahead._
 
-  // A job that recovers another partition would wait for threads that may all wait like it.
-  private val executor: Executor = if (isOwnThread) (job: Runnable) => job.run() else threads
-  private val running = mutable.Queue.empty[CompletableFuture[T]]
+  private val running = mutable.Queue.empty[Job]
   @volatile private var isClosed = false
   fill()
 
   def hasNext: Boolean = running.nonEmpty
 
   /** The result of the next job; throws what the job threw. */
-  def next(): T =
+  def next(): T = {
+    val job = running.head
+    // Does nothing if it has begun.
+    job.run()
     try {
-      val result = running.head.get()
+      val result = job.get()
       advance()
       result
     } catch {
@@ -35,11 +38,12 @@ private[binshift] final class Ahead[T](jobs: Iterator[() => T], release: T => Un
         advance()
         throw e.getCause
     }
+  }
 
   /** Jobs that have begun go on; what they bring is released. */
   override def close(): Unit = {
     isClosed = true
-    running.dequeueAll(_ => true).foreach(_.thenAccept(release(_)))
+    running.dequeueAll(_ => true).foreach(_.drop())
   }
 
   private def advance(): Unit = {
@@ -48,8 +52,28 @@ private[binshift] final class Ahead[T](jobs: Iterator[() => T], release: T => Un
   }
 
   private def fill(): Unit = while (running.size < MaxAhead && jobs.hasNext) {
-    val job = jobs.next()
-    running += CompletableFuture.supplyAsync(() => if (isClosed) throw new CancellationException else job(), executor)
+    val job = new Job(jobs.next())
+    running += job
+    threads.execute(job)
+  }
+
+  private final class Job(make: () => T)
+    extends FutureTask[T](() => if (isClosed) throw new CancellationException else make()) {
+    private var isDropped = false
+    private var isReleased = false
+
+    def drop(): Unit = synchronized {
+      isDropped = true
+      releaseIfDone()
+    }
+
+    override protected def done(): Unit = synchronized(releaseIfDone())
+
+    private def releaseIfDone(): Unit = if (isDropped && isDone && !isReleased) {
+      isReleased = true
+      try release(get())
+      catch { case _: ExecutionException => () }
+    }
   }
 }
 
@@ -59,9 +83,5 @@ private object Ahead {
   /** Of an executor: jobs wait for the checkpoint's file system more than they compute. */
   private val Threads = 8
 
-  private val Name = "binshift-recover"
-  private lazy val threads: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(Threads, Name)
-
-  /** Relies on Spark: threads of a pool are named by it. */
-  private def isOwnThread: Boolean = Thread.currentThread.getName.startsWith(Name)
+  private lazy val threads: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(Threads, "binshift-recover")
 }

@@ -32,6 +32,7 @@ private[sql] final class EpochRouting(
     readLayout: () => Option[Layout]) {
   private val entries = new ConcurrentHashMap[EntryName, RoutingEntry]()
   private val ids = new ConcurrentHashMap[Long, CheckpointIds]()
+  private val changedKeys = new ConcurrentHashMap[Long, Boolean]()
   /** When the epochs that this run has run were logged. */
   private val loggedAt = new ConcurrentHashMap[Long, Option[Long]]()
   private var orders = Seq.empty[ShippingOrder]
@@ -42,6 +43,9 @@ private[sql] final class EpochRouting(
 
   /** As it is while the run lasts: the driver writes it before the first task of the run, if it does. Read once. */
   lazy val layout: Option[Layout] = readLayout()
+
+  /** The id of the run. */
+  def run: String = runId
 
   /** The table in force at `epoch` and, if it took effect at `epoch`, the one that it replaced. */
   def at(epoch: Long): EpochTables = {
@@ -105,6 +109,13 @@ private[sql] final class EpochRouting(
 
   /** Fails unless the entry that was in force at the epoch of `version` is there. For readers, before they read anything. */
   def requireLogged(version: Long): Unit = owners(version).at(version)
+
+  /** Says once for each operator of the run that its keys change; whoever asks goes on when `say` is done. */
+  def sayOfChangedKeys(operator: Long)(say: => Unit): Unit = changedKeys.computeIfAbsent(operator,
+    _ => {
+      say
+      true
+    })
 
   /** The entries that are there, listed anew. */
   def listed: Seq[EntryName] = log.names

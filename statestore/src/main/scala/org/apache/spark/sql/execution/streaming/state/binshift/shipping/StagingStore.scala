@@ -8,6 +8,7 @@ import scala.jdk.CollectionConverters._
 import org.rocksdb._
 
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.NumberedFamily
+import org.apache.spark.sql.execution.streaming.state.binshift.storage.OpenDatabases
 import org.apache.spark.util.Utils
 
 /**
@@ -103,8 +104,10 @@ private final class StagingDatabase(dir: File, links: Seq[String]) extends AutoC
   private var layers = 0
   private val copied = handles.get(0)
   private val changed = handles.get(1)
-  try links.foreach(ingest)
-  catch {
+  try {
+    OpenDatabases.add(db)
+    links.foreach(ingest)
+  } catch {
     case e: Throwable =>
       close()
       throw e

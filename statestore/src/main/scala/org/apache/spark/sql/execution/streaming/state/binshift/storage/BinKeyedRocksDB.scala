@@ -76,6 +76,21 @@ private[binshift] abstract class BinKeyedRocksDB(
   /** Bins that this partition owns at the loaded version. */
   def binsOwned: Int = if (table == null) 0 else table.sizes.lift(partitionId).getOrElse(0)
 
+  /** Whether the partition owns a bin at the loaded version; a store that only reads owns all. */
+  def owns(bin: Int): Boolean = table == null || bin < table.owners.length && table.owners(bin) == partitionId
+
+  /** The first bin that the partition owns at the loaded version, -1 if it owns none: for keys whose own bin is of no partition. */
+  def homeBin: Int = {
+    if (homeOf ne table) {
+      home = table.owners.indexOf(partitionId)
+      homeOf = table
+    }
+    home
+  }
+
+  private var home = -1
+  private var homeOf: RoutingTable = _
+
   /** Runs `body`, in which keys are given and handed out as they are stored, with their bins. */
   def inStoredForm[T](body: => T): T = {
     val outer = raw
@@ -202,9 +217,7 @@ private[binshift] abstract class BinKeyedRocksDB(
     BinshiftException("BIN_NOT_OWNED", "bin" -> bin, "partition" -> partitionId).migration(
       s"a row of bin $bin reached partition $partitionId of operator ${storeId.operatorId}, but the bin " +
         s"belongs to partition ${Option(table).flatMap(_.owners.lift(bin)).getOrElse("(none)")}; the batch fails and no state " +
-        "changes; restart the query from its checkpoint; if it fails again and the operator is transformWithState, leave out " +
-        "keys that change on their way to its state, such as a null among integers in pandas, or text that is not UTF-8; " +
-        "otherwise report this as a bug of binshift")
+        "changes; restart the query from its checkpoint; if it fails again, report this as a bug of binshift")
 
   override protected def unsupported(operation: String): Nothing = throw BinshiftException.unsupportedOperator(
     s"$storeId is binned and does not support $operation; report the operator that needs it")

@@ -35,6 +35,7 @@ private[binshift] object CompactionPace {
   /** How many of a store's files at level 0 are of bins that it has taken in: so many at most. */
   private val filesOfBins = new ConcurrentHashMap[AnyRef, Integer]()
   @volatile private var pace = Unlimited
+  private var isLifted = false
 
   /**
    * Has a database that is about to be opened with `options` keep to the pace.
@@ -76,6 +77,12 @@ private[binshift] object CompactionPace {
     if (late.remove(store)) adjust()
   }
 
+  /** Holds nothing back any more, for good: the process ends. */
+  def lift(): Unit = synchronized {
+    isLifted = true
+    adjust()
+  }
+
   /** Bytes per second that compactions may read now. */
   def current: Long = limiter.getBytesPerSecond
 
@@ -85,7 +92,7 @@ private[binshift] object CompactionPace {
   private def filesOf(db: NativeRocksDB): Int = db.getProperty("rocksdb.num-files-at-level0").toInt
 
   private def adjust(): Unit = synchronized {
-    val rate = if (late.isEmpty) pace else math.max(pace, Unlimited)
+    val rate = if (late.isEmpty && !isLifted) pace else math.max(pace, Unlimited)
     if (rate != current) limiter.setBytesPerSecond(rate)
   }
 }

@@ -19,6 +19,9 @@ private[binshift] trait ReadOperations extends StateStore {
   /** Called before a whole family is read. */
   protected def enterAll(): Unit
 
+  /** Called with the rows of a scan, which tell of their keys. */
+  protected def scanned(rows: StateStoreIterator[UnsafeRowPair], family: String): StateStoreIterator[UnsafeRowPair]
+
   override def keyExists(key: UnsafeRow, colFamilyName: String): Boolean = {
     enterKey(key, colFamilyName)
     delegate.keyExists(key, colFamilyName)
@@ -34,7 +37,7 @@ private[binshift] trait ReadOperations extends StateStore {
 
   override def iteratorWithMultiValues(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     enterAll()
-    delegate.iteratorWithMultiValues(colFamilyName)
+    scanned(delegate.iteratorWithMultiValues(colFamilyName), colFamilyName)
   }
 
   override def prefixScanWithMultiValues(
@@ -46,13 +49,13 @@ private[binshift] trait ReadOperations extends StateStore {
   override def rangeScan(
       startKey: Option[UnsafeRow], endKey: Option[UnsafeRow], colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     enterRange(startKey, endKey, colFamilyName)
-    delegate.rangeScan(startKey, endKey, colFamilyName)
+    scanned(delegate.rangeScan(startKey, endKey, colFamilyName), colFamilyName)
   }
 
   override def rangeScanWithMultiValues(
       startKey: Option[UnsafeRow], endKey: Option[UnsafeRow], colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     enterRange(startKey, endKey, colFamilyName)
-    delegate.rangeScanWithMultiValues(startKey, endKey, colFamilyName)
+    scanned(delegate.rangeScanWithMultiValues(startKey, endKey, colFamilyName), colFamilyName)
   }
 
   override def allColumnFamilyNames: Set[String] = delegate.allColumnFamilyNames

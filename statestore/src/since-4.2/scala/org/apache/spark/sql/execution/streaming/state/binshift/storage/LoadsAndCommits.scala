@@ -5,6 +5,8 @@ import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBFileManag
 /** How versions are loaded and committed since Spark 4.2, which can begin with an empty database at any version. */
 private[binshift] trait LoadsAndCommits extends RocksDB {
 
+  OpenDatabases.add(this)
+
   /** @param loadEmpty to begin without content, whatever the checkpoint has */
   def loadAt(version: Long, stateStoreCkptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): RocksDB
 

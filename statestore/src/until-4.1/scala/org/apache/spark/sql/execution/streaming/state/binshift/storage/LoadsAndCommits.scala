@@ -14,6 +14,8 @@ import org.apache.spark.sql.execution.streaming.state.{RocksDB, StateStoreCheckp
  */
 private[binshift] trait LoadsAndCommits extends RocksDB {
 
+  OpenDatabases.add(this)
+
   /** @param loadEmpty to begin without content, whatever the checkpoint has */
   def loadAt(version: Long, stateStoreCkptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): RocksDB
 

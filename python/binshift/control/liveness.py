@@ -1,0 +1,40 @@
+"""Whether the query of a checkpoint runs, as far as another process can know."""
+
+from __future__ import annotations
+
+from binshift.control.directory import ControlDir
+from binshift.control.mailbox import Mailbox
+
+__all__ = ["has_ended", "query_runs"]
+
+_LOGS = ("offsets", "commits")
+
+
+def query_runs(directory: ControlDir, seconds: float) -> bool:
+    """Asks the query whether it runs, until its last run is known to have ended.
+
+    One that was killed leaves no word of its end, and does not answer either. One that has planned no epoch
+    since it was started, or that takes no requests, does not answer though it runs.
+
+    Parameters
+    ----------
+    directory : ControlDir
+        Of a checkpoint of binshift's.
+    seconds : float
+        How long to wait for an answer.
+    """
+    return Mailbox(directory).is_served(seconds, lambda: has_ended(directory))
+
+
+def has_ended(directory: ControlDir) -> bool:
+    """Whether the run that planned the last epoch has said that it ended, and no log was written since then.
+
+    False also if that is not known, because the file system does not tell when files were changed.
+    """
+    end = directory.read("binshift/ended.json")
+    logged = directory.logged_epoch()
+    if end is None or end.get("epoch") != logged:
+        return False
+    ended_at = directory.files.times("binshift").get("ended.json")
+    last = [directory.files.times(log).get(str(logged)) for log in _LOGS]
+    return ended_at is not None and all(at <= ended_at for at in last if at is not None)

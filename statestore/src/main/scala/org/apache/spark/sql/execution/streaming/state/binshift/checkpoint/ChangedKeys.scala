@@ -1,0 +1,64 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.checkpoint
+
+import org.json4s.{DefaultFormats, Formats, JValue}
+import org.json4s.JsonDSL._
+
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+
+/**
+ * An operator that keeps state under other keys than those of the rows that came for it: from its first such row on, none of
+ * its bins may change its partition.
+ *
+ * Only the partition to which the row came finds that state again, as with Spark's own provider; so the table in force when the
+ * first of these rows was written stays in force for good. A task makes the file durable before it commits such state, and the
+ * driver looks for it before it makes a step durable.
+ *
+ * @param columns names of the grouping columns that have changed, or some of which have; none if it isn't known which
+ * @param epoch   the epoch in which it was found out
+ */
+private[sql] final case class ChangedKeys(operator: Long, name: String, columns: Seq[String], epoch: Long) {
+
+  /** For messages that go on with what follows from it. */
+  def described: String = {
+    val what = columns match {
+      case Nil => "one of its grouping columns has"
+      case Seq(one) => s"column $one has"
+      case several => s"one of the columns ${several.mkString(", ")} has"
+    }
+    s"operator $operator ($name) keeps state under other keys than those of its rows: the value of $what changed on its way to " +
+      "the state, as a number does that is null in other rows, if it goes through pandas"
+  }
+
+  /** What is said to whoever wants bins to move. */
+  def refusal(more: String): BinshiftException =
+    BinshiftException("KEYS_CHANGE", "operator" -> operator, "columns" -> columns.mkString(", ")).unsupportedOperator(
+      s"$described; such state is found in its partition alone, so that no bins can move; $more")
+}
+
+private[sql] object ChangedKeys {
+  val Dir = "changed_keys"
+  private val FormatVersion = 1
+
+  /** A listing, and a read for each operator that is concerned. */
+  def read(dir: ControlDir): Seq[ChangedKeys] = dir.numbers(Dir).flatMap(op => dir.decoded(s"$Dir/$op")(fromJson(op, _)))
+
+  /** Unless it was said before. Several tasks may say the same. */
+  def write(dir: ControlDir, changed: ChangedKeys): Unit = {
+    val file = s"$Dir/${changed.operator}"
+    if (!dir.exists(file)) dir.write(file, toJson(changed))
+  }
+
+  private def toJson(c: ChangedKeys): JValue =
+    ("format" -> FormatVersion) ~ ("operator" -> c.operator) ~ ("name" -> c.name) ~ ("columns" -> c.columns) ~
+      ("epoch" -> c.epoch)
+
+  private def fromJson(operator: Long, json: JValue): ChangedKeys = {
+    implicit val formats: Formats = DefaultFormats
+    val format = (json \ "format").extract[Int]
+    if (format != FormatVersion) throw BinshiftException("UNKNOWN_FORMAT", "file" -> s"$Dir/$operator", "format" -> format)
+      .configuration(s"$Dir/$operator has format $format; this binshift reads format $FormatVersion; use the binshift " +
+        "version that wrote the checkpoint")
+    ChangedKeys(operator, (json \ "name").extract[String], (json \ "columns").extract[Seq[String]],
+      (json \ "epoch").extract[Long])
+  }
+}

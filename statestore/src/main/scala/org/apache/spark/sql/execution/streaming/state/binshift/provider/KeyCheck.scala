@@ -1,0 +1,85 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.provider
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state.{StateStoreId, StateStoreIterator, UnsafeRowPair}
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftConf
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ChangedKeys, ControlDir}
+import org.apache.spark.sql.execution.streaming.state.binshift.keys.{KeyBins, StoreBins}
+import org.apache.spark.sql.execution.streaming.state.binshift.routing.{ArrivedKeys, EpochRouting}
+import org.apache.spark.TaskContext
+
+/**
+ * Finds out whether a task keeps state under keys that none of its rows has, and gives such state a place.
+ *
+ * Spark distributes rows by their columns; `transformWithState` makes the key of its state from what the user's language gives
+ * back for them. pandas, for example, makes floats of integers among which there is a null, and Spark takes these for null. Such
+ * a key's hash says nothing about where its rows come to. With Spark's own provider its state simply is in the partition that
+ * has the row; several partitions may each have some under the same key. Here it is the same: a key whose bin is not owned goes to
+ * the first bin that the partition owns, with the key as it is, so that it is found again as long as the table stays. That it
+ * stays is what [[ChangedKeys]] sees to.
+ *
+ * A key counts as one that came if it is that of a row, or of state that the task has come upon in a scan, as timers are.
+ *
+ * Used by a task's store, on one thread at a time. Made on the task's thread.
+ */
+private[provider] final class KeyCheck(
+    task: TaskContext, id: StateStoreId, version: Long, db: BinnedRocksDB, binsOf: StoreBins, routing: EpochRouting,
+    dir: => ControlDir) extends Logging {
+  private val attempt = task.taskAttemptId()
+  /** `None` for a job from a thread of a foreign pool, which carries nothing of its epoch. */
+  private val isStepNext: Option[Boolean] =
+    Option(task.getLocalProperty(BinshiftConf.StepHint)).map(_.split(':')).collect {
+      case Array(run, epoch, isNext) if run == routing.run && epoch == version.toString => isNext.toBoolean
+    }
+  private var noted = Option.empty[ArrivedKeys]
+  private var isFound = false
+  /** Of the key that was written last, and came. */
+  private var last = Option.empty[Int]
+
+  private def arrived: Option[ArrivedKeys] = {
+    if (noted.isEmpty) noted = ArrivedKeys.of(attempt, id.operatorId)
+    noted
+  }
+
+  /** The bin in which a key of `bin` is looked up. */
+  def toRead(bin: Int): Int = if (db.owns(bin) || arrived.isEmpty) bin else db.homeBin
+
+  /** The bin in which `key`, of `bin`, is written. Of a key that came, the database makes sure that its bin is owned. */
+  def toWrite(bin: Int, key: UnsafeRow, bins: KeyBins): Int = arrived.fold(bin) { keys =>
+    val hash = bins.hashes.whole(key)
+    if (last.contains(hash)) bin
+    else if (keys.has(hash)) {
+      last = Some(hash)
+      bin
+    } else {
+      if (!isFound) found(keys.changed(key, bins))
+      isFound = true
+      toRead(bin)
+    }
+  }
+
+  /** Rows of state that the task reads without naming their keys. */
+  def scanned(rows: StateStoreIterator[UnsafeRowPair], family: String): StateStoreIterator[UnsafeRowPair] =
+    arrived.fold(rows) { keys =>
+      val hashes = binsOf.of(family).hashes
+      val known = rows.map { row =>
+        keys.add(hashes.whole(row.key), row.key, hashes)
+        row
+      }
+      new StateStoreIterator(known, () => rows.close())
+    }
+
+  private def found(columns: Seq[String]): Unit = {
+    val changed = ChangedKeys(id.operatorId, binsOf.operatorName, columns, version)
+    // Durable before anything is committed that relies on it, and with it on the table in force.
+    routing.sayOfChangedKeys(id.operatorId) {
+      ChangedKeys.write(dir, changed)
+      logWarning(
+        s"${changed.described}; the query runs on as with Spark's own provider, and its partitions cannot change any more")
+    }
+    if (isStepNext.getOrElse(routing.listed.exists(_.epoch > version))) throw changed.refusal(
+      s"a step was to take effect with epoch ${version + 1}, so that epoch $version fails and changes nothing; start the query " +
+        "again, which goes on with the partitions that it has")
+  }
+}

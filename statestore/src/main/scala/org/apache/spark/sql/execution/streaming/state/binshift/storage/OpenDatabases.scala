@@ -1,0 +1,131 @@
+package org.apache.spark.sql.execution.streaming.state.binshift.storage
+
+import java.util.{Collections, WeakHashMap}
+import java.util.concurrent.{CountDownLatch, TimeUnit}
+import java.util.concurrent.atomic.{AtomicBoolean, AtomicReference}
+
+import scala.collection.mutable
+import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
+
+import org.apache.hadoop.fs.FileSystem
+import org.apache.hadoop.util.{ShutdownHookManager => HadoopShutdownHookManager}
+import org.rocksdb.{AbstractImmutableNativeReference, RocksDB => NativeRocksDB}
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.util.{ShutdownHookManager, ThreadUtils}
+
+/**
+ * The databases that this process has open for writing, so that RocksDB's threads are idle when it ends.
+ *
+ * A process that ends while a database compacts never ends: the C library waits for RocksDB's threads, and a thread that wants to
+ * log, by the logger that Spark gives each database, waits for the JVM, which lets no thread in any more. So a shutdown hook
+ * cancels the background work of all databases. It runs after Spark has stopped its context or executor, when no epoch can be
+ * committed any more, and before Spark deletes temporary directories.
+ *
+ * Databases are not closed, since tasks may still use them: Spark does not wait for its tasks when a process ends. A database
+ * whose work is cancelled can be read and written, and begins no flush or compaction any more: a commit with a snapshot fails. A
+ * task cannot open it again, because its files stay locked. What is opened all the same is found within [[LookEveryMs]]. Nothing
+ * here is done while a process runs, except that each database is noted.
+ *
+ * Spark's own stores are found in Spark's table of stores. Databases that are opened only to read have no background work.
+ *
+ * Relies on RocksDB: the owner of a native handle is who sets `owningHandle_` to false, and frees it; `cancelAllBackgroundWork`
+ * may be called by several threads, and for good. Relies on Spark: the names `loadedProviders` and `rocksDB`; the order of its
+ * shutdown hooks.
+ */
+private[binshift] object OpenDatabases extends Logging {
+  /** Spark's hooks run in descending order of priority. */
+  private val Priority =
+    (ShutdownHookManager.SPARK_CONTEXT_SHUTDOWN_PRIORITY + ShutdownHookManager.TEMP_DIR_SHUTDOWN_PRIORITY) / 2
+  /** Hadoop runs all hooks of Spark's as one with a priority of 30 more than its own, for so long a time that they may not be over. */
+  private val PriorityAfterSpark = FileSystem.SHUTDOWN_HOOK_PRIORITY + 20
+  private val PatienceMs = 5000L
+  private val LookEveryMs = 10L
+
+  /** Of Spark's `RocksDB`, whose native database changes, or native ones. Whoever drops one without closing it loses its memory, too. */
+  private val noted = Collections.synchronizedSet(Collections.newSetFromMap(new WeakHashMap[AnyRef, java.lang.Boolean]()))
+  private var isHooked = false
+  private val ending = new AtomicReference[CountDownLatch]()
+
+  private val owning = field(classOf[AbstractImmutableNativeReference], "owningHandle_")
+  private val loaded = field(StateStore.getClass, "loadedProviders")
+
+  /** Called by the constructor of a store, before it opens anything. */
+  def add(store: RocksDB): Unit = note(store)
+
+  /** Called with each database that is no store. */
+  def add(database: NativeRocksDB): Unit = note(database)
+
+  /** Cancels all background work for good, and waits for its end, but not for long. Called when the process ends. */
+  def end(): Unit = {
+    val done = new CountDownLatch(1)
+    if (ending.compareAndSet(null, done)) {
+      CompactionPace.lift()
+      val looking = ThreadUtils.newDaemonSingleThreadExecutor("binshift-ending")
+      looking.execute(() => lookForEver(done))
+    }
+    if (!ending.get.await(PatienceMs, TimeUnit.MILLISECONDS)) {
+      logWarning(s"RocksDB's background work has not ended within $PatienceMs ms, so that this process may not end; " +
+        "if it stays, kill it: all that it committed is in the checkpoint")
+    }
+  }
+
+  private def note(database: AnyRef): Unit = {
+    if (ending.get != null) throw new IllegalStateException("this process is ending and opens no database any more")
+    hook()
+    noted.add(database)
+  }
+
+  /** Fails while the hooks of the process run. */
+  private def hook(): Unit = synchronized {
+    if (!isHooked) {
+      ShutdownHookManager.addShutdownHook(Priority)(() => end())
+      HadoopShutdownHookManager.get().addShutdownHook(() => end(), PriorityAfterSpark)
+      isHooked = true
+    }
+  }
+
+  private def lookForEver(done: CountDownLatch): Unit = {
+    // Signals all before it waits for one: they share RocksDB's threads.
+    def cancel(databases: Seq[NativeRocksDB]): Seq[NativeRocksDB] =
+      databases.filter(keep).map { db =>
+        db.cancelAllBackgroundWork(false)
+        db
+      }
+    try while (true) {
+        (cancel(ours) ++ cancel(sparks)).foreach(_.cancelAllBackgroundWork(true))
+        done.countDown()
+        Thread.sleep(LookEveryMs)
+      }
+    catch {
+      case NonFatal(e) => logWarning("RocksDB's background work could not be cancelled, so that this process may not end", e)
+    } finally done.countDown()
+  }
+
+  /** Whether the database was open until now. From now on, it is until the process is gone: `close` does nothing any more. */
+  private def keep(db: NativeRocksDB): Boolean = owning.get(db).asInstanceOf[AtomicBoolean].compareAndSet(true, false)
+
+  private def ours: Seq[NativeRocksDB] = noted.synchronized(noted.asScala.toSeq).collect {
+    case store: RocksDB => RocksDBFields.native(store)
+    case native: NativeRocksDB => native
+  }.filter(_ != null)
+
+  private def sparks: Seq[NativeRocksDB] = {
+    val providers = loaded.get(StateStore).asInstanceOf[mutable.HashMap[StateStoreProviderId, StateStoreProvider]]
+    providers.synchronized(providers.values.toSeq).collect { case p: RocksDBStateStoreProvider => p.rocksDB }
+      .flatMap(store => Option(RocksDBFields.native(store)))
+  }
+
+  private def field(of: Class[_], name: String): java.lang.reflect.Field =
+    try {
+      val found = of.getDeclaredField(name)
+      found.setAccessible(true)
+      found
+    } catch {
+      case e: ReflectiveOperationException => throw BinshiftException.unsupportedVersion(
+          s"${of.getName} has no field $name (${e.getMessage}); use the binshift made for your Spark")
+    }
+}

@@ -1,0 +1,36 @@
+"""A program that ends while stores compact leaves no JVM behind, and no directory."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.exits import CLUSTER, Exit, end_program
+
+OF_DRIVERS = ("stop", "leave", "exit", "terminate")
+OF_EXECUTORS = ("kill", "terminate-executors")
+
+
+def all_clean(exits: list[Exit]) -> None:
+    assert [e for e in exits if not e.is_clean] == []
+
+
+def test_a_program_that_ends_while_its_stores_compact_leaves_nothing(jvm_jar: Any, tmp_path: Path) -> None:
+    # Most programs of this kind stayed.
+    with ThreadPoolExecutor(2) as two:
+        all_clean(list(two.map(lambda how: end_program(tmp_path / how, how), ("stop", "leave"))))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", OF_DRIVERS)
+def test_programs_that_end_at_random_instants_leave_nothing(jvm_jar: Any, tmp_path: Path, how: str) -> None:
+    all_clean([end_program(tmp_path / str(seed), how, seed) for seed in range(1, 6)])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", OF_EXECUTORS)
+def test_executors_that_end_at_random_instants_are_gone(jvm_jar: Any, tmp_path: Path, how: str) -> None:
+    all_clean([end_program(tmp_path / str(seed), how, seed, CLUSTER) for seed in range(1, 4)])

@@ -1,0 +1,143 @@
+"""Keys that change on their way to the state: the query runs as on Spark's provider, and its bins stay."""
+
+import json
+from functools import partial
+
+import pytest
+
+from binshift import AllAtOnce, MigrationState, UnsupportedOperatorError, convert
+from binshift.session import PROVIDER, PROVIDER_KEY
+from harness import STOCK, assert_same_results, until
+from local.processors import counting_by_number
+from local.queries import in_jvm
+
+STATE = ({"stateVarName": "n"}, {"stateVarName": "seen"})
+
+
+def batch(epoch, has_null, n=30):
+    """Numbers from zero on; with one below, the others of its batch in pandas change."""
+    minute = f"2026-01-01 00:{2 * epoch:02}:00"
+    values = [*range(n), *([-1, -2] if has_null else [])]
+    return [{"k": f"k{v}", "v": v, "t": minute} for v in values]
+
+
+def feed(epoch, has_null, *runs):
+    for run in runs:
+        run.feed(batch(epoch, has_null))
+        run.query.processAllAvailable()
+
+
+def pair(stream, build, **kwargs):
+    return stream(build, **kwargs).start(), stream(build, "oracle", provider=STOCK, **kwargs).start()
+
+
+def goes_on_with_sparks_provider(stream, run, oracle):
+    """Also a converted checkpoint has its state where the rows come to."""
+    run.stop()
+    with pytest.raises(UnsupportedOperatorError, match="cannot change its 2 partitions"):
+        convert(str(run.checkpoint), to="rocksdb", output=str(run.root / "no"), partitions=3, spark=run.spark)
+    convert(str(run.checkpoint), to="rocksdb", output=str(run.root / "given-back"), spark=run.spark)
+    run.checkpoint = run.root / "given-back"
+    run.spark.conf.set(PROVIDER_KEY, STOCK)
+    run.start()
+    feed(5, True, run, oracle)
+    assert_same_results(run, oracle, STATE)
+
+
+def counted(run):
+    """The rows that the state has counted, whatever their keys have become."""
+    return sum(value[0] for _, value in run.state(stateVarName="n"))
+
+
+@pytest.mark.parametrize("has_timers", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_numbers_that_become_null_in_pandas_count_as_on_sparks_provider(stream, has_timers):
+    run, oracle = pair(stream, partial(counting_by_number, has_timers=has_timers))
+    feed(0, False, run, oracle)
+    assert not (run.checkpoint / "binshift" / "changed_keys").exists()
+    feed(1, True, run, oracle)
+    told = json.loads((run.checkpoint / "binshift" / "changed_keys" / "0").read_text())
+    assert told["columns"] == ["number"]
+    with pytest.raises(UnsupportedOperatorError, match="column number has changed") as refused:
+        run.attach().rescale(4, strategy=AllAtOnce(), prepare=False)
+    assert refused.value.condition == "KEYS_CHANGE"
+    feed(2, True, run, oracle)
+    # Also from the checkpoint alone.
+    run.stop()
+    run.start()
+    feed(3, False, run, oracle)
+    feed(4, True, run, oracle)
+    with pytest.raises(UnsupportedOperatorError, match="column number"):
+        run.attach().rescale(4, strategy=AllAtOnce(), prepare=False)
+    assert_same_results(run, oracle, STATE)
+    if not has_timers:
+        goes_on_with_sparks_provider(stream, run, oracle)
+    assert {what for rows in run.outputs.values() for _, what, _ in rows} == {"seen", *["fired"] * has_timers}
+
+
+def test_a_migration_ends_when_the_first_key_changes(stream):
+    run, oracle = pair(stream, counting_by_number)
+    feed(0, False, run, oracle)
+    migration = run.attach().rescale(4, strategy=AllAtOnce(), start_epoch=6, prepare=False)
+    feed(1, True, run, oracle)
+    for epoch in range(2, 8):
+        feed(epoch, epoch % 2 == 0, run, oracle)
+    assert until(lambda: run.attach().migration() is None)
+    assert migration.status.state is MigrationState.CANCELLED
+    assert run.attach().routing().partitions == 2
+    assert_same_results(run, oracle, STATE)
+
+
+def test_the_epoch_before_a_step_fails_and_is_run_again_without_it(stream):
+    run, oracle = pair(stream, counting_by_number)
+    feed(0, False, run, oracle)
+    run.attach().rescale(4, strategy=AllAtOnce(), prepare=False)
+    oracle.feed(batch(1, True))
+    oracle.query.processAllAvailable()
+    run.feed(batch(1, True))
+    with pytest.raises(Exception, match="a step was to take effect with epoch 2"):
+        run.query.processAllAvailable()
+    run.start()
+    for epoch in range(2, 5):
+        feed(epoch, True, run, oracle)
+    assert run.attach().routing().partitions == 2
+    assert_same_results(run, oracle, STATE)
+
+
+def test_keys_that_change_after_a_rescale_lose_nothing(stream):
+    # Which keys become the same in a partition depends on its rows, so that no other query gives the same.
+    run = stream(counting_by_number).start()
+    feed(0, False, run)
+    run.attach().rescale(4, strategy=AllAtOnce(), prepare=False)
+    feed(1, False, run)
+    feed(2, False, run)
+    assert run.attach().routing().partitions == 4
+    for epoch in range(3, 6):
+        feed(epoch, True, run)
+    run.stop()
+    run.start()
+    feed(6, True, run)
+    assert counted(run) == run.batch().count()
+    assert run.attach().routing().partitions == 4
+
+
+def test_state_of_changed_keys_is_taken_over_from_sparks_provider(stream):
+    oracle = stream(counting_by_number, "oracle", provider=STOCK).start()
+    taken = stream(counting_by_number, "taken", provider=STOCK).start()
+    for epoch in range(2):
+        feed(epoch, True, taken, oracle)
+    taken.stop()
+    taken.spark.conf.set(PROVIDER_KEY, PROVIDER)
+    taken.start()
+    for epoch in range(2, 5):
+        feed(epoch, epoch % 2 == 0, taken, oracle)
+    assert_same_results(taken, oracle, STATE)
+    with pytest.raises(UnsupportedOperatorError, match="has changed"):
+        taken.attach().rescale(4, strategy=AllAtOnce(), prepare=False)
+
+
+@pytest.mark.long
+def test_text_that_is_not_utf_8_is_another_key_in_the_jvm(stream):
+    run, oracle = pair(stream, in_jvm("brokenText"))
+    for query in (run, oracle):
+        query.run(0, 1, 2)
+    assert_same_results(run, oracle, ({"stateVarName": "n"},))

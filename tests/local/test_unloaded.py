@@ -1,0 +1,42 @@
+"""Stores that are closed at each commit (`unloadOnCommit`): what they keep, and where partitions are."""
+
+from __future__ import annotations
+
+import pytest
+
+from binshift import AllAtOnce, OnDemand, PlanError
+from local.migrations import assert_never_migrated
+from local.queries import QUERIES
+from local.test_places import submit
+
+COUNT = QUERIES["count"]
+UNLOADED = {"spark.sql.streaming.stateStore.unloadOnCommit": "true"}
+
+
+@pytest.fixture
+def run(stream):
+    run = stream(COUNT.build, mode=COUNT.mode, conf=UNLOADED).start()
+    run.run(0, 1)
+    return run
+
+
+def test_a_rescale_takes_effect_as_if_it_were_not_prepared(run, tmp_path):
+    run.attach().rescale(4, strategy=AllAtOnce())
+    run.run(2, 3)
+    assert run.attach().routing().partitions == 4
+    assert run.attach().migration() is None
+    back = run.attach().rescale(2, strategy=OnDemand())
+    run.run(4, 5)
+    assert back.wait(60).steps == 1
+    metrics = [run.progress(epoch).stateOperators[0].customMetrics for epoch in range(6)]
+    adopted, read = (sum(m[f"binshiftBins{name}"] for m in metrics) for name in ("Adopted", "FromCheckpoint"))
+    assert read == adopted > 0
+    assert_never_migrated(run, COUNT, 6, tmp_path, **UNLOADED)
+
+
+def test_a_drain_is_refused_and_a_rebalance_moves_bins_only(run):
+    with pytest.raises(PlanError, match="unloadOnCommit is true") as refused:
+        submit(run.attach(), vacate="driver")
+    assert (refused.value.condition, refused.value.parameters) == ("STORES_UNLOADED", {"executor": "driver"})
+    assert run.attach().migration() is None
+    assert submit(run.attach(), places={0: "driver", 1: "driver"}).status.is_over

@@ -1,0 +1,133 @@
+"""What is explored: small sizes in each run of the tests, and all by `make model`."""
+
+from __future__ import annotations
+
+from model.recovery import ANY_RUN
+from model.rules import Rules
+from model.state import Budget, Changelog, Checkpoint, Claim, Driver, Entry, Name, Offset, PerBin, State
+
+SWAP = (PerBin((1, 0)),)
+OUT_AND_BACK = (PerBin((0, 1)), PerBin((0, 0)))
+ONE_PARTITION = PerBin((0, 0))
+UNITED_AND_BACK = (PerBin((0, 0)), PerBin((0, 1)))
+
+
+def _two_steps_prepared() -> State:
+    """Epoch 0 is committed, and two runs have prepared a step for epoch 1. A third has not heard of it yet."""
+    first = Name(0, ANY_RUN, PerBin((0, 1)))
+    steps = [Entry(Name(1, run, PerBin((1, 0))), first, (0, 0)) for run in (0, 1)]
+    changes = [Changelog(p, 1, (0, 0), 0, PerBin((p == 0, p == 1)), 0) for p in (0, 1)]
+    files = Checkpoint(
+        offsets=(Offset(0, None, None, 2),),
+        commits=(((0, 0), (0, 0)),),
+        claims=(Claim(1, 0, 0, 0, first, 0),),
+        entries=frozenset([Entry(first, None, None), *steps]),
+        changelogs=frozenset(changes),
+        snapshots=frozenset(),
+        plans=(),
+        winds=0,
+        oldest=1,
+    )
+    late = Driver(2, "claim", 0, record=0, entry=first, claimed=1, stores=(None, None))
+    return State(files, frozenset(), frozenset(), (late,), 3, 1, Budget())
+
+
+TWO_STEPS_PREPARED = _two_steps_prepared()
+
+SMALL = {
+    "three drivers, two steps prepared": Rules(
+        since=TWO_STEPS_PREPARED, drivers=3, cleans=False, budget=Budget(others=2, plans=0)
+    ),
+    "format 2, a crash": Rules(budget=Budget(crashes=1, losses=1)),
+    "format 1, a crash": Rules(format=1, budget=Budget(crashes=1, losses=1)),
+    "format 2, two drivers": Rules(epochs=2, budget=Budget(others=1)),
+    "format 1, two drivers": Rules(format=1, epochs=2, budget=Budget(others=1, snapshots=1)),
+    "format 2, twins and snapshots": Rules(epochs=2, budget=Budget(starts=1, attempts=1, snapshots=2)),
+    "format 2, wound back": Rules(
+        retained=2, epochs=2, budget=Budget(crashes=1, snapshots=1, winds=1, plans=0)
+    ),
+    "format 1, wound back": Rules(
+        format=1, retained=2, epochs=2, budget=Budget(crashes=1, snapshots=1, winds=1, plans=0)
+    ),
+    "out and back again": Rules(
+        first=ONE_PARTITION, plans=(OUT_AND_BACK,), epochs=4, budget=Budget(starts=1, snapshots=1)
+    ),
+    "copies": Rules(epochs=4, budget=Budget(starts=1, losses=1, copies=1)),
+    "real-time mode, two drivers": Rules(real_time=True, epochs=2, budget=Budget(others=1)),
+    "an epoch for each run": Rules(epochs=5, stops=True, remembered=1, budget=Budget(starts=5)),
+}
+
+LARGE = {
+    "format 2, two drivers, two epochs, snapshots": Rules(epochs=2, budget=Budget(others=1, snapshots=1)),
+    "format 2, two drivers, three epochs": Rules(budget=Budget(others=1, snapshots=1)),
+    "format 1, two drivers, three epochs": Rules(format=1, budget=Budget(others=1, snapshots=1)),
+    "format 2, two drivers, executors lost, a crash": Rules(
+        cleans=False, budget=Budget(starts=3, others=1, crashes=1, losses=1)
+    ),
+    "format 1, two drivers, executors lost, a crash": Rules(
+        format=1, cleans=False, budget=Budget(starts=3, others=1, crashes=1, losses=1)
+    ),
+    "format 2, twins, snapshots, a crash": Rules(budget=Budget(attempts=1, snapshots=1, crashes=1)),
+    "format 2, two versions retained, snapshots": Rules(
+        retained=2, budget=Budget(starts=1, snapshots=3, losses=1)
+    ),
+    "format 1, wound back, two drivers": Rules(
+        format=1,
+        epochs=2,
+        retained=2,
+        budget=Budget(starts=3, others=1, crashes=1, winds=1, snapshots=1, plans=0),
+    ),
+    "format 2, wound back, two drivers": Rules(
+        epochs=2, retained=2, budget=Budget(starts=3, others=1, crashes=1, winds=1, snapshots=1, plans=0)
+    ),
+    "format 2, wound back, a step": Rules(retained=2, budget=Budget(crashes=1, winds=1, snapshots=1)),
+    "format 1, wound back, a step": Rules(format=1, retained=2, budget=Budget(crashes=1, winds=1, snapshots=1)),
+    "a partition that leaves and comes back": Rules(
+        plans=(UNITED_AND_BACK,), epochs=5, budget=Budget(starts=1, snapshots=2)
+    ),
+    "three bins, three partitions": Rules(
+        first=PerBin((0, 0, 1)),
+        partitions=3,
+        plans=((PerBin((2, 2, 1)), PerBin((2, 2, 0))),),
+        epochs=4,
+        budget=Budget(starts=2, crashes=1, snapshots=1),
+    ),
+    "two drivers, two plans, cancels": Rules(
+        epochs=4, cleans=False, plans=(SWAP, UNITED_AND_BACK[:1]), budget=Budget(others=1, plans=2, cancels=1)
+    ),
+    "real-time mode, two drivers, a crash": Rules(
+        real_time=True, budget=Budget(starts=3, others=1, crashes=1, losses=1)
+    ),
+    "claims that are forgotten": Rules(epochs=3, remembered=1, stops=True, budget=Budget(starts=4, others=1)),
+    "three drivers, one after the other": Rules(cleans=False, budget=Budget(starts=4, others=2, crashes=1)),
+    "copies, two drivers": Rules(
+        epochs=4, cleans=False, budget=Budget(others=1, losses=1, copies=1, snapshots=0)
+    ),
+}
+
+LONG_LIVES = {
+    f"format {format}, {retained} retained": Rules(
+        format=format,
+        retained=retained,
+        epochs=5,
+        plans=(SWAP, UNITED_AND_BACK),
+        budget=Budget(5, others=2, plans=2, cancels=1, crashes=2, losses=2, attempts=2, snapshots=4, winds=1),
+    )
+    for format in (1, 2)
+    for retained in (1, 2)
+} | {
+    "real-time mode": Rules(
+        real_time=True,
+        epochs=5,
+        plans=(SWAP, UNITED_AND_BACK),
+        budget=Budget(5, others=2, plans=2, cancels=1, crashes=2, losses=2, attempts=2, snapshots=4),
+    )
+}
+"""Too large for anything but random walks: everything happens, and more than once."""
+
+LIVE = {
+    "a crash": Rules(epochs=6, stops=True, cleans=False, budget=Budget(crashes=1)),
+    "two drivers": Rules(epochs=4, stops=True, cleans=False, budget=Budget(starts=3, others=1)),
+    "two plans": Rules(epochs=7, stops=True, cleans=False, budget=Budget(plans=2)),
+}
+"""Sizes for which it is asked whether each migration ends."""
