@@ -166,14 +166,14 @@ def test_the_snapshot_of_an_adopter_does_not_wait_for_maintenance(stream, spark)
         run = stream(query.build, mode=query.mode, conf=conf).start()
         run.run(0, 1)
         epoch, report = shift(run, 2, prepare=False)
-        # One after the other, and not with the switch itself.
-        run.run(epoch, epoch + 1, epoch + 2)
+        # One after the other, each at its turn within ten versions, and not with the switch itself.
+        run.run(*range(epoch, epoch + 10))
 
         def made() -> list[int]:
             return sorted(int(f.stem) for files in snapshots(run).values() for f in files)
 
         assert until(lambda: len(made()) == 2), made()
-        assert report.last_epoch + 1 < made()[0] < made()[1]
+        assert report.last_epoch + 1 < made()[0] < made()[1] <= report.last_epoch + 11
         run.stop()
     finally:
         end_maintenance(spark)
