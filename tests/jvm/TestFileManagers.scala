@@ -43,7 +43,7 @@ final class TestFileManagers(directory: String) {
         override def changelog(version: Long, id: Option[String]): Option[File] = None
         override def close(isOk: Boolean): Unit = ()
       })
-    manager.use(here, isDisowned = _ => false)
+    manager.use(here, isDisowned = (_, _) => false)
     def load(): Unit = manager.loadCheckpointFromDfs(Version, local, mapping, None)
     if (isLater) manager.loading(Try(load()))
     val failure = Try(manager.loading(load())).failed.toOption.exists(_.isInstanceOf[FileNotFoundException])
@@ -55,7 +55,7 @@ final class TestFileManagers(directory: String) {
     val manager = new BinnedFileManager(checkpoint, scratch(), hadoopConf, "lz4", "test", StateStoreConf.empty, false, None)
     var asked = 0
     manager.use(() => None,
-      isDisowned = { _ =>
+      isDisowned = { (_, _) =>
         asked += 1
         if (asked == 2 && isReplaced) {
           save(new RocksDBFileManager(checkpoint, scratch(), hadoopConf, "lz4", "next", StateStoreConf.empty, false, None),

@@ -282,6 +282,8 @@ class CountingByNumber(StatefulProcessor):
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
         sizes = sum(1 for _ in self.seen.keys())
         self.seen.clear()
+        # Also a key that no row has, and that a timer has brought, may be written.
+        self.count.update((self.count.get()[0] + 1000,))
         yield pd.DataFrame([(key[1], "fired", sizes)], columns=["k", "what", "n"])
 
     def close(self) -> None:

@@ -226,8 +226,8 @@ class ControlDir:
             yield prepared
         yield from log.back_from(logged)
 
-    def _entry(self, file: str) -> RoutingEntry | None:
-        name = f"binshift/routing/{file}"
+    def _entry(self, path: str) -> RoutingEntry | None:
+        name, file = f"binshift/{path}", path.rpartition("/")[2]
         data, text = self.read(name), self.files.find(name)
         try:
             return None if data is None or text is None else RoutingEntry.of(file, text, data)

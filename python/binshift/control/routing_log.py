@@ -7,6 +7,7 @@ by their epoch alone.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import zlib
@@ -64,7 +65,7 @@ class RoutingLog:
     files : Files
         The checkpoint's directory.
     read : callable
-        Reads an entry by the name of its file; None if there is none.
+        Reads an entry by the path of its file below `binshift`; None if there is none.
     """
 
     def __init__(self, files: Files, read: Callable[[str], RoutingEntry | None]) -> None:
@@ -109,6 +110,11 @@ class RoutingLog:
         recent = [e for e in self._epochs[-_MAX_LOGGED:] if e >= first]
         return next((n for e in reversed(recent) if (n := self.named(e)) is not None), None)
 
+    def _claimed_after(self, epoch: int) -> Named | None:
+        """The entry of the earliest run known that began after an epoch; one goes back from it."""
+        after = list(itertools.takewhile(lambda run: run.get("began", -1) > epoch, self._claims))
+        return Named(after[-1]["began"], _file(after[-1]["routing"])) if after else None
+
     def at(self, epoch: int, first: int = 0) -> RoutingEntry | None:
         """The entry in force at an epoch; None if it is not there.
 
@@ -118,7 +124,8 @@ class RoutingLog:
             The first epoch that has one.
         """
         newest = self.newest_named(first)
-        named = self.named(epoch) or newest
+        later = newest if newest is not None and newest.at > epoch else None
+        named = self.named(epoch) or later or self._claimed_after(epoch) or newest
         if named is None:
             # In a checkpoint in which nothing names an entry, the newest one up to the epoch is in force.
             file = next((f for f in reversed(self.listed) if epoch_of(f) <= epoch), None)
@@ -131,10 +138,11 @@ class RoutingLog:
 
     def entry(self, file: str) -> RoutingEntry | None:
         """An entry by its name, also if it was written before files had these names."""
-        found = self._find(file)
+        found = self._find(f"routing/{file}")
         if found is None and "-" in file:
-            older = self._find(str(epoch_of(file)))
-            found = older if older is not None and f"{older.epoch}-{checksum(older):08x}" == file else None
+            # Older versions set entries aside that might have been in force for another run.
+            older = (self._find(f"{folder}/{epoch_of(file)}") for folder in ("routing", "aside"))
+            found = next((e for e in older if e is not None and f"{e.epoch}-{checksum(e):08x}" == file), None)
         return found
 
     def before(self, entry: RoutingEntry) -> RoutingEntry | None:
@@ -158,7 +166,7 @@ class RoutingLog:
         names = set() if now is None else {now.file}
         if now is not None and "-" not in now.file:
             names.add(f"{now.epoch}-{checksum(now):08x}")
-        later = [self.entry(f) for f in self.listed if epoch_of(f) > logged]
+        later = [self.entry(f) for f in self.listed if epoch_of(f) == logged + 1]
         found = [e for e in later if e is not None and e.previous in names]
         return max(found, key=lambda e: (e.epoch, e.written_at), default=None)
 

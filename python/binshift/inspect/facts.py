@@ -248,8 +248,8 @@ class Facts:
             )
         return entry
 
-    def _read_entry(self, file: str) -> RoutingEntry | None:
-        name = f"binshift/routing/{file}"
+    def _read_entry(self, path: str) -> RoutingEntry | None:
+        name, file = f"binshift/{path}", path.rpartition("/")[2]
         text = self.files.find(name)
         if text is None:
             return None

@@ -20,10 +20,7 @@ private[binshift] final class OncePerRun[T] {
   def of(runId: UUID)(make: => T): T = {
     val entry = entries.computeIfAbsent(runId, _ => new Entry)
     entry.synchronized {
-      if (entry.made.isEmpty) {
-        try entry.made = Some(make)
-        finally if (entry.made.isEmpty) entries.remove(runId, entry)
-      }
+      if (entry.made.isEmpty) entry.made = Some(make)
       entry.made.get
     }
   }

@@ -194,7 +194,7 @@ private[binshift] final class StepScheduler(
   /** Takes no further step of migration `id`; one that is durable already still takes effect. */
   def cancel(id: String): Unit = migration.filter(m => m.id == id && !m.cancelled).foreach { m =>
     val cancelled = m.copy(cancelled = true)
-    if (!isReplaced() && ofAnotherRun(id).isEmpty) PlannedMigration.write(dir, cancelled)
+    if (ofAnotherRun(id).isEmpty) PlannedMigration.write(dir, cancelled)
     migration = Some(cancelled)
     relocation.end(cancelled = true)
   }

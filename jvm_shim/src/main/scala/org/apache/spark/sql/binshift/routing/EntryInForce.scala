@@ -35,8 +35,8 @@ private[binshift] final class EntryInForce(
    */
   def at(epoch: Long, n: Int, isAgain: Boolean, firstBinned: Long): RoutingEntry = {
     val newest = if (isAgain) epoch else epoch - 1
-    val named = logged.upTo(newest, firstBinned)
-    val entry = named.map(of).orElse(log.names.filter(_.epoch < epoch).lastOption.flatMap(log.read)).getOrElse(
+    val named = known(newest, firstBinned)
+    val entry = named.map(of(_, newest)).orElse(log.names.filter(_.epoch < epoch).lastOption.flatMap(log.read)).getOrElse(
       throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> epoch).configuration(
         s"${dir.path} has no routing entry at or before epoch $epoch; restore it from a copy of the checkpoint"))
     if (named.exists(_.at == epoch)) entry
@@ -51,19 +51,26 @@ private[binshift] final class EntryInForce(
 
   /** The step that was made durable for `epoch`, which nobody has logged yet, if its migration is still under way. */
   def prepared(epoch: Long): Option[RoutingEntry] = for {
-    named <- logged.upTo(epoch - 1, 0)
-    now <- log.read(named.entry)
+    named <- known(epoch - 1, 0)
+    now <- log.read(named.entry).flatMap(log.inForce(_, epoch - 1))
     entry <- followers(now, _ == epoch).filter(_.step.exists(s => isUnderWay(s.migration))).lastOption
   } yield entry
 
   /** For clients that ask before the run has planned an epoch: what is in force at `last`, or at the epoch after it with `n` partitions. */
   def shown(last: Long, n: Int): Option[RoutingEntry] = {
     val now =
-      logged.upTo(last, 0).fold(log.names.filter(_.epoch <= last).lastOption)(named => Some(named.entry)).flatMap(log.read)
+      known(last, 0).fold(log.names.filter(_.epoch <= last).lastOption)(named => Some(named.entry)).flatMap(log.read)
+        .flatMap(log.inForce(_, last))
     now.map(e => followers(e, at => !isRealTime && at == last + 1).filter(_.table.partitions == n).lastOption.getOrElse(e))
   }
 
-  private def of(named: NamedEntry): RoutingEntry = log.read(named.entry).getOrElse(
+  /** An entry from which the one in force at `last` is found by going back: its own if it is known, or that of a later epoch. */
+  private def known(last: Long, first: Long): Option[NamedEntry] = {
+    val upTo = logged.upTo(last, first)
+    upTo.filter(_.at == last).orElse(logged.claimedAfter(last)).orElse(upTo)
+  }
+
+  private def of(named: NamedEntry, last: Long): RoutingEntry = log.read(named.entry).flatMap(log.inForce(_, last)).getOrElse(
     throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> named.entry.epoch).configuration(
       s"epoch ${named.at} was run with the routing table of epoch ${named.entry.epoch} (${named.entry.render}), which is not in " +
         s"${dir.path}/routing: the entry was lost or changed, or the directory is older than the rest of the checkpoint; restore " +

@@ -41,21 +41,34 @@ private[sql] final class LoggedEpochs(dir: ControlDir, logged: Long => Option[Lo
    * the newest one before.
    */
   def near(epoch: Long, first: Long): Option[NamedEntry] =
-    at(epoch).orElse(numbers.reverseIterator.filter(_ > epoch).take(MaxLogged).flatMap(at).nextOption()).orElse(upTo(epoch,
-        first))
+    at(epoch).orElse(numbers.reverseIterator.filter(_ > epoch).take(MaxLogged).flatMap(at).nextOption())
+      .orElse(claimedAfter(epoch)).orElse(upTo(epoch, first))
+
+  /**
+   * The entry with which a run began after `epoch`, the earliest one that is known; if nothing tells the entry of `epoch`, that one is
+   * found by going back from here. Once the logs were wound back far, the claims of runs that began before are gone.
+   */
+  def claimedAfter(epoch: Long): Option[NamedEntry] =
+    runs.runs.takeWhile(_.epoch > epoch).lastOption.map(run => NamedEntry(run.epoch, run.began._2))
 
   /**
    * Whether what a run made of `epoch` is what the query goes on with: it ran the epoch as the log has it. So it may be another run
    * that goes on. Where Spark has purged the epoch, the oldest one that is there and names a run tells, since a run logs one epoch after
    * the other.
    *
-   * @param ranAtMs when the epoch was logged that the run has run; `None` if that is not known
+   * @param ranAtMs when the epoch was logged that the run has run; `None` if that is not known, as to a job from a thread of a
+   *                foreign pool. A run that has claimed the epoch as it is logged has run it so.
    */
-  def owns(epoch: Long, runId: String, ranAtMs: Option[Long]): Boolean = logged(epoch).filter(_ => ranAtMs.isDefined) match {
-    case Some(conf) => conf.atMs == ranAtMs
-    case None => numbers.iterator.filter(_ >= epoch).take(2).flatMap(logged(_)).flatMap(
-        _.conf.get(RunHistory.Key)).nextOption().contains(runId)
+  def owns(epoch: Long, runId: String, ranAtMs: Option[Long]): Boolean = logged(epoch) match {
+    case Some(conf) if ranAtMs.isDefined => conf.atMs == ranAtMs
+    case there => there.exists(conf => runs.begunWith(epoch, conf.atMs).exists(_.runId == runId)) ||
+      numbers.iterator.filter(_ >= epoch).take(2).flatMap(logged(_)).flatMap(_.conf.get(RunHistory.Key)).nextOption()
+        .contains(runId)
   }
+
+  /** Whether the log has `epoch` with another time than that with which it was run. */
+  def isLoggedAnew(epoch: Long, ranAtMs: Option[Long]): Boolean =
+    ranAtMs.exists(ran => logged(epoch).flatMap(_.atMs).exists(_ != ran))
 
   /** The epochs in the log, ascending. */
   private lazy val numbers: Seq[Long] = {

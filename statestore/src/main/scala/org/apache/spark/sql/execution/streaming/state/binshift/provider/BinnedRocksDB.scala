@@ -124,7 +124,7 @@ private[binshift] final class BinnedRocksDB(
   private val isPaced = isRouted && !conf.compactOnCommit
 
   if (isRouted) binnedFiles.use(
-    new FilesFetchedAhead(arguments.dfsRootDir), routing.isDisowned(_, arguments.enableStateStoreCheckpointIds))
+    new FilesFetchedAhead(arguments.dfsRootDir), routing.isDisowned(_, arguments.enableStateStoreCheckpointIds, _))
 
   if (isPaced) CompactionPace.limit(rocksDbOptions, background.compactionPace)
 

@@ -124,7 +124,10 @@ private[binshift] final class BinnedStateStore(
     delegate.removeColFamilyIfExists(colFamilyName)
   }
 
-  override def commit(): Long = delegate.commit()
+  override def commit(): Long = {
+    if (check != null) check.requireAccepted()
+    delegate.commit()
+  }
   override def abort(): Unit = delegate.abort()
   override def release(): Unit = delegate.release()
   override def hasCommitted: Boolean = delegate.hasCommitted

@@ -34,6 +34,7 @@ private[provider] final class KeyCheck(
     }
   private var noted = Option.empty[ArrivedKeys]
   private var isFound = false
+  private var refusal = Option.empty[Exception]
   /** Of the key that was written last, and came. */
   private var last = Option.empty[Int]
 
@@ -62,9 +63,10 @@ private[provider] final class KeyCheck(
   /** Rows of state that the task reads without naming their keys. */
   def scanned(rows: StateStoreIterator[UnsafeRowPair], family: String): StateStoreIterator[UnsafeRowPair] =
     arrived.fold(rows) { keys =>
-      val hashes = binsOf.of(family).hashes
+      val bins = binsOf.of(family)
       val known = rows.map { row =>
-        keys.add(hashes.whole(row.key), row.key, hashes)
+        // Another one is kept in the place of a changed key, and goes there again when it is written.
+        if (db.owns(bins(row.key))) keys.add(bins.hashes.whole(row.key), row.key, bins.hashes)
         row
       }
       new StateStoreIterator(known, () => rows.close())
@@ -78,8 +80,14 @@ private[provider] final class KeyCheck(
       logWarning(
         s"${changed.described}; the query runs on as with Spark's own provider, and its partitions cannot change any more")
     }
-    if (isStepNext.getOrElse(routing.listed.exists(_.epoch > version))) throw changed.refusal(
-      s"a step was to take effect with epoch ${version + 1}, so that epoch $version fails and changes nothing; start the query " +
-        "again, which goes on with the partitions that it has")
+    if (isStepNext.getOrElse(routing.hasStepAfter(version))) {
+      refusal = Some(changed.refusal(
+          s"a step was to take effect with epoch ${version + 1}, so that epoch $version fails and changes nothing; start the query " +
+            "again, which goes on with the partitions that it has"))
+      requireAccepted()
+    }
   }
+
+  /** Fails if a write was refused, also if the user's code has caught that. Called before the store is committed. */
+  def requireAccepted(): Unit = refusal.foreach(throw _)
 }

@@ -117,21 +117,28 @@ private[sql] final class EpochRouting(
       true
     })
 
+  /** Whether this run has made a table durable for the epoch after `epoch`. */
+  def hasStepAfter(epoch: Long): Boolean = log.allOf(epoch + 1).exists(_.run.contains(runId))
+
   /** The entries that are there, listed anew. */
   def listed: Seq[EntryName] = log.names
 
   /** The largest number of partitions of any epoch from `epoch` on, also by entries that nothing names yet. */
   def partitionsSince(epoch: Long): Int =
-    (partitionsOf(epoch + 1) ++ log.names.filter(_.epoch > epoch).flatMap(log.read).map(_.table.partitions)).max
+    (partitionsOf(epoch + 1) ++ log.names.filter(_.epoch > epoch).flatMap(log.unnamed).map(_.table.partitions)).max
 
   /**
    * Whether the epoch of `version` was logged anew since this run has run it, so that the query goes on with another content; reads it
    * from the checkpoint.
    *
-   * @param hasIds whether the version's files have ids in their names. Nobody reads them then but for the attempt that was committed.
+   * @param hasIds    whether the version's files have ids in their names. Nobody reads them then but for the attempt that was committed.
+   * @param isWritten whether a file of the version is there already. It stays if Spark has purged the epoch from its log: the epoch was
+   *                  committed long ago then, and others may rely on the file.
    */
-  def isDisowned(version: Long, hasIds: Boolean): Boolean =
-    !hasIds && !readLogged().owns(version - 1, runId, Option(loggedAt.get(version - 1)).flatten)
+  def isDisowned(version: Long, hasIds: Boolean, isWritten: Boolean): Boolean = !hasIds && {
+    val ranAtMs = Option(loggedAt.get(version - 1)).flatten
+    if (isWritten) readLogged().isLoggedAnew(version - 1, ranAtMs) else !readLogged().owns(version - 1, runId, ranAtMs)
+  }
 
   /** What the jobs of `epoch` say about shipping; `None` for jobs from threads of a foreign pool. */
   def shippingHints(epoch: Long): Option[Seq[ShippingHint]] =

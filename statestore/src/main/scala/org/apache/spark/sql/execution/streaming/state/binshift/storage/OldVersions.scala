@@ -41,27 +41,33 @@ private[binshift] trait OldVersions extends RocksDBFileManager with Logging {
   /**
    * Deletes what was listed of versions before `bound`, and nothing else.
    *
-   * A snapshot goes before its files, so that none lacks some. What is left of it if this is cut short belongs to no snapshot then, and
-   * goes with the next ones.
+   * The files of a snapshot go before the snapshot itself, which stays if one of them does: so what is left if this is cut short is found
+   * by the next cleanup. Nobody begins with a snapshot before `bound`, so that it may lack files.
    */
   protected final def deleteBefore(bound: Long, listed: Seq[VersionFile]): Unit = {
     val (gone, kept) = listed.partition(_.version < bound)
     val manager = CheckpointFileManager.create(directory, hadoop)
-    def delete(file: Path): Unit =
-      try manager.delete(file)
-      catch { case NonFatal(e) => logWarning(s"$file was not deleted, and is tried again later", e) }
+    def delete(file: Path): Boolean =
+      try {
+        manager.delete(file)
+        true
+      } catch {
+        case NonFatal(e) =>
+          logWarning(s"$file was not deleted, and is tried again later", e)
+          false
+      }
     val (snapshots, others) = gone.partition(_.isSnapshot)
     // Before anything is deleted: a list that cannot be read keeps the rest.
     val still = if (snapshots.isEmpty) Set.empty[String] else kept.filter(_.isSnapshot).flatMap(filesOf).toSet
     val before = snapshots.flatMap(filesOf).toSet
-    snapshots.foreach { snapshot =>
-      delete(new Path(directory, snapshot.name))
-      lists.remove((snapshot.version, snapshot.id))
-    }
     if (snapshots.nonEmpty) {
       val there = Folders.map(new Path(directory, _)).filter(manager.exists).flatMap(manager.list(_))
       val unused = (before -- still) ++ findOrphanFiles((before ++ still).toSeq, there)
-      unused.foreach(name => delete(new Path(new Path(directory, folderOf(name)), name)))
+      val deleted = unused.toSeq.map(name => delete(new Path(new Path(directory, folderOf(name)), name)))
+      if (deleted.forall(identity)) snapshots.foreach { snapshot =>
+        delete(new Path(directory, snapshot.name))
+        lists.remove((snapshot.version, snapshot.id))
+      }
     }
     others.foreach(file => delete(new Path(directory, file.name)))
     oldestSeen = bound

@@ -27,8 +27,8 @@ private[binshift] trait OwnSnapshots extends RocksDBFileManager with Logging {
   protected def hadoop: Configuration
   protected def scratch: File
 
-  /** Whether a later run of the query makes `version` anew. */
-  protected def isDisowned(version: Long): Boolean
+  /** Whether a later run of the query makes `version` anew; also of a snapshot that `isWritten`. */
+  protected def isDisowned(version: Long, isWritten: Boolean): Boolean
 
   override def saveCheckpointToDfs(
       checkpointDir: File,
@@ -40,12 +40,12 @@ private[binshift] trait OwnSnapshots extends RocksDBFileManager with Logging {
       maxColumnFamilyId: Option[Short],
       checkpointUniqueId: Option[String],
       verifyNonEmptyFilesInZip: Boolean): Unit = {
-    requireOwned(version)
+    requireOwned(version, isWritten = false)
     Faults.at("snapshot.upload")
     super.saveCheckpointToDfs(checkpointDir, version, numKeys, numInternalKeys, fileMapping, columnFamilyMapping,
       maxColumnFamilyId, checkpointUniqueId, verifyNonEmptyFilesInZip)
     // An upload takes its time, and the next run deletes what is there when it begins.
-    try requireOwned(version)
+    try requireOwned(version, isWritten = true)
     catch {
       case e: BinshiftException =>
         val zip = new Path(directory, VersionFile.name(version, checkpointUniqueId, VersionFile.Snapshot))
@@ -71,9 +71,9 @@ private[binshift] trait OwnSnapshots extends RocksDBFileManager with Logging {
     } finally list.delete()
   }
 
-  private def requireOwned(version: Long): Unit = {
+  private def requireOwned(version: Long, isWritten: Boolean): Unit = {
     Faults.at("snapshot.check")
-    if (isDisowned(version)) {
+    if (isDisowned(version, isWritten)) {
       throw BinshiftException("RUN_SUPERSEDED", "version" -> version).migration(
         s"the snapshot of version $version in $directory is of a run that has ended, and the query has gone on from an " +
           "earlier version since; it is not kept")

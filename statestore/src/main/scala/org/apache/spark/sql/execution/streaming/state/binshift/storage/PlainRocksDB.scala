@@ -12,7 +12,7 @@ import org.apache.spark.sql.execution.streaming.state._
  *
  * @param isDisowned whether a later run makes that version anew; called by tasks and maintenance threads
  */
-private[binshift] final class PlainRocksDB(arguments: RocksDBArguments, here: FilesHere, isDisowned: Long => Boolean)
+private[binshift] final class PlainRocksDB(arguments: RocksDBArguments, here: FilesHere, isDisowned: (Long, Boolean) => Boolean)
   extends RocksDB(arguments.dfsRootDir, arguments.conf, arguments.localRootDir, arguments.hadoopConf, arguments.loggingId,
     arguments.useColumnFamilies, arguments.enableStateStoreCheckpointIds, arguments.partitionId, arguments.eventForwarder,
     arguments.uniqueId)

@@ -39,7 +39,7 @@ private[binshift] class WarmFileManager(
   protected final def scratch: File = localTempDir
 
   private var here: Option[FilesHere] = None
-  @volatile private var disowned: Long => Boolean = _ => false
+  @volatile private var disowned: (Long, Boolean) => Boolean = (_, _) => false
   private var load: Option[WarmLoad] = None
   private var found = LoadedFiles.None
   /** Files that were linked for the loaded version, until it is committed: a block may be damaged that nobody has read. */
@@ -50,14 +50,14 @@ private[binshift] class WarmFileManager(
   /**
    * Has loads take what is here; only of a store that a query runs with.
    *
-   * @param isDisowned whether a later run makes a version anew; called by tasks and maintenance threads
+   * @param isDisowned whether a later run makes a version anew, also one whose snapshot is written; called by tasks and maintenance threads
    */
-  def use(files: FilesHere, isDisowned: Long => Boolean): Unit = {
+  def use(files: FilesHere, isDisowned: (Long, Boolean) => Boolean): Unit = {
     here = Some(files)
     disowned = isDisowned
   }
 
-  override protected def isDisowned(version: Long): Boolean = disowned(version)
+  override protected def isDisowned(version: Long, isWritten: Boolean): Boolean = disowned(version, isWritten)
 
   /** The files that were taken and fetched by loads since the last call. */
   def takeLoadedFiles(): LoadedFiles = {
