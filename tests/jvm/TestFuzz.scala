@@ -13,7 +13,7 @@ import org.json4s.JsonDSL._
 import org.json4s.jackson.JsonMethods.{compact, render}
 
 import org.apache.spark.sql.binshift.TestFuzzFiles
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{CheckpointIds, ControlDir, EntryName, Layout, RunHistory}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ChangedKeys, CheckpointIds, ControlDir, EntryName, Layout, RunHistory}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, ColumnFamily, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingLog, ShippingOrder}
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{DamagedShipment, ShipmentFormat, ShipmentMarker}
@@ -128,6 +128,7 @@ object TestFuzz {
       case Array("shipping.json") => () => ShippingOrder.read(dir).foreach(o => (o.leaving(1), o.arriving(1)))
       case Array("routing", _) =>
         () => new RoutingLog(dir).read(EntryName(Epoch, EntryName.Unknown)).map(e => (e.table.sizes, e.table.binsOf, e.name))
+      case Array("changed_keys", _) => () => ChangedKeys.read(dir)
       case Array("commits") => () => CheckpointIds.read(dir, Epoch)
       case _ => TestFuzzFiles.reader(dir, name)
     }

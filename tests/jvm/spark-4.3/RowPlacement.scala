@@ -1,6 +1,6 @@
 package org.apache.spark.sql.binshift
 
-import org.apache.spark.sql.binshift.routing.CoPartitionedUnionExec
+import org.apache.spark.sql.binshift.routing.{CoPartitionedUnionExec, RoutedPartition}
 import org.apache.spark.sql.catalyst.expressions._
 import org.apache.spark.sql.catalyst.plans._
 import org.apache.spark.sql.catalyst.plans.physical._
@@ -108,7 +108,8 @@ final class RowPlacement(owners: Array[Int]) {
 
   private def idOf(partitioning: SparkPartitioning): Option[Expression] = partitioning match {
     case h: HashPartitioning => Some(h.partitionIdExpression)
-    case p: ShufflePartitionIdPassThrough => Some(p.partitionIdExpression)
+    case p: ShufflePartitionIdPassThrough =>
+      Some(p.partitionIdExpression.transform { case routed: RoutedPartition => routed.owner })
     case _ => None
   }
 

@@ -33,7 +33,8 @@ private[binshift] final case class RoutedPartition(keys: Seq[Expression], bins: 
     ev.copy(code = code.code, isNull = code.isNull, value = code.value)
   }
 
-  private lazy val owner: Expression = GetArrayItem(owners, KeyBins.expression(keys, bins), failOnError = false)
+  /** What is evaluated. */
+  private[binshift] lazy val owner: Expression = GetArrayItem(owners, KeyBins.expression(keys, bins), failOnError = false)
 
   override protected def withNewChildrenInternal(newChildren: IndexedSeq[Expression]): Expression = copy(keys = newChildren)
 }

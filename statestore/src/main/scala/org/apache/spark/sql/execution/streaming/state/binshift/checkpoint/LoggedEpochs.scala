@@ -66,9 +66,9 @@ private[sql] final class LoggedEpochs(dir: ControlDir, logged: Long => Option[Lo
         .contains(runId)
   }
 
-  /** Whether the log has `epoch` with another time than that with which it was run. */
-  def isLoggedAnew(epoch: Long, ranAtMs: Option[Long]): Boolean =
-    ranAtMs.exists(ran => logged(epoch).flatMap(_.atMs).exists(_ != ran))
+  /** Whether the log has `epoch`, and not as the run has run it. */
+  def isLoggedAnew(epoch: Long, runId: String, ranAtMs: Option[Long]): Boolean =
+    logged(epoch).isDefined && !owns(epoch, runId, ranAtMs)
 
   /** The epochs in the log, ascending. */
   private lazy val numbers: Seq[Long] = {

@@ -137,7 +137,8 @@ private[sql] final class EpochRouting(
    */
   def isDisowned(version: Long, hasIds: Boolean, isWritten: Boolean): Boolean = !hasIds && {
     val ranAtMs = Option(loggedAt.get(version - 1)).flatten
-    if (isWritten) readLogged().isLoggedAnew(version - 1, ranAtMs) else !readLogged().owns(version - 1, runId, ranAtMs)
+    if (isWritten) readLogged().isLoggedAnew(version - 1, runId, ranAtMs)
+    else !readLogged().owns(version - 1, runId, ranAtMs)
   }
 
   /** What the jobs of `epoch` say about shipping; `None` for jobs from threads of a foreign pool. */
