@@ -113,7 +113,8 @@ class RoutingLog:
     def _claimed_after(self, epoch: int) -> Named | None:
         """The entry of the earliest run known that began after an epoch; one goes back from it."""
         after = list(itertools.takewhile(lambda run: run.get("began", -1) > epoch, self._claims))
-        return Named(after[-1]["began"], _file(after[-1]["routing"])) if after else None
+        named = Named(after[-1]["began"], _file(after[-1]["routing"])) if after else None
+        return named if named is not None and self.entry(named.file) is not None else None
 
     def at(self, epoch: int, first: int = 0) -> RoutingEntry | None:
         """The entry in force at an epoch; None if it is not there.

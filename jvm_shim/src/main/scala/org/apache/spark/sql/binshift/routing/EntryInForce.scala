@@ -67,7 +67,7 @@ private[binshift] final class EntryInForce(
   /** An entry from which the one in force at `last` is found by going back: its own if it is known, or that of a later epoch. */
   private def known(last: Long, first: Long): Option[NamedEntry] = {
     val upTo = logged.upTo(last, first)
-    upTo.filter(_.at == last).orElse(logged.claimedAfter(last)).orElse(upTo)
+    upTo.filter(_.at == last).orElse(logged.claimedAfter(last).filter(n => log.unnamed(n.entry).isDefined)).orElse(upTo)
   }
 
   private def of(named: NamedEntry, last: Long): RoutingEntry = log.read(named.entry).flatMap(log.inForce(_, last)).getOrElse(
