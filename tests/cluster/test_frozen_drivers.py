@@ -127,7 +127,6 @@ INSTANTS = [
     "before:/commits/3",
     "after:/commits/3",
     "before:/state/0/0/*.zip",
-    "delete:/state/0/*",
     "delete:/binshift/plan.json",
 ]
 
