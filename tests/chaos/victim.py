@@ -57,7 +57,7 @@ def main(root: Path, number: int) -> None:
         run_stock_epochs(run, life)
     while (last := committed(life.root)) < life.epochs - 1:
         life.feed(last + 1)
-        note_executors(spark, root)
+        note_executors(spark, root, number)
         if not run.query.isActive:
             run.query.awaitTermination()
         try:
@@ -103,11 +103,13 @@ def run_stock_epochs(run: StreamRun, life: Life) -> None:
     run.start()
 
 
-def note_executors(spark: SparkSession, root: Path) -> None:
+def note_executors(spark: SparkSession, root: Path, number: int) -> None:
     """How many have registered; the driver is one of those that Spark names."""
     registered = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
-    (root / "executors.next").write_text(str(registered))
-    os.replace(root / "executors.next", root / "executors")
+    # Two drivers may do so at once.
+    temporary = root / f"executors.next-{number}"
+    temporary.write_text(str(registered))
+    os.replace(temporary, root / "executors")
 
 
 def kept(spark: SparkSession, life: Life, provider: str, attempt: int) -> StreamRun:
@@ -127,7 +129,7 @@ class Outputs(dict[int, Any]):
         folder.mkdir(exist_ok=True)
 
     def __setitem__(self, epoch: int, output: Any) -> None:
-        temporary = self.folder / "next"
+        temporary = self.folder / f"next-of-{self.attempt}"
         temporary.write_text(json.dumps(output, default=str))
         os.replace(temporary, self.folder / f"{epoch}-{self.attempt}.json")
 
