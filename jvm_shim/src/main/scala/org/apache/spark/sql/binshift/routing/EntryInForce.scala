@@ -39,7 +39,7 @@ private[binshift] final class EntryInForce(
     val entry = named.map(of(_, newest)).orElse(log.names.filter(_.epoch < epoch).lastOption.flatMap(log.read)).getOrElse(
       throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> epoch).configuration(
         s"${dir.path} has no routing entry at or before epoch $epoch; restore it from a copy of the checkpoint"))
-    if (named.exists(_.at == epoch)) entry
+    if (isAgain && named.exists(_.at == epoch)) entry
     else {
       // Only in checkpoints whose claims were lost are there epochs in between of which nothing is known.
       def next(e: RoutingEntry) = Some(followers(e, at => at < epoch && named.forall(at > _.at))).filter(_.size == 1).map(_.head)

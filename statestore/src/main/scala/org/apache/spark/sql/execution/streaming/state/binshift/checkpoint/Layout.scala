@@ -6,7 +6,6 @@ import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, Bi
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.BinKeyCodec
 import org.json4s.JsonDSL._
 import org.json4s.jackson.JsonMethods
-import org.json4s.jackson.JsonMethods.compact
 
 /**
  * What is fixed for the whole life of a checkpoint.
@@ -59,7 +58,7 @@ private[sql] object Layout {
   def write(dir: ControlDir, layout: Layout): Unit = dir.write(File, toJson(layout))
 
   /** What [[parse]] reads. */
-  def render(layout: Layout): String = compact(JsonMethods.render(toJson(layout)))
+  def render(layout: Layout): String = ControlDir.textOf(toJson(layout))
 
   def parse(text: String): Layout = fromJson(JsonMethods.parse(text))
 
