@@ -1,7 +1,8 @@
 """Runs a few tests of each row of the table of what works, on the Spark of this interpreter.
 
-The table is that of docs/what-works.md. What became of them goes to tests/compatibility.json, which keeps the results on other versions of Spark. The
-table is made of that. Most of the tests compare a query with Spark's own provider.
+The table is that of docs/what-works.md. What became of the tests goes to tests/compatibility.json, which
+keeps the results on other versions of Spark, and the table is made of that. Most of them compare a query with
+Spark's own provider.
 """
 
 from __future__ import annotations

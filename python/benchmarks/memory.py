@@ -1,8 +1,8 @@
 """Memory of executors outside Java's heap: with a query, while bins are copied, with standbys.
 
-Three executors are JVMs of their own, with two of six partitions each; a rescale makes twelve of them. All of an
-executor's heap is resident from the beginning, so that what is resident beyond it is outside the heap. Prints the
-mean of an executor in megabytes.
+Three executors are JVMs of their own, with two of six partitions each; a rescale makes twelve of them. All of
+an executor's heap is resident from the beginning, so what is resident beyond it is outside the heap. Prints
+the mean of an executor in megabytes.
 """
 
 from __future__ import annotations
