@@ -15,6 +15,8 @@ from pathlib import Path
 from nbconvert import MarkdownExporter
 from sphinx.cmd.build import main as sphinx
 
+from devtools.pages import with_anchors
+
 ROOT = Path(__file__).parents[1]
 STAGED, SITE = ROOT / "build/docs", ROOT / "build/site"
 #: Pages that are not below docs/: file -> page.
@@ -53,6 +55,8 @@ def stage() -> None:
     shutil.copytree(ROOT / "docs", STAGED, ignore=shutil.ignore_patterns("*.parquet"))
     for page in STAGED.rglob("*.md"):
         page.write_text(relinked(page.read_text(), f"docs/{page.relative_to(STAGED)}"))
+    errors = STAGED / "errors.md"
+    errors.write_text(with_anchors(errors.read_text()))
     for source, name in PAGES.items():
         text = converted(ROOT / source, STAGED)
         (STAGED / name).write_text(relinked(text, source))
