@@ -38,7 +38,7 @@ class Executors:
 
     def megabytes(self) -> float:
         """What an executor has outside its heap now."""
-        return statistics.mean(p.memory_info().rss for p in self._processes) / 2**20 - HEAP_MB
+        return float(statistics.mean(p.memory_info().rss for p in self._processes)) / 2**20 - HEAP_MB
 
 
 class Peak(threading.Thread):
