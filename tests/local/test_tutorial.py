@@ -119,7 +119,7 @@ def test_the_tutorial_shows_what_happens(shell):
                     said = bash.run(command)
                 return False
 
-            assert until(is_as_shown, seconds=120 if command.startswith(LOOKS) else 0), f"{command}\n{said}"
+            assert until(is_as_shown, seconds=240 if command.startswith(LOOKS) else 0), f"{command}\n{said}"
             sys.stdout.write(f"$ {command}\n{said}")
             checks += re.findall(r"(\d+) of (\d+) orders", said)
     # Each of them is counted once.
