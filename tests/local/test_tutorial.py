@@ -21,6 +21,7 @@ PATTERNS = {
     r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}": r"[0-9a-f-]{36}",
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d": r"[\d: -]{19}",
     r"file:/\S+/": r"file:/\S+/",
+    r"\d+ orphans": r"\d+ orphans",
     r"\d+ -> \d+|1024 bins|\d+ of 1024 \(50%\)|of \d+ steps|\d+ partitions|\d+ bins(?!,)|steps: \d+": None,
     r"[1-9][\d.]*": r"[1-9][\d.]*",
 }
@@ -118,7 +119,8 @@ def test_the_tutorial_shows_what_happens(shell):
                     said = bash.run(command)
                 return False
 
-            assert until(is_as_shown, seconds=120 if command.startswith(LOOKS) else 0), f"{command}\n{said}"
+            assert until(is_as_shown, seconds=240 if command.startswith(LOOKS) else 0), f"{command}\n{said}"
+            sys.stdout.write(f"$ {command}\n{said}")
             checks += re.findall(r"(\d+) of (\d+) orders", said)
     # Each of them is counted once.
     assert len(checks) == 4
