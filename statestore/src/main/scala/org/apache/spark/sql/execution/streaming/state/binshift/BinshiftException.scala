@@ -11,9 +11,9 @@ import org.json4s.jackson.JsonMethods.{compact, render}
  */
 final class BinshiftException(
     val kind: String, val condition: String, parameters: Seq[(String, Any)], message: String, cause: Throwable = null)
-  extends RuntimeException(s"[binshift.$kind${if (condition.isEmpty) "" else s".$condition"}] $message", cause) {
+  extends RuntimeException(BinshiftException.text(kind, condition, message), cause) {
 
-  /** The message without the prefix that names kind and condition. */
+  /** The message without the prefix that names kind and condition, and without the link behind it. */
   def detail: String = message
 
   /** The values that the message names, in the form in which Python gets them. */
@@ -37,6 +37,15 @@ private[sql] object BinshiftException extends Failures("") {
     Iterator.iterate(error)(_.getCause).takeWhile(_ != null).take(MaxCauses).collectFirst {
       case e: BinshiftException => e
     }
+
+  /** The link has a line of its own, so that the first line is the message and nothing else. */
+  private def text(kind: String, condition: String, message: String): String = {
+    val name = if (condition.isEmpty) kind else s"$kind.$condition"
+    s"[binshift.$name] $message\nSee $Site/errors.html#$name"
+  }
+
+  /** Where the site of the documentation is; Python's `errors.SITE`. */
+  private val Site = "https://binshift.github.io/binshift"
 
   /** Bounds the search, because a bug elsewhere may have made a chain of causes circular. */
   private val MaxCauses = 64
