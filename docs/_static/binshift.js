@@ -1,0 +1,13 @@
+// Names each cell of a table by its column, for phones, on which a row is a card (binshift.css).
+document.addEventListener("DOMContentLoaded", function () {
+  "use strict";
+  document.querySelectorAll("article table.table").forEach(function (table) {
+    const columns = Array.from(table.querySelectorAll("thead th"), (head) => head.textContent.trim());
+    table.querySelectorAll("tbody tr").forEach(function (row) {
+      Array.from(row.children).forEach(function (cell, i) {
+        // The first cell is the title of the card.
+        if (i > 0 && columns[i]) cell.dataset.column = columns[i];
+      });
+    });
+  });
+});
