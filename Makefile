@@ -94,7 +94,7 @@ soak: setup  ## Run queries for HOURS=8 on a cluster whose machines come and go;
 spark-suites: setup  ## Run Spark's own streaming suites on this provider; hours. Goes on where it stopped; RELEASE=4.1.1.
 	$(PY) scripts/spark_suites.py --all $(if $(RELEASE),--spark $(RELEASE))
 
-compatibility: setup older-jar  ## Run a few tests of each row of the README's table of what works, and write it; ten minutes; SPARK=4.1.
+compatibility: setup older-jar  ## Run a few tests of each row of the table of what works, and write it; ten minutes; SPARK=4.1.
 	$(PY) scripts/compatibility.py
 
 recordings: setup $(VENV)/.docs  ## Run the notebook anew, with its outputs.

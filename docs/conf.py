@@ -33,9 +33,9 @@ html_theme_options = {
     "footer_end": [],
 }
 # Pages without pages below them need no list of their section.
-html_sidebars = {"index": [], "concepts": [], "benchmarks": []}
+html_sidebars = {"index": [], "benchmarks": []}
 html_static_path = ["_static"]
-html_css_files = ["binshift.css"]
+html_css_files = ["binshift.css", "start.css"]
 html_js_files = ["binshift.js"]
 
 # What is copied can be typed: without prompts, and without what a command has printed.
