@@ -1,7 +1,7 @@
 // Names each cell of a table by its column, for phones, on which a row is a card (binshift.css).
 document.addEventListener("DOMContentLoaded", function () {
   "use strict";
-  document.querySelectorAll("article table.table").forEach(function (table) {
+  document.querySelectorAll("article table").forEach(function (table) {
     const columns = Array.from(table.querySelectorAll("thead th"), (head) => head.textContent.trim());
     table.querySelectorAll("tbody tr").forEach(function (row) {
       Array.from(row.children).forEach(function (cell, i) {
