@@ -5,8 +5,9 @@ document.addEventListener("DOMContentLoaded", function () {
     const columns = Array.from(table.querySelectorAll("thead th"), (head) => head.textContent.trim());
     table.querySelectorAll("tbody tr").forEach(function (row) {
       Array.from(row.children).forEach(function (cell, i) {
+        if (!cell.textContent.trim() && !cell.querySelector("img, svg")) cell.classList.add("nothing");
         // The first cell is the title of the card.
-        if (i > 0 && columns[i]) cell.dataset.column = columns[i];
+        else if (i > 0 && columns[i]) cell.dataset.column = columns[i];
       });
     });
   });
