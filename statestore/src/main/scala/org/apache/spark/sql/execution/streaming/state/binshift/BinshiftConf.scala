@@ -35,6 +35,9 @@ private[sql] object BinshiftConf {
   /** Whether queries of a session run on binshift in real-time mode, too. */
   val RealTime: String = Prefix + "realTime"
 
+  /** Directory that each process of the application writes what it does to (see [[Trace]]). */
+  val Trace: String = Prefix + "trace"
+
   /** Time between two looks, while nobody asks. */
   val RequestsInterval: String = Prefix + "requests.interval"
 
@@ -42,7 +45,8 @@ private[sql] object BinshiftConf {
   val All: Set[String] = Set(
     Bins, RoutingEntriesToRetain, MaxEpochsToWait, EvacuationEnabled, Standbys, StandbysInterval, StandbysMaxBytes,
     RequestsEnabled,
-    RequestsSecretFile, RealTime, RequestsInterval) ++ Seq("ship.chunkBytes", "ship.maxBytesPerSecond", "ship.maxBytesInFlight",
+    RequestsSecretFile, RealTime, RequestsInterval, Trace) ++ Seq("ship.chunkBytes", "ship.maxBytesPerSecond",
+    "ship.maxBytesInFlight",
     "ship.maxStagedBytes", "ship.minBytesToSplit", "ship.timeout", "compaction.bytesPerSecond").map(Prefix + _)
 
   /** What binshift itself sets in the sessions of queries, from which a user's function may start another query. */
