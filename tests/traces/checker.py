@@ -93,6 +93,8 @@ class Checker:
     def run(self, events: Iterable[Event]) -> None:
         seen: list[Event] = []
         for event in events:
+            if self.life.history is None and event.name not in ("run claims", "wound back"):
+                self.life.why_unchecked = "its beginning is not in the trace"
             if event.name not in NOTED and self.life.why_unchecked is None:
                 try:
                     if event.name not in self._does:

@@ -114,7 +114,7 @@ def read(folder: Path, under: Path | None = None) -> dict[str, list[Event]]:
     """The events of each checkpoint, all or `under` a directory, in an order in which they can have come."""
     lives: dict[str, list[Event]] = defaultdict(list)
     for file in sorted(folder.glob("*.jsonl")):
-        for event in _lines(file, f'"dir":"{under or ""}'):
+        for event in _lines(file, "" if under is None else f'"dir":"{under}'):
             lives[event.checkpoint].append(event)
     return {checkpoint: ordered(events) for checkpoint, events in lives.items()}
 
@@ -180,6 +180,8 @@ def _gives(e: Event) -> Iterator[Fact]:
             yield ("claim", e["number"])
         case "epoch":
             yield ("logged", e["epoch"], e.get("logged_at"))
+            yield ("planned", e["run"], e["epoch"])
+            yield ("planned", None, e["epoch"])
         case "committed":
             yield ("committed", e.store, e["version"], e.get("id"))
 
@@ -195,6 +197,8 @@ def _needs(e: Event) -> Iterator[Fact]:
             if "named" in e.values:
                 yield ("entry", e["named"])
             yield ("logged", e["epoch"] - 1, None)
+        case "opened" | "arrived" | "awaits" | "recovery":
+            yield ("planned", e.get("run"), e["version"])
         case "loaded":
             yield ("entry", e["entry"])
             yield ("logged", e["version"], e.get("logged_at"))

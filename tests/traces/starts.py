@@ -15,10 +15,6 @@ class Starts(Part):
     """A run looks, claims its place and begins; routing entries are written before anything names them."""
 
     def entry(self, e: Event) -> None:
-        if self.life.history is None:
-            # The first entry is written once the run claims its place.
-            self.life.why_unchecked = "its beginning is not in the trace"
-            return
         h = self.h
         table = Table(e["entry"], e.get("previous"), e["run"], e["partitions"], tuple(e["owners"]))
         if table.name in h.tables and h.tables[table.name] != table:

@@ -115,7 +115,7 @@ private[binshift] final class Evacuation(
     val found = ready ++ Placement.spread(rest, targets, others ++ ready.map { case (_, executor) => Seq(executor) })
     placed ++= found.map { case (p, executor) => p -> EvacuatedPlace(executor) }
     count += found.count { case (p, _) => !lost(p) }
-    if (Trace.isOn) Trace("evacuation", SparkInternals.controlDir(query), "partitions" -> found.map(_._1),
+    if (Trace.isOn) Trace("evacuation", SparkInternals.controlDir(query).checkpoint, "partitions" -> found.map(_._1),
       "epoch" -> operators.headOption.map(_.getStateInfo.storeVersion))
     logInfo(LogLine("evacuation", "query" -> query.id, "executors" -> leaving.toSeq.sorted.mkString(","),
         "partitions" -> found.size, "to" -> found.map(_._2).distinct.sorted.mkString(",")))

@@ -39,7 +39,8 @@ private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, di
     val order = ShippingOrder(
       UUID.randomUUID().toString, broadcast.id, base, firstStep, steps, isUrgent, isOnDemand, splits)
     open = open :+ new OpenOrder(migration, order, broadcast)
-    if (Trace.isOn) Trace("order", dir, "order" -> order.id, "epoch" -> (base - 1), "base" -> base, "migration" -> migration,
+    if (Trace.isOn) Trace("order", dir.checkpoint, "order" -> order.id, "epoch" -> (base - 1), "base" -> base,
+      "migration" -> migration,
       "urgent" -> isUrgent, "on_demand" -> isOnDemand, "splits" -> splits,
       "moves" -> steps.flatten.groupMap(m => (m.source, m.target))(_.bin).toSeq.map { case ((source, target), bins) =>
         Seq[Any](source, target, Trace.ranges(bins))
@@ -127,7 +128,7 @@ private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, di
   }
 
   private def destroy(order: OpenOrder): Unit = {
-    if (Trace.isOn) Trace("order closed", dir, "order" -> order.order.id)
+    if (Trace.isOn) Trace("order closed", dir.checkpoint, "order" -> order.order.id)
     Broadcasts.destroy(order.broadcast, query.sparkSession.sparkContext)
   }
 }

@@ -126,14 +126,15 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
    */
   def write(opening: Opening): Unit = for (run <- opening.run) {
     Faults.at("run.begin")
-    if (Trace.isOn) Trace("run claims", dir, "run" -> run.runId, "number" -> (opening.history.newest + 1), "epoch" -> run.epoch,
+    if (Trace.isOn) Trace("run claims", dir.checkpoint, "run" -> run.runId, "number" -> (opening.history.newest + 1),
+      "epoch" -> run.epoch,
       "logged_at" -> run.loggedAtMs, "entry" -> run.began._2.render, "again" -> opening.isAgain,
       "bins" -> opening.layout.bins, "taken_over_at" -> opening.layout.takenOverAt,
       "real_time" -> RealTimeMode.isOf(query), "retained" -> conf.minBatchesToRetain,
       "format" -> conf.getConf(SQLConf.STATE_STORE_CHECKPOINT_FORMAT_VERSION))
     if (opening.isEntryNew) entries.write(opening.entry)
     val claim = RunHistory.claim(dir, opening.history, run).getOrElse(throw anotherRun("began while this one looked at"))
-    if (Trace.isOn) Trace("run claimed", dir, "run" -> run.runId, "number" -> claim)
+    if (Trace.isOn) Trace("run claimed", dir.checkpoint, "run" -> run.runId, "number" -> claim)
     Faults.at("run.claimed")
     TakeoverEpochs.requireLogged(query, run.epoch)
     def requireNewest(): Unit =
@@ -142,7 +143,7 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
     writeLayout(opening, () => requireNewest())
     Faults.at("run.begun")
     TakeoverEpochs.requireLogged(query, run.epoch)
-    if (Trace.isOn) Trace("run begun", dir, "run" -> run.runId, "epoch" -> run.epoch)
+    if (Trace.isOn) Trace("run begun", dir.checkpoint, "run" -> run.runId, "epoch" -> run.epoch)
   }
 
   /** Replaces one only that was there before the run looked, in an earlier life of the checkpoint. */

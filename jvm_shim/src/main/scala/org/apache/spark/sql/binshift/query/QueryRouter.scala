@@ -159,7 +159,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       isStepNext = tables.scheduled.isDefined)
   }
 
-  private def trace(epoch: Long, n: Int, entry: RoutingEntry): Unit = Trace("epoch", dir,
+  private def trace(epoch: Long, n: Int, entry: RoutingEntry): Unit = Trace("epoch", dir.checkpoint,
     "run" -> query.runId, "epoch" -> epoch, "logged_at" -> Option.when(slots.isEmpty)(StreamLogs.plannedAtMs(query)),
     "named" -> Option.when(slots.isEmpty)(epoch).flatMap(query.offsetLog.get(_)).flatMap(SparkInternals.entryName).map(_.render),
     "entry" -> entry.name.render, "partitions" -> n, "again" -> isAgain, "scheduled" -> tables.scheduled.map(_.name.render),
@@ -297,8 +297,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     synchronized {
       shipments.close()
       Utils.tryLogNonFatalError(relocation.close())
-      if (Trace.isOn && !isClosed) Trace(
-        "run ended", dir, "run" -> query.runId, "epoch" -> planned, "committed" -> CommittedEpoch.ofThisRun(query))
+      if (Trace.isOn && !isClosed) Trace("run ended", dir.checkpoint, "run" -> query.runId, "epoch" -> planned,
+        "committed" -> CommittedEpoch.ofThisRun(query))
       if (!isClosed) for (epoch <- planned)
         try RunEnd(query.runId.toString, epoch).write(dir)
         catch {

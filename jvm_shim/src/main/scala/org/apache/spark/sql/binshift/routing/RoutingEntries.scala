@@ -46,7 +46,7 @@ private[binshift] final class RoutingEntries(dir: ControlDir) {
 
   /** Makes `entry` durable. */
   def write(entry: RoutingEntry): Unit = {
-    if (Trace.isOn) Trace("entry", dir, "entry" -> entry.name.render, "previous" -> entry.previous.map(_.render),
+    if (Trace.isOn) Trace("entry", dir.checkpoint, "entry" -> entry.name.render, "previous" -> entry.previous.map(_.render),
       "run" -> entry.run,
       "partitions" -> entry.table.partitions, "owners" -> entry.table.assignment, "migration" -> entry.step.map(_.migration),
       "step" -> entry.step.map(_.index), "opening" -> entry.step.map(_.isOpening))
@@ -56,7 +56,7 @@ private[binshift] final class RoutingEntries(dir: ControlDir) {
 
   /** Takes back an entry that this run has written, and nothing names. */
   def withdraw(name: EntryName): Unit = {
-    if (Trace.isOn) Trace("deletes entries", dir, "entries" -> Seq(name.render), "withdrawn" -> true)
+    if (Trace.isOn) Trace("deletes entries", dir.checkpoint, "entries" -> Seq(name.render), "withdrawn" -> true)
     log.delete(name)
     change(_ - name)
   }
@@ -64,7 +64,7 @@ private[binshift] final class RoutingEntries(dir: ControlDir) {
   /** Deletes all entries of epochs before `oldest`, in force or not; returns how many. Called by the thread that prunes. */
   def deleteBefore(oldest: Long): Int = {
     val gone = log.names.filter(_.epoch < oldest)
-    if (Trace.isOn && gone.nonEmpty) Trace("deletes entries", dir, "entries" -> gone.map(_.render))
+    if (Trace.isOn && gone.nonEmpty) Trace("deletes entries", dir.checkpoint, "entries" -> gone.map(_.render))
     gone.foreach { name =>
       // The entry last: without it, nothing would look for the other file.
       CheckpointIds.forget(dir, name.epoch)

@@ -9,7 +9,6 @@ import org.apache.hadoop.fs.Path
 import org.apache.spark.{SparkEnv, TaskContext}
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
 
 /**
  * Writes down what happens to routing and state, so that a run can be checked against the model of the protocol afterwards (see
@@ -31,9 +30,6 @@ private[sql] object Trace extends Logging {
   /** An event of a store. */
   def apply(event: String, store: StateStoreId, values: (String, Any)*): Unit =
     write(event, store.storeCheckpointLocation(), values)
-
-  /** An event of a query. */
-  def apply(event: String, dir: ControlDir, values: (String, Any)*): Unit = write(event, dir.path.getParent, values)
 
   /** @param dir of a store or of a checkpoint */
   def apply(event: String, dir: Path, values: (String, Any)*): Unit = write(event, dir, values)
