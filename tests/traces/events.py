@@ -184,6 +184,7 @@ def _gives(e: Event) -> Iterator[Fact]:
             yield ("planned", None, e["epoch"])
         case "committed":
             yield ("committed", e.store, e["version"], e.get("id"))
+            yield ("attempt", e["version"], e.get("id"))
 
 
 def _needs(e: Event) -> Iterator[Fact]:
@@ -196,7 +197,9 @@ def _needs(e: Event) -> Iterator[Fact]:
             yield ("entry", e["entry"])
             if "named" in e.values:
                 yield ("entry", e["named"])
-            yield ("logged", e["epoch"] - 1, None)
+            for partitions in e.get("ids", {}).values():
+                for id in (id for ids in partitions for id in ids):
+                    yield ("attempt", e["epoch"], id)
         case "opened" | "arrived" | "awaits" | "recovery":
             yield ("planned", e.get("run"), e["version"])
         case "loaded":

@@ -9,7 +9,6 @@ DRIVER, NEXT, EXECUTOR = "driver-1", "driver-2", "0-3"
 FIRST, STEP = "0:000000aa", "2:000000bb"
 OWNERS = {FIRST: [0, 0, 1, 1], STEP: [1, 1, 0, 0]}
 BINS = {FIRST: ["0-1", "2-3"], STEP: ["2-3", "0-1"]}
-EPOCHS = 6
 
 Line = dict[str, Any]
 
@@ -149,7 +148,9 @@ def life(format: int) -> list[Line]:
     w.epoch(NEXT, "r2", 4, STEP, STEP)
     for p in (0, 1):
         w.task("r2", p, 4, STEP)
+        w.snapshot(p, 5)
     w.epoch(NEXT, "r2", 5, STEP, STEP)
     for p in (0, 1):
+        w.task("r2", p, 5, STEP)
         w.deletes(p, 4)
     return w.lines
