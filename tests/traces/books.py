@@ -83,4 +83,4 @@ class Part:
         life = self.life
         if file in life.begun and file not in self.h.snapshots and file in life.attempts:
             self.h.snapshots[file] = life.attempts[file]
-            self.h.changed()
+            self.h.files_changed()

@@ -28,7 +28,7 @@ class Files(Part):
         file = VersionFile(e.own, e["version"], e.get("id"), is_snapshot=True)
         if file in self.life.attempts and (e.process, e.own, file.version) in self.life.records:
             self.h.snapshots[file] = self.life.attempts[file]
-            self.h.changed()
+            self.h.files_changed()
         else:
             self.life.early[file] = e
 
@@ -53,4 +53,4 @@ class Files(Part):
         for deleted in files:
             h.snapshots.pop(deleted, None)
             h.changelogs.pop(deleted, None)
-        h.changed()
+        h.files_changed()

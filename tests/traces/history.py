@@ -90,11 +90,18 @@ class History:
     runs: dict[str, int] = field(default_factory=dict)
     _rules: dict[int, Rules] = field(default_factory=dict)
     _names: dict[tuple[str, int], Name] = field(default_factory=dict)
-    _seen: dict[tuple[Store, int], tuple[int, Checkpoint]] = field(default_factory=dict)
-    _changes: int = 0
+    _seen: dict[tuple[Store | None, int], tuple[tuple[int, int], Checkpoint]] = field(default_factory=dict)
+    _in_force: dict[int, str | None] = field(default_factory=dict)
+    _logs: int = 0
+    _files: int = 0
 
     def changed(self) -> None:
-        self._changes += 1
+        """The logs have, or the entries."""
+        self._logs += 1
+        self._in_force.clear()
+
+    def files_changed(self) -> None:
+        self._files += 1
 
     def rules(self, bin: int) -> Rules:
         if bin not in self._rules:
@@ -130,11 +137,11 @@ class History:
 
     def named(self, epoch: int) -> str | None:
         """The entry that is in force at an epoch, as the model finds it."""
-        if not self.tables:
-            return None
-        rules, c = self.rules(0), self.checkpoint(None, 0)
-        found = named(rules, c, epoch)
-        return None if found == first_entry(rules) else self.entry_of(found)
+        if self.tables and epoch not in self._in_force:
+            rules, c = self.rules(0), self.checkpoint(None, 0)
+            found = named(rules, c, epoch)
+            self._in_force[epoch] = None if found == first_entry(rules) else self.entry_of(found)
+        return self._in_force.get(epoch)
 
     def tables_at(self, version: int, bin: int, store: Store | None = None) -> Owners:
         rules, c = self.rules(bin), self.checkpoint(store, bin)
@@ -177,12 +184,11 @@ class History:
     def checkpoint(self, store: Store | None, bin: int) -> Checkpoint:
         """What the model knows of one bin, in the stores with one operator and name; no files for no store."""
         of = None if store is None else store.peer(0)
-        key = (of or Store(-1, 0, ""), bin)
-        if key in self._seen and self._seen[key][0] == self._changes:
-            return self._seen[key][1]
-        made = self._checkpoint(of, bin)
-        self._seen[key] = (self._changes, made)
-        return made
+        now = (self._logs, 0 if of is None else self._files)
+        seen = self._seen.get((of, bin))
+        if seen is None or seen[0] != now:
+            seen = self._seen[of, bin] = (now, self._checkpoint(of, bin))
+        return seen[1]
 
     def _checkpoint(self, of: Store | None, bin: int) -> Checkpoint:
         def is_of(file: VersionFile) -> bool:

@@ -222,7 +222,7 @@ class Loads(Part):
         if attempt in self.life.early:
             del self.life.early[attempt]
             h.snapshots[attempt] = dict(instance.rows)
-        h.changed()
+        h.files_changed()
 
     def rolled_back(self, e: Event) -> None:
         self.life.instances.pop(self._key(e), None)

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from traces.by_hand import wound_back
 from traces.checker import Checker, RejectedError, check
-from traces.events import Event, bins, ordered
+from traces.events import Event, bins, ordered, read
 from traces.lives import CHECKPOINT, FIRST, STEP, Line, life
 from traces.ways import pairs, table
 
@@ -336,6 +337,17 @@ def test_ways_that_were_under_way_for_one_partition_make_a_pair() -> None:
     found = pairs(ordered(Event.of(line) for line in lines))
     assert found == {("copied ahead", "files of deletions")}
     assert "| copied ahead |" in table([[" + ".join(pair) for pair in found]])
+
+
+def test_a_note_of_winding_back_says_what_the_logs_have(tmp_path: Path) -> None:
+    for log, epochs in (("offsets", range(3)), ("commits", range(2))):
+        (tmp_path / "checkpoint" / log).mkdir(parents=True)
+        for epoch in epochs:
+            (tmp_path / "checkpoint" / log / str(epoch)).touch()
+    wound_back(tmp_path / "trace", tmp_path / "checkpoint")
+    (events,) = read(tmp_path / "trace", under=tmp_path).values()
+    assert [(e.name, e["offsets"], e["commits"]) for e in events] == [("wound back", 3, 2)]
+    assert read(tmp_path / "trace", under=tmp_path / "other") == {}
 
 
 def test_ranges_of_bins_are_read() -> None:

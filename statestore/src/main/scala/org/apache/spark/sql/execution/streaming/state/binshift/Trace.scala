@@ -21,10 +21,11 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId
  * Without the setting nothing is done: callers ask `isOn` before they make the values of an event. Thread-safe.
  */
 private[sql] object Trace extends Logging {
-  private lazy val file: Option[TraceFile] =
-    Option(SparkEnv.get).flatMap(env => env.conf.getOption(BinshiftConf.Trace).map(TraceFile.open(_, env.executorId)))
+  /** The directory; read once in a process, as the setting is one of the application. */
+  lazy val folder: Option[String] = Option(SparkEnv.get).flatMap(_.conf.getOption(BinshiftConf.Trace))
 
-  /** Read once in a process: the setting is one of the application. */
+  private lazy val file: Option[TraceFile] = folder.map(TraceFile.open(_, SparkEnv.get.executorId))
+
   lazy val isOn: Boolean = file.isDefined
 
   /** An event of a store. */
