@@ -71,13 +71,13 @@ private[binshift] final class SourceCheck(
   })
 
   /**
-   * The partitions whose stores are to make a snapshot at `epoch`, which is being planned. An upload may take its time, so that one is
+   * The partitions whose stores are to make a snapshot at `epoch`, which is being planned, maybe not for the first time. An upload may take its time, so that one is
    * asked again only if it is still not to be rebuilt some epochs later.
    */
   def snapshotsWanted(stores: Stores, epoch: Long): Set[Int] = synchronized {
     if (lost.isEmpty) Set.empty
     else {
-      val asked = lost.keySet.filter(p => askedAt.get(p).forall(epoch - _ >= EpochsBetweenAsking))
+      val asked = lost.keySet.filter(p => askedAt.get(p).forall(at => at == epoch || epoch - at >= EpochsBetweenAsking))
       askedAt = askedAt.filter(a => lost.contains(a._1)) ++ asked.map(_ -> epoch)
       begin(stores, isNeeded = true)(_ => lost.keySet)(_ => ())
       asked
