@@ -39,7 +39,10 @@ private[binshift] final class StepSources(check: SourceCheck, stores: () => Sour
       case Some(false) =>
         unanswered = 0
         check.whatIsLost
-      case None if isFirst => None
+      case None if isFirst =>
+        // It may still wait for copies.
+        look(m, index)
+        None
       case None =>
         look(m, index)
         unanswered += 1
