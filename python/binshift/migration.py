@@ -237,6 +237,8 @@ def _message(state: MigrationState, done: int, total: int, next_epoch: int | Non
     after = f"{awaited} copies of bins are awaited" if awaited else f"the next step takes effect {then}"
     if misplaced:
         after = f"{misplaced} partitions do not run on their new executors yet"
+    elif because := data.get("waits_because"):
+        after = f"the next step waits: {because}"
     if awaited and (expected := forecast_message(data.get("forecast"))):
         after += f"; {expected}"
     return {

@@ -39,12 +39,13 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
   private var last = 0L
   private var floor = 1L
   private var ids = 0
+  private val falseAlarms = mutable.Buffer.empty[String]
   private val history = mutable.Buffer(s"retain $retain, every $every, table ${entries(0)}")
 
   def faultsIn(events: Int): Option[String] = {
     val found = Iterator.range(0, events).flatMap { _ =>
       event()
-      unreadable
+      unreadable.orElse(checkedWrongly).orElse(falseAlarms.headOption)
     }.nextOption().orElse {
       // What nobody reads is gone in the end.
       for (_ <- 0 until 3 * (retain + every)) {
@@ -166,6 +167,10 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
 
   private def clean(p: Int, retained: RetainedVersions): Unit = {
     val listed = there.get(p).toSeq.flatten
+    // One that is elsewhere by now knows of versions that are not retained any more, or were wound back.
+    for (version <- retained.newestCommitted if stores.get(p).contains(retained);
+      lost <- triedOr(Option.empty[String])(retained.lacking(listed, version)))
+      falseAlarms += s"partition $p is said to lack $lost"
     for (from <- triedOr(Option.empty[Long])(retained.keptFrom(listed, retain, None))) {
       history += s"partition $p is kept from $from on"
       there(p).filterInPlace(_.version >= from)
@@ -191,14 +196,17 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
     try body
     catch { case _: NoSuchElementException => otherwise }
 
-  private def retainedOf(p: Int): RetainedVersions = new RetainedVersions(p,
-    new RetainedVersions.Files {
-      override def hasIds: Boolean = CheckpointLife.this.hasIds
-      override def list(partition: Int): Seq[VersionFile] = there.get(partition).toSeq.flatten
-      override def owners(version: Long): Owners = CheckpointLife.this.owners(version)
-      override def id(partition: Int, version: Long): String = known(partition, version)
-      override def lineage(partition: Int, version: Long, id: String): Seq[LineageItem] = read(partition, version, id)
-    })
+  private def retainedOf(p: Int): RetainedVersions = new RetainedVersions(p, filesOfAll)
+
+  private val filesOfAll = new RetainedVersions.Files {
+    override def hasIds: Boolean = CheckpointLife.this.hasIds
+    override def list(partition: Int): Seq[VersionFile] = there.get(partition).toSeq.flatten
+    override def owners(version: Long): Owners = CheckpointLife.this.owners(version)
+    override def id(partition: Int, version: Long): String = known(partition, version)
+    override def lineage(partition: Int, version: Long, id: String): Seq[LineageItem] = read(partition, version, id)
+    override def absent(partition: Int, snapshot: VersionFile): Seq[String] =
+      if (list(partition).contains(snapshot)) Nil else Seq(snapshot.name)
+  }
 
   private def known(partition: Int, version: Long): String = logged.getOrElse(version, keptIds(version))(partition)
 
@@ -237,6 +245,23 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
     } catch {
       case e @ (_: NoSuchElementException | _: BinshiftException) => Some(s"there is no plan ($e)")
     }
+  }
+
+  /** What a look at the newest version finds, where it is otherwise; nothing is missing, or one file that is taken away for it. */
+  private def checkedWrongly: Option[String] = if (last == 0 || random.nextInt(5) > 0) None
+  else {
+    val table = owners(last).table(owners(last).at(last))
+    val p = random.nextInt(table.partitions)
+    def found = new RecoveryCheck(filesOfAll, last).missing(p)
+    def wanted = if (table.sizes(p) > 0) faultOf(p, last, table.binsOf(p).toSeq) else None
+    def wrong(what: String) =
+      Option.when(found.isDefined != wanted.isDefined)(s"version $last of partition $p $what: $found, and not $wanted")
+    val files = there.toSeq.flatMap { case (of, some) => some.toSeq.map(of -> _) }.filter(_._2.version > last - every)
+    wrong("as it is").orElse(random.shuffle(files).headOption.flatMap { case (of, file) =>
+      there(of) -= file
+      try wrong(s"without ${file.name} of partition $of")
+      finally there(of) += file
+    })
   }
 
   private def keptTooLong: Option[String] = {

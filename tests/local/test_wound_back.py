@@ -116,6 +116,25 @@ def test_snapshots_of_lost_epochs_are_gone(stream, name, conf):
         assert sorted(emitted) == sorted(tuple(r) for r in query.build(run.batch()).collect())
 
 
+def test_a_start_under_ids_deletes_nothing_of_what_lost_epochs_have_left(stream):
+    """Nobody reads it. So a driver that stands still in its start has nothing to delete when it wakes up."""
+    run = stream(count_by_key, conf=ONE_EPOCH | IDS | {MIN_DELTAS: "1"}).start()
+    for epoch in range(4):
+        run.run(epoch)
+        assert until(partial(snapshots_are_newer, run, epoch))
+    run.stop()
+    end_maintenance(run.spark)
+    run.forget(2, 3, logs=LOGS)
+    run.feed(rows(4))
+    before = files_below(run.checkpoint / "state")
+    # All that a start deletes is gone by then, and no task has begun.
+    with held_up_at("run.begun", run.start):
+        assert stores_with(run, "*.zip", 3)
+        assert files_below(run.checkpoint / "state") == before
+    run.query.processAllAvailable()
+    assert counted(run) == counted_at_once(run)
+
+
 def begin_another(run):
     """As another run does that begins now."""
     claims = run.checkpoint / "binshift/runs"

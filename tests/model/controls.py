@@ -91,10 +91,22 @@ CONTROLS = [
     _control(Guard.RETAIN_ALL, budget=Budget(snapshots=1, plans=0), retained=2),
     _control(Guard.CLEAN_SAME_FILE, budget=WOUND, format=1, retained=2),
     _control(Guard.KEEP_UNCOMMITTED, budget=Budget(plans=0)),
+    _control(Guard.SOURCES_CHECKED, budget=Budget(starts=1, deletions=1), adopts_from_files=True),
     _control(Guard.OWN_PLAN, budget=Budget(others=1, plans=2), epochs=4),
 ]
 
-ENDLESS = [_control(Guard.PLAN_OUTLIVES_RUN, budget=CRASH, epochs=6, stops=True, cleans=False)]
+ENDLESS = [
+    _control(Guard.PLAN_OUTLIVES_RUN, budget=CRASH, epochs=6, stops=True, cleans=False),
+    _control(
+        Guard.SNAPSHOT_ASKED,
+        first=PerBin((0,)),
+        plans=((PerBin((1,)),),),
+        budget=Budget(deletions=1),
+        epochs=7,
+        cleans=False,
+        adopts_from_files=True,
+    ),
+]
 """Those without which some migration never ends."""
 
 NO_PLACE = (Guard.EXCLUSIVE_CLAIM, Guard.COUNT_FIRST)

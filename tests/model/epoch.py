@@ -93,8 +93,8 @@ def _task(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
         yield Step(("task fails", d.run, partition), without(s, d))
         return
     for attempt in range(2 if s.left.attempts else 1):
-        for has_snapshot in range(2 if s.left.snapshots else 1):
-            yield _ended(rules, s, d, partition, held, attempt, bool(has_snapshot))
+        for has_snapshot in (True,) if d.asks else (False, True) if s.left.snapshots else (False,):
+            yield _ended(rules, s, d, partition, held, attempt, has_snapshot)
 
 
 def _ended(
@@ -124,7 +124,7 @@ def _ended(
     if not held_by_other or rules.has(Guard.COMMITTED_INSTANCE):
         now = now._replace(stores=_with(d.stores, partition, store))
     if has_snapshot:
-        left = left._replace(snapshots=left.snapshots - 1)
+        left = left._replace(snapshots=max(0, left.snapshots - 1))
         uploads = uploads | {
             Upload("queued", d.run, d.record, Snapshot(partition, d.epoch + 1, id, content, under))
         }
@@ -152,7 +152,7 @@ def _loaded(rules: Rules, c: Checkpoint, d: Driver, bin: int) -> Content | None:
         version, rows = d.staged[bin]
         if version == d.epoch or not rules.has(Guard.COPY_FOLLOWS):
             return tuple(rows)
-    for holder in dict.fromkeys((owner, before)):
+    for holder in dict.fromkeys((owner,) if rules.adopts_from_files else (owner, before)):
         store = d.stores[holder]
         if store is None or store.content[bin] is None:
             continue
@@ -206,6 +206,7 @@ def _after_commit(rules: Rules, d: Driver, ids: tuple[Id, ...]) -> Driver:
         epoch=d.epoch + 1,
         entry=d.next_entry or d.entry,
         next_entry=None,
+        asks=False,
         ids=ids,
         done=(),
         stores=stores,

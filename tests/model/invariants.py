@@ -16,7 +16,12 @@ def violated(rules: Rules, s: State) -> str | None:
 
 @lru_cache(REMEMBERED)
 def recoverable(rules: Rules, c: Checkpoint) -> str | None:
-    """Each retained version can be rebuilt from files alone, with each epoch in it once."""
+    """Each retained version can be rebuilt from files alone, with each epoch in it once.
+
+    Files that were deleted by hand are the stores' to make up for, until it is found that they have.
+    """
+    if c.is_harmed:
+        return None
     for version in retained(c):
         tables = owners(rules, c, named(rules, c, version - 1), version - 1)
         for bin in range(rules.bins):

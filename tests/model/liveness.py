@@ -17,6 +17,8 @@ from model.state import State
 
 EPOCHS_TO_END = 3
 """One plans the step, the next one takes it, and the one after that finds the migration ended."""
+EPOCHS_TO_HEAL = 2
+"""Of stores whose files were deleted: one asks for snapshots, which are uploaded while the next one runs."""
 
 
 def must_end(rules: Rules, s: State) -> bool:
@@ -27,7 +29,8 @@ def must_end(rules: Rules, s: State) -> bool:
     left = sum(
         len(p.tables) - steps_taken(c, named(rules, c, len(c.offsets) - 1), p.migration) for p in c.plans
     )
-    return rules.epochs - len(c.commits) >= left + EPOCHS_TO_END * len(c.plans)
+    to_heal = EPOCHS_TO_HEAL if c.is_harmed else 0
+    return rules.epochs - len(c.commits) >= left + EPOCHS_TO_END * len(c.plans) + to_heal
 
 
 def migrations_end(rules: Rules, limit: int = 1_000_000) -> Outcome:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from model.epoch import may_commit
-from model.recovery import entry_of, expected
+from model.recovery import entry_of, expected, owners, way
 from model.rules import Guard, Rules
 from model.state import Checkpoint, Driver, Entry, Name, PerBin, Plan, State
 from model.steps import Step, replaced
@@ -64,7 +64,17 @@ def _plan(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
             replaced(s, d, d._replace(phase="forget") if is_over else going_on),
         )
         return
-    yield Step(("let the step wait", d.run), replaced(s, d, going_on))
+    is_lost = c.is_harmed and rules.has(Guard.SOURCES_CHECKED) and not can_be_rebuilt(rules, c, d)
+    asks = is_lost and rules.has(Guard.SNAPSHOT_ASKED)
+    yield Step(
+        ("let the step wait for snapshots" if asks else "let the step wait", d.run),
+        replaced(s, d, going_on._replace(asks=asks)),
+    )
+    if is_lost:
+        return
+    if c.is_harmed and rules.has(Guard.SOURCES_CHECKED):
+        # Older versions stay incomplete.
+        c = c._replace(is_harmed=False, oldest=len(c.commits))
     if s.left.cancels:
         left = s.left._replace(cancels=s.left.cancels - 1)
         yield Step(("cancel", d.run), replaced(s, d, d._replace(phase="forget"))._replace(left=left))
@@ -80,6 +90,15 @@ def _plan(rules: Rules, s: State, d: Driver) -> Iterator[Step]:
         yield Step(
             ("plan a step", d.run, name.epoch, tuple(table)), replaced(s, d, now, c._replace(entries=entries))
         )
+
+
+def can_be_rebuilt(rules: Rules, c: Checkpoint, d: Driver) -> bool:
+    """Whether the newest version is there as a whole, as a driver finds from listings.
+
+    Each partition gives bins in the steps that are explored with this.
+    """
+    tables = owners(rules, c, d.entry, len(c.commits) - 1)
+    return all(way(rules, c, tables, bin, len(c.commits)) is not None for bin in range(rules.bins))
 
 
 def _copy(rules: Rules, s: State, d: Driver) -> Iterator[Step]:

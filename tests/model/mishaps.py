@@ -8,7 +8,7 @@ from model.rules import Rules
 from model.state import State
 from model.steps import Step, replaced, without
 
-MISHAPS = {"driver dies", "executors die", "wind back"}
+MISHAPS = {"driver dies", "executors die", "wind back", "delete by hand"}
 
 
 def mishaps(rules: Rules, s: State) -> Iterator[Step]:
@@ -23,6 +23,21 @@ def mishaps(rules: Rules, s: State) -> Iterator[Step]:
             now = d._replace(stores=(None,) * rules.partitions, staged=None)
             yield Step(("executors die", d.run), replaced(s, d, now)._replace(left=left))
     yield from _wind_back(rules, s)
+    yield from _delete(s)
+
+
+def _delete(s: State) -> Iterator[Step]:
+    """Somebody deletes a file while all stores are alive, and no step that was looked at is to take effect."""
+    c = s.files
+    if not s.left.deletions or not c.commits:
+        return
+    if any(d.next_entry is not None or (d.entry is not None and d.entry.epoch >= d.epoch) for d in s.drivers):
+        return
+    left = s.left._replace(deletions=s.left.deletions - 1)
+    for file in sorted(c.changelogs, key=repr):
+        if file.version <= len(c.commits):
+            files = c._replace(changelogs=c.changelogs - {file}, is_harmed=True)
+            yield Step(("delete by hand", file.partition, file.version), s._replace(files=files, left=left))
 
 
 def _wind_back(rules: Rules, s: State) -> Iterator[Step]:

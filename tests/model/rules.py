@@ -61,6 +61,10 @@ class Guard(Enum):
     )
     KEEP_UNCOMMITTED = "a cleanup deletes files of versions that are not committed yet"
     # Migrations
+    SNAPSHOT_ASKED = (
+        "a step waits for sources that cannot be rebuilt, and nobody asks their stores for a snapshot"
+    )
+    SOURCES_CHECKED = "a step is taken though files are gone from which its sources would be rebuilt"
     OWN_PLAN = "a driver deletes the file of the plan that is there when its own has ended"
     PLAN_OUTLIVES_RUN = "a start does not look for the plan of the run before"
 
@@ -84,6 +88,7 @@ class Rules:
     remembered: int = 20  # Claims that are kept.
     budget: Budget = ONE_START
     cleans: bool = True
+    adopts_from_files: bool = False  # What a switch brings never comes from a store, as where copies fail.
     stops: bool = False  # A query may be stopped between two epochs.
     winds_while_alive: bool = False
     winds_while_uploading: bool = False

@@ -54,6 +54,9 @@ SMALL = {
     ),
     "copies": Rules(epochs=4, budget=Budget(starts=1, losses=1, copies=1)),
     "real-time mode, two drivers": Rules(real_time=True, epochs=2, budget=Budget(others=1)),
+    "format 2, a file deleted by hand": Rules(
+        epochs=4, adopts_from_files=True, budget=Budget(starts=1, deletions=1)
+    ),
     "an epoch for each run": Rules(epochs=5, stops=True, remembered=1, budget=Budget(starts=5)),
 }
 
@@ -100,6 +103,9 @@ LARGE = {
     ),
     "claims that are forgotten": Rules(epochs=3, remembered=1, stops=True, budget=Budget(starts=4, others=1)),
     "three drivers, one after the other": Rules(cleans=False, budget=Budget(starts=4, others=2, crashes=1)),
+    "format 1, a file deleted by hand": Rules(
+        format=1, epochs=4, adopts_from_files=True, budget=Budget(starts=1, deletions=1)
+    ),
     "copies, two drivers": Rules(
         epochs=4, cleans=False, budget=Budget(others=1, losses=1, copies=1, snapshots=0)
     ),
@@ -129,5 +135,13 @@ LIVE = {
     "a crash": Rules(epochs=6, stops=True, cleans=False, budget=Budget(crashes=1)),
     "two drivers": Rules(epochs=4, stops=True, cleans=False, budget=Budget(starts=3, others=1)),
     "two plans": Rules(epochs=7, stops=True, cleans=False, budget=Budget(plans=2)),
+    "a file deleted by hand": Rules(
+        first=PerBin((0,)),
+        plans=((PerBin((1,)),),),
+        epochs=7,
+        adopts_from_files=True,
+        cleans=False,
+        budget=Budget(deletions=1),
+    ),
 }
 """Sizes for which it is asked whether each migration ends."""

@@ -131,6 +131,7 @@ class Driver(NamedTuple):
     stores: tuple[Instance | None, ...] = ()
     staged: PerBin | None = None  # Copies at the next owners: a version and a content for each bin.
     plan: Plan | None = None  # The migration that it carries out.
+    asks: bool = False  # The stores for a snapshot, with this epoch.
     has_written: bool = False  # Anything but its claim.
     was_behind: bool = False  # When it claimed its place, which it cannot know.
 
@@ -148,6 +149,7 @@ class Budget(NamedTuple):
     snapshots: int = 0
     copies: int = 0
     winds: int = 0
+    deletions: int = 0  # Of files, by hand.
 
 
 class Checkpoint(NamedTuple):
@@ -162,6 +164,9 @@ class Checkpoint(NamedTuple):
     plans: tuple[Plan, ...]
     winds: int  # How often the logs were wound back by hand.
     oldest: int  # The oldest version that is retained. Winding back the logs brings none back.
+    is_harmed: bool = (
+        False  # Somebody has deleted files by hand, and it was not found yet that all is there again.
+    )
 
 
 class State(NamedTuple):

@@ -135,7 +135,9 @@ def _told(live: dict[str, Any]) -> str:
         return f"the query runs, {table}, and has no migration under way"
     awaited = progress.get("bins_awaited")
     copies = f", waits for copies of {awaited} bins" if awaited else ""
-    state = f"{progress['state']}, {progress['steps_done']} steps done{copies}"
+    because = progress.get("waits_because")
+    waits = f", the next step waits: {because}" if because else ""
+    state = f"{progress['state']}, {progress['steps_done']} steps done{copies}{waits}"
     return f"the query runs, {table}; migration {live['migration_id']}: {state}"
 
 

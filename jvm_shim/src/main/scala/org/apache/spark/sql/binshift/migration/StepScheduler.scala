@@ -33,7 +33,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.shipping.Backgrou
  */
 private[binshift] final class StepScheduler(
     query: MicroBatchExecution, dir: ControlDir, left: Option[PlannedMigration], shipments: ShipmentCoordinator,
-    retired: RetiredPartitions, relocation: Relocation, slots: Option[Slots],
+    retired: RetiredPartitions, sources: StepSources, relocation: Relocation, slots: Option[Slots],
     maxEpochsToWait: Int, storesPerPartition: () => Int, isReplaced: () => Boolean)
   extends Logging {
   import StepScheduler._
@@ -56,13 +56,18 @@ private[binshift] final class StepScheduler(
   private var copied = 0L
   /** Bins of steps that were taken though they could not be copied, of the migration under way. */
   private var uncopied = 0L
-  /** Why the next step does not fit, as of the last look. */
+  /** Why the next step waits although nothing is to be copied for it, as of the last look. */
   private var suspended = Option.empty[String]
+  /** The first epoch of this run for which a step could be decided. */
+  private var firstDecided = Option.empty[Long]
   private var forecasts: Option[(String, CopyForecast)] = None
   /** How many partitions the latest epochs opened that opened any. */
   private var opened = ListMap.empty[Long, Int]
 
   def underWay: Option[PlannedMigration] = migration
+
+  /** Why the next step of the migration under way waits, if it waits for anything else than epochs and copies. */
+  def waitsBecause: Option[String] = suspended.filter(_ => migration.exists(!_.cancelled))
 
   /**
    * Whether `m`, which has taken so many steps, does not do all that was wanted of it. One that was cancelled after its last
@@ -128,6 +133,8 @@ private[binshift] final class StepScheduler(
       uncopied = 0
       migration = Some(m)
       relocation.begin(m.options)
+      suspended = None
+      sources.look(m, 0)
       foresee(m)
       for (why <- whyNotShippable if m.plan.steps.nonEmpty && (m.options.isPrepared || m.plan.isOnDemand))
         logWarning(s"query ${query.id}: no bins are copied ahead for migration ${m.id}, because $why; the epochs of its steps " +
@@ -267,6 +274,7 @@ private[binshift] final class StepScheduler(
 
   /** The table of epoch `next`, if it differs from `now`; orders the copies that later steps need. */
   def advance(now: RoutingEntry, next: Long): Option[RoutingEntry] = {
+    firstDecided = firstDecided.orElse(Some(next))
     val tables = TablesInForce(Some(now))
     val active = migration.filterNot(_.cancelled)
     val taken = active.map(m => tables.stepsTaken(m.id)).getOrElse(0)
@@ -274,6 +282,7 @@ private[binshift] final class StepScheduler(
     val entry = active.filter(m => taken < m.plan.steps.size).flatMap(take(_, taken, now, next))
     entry.foreach { e =>
       idle = 0
+      for (m <- active; s <- e.step if !s.isOpening) sources.look(m, s.index + 1)
       e.step.foreach { s =>
         logInfo(LogLine(if (s.isOpening) "opening" else "step", "query" -> query.id, "epoch" -> next,
             "migration" -> s.migration, "step" -> s"${s.index + 1}/${s.steps}", "bins" -> s.moves,
@@ -302,7 +311,7 @@ private[binshift] final class StepScheduler(
         None
       case _ if shipments.isFetching => None // Bins of the step before are still on their way.
       case _ if relocation.misplaced > 0 => None
-      case Some(table) if isTooLarge(m, table.partitions, now.table.partitions) => None
+      case Some(table) if isSuspended(m, index, next, table.partitions, now.table.partitions) => None
       case Some(_) if isAtOnce(m) && next + openings(m.plan, index, now.table) < earliest => None
       case Some(table) if !isShippable || isAtOnce(m) && begun.isEmpty =>
         Option.when(next >= earliest)(switch(m, index, next, table))
@@ -331,9 +340,14 @@ private[binshift] final class StepScheduler(
     }
   }
 
-  /** A plan that fitted when it was accepted waits until it fits again: executors may have gone since. */
-  private def isTooLarge(m: PlannedMigration, partitions: Int, now: Int): Boolean = {
-    val reason = slots.flatMap(_.reasonAgainst(partitions, now, relocation.leaving))
+  /**
+   * A plan that fitted when it was accepted waits until it fits again: executors may have gone since. And a step waits until its
+   * sources can be rebuilt.
+   */
+  private def isSuspended(m: PlannedMigration, index: Int, next: Long, partitions: Int, now: Int): Boolean = {
+    val reason =
+      slots.flatMap(_.reasonAgainst(partitions, now, relocation.leaving)).orElse(sources.reasonAgainst(m, index,
+          isFirst = firstDecided.contains(next)))
     if (reason != suspended) reason.foreach(r => logWarning(s"query ${query.id}: migration ${m.id} waits: $r"))
     suspended = reason
     reason.isDefined

@@ -19,14 +19,17 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  * @param awaited        bins whose copies the next step waits for
  * @param givenUp        bins that could not be copied ahead
  * @param misplaced      partitions that are to run on another executor than they do
+ * @param waitsBecause   why the next step waits, if it waits for anything else than epochs and copies
  */
 private[binshift] final case class MigrationProgress(
     state: String, stepsDone: Int, scheduledEpoch: Option[Long], earliestEpoch: Option[Long], committedEpoch: Long,
-    awaited: Option[Long], givenUp: Option[Long], misplaced: Option[Int], forecast: Option[CopyForecast]) {
+    awaited: Option[Long], givenUp: Option[Long], misplaced: Option[Int], forecast: Option[CopyForecast],
+    waitsBecause: Option[String] = None) {
 
   def toJson: JObject = ("state" -> state) ~ ("steps_done" -> stepsDone) ~ ("scheduled_epoch" -> scheduledEpoch) ~
     ("earliest_epoch" -> earliestEpoch) ~ ("committed_epoch" -> committedEpoch) ~ ("bins_awaited" -> awaited) ~
-    ("forecast" -> forecast.map(_.toJson)) ~ ("bins_given_up" -> givenUp) ~ ("misplaced" -> misplaced)
+    ("forecast" -> forecast.map(
+      _.toJson)) ~ ("bins_given_up" -> givenUp) ~ ("misplaced" -> misplaced) ~ ("waits_because" -> waitsBecause)
 }
 
 private[binshift] object MigrationProgress {
@@ -86,6 +89,7 @@ private[binshift] object MigrationProgress {
       awaited = awaited,
       givenUp = mine.map(router.binsGivenUp),
       misplaced = mine.map(_ => router.misplaced),
-      forecast = router.forecast(id))
+      forecast = router.forecast(id),
+      waitsBecause = mine.flatMap(_ => router.waitsBecause))
   }
 }

@@ -10,7 +10,7 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.binshift.internals.{CommittedEpoch, QueryFailure, SparkInternals, StreamLogs}
 import org.apache.spark.sql.binshift.migration._
 import org.apache.spark.sql.binshift.realtime.{RealTimeMode, Slots}
-import org.apache.spark.sql.binshift.retention.{RetiredPartitions, RoutingPruning, RunEnd}
+import org.apache.spark.sql.binshift.retention.{RetiredPartitions, RoutingPruning, RunEnd, SourceCheck}
 import org.apache.spark.sql.binshift.routing.{EntryInForce, Epoch, RoutingEntries, StatefulOperators, TablesInForce}
 import org.apache.spark.sql.binshift.statistics.{QueryStatistics, StatisticsSnapshot}
 import org.apache.spark.sql.binshift.stock.TakeoverEpochs
@@ -56,8 +56,10 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   /** At first the table as an earlier run left it, for clients that ask before this run plans an epoch. */
   @volatile private var tables = TablesInForce(restored())
 
+  private val sources = new SourceCheck(
+    query, stateRoot.toString, dir.hadoopConf, RocksDBConf(StateStoreConf(sqlConf)), sqlConf.minBatchesToRetain)
   private val retired = new RetiredPartitions(
-    stateRoot.toString, dir.hadoopConf, RocksDBConf(StateStoreConf(sqlConf)))
+    stateRoot.toString, dir.hadoopConf, RocksDBConf(StateStoreConf(sqlConf)), () => sources.lookAtAll(stores))
   private val pruning = new RoutingPruning(stateRoot, dir.hadoopConf, entries, conf.entriesToRetain)
   private val relocation = new Relocation(
     query, conf.maxEpochsToWait, op => binned.contains(op), conf.evacuates, p => standbys.toSeq.flatMap(_.of(p)),
@@ -70,7 +72,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private val watch = Option.when(conf.evacuates)(new ExecutorWatch(
       s"query ${query.id}", () => relocation.isEvacuationDue, () => synchronized(if (!isClosed) relocation.evacuate())))
   private val scheduler = new StepScheduler(
-    query, dir, left, shipments, retired, relocation, slots, conf.maxEpochsToWait, () => binned.map(_.stateStoreNames.size).sum,
+    query, dir, left, shipments, retired, new StepSources(sources, () => stores), relocation, slots, conf.maxEpochsToWait,
+    () => binned.map(_.stateStoreNames.size).sum,
     () => isReplaced)
   /** Made with the first epoch that is planned. */
   private lazy val settings = RealTimeMode.settings(query)(() => due())
@@ -154,7 +157,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     }
     val entry = tables.current.get
     val hint = RoutingHint(query.runId.toString, epoch, entry.name,
-      Option.when(slots.isEmpty)(StreamLogs.plannedAtMs(query)))
+      Option.when(slots.isEmpty)(StreamLogs.plannedAtMs(query)), sources.snapshotsWanted(stores, epoch))
     Epoch(layout.get, entry.table, arriving, shipments.onTheWay(epoch), hint, shippingHint,
       isStepNext = tables.scheduled.isDefined)
   }
@@ -185,13 +188,16 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   def submit(
       planJson: String, optionsJson: String, id: String = UUID.randomUUID().toString): PlannedMigration = {
     val changed = ChangedKeys.read(dir)
-    synchronized {
+    val migration = synchronized {
       requireOpen()
       finishIfDone()
       changedKeys = changed
       scheduler.submit(id, planJson, optionsJson, layout.getOrElse(throw notPlannedYet()), changed,
         tables.current.getOrElse(throw notPlannedYet()), planned)
     }
+    // So that the first step waits no epoch for it.
+    sources.await()
+    migration
   }
 
   /** Schedules no further step; one that is durable already still takes effect. What has finished stays so. */
@@ -207,6 +213,9 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
 
   /** Whether `m`, which is over, has not done all that was wanted of it. */
   def isCancelled(m: PlannedMigration): Boolean = synchronized(scheduler.isCancelled(m, tables.stepsTaken(m.id)))
+
+  /** Why the next step of the migration under way waits, if it waits for anything else than epochs and copies. */
+  def waitsBecause: Option[String] = synchronized(scheduler.waitsBecause)
 
   /** Bins that the next step waits for, if it waits for copies. */
   def binsAwaited(m: PlannedMigration): Option[Long] = synchronized(scheduler.binsAwaited(m, tables))
@@ -410,8 +419,16 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   }
 
   private def cleanUp(epoch: Long): Unit =
-    retired.clean(binned.map(op => StatefulOperators.idOf(op) -> op.stateStoreNames).toMap,
-      oldestRetained(epoch), epoch, operators.head.getStateInfo.stateStoreCkptIds.isDefined)
+    retired.clean(namesOfStores, oldestRetained(epoch), epoch, operators.head.getStateInfo.stateStoreCkptIds.isDefined)
+
+  private def namesOfStores: Map[Long, Seq[String]] =
+    binned.map(op => StatefulOperators.idOf(op) -> op.stateStoreNames).toMap
+
+  /** Those whose bins move; names of files have no ids as of the version with which a checkpoint changes its format. */
+  private def stores: SourceCheck.Stores = SourceCheck.Stores(
+    namesOfStores,
+    sqlConf.stateStoreCheckpointFormatVersion >= 2 && (CommittedEpoch.ofThisRun(query).isDefined ||
+      operators.headOption.exists(_.getStateInfo.stateStoreCkptIds.isDefined)))
 
   private def oldestRetained(epoch: Long): Long = epoch - sqlConf.minBatchesToRetain
 

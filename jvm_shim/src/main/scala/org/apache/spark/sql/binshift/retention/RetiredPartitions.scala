@@ -23,8 +23,10 @@ import org.apache.spark.util.ThreadUtils
  *
  * @param stateRoot the checkpoint's directory of state
  * @param conf      that of the query's stores
+ * @param whenDeleted called in the background once some have been
  */
-private[binshift] final class RetiredPartitions(stateRoot: String, hadoopConf: Configuration, conf: => RocksDBConf)
+private[binshift] final class RetiredPartitions(
+    stateRoot: String, hadoopConf: Configuration, conf: => RocksDBConf, whenDeleted: () => Unit)
   extends AutoCloseable with Logging {
   import RetiredPartitions._
 
@@ -54,8 +56,10 @@ private[binshift] final class RetiredPartitions(stateRoot: String, hadoopConf: C
    */
   def clean(stores: Map[Long, Seq[String]], oldest: Long, last: Long, hasIds: Boolean): Unit =
     if (oldest > 0 && isRunning.compareAndSet(false, true)) Cleaner.execute { () =>
-      try stores.foreach { case (operator, names) => clean(operator, names, oldest, last, hasIds) }
-      catch {
+      try {
+        val deleted = stores.toSeq.map { case (operator, names) => clean(operator, names, oldest, last, hasIds) }
+        if (deleted.contains(true)) whenDeleted()
+      } catch {
         case NonFatal(e) => logWarning(s"the state of retired partitions in $stateRoot was not cleaned up", e)
       } finally isRunning.set(false)
     }
@@ -68,7 +72,9 @@ private[binshift] final class RetiredPartitions(stateRoot: String, hadoopConf: C
     while (deleting.nonEmpty) wait()
   }
 
-  private def clean(operator: Long, stores: Seq[String], oldest: Long, last: Long, hasIds: Boolean): Unit = {
+  /** Whether anything was deleted. */
+  private def clean(operator: Long, stores: Seq[String], oldest: Long, last: Long, hasIds: Boolean): Boolean = {
+    var hasDeleted = false
     val dir = new Path(stateRoot, operator.toString)
     val fs = dir.getFileSystem(hadoopConf)
     val there = fs.listStatus(dir).toSeq.flatMap(_.getPath.getName.toIntOption).sorted.reverse
@@ -88,6 +94,7 @@ private[binshift] final class RetiredPartitions(stateRoot: String, hadoopConf: C
           val found = DirectoryTree.of(fs, new Path(dir, p.toString))
           Faults.at("retired.delete", p)
           if (routing.listed == listed || p >= routing.partitionsSince(oldest)) {
+            hasDeleted = true
             if (Trace.isOn)
               Trace("deletes", new Path(dir, p.toString), "files" -> found.paths, "oldest" -> oldest, "committed" -> last)
             found.delete()
@@ -96,6 +103,7 @@ private[binshift] final class RetiredPartitions(stateRoot: String, hadoopConf: C
         } finally end(p)
       }
     }
+    hasDeleted
   }
 
   private def isRetired(p: Int): Boolean = synchronized(!isClosed && p >= claimed)

@@ -1,12 +1,13 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.checkpoint
 
-import java.io.File
+import java.io.{File, FileNotFoundException}
 import java.nio.file.{Files, StandardCopyOption}
 import java.util.zip.ZipInputStream
 
+import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileSystem, Path}
 
-import org.apache.spark.sql.execution.streaming.state.RocksDBCheckpointMetadata
+import org.apache.spark.sql.execution.streaming.state.{RocksDBCheckpointMetadata, RocksDBImmutableFile}
 
 /**
  * Reads a snapshot's list of its files, which is in its zip.
@@ -25,4 +26,28 @@ private[binshift] object SnapshotList {
       }
     finally in.close()
   }
+
+  /** The files of the snapshot of a store that are not in the store's `directory`, be it the zip itself. */
+  def absent(directory: Path, snapshot: VersionFile, hadoopConf: Configuration): Seq[String] = {
+    val fs = directory.getFileSystem(hadoopConf)
+    val list = File.createTempFile("binshift-files-of-", s"-${snapshot.name}")
+    try {
+      val names = read(fs, new Path(directory, snapshot.name), list).toSeq.flatMap(_.immutableFiles).map(_.dfsFileName)
+      names.groupBy(folderOf).toSeq.flatMap { case (folder, wanted) => wanted.diff(namesIn(fs, new Path(directory, folder))) }
+    } catch {
+      case _: FileNotFoundException => Seq(snapshot.name)
+    } finally list.delete(): Unit
+  }
+
+  /** The folders in a store's directory that have files of snapshots. */
+  def folders: Seq[String] = Seq(RocksDBImmutableFile.SST_FILES_DFS_SUBDIR, RocksDBImmutableFile.LOG_FILES_DFS_SUBDIR)
+
+  /** The one of them with a file. */
+  def folderOf(name: String): String =
+    if (RocksDBImmutableFile.isSstFile(name)) RocksDBImmutableFile.SST_FILES_DFS_SUBDIR
+    else RocksDBImmutableFile.LOG_FILES_DFS_SUBDIR
+
+  private def namesIn(fs: FileSystem, folder: Path): Seq[String] =
+    try fs.listStatus(folder).toSeq.map(_.getPath.getName)
+    catch { case _: FileNotFoundException => Nil }
 }

@@ -117,6 +117,8 @@ private[binshift] final class BinnedRocksDB(
     new BinMover(this, storeId, routing, shipping, background, arguments, count, beginWith, () => beginAnew())
 
   private val snapshotTurn = new SnapshotTurn(this, storeId, isShared = background.areAllCoresBusy)
+  /** Whether files of it are gone, so that the next commit is to make a snapshot. Set by tasks and by maintenance. */
+  @volatile private var isSnapshotWanted = false
   private val maintenance = new Object
   /** Guarded by it. What waits to be uploaded is the next owner's business then, and so is what may be deleted. */
   private var isClosed = false
@@ -138,6 +140,7 @@ private[binshift] final class BinnedRocksDB(
     if (takeOver.isDefined) keepPlain(isStock(version))
     if (takeOver.exists(version > _.epoch)) isTakenOver = true
     if (isRouted) retained.committed(version, stateStoreCkptId)
+    if (isRouted && routing.wantsSnapshot(version, partitionId)) isSnapshotWanted = true
     if (isStock(version)) {
       switchStats = SwitchStats.None
       baseId = None
@@ -320,14 +323,31 @@ private[binshift] final class BinnedRocksDB(
     // An epoch that is run again takes over from the same files.
     if (!isTakenOver) None
     else {
+      val last = retained.newestCommitted
       val listed = VersionFile.list(storeId, arguments.hadoopConf)
-      try retained.keptFrom(listed, retain, shipping.oldestNeeded).map(BinnedFileManager.Kept(_, listed))
+      try for {
+        from <- retained.keptFrom(listed, retain, shipping.oldestNeeded)
+        version <- last if !isIncomplete(listed, version)
+      } yield BinnedFileManager.Kept(from, listed)
       catch {
         case NonFatal(e) =>
           logWarning(s"it is not known what recoveries read of $storeId; all of its files are kept for now", e)
           None
       }
     }
+
+  /** Whether a recovery of `version` lacks a file of the store; the next commit makes a snapshot then, while all of it is here. */
+  private def isIncomplete(listed: Seq[VersionFile], version: Long): Boolean = {
+    val lost = retained.lacking(listed, version)
+    lost.foreach { file =>
+      isSnapshotWanted = true
+      logError(BinshiftException("STATE_NOT_RECOVERABLE", "partition" -> partitionId).migration(
+          s"$file of $storeId is gone, which a recovery of version $version reads: nothing of the store is deleted, and its next " +
+            "commit makes a snapshot, after which the file is not needed any more; find out what deletes files of the " +
+            "checkpoint, and run `binshift fsck`").getMessage)
+    }
+    lost.isDefined
+  }
 
   /**
    * A version that adopted bins soon gets a snapshot, which is uploaded at once: it ends the dependence on the sources'
@@ -336,6 +356,13 @@ private[binshift] final class BinnedRocksDB(
   override def commitVersion(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = {
     if (!isRouted) throw notRouted()
     mover.countIfSent()
+    val isBinned = !isStock(loadedVersion)
+    if (isSnapshotWanted && isBinned) {
+      isSnapshotWanted = false
+      snapshotTurn.request()
+      RocksDBFields.forgetUploaded(this)
+      RocksDBFields.forceSnapshot(this)
+    }
     // Where each run has one epoch, a snapshot would wait for ever.
     def mustCount = forceSnapshot || RocksDBFields.mustSnapshot(this) || snapshotTurn.isLate(loadedVersion + 1)
     if (replayed.isReady || mustCount) replayed.settle()
@@ -344,7 +371,6 @@ private[binshift] final class BinnedRocksDB(
       pendingBins.requireAll()
       mover.countSent()
     }
-    val isBinned = !isStock(loadedVersion)
     val isUploaded = RocksDBFields.isUploadedWhole(this)
     val result @ (version, info) =
       snapshotTurn.commit(loadedVersion + 1, isWhole, () => PromptUploads.submit(this))(commitBySpark(forceSnapshot))

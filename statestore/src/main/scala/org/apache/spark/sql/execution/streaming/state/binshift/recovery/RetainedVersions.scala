@@ -5,7 +5,7 @@ import scala.collection.mutable
 import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.sql.execution.streaming.state.{LineageItem, RocksDBConf, StateStoreId}
-import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{Lineage, VersionFile}
+import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{Lineage, SnapshotList, VersionFile}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRouting, Owners}
 
 /**
@@ -56,6 +56,26 @@ private[sql] final class RetainedVersions(partition: Int, files: RetainedVersion
     }
   }
 
+  /** The newest version that is known to be committed. Waits for no request. */
+  def newestCommitted: Option[Long] = loaded.synchronized(loaded.lastOption.map(_._1))
+
+  /**
+   * A changelog that is not there, though the store itself reads it if it is loaded as of `version`. Asks for nothing but what
+   * `keptFrom` knows by then.
+   *
+   * @param version committed before the files were listed, so that they are among these
+   */
+  def lacking(listed: Seq[VersionFile], version: Long): Option[String] = synchronized {
+    lazy val owners = files.owners(version)
+    val own = new CommittedFiles(partition, listed, lineageOf(partition), files, owners, version)
+    for {
+      base <- own.newest(version)
+      lost <- own.lacking(base + 1, version)
+      // One without bins begins empty, whatever it has.
+      if owners.table(owners.at(version)).binsOf.lift(partition).exists(_.nonEmpty)
+    } yield lost
+  }
+
   /**
    * The oldest version of which a recovery of `retained`, or of a later version, reads a file for bins that have left this store; of
    * those that are listed. What is gone cannot be kept. So a long history costs nothing.
@@ -70,17 +90,10 @@ private[sql] final class RetainedVersions(partition: Int, files: RetainedVersion
       for (i <- switches if !departed.contains(owners.epoch(i)))
         departed(owners.epoch(i)) = owners.table(i - 1).binsOf.lift(partition).toSeq.flatten
           .filter(owners.table(i).owner(_) != partition).toSet
-      val snapshots = mutable.Map.empty[Int, CommittedSnapshots]
-      def newest(of: Int, version: Long) = {
-        val lineage = lineageOf(of)
-        lineage.foreach { ids =>
-          // The first version from there on whose ids are known: bins moved at it, or it is the newest one.
-          val known = owners.changes(version).headOption.fold(last)(owners.epoch)
-          if (!ids.knows(known)) ids.add(known, files.id(of, known))
-        }
-        snapshots.getOrElseUpdate(of, new CommittedSnapshots(if (of == partition) listed else files.list(of), lineage))
-          .newest(version)
-      }
+      val snapshots = mutable.Map.empty[Int, CommittedFiles]
+      def newest(of: Int, version: Long) = snapshots.getOrElseUpdate(of,
+        new CommittedFiles(of, if (of == partition) listed else files.list(of), lineageOf(of), files, owners, last)).newest(
+        version)
       var oldest = Option.empty[Long]
       for {
         (epoch, bins) <- departed.toSeq.sortBy(_._1)
@@ -114,7 +127,7 @@ private[sql] object RetainedVersions {
   private val MaxLoaded = 1000
 
   /** What is asked about the stores of a checkpoint that have the same operator and name; by partition. */
-  private[binshift] trait Files {
+  private[sql] trait Files {
     /** Whether names of files have ids, as under checkpoint format 2. */
     def hasIds: Boolean
     def list(partition: Int): Seq[VersionFile]
@@ -122,11 +135,18 @@ private[sql] object RetainedVersions {
     /** The id of a version that is committed, and newest or one at which bins moved. */
     def id(partition: Int, version: Long): String
     def lineage(partition: Int, version: Long, id: String): Seq[LineageItem]
+    /** The files that a snapshot consists of and that are not there. */
+    def absent(partition: Int, snapshot: VersionFile): Seq[String]
   }
 
   def of(
       store: StateStoreId, routing: EpochRouting, conf: RocksDBConf, hadoopConf: Configuration,
-      ids: Boolean): RetainedVersions = new RetainedVersions(store.partitionId,
+      ids: Boolean): RetainedVersions =
+    new RetainedVersions(store.partitionId, filesOf(store, routing, conf, hadoopConf, ids))
+
+  /** @param store any of those with the operator and the name */
+  def filesOf(
+      store: StateStoreId, routing: EpochRouting, conf: RocksDBConf, hadoopConf: Configuration, ids: Boolean): Files =
     new Files {
       private def of(partition: Int) = store.copy(partitionId = partition)
       override def hasIds: Boolean = ids
@@ -138,5 +158,7 @@ private[sql] object RetainedVersions {
         try Lineage.in(opened)(version, id)
         finally opened.close()
       }
-    })
+      override def absent(partition: Int, snapshot: VersionFile): Seq[String] =
+        SnapshotList.absent(of(partition).storeCheckpointLocation(), snapshot, hadoopConf)
+    }
 }

@@ -149,6 +149,9 @@ private[sql] final class EpochRouting(
     Option(TaskContext.get()).flatMap(c => Option(c.getLocalProperty(BinshiftConf.ShippingHint)))
       .flatMap(ShippingHint.parse(_, runId, epoch))
 
+  /** Whether the store of `partition` is to make a snapshot at `epoch`; false in jobs from threads of a foreign pool. */
+  def wantsSnapshot(epoch: Long, partition: Int): Boolean = hint.exists(h => h.epoch == epoch && h.snapshots(partition))
+
   /** Where the stores of `epoch` send their statistics; `None` for jobs from threads of a foreign pool. */
   def reportAddress(epoch: Long): Option[CollectionAccumulator[Array[Byte]]] = ReportAddress.ofTask(runId, epoch)
 
@@ -201,14 +204,18 @@ private[sql] final case class EpochTables(now: RoutingTable, before: Option[Rout
  * Names the routing entry in force at `epoch`. A batch's jobs carry it as a local property.
  *
  * @param loggedAtMs when the epoch was logged, according to the log; `None` if epochs are logged when they end
+ * @param snapshots  partitions whose stores are to make a snapshot, as some of their files are gone
  */
-private[sql] final case class RoutingHint(runId: String, epoch: Long, now: EntryName, loggedAtMs: Option[Long]) {
-  def render: String = s"$runId:$epoch:${loggedAtMs.getOrElse("")}:${now.render}"
+private[sql] final case class RoutingHint(
+    runId: String, epoch: Long, now: EntryName, loggedAtMs: Option[Long], snapshots: Set[Int] = Set.empty) {
+  def render: String =
+    s"$runId:$epoch:${loggedAtMs.getOrElse("")}:${snapshots.toSeq.sorted.mkString(",")}:${now.render}"
 }
 
 private[sql] object RoutingHint {
-  def parse(text: String): Option[RoutingHint] = text.split(":", 4) match {
-    case Array(run, epoch, loggedAt, now) => EntryName.parse(now).map(RoutingHint(run, epoch.toLong, _, loggedAt.toLongOption))
+  def parse(text: String): Option[RoutingHint] = text.split(":", 5) match {
+    case Array(run, epoch, loggedAt, snapshots, now) => EntryName.parse(now).map(
+        RoutingHint(run, epoch.toLong, _, loggedAt.toLongOption, snapshots.split(',').flatMap(_.toIntOption).toSet))
     case _ => None
   }
 }

@@ -64,9 +64,9 @@ private[binshift] trait OldVersions extends RocksDBFileManager with Logging {
     val still = if (snapshots.isEmpty) Set.empty[String] else kept.filter(_.isSnapshot).flatMap(filesOf).toSet
     val before = snapshots.flatMap(filesOf).toSet
     if (snapshots.nonEmpty) {
-      val there = Folders.map(new Path(directory, _)).filter(manager.exists).flatMap(manager.list(_))
+      val there = SnapshotList.folders.map(new Path(directory, _)).filter(manager.exists).flatMap(manager.list(_))
       val unused = (before -- still) ++ findOrphanFiles((before ++ still).toSeq, there)
-      val deleted = unused.toSeq.map(name => delete(new Path(new Path(directory, folderOf(name)), name)))
+      val deleted = unused.toSeq.map(name => delete(new Path(new Path(directory, SnapshotList.folderOf(name)), name)))
       if (deleted.forall(identity)) snapshots.foreach { snapshot =>
         delete(new Path(directory, snapshot.name))
         lists.remove((snapshot.version, snapshot.id))
@@ -94,11 +94,4 @@ private[binshift] trait OldVersions extends RocksDBFileManager with Logging {
     files.foreach(lists.put((snapshot.version, snapshot.id), _))
     files.toSeq.flatten.map(_.dfsFileName)
   }
-
-  private def folderOf(name: String): String =
-    if (RocksDBImmutableFile.isSstFile(name)) RocksDBImmutableFile.SST_FILES_DFS_SUBDIR
-    else RocksDBImmutableFile.LOG_FILES_DFS_SUBDIR
-
-  private def Folders: Seq[String] =
-    Seq(RocksDBImmutableFile.SST_FILES_DFS_SUBDIR, RocksDBImmutableFile.LOG_FILES_DFS_SUBDIR)
 }

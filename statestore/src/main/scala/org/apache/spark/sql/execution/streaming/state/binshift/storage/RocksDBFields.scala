@@ -8,7 +8,7 @@ import org.rocksdb.{FlushOptions, RocksDB => NativeRocksDB, StringAppendOperator
 
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
-import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBConf, RocksDBFileManager, RocksDBImmutableFile, StateStoreChangelogWriter}
+import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBConf, RocksDBFileManager, RocksDBFileMapping, RocksDBImmutableFile, StateStoreChangelogWriter}
 
 /**
  * Private fields of Spark's `RocksDB` that moving whole files needs: the native database, into which
@@ -26,6 +26,11 @@ private[binshift] object RocksDBFields {
   private val Changelog = handle("changelogWriter", classOf[Option[_]])
   private val Forced = handle("shouldForceSnapshot", classOf[AtomicBoolean])
   private val LastSnapshot = handle(LoadsAndCommits.LastSnapshot, classOf[Long])
+  private val Mapping = {
+    // Its name has that of its class in some versions.
+    val name = classOf[RocksDB].getDeclaredFields.find(_.getType == classOf[RocksDBFileMapping])
+    handle(name.fold("rocksDBFileMapping")(_.getName), classOf[RocksDBFileMapping])
+  }
   private val SnapshotFiles = handle("versionToRocksDBFiles", classOf[ConcurrentHashMap[_, _]], classOf[RocksDBFileManager])
 
   /** The version of the last snapshot, from which Spark counts to the next one. */
@@ -57,6 +62,9 @@ private[binshift] object RocksDBFields {
 
   /** Has the next commit make a snapshot. */
   def forceSnapshot(db: RocksDB): Unit = Forced.get(db).asInstanceOf[AtomicBoolean].set(true)
+
+  /** Has the next snapshot upload all of its files, also those that are in the checkpoint as far as is known. By the task's thread. */
+  def forgetUploaded(db: RocksDB): Unit = Mapping.get(db).asInstanceOf[RocksDBFileMapping].clear()
 
   /**
    * Runs `body`, whose operations on rows reach no changelog, also if one is open. What a bin brings along is in that of its

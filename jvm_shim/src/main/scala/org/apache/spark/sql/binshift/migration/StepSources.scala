@@ -1,0 +1,61 @@
+package org.apache.spark.sql.binshift.migration
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.binshift.retention.SourceCheck
+
+/**
+ * Keeps a step waiting until the partitions that give bins can be rebuilt from the checkpoint ([[SourceCheck]]).
+ *
+ * The look for the first two steps begins when the migration is submitted, and that for the next two with each step that is scheduled. So
+ * the answer is there by the time it is needed, unless the checkpoint is slow: then the step waits, but only for some
+ * epochs, as a query whose files cannot be listed is not to be kept from changing for ever.
+ *
+ * Called under the router's lock.
+ *
+ * @param stores those of the epoch planned last
+ */
+private[binshift] final class StepSources(check: SourceCheck, stores: () => SourceCheck.Stores) extends Logging {
+  import StepSources._
+
+  /** For how many epochs a step has waited for an answer. */
+  private var unanswered = 0
+
+  /** Begins to look at the sources of step `index` and of the one after it, if there are any. Returns at once. */
+  def look(m: PlannedMigration, index: Int): Unit = {
+    val steps = m.plan.steps.slice(index, index + AtOnce)
+    if (steps.nonEmpty) check.look(stores(), m.id, index, index + steps.size, steps.flatMap(_.moves).map(_.bin).toSet)
+  }
+
+  /**
+   * Why step `index` cannot be decided yet; `None` if it can.
+   *
+   * @param isFirst whether the run has just begun: then it loads all stores from the checkpoint, and fails if one cannot be
+   */
+  def reasonAgainst(m: PlannedMigration, index: Int, isFirst: Boolean): Option[String] =
+    check.allows(m.id, index) match {
+      case Some(true) =>
+        unanswered = 0
+        None
+      case Some(false) =>
+        unanswered = 0
+        check.whatIsLost
+      case None if isFirst =>
+        // It may still wait for copies.
+        look(m, index)
+        None
+      case None =>
+        look(m, index)
+        unanswered += 1
+        if (unanswered == MaxUnanswered + 1) logWarning(
+          s"step ${index + 1} of migration ${m.id} does not wait any more for an answer whether the checkpoint has all that its " +
+            s"bins could be rebuilt from: there was none for $MaxUnanswered epochs")
+        Option.when(unanswered <= MaxUnanswered)(
+          s"it is being looked whether the checkpoint has all that the bins of step ${index + 1} could be rebuilt from")
+    }
+}
+
+private object StepSources {
+  /** Steps whose sources are looked at at a time, so that there is an epoch's time for each. */
+  private val AtOnce = 2
+  private val MaxUnanswered = 10
+}
