@@ -127,7 +127,7 @@ FITTING_OF: dict[str, dict[str, Any]] = {
 
 
 def fits(value, hint):
-    """Is the value allowed by the annotation? Doesn't use the package's own check, which is under test."""
+    """True if the annotation allows the value. Doesn't use the package's own check, which is under test."""
     origin, args = get_origin(hint), get_args(hint)
     kind = origin or hint
     if origin in (Union, types.UnionType):
