@@ -1,4 +1,4 @@
-"""Writes checkpoints as Spark and binshift lay them out, file by file, and keeps a model of what is in them.
+"""Writes checkpoints in the layout of Spark and binshift, file by file, and keeps a model of their content.
 
 The state is that of a join of format 4, say: families with the bin in front and behind, one with single
 values. `keys` has the keys of each bin; a test that gives a bin those of another one damages the checkpoint.
@@ -44,7 +44,7 @@ def key_schema(family: str) -> dict[str, Any]:
 
 
 def crc32c(data: bytes) -> int:
-    """By the definition, bit by bit."""
+    """CRC-32C by its definition, bit by bit."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -54,7 +54,7 @@ def crc32c(data: bytes) -> int:
 
 
 def home(k: int, bins: int) -> int:
-    """The bin of a key of one long: Spark's Murmur3 by its definition, number by number."""
+    """The bin of a key that is one long, by the definition of Spark's Murmur3."""
 
     def turned(x: int, by: int) -> int:
         return (x << by | x >> 32 - by) & MASK
@@ -72,7 +72,7 @@ def home(k: int, bins: int) -> int:
 
 @dataclass
 class Writer:
-    """Runs epochs of a made-up query; `versions` has the state after each."""
+    """Runs epochs of an invented query; `versions` has the state after each."""
 
     root: Path
     rng: random.Random
@@ -107,7 +107,7 @@ class Writer:
         self.write("state/0/_metadata/v2/0", b"v2\n" + json.dumps(metadata).encode())
 
     def epoch(self, partitions: int, owners: list[int]) -> None:
-        """One epoch under a table; bins move before its changes."""
+        """Runs an epoch under a table; bins move before the epoch's changes."""
         epoch = len(self.versions)
         before = self.tables[-1] if self.tables else None
         if before != owners or len(self.state) != partitions:
@@ -141,7 +141,7 @@ class Writer:
             self.write_json(f"binshift/ids/{epoch}", kept)
 
     def commit(self, partition: int, version: int, is_new: bool) -> str:
-        """Changes, and sometimes a snapshot; a new partition has one always, and no changelog."""
+        """Writes changes, and sometimes a snapshot; a new partition has a snapshot and no changelog."""
         records = self.change(partition)
         id = f"id-{partition}-{version}"
         name = f"{version}_{id}" if self.has_ids else str(version)
@@ -156,7 +156,7 @@ class Writer:
         return id
 
     def change(self, partition: int) -> bytes:
-        """Puts, appends and deletions of rows of the bins that the partition owns, as changelog records."""
+        """Random puts, appends and deletions of rows of the partition's bins, as changelog records."""
         rows = self.state[partition]
         owned = [b for b, owner in enumerate(self.tables[-1]) if owner == partition]
         out = b""
@@ -202,7 +202,7 @@ class Writer:
         return (b"," if self.has_commas else b"").join(out)
 
     def snapshot(self, partition: int, name: str) -> None:
-        """A RocksDB of the rows, its own files in an archive and those of rows beside it."""
+        """Writes the rows as a RocksDB: data files are separate, and its other files are in an archive."""
         folder = self.root / "next"
         database = Rdict(str(folder), Options(raw_mode=True))
         for place, values in self.state[partition].items():

@@ -1,4 +1,4 @@
-"""Fixtures of all tests that run Spark, and one scratch directory for all that Spark leaves behind."""
+"""Fixtures of all tests that run Spark, and one scratch directory for all files that Spark leaves behind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from jvms import SHARED, TESTS_JAR, surroundings
 from prepared import link_spark, prepare
 
-# The same examples at every run, however long one takes; --hypothesis-profile=default draws new ones.
+# The same examples in every run, without a deadline; --hypothesis-profile=default draws new ones.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
@@ -45,7 +45,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without -m, leaves out the field, and of the matrix and long tests what is not of the parts asked for."""
+    """Without -m, leaves out the field tests, and matrix and long tests of other parts than those asked for."""
     for item in items:
         for marker in item.iter_markers("needs_spark"):
             skip_on_older(item, *marker.args, **marker.kwargs)
@@ -66,7 +66,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_exception_interact(call: pytest.CallInfo[Any]) -> None:
-    """Leaves a test that took too long alone with it: its connection to the JVM has an answer to come."""
+    """Closes the connection to the JVM of a test that took too long, as the JVM may still answer on it."""
     if call.excinfo is not None and call.excinfo.errisinstance(pytest.fail.Exception):
         gateway = SparkContext._gateway
         connection = gateway and gateway._gateway_client.get_thread_connection()
@@ -75,14 +75,14 @@ def pytest_exception_interact(call: pytest.CallInfo[Any]) -> None:
 
 
 def is_of(part: str | None, item: pytest.Item) -> bool:
-    """Whether a test is of the K-th of N parts; without one, each is."""
+    """True if the test belongs to the K-th of N parts, or if no part is given."""
     k, n = map(int, part.split("/")) if part else (0, 1)
-    # By its name, because that stays the same when others come and go.
+    # By the hash of its name, which stays the same when other tests are added or removed.
     return zlib.crc32(item.nodeid.encode()) % n == k % n
 
 
 def skip_on_older(item: pytest.Item, needed: str, *, reason: str) -> None:
-    """For `needs_spark`: skips a test of what an older Spark does not have."""
+    """For `needs_spark`: skips a test of something that an older Spark doesn't have."""
 
     def minor(version: str) -> tuple[int, ...]:
         return tuple(map(int, version.split(".")[:2]))
@@ -92,7 +92,7 @@ def skip_on_older(item: pytest.Item, needed: str, *, reason: str) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Says what a run without -m leaves out."""
+    """Prints which tests a run without -m leaves out."""
     if not config.option.markexpr:
         part, long_part = config.option.matrix_part, config.option.long_part
         ran = f"part {part} of the matrix of operators and settings" if part else "none of the matrix"
@@ -108,7 +108,7 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(scope="session")
 def jvm_jar() -> Path:
-    """What tests add to the JVM."""
+    """The jar of the tests' classes for the JVM."""
     prepare()
     return TESTS_JAR
 
@@ -123,7 +123,7 @@ def spark(jvm_jar: Path) -> Iterator[SparkSession]:
     prometheus = "spark.metrics.conf.*.sink.prometheusServlet"
     options = {
         "spark.jars": str(jvm_jar),
-        # As many as there are tasks, whatever the machine has.
+        # As many as there are tasks, independent of the machine.
         "spark.executor.cores": "2",
         # Some tests have 100 MB of state and more, which Spark sorts in memory; a JVM that runs out ends.
         "spark.driver.memory": "2g",
@@ -142,7 +142,7 @@ def spark(jvm_jar: Path) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def stream(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """Makes stream runs, each with a directory of its own, and stops them at the end."""
+    """Creates stream runs, each with its own directory, and stops them after the test."""
     from harness import StreamRun
 
     runs: list[StreamRun] = []

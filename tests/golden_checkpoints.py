@@ -1,7 +1,7 @@
-"""Checkpoints of each format of binshift, as the first build that had the format wrote them.
+"""Checkpoints of each format of binshift, written by the first build with that format.
 
 An archive is never written again: a build that changes the format adds archives of its own, and goes on with
-these. They are of the oldest Spark that there is a jar for, so that each of the others goes on with them, too.
+these. They are of the oldest supported Spark, so that every other supported Spark can continue from them.
 
     .venv/bin/python tests/golden_checkpoints.py     writes those that are missing; needs 'make setup SPARK=4.1'
 """
@@ -25,13 +25,13 @@ FOLDER = HERE / "golden_checkpoints"
 #: The Spark that writes them.
 SPARK = "4.1"
 EPOCHS = range(6)
-#: What stands in an archive for the directory of the run.
+#: The placeholder in an archive for the directory of the run.
 ROOT = b"/golden-root"
 
 
 @dataclass(frozen=True)
 class Golden:
-    """A checkpoint of a query of tests/local/queries.py, after `EPOCHS`.
+    """The checkpoint of a query of tests/local/queries.py, after `EPOCHS`.
 
     Attributes
     ----------
@@ -50,15 +50,15 @@ class Golden:
 
     @property
     def id(self) -> str:
-        """Names the archive, and the test."""
+        """The name of the archive and of the test."""
         return "-".join(filter(None, [self.name, self.settings]))
 
     def archive(self, format: int = FORMAT) -> Path:
-        """The archive of a format."""
+        """The path of the archive in a format."""
         return FOLDER / f"format-{format}" / f"{self.id}.zip"
 
     def unpack(self, root: Path, format: int = FORMAT) -> None:
-        """Lays the checkpoint out below `root`, as if it had been written there."""
+        """Unpacks the checkpoint below `root`, as if it had been written there."""
         with zipfile.ZipFile(self.archive(format)) as archive:
             archive.extractall(root)
         for file in [f for f in root.rglob("*") if f.is_file()]:
@@ -72,10 +72,10 @@ class Golden:
         archive.parent.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as out:
             for file in sorted(f for f in (root / "checkpoint").rglob("*") if f.is_file()):
-                # They hold for a file that names no directory.
+                # Checksums remain valid for files that name no directory.
                 if not file.name.endswith(".crc"):
                     data = file.read_bytes().replace(str(root).encode(), ROOT)
-                    # The same bytes whenever it is written.
+                    # With a fixed time, the archive always has the same bytes.
                     info = zipfile.ZipInfo(str(file.relative_to(root)), (2026, 1, 1, 0, 0, 0))
                     out.writestr(info, data, zipfile.ZIP_DEFLATED)
 

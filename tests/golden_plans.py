@@ -1,4 +1,4 @@
-"""Golden plans and placements, by which the planners of both languages are kept equal.
+"""Golden plans and placements, with which both languages' planners are compared.
 
 `python tests/golden_plans.py` writes them anew from what Python plans; when they change, so do the rules.
 """
@@ -24,7 +24,7 @@ Case = dict[str, Any]
 
 
 def plan_cases(random: Random, n: int, most_bins: int) -> list[Case]:
-    """Tables, of which most are uneven, and what to plan from them; some of it is impossible."""
+    """Tables, most of them uneven, and what to plan from them; some plans are impossible."""
     cases = []
     for _ in range(n):
         bins = random.randint(1, most_bins)
@@ -50,7 +50,7 @@ def plan_cases(random: Random, n: int, most_bins: int) -> list[Case]:
 
 
 def placement_cases(random: Random, n: int) -> list[Case]:
-    """Where partitions are, which executors live, and where the partitions may go."""
+    """The executors of partitions, the living executors, and the executors where partitions may go."""
     cases = []
     for _ in range(n):
         executors = random.sample(_EXECUTORS, random.randint(1, 5))
@@ -72,7 +72,7 @@ def placement_cases(random: Random, n: int) -> list[Case]:
 
 
 def planned(case: Case) -> Any:
-    """What Python plans, or by what it refuses."""
+    """Python's plan, or the condition of its refusal."""
     try:
         source = RoutingTable(case["partitions"], tuple(case["assignment"]))
         strategy = case["strategy"]
@@ -87,7 +87,7 @@ def planned(case: Case) -> Any:
 
 
 def placed(case: Case) -> Any:
-    """Where Python puts partitions, or by what it refuses."""
+    """Python's placement, or the condition of its refusal."""
     placement = Placement.of(case)
     rejoined = placement.rejoined
     answer: dict[str, Any] = {"idle": list(rejoined.idle), "with_idle": rejoined.partitions_with_idle(64)}

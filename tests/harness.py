@@ -1,4 +1,4 @@
-"""Runs one streaming query over files that the test writes, epoch by epoch, and keeps what came out."""
+"""Runs a streaming query over files that the test writes, epoch by epoch, and keeps its outputs."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ Row = tuple[Any, ...]
 
 
 def session(master: str, **conf: str) -> SparkSession:
-    """A quiet session with binshift, and two state partitions to begin with."""
+    """A session with binshift, little logging, and two state partitions to begin with."""
     return _session(master, conf, real_time=False)
 
 
 def real_time_session(master: str, **conf: str) -> SparkSession:
-    """The same, for queries in real-time mode."""
+    """A session like `session`, for queries in real-time mode."""
     return _session(master, conf, real_time=True)
 
 
@@ -40,7 +40,7 @@ def _session(master: str, conf: dict[str, str], *, real_time: bool) -> SparkSess
     scratch = os.environ["BINSHIFT_TESTS_TMP"]
     options = {
         **quick(),
-        # Executors of all clusters of a test run have their directories side by side.
+        # All clusters of a test run keep their executors' directories side by side, so names have to be unique.
         "spark.deploy.appIdPattern": f"app-{os.getpid()}-%s-%04d",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -50,7 +50,7 @@ def _session(master: str, conf: dict[str, str], *, real_time: bool) -> SparkSess
         "spark.sql.streaming.stateStore.maintenanceInterval": "2s",
         # Closing all stores waits for Spark's maintenance, holding a lock that the maintenance may need.
         "spark.sql.streaming.stateStore.maintenanceShutdownTimeout": "30s",
-        # A command of the tests waits no longer than it would for an epoch.
+        # So short that the tests' commands wait no longer than they would for an epoch.
         "spark.sql.streaming.stateStore.binshift.requests.interval": "100ms",
         "spark.sql.streaming.minBatchesToRetain": "20",
         "spark.sql.streaming.stopTimeout": "60s",
@@ -74,7 +74,7 @@ def traced() -> dict[str, str]:
 
 
 def rows(epoch: int, n: int = 40, keys: int = 60) -> list[dict[str, Any]]:
-    """The input of one epoch: a moving window of keys, event times that go on, every eighth row late."""
+    """The input of one epoch: a moving window of keys and growing event times; every eighth row is late."""
     out = []
     for i in range(n):
         minute = max(0, epoch - 4) if i % 8 == 3 else epoch
@@ -84,7 +84,7 @@ def rows(epoch: int, n: int = 40, keys: int = 60) -> list[dict[str, Any]]:
 
 
 def until(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
-    """Polls `condition`, for what Spark does in the background; whether it came true in time."""
+    """Polls `condition`, for Spark's work in the background; returns True if it came true in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -94,24 +94,24 @@ def until(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
 
 
 def end_maintenance(spark: SparkSession) -> None:
-    """Closes all stores: Spark may upload snapshots of a query that has ended."""
+    """Closes all stores, as Spark may still upload snapshots of a query that has ended."""
     spark._jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()
 
 
 def entries(checkpoint: Path) -> dict[int, Path]:
-    """The files of routing entries by their epochs, ascending, whether they were ever in force or not."""
+    """The files of all routing entries in the order of their epochs, also of those never in force."""
     files = (f for f in (checkpoint / "binshift/routing").iterdir() if f.name[0].isdigit())
     return {int(f.name.split("-")[0]): f for f in sorted(files, key=lambda f: int(f.name.split("-")[0]))}
 
 
 def lose(file: Path) -> None:
-    """Deletes a file, and its checksum."""
+    """Deletes a file and its checksum file."""
     file.unlink()
     (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
 
 
 class Fault:
-    """Something that goes wrong at a point of shipping, once or `always`; see tests/jvm/TestFaults.scala."""
+    """A fault at a point of shipping, once or `always`; see tests/jvm/TestFaults.scala."""
 
     def __init__(self, point: str, action: str, always: bool = False) -> None:
         folder = Path(os.environ["BINSHIFT_TESTS_TMP"]) / "faults"
@@ -128,7 +128,7 @@ class Fault:
 
     @property
     def count(self) -> int:
-        """How often the point was passed, of a fault that only counts."""
+        """How often the point was passed; for faults that only count."""
         return self.file.stat().st_size
 
     def __exit__(self, *error: object) -> None:
@@ -137,7 +137,7 @@ class Fault:
 
 @contextmanager
 def held_up_at(point: str, start: Callable[[], object]) -> Iterator[None]:
-    """Calls `start`, waits until something has come to the point, and keeps it there."""
+    """Calls `start`, waits until a thread has reached the point, and holds it there."""
     with Fault(point, "count") as passed, Fault(point, "block"):
         start()
         assert until(lambda: passed.count > 0)
@@ -194,20 +194,20 @@ class StreamRun:
         self.outputs[epoch] = sorted((tuple(r) for r in batch.collect()), key=repr)
 
     def feed(self, data: Iterable[dict[str, Any]]) -> None:
-        """One more input file, without waiting for it."""
+        """Writes an input file, and doesn't wait for its epoch."""
         number = len(list(self.input.glob("*.json")))
         temporary = self.root / "next"
         temporary.write_text("\n".join(json.dumps(r) for r in data))
         os.replace(temporary, self.input / f"{number:06}.json")
 
     def run(self, *epochs: int, **kwargs: int) -> None:
-        """Feeds the rows of each epoch and waits until they are processed."""
+        """Feeds each epoch's rows, and waits until they are processed."""
         for epoch in epochs:
             self.feed(rows(epoch, **kwargs))
             self.query.processAllAvailable()
 
     def forget(self, *epochs: int, logs: Iterable[str] = ("commits",)) -> None:
-        """As if the driver had died before it logged the epochs, in the log of commits by default."""
+        """Deletes epochs from a log, by default that of commits, as if the driver had died before."""
         for log in logs:
             for epoch in epochs:
                 for name in (str(epoch), f".{epoch}.crc"):
@@ -217,13 +217,13 @@ class StreamRun:
         return binshift.attach(self.query)
 
     def state(self, **options: Any) -> list[Row]:
-        """What the `statestore` source reads from the checkpoint."""
+        """The state that the `statestore` source reads from the checkpoint."""
         reader = self.spark.read.format("statestore").options(**options)
         table = reader.load(str(self.readable())).select("key", "value")
         return sorted(((tuple(r.key), tuple(r.value)) for r in table.collect()), key=repr)
 
     def states(self, options: Iterable[dict[str, str]], checkpoint: Path | None = None) -> list[list[str]]:
-        """All state that the options name, each as sorted text, since rows of them differ in form."""
+        """The states for several sets of options, each as sorted text, since their rows differ in form."""
         path = str(checkpoint or self.readable())
 
         def read(o: dict[str, str]) -> DataFrame:
@@ -232,7 +232,7 @@ class StreamRun:
         return [sorted(repr(r) for r in read(o).drop("partition_id").collect()) for o in options]
 
     def readable(self, epoch: int | None = None, *, stock: bool = False) -> Path:
-        """What the `statestore` source can read of an epoch, by default of the last one.
+        """A checkpoint from which the `statestore` source can read an epoch, by default the last one.
 
         That is the checkpoint. Spark 4.1 fails at directories of other partitions, under format 2 and of
         state in the `stock` form, and gets a copy without them. It can be read once no recovery needs them.
@@ -258,8 +258,8 @@ class StreamRun:
         return self.spark.read.format("state-metadata").load(str(self.checkpoint)).collect()
 
     def progress(self, epoch: int) -> Any:
-        """The report of an epoch, and not one of a query that waited for it, which has the same number."""
-        # That of one epoch is read alone, since each report takes some hundred calls.
+        """The report of an epoch, and not a report of the idle query, which has the same number."""
+        # Only the epoch's report is converted, since each takes some hundred calls to the JVM.
         reports = [p for p in self.query._jsq.recentProgress() if p.batchId() == epoch]
         return next(p for p in map(StreamingQueryProgress.fromJObject, reports) if "addBatch" in p.durationMs)
 
@@ -268,7 +268,7 @@ class StreamRun:
         return self.spark.read.schema(SCHEMA).json(str(self.input))
 
     def stop(self) -> None:
-        """Ends the query, and waits for what is done once its end was heard of: statistics are saved."""
+        """Stops the query, and waits until listeners have handled its end and statistics are saved."""
         if self.query is not None:
             self.query.stop()
             self.spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(120_000)

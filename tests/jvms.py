@@ -1,4 +1,4 @@
-"""Where the JVMs of a test run find what they share, and the flags with which they start fast.
+"""The files that all JVMs of a test run share, and the flags with which they start fast.
 
 A test run starts some 150 JVMs, drivers and executors, that live for seconds and load the same classes. An
 archive of loaded classes (class data sharing) takes a third of their processor time away. It holds only for
@@ -17,37 +17,37 @@ if "BINSHIFT_TESTS_SHARED" not in os.environ:
     os.environ["BINSHIFT_TESTS_SHARED"] = tempfile.mkdtemp(prefix="binshift-tests-")
 
 SHARED = Path(os.environ["BINSHIFT_TESTS_SHARED"])
-#: What tests add to the JVM, by `spark.jars`.
+#: The jar of the tests' classes, for `spark.jars`.
 TESTS_JAR = SHARED / "tests.jar"
-#: File systems are made before Spark loads `spark.jars`, so theirs has to be on the class path.
+#: The jar of the tests' file systems: they are created before Spark loads `spark.jars`.
 FILES_JAR = SHARED / "files.jar"
 ARCHIVE = SHARED / "classes.jsa"
 #: The installed pyspark by another path: a local-cluster writes its executors' directories there.
 SPARK_HOME = SHARED / "spark"
-#: On the class path too, where any directory that is not empty rules the archive out.
+#: Spark's conf directory is on the class path, too, and has to be empty, or the archive isn't used.
 CONF_DIR = SHARED / "conf"
 
-# The optimising compiler does not pay for JVMs that live for minutes. Without it, a JVM has little room for
-# compiled code, and would throw it away and compile it again for a third of its time.
+# The optimising compiler doesn't pay for JVMs that live for minutes. Without it, a JVM reserves little room for
+# compiled code, and would spend a third of its time on discarding code and compiling it again.
 _FLAGS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 _LOGGING = f"-Dlog4j2.configurationFile={Path(__file__).parent / 'log4j2.properties'}"
 
 
 def surroundings(scratch: Path) -> None:
-    """Sets the environment in which this process starts JVMs, with `scratch` for what they leave behind."""
+    """Sets the environment of JVMs that this process starts; `scratch` gets the files that they leave."""
     os.environ.update(
         SPARK_HOME=str(SPARK_HOME),
         SPARK_CONF_DIR=str(CONF_DIR),
         SPARK_LOCAL_DIRS=str(scratch),
         SPARK_LOCAL_IP="127.0.0.1",
-        # Executors in JVMs of their own start this interpreter, and not whatever python3 is on the PATH.
+        # Executors in separate JVMs must start this interpreter, not any python3 on the PATH.
         PYSPARK_PYTHON=sys.executable,
         BINSHIFT_TESTS_TMP=str(scratch),
     )
 
 
 def quick(archive: str = f"-XX:SharedArchiveFile={ARCHIVE}") -> dict[str, str]:
-    """Settings for JVMs that start fast, and that start no processes to write a file."""
+    """Settings for JVMs that start fast, and that write files without starting processes."""
     scratch = f"-Djava.io.tmpdir={os.environ['BINSHIFT_TESTS_TMP']}"
     settings = {
         "spark.hadoop.fs.file.impl": "binshift.devtools.QuickLocalFiles",

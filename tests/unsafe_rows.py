@@ -1,4 +1,4 @@
-"""Bytes as Spark's UnsafeRow writers lay them out, one value at a time: what decoders are compared with."""
+"""Writes bytes in the layout of Spark's UnsafeRow, one value at a time, to compare decoders with."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXACT = Context(prec=38)
 
 
 def row(kind: SparkType, value: dict[str, Any]) -> bytes:
-    """A struct's row."""
+    """The row of a struct."""
     return container(kind.fields, [value[f.name] for f in kind.fields], 8, 0)
 
 

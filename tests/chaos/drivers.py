@@ -1,4 +1,4 @@
-"""The drivers of a life, which are processes of their own, and the executors that belong to them."""
+"""The driver processes of a life, and the executors that belong to them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pathlib import Path
 from chaos.life import CLUSTER, Life
 
 HERE = Path(__file__).parent
-#: A driver that does not come to its end without being killed is stuck.
+#: A driver that isn't killed and doesn't end in this time is stuck.
 PATIENCE_S = 600
 
 
 class Driver:
-    """A driver's process. It gets ready, and starts its query when it is told to go."""
+    """A driver process. It prepares itself, and starts its query when it is told to."""
 
     def __init__(self, life: Life, number: int) -> None:
         self.root, self.number = life.root, number
@@ -39,11 +39,11 @@ class Driver:
         (self.root / f"go-{self.number}").touch()
 
     def has_started(self) -> bool:
-        """Waits until its query has; False if it ends without that."""
+        """Waits until the driver's query has started; False if the driver ends before."""
         return self._until((self.root / f"started-{self.number}").exists)
 
     def has_executors(self, registered: Path) -> None:
-        """Waits until as many executors as there are to be have registered."""
+        """Waits until all expected executors have registered."""
         self._until(lambda: registered.exists() and registered.read_text() == "2")
 
     def _until(self, condition: Callable[[], bool]) -> bool:
@@ -55,7 +55,7 @@ class Driver:
         return True
 
     def freeze(self) -> None:
-        """Stops the driver with all its processes, as when its host is paused; `thaw` lets it go on."""
+        """Stops all processes of the driver, as if its host were paused; `thaw` lets them go on."""
         os.killpg(self.process.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
@@ -63,7 +63,7 @@ class Driver:
             os.killpg(self.process.pid, signal.SIGCONT)
 
     def kill(self) -> None:
-        """At once and without a word. Executors end when they miss their driver."""
+        """Kills the driver with SIGKILL. Its executors end when they notice that it is gone."""
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             os.kill(self.jvm, signal.SIGKILL)
         self.process.kill()
@@ -71,7 +71,7 @@ class Driver:
 
 
 class Drivers(contextlib.AbstractContextManager["Drivers"]):
-    """The drivers of a life, one after the other; the next one may get ready while one works."""
+    """The drivers of a life, one after the other; the next can prepare itself while one works."""
 
     def __init__(self, life: Life) -> None:
         self.life = life
@@ -83,7 +83,7 @@ class Drivers(contextlib.AbstractContextManager["Drivers"]):
         return len(self.all) - (self.ready is not None)
 
     def next(self, another: bool = False) -> Driver:
-        """Lets a driver go, and prepares `another` unless it would bring executors of its own."""
+        """Starts a driver's query, and prepares `another` driver unless it would have its own executors."""
         driver = self.ready or self._new()
         driver.go()
         self.ready = self._new() if another and self.life.master != CLUSTER else None
@@ -95,13 +95,13 @@ class Drivers(contextlib.AbstractContextManager["Drivers"]):
 
     def __exit__(self, *error: object) -> None:
         for driver in self.all:
-            # Its JVM ends when its standard input does, should it have written no file yet.
+            # If it has written no file yet, its JVM ends when standard input is closed.
             if driver.is_alive:
                 driver.kill()
 
 
 def executors(jvm: int) -> list[int]:
-    """The executors that are children of a driver's JVM, as those of a local cluster are."""
+    """The executors of a local cluster, which are children of the driver's JVM."""
     return sorted(pid for pid, parent, command in processes() if parent == jvm and "CoarseGrained" in command)
 
 

@@ -1,4 +1,4 @@
-"""What a query gives that never migrates and is never killed, on Spark's own provider; a process of its own."""
+"""A program that runs a query on Spark's own provider, without migrations and kills, for comparison."""
 
 from __future__ import annotations
 

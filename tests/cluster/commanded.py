@@ -1,4 +1,4 @@
-"""A driver process that does what its standard input says, a command a line, and answers each in a line.
+"""A driver process that reads commands from standard input, one per line, and answers each in a line.
 
 It counts rows by key, as `driver.py` does. A test can do something to the cluster between two commands. Started
 again, it goes on with the checkpoint, which may be anywhere, and the input that is there.
@@ -31,21 +31,21 @@ def counts(df: DataFrame) -> DataFrame:
 
 
 class Commands:
-    """What a test may ask for, by name."""
+    """The commands of a test; a command is the name of a method."""
 
     def __init__(self, root: Path, spark: SparkSession, checkpoint: str) -> None:
         self.spark = spark
         provider = spark.conf.get("spark.binshift.tests.provider", PROVIDER)
         self.run = StreamRun(spark, root, counts, provider=provider)
         self.run.outputs = Outputs(root / "outputs")
-        # A URI is no path: that would make one slash of two.
+        # The URI stays a string: a Path would turn its two slashes into one.
         self.run.checkpoint = checkpoint or self.run.checkpoint  # type: ignore[assignment]
         self.epoch = len(list(self.run.input.glob("*.json")))
         self.run.start()
         self.run.query.processAllAvailable()
 
     def await_executors(self, count: int) -> list[str]:
-        """The ids of the executors, once there are so many."""
+        """Waits for a number of executors, and returns their ids."""
         status = self.spark.sparkContext._jsc.sc().getExecutorMemoryStatus
         assert until(lambda: status().size() == count + 1), f"{status().size() - 1} executors, not {count}"
         return self.executors()
@@ -54,16 +54,16 @@ class Commands:
         return list(self.run.attach()._placement().executors)
 
     def placement(self) -> dict[str, Any]:
-        """Where partitions are, and which executors get tasks or none any more."""
+        """The executor of each partition, and which executors get tasks."""
         return asdict(self.run.attach()._placement())
 
     def left(self, executors: int) -> dict[str, Any]:
-        """Where partitions are, once so many executors are left; no epoch runs meanwhile."""
+        """Waits, without epochs, until a number of executors is left; returns the places of the partitions."""
         self.await_executors(executors)
         return self.placement()
 
     def evacuated(self, count: int) -> None:
-        """Waits until so many partitions have a place other than an executor that Spark decommissions."""
+        """Waits until a number of partitions have left executors that Spark decommissions."""
         router = self._router()
         assert until(lambda: router.evacuated() == count, 10), f"{router.evacuated()} partitions, not {count}"
 
@@ -73,7 +73,7 @@ class Commands:
         return jvm.org.apache.spark.sql.binshift.query.QueryRouters.known(run).get()
 
     def epochs(self, count: int) -> int:
-        """Runs so many more epochs; how many there were in all."""
+        """Runs more epochs; returns the number of all epochs so far."""
         for _ in range(count):
             self.run.run(self.epoch)
             self.epoch += 1
@@ -84,7 +84,7 @@ class Commands:
         self.run.attach().rescale(partitions, strategy=strategy, prepare=prepare)
 
     def swap(self) -> None:
-        """Has all bins of two partitions change places."""
+        """Exchanges all bins of two partitions."""
         controller = self.run.attach()
         swapped = [1 - owner for owner in controller.routing().assignment]
         controller.submit(controller.plan(swapped, strategy=binshift.AllAtOnce()), prepare=False)
@@ -95,11 +95,11 @@ class Commands:
         migration.cancel()
 
     def lose_stores(self) -> None:
-        """Closes all stores, as if all executors had been lost: the next epoch reads the checkpoint."""
+        """Closes all stores, as if all executors were lost, so that the next epoch reads the checkpoint."""
         end_maintenance(self.spark)
 
     def scale(self, epoch_s: float, partitions: int, executors: int, most: int = 3) -> list[str]:
-        """Has the autoscaler act until there are so many; what it decided. Long epochs leave it idle."""
+        """Lets the autoscaler act until it has reached the numbers; returns its decisions."""
         scaler = binshift.Autoscaler(
             self.run.attach(),
             min_partitions=1,
@@ -120,7 +120,7 @@ class Commands:
             if (self.run.attach().routing().partitions, there) == (partitions, executors):
                 owners = self._router().ownExecutors()
                 assert owners.areOurs()
-                # The next call has an autoscaler of its own.
+                # The next call starts another autoscaler.
                 scaler.stop()
                 assert not owners.areOurs()
                 return [str(d) for d in scaler.decisions]
@@ -134,11 +134,11 @@ class Commands:
         return self.epochs(2)
 
     def listening(self) -> int:
-        """Ports at which the driver and its executors listen."""
+        """The ports on which the driver and its executors listen."""
         return sum(len(listening(pid)) for pid in spark_processes(self.spark.sparkContext.applicationId))
 
     def copy_checkpoint(self, to: str) -> None:
-        """Copies it to a local directory, as a person does by Hadoop's commands."""
+        """Copies the checkpoint to a local directory, as one does with Hadoop's commands."""
         hadoop = self.spark._jvm.org.apache.hadoop.fs.Path
         source = hadoop(str(self.run.checkpoint))
         system = source.getFileSystem(self.spark.sparkContext._jsc.hadoopConfiguration())
@@ -166,7 +166,7 @@ class Commands:
 def serve(
     kind: Callable[[Path, SparkSession, str], Commands], make: Callable[..., SparkSession] = session
 ) -> None:
-    """Does what the standard input says, until it ends."""
+    """Carries out the commands of standard input until it ends."""
     root, master, conf, checkpoint = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]), sys.argv[4]
     spark = make(master, **conf)
     commands = kind(root, spark, checkpoint)

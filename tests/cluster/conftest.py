@@ -1,4 +1,4 @@
-"""Runs drivers in processes of their own, which may die."""
+"""Fixtures that run drivers in processes of their own, which may die."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def drive(tmp_path: Path, jvm_jar: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs `driver.py`, or another script, on a directory of the test, to its end or its death."""
+    """Runs `driver.py` or another script on the test's directory until it ends or dies."""
 
     def run(
         *args: str, env: dict[str, str] | None = None, script: str = "driver.py", seconds: int = 240
@@ -49,7 +49,7 @@ def drive(tmp_path: Path, jvm_jar: Path) -> Callable[..., subprocess.CompletedPr
 
 @pytest.fixture
 def real_time(tmp_path: Path, jvm_jar: Path) -> Iterator[Callable[..., Any]]:
-    """Starts drivers of queries in real-time mode, each in a folder of the test; they end with it."""
+    """Starts drivers of queries in real-time mode, each in its own folder; they are stopped after the test."""
     from cluster.realtime_runs import commanded
 
     with ExitStack() as drivers:
@@ -62,7 +62,7 @@ def real_time(tmp_path: Path, jvm_jar: Path) -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture
 def check(tmp_path: Path) -> Callable[..., dict[str, Any]]:
-    """Compares what the drivers reported with counts made in Python, without Spark."""
+    """Compares the drivers' reports with counts that Python computes without Spark."""
 
     def verify(partitions: int, last: subprocess.CompletedProcess[str]) -> dict[str, Any]:
         root = tmp_path / "run"
@@ -87,7 +87,7 @@ def expected_state(folder: Path) -> set[tuple[str, int, int]]:
 
 
 def expected_outputs(folder: Path) -> dict[int, list[list[Any]]]:
-    """Update mode: the keys of each epoch with their counts so far."""
+    """The outputs in update mode: the keys of each epoch with their counts so far."""
     counts: dict[str, tuple[int, int]] = {}
     outputs = {}
     for epoch, batch in enumerate(inputs_of(folder)):

@@ -1,4 +1,4 @@
-"""A driver that a test commands, as `commanded.py`, whose executors go, or get no tasks."""
+"""A commanded driver (see `commanded.py`) whose executors leave, or get no tasks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from local.migrations import finish
 
 
 class Sink(Outputs):
-    """Has an epoch wait before it ends, as long as it is held."""
+    """A sink that lets an epoch end only once it is released."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -39,7 +39,7 @@ class Sink(Outputs):
 
 class Departures(Commands):
     def given_back(self, executor: str, total: int) -> list[str]:
-        """Has an executor given back as an autoscaler does, in an epoch that does not end; what goes."""
+        """Gives an executor back, as an autoscaler does, in an epoch that does not end; returns it."""
         self.run.outputs = self.sink = Sink(self.run.root / "outputs")
         self.sink.ends.clear()
         self.run.feed(rows(self.epoch))
@@ -54,7 +54,7 @@ class Departures(Commands):
         self.run.query.processAllAvailable()
 
     def another_query(self, root: str, executor: str) -> list[str]:
-        """Another query of the application gets a partition on the executor; where it runs."""
+        """Places a partition of another query on the executor; returns where it runs."""
         other = StreamRun(self.spark, Path(root), counts)
         other.start()
         other.run(0, 1)
@@ -63,7 +63,7 @@ class Departures(Commands):
         return sorted({e for on in other.attach()._placement().partitions for e in on})
 
     def drain(self, executor: str, epochs: int = 0, prepare: bool = False) -> dict[int, str]:
-        """Has an executor emptied after so many epochs; where its partitions are to go."""
+        """Drains an executor after a number of epochs; returns the targets of its partitions."""
         start = self.epoch + epochs if epochs else None
         places = self.run.attach()._placement().drained(executor)
         self.run.attach().drain(executor, start_epoch=start, prepare=prepare)
@@ -73,7 +73,7 @@ class Departures(Commands):
         self.run.attach().rescale(partitions, strategy=binshift.AllAtOnce(), prepare=False)
 
     def exclude(self) -> str:
-        """Has Spark exclude an executor, on which a task fails."""
+        """Lets a task fail on an executor, so that Spark excludes it."""
 
         def fail(_: int) -> None:
             context = TaskContext.get()
@@ -90,12 +90,12 @@ class Departures(Commands):
         return excluded()[0]
 
     def occupy(self, executors: int) -> None:
-        """Has a task run on each executor until it is freed."""
+        """Runs a task on each executor until it is freed."""
         folder = self.run.root / "busy"
         folder.mkdir()
 
         def wait(_: int) -> None:
-            # Spark's executors have a working directory each, which has their id as its name.
+            # The working directory of an executor of Spark is named by the executor's id.
             busy = folder / Path.cwd().name
             busy.touch()
             while busy.exists():

@@ -1,4 +1,4 @@
-"""How long the JVMs of a program live when it has ended, and what they leave behind."""
+"""Measures how long the JVMs of a program outlive it, and finds the files that they leave behind."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pathlib import Path
 
 from harness import until
 
-#: A JVM that waits for itself never ends; a busy machine takes some seconds to end one.
+#: A JVM with a deadlock at its exit never ends; on a busy machine, a healthy one takes some seconds.
 PATIENCE_SECONDS = 10.0
 PROGRAM = Path(__file__).with_name("ending.py")
-#: Directories of stores, of what is copied for them, and of Spark's blocks.
+#: The directories of stores, of copies for them, and of Spark's blocks.
 LEFT = ("StateStoreId*", "binshift-*", "blockmgr-*")
 LOCAL = "local[2]"
 CLUSTER = "local-cluster[2,1,1024]"
@@ -25,7 +25,7 @@ CLUSTER = "local-cluster[2,1,1024]"
 
 @dataclass(frozen=True)
 class Exit:
-    """How the processes of a program ended."""
+    """How the processes of a program have ended."""
 
     how: str
     seed: int
@@ -40,13 +40,13 @@ class Exit:
 
 
 def end_program(folder: Path, how: str, seed: int = 0, master: str = LOCAL) -> Exit:
-    """Runs a program to its end, and watches its JVMs, which do not outlive this."""
+    """Runs a program to its end, watches its JVMs, and kills those that are still alive."""
     folder.mkdir(parents=True, exist_ok=True)
     local = folder / "local"
     local.mkdir()
     environment = {**os.environ, "SPARK_LOCAL_DIRS": str(local), "TMPDIR": str(local)}
     command = [sys.executable, str(PROGRAM), str(folder), how, f"--seed={seed}", f"--master={master}"]
-    # Not pipes, which a JVM that lives on would keep open.
+    # No pipes, as a JVM that lives on would keep them open.
     with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
         program = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=out, stderr=err, cwd=folder

@@ -27,7 +27,7 @@ def main() -> None:
     compile_jars()
     from harness import session
 
-    # Without an archive of classes: there is one JVM.
+    # There is only one JVM, so an archive of classes doesn't pay.
     flags = quick("-Xlog:disable")
     spark = session("local[2]", **flags | {"spark.jars": str(TESTS_JAR), "spark.executor.cores": "2"})
     try:
@@ -50,7 +50,7 @@ def run(
     stream = StreamRun(spark, Path(root), query.build, mode=query.mode, conf=conf).start()
     outputs = Path(root) / "outputs"
     if outputs.exists():
-        # An older one still has begun the run.
+        # An even older Spark has begun the run.
         stream.outputs = pickle.loads(outputs.read_bytes())
     for epoch in epochs:
         stream.run(epoch)

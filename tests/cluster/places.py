@@ -20,9 +20,9 @@ from cluster.driver import Outputs, await_executors
 from devtools.executors import executor_processes
 from harness import StreamRun, session, until
 
-#: Longer than Spark by default leaves an executor without a task that another one is to run.
+#: Longer than Spark's default wait for a busy executor before it runs the task on an idle one.
 SLOW_SECONDS = 4.0
-#: What counts rows that are moved one by one, with their bins.
+#: The metrics of rows that are moved one by one, and of their bins.
 COPIED = ("RowsAdopted", "BytesCopied", "BinsFromCheckpoint")
 
 
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def counts(root: Path) -> Any:
-    """Counts by key; the first row of each task takes long while there is a file `slow`."""
+    """Counts rows by key; while the file `slow` exists, the first row of each task takes long."""
     slow = str(root / "slow")
 
     def build(df: DataFrame) -> DataFrame:
@@ -80,7 +80,7 @@ class Places:
         report: dict[str, Any] = {"executors": executors, "placed": self.where()}
         table, since = run.attach().routing(), self.epoch
 
-        # One that is idle attracts tasks that wait for a slot elsewhere.
+        # An idle executor attracts tasks that wait for a slot elsewhere.
         (self.root / "slow").touch()
         drain = run.attach().drain(executors[0], prepare=False)
         report["misplaced"] = drain.status.misplaced
@@ -91,7 +91,7 @@ class Places:
         (self.root / "slow").unlink()
         assert run.attach().routing() == table
 
-        # Back again, and without a partition more.
+        # Back to the old executors, with the same number of partitions.
         self.finish(run.attach().rebalance("bins"))
         report["balanced"] = self.where()
         copied = self.metric(since, *COPIED)
@@ -114,7 +114,7 @@ class Places:
         report["executors_then"] = self.executors()
         ran_on = sorted(set(run.attach().stats()["executor"].to_pylist()))
 
-        # One that Spark takes out of service gets no tasks any more, as long as it is there.
+        # An executor that Spark decommissions gets no tasks any more while it exists.
         gone = self.executors()[0]
         report["decommissioned"] = gone
         decommission(run.spark, gone)
@@ -137,7 +137,7 @@ class Places:
         }
 
     def metric(self, since: int, *names: str) -> int:
-        """The sum of metrics from an epoch of this run on."""
+        """The sum of some metrics over the epochs of this run since the given one."""
         operators = [op for p in self.run.query.recentProgress if p.batchId >= since for op in p.stateOperators]
         return sum(op.customMetrics.get(f"binshift{name}", 0) for op in operators for name in names)
 
@@ -158,7 +158,7 @@ class Places:
 
 
 def decommission(spark: SparkSession, executor: str) -> None:
-    """Has Spark give the executor no more tasks."""
+    """Decommissions the executor, so that Spark gives it no more tasks."""
     jvm = spark._jvm
     info = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo("a test", jvm.scala.Option.empty())
     spark.sparkContext._jsc.sc().schedulerBackend().decommissionExecutor(executor, info, False, False)

@@ -1,4 +1,4 @@
-"""Spark's processes on this machine, and the ports at which they listen, as Linux tells of them."""
+"""Finds Spark's processes on this machine, and the ports on which they listen, from Linux's /proc."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def spark_processes(application: str) -> list[int]:
 
 
 def children(pid: int) -> list[tuple[int, str]]:
-    """The processes that a process has started, with what each runs."""
+    """The children of a process, with their command lines."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and _parent(entry) == pid:
@@ -31,7 +31,7 @@ def children(pid: int) -> list[tuple[int, str]]:
 
 
 def listening(pid: int) -> set[int]:
-    """The TCP ports at which a process listens."""
+    """The TCP ports on which a process listens."""
     inodes = set()
     for fd in Path(f"/proc/{pid}/fd").iterdir():
         try:

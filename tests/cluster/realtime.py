@@ -1,6 +1,6 @@
 """One driver process with a query in real-time mode, which rescales on the way and reports at the end.
 
-Run again after it died, it starts its source with all that was fed, as one that keeps its data would.
+After a crash, the next run's source begins with all rows that were fed, like a source that keeps its data.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import binshift
 from binshift.session import PROVIDER_KEY, REAL_TIME_KEY
 from harness import entries, real_time_session, until
 
-#: Whether Spark compares the operators of a plan with its list.
+#: Spark's setting to check the operators of a plan against its list.
 ALLOWLIST_KEY = "spark.sql.streaming.realTimeMode.allowlistCheck"
 
 ROWS = 24
@@ -29,12 +29,12 @@ Line = tuple[str, int]
 
 
 def fed(epoch: int) -> list[Line]:
-    """The rows of one epoch: some keys of all, some of them several times."""
+    """The rows of one epoch: some of the keys, a few of them several times."""
     return [(f"key{(i * i + 5 * epoch) % 40}", i % 5) for i in range(ROWS)]
 
 
 class RealTime:
-    """A query, and what it has written to `root`."""
+    """A query in real-time mode, and its files in `root`."""
 
     def __init__(
         self, spark: Any, root: Path, operator: str, checkpoint: str = "", *, is_standing: bool = True
@@ -59,7 +59,7 @@ class RealTime:
         return self
 
     def run_batches(self) -> None:
-        """Runs the same query in micro-batches, until all that was fed is out."""
+        """Runs the same query in micro-batches until it has processed all rows."""
         self.query = StreamingQuery(self.jvm.startBatches())
         self.query.processAllAvailable()
         self.query.stop()
@@ -68,18 +68,18 @@ class RealTime:
         self.jvm.add("\n".join(f"{k} {v}" for k, v in fed(epoch)))
 
     def feed(self) -> None:
-        """More rows, and waits until they came out of the batch that is open."""
+        """Feeds rows, and waits until the open batch has output them."""
         self.feed_unread()
         self.await_outputs()
 
     def feed_unread(self) -> None:
-        """More rows, while no batch runs."""
+        """Feeds rows while no batch runs."""
         (self.root / f"fed-{self.count}").touch()
         self._add(self.count)
         self.count += 1
 
     def await_outputs(self) -> None:
-        """Waits for what comes out last of each key that was fed."""
+        """Waits for the last output of each key that was fed."""
         rows = [row for epoch in range(self.count) for row in fed(epoch)]
         if self.operator == "distinct-count":
             rows = list(dict.fromkeys(rows))
@@ -88,7 +88,7 @@ class RealTime:
         self.until(lambda: last <= set(self.lines()), "outputs")
 
     def lines(self) -> list[str]:
-        """All rows that came out, of each epoch those of the last run that ran it."""
+        """All output rows; for each epoch, those of the last run that ran it."""
         files: dict[int, dict[int, list[Path]]] = {}
         for f in self.outputs.iterdir():
             epoch, run, _ = map(int, f.name.split("."))
@@ -101,7 +101,7 @@ class RealTime:
         return max((int(f.name) for f in (self.checkpoint / "commits").glob("[0-9]*")), default=-1)
 
     def end(self) -> None:
-        """Ends the batch that is open, once it has begun, and waits until it is committed."""
+        """Ends the open batch once it has begun, and waits until it is committed."""
         open_epoch = self.committed + 1
         if self.is_standing:
             self.await_begun(open_epoch)
@@ -109,7 +109,7 @@ class RealTime:
         self.until(lambda: self.committed >= open_epoch, f"the end of epoch {open_epoch}")
 
     def await_begun(self, epoch: int) -> None:
-        # A batch that ends by the clock may be over before Spark's listeners have said that it runs.
+        # A batch that ends by the clock may be over before Spark's listeners report its start.
         if self.is_standing:
             self.until(lambda: self.look.isRunning(self.query._jsq, epoch), f"tasks of epoch {epoch}")
 
@@ -125,11 +125,11 @@ class RealTime:
         assert until(happened, 120), f"waited in vain for {what}"
 
     def failure(self) -> str:
-        """Why the query has ended, with the causes of that."""
+        """The exception with which the query has ended, and its causes."""
         return str(self.look.failure(self.query._jsq))
 
     def report(self) -> dict[str, Any]:
-        """What came out, what is kept, and what the logs say of it; ends the query."""
+        """The outputs, the state, and the entries of the logs; ends the query."""
         retained = [f.name for f in (self.checkpoint / "offsets").glob("[0-9]*")]
         progress = [op for p in self.query.recentProgress for op in p.stateOperators]
         report = {
@@ -153,14 +153,14 @@ class RealTime:
     def state(self, variable: str | None = None) -> list[list[Any]]:
         """The committed state, or that of a variable of `transformWithState`; ends the query."""
         self.query.stop()
-        # In real-time mode Spark sets it for the query only.
+        # In real-time mode, Spark sets this for the query only.
         self.spark.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
         options = {"stateVarName": variable} if variable else {}
         state = self.spark.read.format("statestore").options(**options).load(str(self.checkpoint))
         return sorted([*key, *value] for key, value in state.select("key", "value").collect())
 
     def _logged(self, epoch: int) -> str | None:
-        """The partitions that Spark logged with an epoch, unless it has deleted the entry meanwhile."""
+        """The number of partitions that Spark logged with an epoch, unless the entry is deleted by now."""
         try:
             lines = (self.checkpoint / f"offsets/{epoch}").read_text().splitlines()
         except FileNotFoundError:
@@ -192,7 +192,7 @@ def main() -> None:
     args = parser.parse_args()
     spark = real_time_session(args.master, **dict(c.split("=", 1) for c in args.conf))
     if args.operator == "transform":
-        # Spark's own check does not know the operator that accepts binshift.
+        # Spark's own check does not know binshift's operator.
         spark.conf.set(ALLOWLIST_KEY, "false")
     is_standing = args.master.startswith("local[")
 
@@ -243,17 +243,17 @@ def rescale_once(run: RealTime, n: int, args: argparse.Namespace) -> None:
 
 
 def occupied(run: RealTime, n: int) -> None:
-    """A step that does not fit is not taken, neither when it is due nor when its table is durable already."""
+    """A step that does not fit is not carried out, neither when it is due nor after its table is durable."""
     before = run.attach().routing().partitions
     run.jvm.occupy(8 - n, 8 - n)
     for _ in range(2):
         run.epoch()
-    # Otherwise the one that is planned now finds the slots free, and prepares the step.
+    # Otherwise the epoch that is planned now would find free slots and prepare the step.
     run.await_begun(run.committed + 1)
     assert run.attach().routing().partitions == before
     run.jvm.free()
     run.epoch()
-    # The epoch that is planned now has prepared the next one, which does not fit any more when it is to begin.
+    # The epoch that is planned now has prepared the next step, which no longer fits when it is to begin.
     due = run.committed + 2
     run.until(lambda: due in entries(run.checkpoint), f"the table of epoch {due}")
     run.jvm.occupy(8 - n, 8 - n)

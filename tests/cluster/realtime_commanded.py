@@ -1,4 +1,4 @@
-"""A driver with a query in real-time mode that does what its standard input says; see `commanded.py`."""
+"""A commanded driver (see `commanded.py`) of a query in real-time mode."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class RealTimeCommands(Commands):
         self.start()
 
     def start(self) -> None:
-        """Starts the query, also one that has ended."""
-        # Tasks of executors have clocks of their own.
+        """Starts the query, or starts it again after it has ended."""
+        # The test's clock only reaches tasks in the driver's JVM.
         is_standing = self.spark.sparkContext.master.startswith("local[")
         self.real_time = RealTime(
             self.spark, self.root, self.operator, self.checkpoint, is_standing=is_standing
@@ -37,18 +37,18 @@ class RealTimeCommands(Commands):
         self.real_time.await_outputs()
 
     def batches(self, count: int) -> int:
-        """Ends so many batches with rows; the epoch that is open then."""
+        """Ends a number of batches with rows; returns the epoch that is open then."""
         for _ in range(count):
             self.real_time.epoch()
         return self.open()
 
     def open(self) -> int:
-        """The epoch whose tasks run, once rows flow in it."""
+        """Waits until rows flow in an epoch, and returns it."""
         self.real_time.await_begun(self.real_time.committed + 1)
         return self.real_time.committed + 1
 
     def rows(self) -> None:
-        """Feeds rows that are in no epoch yet, and waits until they came out."""
+        """Feeds rows that are in no epoch yet, and waits for their output."""
         self.real_time.feed()
 
     def rescale(self, partitions: int, bins_per_step: int = 64, prepare: bool = False) -> None:
@@ -59,7 +59,7 @@ class RealTimeCommands(Commands):
         return self.real_time.attach().routing().partitions
 
     def refused(self, method: str, argument: Any) -> list[Any]:
-        """Why a plan is refused: condition, parameters and message."""
+        """The reason why a plan is refused: condition, parameters and message."""
         with pytest.raises(binshift.PlanError) as error:
             getattr(self.real_time.attach(), method)(argument)
         return [error.value.condition, error.value.parameters, str(error.value)]
@@ -75,15 +75,15 @@ class RealTimeCommands(Commands):
         decommission(self.spark, executor)
 
     def own_jobs(self) -> list[int]:
-        """The jobs that binshift has run beside those of the query."""
+        """The jobs that binshift has run in addition to the query's."""
         return list(self.spark.sparkContext.statusTracker().getJobIdsForGroup("binshift"))
 
     def is_set(self, key: str) -> bool:
-        """Whether the context has a setting."""
+        """True if the setting is set in the Spark context."""
         return bool(self.spark.sparkContext._jsc.sc().conf().contains(key))
 
     def due(self) -> int:
-        """Ends batches until the table of the next epoch is durable; which epoch that is."""
+        """Ends batches until the table of the next epoch is durable; returns that epoch."""
         while self.open() + 1 not in entries(self.real_time.checkpoint):
             self.real_time.epoch()
         return self.open() + 1
@@ -101,7 +101,7 @@ class RealTimeCommands(Commands):
         self.real_time.jvm.free()
 
     def needed(self, partitions: int) -> int:
-        """The slots that binshift wants to be there for so many partitions: it says so when there are none."""
+        """The slots that binshift requires for a number of partitions, from its error if there are too few."""
         self.occupy(100, 1)
         with pytest.raises(binshift.PlanError) as refused:
             self.rescale(partitions)
@@ -109,7 +109,7 @@ class RealTimeCommands(Commands):
         return int(refused.value.parameters["needed"])
 
     def tasks(self) -> int:
-        """The tasks that Spark runs at once."""
+        """The number of tasks that Spark can run at the same time."""
 
         def found() -> int:
             return int(self.real_time.look.tasksAtOnce(self.real_time.query._jsq))
@@ -131,7 +131,7 @@ class RealTimeCommands(Commands):
         return list(entries(self.real_time.checkpoint))
 
     def ends_in_vain(self) -> str:
-        """Ends the batch, with which the query ends; why it has."""
+        """Ends the batch and with it the query; returns the reason."""
         self.real_time.jvm.endBatch()
         assert until(lambda: not self.real_time.query.isActive, 120), "the query goes on"
         return self.real_time.failure()

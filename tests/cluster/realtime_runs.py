@@ -1,4 +1,4 @@
-"""Runs of queries in real-time mode in drivers of their own, and what they must have come to."""
+"""Runs queries in real-time mode in drivers of their own, and compares them with expected results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Lines = list[str]
 
 
 def expected(operator: str, fed: list[list[Any]]) -> tuple[Lines, list[list[Any]]]:
-    """What a query writes and keeps, counted in Python."""
+    """The outputs and the state of a query, computed in Python."""
     lines: Lines = []
     counts: Counter[str] = Counter()
     sums: Counter[str] = Counter()
@@ -66,13 +66,13 @@ def commanded(
     halt: str = "",
     master: str = "local[8,1]",
 ) -> Driver:
-    """A driver of a query in real-time mode, which does what it is told."""
+    """A driver of a query in real-time mode that takes commands."""
     all_of_it = {"spark.jars": str(jvm_jar), **(conf or {})}
     return Driver(root, master, all_of_it, str(checkpoint), halt=halt, script=SCRIPT)
 
 
 class Two:
-    """A driver in the midst of the epoch at which it goes to 4 partitions, and one started by mistake."""
+    """A driver in the epoch at which it goes to 4 partitions, and a second one, started by mistake."""
 
     def __init__(self, folder: Path, real_time: Callable[..., Driver], halt: str = "") -> None:
         self.folder, self.real_time = folder, real_time
@@ -85,7 +85,7 @@ class Two:
         self.first("rows")
 
     def start(self, name: str, halt: str = "") -> Driver:
-        """Another driver, with the input of the first one, and its outputs of committed epochs."""
+        """Starts another driver, with the first one's input and its outputs of committed epochs."""
         root = self.folder / name
         if name != "first":
             root.mkdir()

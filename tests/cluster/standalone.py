@@ -1,4 +1,4 @@
-"""A standalone cluster: master and workers are processes of their own on the loopback, as on real machines."""
+"""A standalone cluster whose master and workers are separate processes on the loopback interface."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Standalone:
                 process.wait()
 
     def join(self, cores: int = 1, *, is_awaited: bool = True) -> subprocess.Popen[bytes]:
-        """One more worker, which has registered with the master, or will once it can."""
+        """Starts a worker; unless told otherwise, waits until it has registered with the master."""
         name = f"worker-{len(self.workers)}"
         work = ("--work-dir", str(self.folder / name), "--cores", str(cores), "--memory", "1g")
         worker = self._start(name, WORKER, *LOOPBACK, *work, self.url)
@@ -62,12 +62,12 @@ class Standalone:
         return worker
 
     def kill(self, worker: subprocess.Popen[bytes]) -> None:
-        """A machine that is gone: the worker and its executors die at once, without notice."""
+        """Kills a worker and its executors without notice, as if their machine were lost."""
         os.killpg(worker.pid, signal.SIGKILL)
         worker.wait()
 
     def decommission(self, worker: subprocess.Popen[bytes]) -> None:
-        """A machine that will go: Spark's own notice, which its executors hand on to the driver."""
+        """Decommissions a worker; its executors tell the driver."""
         worker.send_signal(signal.SIGPWR)
         self.leaving.append(worker)
 
@@ -86,7 +86,7 @@ class Standalone:
             )
 
     def _said(self, name: str, pattern: str) -> str:
-        """What a process says once it is ready; its log is kept for what failed."""
+        """Waits until a process's log has the pattern, and returns the match; a failure shows the log."""
         log = self.folder / f"{name}.log"
         found: list[str] = []
 

@@ -1,4 +1,4 @@
-"""A driver that a test commands, as `commanded.py`, whose partitions have standbys."""
+"""A commanded driver (see `commanded.py`) whose partitions have standbys."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ Lags = dict[int, tuple[str, int | None]]
 
 class StandingBy(Commands):
     def __init__(self, *arguments: Any) -> None:
-        # An executor that another test killed leaves its files.
+        # Executors that other tests have killed leave files.
         self.before = set(files_of_standbys())
         super().__init__(*arguments)
 
     def standbys(self) -> Lags:
-        """The standby of each partition, and how many versions it lacks."""
+        """The standby of each partition, and the number of versions that it lacks."""
         stats = self.run.attach().stats().to_pylist()
         found = {r["partition"]: (r["standby"], r["standby_lag"]) for r in stats}
         assert len(set(found.items())) == len({(r["partition"], r["standby"], r["standby_lag"]) for r in stats})
         return found
 
     def ready(self) -> list[str]:
-        """The executors with the standby of each partition, once each has all that is committed."""
+        """Waits until each standby has all committed versions; returns the standby of each partition."""
 
         def are_there() -> bool:
             places = self.run.attach()._placement()
@@ -48,7 +48,7 @@ class StandingBy(Commands):
         return [executor for _, (executor, _) in sorted(self.standbys().items())]
 
     def shared(self) -> dict[str, int]:
-        """How many standbys each executor has, once they are where they are to be."""
+        """The number of standbys of each executor, once all are in their places."""
         counts: dict[str, int] = defaultdict(int)
         for executor in self.ready():
             counts[executor] += 1
@@ -61,7 +61,7 @@ class StandingBy(Commands):
             assert until(lambda: executor not in self.executors())
 
     def cut_off(self, executor: str) -> None:
-        """Stops an executor, which neither dies nor answers, and has Spark take it for lost."""
+        """Stops an executor, so that it neither dies nor answers and Spark takes it for lost."""
         self._signal(executor, signal.SIGSTOP)
         jvm = self.spark._jvm
         lost = jvm.org.apache.spark.scheduler.ExecutorProcessLost("a test", jvm.scala.Option.empty(), False)
@@ -72,7 +72,7 @@ class StandingBy(Commands):
         self._signal(executor, signal.SIGCONT)
 
     def taken_over(self) -> int:
-        """Partitions that have gone to their standbys."""
+        """The partitions that their standbys have taken over."""
         jvm = self.spark._jvm
         run = jvm.java.util.UUID.fromString(self.run.query.runId)
         return int(jvm.org.apache.spark.sql.binshift.query.QueryRouters.known(run).get().takenOver())
@@ -81,13 +81,13 @@ class StandingBy(Commands):
         assert until(lambda: self.taken_over() >= count), f"{self.taken_over()} partitions, not {count}"
 
     def files(self, since: int) -> list[int]:
-        """Files that loads found on their executors, and those that they fetched, from an epoch on."""
+        """The files that loads found on their executors, and those that they fetched, since an epoch."""
         epochs = [p for p in self.run.query.recentProgress if p.batchId >= since and "addBatch" in p.durationMs]
         metrics = [op.customMetrics for p in epochs for op in p.stateOperators]
         return [sum(m[f"binshiftFiles{name}"] for m in metrics) for name in ("Warm", "Fetched")]
 
     def left_over(self) -> list[int]:
-        """Files of standbys on this machine, while the query runs and once it has ended."""
+        """The standbys' files on this machine, while the query runs and after it has ended."""
 
         def here() -> int:
             return len(set(files_of_standbys()) - self.before)

@@ -1,6 +1,6 @@
-"""What users run in a JVM that is there before Python, by `spark-submit` or typed into the `pyspark` shell.
+"""A user's program in a JVM that exists before Python, by `spark-submit` or in the `pyspark` shell.
 
-Counts rows by key, rescales on the way, and compares with counts made in Python. Says which parts are done.
+Counts rows by key, rescales meanwhile, compares with counts made in Python, and prints which parts are done.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def refused(text: str) -> Iterator[None]:
 
 
 def count_and_rescale(spark: SparkSession, name: str) -> None:
-    """A query that goes from 2 partitions to 3, all of whose rows count."""
+    """Rescales a query from 2 partitions to 3, and checks that all rows are counted."""
     source, expected = ROOT / name / "input", Counter[str]()
     source.mkdir(parents=True)
     frame = spark.readStream.schema("k string").option("maxFilesPerTrigger", 1).json(str(source))
@@ -69,7 +69,7 @@ def count_and_rescale(spark: SparkSession, name: str) -> None:
 
 
 def refused_without_a_class_loader() -> None:
-    """Where no class loader takes the jar, `configure` says what to type instead."""
+    """If no class loader can take the jar, `configure` says what to type instead."""
     thread = SparkContext._jvm.java.lang.Thread.currentThread()
     loader = thread.getContextClassLoader()
     thread.setContextClassLoader(loader.getParent())
@@ -85,11 +85,11 @@ def jars_of_executors(spark: SparkSession) -> list[str]:
 
 
 def submitted() -> None:
-    """One session on executors of their own, then a second one in the same JVM."""
+    """One session with separate executors, then a second session in the same JVM."""
     SparkContext._ensure_initialized()
     refused_without_a_class_loader()
     spark = binshift.configure(builder("local-cluster[2,1,1024]"), bins=16).getOrCreate()
-    # What was given to spark-submit stays, however the builder was made.
+    # The jars given to spark-submit stay, however the builder was made.
     assert jars_of_executors(spark) == sorted([binshift.jar_path().name, "tests.jar"]), jars_of_executors(spark)
     count_and_rescale(spark, "submitted")
     spark.stop()
@@ -99,7 +99,7 @@ def submitted() -> None:
 
 
 def shell(spark: SparkSession) -> None:
-    """The session is there, and so are its executors; it is used for a query of Spark's before."""
+    """The shell's session and executors exist already, and have run a query on Spark's provider."""
     spark.range(3).createOrReplaceTempView("mine")
     older = spark.newSession()
     older.range(1).collect()
@@ -113,26 +113,26 @@ def shell(spark: SparkSession) -> None:
 
 
 def with_provider(spark: SparkSession) -> SparkSession:
-    """Spark gives a new session what the application was started with, and not what was set later."""
+    """A new session gets the settings with which the application was started, and not later ones."""
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", "binshift.StateStoreProvider")
     return spark
 
 
 def refused_in_an_older_session(older: SparkSession) -> None:
-    """A session whose rules were made before the jar came cannot tell how its queries begin."""
+    """A session from before the jar was added is refused, as its queries can't call binshift's rules."""
     with refused("was made before binshift was active"):
         count_and_rescale(with_provider(older), "older")
     done("older")
 
 
 def by_settings() -> None:
-    """All that `configure` does was given on the command line."""
+    """All settings of `configure` are given on the command line."""
     with_settings = builder("local[2]").getOrCreate()
     count_and_rescale(with_settings, "settings")
 
 
 def without_jar() -> None:
-    """A session that was set up by hand, without the jar."""
+    """A session that is set up by hand, without the jar."""
     spark = builder("local[2]").getOrCreate()
     query = spark.readStream.format("rate").load().writeStream.format("noop")
     running = query.option("checkpointLocation", str(ROOT / "rate")).start()

@@ -1,6 +1,6 @@
 """One driver process: counts rows by key, first with Spark's own provider, then with binshift's.
 
-Run again after it died, it goes on where it was.
+Started again after it died, it continues from the checkpoint.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main() -> None:
     run.outputs = Outputs(args.root / "outputs")
     for provider, last in ((STOCK, args.stock_epochs), ("binshift.StateStoreProvider", args.epochs)):
         fed = len(list(run.input.glob("*.json")))
-        # What was begun with one provider is ended by whichever comes.
+        # An epoch that one provider has begun is finished by the next one, whichever it is.
         if fed < last or provider != STOCK:
             run.spark.conf.set(PROVIDER, provider)
             run.start()

@@ -1,4 +1,4 @@
-"""Executors that are about to go, and those that Spark gives no tasks."""
+"""Executors that are about to leave, and executors that Spark gives no tasks."""
 
 import contextlib
 
@@ -36,7 +36,7 @@ def test_an_executor_that_another_query_took_meanwhile_is_not_given_back(driver,
     assert empty in query("another_query", str(tmp_path / "other"), empty)
     query("end_epoch")
     query("epochs", 2)
-    # It is as any other one again, and counts.
+    # It is like any other executor again, and counts.
     placement = query("placement")
     assert set(placement["executors"]) == executors
     assert (placement["leaving"], placement["configured"]) == ([], 3)
@@ -53,7 +53,7 @@ def test_a_drain_ends_whose_executor_goes_before_it_begins(driver):
     query("drain", empty, 3)
     query("kill", empty)
     query("epochs", 3)
-    # At its start epoch at the latest: nothing else keeps other plans waiting.
+    # The drain ends at its start epoch at the latest, as other plans have to wait for it.
     assert query("finished", 2)
     query.assert_exact(1)
     query.end()
@@ -72,7 +72,7 @@ def test_an_executor_that_spark_excludes_gets_no_partition(driver):
     query("epochs", 2)
     placement = query("placement")
     assert (set(placement["executors"]), placement["decommissioned"]) == (executors - {excluded}, [excluded])
-    # Though it has the fewest of all: neither new ones, nor those of others.
+    # It gets neither new partitions nor others', although it has the fewest.
     query("grow", 3)
     query("finish")
     assert excluded not in used(query)
@@ -93,7 +93,7 @@ def test_a_drain_tries_another_executor_where_spark_does_not_run_the_partition(d
     query("occupy", 3)
     query("free", drained)
     wanted = query("drain", drained)["0"]
-    # Until the task has waited for its executor as long as it may.
+    # The task waits for its executor as long as the settings allow.
     query("epochs", 1)
     assert used(query) == {drained}
     (other,) = executors - {drained, wanted}
@@ -115,7 +115,7 @@ def test_partitions_of_a_lost_executor_run_elsewhere_at_once_also_after_a_drain(
     drained = sorted(used(query))[0]
     query("drain", drained)
     query("finish")
-    # One has lost its executor, and the other one's makes Spark wait.
+    # One partition has lost its executor, and Spark waits for the other's.
     assert len(used(query)) == 2
     lost = sorted(used(query))[0]
     query("kill", lost)

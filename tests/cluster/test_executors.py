@@ -29,7 +29,7 @@ def test_a_fault_at_the_switch_epoch_leaves_exact_results(drive, check, tmp_path
     finished = drive(
         CLUSTER, "--rescale=1:6:64", "--epochs=6", f"--fault={fault}", f"--operator={operator}", ids
     )
-    # What a task reports that fails is not counted, nor is what one reports twice.
+    # Reports of failed tasks are not counted, and no report is counted twice.
     assert check(partitions=6, last=finished)["inexact_bins"] == 0
     assert (tmp_path / "run/fault.done").exists()
 

@@ -19,7 +19,7 @@ def all_clean(exits: list[Exit]) -> None:
 
 
 def test_a_program_that_ends_while_its_stores_compact_leaves_nothing(jvm_jar: Any, tmp_path: Path) -> None:
-    # Most programs of this kind stayed.
+    # Two runs are enough: without binshift's precautions, most programs of this kind never end.
     with ThreadPoolExecutor(2) as two:
         all_clean(list(two.map(lambda how: end_program(tmp_path / how, how), ("stop", "leave"))))
 

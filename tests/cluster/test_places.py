@@ -1,4 +1,4 @@
-"""Where partitions run: on a named executor, not on one that is drained, and on one that has just joined."""
+"""Partitions run on named executors, not on drained ones, and on executors that have just joined."""
 
 import json
 from collections import Counter
@@ -26,8 +26,8 @@ def test_partitions_move_between_executors_as_a_whole(drive, check, tmp_path):
     assert {on[0] for on in report["replaced"]} == set(report["executors_then"])
     assert report["ran_on"] == sorted(report["executors_then"])
     assert not any(report["decommissioned"] in on for on in report["after_decommission"])
-    # Prepared, an executor has files before the partition comes.
+    # With a prepared move, an executor has files before the partition comes.
     assert report["fetched_ahead"] >= 1
-    # By reference: nothing was read row by row, and no bin has another partition.
+    # Only the places changed: no row was copied, and no bin changed its partition.
     assert (report["copied"], len(report["history"])) == (0, 1)
     check(partitions=4, last=finished)

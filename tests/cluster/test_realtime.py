@@ -26,7 +26,7 @@ pytestmark = [
 
 @pytest.fixture
 def drive(drive: Any, jvm_jar: Path) -> Any:
-    """The driver script of this file, with what tests add to the JVM."""
+    """Runs the driver script of this file, with the tests' classes in the JVM."""
 
     def run(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         conf = f"--conf=spark.jars={jvm_jar}"
@@ -104,7 +104,7 @@ def test_a_driver_that_dies_in_a_batch_goes_on_exactly_once(drive, tmp_path, ins
 
 @pytest.mark.matrix
 def test_an_epoch_of_which_two_drivers_wrote_one_log_each_is_not_gone_on_from(drive, tmp_path):
-    """Whoever starts takes for lost what another driver has logged and not committed, and logs it anew."""
+    """A start treats an epoch that another driver has logged and not committed as lost, and logs it anew."""
     halting = (
         "--conf=spark.sql.streaming.checkpointFileManagerClass=binshift.tests.HaltingCheckpointFileManager"
     )
@@ -145,7 +145,7 @@ def test_a_query_goes_from_real_time_mode_to_micro_batches_and_back(drive, tmp_p
     assert last.returncode == 0, last.stderr[-6000:]
     report = json.loads((tmp_path / "run/report.json").read_text())
     lines, state = expected("count", report["fed"])
-    # A micro-batch gives a row for each of its keys, and not for each row that comes in.
+    # A micro-batch outputs a row for each of its keys, not for each input row.
     assert set(report["lines"]) <= set(lines)
     assert {f"{k} {n} {total}" for k, n, total in state} <= set(report["lines"])
     assert (report["state"], report["partitions"]) == (state, 3)
@@ -159,7 +159,7 @@ def test_a_second_driver_ends_and_the_first_one_keeps_its_table(tmp_path, real_t
     assert "CONCURRENT" in second("ends_in_vain")
     assert two.epoch in two.first("tables")
     two.first("finish")
-    # Opened partitions upload all they have, and the second driver is in the history as the newest run.
+    # Opened partitions upload all their state, and the second driver is the newest run in the history.
     two.first("rescale", 6)
     two.first("finish")
     report = assert_exact(two.first("report"))
@@ -225,7 +225,7 @@ def test_variables_of_an_attempt_that_did_not_end_give_way_to_those_of_the_next_
     assert last("open") == 2
     last("batches", 1)
     counts = last("variable", "count")
-    # The attempt's rows are those of the batch that came after it, with the rows that came since.
+    # The next batch has the attempt's rows and those that have come since.
     assert dict(counts) == Counter(k for epoch in (2, 3) for k, _ in fed(epoch))
 
 

@@ -1,4 +1,4 @@
-"""In real-time mode all tasks of a batch run at once, so a plan must fit into the slots that are there."""
+"""In real-time mode all tasks of a batch run at once, so a plan must fit into the existing slots."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [
 def test_a_plan_that_takes_fewer_slots_is_accepted_though_none_is_free(real_time):
     driver = real_time()
     driver("batches", 2)
-    # More than there are: some wait for those that the query has.
+    # More tasks than free slots: some wait for slots of the query.
     driver("occupy", 8, 5)
     driver("rescale", 1)
     driver("free")
@@ -94,7 +94,7 @@ def test_fewer_partitions_that_need_more_slots_are_refused_or_wait(real_time):
     driver("free")
     driver("finish")
     assert driver("tasks") == 4
-    # The user's two are not counted beside those of the state.
+    # The user's two partitions are not counted in addition to those of the state.
     driver("rescale", 2)
     driver("finish")
     assert driver("tasks") == 3
@@ -120,7 +120,7 @@ def test_an_executor_is_drained_without_jobs_that_take_slots(real_time):
     driver("drain", executor)
     driver("finish")
     assert executor not in {e for on in driver("placed") for e in on}
-    # State is to get no slot of it again.
+    # State gets no slot of this executor again.
     condition, parameters, message = driver("refused", "rescale", 4)
     assert (condition, parameters) == ("TOO_FEW_SLOTS", {"needed": 5, "present": 4})
     assert f"4 are there without executor {executor}; add executors" in message

@@ -1,4 +1,4 @@
-"""Bins travel between executors that are JVMs of their own, and any of them may die on the way."""
+"""Bins are shipped between executors in separate JVMs, any of which may die meanwhile."""
 
 import json
 
@@ -26,10 +26,10 @@ def ship(drive, jvm_jar):
 
 @pytest.mark.parametrize("operator", ["aggregate", pytest.param("transform", marks=pytest.mark.matrix)])
 def test_every_bin_travels_before_its_step(ship, check, operator):
-    # A copy is made anew where its partition has to move to, as after 3 s of waiting for a busy executor.
+    # If Spark moved a partition off a busy executor after its wait of 3 s, copies would be made again there.
     options = ("--conf=spark.locality.wait=1min", f"--conf={PIECES}=1", "--count-messages")
     report = check(partitions=6, last=ship(f"--operator={operator}", *options))
-    # The driver hears that each of two stores begins and ends to send, and four to get; of pieces, nothing.
+    # Two senders and four receivers report their begin and end to the driver, and nobody reports pieces.
     assert 0 < report["messages"] <= 2 * (2 + 4)
     others = {"Shipped": 0, "FromCheckpoint": 0, "Recopied": 0}
     assert report["paths"] == {"Prepared": sum(report["history"]), **others}
@@ -78,7 +78,7 @@ def test_a_fault_while_rows_travel_leaves_exact_results(ship, check, fault):
         assert armed.happened
     finally:
         armed.file.unlink(missing_ok=True)
-    # That one old owner does not answer concerns no other.
+    # The other old owners' bins are fetched although one owner does not answer.
     assert report["rows_fetched"] > 0
 
 
@@ -157,7 +157,7 @@ def test_a_task_that_is_retried_on_another_executor_does_not_wait_for_what_the_f
     )
     report = check(partitions=2, last=finished)
     assert (tmp_path / "run/fault.done").exists()
-    # What is waited for in vain is read by the task that waits, which counts as read from the checkpoint.
+    # If a wait were in vain, the waiting task would read the bin from the checkpoint, which would be counted.
     assert report["paths"]["FromCheckpoint"] == 0
     assert 0 < report["paths"]["Recopied"] < report["paths"]["Shipped"]
 

@@ -13,7 +13,7 @@ import pytest
 from cluster.commands import Driver
 from cluster.standalone import Standalone
 
-#: All that Spark can protect: who talks to whom, what they say, and what they leave on disk.
+#: Spark's authentication, and its encryption of connections and of local files.
 PROTECTED = {
     "spark.authenticate": "true",
     "spark.authenticate.secret": secrets.token_hex(16),
@@ -80,7 +80,7 @@ def test_partitions_leave_executors_that_are_decommissioned_by_themselves(standa
     decommission = {"spark.decommission.enabled": "true"}
     cluster = standalone(**decommission)
     workers = [cluster.join(cores=2) for _ in range(4)]
-    # One that Spark left to itself would wait a minute for an executor that is gone.
+    # With Spark's own decommissioning only, a task would wait a minute for an executor that is gone.
     query = driver(cluster, **decommission, **{"spark.sql.shuffle.partitions": "8"})
     query("await_executors", 4)
     query("epochs", 2)
@@ -103,7 +103,7 @@ def test_partitions_leave_executors_that_are_decommissioned_by_themselves(standa
     assert shares.keys() == set(after["executors"])
     gaps = [abs(n[after["executors"][0]] - n[after["executors"][1]]) for n in (had, shares)]
     assert gaps[1] <= max(1, gaps[0] - len(moved))
-    # The last two: there is nobody to take the partitions until another worker joins.
+    # The last two: until another worker joins, no executor can take the partitions.
     for worker in workers[2:]:
         cluster.decommission(worker)
     query("left", 0)
@@ -157,14 +157,14 @@ def test_an_autoscaler_asks_for_executors_and_gives_them_back(standalone, driver
     query = driver(cluster, **{"spark.sql.shuffle.partitions": "1"})
     query("await_executors", 1)
     query("epochs", 2)
-    # Held at what there is: two that have room join, and no executor starts there.
+    # The number of executors is fixed: two workers with room join, and no executor starts on them.
     query("scale", 1000.0, 1, 1)
     cluster.join()
     cluster.join()
     query("epochs", 2)
     assert len(query("await_executors", 1)) == 1
     decided = query("scale", 0.001, 3, 3)
-    # Once, or again if they are long in coming.
+    # It asks once, or repeatedly if the executors come slowly.
     assert any(d.startswith("ask for 3 executors, for 3 partitions: busy") for d in decided)
     assert len(query("await_executors", 3)) == 3
     query("finish")
@@ -172,7 +172,7 @@ def test_an_autoscaler_asks_for_executors_and_gives_them_back(standalone, driver
     decided = query("scale", 1000.0, 1, 1)
     assert any(d.startswith("give executors back until 1 are left") for d in decided)
     report = query.assert_exact(1)
-    # To three partitions and back, through the old owner's copies.
+    # To three partitions and back, with copies from the old owners.
     assert len(report["history"]) == 2
     query.end()
 

@@ -1,4 +1,4 @@
-"""Executors die without notice, and their partitions go on where their standbys are."""
+"""Executors die without notice, and their partitions continue on their standbys' executors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FAULTS = {
     "spark.binshift.internal.faults": "org.apache.spark.sql.execution.streaming.state.binshift.TestFaults"
 }
 IDS = {STORE + "checkpointFormatVersion": "2"}
-#: So that none is uploaded while an executor dies.
+#: No snapshot is uploaded while an executor dies.
 NO_SNAPSHOTS = {STORE + "minDeltasForSnapshot": "1000"}
 NO_CHANGELOG = {STORE + "rocksdb.changelogCheckpointing.enabled": "false"}
 
@@ -47,7 +47,7 @@ def driver(tmp_path: Path, jvm_jar: Path) -> Iterator[Callable[..., Driver]]:
 
 
 def begun(query: Driver, executors: int = 3) -> tuple[list[str], str]:
-    """The executors that stand by for the partitions, and one that has some."""
+    """The executors with the partitions' standbys, and an executor that has partitions."""
     query("await_executors", executors)
     query("epochs", 4)
     ready = query("ready")
@@ -75,7 +75,7 @@ def test_partitions_of_an_executor_that_dies_go_on_where_their_standbys_are(driv
     query = driver(**conf)
     ready, victim = begun(query)
     before = placed(query)
-    # Each executor has its share of them, none its own.
+    # Each executor has its share of the standbys, none of them for its own partitions.
     assert set(query("shared").values()) <= {1, 2}
     epoch = query("epochs", 0)
     query("kill", victim)
@@ -91,7 +91,7 @@ def test_partitions_of_an_executor_that_dies_go_on_where_their_standbys_are(driv
     assert here >= len(lost)
     # A snapshot that is uploaded between the look and the death has files that no standby has got.
     assert fetched <= here if conf is not NO_SNAPSHOTS else fetched == 0
-    # They have standbys again, on others, and those are as good.
+    # They have standbys on other executors again, and those work as well.
     again = query("ready")
     assert all(e != on for e, on in zip(again, now, strict=True))
     query("kill", now[lost[0]])
@@ -107,7 +107,7 @@ def test_an_executor_may_die_at_any_instant_of_a_standby(driver, jvm_jar, point)
     query = driver(**faults, **IDS if point == "standby.snapshot" else {})
     if point == "standby.take":
         _, victim = begun(query)
-        # It dies as it takes over.
+        # The standby's executor dies while it takes over.
         with Fault(point, "kill") as fault:
             query("kill", victim)
             query("epochs", 2)
@@ -166,12 +166,12 @@ def test_tasks_that_run_twice_leave_exact_results(driver):
 def test_standbys_follow_executors_partitions_and_runs(driver, tmp_path):
     query = driver()
     _, victim = begun(query)
-    # Gone, and another one has joined: it gets standbys.
+    # The dead executor was replaced, and the new one gets standbys.
     query("kill", victim)
     query("await_executors", 3)
     query("epochs", 2)
     assert len(query("shared")) == 3
-    # More partitions, each with its own.
+    # With more partitions, each has a standby of its own.
     query("rescale", 6, 64, True)
     query("finish")
     assert len(query("ready")) == 6
@@ -198,7 +198,7 @@ def test_a_machine_of_a_cluster_dies(driver, tmp_path):
         ready, _ = begun(query)
         before = placed(query)
         epoch = query("epochs", 0)
-        # Executors register in any order, and so which worker has which is not known.
+        # Executors register in any order, so the test can't tell which worker has which.
         cluster.kill(workers[0])
         query("left", 2)
         gone = set(before) - set(query("executors"))

@@ -19,7 +19,7 @@ SHELL = "import submitted; submitted.shell(spark)"
 
 @pytest.fixture
 def run(tmp_path, jvm_jar):
-    """Runs a program of Spark's, and gives the parts that were done."""
+    """Runs one of Spark's programs, and returns the parts that were done."""
 
     def call(program, *arguments, stdin="", **environment):
         own = quick()

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.needs_spark("4.2", reason="an upgrade goes to this Spar
 
 @pytest.fixture(scope="module")
 def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Older]:
-    """Runs a query on an older Spark, in one process of each for all of them."""
+    """Runs a query on an older Spark; all queries of a version share one process."""
     log = tmp_path_factory.mktemp("older")
     processes: dict[str, subprocess.Popen[str]] = {}
 
@@ -70,7 +70,7 @@ def start(spark: str, log: Path) -> subprocess.Popen[str]:
         jar_for(f"{spark}.0")
     except UnsupportedVersionError as missing:
         pytest.skip(str(missing))
-    # What is set for the JVMs of this run concerns the other Spark.
+    # Settings for the JVMs of this run must not reach the other Spark.
     env = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "BINSHIFT_TESTS_"))}
     with log.open("w") as stderr:
         return subprocess.Popen(
@@ -81,7 +81,7 @@ def start(spark: str, log: Path) -> subprocess.Popen[str]:
 
 @dataclass(frozen=True)
 class Part:
-    """What of a run is on an older Spark, and what the bins go to after its epochs."""
+    """The part of a run on one older Spark, and the bins' targets after its epochs."""
 
     spark: str
     epochs: range
@@ -91,7 +91,7 @@ class Part:
 def upgraded(
     older: Older, spark: Any, root: Path, name: str, conf: dict[str, str], parts: Sequence[Part]
 ) -> StreamRun:
-    """The run of a query whose first epochs were on older versions of Spark, not yet started."""
+    """A run whose first epochs were on older versions of Spark; it is not yet started."""
     query = QUERIES[name]
     run = StreamRun(spark, root / "run", query.build, mode=query.mode, conf=conf)
     versions = []
@@ -105,7 +105,7 @@ def upgraded(
 
 
 def assert_inspected(run: StreamRun, name: str, *older_versions: int) -> None:
-    """State that each Spark has written is read without a JVM as this one reads it."""
+    """State that each Spark has written is read without a JVM, with the results of this Spark."""
     with binshift.inspect.open(run.checkpoint) as checkpoint:
         for version in (*older_versions, AFTER.stop):
             for option in QUERIES[name].state:
@@ -123,7 +123,7 @@ def assert_exact(run: StreamRun, root: Path, name: str, conf: dict[str, str]) ->
 
 
 DEFAULT = ("join-full", "tws-jvm")
-#: What Spark has had since a version.
+#: Settings that Spark has only had since some version.
 SETTINGS = [
     ("4.1", "count", IDS),
     ("4.2", "tws-jvm", IDS | CHECKSUMS),
@@ -136,7 +136,7 @@ SETTINGS = [
 
 
 def of_matrix(before: str, name: str, conf: dict[str, str]) -> Any:
-    """Parameters of a test; what is of the usual older version, and by default, is always run."""
+    """Parameters of a test; those of the usual older version and of default settings are always run."""
     is_default = before == USUAL and name in DEFAULT and not conf
     return pytest.param(before, name, conf, marks=[pytest.mark.matrix] * (not is_default))
 
@@ -171,7 +171,7 @@ def test_a_query_that_migrated_on_an_older_spark_is_rescaled_on_this_one(
     assert_inspected(run, name, BEFORE.stop)
 
 
-#: Operators that differ most in what they ask of a store.
+#: The operators that differ most in their use of a store.
 OVER_TWO = [
     ("count", IDS),
     ("dedup", {}),
@@ -208,7 +208,7 @@ def test_a_query_that_went_from_one_older_spark_to_the_next_is_rescaled_on_each(
 def test_a_migration_that_was_under_way_on_an_older_spark_is_carried_on(older, before, spark, tmp_path):
     conf = ONE_EPOCH | IDS
     run = upgraded(older, spark, tmp_path, "count", conf, [Part(before, BEFORE, {4: "slowly"})]).start()
-    # What the older Spark has decided; the plan has four steps.
+    # The older Spark has carried out some of the plan's four steps.
     assert run.attach().history().num_rows < 4
     run.run(*AFTER)
     assert run.attach().routing().partitions == 4

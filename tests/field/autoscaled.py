@@ -1,4 +1,4 @@
-"""A driver process whose autoscaler may ask for executors. A key costs time, so load is a number of keys."""
+"""A driver process whose autoscaler may ask for executors. Each key costs time, so the keys are the load."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from cluster.commanded import Commands, counts, serve
 from cluster.driver import Outputs
 from harness import StreamRun, rows, until
 
-#: Of the trigger, and of the key of a row. Tasks sleep, so three of them run at once on two cores.
+#: The trigger's interval, and the time that a key costs. Tasks sleep, so three can run on two cores.
 EPOCH_SECONDS, KEY_SECONDS = 20.0, 0.04
-#: Files that wait for their epoch at most, so that the query is never idle while it is behind.
+#: The most files that wait for their epoch; more than one, so that an overloaded query is never idle.
 _WAITING = 2
-#: Epochs that show what one takes when nothing changes.
+#: The number of epochs that measure an epoch's usual duration.
 _CALM = 4
 
 
@@ -50,12 +50,12 @@ class ScaledCommands(Commands):
         self.epoch += 1
 
     def waiting(self) -> int:
-        """Files that no committed epoch has read."""
+        """The number of files that no committed epoch has read."""
         last = self.run.query.lastProgress
         return self.epoch - last.batchId - bool(last.numInputRows)
 
     def autoscale(self, most: int) -> int:
-        """Starts the autoscaler; how many executors there are once it has looked."""
+        """Starts the autoscaler; returns the number of executors after its first look."""
         self.scaler = binshift.Autoscaler(
             self.run.attach(),
             min_partitions=1,
@@ -73,7 +73,7 @@ class ScaledCommands(Commands):
         return self.there()
 
     def there(self) -> int:
-        """Executors that Spark has."""
+        """The number of Spark's executors."""
         return self.spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
 
     def load(self, keys: int, partitions: int, executors: int) -> list[str]:
@@ -87,21 +87,21 @@ class ScaledCommands(Commands):
         return list(self.decisions)
 
     def _feed_when_due(self, keys: int) -> None:
-        # A look may meet an executor that goes, and the next one tells.
+        # A look may fail because an executor leaves; the next one is right again.
         assert self.scaler.failure is None or isinstance(self.scaler.failure, binshift.BinshiftError)
         if until(lambda: self.waiting() < _WAITING, EPOCH_SECONDS):
             self.feed(keys)
-        # It keeps no more than the latest ones.
+        # The autoscaler only keeps its latest decisions.
         self.decisions |= dict.fromkeys(map(str, self.scaler.decisions))
 
     def report(self) -> dict[str, Any]:
-        """Of a query that is no longer scaled."""
+        """Stops the autoscaler, and reports on the query."""
         self.scaler.stop()
         self.run.query.processAllAvailable()
         return super().report()
 
     def curve(self) -> list[dict[str, Any]]:
-        """What each epoch took."""
+        """The duration of each epoch."""
         return [
             {
                 "epoch": p.batchId,

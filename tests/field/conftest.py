@@ -1,4 +1,4 @@
-"""Servers of the field, by ordinary package clients, kept in build/field."""
+"""Servers of the field tests; ordinary package clients download them into build/field."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from devtools.servers.hdfs import Hdfs
 
 @pytest.fixture(scope="session")
 def s3() -> Iterator[str]:
-    """The endpoint of an S3 API on the loopback, with the bucket `states`."""
+    """The endpoint of an S3 API on the loopback interface, with the bucket `states`."""
     boto3 = pytest.importorskip("boto3", reason="make field installs it")
     server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", 0)
     server.start()
@@ -26,14 +26,14 @@ def s3() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URI of an HDFS on the loopback."""
+    """The URI of an HDFS on the loopback interface."""
     with Hdfs(tmp_path_factory.mktemp("hdfs")) as server:
         yield server.uri
 
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
-    """A broker on the loopback."""
+    """A Kafka broker on the loopback interface."""
     pytest.importorskip("confluent_kafka", reason="make field installs it")
     from devtools.servers.kafka import Kafka
 

@@ -1,4 +1,4 @@
-"""A driver process whose query counts the rows of one topic by key, and writes its counts to another one.
+"""A driver process whose query counts the rows of one topic by key, and writes the counts to another.
 
 Rows come from elsewhere, all the time; see `commanded.py` for the rest.
 """
@@ -24,7 +24,7 @@ TOPICS = "spark.binshift.tests.topics"
 
 
 class KafkaRun(StreamRun):
-    """From one topic to another one."""
+    """A query that reads one topic and writes another."""
 
     is_real_time = False
 
@@ -44,7 +44,7 @@ class KafkaRun(StreamRun):
             "subscribe": self._topics[0],
             "startingOffsets": "earliest",
         }
-        # In real-time mode a batch takes what comes while it is open.
+        # In real-time mode, a batch takes all rows that come while it is open.
         options |= {} if self.is_real_time else {"maxOffsetsPerTrigger": "5000"}
         events = self.spark.readStream.format("kafka").options(**options).load()
         return events.select(F.col("key").cast("string").alias("k"))
@@ -70,13 +70,13 @@ class KafkaCommands(Commands):
         self.run = KafkaRun(spark, root, lambda df: df)
         self.run.is_real_time = "realTime" in self.trigger
         if self.run.is_real_time:
-            # Each query gets binshift's.
+            # Without this setting, each query gets binshift's provider.
             self.run.spark.conf.unset(PROVIDER_KEY)
         self.run.start(**self.trigger)
         self.epochs(1)
 
     def epochs(self, count: int) -> int:
-        """Waits for so many more epochs with rows; the number of the last one."""
+        """Waits for a number of further epochs with rows; returns the last epoch."""
         first = self._epoch()
         assert until(lambda: not self.run.query.isActive or self._epoch() >= first + count, 600)
         assert self.run.query.isActive, self.run.query.exception()
@@ -92,7 +92,7 @@ class KafkaCommands(Commands):
         return self.epochs(1)
 
     def report(self) -> dict[str, Any]:
-        """Once all rows that are there are counted."""
+        """Waits until all existing rows are counted, and reports."""
         self.run.query.processAllAvailable()
         return {
             "state": [[key[0], value[0]] for key, value in self.run.state()],

@@ -1,4 +1,4 @@
-"""As `kafka_commanded.py`, in real-time mode."""
+"""Like `kafka_commanded.py`, in real-time mode."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class RealTimeKafkaCommands(KafkaCommands):
     trigger: ClassVar[dict[str, str]] = {"realTime": "5 seconds"}
 
     def report(self) -> dict[str, Any]:
-        """Once a batch has begun and ended that found no rows."""
+        """Waits for a whole batch without rows, and reports."""
         last = self._committed()
         assert until(lambda: self._committed() >= last + 2, 120), self.run.query.exception()
         offsets = [source["endOffset"] for p in self.run.query.recentProgress[-1:] for source in [p.sources[0]]]
         self.run.query.stop()
-        # In real-time mode Spark sets it for the query only.
+        # In real-time mode, Spark sets this for the query only.
         self.run.spark.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
         return {
             "state": [[key[0], value[0]] for key, value in self.run.state()],

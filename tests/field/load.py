@@ -1,4 +1,4 @@
-"""Rows that are written to Kafka in transactions, of which some are aborted; and what was written."""
+"""Writes rows to Kafka in transactions, some of which are aborted, and counts the committed ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SECONDS = 0.1
 
 
 class Load(threading.Thread):
-    """Writes from `with` on, some 2,000 rows a second; `counts` has those that were committed."""
+    """Writes about 2,000 rows per second while it is entered; `counts` has the committed rows."""
 
     def __init__(self, servers: str, topic: str) -> None:
         super().__init__(daemon=True)
@@ -44,7 +44,7 @@ class Load(threading.Thread):
             self.failure = error
 
     def _transaction(self, number: int) -> None:
-        """Every third is aborted after its rows are on the broker."""
+        """Writes a transaction. Every third one is aborted after its rows have reached the broker."""
         keys = [f"key{(number * 37 + i * i) % _KEYS}" for i in range(_ROWS)]
         self._producer.begin_transaction()
         for key in keys:
@@ -58,7 +58,7 @@ class Load(threading.Thread):
 
 
 def values_of(servers: str, topic: str) -> dict[str, list[int]]:
-    """What a topic has for each key, oldest first."""
+    """The values of a topic for each key, oldest first."""
     consumer: Any = Consumer(
         {
             "bootstrap.servers": servers,

@@ -1,4 +1,4 @@
-"""Where checkpoints of the field are, and how Spark and the command line reach them."""
+"""File systems of the field tests' checkpoints, and how Spark and the command line reach them."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFA
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """A file system.
+    """A file system for checkpoints.
 
     Parameters
     ----------
     root : str
-        URI below which checkpoints are.
+        The URI of the folder of checkpoints.
     settings : dict
-        Of Spark.
+        Spark's settings.
     environment : dict
-        Of the command line.
+        The environment of the command line.
     jars : tuple of Path
-        For Spark.
+        Jars for Spark.
     has_commands : bool
-        Whether the command line reads it.
+        True if the command line can read it.
     """
 
     root: str
@@ -40,17 +40,17 @@ class Place:
     has_commands: bool = True
 
     def conf(self, jvm_jar: Path) -> dict[str, str]:
-        """All settings of a driver of the tests."""
+        """All settings of a driver for this file system."""
         return {"spark.jars": ",".join(map(str, [jvm_jar, *self.jars])), **self.settings}
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """The command line."""
+        """Runs a command."""
         command = [str(Path(sys.executable).parent / "binshift"), *arguments]
         environment = {**os.environ, **self.environment}
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
     def binshift(self, *arguments: str) -> Any:
-        """What the command line gives; of JSON, a value for each line, or the only one."""
+        """Runs a command and returns its JSON output: the list of the lines' values, or the only value."""
         done = self.run(*arguments)
         assert done.returncode == 0, f"{arguments}: {done.stdout[-2000:]}\n{done.stderr[-2000:]}"
         if "--json" not in arguments:
@@ -62,11 +62,11 @@ class Place:
 
 
 def s3_place(endpoint: str) -> Place:
-    """By S3A."""
+    """An S3 API, which Spark reaches by S3A."""
     a = "spark.hadoop.fs.s3a"
     settings = {
         f"{a}.endpoint": endpoint,
-        # The default one wants more of the SDK.
+        # The default stream needs more parts of the SDK.
         f"{a}.input.stream.type": "classic",
         # Otherwise local files go by the SDK's asynchronous client. The tests' server says `100 Continue`
         # twice, and that client takes the second one for the answer.
@@ -82,5 +82,5 @@ def s3_place(endpoint: str) -> Place:
 
 
 def hdfs_place(uri: str) -> Place:
-    """By Hadoop's own client, which pyspark carries."""
+    """HDFS, which Spark reaches by Hadoop's client; pyspark contains it."""
     return Place(root=f"{uri}/states", has_commands=False)

@@ -1,4 +1,4 @@
-"""A checkpoint in an object store or on HDFS: rescaled, killed, started again, looked into, and given back."""
+"""Queries with checkpoints in object stores or HDFS: rescaled, killed, restarted, inspected, converted back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.field, pytest.mark.timeout(3600)]
 FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 HALTING = {MANAGER: "binshift.tests.HaltingCheckpointFileManager"}
-#: Writes a file in one request and aborts that, instead of a rename.
+#: Writes a file by one request, which it can abort, instead of by a rename.
 ABORTABLE = {MANAGER: "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"}
 
 
@@ -47,14 +47,14 @@ def cluster(tmp_path: Path, jvm_jar: Path) -> Iterator[Standalone]:
 
 
 def begun(query: Driver, partitions: int, bins_per_step: int, *, is_prepared: bool, epochs: int = 2) -> Driver:
-    """A query with some epochs of state that has just been told to rescale."""
+    """A query with the state of some epochs; a rescale has just been submitted."""
     query("epochs", epochs)
     query("rescale", partitions, bins_per_step, is_prepared)
     return query
 
 
 def goes_on(query: Driver, partitions: int) -> list[int]:
-    """Started again, a query finishes its migration and is exact; the epochs at which steps took effect."""
+    """Restarts a query, which finishes its migration with exact results; returns the steps' epochs."""
     query("finish")
     report = query.assert_exact(partitions)
     query.end()
@@ -76,7 +76,7 @@ def test_a_query_is_rescaled_stopped_and_started_and_its_checkpoint_is_looked_in
     if place.has_commands:
         looked_into = {checkpoint, checkpoint.replace("s3a:", "s3:")}
     else:
-        # Without a Hadoop installation's library, the commands say what to do; and they read a copy.
+        # Without the library of a Hadoop installation, commands say what to do, and they can read a copy.
         refused = place.run("status", checkpoint)
         assert refused.returncode == 3, refused.stderr
         assert "libhdfs" in refused.stderr
@@ -93,7 +93,7 @@ def test_a_query_is_rescaled_stopped_and_started_and_its_checkpoint_is_looked_in
 
 
 def given_back(driver: Callable[..., Driver], place: Place, checkpoint: str, ids: dict[str, str]) -> None:
-    """The command makes a checkpoint with which a query of Spark's own provider goes on."""
+    """Converts the checkpoint, and checks that a query with Spark's own provider continues from it."""
     lib = ["--jars", ",".join(map(str, place.jars))] if place.jars else []
     settings = [word for k, v in place.settings.items() for word in ("--conf", f"{k}={v}")]
     report: Any = place.binshift("convert", checkpoint, "--to", "rocksdb", *lib, *settings, "--json")
@@ -116,7 +116,7 @@ def test_a_driver_that_is_killed_while_bins_move_goes_on_exactly_once(driver, pl
 @pytest.mark.parametrize(
     ("instant", "form", "switch"),
     [
-        # Spark has not logged the epoch, so the step is taken anew, one epoch later.
+        # Spark has not logged the epoch, so the step is carried out one epoch later.
         ("before:/offsets/3", "1", 4),
         ("after:/offsets/3", "2", 3),
         ("before:/commits/3", "1", 3),

@@ -50,7 +50,7 @@ def test_a_query_between_topics_is_rescaled_under_load_and_killed_and_counts_wha
         query.end()
     assert dict(report["state"]) == dict(load.counts)
     assert report["partitions"] == 6
-    # Kafka's sink writes an epoch that is run again twice: no count goes back, and the last one is right.
+    # Kafka's sink writes a repeated epoch twice, so counts may repeat; none decreases, and the last is right.
     written = values_of(kafka.servers, "counts")
     assert all(values == sorted(values) for values in written.values())
     assert {key: values[-1] for key, values in written.items()} == dict(load.counts)
@@ -60,7 +60,7 @@ def test_a_query_between_topics_is_rescaled_under_load_and_killed_and_counts_wha
 def test_a_query_in_real_time_mode_is_rescaled_while_rows_flow_and_killed_and_counts_what_was_committed(
     kafka, tmp_path, jvm_jar
 ):
-    """The connector is that of Spark 4.2, the newest that Maven serves."""
+    """The connector is that of Spark 4.2, the newest on Maven."""
     from field.load import Load, values_of
 
     kafka.create("flow", 2)
@@ -72,7 +72,7 @@ def test_a_query_in_real_time_mode_is_rescaled_while_rows_flow_and_killed_and_co
     }
 
     def start() -> Driver:
-        # Two tasks read, and up to six keep state, all at once.
+        # Two reading tasks and up to six state tasks run at the same time.
         return Driver(tmp_path / "run", "local[8,1]", settings, script=REAL_TIME_SCRIPT)
 
     with contextlib.ExitStack() as drivers:
@@ -93,7 +93,7 @@ def test_a_query_in_real_time_mode_is_rescaled_while_rows_flow_and_killed_and_co
         report = query("report")
         query.end()
     assert dict(report["state"]) == dict(load.counts)
-    # A batch that is run again writes to Kafka again, each row with the counts of that attempt.
+    # A repeated batch writes to Kafka again, with the counts of its attempt.
     written = values_of(kafka.servers, "flow-counts")
     assert {key: values[-1] for key, values in written.items()} == dict(load.counts)
 

@@ -1,4 +1,4 @@
-"""The recipe for Kubernetes is of the form that Kubernetes takes, and its parts fit together."""
+"""The manifests for Kubernetes are valid, and fit together."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ yaml = pytest.importorskip("yaml", reason="make field installs it")
 pytestmark = pytest.mark.field
 
 FOLDER = Path(__file__).parents[2] / "docs/kubernetes"
-#: The oldest one whose schemas today's clusters still have, and a newer one.
+#: The oldest version that today's clusters still have, and a newer one.
 VERSIONS = ["1.31", "1.34"]
 
 
@@ -29,7 +29,7 @@ def of_kind(file, kind):
 
 @pytest.fixture
 def settings():
-    """Those of Spark in the query's manifest."""
+    """Spark's settings in the query's manifest."""
     text = of_kind("query.yaml", "ConfigMap")["data"]["spark-defaults.conf"]
     return dict(line.split() for line in text.splitlines())
 
@@ -43,7 +43,7 @@ def driver():
 @pytest.mark.parametrize("manifest", manifests())
 def test_a_manifest_has_the_form_of_its_kind(manifest, version):
     validate = pytest.importorskip("kubernetes_validate", reason="make field installs it")
-    # A field that the schema does not have is refused.
+    # The schema check is strict: it refuses unknown fields.
     validate.validate(manifest, version, strict=True)
 
 
@@ -103,7 +103,7 @@ def test_the_image_has_a_spark_that_binshift_runs_on_and_the_query(driver):
     version = re.fullmatch(r"spark:(\d+\.\d+)\.\d+-python3", dict(steps)["FROM"])
     assert version is not None
     assert version.group(1) == "4.3"
-    # It does not run as root in the end.
+    # The final user of the image is not root.
     assert [user for step, user in steps if step == "USER"][-1] == "spark"
     (query,) = [what.split()[1] for step, what in steps if step == "COPY" and what.startswith("app.py")]
     assert query in driver["spec"]["template"]["spec"]["containers"][0]["args"]

@@ -1,4 +1,4 @@
-"""An autoscaler that may ask the cluster for executors, as the load comes and goes."""
+"""An autoscaler that may ask for executors follows a load that rises and falls."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from devtools.servers.jars import BUILD
 pytestmark = [pytest.mark.field, pytest.mark.timeout(3600)]
 
 SCRIPT = Path(__file__).parent / "autoscaled.py"
-#: Keys of an epoch: one executor has room for the few, and not for ten times as many.
+#: Keys per epoch: one executor can handle FEW, but not MANY.
 FEW, MANY = 100, 1000
-#: Epochs before and after a step that are near it.
+#: The number of epochs before and after a step that count as near it.
 NEAR = 2
 
 
@@ -30,7 +30,7 @@ def test_a_load_that_comes_and_goes_ends_with_as_many_executors_as_it_began_with
         with Driver(tmp_path / "run", cluster.url, conf, script=SCRIPT) as query:
             query("await_executors", 1)
             assert query("autoscale", 3) == 1
-            # There is room for more, which nobody has asked for.
+            # There is room for another executor, but the autoscaler doesn't ask for it.
             cluster.join()
             cluster.join()
             query("load", FEW, 1, 1)
@@ -43,7 +43,7 @@ def test_a_load_that_comes_and_goes_ends_with_as_many_executors_as_it_began_with
             assert query("there") == 1
             curve = query("curve")
             query.end()
-    # What the epochs took depends on the machine, so it is told and not judged.
+    # The durations of epochs depend on the machine, so they are reported and not checked.
     BUILD.mkdir(parents=True, exist_ok=True)
     (BUILD / "load-curve.json").write_text(json.dumps({"epochs": curve, "decisions": decisions}, indent=1))
     record_property("told", f"Longest epoch near a step: {lateness(curve):.1f} medians")

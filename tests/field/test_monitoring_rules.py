@@ -15,7 +15,7 @@ MONITORING = Path(__file__).parents[2] / "docs/monitoring"
 
 @pytest.fixture(scope="module")
 def promtool():
-    """Of Debian's package, unpacked and not installed."""
+    """Prometheus's promtool from Debian's package, which is unpacked and not installed."""
     folder = BUILD / "prometheus"
     if not folder.exists():
         part = folder.with_suffix(".part")
@@ -47,7 +47,7 @@ def test_the_expressions_of_the_dashboard_are_accepted(promtool, tmp_path):
     found = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
     rules = [{"record": f"panel:{i}", "expr": e.replace("$query", ".*")} for i, e in enumerate(found)]
     file = tmp_path / "rules.yml"
-    # JSON is YAML.
+    # A JSON file is a YAML file, too.
     file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
     assert f"SUCCESS: {len(found)} rules found" in promtool("check", "rules", file)
 
@@ -103,7 +103,7 @@ def test_alerts_fire_for_what_they_are_there_for_and_not_before(promtool, tmp_pa
 
 
 def rules():
-    """The alerts, taken apart by hand: what is in the file is a line each."""
+    """The alerts, by a simple parser: each field in the file is one line."""
     found = []
     for part in (MONITORING / "alerts.yml").read_text().split("- alert: ")[1:]:
         lines = [line.strip() for line in part.splitlines()]

@@ -1,4 +1,4 @@
-"""Feeds a target inputs of its mutator, and keeps those that it does not bear."""
+"""Feeds a target with inputs of its mutator, and keeps those that it fails at."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class HangError(BaseException):
 
 @dataclass
 class Outcome:
-    """What became of the inputs."""
+    """The results of the inputs."""
 
     decoded: int = 0
     refused: Counter[str] = field(default_factory=Counter)
@@ -39,7 +39,7 @@ class Outcome:
 
 
 def feed(name: str, target: Target, inputs: int, *, seed: int = 1, most_failures: int = 20) -> Outcome:
-    """Feeds so many inputs; stops early after some failures."""
+    """Feeds a number of inputs; stops early after some failures."""
     outcome = Outcome()
     for example in target.examples:
         target.feed(example)

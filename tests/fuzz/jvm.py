@@ -1,4 +1,4 @@
-"""Feeds the decoders of the JVM: inputs are made here, and decoded there, some thousands at a time."""
+"""Feeds the JVM's decoders: Python makes inputs, and the JVM decodes some thousands at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from golden import EPOCH, FILES, GOLDEN, checkpoint
 __all__ = ["TARGETS", "feed"]
 
 _BATCH = 2000
-#: Targets of the JVM, and about how many times longer than the quickest they take: files are written, and read.
+#: Targets of the JVM, and their approximate cost relative to the fastest; some write and read files.
 TARGETS = {
     "shipment": 1,
     "shipment with its checksum": 1,
@@ -36,14 +36,14 @@ TARGETS = {
 
 
 def feed(jvm: Any, name: str, inputs: int, *, seed: int = 1) -> Outcome:
-    """Feeds so many inputs.
+    """Feeds a number of inputs.
 
     Parameters
     ----------
     jvm : object
         `TestFuzz`, through py4j.
     name : str
-        Of the target.
+        The target.
     inputs, seed : int
     """
     mutator = Mutator(_examples(jvm, name), zlib.crc32(name.encode()) ^ seed)
@@ -77,7 +77,7 @@ def _examples(jvm: Any, name: str) -> list[bytes]:
 
 
 def _manifest() -> bytes:
-    """The list of files of a database of RocksDB's with some files."""
+    """The MANIFEST of a RocksDB database with some files."""
     with tempfile.TemporaryDirectory() as folder:
         database = Rdict(folder, Options(raw_mode=True))
         for i in range(3):

@@ -1,4 +1,4 @@
-"""Damaged and random inputs, made of valid ones; the same for the same seed."""
+"""Damaged and random inputs that are made from valid ones; a seed always gives the same inputs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-#: What sizes, counts and offsets are damaged to.
+#: The values that replace sizes, counts and offsets.
 NUMBERS = (
     0,
     1,
@@ -24,7 +24,7 @@ NUMBERS = (
     (1 << 63) - 1,
     -(1 << 63),
 )
-#: What values of JSON are damaged to.
+#: The values that replace values in JSON.
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 0.5, 1 << 31, 1 << 70, -(1 << 70), 1e308, float("nan"), "", "x", "..",
     "../../../x", "/etc/hostname", "\ud800", "\u0000", [], {}, [[]], {"": None}, [0] * 9, "9" * 5000,
@@ -33,7 +33,7 @@ _MOST_BYTES = 1 << 16
 
 
 class Mutator:
-    """Makes inputs of examples."""
+    """Makes inputs from examples."""
 
     def __init__(self, examples: Sequence[bytes], seed: int) -> None:
         self._examples, self._random = list(examples), random.Random(seed)
@@ -76,7 +76,7 @@ class Mutator:
                 data[at : at + n] = other[start : start + r.choice((n, len(other)))]
 
     def _of_json(self, data: bytearray) -> bytes | None:
-        """The JSON in the data, behind lines that are none, with other values; None if there is no JSON."""
+        """The data with other values in its JSON, which may follow other lines; None without JSON."""
         at = min((i for i in (data.find(b"{"), data.find(b"[")) if i >= 0), default=-1)
         if at < 0:
             return None

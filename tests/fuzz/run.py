@@ -1,4 +1,4 @@
-"""Feeds each decoder random and damaged inputs, in all 10^6 by default, and prints a table."""
+"""Feeds the decoders with random and damaged inputs, 10^6 in total by default, and prints a table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fuzz.feeding import Outcome, feed, keep
 from fuzz.targets import TARGETS
 
 KEPT = Path(__file__).parents[2] / "build/fuzz"
-#: Of address space. What asks for more has trusted a size that it read.
+#: The limit of address space. A decoder that needs more has trusted a size in its input.
 MOST_BYTES = 8 << 30
 
 
@@ -54,7 +54,7 @@ def main() -> int:
 def run(
     jobs: Sequence[tuple[str, int, Callable[..., Outcome]]], arguments: Any
 ) -> tuple[list[tuple[str, ...]], int]:
-    """Feeds the targets that were asked for; the rows of the table, and the number of failures."""
+    """Feeds the requested targets; returns the rows of the table and the number of failures."""
     chosen = [job for job in jobs if not arguments.only or job[0] in arguments.only]
     shares = sum(1 / cost for _, cost, _ in chosen)
     rows: list[tuple[str, ...]] = []

@@ -1,4 +1,4 @@
-"""A JVM with the decoders that tests look into, without a test run around it."""
+"""A JVM with the decoders and the tests' access to them, outside of a test run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from prepared import link_spark, prepare
 
 @contextmanager
 def fuzzed_jvm() -> Iterator[Any]:
-    """`TestFuzz` of a JVM that ends with the context."""
+    """`TestFuzz` in a JVM that ends with the context."""
     scratch = SHARED / "alone"
     scratch.mkdir()
     surroundings(scratch)

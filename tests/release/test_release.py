@@ -1,4 +1,4 @@
-"""What `scripts/release` made, used as a user would: in empty environments, and from a Maven repository."""
+"""The files of `scripts/release` work for users: in empty environments, and from a Maven repository."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WHEEL = DIST / f"binshift-{VERSION}-py3-none-any.whl"
 SDIST = DIST / f"binshift-{VERSION}.tar.gz"
 REPOSITORY = DIST / "repository"
 SUBMITTED = ROOT / "tests/cluster/submitted.py"
-#: What the tests themselves bring along must not help.
+#: The environment without the tests' own variables, which might help.
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYSPARK", "SPARK", "JDK_JAVA"))}
 
 
@@ -40,7 +40,7 @@ def run(*command, cwd, code=0, **environment):
 
 
 def installed(folder, requirement):
-    """An empty environment that gets one thing; its interpreter."""
+    """Installs one package in an empty environment; returns the interpreter."""
     venv.create(folder, with_pip=True)
     python = folder / "bin/python"
     run(
@@ -66,7 +66,7 @@ def full(tmp_path_factory):
 
 @pytest.fixture
 def program(tmp_path):
-    """The README's."""
+    """The README's program."""
     (text,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
     file = tmp_path / "readme.py"
     file.write_text(text)
@@ -107,7 +107,7 @@ def test_the_wheel_alone_pulls_no_spark_and_runs_with_the_one_that_is_there(bare
     without = "import binshift; binshift.RoutingTable(1, (0,)); binshift.configure(None)"
     assert "binshift[spark]" in run(bare, "-c", without, cwd=tmp_path, code=1).stderr
     assert "binshift[cli]" in run(bare.parent / "binshift", "--help", cwd=tmp_path, code=3).stderr
-    # As a vendor's runtime has it: on the path, and unknown to pip.
+    # A vendor's runtime has Spark on the path, unknown to pip.
     vendor = tmp_path / "vendor"
     vendor.mkdir()
     site = Path(pyspark.__file__).parents[1]
@@ -139,7 +139,7 @@ def test_the_repository_has_the_jar_of_the_wheel_with_its_sources_and_its_scalad
 
 def test_a_driver_gets_the_jar_by_packages_from_the_repository(full, tmp_path):
     ivy = tmp_path / "ivy.xml"
-    # This repository alone, so that the test asks no other one.
+    # Only this repository, so that the test uses no other.
     ivy.write_text(
         f"""<ivysettings><settings defaultResolver="here"/><caches defaultCacheDir="{tmp_path}/ivy"/>
         <resolvers><ibiblio name="here" m2compatible="true" root="{REPOSITORY.as_uri()}"/></resolvers>

@@ -1,4 +1,4 @@
-"""Whether a soak's queries gave what Spark's own provider gives that was left alone."""
+"""Compares the results of a soak's queries with those of undisturbed queries on Spark's own provider."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ORACLE = Path(__file__).with_name("oracle.py")
 
 
 def differences(root: Path, target: Path) -> list[str]:
-    """Runs the oracle on the same input; what is not as it says, some of it."""
+    """Runs the oracle on the same input; returns some of the differences."""
     target.mkdir(parents=True)
     done = subprocess.run(
         [sys.executable, str(_ORACLE), str(root), str(target)], capture_output=True, text=True, check=False

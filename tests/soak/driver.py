@@ -32,7 +32,7 @@ from local.settings import ONE_EPOCH
 #: An aggregation, a join, and a `transformWithState` with timers.
 WORKLOAD = ("count", "join-inner", "tws-jvm")
 BINS = {"spark.sql.streaming.stateStore.binshift.bins": "24"}
-#: What Spark itself keeps of what has ended, so that growth is of something else.
+#: Spark keeps little about what has ended, so that growth has other causes.
 _KEEPS_LITTLE = {
     f"spark.{name}": "20"
     for name in (
@@ -62,7 +62,7 @@ def main(root: Path, master: str, number: int, pace: float) -> None:
             try:
                 migrate(run, rng, root / "plans.jsonl")
             except binshift.BinshiftError as error:
-                # The query may be about to begin, or an executor about to go.
+                # The query may be just starting, or an executor about to leave.
                 note(root / "refused.jsonl", {"query": name, "refused": str(error)})
         if time.monotonic() - sampled >= _SAMPLE_SECONDS:
             sampled = time.monotonic()
@@ -86,25 +86,25 @@ def started(spark: SparkSession, root: Path, name: str, number: int, provider: s
 
 
 def feed(root: Path) -> None:
-    """The input of the next epoch, once the one before is committed, so that none ever has two files."""
+    """Feeds the next epoch's input once the epoch before is committed, so that no epoch has two files."""
     epoch = committed(root) + 1
     file = root / "input" / f"{epoch:06}.json"
     if not file.exists():
         hidden = root / "next"
         hidden.write_text("\n".join(json.dumps(r) for r in rows(epoch)))
-        # By these times Spark puts files in order.
+        # Spark orders files by these times.
         os.utime(hidden, (1_700_000_000 + 10 * epoch,) * 2)
         os.replace(hidden, file)
 
 
 def sample(spark: SparkSession, root: Path) -> None:
-    # Objects of the JVM that Python holds in cycles go with this only.
+    # Only this releases objects of the JVM that Python holds in cycles.
     gc.collect()
     jvm: Any = spark._jvm
     try:
         told = json.loads(jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestSoak.sample())
     except Py4JJavaError as error:
-        # Spark goes through its books on a thread of its own, and fails if a block is told of meanwhile.
+        # Spark iterates over its blocks on another thread, and fails if a block is reported meanwhile.
         if "ConcurrentModificationException" not in str(error):
             raise
         return

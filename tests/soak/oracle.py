@@ -1,4 +1,4 @@
-"""What the queries of a soak give that never migrate and are never killed, on Spark's own provider."""
+"""Runs the soak's queries on Spark's own provider, without migrations and kills, for comparison."""
 
 from __future__ import annotations
 

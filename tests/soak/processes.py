@@ -1,4 +1,4 @@
-"""What the processes of a soak take, as Linux and the JVM count it."""
+"""The resources that the processes of a soak use, from Linux and the JVM."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EXECUTOR = b"CoarseGrainedExecutorBackend"
 
 
 def executors(folder: Path) -> list[int]:
-    """The executors whose directories are below a folder."""
+    """The executors that have their directories below a folder."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -25,7 +25,7 @@ def executors(folder: Path) -> list[int]:
 
 
 def taken(pid: int) -> dict[str, float] | None:
-    """Resident memory and heap in bytes, threads, and open files; None of a process that is gone."""
+    """Resident memory and heap in bytes, threads, and open files; None if the process is gone."""
     process = Path("/proc") / str(pid)
     try:
         rss = int((process / "statm").read_text().split()[1]) * _PAGE
@@ -37,7 +37,7 @@ def taken(pid: int) -> dict[str, float] | None:
 
 
 def _heap(pid: int) -> dict[str, float]:
-    """What the heap holds in its old generation, which has what lives long, and in all, by `jstat`."""
+    """The used bytes of the heap's old generation, for long-lived objects, and in total, by `jstat`."""
     done = subprocess.run(["jstat", "-gc", str(pid)], capture_output=True, text=True, check=False)
     lines = done.stdout.split("\n")
     if done.returncode != 0 or len(lines) < 2:
@@ -48,9 +48,9 @@ def _heap(pid: int) -> dict[str, float]:
 
 
 def disk(folder: Path) -> int:
-    """Bytes of all files below a folder; what goes meanwhile counts nothing."""
+    """The bytes of all files below a folder, except those that are deleted meanwhile."""
     total = 0
-    # Folders go as well, which ends other ways to list them.
+    # Folders are deleted meanwhile, too, and other ways to list them would fail.
     for path, _, names in os.walk(folder):
         for file in (Path(path, name) for name in names):
             with contextlib.suppress(OSError):

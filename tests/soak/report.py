@@ -1,4 +1,4 @@
-"""The report of a soak: a table of what was taken at its beginning and at its end, and plots."""
+"""The report of a soak: a table of the resources used at the beginning and at the end, and plots."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from soak.driver import WORKLOAD
 
 _MB = 1 << 20
-#: What is plotted: the title, and the names of what is in it with what their unit divides by.
+#: The plots: a title, the names of the series, and the divisor of the unit.
 _PLOTS: tuple[tuple[str, tuple[str, ...], float], ...] = (
     ("resident memory, MB", ("driver rss", "executor rss"), _MB),
     ("heap of the driver after a collection, MB", ("heap",), _MB),
@@ -63,7 +63,7 @@ def text(run: Path, notes: dict[str, list[dict[str, Any]]], began: float, wrong:
 
 
 def series(notes: dict[str, list[dict[str, Any]]], name: str, began: float) -> list[tuple[float, float]]:
-    """Minutes and values."""
+    """A series: its minutes and its values."""
     found = [n for kind in ("samples", "driver") for n in notes[kind] if name in n]
     return [((n["t"] - began) / 60, n[name]) for n in found]
 

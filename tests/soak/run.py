@@ -28,10 +28,10 @@ sys.path.insert(0, str(TESTS))
 _SAMPLE_SECONDS = 20.0
 _WORKERS = 3
 _MOST_WORKERS = 4
-#: What happens, and how often of a hundred times.
+#: The events, and their probabilities in percent.
 _EVENTS = (("worker killed", 30), ("worker decommissioned", 20), ("worker joined", 30), ("driver killed", 20))
 _LOSSES = ("worker killed", "worker decommissioned")
-#: A driver that does not come to its end in this time is stuck.
+#: A driver that doesn't end in this time is stuck.
 _PATIENCE_SECONDS = 3600
 
 
@@ -49,7 +49,7 @@ def main() -> int:
     root = BUILD / "run"
     root.mkdir(parents=True)
     prepare_jvms()
-    # After the paths of the JVMs are set.
+    # Imported after the paths of the JVMs are set.
     from soak.checking import differences
     from soak.report import write
 
@@ -73,7 +73,7 @@ def prepare_jvms() -> None:
 
 
 def soaked(root: Path, args: argparse.Namespace) -> list[str]:
-    """Runs the soak; what went wrong, if anything did."""
+    """Runs the soak; returns what went wrong, if anything did."""
     from cluster.standalone import Standalone
 
     rng = random.Random(args.seed)
@@ -96,7 +96,7 @@ def soaked(root: Path, args: argparse.Namespace) -> list[str]:
 
 
 class Drivers:
-    """The driver, one after the other."""
+    """The drivers of the soak, one after the other."""
 
     def __init__(self, root: Path, master: str, pace: float) -> None:
         self.root, self.master, self.pace = root, master, pace
@@ -130,14 +130,14 @@ class Drivers:
         return int(file.read_text()) if file.exists() else None
 
     def keep_alive(self) -> None:
-        """A query that failed ends its driver, which is written down and started again, as operations would."""
+        """Restarts the driver if a failed query has ended it, as operations would, and notes that."""
         assert self.process is not None
         if self.process.poll() is not None:
             note(self.root / "events.jsonl", {"event": "driver failed", "number": self.number})
             self.start()
 
     def finished(self) -> list[str]:
-        """Waits until a driver has come to its end."""
+        """Waits until a driver has ended."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while time.monotonic() < deadline:
             assert self.process is not None
@@ -149,7 +149,7 @@ class Drivers:
 
 
 def event(root: Path, cluster: Any, drivers: Drivers, rng: random.Random, without: list[str]) -> None:
-    """One thing that happens to the cluster or the driver; there is always a worker left."""
+    """Does one thing to the cluster or the driver; at least one worker is always left."""
     alive = [w for w in cluster.workers if w.poll() is None and w not in cluster.leaving]
     possible = [(name, weight) for name, weight in _EVENTS if name not in without]
     if not possible:
@@ -163,7 +163,7 @@ def event(root: Path, cluster: Any, drivers: Drivers, rng: random.Random, withou
             return
         what = losses[0]
     if what == "worker joined":
-        # It comes when it can, because a busy machine is no fault.
+        # The test doesn't wait for the worker, as a busy machine is no fault.
         cluster.join(is_awaited=False)
     elif what == "worker killed":
         cluster.kill(rng.choice(alive))

@@ -1,4 +1,4 @@
-"""Checkpoints written by hand, as the driver writes them, and a stand-in for what it does with requests."""
+"""Checkpoints written by hand in the driver's formats, and a stand-in for the driver that answers requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from binshift import MigrationPlan, RoutingTable
 
-#: The table of most checkpoints written by hand.
+#: The routing table that most of these checkpoints use.
 TWO = RoutingTable(2, (0, 1) * 4)
 
 
@@ -56,7 +56,7 @@ class HandWritten:
         return self.root / "binshift/plan.json"
 
     def take(self, plan: MigrationPlan, first_epoch: int, id: str = "m-1", steps: int | None = None) -> None:
-        """Takes steps of the plan, one an epoch, and commits them."""
+        """Carries out steps of the plan, one per epoch, and commits each."""
         for i, table in enumerate(list(plan.tables())[:steps]):
             step = {"migration_id": id, "index": i, "steps": len(plan.steps), "strategy": plan.strategy}
             moves = len(plan.steps[i].moves)
@@ -101,7 +101,7 @@ class Answering:
 
 
 def cluster(request: dict[str, Any]) -> dict[str, Any]:
-    """What a query on executors 1, 2 and 3 answers, of which 3 has just joined; bin 0 has most rows."""
+    """The answer of a query on executors 1, 2 and 3; executor 3 has just joined, and bin 0 has most rows."""
     if request["kind"] == "placement":
         return {"result": {"executors": ["1", "2", "3"], "partitions": [["1"], ["2"]]}}
     if request["kind"] == "stats":
@@ -111,5 +111,5 @@ def cluster(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def alone(*executors: object) -> dict[str, Any]:
-    """What a query answers all of whose partitions are on executor 1."""
+    """The answer of a query that has all of its partitions on executor 1."""
     return {"result": {"executors": [str(e) for e in executors], "partitions": [["1"], ["1"]]}}

@@ -1,4 +1,4 @@
-"""A checkpoint written by hand, and the command line on it."""
+"""Fixtures: a checkpoint written by hand, and a way to run commands on it."""
 
 import pytest
 from click.testing import CliRunner
@@ -14,7 +14,7 @@ def checkpoint(tmp_path):
 
 @pytest.fixture
 def run(checkpoint):
-    """Runs a command on the checkpoint, put behind the command's name; checks its exit code."""
+    """Runs a command with the checkpoint as its first argument, and checks its exit code."""
 
     def call(command, *arguments, code=0):
         result = CliRunner().invoke(cli, [command, str(checkpoint.root), *map(str, arguments)])

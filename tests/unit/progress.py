@@ -37,7 +37,7 @@ def progress(
 
 
 def idle(epoch: int) -> dict[str, Any]:
-    """What Spark publishes when there was nothing to run."""
+    """The progress that Spark publishes while there is no input."""
     return {**progress(epoch, 3, 0), "durationMs": {"latestOffset": 2, "triggerExecution": 3}}
 
 

@@ -1,4 +1,4 @@
-"""What holds for all of the public API, and what a target of a plan can be."""
+"""Rules that the whole public API keeps, and the types that the target of a plan can have."""
 
 import collections.abc
 import importlib
@@ -32,11 +32,11 @@ from binshift import (
 from binshift.planning.placement import Placement
 from binshift.planning.targets import balanced_by_load, table_of
 
-#: What has more than one place: a table is its partitions and owners, and a move is as in JSON.
+#: Positional parameters, where there are several: a table is its partitions and owners, a move is as in JSON.
 PLACES = {"RoutingTable": ["partitions", "assignment"], "Move": ["bin", "source", "target"]}
-#: Made by `open`, `attach` and `submit`.
+#: Users don't construct these; `open`, `attach` and `submit` return them.
 MADE = {"Checkpoint", "Controller", "Migration"}
-#: Pure functions of two tables, in the order in which time goes.
+#: Pure functions of two tables; the older table is the first argument.
 IN_ORDER = {"Strategy.plan", *(f"{s}.plan" for s in ("AllAtOnce", "Batched", "Bounded", "Fluid", "OnDemand", "Optimized"))}  # fmt: skip  # noqa: E501
 
 
@@ -69,7 +69,7 @@ def test_what_comes_behind_the_first_argument_is_given_by_name(name, function):
     assert places == PLACES.get(name, ["source", "target"] if name in IN_ORDER else places[:1])
 
 
-#: What modules import for types only.
+#: Names that modules import only for annotations.
 TYPES: dict[str, Any] = {
     **vars(collections.abc),
     **vars(binshift),
@@ -81,7 +81,7 @@ TYPES: dict[str, Any] = {
 
 
 def annotated():
-    """The annotations of all that is public: of functions, methods, properties and fields."""
+    """The annotations of all public functions, methods, properties and fields."""
     for name, function in public_callables():
         yield name, get_type_hints(inspect.unwrap(getattr(function, "__func__", function)), localns=TYPES)
     for module in (binshift, binshift.autoscaling, binshift.inspect):
@@ -93,7 +93,7 @@ def annotated():
 
 
 def classes(hint):
-    """The classes of binshift in an annotation, however deep."""
+    """The classes of binshift that occur in an annotation, at any depth."""
     if inspect.isclass(hint) and hint.__module__.startswith("binshift"):
         yield hint
     for part in get_args(hint):
@@ -208,7 +208,7 @@ def test_errors_have_conditions_and_the_values_that_they_name():
     assert len({k.condition for k in kinds}) == len(kinds) == 9
     with pytest.raises(PlanError) as refused:
         Placement(("1", "2"), (("1",),)).require_live(["3"])
-    # A pool of processes sends errors this way.
+    # A pool of processes pickles errors to send them.
     for error in (refused.value, pickle.loads(pickle.dumps(refused.value))):
         assert (error.condition, error.executor, error.parameters) == (
             "EXECUTOR_NOT_ALIVE", "3", {"executor": "3"},

@@ -1,4 +1,4 @@
-"""All that is public says which argument has the wrong type, and what to give instead."""
+"""Everything public says which argument has the wrong type, and what to pass instead."""
 
 import collections.abc
 import inspect
@@ -35,16 +35,16 @@ from binshift import (
 from unit.checkpoints import TWO, HandWritten
 from unit.test_api import TYPES, public_callables
 
-#: Without types, as callers may have none.
+#: Any, so that mypy accepts calls with wrong types.
 API: Any = binshift
 PLAN = Fluid().plan(TWO, TWO.balanced(4))
-#: Values that the library makes and a user only reads.
+#: Values that the library constructs and users only read.
 RESULTS = {
     "ConversionReport", "EpochProgress", "HotBin", "LoadTarget", "MigrationReport", "MigrationStatus", "Skew",
     "StepTiming", "Source", "Operator", "Store", "Family", "Field", "SparkType", "Encoder", "TypeKind",
     "Decision", "Change", "Observation", "Cluster",
 }  # fmt: skip
-#: Called by Spark, or without an instance that a test could have.
+#: Spark calls these, or the test has no instance to call them on.
 OTHERS = {"EpochLog.onQueryStarted", "EpochLog.onQueryProgress", "EpochLog.onQueryTerminated", "Strategy.plan"}
 
 
@@ -57,7 +57,7 @@ JUNK = [Junk(), 42, 2.5, math.nan, "junk", b"junk", True, None, [Junk()], [1, "2
 
 
 def controller() -> Any:
-    """Of a query that answers whatever it is asked."""
+    """A controller of a query that answers every request."""
     answers = {
         "id": "a-query",
         "name": None,
@@ -88,7 +88,7 @@ def controller() -> Any:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """An instance of each class that has methods."""
+    """One instance of each class that has methods."""
     of_query = controller()
     checkpoint = str(HandWritten(tmp_path_factory.mktemp("arguments") / "checkpoint", TWO, committed=5).root)
     with binshift.inspect.open(checkpoint) as opened:
@@ -107,7 +107,7 @@ def made(tmp_path_factory):
         yield {type(t).__name__: t for t in things}
 
 
-#: Arguments that fit, for parameters without a default; of some functions they are others.
+#: Valid arguments for parameters without a default; some functions have their own.
 FITTING = {
     "assignment": (0, 1), "bin": 1, "bin_bytes": [1] * 8, "bins_per_step": 2, "builder": SparkSession.Builder(),
     "bytes_per_s": None, "callback": print, "checkpoint": "/nowhere", "cores": 1, "executor_id": "1",
@@ -127,7 +127,7 @@ FITTING_OF: dict[str, dict[str, Any]] = {
 
 
 def fits(value, hint):
-    """Whether an annotation allows a value; written apart from the package's own way to tell."""
+    """True if the annotation allows the value. Doesn't use the package's own check, which is under test."""
     origin, args = get_origin(hint), get_args(hint)
     kind = origin or hint
     if origin in (Union, types.UnionType):
@@ -145,7 +145,7 @@ def fits(value, hint):
 
 
 def parameters():
-    """Each parameter of what is public: the name of the function, the parameter, and its annotation."""
+    """Each parameter of each public function: the function's name, the parameter, and its annotation."""
     for name, function in public_callables():
         if name.partition(".")[0] in RESULTS or name in OTHERS:
             continue
@@ -156,7 +156,7 @@ def parameters():
 
 
 def called(name, made):
-    """What is public under this name, ready to be called."""
+    """The public function or bound method of this name."""
     owner, _, method = name.partition(".")
     for module in (binshift, binshift.autoscaling, binshift.inspect):
         if owner in module.__all__:

@@ -1,4 +1,4 @@
-"""What an autoscaler does from look to look, on a query and executors that are played."""
+"""The autoscaler's actions from look to look, on a simulated query and simulated executors."""
 
 import logging
 import time
@@ -15,7 +15,7 @@ from harness import until
 
 
 class Played:
-    """A controller and its link: a query of 10 s an epoch, on executors with a core each."""
+    """Simulates a controller and its link: the query has epochs of 10 s, and each executor has one core."""
 
     id = "q"
 
@@ -24,7 +24,7 @@ class Played:
         self.executors = sorted(set(homes))
         self.others = set()
         self.leaving = set()
-        #: Those that Spark has, and gives no tasks.
+        #: Executors that Spark has but gives no tasks.
         self.excluded = []
         self.total = None
         self.configured = None
@@ -33,10 +33,10 @@ class Played:
         self.error = None
         self.epochs = []
         self.planned = -1
-        #: Seconds by which the driver's clock is ahead of the client's.
+        #: How far the driver's clock is ahead of the client's, in seconds.
         self.ahead_s = 0.0
         self.done = []
-        #: Of each rescale, the strategy and whether it is prepared.
+        #: The strategy of each rescale, and whether it prepares.
         self.moved_by = []
         self.looks_up_by_key = True
         self._link = self
@@ -48,7 +48,7 @@ class Played:
         return 100
 
     def run(self, n, busy_s):
-        """Epochs of which the last one has just ended."""
+        """Adds epochs; the last of them has just ended."""
         length = max(10.0, busy_s)
         start = time.time() + self.ahead_s - n * length
         for i in range(n):
@@ -155,7 +155,7 @@ def looks(autoscaler, played, n, busy_s=6.5):
 
 
 def rescaled_to_three():
-    """One that has just asked for a third partition, for which an executor is free."""
+    """An autoscaler that has just asked for a third partition, for which an executor is free."""
     played = Played("1", "2")
     played.executors.append("3")
     autoscaler = scaled(played, max_executors=None)
@@ -171,7 +171,7 @@ def test_executors_that_other_queries_use_are_neither_drained_nor_given_back():
     autoscaler = scaled(played)
     looks(autoscaler, played, 4)
     assert played.done == []
-    # As long as they use them.
+    # Shared executors stay while other queries use them.
     played.others = {"4"}
     looks(autoscaler, played, 4)
     assert played.done == [("gave back", "3")]
@@ -192,7 +192,7 @@ def test_no_more_executors_are_drained_than_are_spare_beside_those_of_others():
     played.task_slots = lambda: 2 * len(played.executors)  # type: ignore[method-assign]
     autoscaler = scaled(played)
     looks(autoscaler, played, 8)
-    # Four partitions have two executors of their own, and a third one that is shared.
+    # The four partitions are on two executors of the query's own and on one that is shared.
     assert played.done == [("drained", "3"), ("gave back", "3")]
     assert (played.executors, played.total) == (["1", "2", "4"], 3)
     assert played.leaving == set()
@@ -231,7 +231,7 @@ def test_an_executor_that_somebody_else_has_drained_stays_empty():
     looks(autoscaler, played, 1, busy_s=30.0)
     assert autoscaler.decisions[-1].action is Action.REQUEST
     assert autoscaler.decisions[-1].executors == 4
-    # It counts for Spark, though.
+    # Spark still counts it.
     assert played.total == 5
     looks(autoscaler, played, 1, busy_s=30.0)
     assert "asked for, and are not there yet" in autoscaler.decisions[-1].reason
@@ -259,7 +259,7 @@ def test_a_change_is_not_taken_back_because_epochs_before_its_step_were_seen_aft
 
 def test_a_change_that_was_cancelled_is_not_held_against_the_next_one():
     autoscaler, played = rescaled_to_three()
-    # Two partitions run on, and one would do for the same input now.
+    # Two partitions go on, although one would now be enough for the same input.
     looks(autoscaler, played, 1, busy_s=2.0)
     assert played.done[1:] == [(1, "3")]
 
@@ -292,7 +292,7 @@ def test_a_look_that_fails_is_told_and_the_next_one_goes_on(caplog):
         played.is_up = False
         assert until(lambda: not autoscaler.is_running)
     assert autoscaler.failure is None
-    # The third one was not told.
+    # The third look was not reported.
     assert "3 looks in a row" not in caplog.text
 
 
@@ -303,7 +303,7 @@ def test_an_autoscaler_that_is_stopped_leaves_the_executors_to_others():
     assert (played.is_owned, played.total) == (True, 2)
     autoscaler.stop()
     assert (played.is_owned, played.total) == (False, 2)
-    # Another look asks again.
+    # The next look asks again.
     looks(autoscaler, played, 1)
     assert (played.is_owned, played.total) == (True, 2)
 
@@ -338,7 +338,7 @@ def test_time_without_an_epoch_is_not_time_in_which_one_runs():
         began = datetime.fromisoformat(epoch["timestamp"]).timestamp()
         epoch["timestamp"] = datetime.fromtimestamp(began - 3600, UTC).isoformat()
     assert autoscaler.step().reason.startswith("no epoch has run for 3")
-    # The next one was planned meanwhile.
+    # Meanwhile the next epoch was planned.
     played.planned += 1
     assert "the limit is 1 cores" in autoscaler.step().reason
 
@@ -393,7 +393,7 @@ def test_executors_that_spark_excludes_are_asked_for_as_well():
     played = Played("a", "b")
     played.excluded = ["x"]
     looks(scaled(played, max_executors=8), played, 1, busy_s=12.0)
-    # Of so many, one is the one that gets no partitions.
+    # One of them is the excluded executor, which gets no partitions.
     assert played.total == 3 + 1
     crowded = Played("a", "b")
     crowded.excluded = ["x", "y"]

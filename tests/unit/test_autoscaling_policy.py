@@ -1,4 +1,4 @@
-"""The autoscaler's decisions: they converge, stay in bounds, and never swing under a constant input."""
+"""The autoscaler's decisions converge, stay within bounds, and never oscillate under a constant input."""
 
 import itertools
 import math
@@ -33,7 +33,7 @@ def epochs(n, partitions, busy_s=7.0, rows=1000, start=0.0):
 
 
 class Query:
-    """A query whose epochs take as long as `seconds` says, and read at most so much of what has piled up."""
+    """A query whose epochs take as long as `seconds` says and read a limited amount of the backlog."""
 
     def __init__(self, input_rate, partitions, seconds):
         self.input_rate, self.partitions, self.seconds = input_rate, partitions, seconds
@@ -56,7 +56,7 @@ class Query:
             self.now += max(EPOCH, busy)
 
     def scale(self, s, rounds=30):
-        """Follows the autoscaler; returns its changes."""
+        """Applies the autoscaler's decisions, and returns the changes."""
         changes = []
         for _ in range(rounds):
             self.run(s.window)
@@ -73,45 +73,45 @@ RATES = st.floats(1, 5000)
 
 
 def turns(changes):
-    """How often the number of partitions goes the other way."""
+    """How often the number of partitions changes direction."""
     ups = [b > a for a, b in changes]
     return sum(x != y for x, y in itertools.pairwise(ups))
 
 
-# A simulation of hundreds of epochs takes as long as the machine is busy.
+# No deadline: hundreds of simulated epochs are slow on a busy machine.
 @checked(deadline=None)
 @given(RATES, st.integers(1, 64), st.floats(1, 500), st.floats(0, 3))
 def test_under_a_constant_input_the_partitions_go_one_way_and_settle(rate, first, each, overhead):
     query = Query(rate, first, lambda rows, p: overhead + rows / (each * p))
     keeps_up = overhead + rate * EPOCH / (each * first) <= EPOCH
-    # Where input has piled up, more partitions than it takes to keep up catch up with it, and then go.
+    # With a backlog, extra partitions first catch up and are then removed.
     changes = query.scale(settings(), rounds=60)
     assert turns(changes) <= (0 if keeps_up else 1)
     assert query.scale(settings(), rounds=5) == [] or not keeps_up
 
 
-# A simulation of hundreds of epochs takes as long as the machine is busy.
+# No deadline: hundreds of simulated epochs are slow on a busy machine.
 @checked(deadline=None)
 @given(RATES, st.integers(1, 16), st.lists(st.floats(1, 5000), min_size=16, max_size=16))
 def test_they_settle_also_where_more_partitions_are_slower(rate, first, capacities):
     query = Query(rate, first, lambda rows, p: rows / capacities[p - 1])
-    # The second turn is a correction: the fewer partitions, against what was expected, do not keep up.
+    # The second turn is a correction: against the expectation, fewer partitions don't keep up.
     assert turns(query.scale(settings(most=16), rounds=60)) <= 2
 
 
-# A simulation of hundreds of epochs takes as long as the machine is busy.
+# No deadline: hundreds of simulated epochs are slow on a busy machine.
 @checked(deadline=None)
 @given(RATES, st.integers(1, 64), st.floats(5, 500))
 def test_where_partitions_add_up_they_settle_near_the_fewest_that_are_enough(rate, first, each):
     s = settings()
     query = Query(rate, first, lambda rows, p: rows / (each * p))
     query.scale(s)
-    # What piled up while there were too few takes its time, and for ever where the most are too few.
+    # Working off the backlog takes time, and never ends if even the maximum is too few.
     query.run(1000)
     query.scale(s)
     needed = rate / (each * s.target_utilization)
     fewest = min(max(math.ceil(needed), s.min_partitions), s.max_partitions)
-    # Within the dead band nothing changes, on either side of the target; no query can do without one partition.
+    # Within the dead band on either side of the target nothing changes; one partition is the minimum.
     assert min(needed / (1 + s.dead_band) * 0.98, s.max_partitions) <= query.partitions
     most = max(fewest * (1 + s.dead_band) / (1 - s.dead_band), fewest + 1)
     assert query.partitions <= (s.max_partitions if query.is_behind else most)
@@ -220,7 +220,7 @@ def test_no_more_partitions_than_there_are_cores():
     held = decide(busy, settings=settings(), now_s=60.0, cluster=Cluster(slots=4))
     assert held.action is Action.HOLD
     assert "6 partitions would do, but the limit is 4 cores" in held.reason
-    # Those that are there already stay: fewer would not help.
+    # Existing partitions stay, as fewer would not help.
     assert decide(busy, settings=settings(), now_s=60.0, cluster=Cluster(slots=2)).desired == 4
 
 
@@ -229,7 +229,7 @@ def test_executors_that_join_get_partitions_and_their_number_stays():
     d = decide(calm, settings=settings(), now_s=60.0, cluster=Cluster(slots=8, idle=("3",), to_move=1))
     assert (d.action, d.desired, d.place_on) == (Action.REBALANCE, 4, ("3",))
     assert str(d) == "rebalance 4 partitions: executors 3 run no partition, and 1 move there"
-    # With fewer partitions than executors, one of them idles.
+    # There are fewer partitions than executors, so one executor is idle.
     assert decide(calm, settings=settings(), now_s=60.0, cluster=Cluster(8, idle=("3",))).action is Action.HOLD
 
 
@@ -285,14 +285,14 @@ def test_executors_are_asked_for_before_partitions_that_have_no_cores():
     asked = decide(short, settings=own, now_s=100.0, cluster=one)
     assert (asked.action, asked.executors, asked.desired) == (Action.REQUEST, 2, 2)
     assert str(asked) == "ask for 2 executors, for 2 partitions: busy 100% of the time, 70% wanted"
-    # Once they are there, or it is known that they will not come.
+    # It decides once the executors are there, or once it is known that they won't come.
     there = Cluster(2, idle=("2",), executors=2)
     assert decide(short, settings=own, now_s=100.0, cluster=there).action is Action.RESCALE
     refused = Cluster(1, executors=1, is_refused=True)
     held = decide(short, settings=own, now_s=100.0, cluster=refused)
     assert held.action is Action.HOLD
     assert "the limit is 1 cores" in held.reason
-    # Nobody has allowed it, or nobody knows how many tasks an executor runs.
+    # Asking for executors isn't allowed, or the number of tasks per executor is unknown.
     assert decide(short, settings=settings(), now_s=100.0, cluster=one).action is Action.HOLD
     unknown = decide(short, settings=own, now_s=100.0, cluster=Cluster(None, executors=1))
     assert unknown.action is Action.RESCALE
@@ -316,7 +316,7 @@ def test_no_more_executors_are_asked_for_than_are_allowed_nor_given_back_than_ar
     assert str(d) == "give executors back until 2 are left: 2 are enough for 3 partitions"
     kept = settings(max_executors=3, min_executors=3)
     assert decide(calm, settings=kept, now_s=60.0, cluster=spare).action is Action.REBALANCE
-    # None goes while there is too much to do.
+    # No executor is given back while the query is overloaded.
     busy = decide(epochs(6, 3, busy_s=30.0), settings=own, now_s=100.0, cluster=spare)
     assert busy.action is Action.REBALANCE
 
@@ -329,7 +329,7 @@ def test_impossible_bounds_of_executors_are_refused(bounds):
 
 
 def test_too_few_partitions_get_more_though_that_takes_back_the_last_change():
-    # Their input is nearly as it was, since they read no more of it than they can.
+    # The input is nearly unchanged, since an overloaded query reads no more than it can.
     last = Change(-1e6, source=8, target=4, input_rate=100.0)
     behind = epochs(6, 4, busy_s=60.0, rows=6600)
     d = decide(behind, settings=settings(), now_s=360.0, last=last)
@@ -337,7 +337,7 @@ def test_too_few_partitions_get_more_though_that_takes_back_the_last_change():
     in_time = epochs(6, 4, busy_s=9.0, rows=1100)
     held = decide(in_time, settings=settings(), now_s=60.0, last=last)
     assert "take back the last change" in held.reason
-    # Nor are fewer tried again while the input is as it was.
+    # Fewer partitions are not tried again while the input is unchanged, either.
     change = Change.of(d, last=last)
     assert change.is_correction
     assert change.input_rate == pytest.approx(110)
@@ -348,7 +348,7 @@ def test_too_few_partitions_get_more_though_that_takes_back_the_last_change():
     assert "take back" in decide(calm, settings=settings(), now_s=60.0, last=at_once).reason
     calmer = epochs(6, 6, busy_s=2.0, rows=900)
     assert decide(calmer, settings=settings(), now_s=60.0, last=at_once).desired == 2
-    # A query that was behind from the start gives back what it does not need in the end.
+    # A query that started with a backlog gives back the partitions that it no longer needs.
     first = Change.of(d, last=Change(-1e6, source=2, target=4, input_rate=None))
     assert (first.is_correction, first.input_rate) == (False, None)
 
@@ -358,16 +358,16 @@ def test_epochs_of_long_ago_ask_for_nothing():
     one = Cluster(1, executors=1)
     busy = epochs(6, 1, busy_s=10.0)
     assert decide(busy, settings=own, now_s=60.0, cluster=one).action is Action.REQUEST
-    # Longer than one takes: until the next is over, these are the newest.
+    # The silence is longer than an epoch takes, but these are the newest epochs until the running one ends.
     assert decide(busy, settings=own, now_s=400.0, cluster=one, is_running=True).action is Action.REQUEST
     overdue = decide(busy, settings=own, now_s=85.0, cluster=one)
     assert overdue.action is Action.HOLD
     assert overdue.utilization == pytest.approx(60 / 75)
     later = decide(busy, settings=own, now_s=36000.0, cluster=one)
     assert (later.action, later.reason) == (Action.HOLD, "no epoch has run for 35940 s")
-    # Nor for fewer partitions, which take effect with the epoch after all.
+    # It doesn't reduce partitions either, since that too only takes effect with an epoch.
     assert decide(epochs(6, 8, busy_s=1.0), settings=own, now_s=36000.0).action is Action.HOLD
-    # An interval of the trigger that is longer than what an epoch may take is no silence.
+    # A trigger interval longer than an epoch may take doesn't count as silence.
     rare = [Observation(i * 60.0, busy_s=15.0, rows=1, partitions=1) for i in range(6)]
     assert "no epoch" not in decide(rare, settings=own, now_s=350.0, cluster=one).reason
 
@@ -379,7 +379,7 @@ def test_executors_without_partitions_are_given_back_also_while_no_epoch_runs():
     assert decide(busy, settings=own, now_s=60.0, cluster=came).action is Action.HOLD
     later = decide(busy, settings=own, now_s=36000.0, cluster=came)
     assert (later.action, later.executors) == (Action.RELEASE, 1)
-    # Where all have some, one would be emptied by epochs that do not come.
+    # If all executors have partitions, only epochs could empty one, and none comes.
     full = Cluster(3, executors=3)
     assert decide(busy, settings=own, now_s=36000.0, cluster=full).action is Action.HOLD
 
@@ -389,7 +389,7 @@ def test_executors_that_other_queries_use_are_not_spare():
     calm = epochs(6, 2, busy_s=6.5)
     d = decide(calm, settings=own, now_s=60.0, cluster=Cluster(4, executors=4, shared=1))
     assert (d.action, d.executors) == (Action.RELEASE, 2)
-    # Two of its own are left, and the rest goes on as always.
+    # The query keeps two executors of its own, and everything else goes on as usual.
     held = decide(calm, settings=own, now_s=60.0, cluster=Cluster(4, executors=4, shared=2))
     assert "within the dead band" in held.reason
     idle = epochs(6, 4, busy_s=1.0)
@@ -404,7 +404,7 @@ def test_executors_that_somebody_has_drained_are_no_capacity():
     assert (d.action, d.executors, d.desired) == (Action.REQUEST, 3, 3)
     full = decide(busy, settings=own, now_s=180.0, cluster=Cluster(3, executors=3, drained=1))
     assert "the limit is 3 cores" in full.reason
-    # Of those that are too many, they are the first to go.
+    # Drained executors are the first to be given back.
     calm = epochs(6, 3, busy_s=6.5)
     d = decide(calm, settings=own, now_s=60.0, cluster=Cluster(3, executors=3, drained=1, empty=("4",)))
     assert (d.action, d.executors) == (Action.RELEASE, 3)
@@ -419,6 +419,6 @@ def test_executors_that_were_drained_and_run_nothing_make_room_for_others():
     assert "and 1 executors that were drained run nothing" in d.reason
     d = decide(busy, settings=own, now_s=180.0, cluster=Cluster(1, executors=1))
     assert (d.action, d.executors) == (Action.REQUEST, 2)
-    # Whose number is left alone stays.
+    # The number of executors stays, as the settings don't let the autoscaler change it.
     fixed = decide(busy, settings=settings(), now_s=180.0, cluster=cluster)
     assert fixed.action is Action.HOLD

@@ -1,4 +1,4 @@
-"""What the benchmarks make of their runs."""
+"""The benchmarks' evaluation of their runs."""
 
 import itertools
 import json
@@ -180,7 +180,7 @@ def test_runs_of_a_size_have_names_of_their_own(size, tmp_path):
 def test_the_fewest_bins_move_from_25_to_30_partitions(tmp_path):
     (one,) = (e for e in experiments(SIZES["quick"]) if e.id == "fewest-moves")
     moved = one.cases[0].do(bench=SimpleNamespace(), repeat=0)
-    # With ranges 115, as Meces has it; the fewest that five new partitions can have is four each.
+    # Ranges need 115 moves, as Meces says; at least, each of the five new partitions needs four bins.
     assert moved.values == {"contiguous": 115, "minimal": 20}
     results = Results(tmp_path / "results")
     results.add(moved)
@@ -245,7 +245,7 @@ def test_processes_that_end_take_nothing_back_of_what_the_own_ones_took():
 def test_what_processes_take_that_the_benchmark_did_not_start_is_others():
     began, others = time.monotonic(), Others()
     burn = "import time\nwhile time.process_time() < 0.5: pass"
-    # Its parent ends at once, so that it belongs to nobody here. The output ends with the last who holds it.
+    # The parent ends at once, so the process has no parent here. The output ends when its last holder ends.
     detached = ["setsid", "--fork", sys.executable, "-c", burn]
     assert subprocess.run(detached, stdout=subprocess.PIPE, check=True).stdout == b""
     assert others.share() * (time.monotonic() - began) * psutil.cpu_count() > 0.4

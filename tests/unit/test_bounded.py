@@ -1,4 +1,4 @@
-"""Bounded strategies: they reach their target, and no step costs more than allowed unless one bin does."""
+"""Bounded strategies: they reach their target, and no step costs more than allowed unless a single bin does."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""What the operating system and stores say, in one line with the place; and what commands leave and print."""
+"""Errors of the operating system and of stores are one line that names the place; exit codes and output."""
 
 import contextlib
 import json
@@ -44,7 +44,7 @@ def one_line(result, *said, code=FAILED):
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
-    """A join with rows in it."""
+    """A checkpoint of a join that has rows."""
     root = tmp_path_factory.mktemp("join")
     writer = Writer(root, random.Random(7), 5, False, False, False)
     for _ in range(3):
@@ -53,7 +53,7 @@ def stored(tmp_path_factory):
 
 
 def put_unreadable(file: Path) -> None:
-    """Has a file that opens, and whose bytes cannot be read, not even by root."""
+    """Puts a file there that can be opened but not read, not even by root."""
     file.unlink()
     file.symlink_to("/proc/self/mem")
 
@@ -105,7 +105,7 @@ class ClientError(Exception):
 
 
 class Library(fs.FileSystemHandler):
-    """A file system of a library of Python's, with an exception that is its own."""
+    """A file system of a Python library that raises an exception of its own."""
 
     def _fail(self, *_: object, **__: object) -> None:
         raise ClientError("An error occurred (SlowDown) for s3://KEY:SECRET@b/ck\n  at line 1\n  at line 2")

@@ -1,4 +1,4 @@
-"""The help of all commands, their exit codes, and those that touch no checkpoint."""
+"""The help and exit codes of all commands, and the commands that need no checkpoint."""
 
 import re
 from pathlib import Path

@@ -89,7 +89,7 @@ def test_status_is_shown_anew_until_it_is_interrupted(run, checkpoint, monkeypat
             raise KeyboardInterrupt
         checkpoint.commit(5 + len(pauses))
 
-    # Not the module's function, which threads of other tests may call.
+    # Replaces the module's `time`, not `time.sleep`, which threads of other tests may call.
     monkeypatch.setattr("binshift.cli.status.time", SimpleNamespace(sleep=pause))
     shown = [json.loads(line) for line in run("status", "--json", "--watch", 7).stdout.splitlines()]
     assert [s["committed_epoch"] for s in shown] == [5, 6, 7]

@@ -116,7 +116,7 @@ def test_a_migration_is_finished_also_when_others_have_followed_it(checkpoint):
     then = Fluid().plan(plan.target, TWO)
     checkpoint.take(then, 7, id="m-2")
     assert str(follower.status("m-1")) == "finished: 1 of 1 steps done"
-    # One that is under way is of the newest entries.
+    # A migration that is under way has the newest entries.
     checkpoint.under_way(plan)
     assert follower.status("m-1").steps_done == 0
 
@@ -397,7 +397,7 @@ def test_a_drain_that_somebody_else_cancels_is_an_error(run, checkpoint):
             return {"result": {"migration_id": "m-1", "progress": {"state": "cancelled", "steps_done": 0}}}
         return cluster(request)
 
-    # The driver has deleted plan.json before anybody reads it.
+    # The driver deletes plan.json before it is read.
     with Answering(checkpoint, answer) as driver:
         result = run("drain", "2", "--wait", 20, code=EXIT_CODES[binshift.MigrationError])
     assert [r["kind"] for r in driver.seen] == ["placement", "submit", "status"]

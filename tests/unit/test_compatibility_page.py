@@ -1,4 +1,4 @@
-"""The table of what works tells of tests that have run."""
+"""The table of what works is made from tests that have run."""
 
 import importlib.util
 import sys
@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 spec = importlib.util.spec_from_file_location("compatibility_script", ROOT / "scripts/compatibility.py")
 compatibility = importlib.util.module_from_spec(spec)
-# Its dataclasses look for their module there.
+# Dataclasses look up their module in sys.modules.
 sys.modules[spec.name] = compatibility
 spec.loader.exec_module(compatibility)
 

@@ -1,4 +1,4 @@
-"""What `configure` sets on a builder; no JVM is started."""
+"""The settings that `configure` puts on a builder; no JVM is started."""
 
 import re
 import subprocess
@@ -102,7 +102,7 @@ def test_a_builder_of_spark_connect_gets_what_a_session_of_a_client_can_have(mon
     options = binshift.configure(builder(**{"spark.remote": "sc://localhost"}), bins=64)._options
     assert (options[PROVIDER_KEY], options[CHANGELOG_KEY], options[BINS_KEY]) == (PROVIDER, "true", "64")
     assert JARS_KEY not in options
-    # Spark starts a server in this process, which needs the jar.
+    # Spark starts a Connect server in this process, and that needs the jar.
     local = binshift.configure(builder(**{"spark.remote": "local[2]", JARS_KEY: "/a.jar"}))._options
     assert local[JARS_KEY] == f"/a.jar,{binshift.jar_path()}"
     assert JARS_KEY in binshift.configure(builder(**{"spark.api.mode": "connect"}))._options
@@ -182,7 +182,7 @@ def test_a_package_without_jars_says_so(jars):
 
 @pytest.fixture
 def jars(tmp_path, monkeypatch):
-    """The folder of jars of a package that has one for each Spark."""
+    """The folder of jars of an installed package, one jar for each version of Spark."""
     monkeypatch.setattr("binshift.session.version", "1.0")
     monkeypatch.setattr("binshift.session.__file__", str(tmp_path / "session.py"))
     folder = tmp_path / "jars"

@@ -1,4 +1,4 @@
-"""What a controller refuses, and why, by what the driver answers; the driver is written by hand."""
+"""A controller's refusals and their reasons, for given answers of a simulated driver."""
 
 import json
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ ROUTING = json.dumps({"epoch": 0, "partitions": 2, "assignment": [0, 1] * 4, "wh
 
 
 def controller(**answers: Any) -> Controller:
-    """Of a query that answers what is given here, and nothing else."""
+    """A controller of a query that gives only these answers."""
     link: Any = SimpleNamespace(
         id="a-query", name=None, routing=lambda: ROUTING, has_begun=lambda: False, **answers
     )

@@ -1,4 +1,4 @@
-"""What the command understands and refuses without Spark; what it does is tested where there is Spark."""
+"""The arguments of `binshift convert` and its refusals, without Spark; tests/local tests the conversion."""
 
 import os
 from dataclasses import replace
@@ -38,7 +38,7 @@ def run(*args):
 
 @pytest.fixture(autouse=True)
 def somewhere(checkpoint, monkeypatch):
-    """The checkpoint `in`, whose last run has ended."""
+    """The checkpoint `in`; its last run has ended."""
     end(checkpoint)
     checkpoint.root.rename(checkpoint.root.with_name("in"))
     checkpoint.root = checkpoint.root.with_name("in")
@@ -49,7 +49,7 @@ def somewhere(checkpoint, monkeypatch):
 
 @pytest.fixture
 def converted(monkeypatch):
-    """What the conversion itself was called with."""
+    """The arguments that the conversion itself was called with."""
     calls = []
 
     def record(*args, **options):
@@ -107,7 +107,7 @@ def test_settings_of_spark_are_handed_on(converted):
 
 def test_a_query_that_answers_is_not_converted_unless_that_is_forced(checkpoint, converted):
     (checkpoint.root / "binshift/ended.json").unlink()
-    # Whatever it answers, it runs.
+    # Any answer, even an error, shows that the query runs.
     with Answering(checkpoint, lambda r: {"error": {"kind": "MigrationError"}}) as driver:
         refused = run(*ROCKSDB)
         assert (refused.exit_code, converted) == (3, [])
@@ -153,7 +153,7 @@ def test_what_needs_no_spark_to_be_refused_is_refused_before_it_starts(checkpoin
     refused = run(name, "--to", "rocksdb")
     assert (refused.exit_code, converted) == (3, [])
     assert said in refused.stderr
-    # A conversion that did not end may be done again.
+    # A conversion that was interrupted may be repeated.
     (checkpoint.root.parent / "in-rocksdb/binshift-conversion.json").touch()
     assert run(*ROCKSDB).exit_code == 0
     (checkpoint.root.parent / "in-rocksdb/metadata").touch()

@@ -1,4 +1,4 @@
-"""What the documentation says is so: snippets, names, links, settings, metrics, and examples of docstrings."""
+"""The documentation is right: its snippets, names, links, settings, metrics, and examples of docstrings."""
 
 import ast
 import contextlib
@@ -22,7 +22,7 @@ from binshift.cli.main import cli
 from snippets import PAGES, ROOT, snippets
 
 SCALA = "\n".join(f.read_text() for top in ("statestore", "jvm_shim") for f in (ROOT / top).rglob("*.scala"))
-#: What snippets call things that need a query.
+#: The names in snippets of objects that need a query.
 KINDS = {
     "controller": binshift.Controller,
     "migration": binshift.Migration,
@@ -33,13 +33,13 @@ KINDS = {
     "checkpoint": binshift.inspect.Checkpoint,
     "binshift": binshift,
 }
-#: Code in the text: a call, or an attribute with what is above it in the API; neither a file nor a metric.
+#: Code in the text: a call, or an attribute with its module or object; neither a file nor a metric.
 INLINE = re.compile(rf"`((?:{'|'.join(KINDS)})\.\w+\([^`]*\)|(?:binshift|controller)\.(?!py`)[a-z]\w+)`")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 
 
 def unknown_names(tree):
-    """Attributes, and arguments by name, that binshift's classes and functions do not have."""
+    """Attributes and keyword arguments in the code that binshift's classes and functions don't have."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and (owner := meant(node.value)) is not None:
             if not hasattr(owner, node.attr):
@@ -52,7 +52,7 @@ def unknown_names(tree):
 
 
 def meant(node):
-    """What an expression of a snippet stands for, as far as its name says."""
+    """The object that an expression of a snippet stands for, as far as its name tells."""
     if isinstance(node, ast.Name):
         return KINDS.get(node.id)
     if isinstance(node, ast.Attribute) and (owner := meant(node.value)) is not None:
@@ -116,7 +116,7 @@ def test_members_of_scala_classes_that_the_text_names_exist():
 
 
 def commands(group, *names):
-    """Each command of the command line, by the words that call it."""
+    """Each command of the command line, by its words."""
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
             yield from commands(command, *names, name)
@@ -155,14 +155,14 @@ def test_exit_codes_are_those_of_the_command_line():
 
 def test_all_settings_and_metrics_are_in_their_tables():
     settings, metrics = (ROOT / "docs/settings.md").read_text(), (ROOT / "docs/metrics.md").read_text()
-    # What is called `BinshiftConf.Prefix` elsewhere is what binshift itself writes into the log of offsets.
+    # Other files use `BinshiftConf.Prefix` for keys that binshift itself writes into the log of offsets.
     names = set(re.findall(r'(?<!\.)Prefix \+ "([\w.]+)"', SCALA)) | set(
         re.findall(r'bytes\("([\w.]+)", "', SCALA)
     )
     names -= {n for n in names if n.startswith("internal.")}
     assert len(names) >= 10
     assert sorted(n for n in names if f"| `{n}` |" not in settings) == []
-    # A query starts with these only.
+    # The settings of a query have to be in this list for the query to start.
     conf = next(ROOT.glob("statestore/src/main/**/BinshiftConf.scala")).read_text()
     keys = dict(re.findall(r'val (\w+): String = Prefix \+ "([\w.]+)"', conf))
     (known,) = re.findall(r"val All: Set\[String\] = Set\((.*?)map\(", conf, re.S)
@@ -186,7 +186,7 @@ def test_defaults_of_sizes_are_those_of_the_table():
 
 
 def raised():
-    """Each condition that is raised in either language, with the class of the error."""
+    """Each error condition that is raised in Scala or Python, with the class of the error."""
     for kind in vars(binshift.errors).values():
         if isinstance(kind, type) and issubclass(kind, binshift.BinshiftError):
             yield kind.condition, kind.__name__
@@ -200,12 +200,12 @@ def raised():
 
 
 def errors_of_python():
-    """Each place where Python makes an error: the place, its class, its conditions, and its parameters."""
+    """Each place where Python raises an error: the place, the class, the conditions and the parameters."""
     for file in (ROOT / "python/binshift").rglob("*.py"):
         for call in (n for n in ast.walk(ast.parse(file.read_text())) if isinstance(n, ast.Call)):
             place, kind = f"{file.name}:{call.lineno}", ast.unparse(call.func).split(".")[-1]
             if kind == "impossible" and ast.unparse(call.args[0]) == "kind":
-                continue  # Of the class that the caller has chosen, for any argument.
+                continue  # The caller chooses the class, for any argument.
             if kind == "impossible":
                 yield place, ast.unparse(call.args[0]), ["INVALID_VALUE"], {"name", "value"}
             elif isinstance(made := getattr(binshift.errors, kind, None), type) and issubclass(made, Exception):
@@ -216,7 +216,7 @@ def errors_of_python():
 
 
 def tables():
-    """The rows of the tables of errors: condition and class, and the names of the parameters."""
+    """The rows of the tables of errors: condition, class, and names of the parameters."""
     text = (ROOT / "docs/errors.md").read_text()
     for title, section in re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", text, re.M | re.S):
         rows = re.findall(r"^\| `([A-Z_]+)` \| (?:`(\w+)` \|)?.*\| ?([^|]*) \|$", section, re.M)

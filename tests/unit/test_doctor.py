@@ -1,4 +1,4 @@
-"""What `binshift doctor` says of file systems, checkpoints and settings."""
+"""The findings of `binshift doctor` on file systems, checkpoints and settings."""
 
 import json
 import os
@@ -141,7 +141,7 @@ def test_bins_that_are_few_for_the_partitions_are_told(tmp_path):
     few = HandWritten(tmp_path / "few", RoutingTable(4, (0, 1, 2, 3) * 2), committed=1)
     bins = doctor(few.root)["bins"]
     assert "2.0 bins a partition" in bins["found"]
-    # A checkpoint of binshift's is taken over from Spark's form only, and gets its bins then.
+    # The number of bins is only set when a checkpoint in Spark's form is taken over, so it has to be converted.
     assert f"'binshift convert {few.root} --to rocksdb'" in bins["then"]
     assert "configure(bins=...)" in bins["then"]
 

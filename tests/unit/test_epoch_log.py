@@ -1,4 +1,4 @@
-"""The table of epochs, from progress as Spark publishes it."""
+"""The table of epochs is made from the progress that Spark publishes."""
 
 import json
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""The page on the field tells of what was run."""
+"""docs/field.md has the results of the last runs of `make field`, and none of them is a failure."""
 
 import importlib.util
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 spec = importlib.util.spec_from_file_location("field_script", Path(__file__).parents[2] / "scripts/field.py")
 field = importlib.util.module_from_spec(spec)
-# Its dataclasses look for their module there.
+# Dataclasses look up their module in sys.modules.
 sys.modules[spec.name] = field
 spec.loader.exec_module(field)
 

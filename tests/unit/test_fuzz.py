@@ -1,4 +1,4 @@
-"""Each decoder bears random and damaged inputs; `make fuzz` feeds many more."""
+"""Each decoder copes with random and damaged input; `make fuzz` tries many more inputs."""
 
 import io
 import json

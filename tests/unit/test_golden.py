@@ -1,4 +1,4 @@
-"""The files of `binshift/` as Python's parsers read them, and what Python writes; see tests/golden.py."""
+"""Python reads and writes the files of `binshift/` as in the golden examples; see tests/golden.py."""
 
 import json
 import re
@@ -51,7 +51,7 @@ def test_a_routing_entry(directory):
         entry["written_at"],
         entry["previous"],
     )
-    # What it follows was written before files were named so.
+    # The entry before it was written by a version that named files otherwise.
     assert facts.table(NEXT - 1) == RoutingTable(3, (0, 1, 0, 1, 0, 1, 2, 1), epoch=EPOCH)
     assert [step["step"] for step in directory.steps()] == [golden(f"routing/{EPOCH}")["step"], entry["step"]]
 
@@ -76,7 +76,7 @@ def test_a_routing_entry_of_an_older_version(directory, facts):
     assert found.table == directory.routing() == facts.table(EPOCH)
     assert (found.step, found.written_at, found.previous) == (entry["step"], entry["written_at"], "0")
     assert directory.steps()[0]["step"] == entry["step"]
-    # Nothing is scheduled: the other entry is not of the epoch after the one that is logged.
+    # Nothing is scheduled, as the other entry is not for the epoch after the logged one.
     assert directory.steps_of(MIGRATION) == (1, None)
 
 
@@ -131,7 +131,7 @@ def test_answers_are_read_as_the_driver_writes_them(directory):
 
 
 def test_there_is_a_golden_example_of_each_file():
-    """The tree in ARCHITECTURE.md has them all."""
+    """The tree of files in ARCHITECTURE.md has an example of each."""
     tree = (GOLDEN.parents[1] / "ARCHITECTURE.md").read_text().split("└── binshift/")[1].split("```")[0]
     files = [name for line in re.findall(r"^    [├└]── (.+?)  ", tree, re.M) for name in line.split(", ")]
     assert {name.split("/")[0] for name in files} == {f.name for f in GOLDEN.iterdir()}
@@ -141,7 +141,7 @@ def test_there_is_a_golden_example_of_each_file():
 
 
 def names(data):
-    """The names of all fields, however deep they lie."""
+    """The names of all fields, at any depth."""
     if isinstance(data, dict):
         return set(data).union(*map(names, data.values()))
     return set().union(*map(names, data)) if isinstance(data, list) else set()
@@ -150,7 +150,7 @@ def names(data):
 def test_fields_are_called_alike_in_all_files_with_underscores():
     found = {f: names(json.loads(f.read_text())) for f in GOLDEN.rglob("*") if f.is_file()}
     assert {n for some in found.values() for n in some if not re.fullmatch(r"[a-z0-9_]+", n)} == set()
-    # The id of a migration, and the time of a write, as the history of a query has them.
+    # The API's history names the migration's id and the time of a write differently.
     assert {"migration", "writtenAtMs", "written_at_ms"}.isdisjoint(set().union(*found.values()))
     assert {"migration_id", "written_at"} <= found[GOLDEN / ENTRY] & set(history_table([]).column_names)
 

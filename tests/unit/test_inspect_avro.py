@@ -14,7 +14,7 @@ from binshift.inspect.decoding.schema import Encoder, Family
 
 
 def long(n):
-    """Zigzag, seven bits a byte."""
+    """A long in Avro: zigzag, with seven bits per byte."""
     n = (n << 1) ^ (n >> 63)
     out = b""
     while n > 0x7F:
@@ -28,7 +28,7 @@ def text(data):
 
 
 def optional(encode):
-    """A union of null and the type."""
+    """A nullable type in Avro: a union of null and the type."""
     return lambda v: b"\0" if v is None else b"\2" + encode(v)
 
 
@@ -37,7 +37,7 @@ def blocks(items):
 
 
 def fixed(n):
-    """A decimal(12, 3) in the six bytes that it needs."""
+    """A decimal(12, 3) in Avro: six bytes."""
     return int(n.scaleb(3)).to_bytes(6, "big", signed=True)
 
 

@@ -1,4 +1,4 @@
-"""What a checkpoint that is read says to those who ask for what it does not have."""
+"""Errors of an open checkpoint when it is asked for something that it doesn't have."""
 
 import json
 import random
@@ -19,7 +19,7 @@ BINS = 5
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """A join of 5 bins, at versions 1 to 3."""
+    """A checkpoint of a join with 5 bins, at versions 1 to 3."""
     root = tmp_path_factory.mktemp("join")
     writer = Writer(root, random.Random(7), BINS, False, False, False)
     for _ in range(3):

@@ -22,7 +22,7 @@ from checkpoints import crc32c as slow_crc32c
 
 
 def lz4(data, size=50):
-    """As lz4-java's LZ4BlockOutputStream frames it; the blocks of one file may be plain or compressed."""
+    """The frames of lz4-java's LZ4BlockOutputStream; a file can have plain and compressed blocks."""
     out = b""
     for i in range(0, len(data), size):
         block = data[i : i + size]
@@ -53,7 +53,7 @@ def utf(text):
 
 
 def changelog(format, records, lineage):
-    """A changelog before it is compressed."""
+    """The bytes of a changelog before compression."""
     out = b"" if format == 1 else utf(f"v{format}")
     if format >= 3:
         out += utf(json.dumps([{"version": v, "checkpointUniqueId": i} for v, i in lineage]))
@@ -120,7 +120,7 @@ def test_an_unknown_codec_and_an_unknown_format_are_named():
 
 
 def test_a_key_of_format_1_that_looks_like_the_name_of_a_format_is_a_key():
-    # The size of the first key begins like the text "v".
+    # The size of the key has the bytes 00 02 76 00, which also are a string of two bytes that begins with "v".
     key = bytes(0x276_00)
     assert list(opened(zstd(changelog(1, [(RecordKind.PUT, key, b"v")], []))).records()) == [
         (RecordKind.PUT, key, b"v")
@@ -137,7 +137,7 @@ def test_pieces_of_a_stream_are_those_of_its_blocks():
 def test_the_checksum_of_sparks_files_and_rows_is_that_of_the_definition(key, value):
     assert google_crc32c.value(b"123456789") == 0xE3069283
     assert google_crc32c.extend(google_crc32c.value(key), value) == slow_crc32c(key + value)
-    # In Python, it would take hours for what takes minutes.
+    # The implementation in Python takes hours where this one takes minutes.
     assert google_crc32c.implementation == "c"
 
 
@@ -176,13 +176,13 @@ def test_lists_are_split(items, delimiter):
 
 
 def test_java_s_own_utf8_is_read():
-    # A character beyond 16 bits as two surrogates of three bytes each, and NUL as two bytes.
+    # Java writes a character beyond 16 bits as two surrogates of three bytes each, and NUL as two bytes.
     data = "ä€".encode() + b"\xed\xa0\xbd\xed\xb8\x80" + b"\xc0\x80"
     assert _JavaReader(struct.pack(">H", len(data)) + data, "x").utf() == "ä€😀\0"
 
 
 def test_murmur3_of_known_values():
-    # What Spark's hash() gives, with its seed of 42.
+    # The results are those of Spark's hash(), whose seed is 42.
     data = np.frombuffer((1).to_bytes(4, "little"), np.uint8)
     found = murmur3(data, np.array([0]), np.array([4]), np.array([42], np.uint32))
     assert found.tolist() == [-559580957 % (1 << 32)]

@@ -55,7 +55,7 @@ ATOMS = {
 
 
 def nested(inner):
-    """A JSON type and the values of it, out of those of its parts."""
+    """A composite JSON type and its values, from the types of its parts."""
     array = inner.map(
         lambda t: (
             {"type": "array", "elementType": t[0], "containsNull": True},
@@ -86,7 +86,7 @@ TYPES = st.recursive(st.sampled_from(sorted(ATOMS)).map(lambda n: (n, ATOMS[n]))
 
 @st.composite
 def rows(draw):
-    """A struct, wide ones with several words of null bits among them, and rows of it."""
+    """A struct and rows of it; some structs are so wide that the null bits need several words."""
     many = draw(st.booleans())
     parts = [("long", ATOMS["long"])] * 70 if many else draw(st.lists(TYPES, max_size=5))
     json_type, values = structure(parts)
@@ -94,7 +94,7 @@ def rows(draw):
 
 
 def raw(kind, column):
-    """A column's values as numbers and bytes, which Python can hold for years beyond 9999 too."""
+    """A column's values as numbers and bytes, as Python's dates end with the year 9999."""
     if pa.types.is_struct(kind):
         parts = [raw(f.type, column.field(i)) for i, f in enumerate(kind)]
         rows = [dict(zip([f.name for f in kind], p, strict=True)) for p in zip(*parts, strict=True)]
@@ -111,7 +111,7 @@ def raw(kind, column):
 
 
 def countable(kind, column):
-    """Times as numbers."""
+    """The column, with times as integers."""
     if pa.types.is_date32(kind):
         return column.cast(pa.int32())
     times = (pa.types.is_timestamp, pa.types.is_duration, pa.types.is_time64)
@@ -147,7 +147,7 @@ def comparable(kind, value):
 
 
 def columns(*named):
-    """A struct of simple columns."""
+    """A struct that has only simple columns."""
     return types.parse(
         {"type": "struct", "fields": [{"name": n, "type": t, "nullable": True} for n, t in named]}
     )
@@ -217,7 +217,7 @@ BIG = {
 
 
 def ordered_bytes(name, value):
-    """The marker and the number, as Spark's range encoder writes them."""
+    """The marker and the number, in the form of Spark's range encoder."""
     width = struct.calcsize(BIG[name])
     if value is None:
         return b"\x02" + bytes(width)
@@ -235,7 +235,7 @@ def test_ordered_keys_are_decoded_and_were_in_order(names, data):
     json_type, values = structure(parts)
     kind = types.parse_struct(json.dumps(json_type))
     listed = data.draw(st.lists(values, max_size=6))
-    # The columns are ordered the other way round than they stand.
+    # The rows are ordered by the columns in reverse order.
     ordering = tuple(reversed(range(len(names))))
     binary = columns(*((f"o{i}", "binary") for i in range(len(names))))
     rest = types.struct(kind.fields[len(names) :])

@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
 
 @st.composite
 def journeys(draw):
-    """A table for each epoch: most often that of the epoch before, else any other."""
+    """A table for each epoch: usually the table of the epoch before, else a random one."""
     tables = []
     for _ in range(draw(st.integers(1, 9))):
         if tables and draw(st.booleans()):
@@ -86,7 +86,7 @@ def test_a_version_whose_source_is_gone_is_refused(folder):
     writer.epoch(2, [0, 0, 0, 1, 1])
     for _ in range(3):
         writer.epoch(2, [0, 0, 0, 1, 1])
-    # Bins come to a partition that there was; its changelog says nothing of them.
+    # The bins come to a partition that existed before, whose changelog doesn't mention them.
     writer.epoch(2, [0, 0, 1, 1, 1])
     shutil.rmtree(root / "state/0/0")
     for snapshot in (root / "state/0/1").glob("5*.zip"):
@@ -105,7 +105,7 @@ def test_a_key_in_the_bin_of_another_one_is_found(folder, checksums):
     owners = [0, 0, 0, 1, 1]
     for _ in range(4):
         writer.epoch(2, owners)
-    # Both bins are at their owner, and so are their rows.
+    # Both bins and their rows are at the owner.
     writer.keys[0], writer.keys[1] = writer.keys[1], writer.keys[0]
     for _ in range(6):
         writer.epoch(2, owners)

@@ -1,4 +1,4 @@
-"""What works without the extras, and what is said of those that are missing; in processes of their own."""
+"""Binshift without its extras: what works, and the errors for missing ones; each test has its own process."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 from unit.checkpoints import TWO, HandWritten
 
 PYPROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-#: Has the modules that are named first fail to import, as if they were not installed.
+#: A program that makes imports of the named modules fail, as if they weren't installed.
 BLOCKED = """
 import sys
 import importlib.abc
@@ -39,7 +39,7 @@ def test_the_package_pulls_no_pyspark_and_what_all_pulls_is_in_the_other_extras(
     assert PYPROJECT["optional-dependencies"]["all"] == ["binshift[spark,cli,inspect,plot,connect]"]
 
 
-#: An expression of the API, the libraries of which it names one, and the extra that brings it.
+#: An expression of the API, libraries one of which the error has to name, and the extra that installs it.
 NEEDS = [
     ("binshift.attach", ["pyspark"], "spark"),
     ("binshift.configure(None)", ["pyspark"], "spark"),

@@ -1,4 +1,4 @@
-"""Loads of bins and skew of partitions, from tables of statistics made by hand."""
+"""Loads of bins and skew of partitions are computed from tables of statistics that are written by hand."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""What is said of a migration while its bins are copied."""
+"""The status of a migration while its bins are copied."""
 
 from binshift.migration import forecast_message
 

@@ -1,4 +1,4 @@
-"""The job, the alerts and the dashboard of docs/monitoring name gauges that there are."""
+"""The job, the alerts and the dashboard of docs/monitoring only name gauges that exist."""
 
 import json
 import re
@@ -17,7 +17,7 @@ GAUGES = {
 
 
 def rules():
-    """What Prometheus does with names, as pairs of an anchored pattern and a replacement."""
+    """Prometheus's relabelling rules, as pairs of an anchored pattern and a replacement."""
     text = (MONITORING / "prometheus.yml").read_text()
     found = re.findall(r'regex: "(.*)"\n\s+target_label: (\w+)\n\s+replacement: "(.*)"', text)
     assert [label for _, label, _ in found] == ["query", "__name__"]

@@ -1,4 +1,4 @@
-"""The generator of the benchmark's stream, and what needs no Spark of its queries."""
+"""The generator of the benchmark's stream, and those parts of its queries that need no Spark."""
 
 import ast
 from pathlib import Path
@@ -18,7 +18,7 @@ KINDS = {"person": 0, "auction": 1, "bid": 2}
 
 
 def of(kind, table):
-    """Events of one kind: their time, and the fields of their struct."""
+    """The events of one kind: their times, and the fields of their structs."""
     some = table.filter(pc.field("event_type") == KINDS[kind])
     return some.select(["date_time"]).append_column("n", pa.array(range(len(some)))), some[
         kind
@@ -67,7 +67,7 @@ def test_the_struct_of_an_event_is_that_of_its_kind_and_has_no_gaps():
 def test_events_come_at_the_rate(rate, first):
     times = milliseconds(nexmark.generate(0, rate, first, 100)["date_time"])
     due = generator.BASE_MS + np.arange(first, first + 100) / rate * 1000
-    # Whole milliseconds, rounded down; floats of large numbers are a little less or more.
+    # Times are rounded down to milliseconds; floats of large numbers are not exact.
     assert (np.abs(times - due + 0.5) <= 0.501).all()
 
 
@@ -77,7 +77,7 @@ def test_ids_count_up_and_name_what_exists_or_is_about_to():
     people, auctions, bids = (table[kind].combine_chunks().drop_null() for kind in KINDS)
     assert (field(people, "id") == np.arange(1000, 2000)).all()
     assert (field(auctions, "id") == np.arange(1000, 4000)).all()
-    # How many of each there are when an event comes.
+    # The number of events of each kind before each event.
     n = np.arange(50_000)
     newest_person, newest_auction = 999 + n // 50 + 1, 999 + n // 50 * 3 + np.clip(n % 50, 0, 3)
     of_auctions, of_bids = (n % 50 > 0) & (n % 50 < 4), n % 50 >= 4
@@ -107,7 +107,7 @@ def test_auctions_last_as_long_as_it_takes_for_the_open_ones_to_come():
     table = nexmark.generate(3, 1000, 0, 100_000, shape)
     some = table.filter(pc.field("event_type") == 1)
     lengths = milliseconds(pc.struct_field(some["auction"], "expires")) - milliseconds(some["date_time"])
-    # 300 auctions come with 5000 events.
+    # 5000 events contain 300 auctions.
     assert shape.longest_auction_ms(1000) == 10_000
     assert lengths.min() >= 1
     assert 9_900 < lengths.max() <= 10_000
@@ -166,7 +166,7 @@ def test_lengths_that_cannot_be_are_refused():
 
 
 def test_queries_do_not_know_the_provider():
-    """The same lines run on any provider: nothing that a query is made of imports or names binshift."""
+    """Queries run on any provider: nothing that they consist of imports or names binshift."""
     for file in Path(nexmark.__file__).parent.glob("*.py"):
         text = file.read_text()
         imports = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Import | ast.ImportFrom)]

@@ -1,4 +1,4 @@
-"""Packages depend on each other in one direction only, in both languages; so do the modules of Python."""
+"""Dependencies between packages have no circles in either language, nor do those between Python's modules."""
 
 import ast
 import re
@@ -34,7 +34,7 @@ def test_packages_of_scala_form_no_circle(folder: str) -> None:
     for package, text in sources:
         code = _code(text)
         own = set(re.findall(r"(?:class|object|trait|val) (\w+)", code))
-        # Of others, with a name that one of ours has, too.
+        # Names of others' packages that one of our packages has, too.
         own |= set(
             re.findall(r"\w+", " ".join(re.findall(r"^import (?!.*\.binshift\b)(.*)$", text, re.MULTILINE)))
         )
@@ -49,7 +49,7 @@ def test_modules_and_packages_of_python_form_no_circle() -> None:
     modules: Graph = {name: set(_imports(file, files)) - {name} for name, file in files.items()}
     assert modules["binshift.controller"] >= {"binshift.migration"}
     assert _circle(modules) is None
-    # A module of the top level is one of its own.
+    # A module at the top level counts as a package of its own.
     packages: Graph = {}
     for name, found in modules.items():
         packages.setdefault(_top(name), set()).update(_top(n) for n in found if _top(n) != _top(name))
@@ -63,7 +63,7 @@ def test_a_circle_is_found() -> None:
 
 
 def _circle(graph: Mapping[str, Iterable[str]]) -> list[str] | None:
-    """The nodes of a circle, the first of them again at its end."""
+    """The nodes of a circle; the first node is repeated at the end."""
     done: set[str] = set()
 
     def visit(node: str, path: list[str]) -> list[str] | None:
@@ -104,7 +104,7 @@ def _module(file: Path) -> str:
 
 
 def _imports(file: Path, modules: Container[str]) -> Iterable[str]:
-    """The ones of `modules` that a file imports, also only for annotations."""
+    """The modules among `modules` that a file imports, including imports for annotations only."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules)

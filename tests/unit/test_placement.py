@@ -1,4 +1,4 @@
-"""Where partitions go: executors that join get their share, and those that leave lose theirs."""
+"""The placement of partitions: executors that join get their share, and those that leave give theirs up."""
 
 from collections import Counter
 
@@ -75,7 +75,7 @@ def test_each_executor_ends_with_as_many_partitions_as_any_other_and_few_move(ow
     after.update(moved.get(p, o) for p, o in enumerate(owners))
     assert "gone" not in after
     assert max(after.values()) - min(after.values()) <= 1
-    # No fewer moves do: those above their share give away what is above, and those that are gone all.
+    # The number of moves is minimal: executors give away what is above their share, and lost ones everything.
     before = Counter(owners)
     floor, extra = divmod(len(owners), 4)
     kept = sorted((before[e] for e in placement.executors), reverse=True)

@@ -1,4 +1,4 @@
-"""That the API keeps its word: it is the one that is listed, old names warn, errors link to their page."""
+"""The API is the one that is listed, old names warn, and errors link to their page."""
 
 import re
 import sys
@@ -35,7 +35,7 @@ def test_the_public_api_is_the_one_that_is_listed():
 @pytest.mark.parametrize(("old", "value"), [("partitions", 8), ("assignment", [0, 1, 2])])
 def test_an_argument_may_be_given_by_its_old_name_and_warns(method, old, value):
     call = getattr(object.__new__(binshift.Controller), method)
-    # It gets as far as to ask a query, of which there is none.
+    # The call gets as far as asking the query, which doesn't exist.
     text = rf"{method}\({old}=...\) is deprecated and will be gone in binshift 0."
     with pytest.warns(DeprecationWarning, match=text) as said, pytest.raises(AttributeError, match="_link"):
         call(**{old: value})

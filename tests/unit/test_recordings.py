@@ -1,4 +1,4 @@
-"""What the documentation shows of real runs is not older than what it shows."""
+"""Recordings and pictures in the documentation are not older than the code that they show."""
 
 import importlib.util
 import json

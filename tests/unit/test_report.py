@@ -1,4 +1,4 @@
-"""Reports, bars and pictures of migrations, from history and progress written by hand."""
+"""Reports, progress bars and pictures of migrations, from a history and progress that are written by hand."""
 
 import io
 import json
@@ -62,7 +62,7 @@ def test_bins_that_come_on_demand_count_in_the_epochs_after_their_step():
     epochs = [epoch(1), coming(2, 64, 0), coming(3, 32, 5), coming(4, 0, 7), coming(5, 0, 100)]
     report = report_of("an-id", plan, [row(1, 2, bins=64)], epochs, steps=1, cancelled=False)
     assert (report.bytes_adopted, report.timings[0].bytes, report.longest_epoch_s) == (12, 12, 0.4)
-    # What comes so is not timed.
+    # Bins that arrive this way are not timed.
     assert adopt_rate(epochs, prepared=False) is None
 
 
@@ -110,7 +110,7 @@ def test_what_spark_no_longer_remembers_is_unknown_and_not_zero():
     assert (report.timings[0].duration_s, report.timings[0].bytes) == (None, None)
     assert "cancelled" in str(report)
     assert str(report).splitlines()[2].split()[-3:] == ["?", "?", "?"]
-    # Of the other step there may have been more.
+    # The forgotten step may have had more, so the report says "at least".
     assert (report.bytes_adopted, report.longest_epoch_s) == (0, 0.5)
     assert "2 bins (at least 0 B) in 2 steps" in str(report)
     assert "longest epoch at least 500 ms" in str(report)
@@ -152,7 +152,7 @@ def test_steps_that_the_routing_log_has_forgotten_count_all_the_same():
 
 
 class Driver:
-    """Answers what a migration asks for its report; counts who reads the routing log."""
+    """Answers a migration's requests for its report, and counts the reads of the routing log."""
 
     poll_s = 0.0
 
@@ -260,7 +260,7 @@ def test_what_is_known_of_bins_keys_steps_and_epochs_is_html_in_a_notebook(monke
     assert hot.schema.metadata[b"epoch"] == b"5"
     assert "Steps that took effect" in renderers[pa.Table](history_table([]))
     assert "Epochs" in renderers[pa.Table](epoch_table([]))
-    # Other tables of pyarrow stay what they are, and a renderer that is there is kept.
+    # Other tables of pyarrow are shown as before, and an existing renderer is kept.
     assert renderers[pa.Table](pa.table({"a": [1]})) is None
     renderers[pa.Table] = mine = repr
     history_table([])

@@ -1,4 +1,4 @@
-"""Routing tables: every bin has one owner, and none moves needlessly."""
+"""Routing tables: every bin has one owner, and no bin moves without need."""
 
 import pytest
 from hypothesis import given
@@ -40,7 +40,7 @@ def test_balancing_a_balanced_table_moves_nothing(table):
 
 
 def test_scaling_to_a_multiple_and_back_needs_the_fewest_moves():
-    # Meces (ATC 2022): 25 -> 30 tasks over 128 key groups needs few moves if only those that must, move.
+    # The example of Meces (ATC 2022), 128 key groups from 25 to 30 tasks, needs few moves.
     table = RoutingTable(25, tuple(b % 25 for b in range(128)))
     assert len(table.moves_to(table.balanced(30))) == 20
 

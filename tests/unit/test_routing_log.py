@@ -1,4 +1,4 @@
-"""Which routing entry was in force, by what the logs and the claims of runs name."""
+"""The routing entry that was in force is found from the logs and the claims of runs."""
 
 import json
 import zlib
@@ -10,7 +10,7 @@ RUN = "6d1f4f64-58f1-4a0e-b7f5-6a3f6c3d2a03"
 
 
 def write(root, epoch, assignment, previous):
-    """Writes an entry; its name."""
+    """Writes an entry, and returns its name."""
     text = json.dumps(
         {"format": 1, "epoch": epoch, "partitions": 2, "assignment": assignment, "run": RUN}
         | {"written_at": "2026-01-01T00:00:00.000Z", "previous": previous}
@@ -33,6 +33,6 @@ def test_behind_all_claims_the_earliest_one_leads_back_and_a_stray_entry_is_not_
         (root / "binshift" / "runs" / str(run)).write_text(
             json.dumps(claim | {"logged_at": "2026-01-01T00:00:00.007Z"})
         )
-    # The logs were wound back, each epoch of which was the only one of its run.
+    # The logs were wound back; each of their epochs was the only one of its run.
     (root / "offsets" / "4").rename(root / "offsets" / "25")
     assert open_directory(str(root)).routing().assignment == (0, 0, 0, 0, 1, 1, 1, 1)

@@ -1,4 +1,4 @@
-"""What a client of Spark Connect makes of a server that does not tell its version of binshift."""
+"""A client of Spark Connect on a server that doesn't report its version of binshift."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Requests are signed if the environment has a secret, as the driver expects it."""
+"""Requests are signed if the environment has a secret, in the form that the driver expects."""
 
 import hashlib
 import hmac
@@ -27,7 +27,7 @@ def test_a_request_is_signed_for_its_query_and_its_time(checkpoint, mailbox, mon
     (envelope,) = checkpoint.requests()
     text = envelope["signed"]
     assert envelope == {"format": 1, "id": id, "signed": text, "signature": envelope["signature"]}
-    # By the definition of RFC 2104.
+    # HMAC by its definition in RFC 2104.
     key = LONG.encode().ljust(64, b"\0")
     inner = hashlib.sha256(bytes(b ^ 0x36 for b in key) + b"binshift request 1\n" + text.encode()).digest()
     outer = hashlib.sha256(bytes(b ^ 0x5C for b in key) + inner)

@@ -1,4 +1,4 @@
-"""Where the jars come from that binshift is compiled against."""
+"""The jars that binshift is compiled against come from the right place."""
 
 import importlib.util
 import zipfile
@@ -22,7 +22,7 @@ def root(tmp_path, monkeypatch):
 
 @pytest.fixture
 def index(tmp_path, monkeypatch):
-    """A place where pip finds a pyspark 4.2, and nothing else."""
+    """A package index for pip that only has a pyspark 4.2."""
     folder = tmp_path / "index"
     folder.mkdir()
     info = "pyspark-4.2.9.dist-info"

@@ -1,4 +1,4 @@
-"""Plans: any plan between any tables ends at its target, keeps one owner per bin, moves none twice."""
+"""Any plan between any two tables ends at its target, keeps one owner per bin, and moves no bin twice."""
 
 import json
 from collections import Counter
@@ -78,7 +78,7 @@ def test_an_optimized_plan_loads_no_partition_beyond_its_share_in_the_fewest_ste
     sent, received = Counter(m.source for m in moves), Counter(m.target for m in moves)
     busiest = max((*sent.values(), *received.values()), default=0)
     steps = Optimized(share).plan(source, target).steps
-    # The busiest partition alone needs so many steps, whatever the plan.
+    # No plan has fewer steps, as the busiest partition alone needs so many.
     assert len(steps) == max(-(-busiest // share), int(source.partitions != target.partitions))
     for step in steps:
         assert max(Counter(m.source for m in step.moves).values(), default=0) <= share

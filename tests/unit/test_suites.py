@@ -1,4 +1,4 @@
-"""What is said of Spark's own suites, by the outcomes on two providers."""
+"""The report on Spark's own test suites, from their outcomes with two providers."""
 
 import pytest
 
@@ -53,7 +53,7 @@ def test_a_test_that_passes_when_it_runs_once_more_is_unsteady():
     first = outcome(failed=("a", "b"))
     repeated = outcome(failed=("b",), unsteady=("a",), repeated=True)
     assert steadied(first, outcome(passed=1, failed=("b",))) == repeated
-    # A run in which nothing passed says nothing of those that it does not name.
+    # A run in which nothing passed tells nothing about tests that it doesn't name.
     assert steadied(first, outcome(passed=0)) == outcome(failed=("a", "b"), repeated=True)
 
 

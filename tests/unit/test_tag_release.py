@@ -1,4 +1,4 @@
-"""A release is closed by one command, and what is in its way is said before anything is built."""
+"""One command closes a release, and it reports obstacles before it builds anything."""
 
 import datetime
 import re
@@ -13,7 +13,7 @@ SECTION = "# Changelog\n\n## [0.7.0] - unreleased\n\n### What breaks\n\nNothing.
 
 
 class Tree:
-    """A repository with what a release looks at."""
+    """A repository with the files that a release checks."""
 
     def __init__(self, root):
         self.root = root

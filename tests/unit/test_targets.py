@@ -1,4 +1,4 @@
-"""Target tables by load, compared with all possible tables where there are few."""
+"""Target tables by load are compared with all possible tables, if those are few."""
 
 import itertools
 import random
@@ -17,14 +17,14 @@ LOAD = st.one_of(st.integers(0, 20), st.integers(0, 1000))
 
 @st.composite
 def small_problems(draw):
-    """A table, a load for each bin, and a number of partitions, of which all tables can be looked at."""
+    """A table, a load for each bin, and a number of partitions, so small that all tables can be tried."""
     table = draw(tables(draw(st.integers(1, 6))))
     loads = draw(st.lists(LOAD, min_size=table.bins, max_size=table.bins))
     return table, loads, draw(st.integers(1, min(3, table.bins)))
 
 
 def all_tables(table, loads, partitions):
-    """Busiest partition and number of moves of every table there is."""
+    """The load of the busiest partition and the number of moves, for every possible table."""
     weights = loads if any(loads) else [1] * len(loads)
     for owners in itertools.product(range(partitions), repeat=table.bins):
         sums = [0] * partitions
@@ -39,7 +39,7 @@ def test_the_busiest_partition_is_close_to_the_best_of_all_tables(problem):
     target = balanced_by_load(table, loads, partitions=n)
     best = min(busiest for busiest, _ in all_tables(table, loads, n))
     assert target.bound <= best + 1e-9
-    # A tenth above the best by choice, for fewer moves; where bins are coarse, the bound of MULTIFIT.
+    # Up to a tenth above the best is accepted for fewer moves; with coarse bins, the bound is MULTIFIT's.
     assert max(target.after) <= best * (13 / 11 + 1 / 1024) + 1e-9
     if max(longest_first(loads, n).busiest, 1) <= best * 1.1:
         assert max(target.after) <= best * 1.1 + 1e-9
@@ -89,7 +89,7 @@ def test_the_loads_of_the_partitions_are_those_of_their_bins(table, data):
 
 
 def zipf_loads(bins, keys=100_000, exponent=1.2):
-    """Rows per bin of a Zipf stream: key k, which comes k^-1.2 as often as the first, in a bin at random."""
+    """Rows per bin of a Zipf stream: key k occurs k^-1.2 times as often as the first; its bin is random."""
     rng = random.Random(5)
     loads = [0.0] * bins
     for k in range(1, keys + 1):
@@ -103,7 +103,7 @@ def test_the_skew_of_a_zipf_stream_is_cut_to_a_tenth_above_the_best(partitions):
     table = RoutingTable(partitions, tuple(b % partitions for b in range(1024)))
     target = balanced_by_load(table, loads)
     assert max(target.after) <= 1.1 * target.bound
-    # Spreading the bins anew would move nearly all; here it is less than the partition of the hottest key has.
+    # A new distribution would move nearly all bins; these are fewer than an average partition has.
     assert target.moves < 1024 / partitions
 
 

@@ -1,4 +1,4 @@
-"""What is shown of a URI that carries credentials."""
+"""URIs are shown without their credentials."""
 
 import json
 from types import SimpleNamespace
@@ -86,7 +86,7 @@ def test_messages_of_others_lose_what_is_secret_in_them():
 
 def test_no_uri_is_opened_or_refused_with_its_secrets():
     assert Files(S3).name == HIDDEN
-    # As Hadoop spells it.
+    # Hadoop's spelling of the scheme.
     assert Files(S3.replace("s3:", "s3a:")).path("offsets") == "bucket/orders/offsets"
     with pytest.raises(ConfigurationError, match="pyarrow cannot open") as refused:
         Files(TOKEN)

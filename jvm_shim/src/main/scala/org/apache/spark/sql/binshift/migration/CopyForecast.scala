@@ -8,19 +8,19 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.Move
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.BackgroundConf
 
 /**
- * What it takes to copy the bins of a plan ahead of their steps, as far as can be told when it is submitted: bins are as
- * large as the statistics have them, and each executor sends at the pace with which copying begins.
+ * A forecast, made when a plan is submitted, of what it takes to copy its bins ahead of their steps. It assumes the sizes of bins in the
+ * statistics, and that each executor sends at the pace with which copying begins.
  *
- * @param bytes   rows that are copied, in all
- * @param seconds in which the executor that has most of them sends its own
- * @param tooMuch which copies will find no room, for people
+ * @param bytes   bytes of all rows that are copied
+ * @param seconds the time in which the executor with the most of them sends its own
+ * @param tooMuch says, for people, which copies will find no room
  */
 private[binshift] final case class CopyForecast(bytes: Long, seconds: Long, tooMuch: Option[String]) {
   def toJson: JValue = ("bytes" -> bytes) ~ ("seconds" -> seconds) ~ ("too_much" -> tooMuch)
 }
 
 private[binshift] object CopyForecast {
-  /** `None` if Spark keeps no count of rows, so that the sizes of bins are not known. */
+  /** `None` if Spark doesn't count rows, so that the sizes of bins are not known. */
   def of(plan: MigrationPlan, statistics: StatisticsSnapshot, conf: BackgroundConf): Option[CopyForecast] =
     Option.when(statistics.operators.forall(_.isSized)) {
       val moves = plan.steps.flatMap(_.moves)
@@ -33,7 +33,7 @@ private[binshift] object CopyForecast {
         tooMuch(byExecutor(_.target), conf.maxStagedBytes, statistics.operators.flatMap(_.executors.flatten).distinct.size))
     }
 
-  /** Partitions that are still to be opened will be on all executors alike. */
+  /** Assumes that partitions which have yet to be opened will be spread evenly over the executors. */
   private def tooMuch(staged: Map[Option[String], Long], room: Long, executors: Int): Option[String] = {
     val opened = staged.getOrElse(None, 0L) / math.max(executors, 1)
     val known = staged.collect { case (Some(executor), bytes) => (executor, bytes + opened) }

@@ -5,20 +5,20 @@ import java.util.Properties
 import org.apache.spark.{SparkContext, SparkEnv}
 import org.apache.spark.scheduler.ExecutorCacheTaskLocation
 
-/** A job of one short task for each of some executors. One that has just joined runs no task of a query, and hears by it. */
+/** Runs a job with one short task for each of some executors. This reaches executors that have just joined and run no task yet. */
 private[migration] object ExecutorJob {
 
   /**
-   * Waits for all of them; an executor whose slots are busy for long, or that is gone, is not among those returned. None is
-   * beside a query in real-time mode, because the slots are its.
+   * Waits for all of them. Executors whose slots are busy for long, or that are gone, are not among those returned. Runs no job beside a
+   * query in real-time mode, because that needs the slots.
    *
-   * @param inputs by the executor's id: its host, and what its task is given
+   * @param inputs by the executor's id, its host and the input of its task
    * @return the executors that have run their task
    */
   def run[T](context: SparkContext, description: String, inputs: Map[String, (String, T)])(work: Task[T]): Set[String] =
     if (inputs.isEmpty || RealTimeQueries.areIn(context)) Set.empty
     else {
-      // A thread inherits what the thread that made it had set, such as the group by which a query cancels its jobs.
+      // A thread inherits properties from its creator, such as the job group by which a query cancels its jobs.
       context.setLocalProperties(new Properties)
       context.setJobGroup("binshift", description)
       val located = inputs.toSeq.map { case (executor, (host, input)) =>
@@ -27,7 +27,7 @@ private[migration] object ExecutorJob {
       context.runJob(context.makeRDD(located), new OnItsExecutor(work)).flatten.toSet
     }
 
-  /** What a task does. */
+  /** The work of a task. */
   trait Task[T] extends Serializable {
     def run(input: T): Unit
   }

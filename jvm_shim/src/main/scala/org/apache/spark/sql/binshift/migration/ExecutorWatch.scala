@@ -9,11 +9,11 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.util.ThreadUtils
 
 /**
- * Looks now and then whether something has happened to executors that a query cannot wait with until its next epoch: no
- * event of Spark's says that one is decommissioned.
+ * Checks at short intervals whether something has happened to executors to which a query must react before its next epoch. It polls,
+ * because Spark has no event for the decommissioning of an executor.
  *
- * @param isDue whether there is something to do; asks nobody and waits for nothing
- * @param act   does it, on a thread of its own, once at a time
+ * @param isDue whether there is something to do; must not wait for anything
+ * @param act   does it, on a thread of its own, never twice at a time
  */
 private[binshift] final class ExecutorWatch(name: String, isDue: () => Boolean, act: () => Unit) extends Logging {
   import ExecutorWatch._

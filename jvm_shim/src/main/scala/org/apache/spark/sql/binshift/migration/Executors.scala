@@ -12,22 +12,22 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 /**
  * The executors of the application at one moment.
  *
- * @param live           hosts of those that get tasks, by id
- * @param decommissioned ids of those that are there and get no task any more, because Spark decommissions them
- * @param excluded       ids of those that are there and get no task for a while, because too many failed there
+ * @param live           hosts of executors that get tasks, by id
+ * @param decommissioned ids of executors that exist but get no more tasks, because Spark decommissions them
+ * @param excluded       ids of executors that exist but get no tasks for a while, because too many failed there
  */
 private[binshift] final case class Executors(
     live: SortedMap[String, String], decommissioned: Set[String], excluded: Set[String]) extends Logging {
 
   def isThere(id: String): Boolean = live.contains(id) || decommissioned(id) || excluded(id)
 
-  /** Refuses a plan that names an executor which is not live. */
+  /** Refuses a plan that names an executor that isn't live. */
   def requireLive(named: Seq[String]): Unit =
     Executors.requireLive(named, live.keys.toSeq, decommissioned, excluded)
 
   /**
-   * Those of `named` that are live, or all if none of them is, which the log then says: they may die, or be another
-   * application's, after a plan was accepted. Never one of `but`.
+   * The live executors among `named`. If none of them is live, returns all live ones and logs that: executors may die, or belong to
+   * another application, after a plan was accepted. Never returns one of `but`.
    */
   def preferred(named: Seq[String], but: Set[String], query: UUID): Seq[String] = {
     val possible = live.keys.toSeq.filterNot(but)
@@ -42,7 +42,7 @@ private[binshift] final case class Executors(
 
 private[binshift] object Executors {
 
-  /** Also of a plan that is made in this JVM. */
+  /** Also used for plans that are made in this JVM. */
   def requireLive(
       named: Seq[String], live: Seq[String], isDecommissioned: String => Boolean, isExcluded: String => Boolean): Unit =
     named.find(!live.contains(_)).foreach { executor =>
@@ -55,9 +55,9 @@ private[binshift] object Executors {
     }
 
   /**
-   * Relies on Spark: the scheduler calls an executor alive once it was offered a task, and until it is lost or
-   * decommissioned. The only executor of a local master always counts, because a job there would wait for ever for
-   * any other one. One that is excluded stays alive.
+   * Relies on Spark: for the scheduler, an executor is alive from the time when it was first offered a task until it is lost or
+   * decommissioned. The only executor of a local master always counts, because a job there would wait for ever for any other one. An
+   * excluded executor stays alive.
    */
   def of(context: SparkContext): Executors = {
     val known = context.env.blockManager.master.getMemoryStatus.keys.toSeq
@@ -76,10 +76,10 @@ private[binshift] object Executors {
   }
 
   /**
-   * Ids of executors to which Spark gives no task of the application, because too many have failed there or on their host.
-   * Asks nobody, and looks at nothing unless Spark is set to exclude executors.
+   * Ids of executors to which Spark gives no tasks of the application, because too many have failed there or on their host. Sends no
+   * message, and does nothing unless Spark is set to exclude executors.
    *
-   * Relies on Spark: it tells its listeners of each that it excludes or takes back, and the status store has what they heard.
+   * Relies on Spark: it tells its listeners of each executor that it excludes or admits again, and the status store records that.
    */
   private def excluded(context: SparkContext): Set[String] =
     if (context.isLocal || !HealthTracker.isExcludeOnFailureEnabled(context.conf)) Set.empty
@@ -93,8 +93,8 @@ private[binshift] object Executors {
     }
 
   /**
-   * Ids of executors that have been offered a task and are not lost. Asks nobody, and may be called by any thread; `None`
-   * if the scheduler is not one of Spark's own.
+   * Ids of executors that have been offered a task and are not lost. Sends no message, and may be called by any thread. `None` if the
+   * scheduler isn't one of Spark's own.
    *
    * Relies on Spark: the scheduler has an entry for each of them, until it is lost.
    */
@@ -104,7 +104,7 @@ private[binshift] object Executors {
   }
 
   /**
-   * Ids of executors that Spark is about to remove and that are still there. Asks nobody, and may be called by any thread.
+   * Ids of executors that Spark is about to remove and that still exist. Sends no message, and may be called by any thread.
    *
    * Relies on Spark: the scheduler has an entry for each executor that was offered a task, until it is lost, and remembers
    * which of them are decommissioned.

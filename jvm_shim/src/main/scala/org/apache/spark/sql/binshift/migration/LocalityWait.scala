@@ -11,24 +11,24 @@ import org.apache.spark.scheduler.binshift.TaskSets
 import org.apache.spark.sql.execution.streaming.state.binshift.LogLine
 
 /**
- * Has tasks of a query wait longer for the executor that they prefer, while partitions are about to settle there.
+ * Makes tasks of a query wait longer for the executor that they prefer, while partitions are about to settle there.
  *
- * By default Spark runs a task elsewhere when its executor was busy for 3 s, and its state is then loaded there.
+ * By default, Spark runs a task elsewhere if its executor was busy for 3 s, and the task's state is then loaded there.
  *
- * Relies on Spark: each stage reads the wait from the context's own settings when it is submitted, and again when an executor
- * joins or is lost. So a longer wait is set for the whole application first. As long as it is, a look each quarter of a second
- * gives the user's own wait back to the stages of other work, and to those in which a task waits for an executor that gets no tasks
- * any more. The setting itself is put back when the last query lets go. Thread-safe.
+ * Relies on Spark: each stage reads the wait from the context's own settings when it is submitted, and again when an executor joins or
+ * is lost. So this sets a longer wait for the whole application first. As long as that is set, a check each quarter of a second gives
+ * the user's own wait back to stages of other work, and to those in which a task waits for an executor that gets no tasks any more.
+ * The setting itself is restored when the last query lets go. Thread-safe.
  */
 private[binshift] object LocalityWait extends Logging {
   private val WaitMs = 30000L
   private val Key = config.LOCALITY_WAIT_PROCESS.key
 
-  /** Who holds it, and for which query. */
+  /** The holders, with their queries. */
   private val owners = mutable.Map.empty[AnyRef, String]
   private var held: Option[Held] = None
 
-  /** Does nothing beside queries in real-time mode: a batch of theirs would count tasks that wait as ones that take its slots. */
+  /** Does nothing beside queries in real-time mode, because Spark counts waiting tasks against the slots of their batches. */
   def hold(owner: AnyRef, query: UUID, context: SparkContext): Unit = synchronized {
     if (!held.exists(_.context eq context)) {
       // Another context was stopped, and its settings are gone with it.
@@ -51,7 +51,7 @@ private[binshift] object LocalityWait extends Logging {
     if (owners.remove(owner).isDefined && owners.isEmpty) putBack()
   }
 
-  /** Nobody holds it any more. */
+  /** Ends the longer wait for all holders. */
   def giveUp(context: SparkContext): Unit = synchronized {
     if (held.exists(_.context eq context)) {
       owners.clear()
@@ -67,7 +67,7 @@ private[binshift] object LocalityWait extends Logging {
     held = None
   }
 
-  /** Not under the lock of this object: the scheduler's may be taken for long. */
+  /** Doesn't hold the lock of this object, because the scheduler's lock may be held for long. */
   private def look(scheduler: TaskSchedulerImpl, ownMs: Long): Unit = {
     val queries = synchronized(owners.values.toSet)
     for {
@@ -76,12 +76,12 @@ private[binshift] object LocalityWait extends Logging {
         "gone" -> w.gone.toSeq.sorted.mkString(","), "wait_ms" -> ownMs))
   }
 
-  /** A scheduler of another kind keeps to the user's own wait, because nothing could end a longer one. */
+  /** A scheduler of another kind keeps the user's own wait, because nothing could end a longer one. */
   private def schedulerOf(context: SparkContext): Option[TaskSchedulerImpl] = context.taskScheduler match {
     case scheduler: TaskSchedulerImpl => Some(scheduler)
     case _ => None
   }
 
-  /** @param before what was set */
+  /** @param before the setting before */
   private final case class Held(context: SparkContext, before: Option[String], watch: ExecutorWatch)
 }

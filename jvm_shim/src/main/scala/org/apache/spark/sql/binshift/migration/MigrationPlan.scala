@@ -11,18 +11,18 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{Chang
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Move, RoutingTable}
 
 /**
- * An ordered list of steps that leads from one routing table to another. Made by the planner of Python, or by
- * that of `planning`; here it is only checked and applied.
+ * An ordered list of steps that leads from one routing table to another. Python's planner makes it, or the one in `planning`; here it is
+ * only checked and applied.
  *
  * @param source     table that the plan starts from
- * @param strategy   name of what cut the plan, for people: nothing depends on it
+ * @param strategy   name of the strategy that cut the plan; only for people
  * @param gap        epochs that stay idle between two steps
  * @param isOnDemand whether each bin is fetched when it is first touched, after its step
  */
 private[binshift] final case class MigrationPlan(
     source: RoutingTable, steps: IndexedSeq[Step], strategy: String, gap: Int, isOnDemand: Boolean) {
 
-  /** Throws `IllegalArgumentException` if a step does not fit what the steps before it lead to. */
+  /** Throws `IllegalArgumentException` if a step doesn't fit the table that the steps before it lead to. */
   def requireFitting(): Unit = {
     val owners = source.assignment.toArray
     val sizes = new Array[Int]((source.partitions +: steps.map(_.partitions)).max)
@@ -47,7 +47,7 @@ private[binshift] final case class MigrationPlan(
   def target: RoutingTable =
     source.moved(steps.flatMap(_.moves), steps.lastOption.fold(source.partitions)(_.partitions))
 
-  /** @param epoch from which on the source is in force */
+  /** @param epoch since when the source has been in force */
   def toJson(epoch: Long): JObject = ("format" -> MigrationPlan.FormatVersion) ~
     ("source" -> (("partitions" -> source.partitions) ~ ("assignment" -> source.assignment.toSeq) ~ ("epoch" -> epoch))) ~
     ("steps" -> steps.map { s =>
@@ -90,20 +90,20 @@ private[binshift] object MigrationPlan {
 /**
  * A submitted plan on its way through a query; the content of `plan.json`.
  *
- * Which of its steps have been taken is not stored here: the routing log tells, and is the only truth.
+ * It doesn't record which of its steps have been taken. Only the routing log says that.
  *
  * @param json        the plan as it was submitted
  * @param options     how it is carried out
  * @param cancelled   no further step is scheduled
- * @param application the one that it was submitted to, whose executors the options name
+ * @param application the application that it was submitted to, whose executors the options name
  */
 private[binshift] final case class PlannedMigration(
     id: String, plan: MigrationPlan, json: JValue, options: MigrationOptions, cancelled: Boolean,
     application: Option[String] = None) {
 
   /**
-   * The table after step `index` of the plan is taken from `now`; `None` if it does not fit, as when the
-   * checkpoint was wound back behind the plan's start. Partitions may have been opened before the step.
+   * The table after step `index` is taken from `now`; `None` if the step doesn't fit, for example because the checkpoint was wound back
+   * behind the plan's start. Partitions may have been opened before the step.
    */
   def tableAfter(index: Int, now: RoutingTable): Option[RoutingTable] = {
     val step = plan.steps(index)
@@ -116,8 +116,8 @@ private[binshift] final case class PlannedMigration(
   }
 
   /**
-   * The moves of step `index` and of those after it that can be copied at the same time: up to the first
-   * that moves a bin again, which by then is elsewhere, or that needs partitions that are not open.
+   * The moves of step `index` and of following steps that can be copied at the same time. They end before the first step that moves a bin
+   * again, because the bin will be elsewhere by then, or that needs partitions that are not open.
    */
   def copiedTogether(index: Int, partitions: Int): IndexedSeq[Seq[Move]] = {
     val moved = scala.collection.mutable.Set.empty[Int]
@@ -131,14 +131,14 @@ private[binshift] final case class PlannedMigration(
  * @param isPrepared whether bins are copied before their step takes effect
  * @param placeOn    executors on which new partitions are placed, and those that leave `vacate`; none means all
  * @param vacate     executor that all partitions leave
- * @param places     the executors of partitions that are to run on another one than now
- * @param application whose executors these are; none if nobody has said so
+ * @param places     the new executors of partitions that should move
+ * @param application the application of these executors; `None` if unknown
  */
 private[binshift] final case class MigrationOptions(
     startEpoch: Option[Long], isPrepared: Boolean, placeOn: Seq[String], vacate: Option[String], places: Map[Int, String],
     application: Option[String] = None) {
 
-  /** Whether whole partitions go to other executors. */
+  /** Whether whole partitions move to other executors. */
   def movesPartitions: Boolean = vacate.nonEmpty || places.nonEmpty
 
   def toJson: JValue = ("start_epoch" -> startEpoch) ~ ("prepare" -> isPrepared) ~
@@ -166,7 +166,7 @@ private[binshift] object PlannedMigration {
       cancelled = false, Some(application))
   }
 
-  /** Whether a migration has begun, is not over or forgotten, and may go on: where keys change, no bins move. */
+  /** Whether a migration is under way and may continue, which it can't if keys change. */
   def isUnderWay(dir: ControlDir, id: String): Boolean = read(dir).exists(_.id == id) && ChangedKeys.read(dir).isEmpty
 
   def read(dir: ControlDir): Option[PlannedMigration] = dir.decoded(File) { json =>
@@ -186,10 +186,10 @@ private[binshift] object PlannedMigration {
     ("format" -> FormatVersion) ~ ("id" -> m.id) ~ ("options" -> m.options.toJson) ~
       ("cancelled" -> m.cancelled) ~ ("application" -> m.application) ~ ("plan" -> m.json))
 
-  /** Forgets migration `id`, and no other one. */
+  /** Forgets migration `id`, but no other one. */
   def delete(dir: ControlDir, id: String): Unit = if (another(dir, id).isEmpty) dir.delete(File)
 
-  /** The migration that is there instead of `id`. A file that cannot be understood has none. */
+  /** The migration in the file, if it isn't `id`. A file that can't be understood counts as having none. */
   def another(dir: ControlDir, id: String): Option[String] = {
     implicit val formats: Formats = DefaultFormats
     try dir.read(File).flatMap(json => (json \ "id").extractOpt[String]).filter(_ != id)

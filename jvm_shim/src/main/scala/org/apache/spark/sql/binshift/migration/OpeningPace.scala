@@ -7,19 +7,19 @@ import org.apache.spark.sql.execution.streaming.ProcessingTimeTrigger
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 
 /**
- * How many new partitions one epoch opens: all of them, unless it would take visibly longer than others.
+ * Decides how many new partitions one epoch opens: all of them, unless the epoch would take noticeably longer than others.
  *
- * @param epochMs what an epoch takes, milliseconds; 0 if that is not known
- * @param slackMs what is left until the next trigger
+ * @param epochMs milliseconds that an epoch takes; 0 if that isn't known
+ * @param slackMs milliseconds that are left until the next trigger
  * @param cores   tasks that run at a time
- * @param storeMs what a store that is opened adds to the work of its epoch
+ * @param storeMs milliseconds that opening a store adds to the work of its epoch
  */
 private[binshift] final case class OpeningPace(epochMs: Long, slackMs: Long, cores: Int, storeMs: Long) {
   import OpeningPace._
 
   /**
    * @param inAll  partitions that the step opens, in up to four epochs
-   * @param stores of a partition, of all operators
+   * @param stores stores of a partition, of all operators
    */
   def partitionsAtOnce(inAll: Int, stores: Int): Int = {
     val affordableMs = math.max(epochMs / EpochShare, slackMs / 2) * math.max(cores, 1)
@@ -31,10 +31,10 @@ private[binshift] final case class OpeningPace(epochMs: Long, slackMs: Long, cor
 private[binshift] object OpeningPace {
   /** Measured: a task that opens an empty store on a local disk, and commits it, takes up to 0.1 s more than another. */
   private val StoreMs = 100L
-  /** Measured: the longest epochs of a query that is left alone take half as long again as the median one. */
+  /** Measured: the longest epochs of a query without changes take half as long again as the median one. */
   private val EpochShare = 2
   private val MaxEpochs = 4
-  /** In real-time mode a batch is minutes long, and its pause does not grow with what is opened in it. */
+  /** In real-time mode, a batch is minutes long, and its pause doesn't depend on how many partitions are opened. */
   private val AllAtOnce = OpeningPace(epochMs = 0, slackMs = Int.MaxValue, cores = Int.MaxValue, storeMs = 1)
 
   /**
@@ -44,7 +44,7 @@ private[binshift] object OpeningPace {
    */
   def of(query: MicroBatchExecution, opened: Iterable[(Long, Int)]): OpeningPace = if (RealTimeMode.isOf(query)) AllAtOnce
   else {
-    // Triggers that found no data have no such duration.
+    // Reports of triggers that found no data don't have this duration.
     val took = query.recentProgress.toSeq.filter(_.durationMs.containsKey("addBatch"))
       .map(p => p.batchId -> p.durationMs.asScala("triggerExecution").longValue).toMap
     val epochMs = median(took.values.toSeq).getOrElse(0L)

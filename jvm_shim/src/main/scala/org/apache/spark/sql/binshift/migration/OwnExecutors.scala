@@ -8,19 +8,19 @@ import org.apache.spark.sql.binshift.internals.SparkInternals
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 
 /**
- * Asks Spark for executors and gives them back, for an autoscaler that was allowed to.
+ * Asks Spark for executors and gives them back, for an autoscaler that was allowed to do so.
  *
- * An executor is given back between two epochs: no task of the query runs there then, and no epoch that is to come wants
- * what its last tasks have left there for other tasks.
+ * An executor is given back between two epochs. Then no task of the query runs there, and no later epoch needs the shuffle files of its
+ * last tasks.
  *
- * Relies on Spark: a cluster manager holds no more executors than were asked for in total. An executor that is killed by
- * request gets no task from the call on, and its tasks do not count as failures.
+ * Relies on Spark: a cluster manager keeps no more executors than the requested total. An executor that is killed by request gets no
+ * tasks from the call on, and its tasks don't count as failures.
  *
- * Called under the router's lock, but for `requireOurs` and `request`, which may wait for the cluster manager, and for what
- * says that it needs none.
+ * Called under the router's lock, except `requireOurs` and `request`, which may wait for the cluster manager, and methods that say that
+ * they need none.
  *
- * @param others a query of the same application that asks for executors, too
- * @param inUse  executors with partitions of any query of the application; needs no lock
+ * @param others returns a query of the same application that asks for executors, too
+ * @param inUse  returns executors with partitions of any query of the application; needs no lock
  */
 private[binshift] final class OwnExecutors(
     context: SparkContext, others: () => Option[String], inUse: () => Set[String]) extends Logging {
@@ -28,19 +28,19 @@ private[binshift] final class OwnExecutors(
 
   @volatile private var waiting = Set.empty[String]
   @volatile private var gone = Set.empty[String]
-  /** Executors that were to go and stay, because partitions have come there. Nobody knows of them yet. */
+  /** Executors that should have gone but stay, because partitions have moved there. The caller hasn't been told yet. */
   private var kept = Set.empty[String]
   @volatile private var isUsed = false
 
-  /** Whether executors were asked for, or their number was held, and nobody has left them to others since. Needs no lock. */
+  /** Whether this query has asked for executors, or held their number, and hasn't left them to others since. Needs no lock. */
   def areOurs: Boolean = isUsed
 
   /** Lets other queries of the application ask for executors. Their number stays. Needs no lock. */
   def leaveToOthers(): Unit = isUsed = false
 
-  /** Tasks that run at the same time on executors that stay. Needs no lock. */
+  /** How many tasks can run at the same time on executors that stay. Needs no lock. */
   def taskSlots: Int = {
-    // Relies on Spark: it does not count executors that it was told to kill. It does count those that wait for the next epoch.
+    // Relies on Spark: it doesn't count executors that it was told to kill. It does count those that wait for the next epoch.
     val slots = SparkInternals.taskSlots(context)
     val going = waiting
     if (going.isEmpty) slots
@@ -51,7 +51,7 @@ private[binshift] final class OwnExecutors(
     }
   }
 
-  /** Executors that were given back, or will be with the next epoch, as long as they are there. */
+  /** Executors that were given back, or will be with the next epoch, as long as they exist. */
   def leaving: Set[String] = waiting ++ gone
 
   /** @throws BinshiftException if executors are not ours to ask for */
@@ -67,9 +67,9 @@ private[binshift] final class OwnExecutors(
     why.foreach(refuse)
   }
 
-  /** Asks for so many in all, and does not wait for them. */
+  /** Asks for this total number of executors, and doesn't wait for them. */
   def request(total: Int): Unit = {
-    // One query after the other, so that two do not both find that nobody asks.
+    // One query at a time, so that two queries don't both find that nobody else asks.
     OwnExecutors.synchronized {
       requireOurs()
       isUsed = true
@@ -92,7 +92,7 @@ private[binshift] final class OwnExecutors(
     if (isUnderWay) Set.empty else enter()
   }
 
-  /** While an epoch is planned, before its tasks begin. Returns executors that were to go, and stay because they are used. */
+  /** Called while an epoch is planned, before its tasks begin. Returns executors that should have gone, but stay because they are used. */
   def enter(): Set[String] = {
     if (leaving.nonEmpty) {
       val executors = Executors.of(context)
@@ -100,7 +100,7 @@ private[binshift] final class OwnExecutors(
       waiting = Set.empty
       synchronized { gone = gone.filter(executors.isThere) ++ ids }
       if (ids.nonEmpty) {
-        // Spark takes them from the scheduler at once, and then waits for the cluster manager. A stream must not.
+        // Spark removes them from the scheduler at once, and then waits for the cluster manager, which a stream must not do.
         val asking = new Thread(() => killUnused(ids), "binshift-give-back")
         asking.setDaemon(true)
         asking.start()
@@ -114,11 +114,11 @@ private[binshift] final class OwnExecutors(
     }
   }
 
-  /** Since they were to go, another query may have placed partitions there. */
+  /** Kills those that are still unused, because another query may have placed partitions there meanwhile. */
   private def killUnused(ids: Set[String]): Unit =
     try {
       val used = ids.intersect(inUse())
-      // First, because tasks of the next epoch may come there soon.
+      // Done first, because tasks of the next epoch may come there soon.
       try if (used != ids) kill((ids -- used).toSeq.sorted)
       finally if (used.nonEmpty) keep(used)
     } catch {
@@ -131,7 +131,7 @@ private[binshift] final class OwnExecutors(
       gone --= ids
       kept ++= ids
     }
-    // The total was lowered for them.
+    // Raises the total again, which was lowered for them.
     OwnExecutors.synchronized {
       asked.foreach { case (application, total) =>
         if (isUsed && application == SparkInternals.applicationOf(context) && !ask(total + ids.size))
@@ -157,10 +157,10 @@ private[binshift] final class OwnExecutors(
 private[binshift] object OwnExecutors {
   private val MaxWaitMs = 1000L
 
-  /** How many executors of an application were asked for last. */
+  /** The total number of executors of an application that was requested last. */
   @volatile private var asked = Option.empty[(String, Int)]
 
-  /** How many executors the application is to have, with those that are not there yet: as asked for last, or as set. */
+  /** The number of executors that the application should have, including those that haven't joined: as requested last, or as set. */
   def configured(context: SparkContext): Option[Int] =
     asked.collect { case (application, total) if application == SparkInternals.applicationOf(context) => total }
       .orElse(context.conf.get(config.EXECUTOR_INSTANCES))

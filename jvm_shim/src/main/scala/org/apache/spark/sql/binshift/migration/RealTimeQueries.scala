@@ -7,9 +7,9 @@ import scala.jdk.CollectionConverters._
 import org.apache.spark.SparkContext
 
 /**
- * Queries with state that run in real-time mode, by their application. All tasks of their batches run at once, and Spark ends
- * a query whose batch finds too few slots. So binshift has no jobs of its own beside them, and no task waits for an executor,
- * whichever query would gain by that.
+ * The stateful queries in real-time mode, by their application. All tasks of a batch of theirs run at once, and Spark ends the query if
+ * too few slots are free. So binshift runs no jobs of its own beside them, and makes no task wait for an executor, for the sake of any
+ * query.
  *
  * Thread-safe.
  */

@@ -5,30 +5,29 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWri
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 
 /**
- * Has whole partitions settle on other executors: knows which are wanted where, says so to Spark's scheduler at each epoch
- * until they are there, and lets go.
+ * Moves whole partitions to other executors. It knows which partitions are wanted where, tells Spark's scheduler at each epoch until
+ * they are there, and then lets go.
  *
- * A partition's new executor loads its state from the checkpoint, as after the loss of an executor. So a place is no more
- * than a preference: a partition that runs elsewhere is as right there. Places are forgotten with the run of the query; the
- * next run of the same application is told again what the migration under way wants. A prepared migration has the new
- * executor fetch files before ([[Warming]]).
+ * A partition's new executor loads its state from the checkpoint, as after the loss of an executor. So a place is only a preference,
+ * and the result doesn't depend on it. Places are forgotten with the run of the query; the next run of the same application is told
+ * again what the migration under way wants. In a prepared migration, the new executor fetches files before ([[Warming]]).
  *
- * A partition is there when an epoch for which it was asked to be there is committed, and the coordinator still has it
- * there: each task reports its stores, so the coordinator would have another executor by then.
+ * A partition has arrived when an epoch for which it was asked to move is committed, and the coordinator still has it at the new place.
+ * Each task reports its stores, so otherwise the coordinator would have another executor by then.
  *
  * Called under the router's lock: `enter` on the stream's thread while an epoch is planned, the rest by any thread.
  *
- * Partitions of executors that Spark decommissions move without a migration ([[Evacuation]]). Where a migration wants them is
- * what counts. Those whose executor is lost are given another one before their next tasks begin, because a task would wait in
- * vain for one that is gone.
+ * Partitions of executors that Spark decommissions move without a migration ([[Evacuation]]), but if a migration wants them somewhere,
+ * that counts. Partitions whose executor is lost get another one before their next tasks begin, because a task would wait in vain for
+ * the lost one.
  *
  * @param standbyOf the executors that have the files of a partition
- * @param maxEpochs that a partition is asked to move, unless its executor is drained
- * @param isBinned  whether an operator's stores take files that were fetched ahead
+ * @param maxEpochs for how many epochs a partition is asked to move, unless its executor is drained
+ * @param isBinned  whether an operator's stores use files that were fetched ahead
  * @param evacuates whether executors that Spark decommissions are drained
- * @param isRealTime whether all tasks of a batch run at once. Then nothing is fetched ahead, because the job that asks for
- *                  it takes slots of the next batch. No task waits longer for its executor, because one that is full stays
- *                  so until the batch ends.
+ * @param isRealTime whether all tasks of a batch run at once. If so, nothing is fetched ahead, because the job that asks for it would
+ *                  take slots of the next batch. And no task waits longer for its executor, because a full executor stays full until
+ *                  the batch ends.
  */
 private[binshift] final class Relocation(
     query: MicroBatchExecution, maxEpochs: Int, isBinned: StateStoreWriter => Boolean, evacuates: Boolean,
@@ -41,18 +40,18 @@ private[binshift] final class Relocation(
 
   private var operators = Seq.empty[StateStoreWriter]
   private var partitions = 0
-  /** The executors that each partition is on, as the coordinator said when `seen` was the newest committed epoch. */
+  /** The executors of each partition, according to the coordinator when `seen` was the newest committed epoch. */
   private var places = IndexedSeq.empty[Set[String]]
   private var seen = -1L
   private var seenExecutors = Set.empty[String]
-  /** Executors that were there when an epoch was planned, and none of which has been lost with its partitions since. */
+  /** Executors that existed when an epoch was planned, without those whose partitions were given to others since. */
   private var present = Set.empty[String]
   private var wanted = Map.empty[Int, WantedPlace]
-  /** What the migration under way empties. */
+  /** The executor that the migration under way empties. */
   private var drained: Option[String] = None
-  /** Executors that get no partition: what is drained or has been, until it is gone or partitions are placed there again. */
+  /** Executors that get no partition: those that are or were drained, until they are gone or partitions are placed there again. */
   @volatile private var avoided = Set.empty[String]
-  /** Those of them that are only avoided because they are about to go. */
+  /** Avoided executors that are only avoided because they are about to go. */
   private var departing = Set.empty[String]
   private var receivers = Seq.empty[String]
   private var notBefore = 0L
@@ -64,38 +63,38 @@ private[binshift] final class Relocation(
 
   if (isRealTime) RealTimeQueries.begin(this, session.sparkContext)
 
-  /** Executors on which nothing is to be placed. Needs no lock. */
+  /** Executors on which nothing should be placed. Needs no lock. */
   def leaving: Set[String] = avoided
 
   /** The same, once a migration with `options` is under way. */
   def leavingWith(options: MigrationOptions): Set[String] =
     avoided -- options.places.values -- options.placeOn ++ options.vacate
 
-  /** Partitions that are not yet where they are wanted, as of the last look. */
+  /** How many partitions have not arrived yet where they are wanted, as of the last look. */
   def misplaced: Int = (left ++ evacuation.partitions).size
 
-  /** Partitions that left executors which Spark decommissions, or are on their way. */
+  /** How many partitions have left executors that Spark decommissions, or are on their way. */
   def evacuated: Long = evacuation.total
 
   /** Whether [[evacuate]] has something to do. Waits for nothing, and needs no lock. */
   def isEvacuationDue: Boolean = evacuates && evacuation.isDue
 
-  /** Looks between two epochs whether Spark decommissions executors, so that files of their partitions are fetched meanwhile. */
+  /** Checks between two epochs whether Spark decommissions executors, so that files of their partitions are fetched meanwhile. */
   def evacuate(): Unit = evacuation.look(operators, partitions, avoided)
 
-  /** Places nothing any more on executors that are about to go. */
+  /** Places no more partitions on executors that are about to go. */
   def avoid(executors: Seq[String]): Unit = {
     departing ++= executors.filterNot(avoided)
     avoided ++= executors
   }
 
-  /** Takes executors for others again that were about to go, and stay. What was drained still gets nothing. */
+  /** Treats executors that were about to go like others again, because they stay. Drained ones still get nothing. */
   def admit(executors: Set[String]): Unit = {
     avoided --= departing.intersect(executors)
     departing --= executors
   }
 
-  /** Takes over what a migration wants. */
+  /** Begins to carry out what a migration wants. */
   def begin(options: MigrationOptions): Unit = {
     wanted = options.places.map { case (p, executor) => p -> WantedPlace(executor) }
     drained = options.vacate
@@ -111,7 +110,7 @@ private[binshift] final class Relocation(
     since = None
   }
 
-  /** The migration is over. What was drained still gets nothing, unless that was `cancelled`. */
+  /** Ends the migration. A drained executor still gets nothing, unless the migration was `cancelled`. */
   def end(cancelled: Boolean): Unit = {
     if (cancelled) avoided --= drained
     wanted = Map.empty
@@ -125,8 +124,8 @@ private[binshift] final class Relocation(
   }
 
   /**
-   * Whether all partitions are where they are wanted, as of the committed epoch. Before the tasks of an epoch have reported,
-   * it is not known where the partitions of a run are.
+   * Whether all partitions are where they are wanted, as of the committed epoch. Before the tasks of an epoch have reported, the places of
+   * a run's partitions are not known.
    */
   def isDone(committed: Long): Boolean = !isUnderWay || since.exists(_ <= committed) && {
     // Stores come to executors with the tasks of an epoch.
@@ -135,16 +134,16 @@ private[binshift] final class Relocation(
     left.isEmpty
   }
 
-  /** Says where partitions are wanted at `epoch`, whose tasks have not begun. */
+  /** Tells Spark where partitions are wanted at `epoch`, whose tasks have not begun. */
   def enter(epoch: Long, planOperators: Seq[StateStoreWriter], n: Int): Unit = {
     operators = planOperators
     partitions = n
-    // What is to be emptied may go before its migration has begun.
+    // The executor to be emptied may go before its migration has begun.
     if (wanted.nonEmpty || avoided.nonEmpty || isUnderWay && since.isEmpty) {
       val executors = Executors.of(session.sparkContext)
       avoided = avoided.filter(executors.isThere)
       holdOrRelease()
-      // Nothing comes back to what was drained as long as tasks wait for their places, and their executors live.
+      // No partition returns to a drained executor as long as tasks wait for their places, and their executors live.
       if (wanted.nonEmpty || isUnderWay || epoch % EpochsBetweenLooks == 0 || executors.live.keySet != seenExecutors) {
         see(epoch - 1)
         seenExecutors = executors.live.keySet.toSet
@@ -161,13 +160,13 @@ private[binshift] final class Relocation(
   }
 
   /**
-   * Gives the partitions of executors that are lost another one, unless a standby has taken them over. Called after `enter`,
-   * while the epoch is planned. Asks nobody unless an executor was lost since the epoch before.
+   * Gives partitions of lost executors another executor, unless a standby has taken them over. Called after `enter`, while the epoch is
+   * planned. Sends messages only if an executor was lost since the epoch before.
    */
   def leaveLost(): Unit = for (known <- Executors.known(session.sparkContext)) {
     val isDone = present.forall(known) || {
       val executors = Executors.of(session.sparkContext)
-      // What joined in between is none that is lost.
+      // An executor that joined in between isn't lost.
       Placement.leaveLost(session, operators, partitions, e => known(e) || executors.isThere(e), executors.live -- avoided)
     }
     if (isDone) present = known.toSet
@@ -187,7 +186,7 @@ private[binshift] final class Relocation(
     val (tried, settled) = given.partition { case (p, _) => isAvoided(p) }
     if (settled.nonEmpty) sayElsewhere(settled, "elsewhere; they stay there")
     if (tried.nonEmpty) sayElsewhere(tried, "on executors that are to be emptied; other ones are tried")
-    // Those of which nobody said where to, and those whose new executor is gone or did not get them.
+    // Partitions without a given place, and those whose new executor is gone or didn't get them.
     val stranded = (0 until partitions).filter(p => !kept.contains(p) && isAvoided(p))
     val others = (0 until partitions).filterNot(stranded.contains)
       .map(p => kept.get(p).map(w => Seq(w.executor)).getOrElse(placesOf(p).toSeq))
@@ -203,7 +202,7 @@ private[binshift] final class Relocation(
       }
     }
     if (isPrepared) fetchAhead(executors)
-    // The stream waits for the answer.
+    // The stream waits for this answer.
     val ready = warming.ready(wanted.map { case (p, w) => (p, w.executor) }.toSet)
     wanted = wanted.map {
       case (p, w) if isDue(p, w, ready, executors) =>
@@ -217,14 +216,14 @@ private[binshift] final class Relocation(
     logWarning(s"query ${query.id}: partitions ${places.keys.toSeq.sorted.mkString(", ")} were wanted on executors " +
       s"${places.values.map(_.executor).toSeq.distinct.sorted.mkString(", ")} for $maxEpochs epochs, and Spark runs them $where")
 
-  /** Whether a partition is to move now: it has run, and its files or itself are there, or its old executor is not. */
+  /** Whether a partition should move now: it has run, and its files or the partition itself have arrived, or its old executor is gone. */
   private def isDue(partition: Int, place: WantedPlace, ready: Set[(Int, String)], executors: Executors): Boolean = {
     val now = placesOf(partition)
     now.nonEmpty && (now == Set(place.executor) || ready((partition, place.executor)) ||
       !now.exists(executors.live.contains))
   }
 
-  /** Has new executors fetch the files of partitions, unless these leave the old one with the next epoch anyway. */
+  /** Makes new executors fetch the files of partitions, unless these leave the old one with the next epoch anyway. */
   private def fetchAhead(executors: Executors): Unit = warming.begin(for {
     (p, w) <- wanted.toSeq.sortBy(_._1) if w.asked == 0 && !warming.hasOrdered(p, w.executor)
     if placesOf(p).exists(executors.live.contains)
@@ -237,7 +236,7 @@ private[binshift] final class Relocation(
     seen = committed
   }
 
-  /** Lets go of partitions that are there. */
+  /** Lets go of partitions that have arrived. */
   private def look(committed: Long): Unit = {
     wanted = wanted.filterNot { case (p, w) => w.askedAt.exists(_ <= committed) && placesOf(p) == Set(w.executor) }
     val remaining = drained.toSeq.flatMap(e => (0 until partitions).filter(placesOf(_)(e)))
@@ -255,12 +254,12 @@ private[binshift] final class Relocation(
 }
 
 private object Relocation {
-  /** Whether anything is on an executor that was drained. */
+  /** How often it checks whether anything is on an executor that was drained. */
   private val EpochsBetweenLooks = 8
 }
 
 /**
- * @param askedAt the last epoch for which the partition was asked to be there
- * @param asked   for how many epochs it was
+ * @param askedAt the last epoch for which the partition was asked to move there
+ * @param asked   for how many epochs it was asked
  */
 private final case class WantedPlace(executor: String, askedAt: Option[Long] = None, asked: Int = 0)

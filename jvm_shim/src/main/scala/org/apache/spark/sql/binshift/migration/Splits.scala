@@ -2,14 +2,14 @@ package org.apache.spark.sql.binshift.migration
 
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Move, RoutingTable}
 
-/** Which partitions begin with all files of another one. */
+/** Decides which partitions begin with all files of another one. */
 private[migration] object Splits {
-  /** A partition that gets less than this part of another one's bins would keep too much of what is not its own. */
+  /** A partition that gets less than this part of another one's bins would keep too many foreign rows. */
   private val LeastPart = 4
 
   /**
-   * By partitions that own nothing in `now`, the one that most of their bins come from with `moves`, if these are a good part
-   * of all that it has. They hold its files until they are compacted.
+   * For each partition that owns nothing in `now`, the partition that most of its bins come from with `moves`, if these are a good part of
+   * that partition's bins. The new partition keeps all of its files until they are compacted.
    */
   def of(now: RoutingTable, moves: Seq[Move]): Map[Int, Int] = {
     val sizes = now.binsOf.map(_.size)

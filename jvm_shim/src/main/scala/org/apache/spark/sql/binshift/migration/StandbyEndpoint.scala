@@ -7,7 +7,7 @@ import org.apache.spark.rpc.{RpcCallContext, RpcEnv, ThreadSafeRpcEndpoint}
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{StandbyAnswer, StandbyReport, StandbyStores}
 
 /**
- * Hears from executors how far their standbys are, once an interval each, and answers which are wanted.
+ * Receives messages of executors about how far their standbys have come, once an interval each, and answers which standbys are wanted.
  *
  * Relies on Spark: an endpoint that is set up on the driver is reached by the connections that executors have already.
  */
@@ -22,7 +22,7 @@ private final class StandbyEndpoint(override val rpcEnv: RpcEnv) extends ThreadS
 }
 
 private[migration] object StandbyEndpoint {
-  /** Who wants standbys for a run of a query. Called on a thread of Spark's network layer, which is not to wait. */
+  /** Answers for a run of a query. Called on a thread of Spark's network layer, which must not wait. */
   trait Listener {
     /** `None` if the run has ended. */
     def answer(report: StandbyReport): Option[StandbyAnswer]

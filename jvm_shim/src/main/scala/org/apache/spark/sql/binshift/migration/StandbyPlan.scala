@@ -3,19 +3,19 @@ package org.apache.spark.sql.binshift.migration
 import scala.collection.mutable
 
 /**
- * Which executors keep the files of which partitions, for when the partition's own executor dies.
+ * Decides which executors keep the files of which partitions, in case the partition's own executor dies.
  *
- * Each standby is on an executor that has no store of its partition, on another host where there is one. Executors have
- * about as many standbys each, and those of one executor's partitions are spread over the others, so that its death makes
- * work for all of them. A standby stays where it is unless that is not possible any more, or the executor has two more than another.
+ * Each standby is on an executor that has no store of its partition, on another host if there is one. Executors have about equally many
+ * standbys, and the standbys of one executor's partitions are spread over the others, so that its death makes work for all of them. A
+ * standby stays where it is, unless that is no longer possible, or the executor has two more than another.
  */
 private[binshift] object StandbyPlan {
 
   /**
-   * @param primaries the executors that have stores of each partition; none of one that has not run
-   * @param current   where the standbys are
-   * @param hosts     of the executors that may have standbys
-   * @param count     of standbys of each partition
+   * @param primaries the executors that have stores of each partition; empty if it hasn't run
+   * @param current   where the standbys are now
+   * @param hosts     hosts of the executors that may have standbys
+   * @param count     number of standbys of each partition
    * @return the executors with standbys, best place first, of each partition
    */
   def of(
@@ -38,19 +38,19 @@ private[binshift] object StandbyPlan {
         places ++ best
       }
     }
-    // One that has joined gets its share.
+    // An executor that has joined gets its share.
     filled.map { case (p, places) => p -> places.map(e => executors.evened(primaries(p), places, e)) }
       .filter(_._2.nonEmpty).toMap
   }
 }
 
-/** How many standbys each executor has, while a plan is made. Not thread-safe. */
+/** Counts the standbys of each executor while a plan is made. Not thread-safe. */
 private final class StandbyLoads(hosts: Map[String, String]) {
   private val ids = hosts.keys.toArray.sorted
   private val places = ids.map(hosts)
   private val indices = ids.zipWithIndex.toMap
   private val loads = new Array[Int](ids.length)
-  /** Of the partitions of one executor, how many have their standby on another one. */
+  /** For each executor, how many of its partitions have their standby on each of the others. */
   private val pairs = mutable.Map.empty[String, Array[Int]]
 
   def add(primaries: Set[String], executor: String): Unit = change(primaries, executor, 1)
@@ -67,7 +67,7 @@ private final class StandbyLoads(hosts: Map[String, String]) {
       (!near(places(e)) || !best(primaries, taken).exists(other => !near(hosts(other))))
     }
 
-  /** The executor to which a standby on `executor` is moved, if that has too many; else itself. */
+  /** The executor to which a standby on `executor` should move if that has too many; otherwise `executor`. */
   def evened(primaries: Set[String], taken: Seq[String], executor: String): String = {
     val others = taken.filter(_ != executor)
     val near = nearTo(primaries, others)
@@ -98,6 +98,6 @@ private final class StandbyLoads(hosts: Map[String, String]) {
     Option.when(found >= 0)(ids(found))
   }
 
-  /** The host of an executor that is gone is not known, and no other one counts as the same. */
+  /** The hosts to avoid. The host of an executor that is gone isn't known, so no other executor counts as being near it. */
   private def nearTo(primaries: Set[String], taken: Seq[String]): Set[String] = (primaries ++ taken).flatMap(hosts.get)
 }

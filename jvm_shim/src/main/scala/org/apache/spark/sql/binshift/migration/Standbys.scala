@@ -19,20 +19,20 @@ import org.apache.spark.sql.execution.streaming.state.binshift.shipping._
 import org.apache.spark.util.{SerializableConfiguration, ThreadUtils}
 
 /**
- * Has other executors keep the files of each partition, and partitions run there when their own executor dies.
+ * Makes other executors keep the files of each partition, and partitions run there when their own executor dies.
  *
- * Which executors do is planned anew when executors come or go, and when partitions move ([[StandbyPlan]]). They ask for it
- * once in each interval and say how far they are ([[StandbyEndpoint]]); one that has not asked yet is told to by a short job.
- * When an executor is lost, Spark's coordinator of state stores is told that its partitions are where their standbys are. As in
- * [[Relocation]], that is a preference: a partition that runs elsewhere is as right there.
+ * The executors are chosen again when executors come or go, and when partitions move ([[StandbyPlan]]). Executors ask for their
+ * standbys once in each interval, and say how far they have come ([[StandbyEndpoint]]). An executor that hasn't asked yet is told to
+ * by a short job. When an executor is lost, Spark's coordinator of state stores is told that its partitions are where their standbys
+ * are. As in [[Relocation]], that is only a preference.
  *
- * Looks are made one at a time, on a thread of their own. The stream's thread notes the epoch, and looks itself if an executor
- * is lost at that moment: then it asks Spark's coordinator, in the same JVM, once for each store.
+ * Checks are made one at a time, on a thread of their own. The stream's thread notes the epoch, and checks itself only if an executor is
+ * lost at that moment: then it asks Spark's coordinator, in the same JVM, once for each store.
  * Thread-safe.
  *
- * @param count   of standbys of each partition, at least 1
- * @param conf    what standbys may use
- * @param avoided executors that nothing is to be placed on
+ * @param count   number of standbys of each partition, at least 1
+ * @param conf    bounds on what standbys may use
+ * @param avoided executors on which nothing should be placed
  * @param hasState whether an operator has a store of a partition
  */
 private[binshift] final class Standbys(
@@ -48,7 +48,7 @@ private[binshift] final class Standbys(
   private var operators = Seq.empty[StateStoreWriter]
   private var partitions = 0
   private var epoch = -1L
-  /** Where partitions run, as of the last look, and what else it saw. */
+  /** Where partitions ran at the last look. */
   private var primaries = IndexedSeq.empty[Set[String]]
   private var seen: Option[Seen] = None
   private var lookedAtNs = 0L
@@ -58,15 +58,15 @@ private[binshift] final class Standbys(
   /** By executor. */
   private var orders = Map.empty[String, Ordered]
   private var lastOrder = 0L
-  /** Executors that are being told to ask. */
+  /** Executors that a job is telling to ask. */
   private var beginning = Set.empty[String]
   private var reports = Map.empty[String, Reported]
-  /** The epoch in whose course partitions went to their standbys last. */
+  /** The latest epoch during which partitions went to their standbys. */
   private var takenAt: Option[Long] = None
   private var taken = 0L
   private var isClosed = false
 
-  /** Held by a look. */
+  /** Held during a look. */
   private val looks = new Object
   private val isLooking = new AtomicBoolean
   private val isLookWanted = new AtomicBoolean
@@ -76,13 +76,13 @@ private[binshift] final class Standbys(
   private val removals = new SparkListener {
     override def onExecutorRemoved(removed: SparkListenerExecutorRemoved): Unit = lookSoon()
   }
-  // A stage whose tasks were lost begins again after a fifth of a second; an event of a busy application may be late.
+  // Polls, because a stage whose tasks were lost begins again after a fifth of a second, and events may be late.
   private val watch = new ExecutorWatch(s"query ${query.id}", () => isLost, () => look())
 
   StandbyEndpoint.add(runId, this)
   context.addSparkListener(removals)
 
-  /** The epoch that is planned; called on the stream's thread. */
+  /** Called on the stream's thread with the epoch that is being planned. */
   def enter(now: Long, planOperators: Seq[StateStoreWriter], n: Int): Unit = {
     val isDue = synchronized {
       val isKnown = seen.exists(s => s.avoided == avoided() && known.forall(_ == s.known))
@@ -99,7 +99,7 @@ private[binshift] final class Standbys(
       isChanged || !isKnown || arriving.exists(now > _._2 + 1) || takenAt.isDefined || lookedNs > LookNs ||
       isUnknown && lookedNs > TimeUnit.MILLISECONDS.toNanos(conf.intervalMs)
     }
-    // The stage is about to ask where its partitions are.
+    // Now, because the stage is about to ask where its partitions are.
     if (isLost) guarded(look()) else if (isDue) lookSoon()
   }
 
@@ -120,7 +120,7 @@ private[binshift] final class Standbys(
     })
   }
 
-  /** Partitions that went to their standbys in this run. */
+  /** How many partitions went to their standbys in this run. */
   def takenOver: Long = synchronized(taken)
 
   override def answer(report: StandbyReport): Option[StandbyAnswer] = {
@@ -146,7 +146,7 @@ private[binshift] final class Standbys(
     if (isFirst) Broadcasts.destroy(hadoopConf, context)
   }
 
-  /** Whether an executor that has partitions is lost. Asks nobody. */
+  /** Whether an executor with partitions is lost. Sends no message. */
   private def isLost: Boolean = synchronized(!isClosed && known.exists(live => primaries.exists(_.exists(!live(_)))))
 
   private def known: Option[collection.Set[String]] = Executors.known(context)
@@ -166,12 +166,12 @@ private[binshift] final class Standbys(
     try work
     catch { case NonFatal(e) => logWarning(s"query ${query.id}: standbys are planned at the next epoch", e) }
 
-  /** Saves the partitions of executors that are lost, and plans. */
+  /** Gives the partitions of lost executors to their standbys, and plans standbys again. */
   private def look(): Unit = looks.synchronized {
     val (now, ops, n, isOpen) = synchronized((epoch, operators, partitions, !isClosed))
     if (isOpen && ops.nonEmpty) {
       val found = (0 until n).map(p => Placement.executorsOf(session, ops.filter(hasState(_, p)), p))
-      // Asked after that: an executor that joined in between, and has a store already, is none that is lost.
+      // Asked after that, so that an executor that joined in between and has a store already isn't taken for a lost one.
       val knownNow = known.fold(Set.empty[String])(_.toSet)
       val executors = Executors.of(context)
       val unwanted = avoided() ++ executors.decommissioned
@@ -215,7 +215,7 @@ private[binshift] final class Standbys(
   }
 
   private def become(next: Map[Int, Seq[String]], ops: Seq[StateStoreWriter], now: Long): Unit = {
-    // What is here goes when the epoch is over whose tasks load the partition from it.
+    // A standby's files are kept until the epoch is over whose tasks load the partition from them.
     val came = for { (p, executors) <- plan.toSeq; e <- executors if primaries.lift(p).exists(_(e)) } yield (p, e) -> now
     arriving = came.toMap ++ arriving.filter { case ((p, e), since) => now <= since + 1 && p < primaries.size && primaries(p)(e) }
     plan = next
@@ -236,7 +236,7 @@ private[binshift] final class Standbys(
     }.toMap
   }
 
-  /** Has executors ask that have not asked yet, or not for long. Waits until each has a slot free. */
+  /** Tells executors to ask that haven't asked yet, or not for long. Waits until each has a free slot. */
   private def begin(unasked: Map[String, String]): Unit =
     try {
       val inputs = unasked.map { case (executor, host) => executor -> (host -> runId) }
@@ -244,7 +244,7 @@ private[binshift] final class Standbys(
       synchronized(begun.foreach(e => if (!isHeard(e)) reports += e -> Reported(System.nanoTime(), IndexedSeq.empty, 0)))
     } finally synchronized {
         beginning --= unasked.keySet
-        // Those that were busy or died are looked at again.
+        // Executors that were busy or died are looked at again.
         if (!unasked.keys.forall(isHeard) && !RealTimeQueries.areIn(context)) seen = None
       }
 
@@ -252,7 +252,7 @@ private[binshift] final class Standbys(
     reports.get(executor).exists(r =>
       System.nanoTime() - r.atNs < math.max(MinSilenceNs, SilentIntervals * conf.intervalMs * 1000000L))
 
-  /** The version of a partition that can be loaded on an executor; -1 if it is not known or nothing is there. */
+  /** The version of a partition that can be loaded on an executor from its files; -1 if that isn't known, or there are none. */
   private def reach(partition: Int, executor: String, only: Long => Boolean): Long = {
     val found = for {
       ordered <- orders.get(executor).toSeq
@@ -264,9 +264,9 @@ private[binshift] final class Standbys(
 }
 
 private[binshift] object Standbys extends Logging {
-  /** Where partitions run is looked at now and then even if nothing is known to have changed. */
+  /** How often it looks where partitions run, even if nothing is known to have changed. */
   private val LookNs = TimeUnit.SECONDS.toNanos(30)
-  /** An executor that has not asked for so long is told to again. */
+  /** An executor that hasn't asked for this many intervals is told to do so again. */
   private val SilentIntervals = 12L
   private val MinSilenceNs = TimeUnit.SECONDS.toNanos(30)
 
@@ -275,8 +275,8 @@ private[binshift] object Standbys extends Logging {
   private val isSaid = new AtomicBoolean
 
   /**
-   * Whether an executor can die without the driver, and be told to keep files. In real-time mode a job that tells it so has
-   * no slot until a batch ends, and Spark would end the query because of it.
+   * Whether executors can die without the driver, and can be told to keep files. In real-time mode, a job that tells them gets no slot
+   * until the batch ends, and Spark would end the query because of it.
    */
   def arePossible(query: MicroBatchExecution, isRealTime: Boolean): Boolean = {
     val context = query.sparkSession.sparkContext
@@ -295,18 +295,18 @@ private[binshift] object Standbys extends Logging {
     !context.isLocal && !isRealTime && !unloads
   }
 
-  /** What a look saw that calls for the next one when it changes. */
+  /** What a look saw. If it changes, another look is due. */
   private final case class Seen(known: Set[String], avoided: Set[String])
 
   private final case class Ordered(order: StandbyOrder, stores: IndexedSeq[StateStoreId]) {
-    /** By partition, which of the stores are its. */
+    /** The positions of each partition's stores. */
     val placesOf: Map[Int, Seq[Int]] = stores.indices.groupBy(stores(_).partitionId)
   }
 
-  /** @param versions of the stores of the order that is in force, none if the executor does not know it yet */
+  /** @param versions versions of the stores in the order that is in force; empty if the executor doesn't know the order yet */
   private final case class Reported(atNs: Long, versions: IndexedSeq[Long], bytes: Long)
 
-  /** What the task of each executor does. */
+  /** The task of each executor. */
   private final class Begin(
       hadoopConf: Broadcast[SerializableConfiguration], conf: StandbyConf) extends ExecutorJob.Task[String] {
     override def run(runId: String): Unit = StandbyStores.begin(runId, conf, new Configuration(hadoopConf.value.value))

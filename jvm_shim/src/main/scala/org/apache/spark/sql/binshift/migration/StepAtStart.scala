@@ -10,19 +10,19 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.RunHis
 import org.apache.spark.sql.internal.SQLConf
 
 /**
- * Migrations of queries whose runs end by themselves. Such a run may have a single epoch. What that epoch makes durable for the
- * next one takes effect in the next run, or never.
+ * Handles migrations of queries whose runs end by themselves. Such a run may have a single epoch. A step that this epoch makes durable
+ * for the next one takes effect in the next run, or never.
  */
 private[binshift] object StepAtStart extends Logging {
 
-  /** Whether runs of the query end once they have processed what is there. */
+  /** Whether runs of the query end once they have processed the available data. */
   def endsByItself(query: StreamExecution): Boolean = query.trigger == AvailableNowTrigger || query.trigger == OneTimeTrigger
 
   /**
-   * Has the first epoch of the run begin with the partitions of the step that the last run made durable for it, if the migration
-   * is still under way. Called on the stream's thread, before the log of offsets is read to start.
+   * Makes the first epoch of the run begin with the partitions of the step that the last run made durable for it, if the migration is
+   * still under way. Called on the stream's thread, before Spark reads the log of offsets to start.
    *
-   * Other queries plan such a step anew, with copies: the epoch after a restart has to load all state in any case.
+   * Other queries plan such a step again, with copies, because the epoch after a restart has to load all state in any case.
    *
    * @param last    the newest epoch of the log of offsets, whose entry is `offsets`
    * @return whether the partitions differ from those of `last`
@@ -51,7 +51,7 @@ private[binshift] object StepAtStart extends Logging {
     val dir = SparkInternals.controlDir(query)
     for {
       n <- last.partitions
-      // What is left of epochs that were taken out of the logs is not obeyed.
+      // Entries left over from epochs that were taken out of the logs must not be used.
       entry <- new EntryInForce(query, dir, RunHistory.read(dir), isRealTime = false, PlannedMigration.isUnderWay(dir, _))
         .prepared(last.epoch + 1) if entry.table.partitions != n
     } yield entry.table.partitions

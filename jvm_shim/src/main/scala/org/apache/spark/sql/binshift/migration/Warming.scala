@@ -17,11 +17,11 @@ import org.apache.spark.storage.BlockId
 import org.apache.spark.util.{SerializableConfiguration, ThreadUtils}
 
 /**
- * Has executors fetch the files of partitions that are about to come to them.
+ * Makes executors fetch the files of partitions that are about to come to them.
  *
- * An executor that has just joined runs no task of the query, so it hears of an order by a short job of its own. From then on
- * it fetches in the background, and says with a block when the files are there (see [[WarmStore]]). Whatever goes wrong, the
- * partition moves without its files.
+ * An executor that has just joined runs no task of the query, so a short job tells it about an order. From then on it fetches in the
+ * background, and puts a block when the files are complete (see [[WarmStore]]). If anything goes wrong, the partition moves without
+ * its files.
  *
  * Called under the router's lock; the jobs run on a thread of their own.
  */
@@ -50,7 +50,7 @@ private[binshift] final class Warming(session: SparkSession) extends Logging {
       })
   }
 
-  /** Those of `wanted` partitions and executors for which nothing is to be waited. The blocks of all are asked for at once. */
+  /** Those of `wanted` partitions and executors that needn't be waited for. Asks for all blocks at once. */
   def ready(wanted: Set[(Int, String)]): Set[(Int, String)] = {
     val blocks = (for {
       (key, order) <- orders.toSeq if wanted(key) && !order.hasFailed(key._2)
@@ -65,7 +65,7 @@ private[binshift] final class Warming(session: SparkSession) extends Logging {
 
   def hasOrdered(partition: Int, executor: String): Boolean = orders.contains((partition, executor))
 
-  /** Nothing is wanted any more, or what was wanted is where it was to go. */
+  /** Ends all orders, because nothing is wanted any more, or everything has arrived. */
   def close(): Unit = {
     val over = orders.values.toSeq.distinct
     orders = Map.empty
@@ -83,12 +83,12 @@ private[binshift] final class Warming(session: SparkSession) extends Logging {
 private[binshift] object Warming {
   private lazy val Jobs: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("binshift-warming", 4)
 
-  /** @param stores of the partition, those that keep bins */
+  /** @param stores stores of the partition that have bins */
   final case class Target(partition: Int, executor: String, host: String, stores: Seq[StateStoreId]) {
     def key: (Int, String) = (partition, executor)
   }
 
-  /** @param places of each partition's stores in the order */
+  /** @param places positions of each partition's stores in the order */
   private final class Order(
       val hadoopConf: Broadcast[SerializableConfiguration], places: Map[(Int, String), Seq[Int]]) {
     @volatile private var failed = Set.empty[String]
@@ -102,7 +102,7 @@ private[binshift] object Warming {
 
   private final case class WantedStore(executor: String, host: String, root: String, partition: Int, place: Int)
 
-  /** What the task of each executor does. */
+  /** The task of each executor. */
   private final class Begin(hadoopConf: Broadcast[SerializableConfiguration], conf: BackgroundConf)
     extends ExecutorJob.Task[Seq[WantedStore]] {
 

@@ -10,8 +10,8 @@ import org.apache.spark.sql.binshift.statistics.QueryStatistics
 import org.apache.spark.util.ThreadUtils
 
 /**
- * What is written to a checkpoint at the end of a run, on threads of its own: a file system that does not answer holds up
- * the query whose checkpoint is there, and no other.
+ * Writes to checkpoints at the end of runs, on threads of its own. So a file system that doesn't answer only delays the query with its
+ * checkpoint there.
  *
  * Thread-safe.
  */
@@ -19,13 +19,13 @@ private[binshift] object EndingRuns extends Logging {
   private val closing = ConcurrentHashMap.newKeySet[QueryRouter]()
   private lazy val Threads = ThreadUtils.newDaemonCachedThreadPool("binshift-ending-runs", 16)
 
-  /** Has the end of a run written, which may have been written before. */
+  /** Writes the end of a run, which may have been written before. */
   def end(runId: UUID): Future[_] = submit(runId) {
     QueryRouters.close(runId)
     QueryStatistics.close(runId)
   }
 
-  /** Closes a router of which nobody heard that its query has ended, and forgets it. */
+  /** Closes and forgets a router that nobody told about the end of its query. */
   def close(router: QueryRouter): Unit = if (closing.add(router)) {
     submit(router.query.runId) {
       try {

@@ -7,16 +7,16 @@ import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, Bi
 import org.apache.spark.unsafe.types.UTF8String
 
 /**
- * Refuses settings that look like binshift's and are none: whoever misspells one would otherwise get the default, which for `bins`
- * stays for the checkpoint's life. It is refused like an impossible value, whichever way it came into the session, and also where
- * another version of binshift knows it, since this one would not do what is asked for.
+ * Refuses settings that look like binshift's but are unknown. A misspelt setting would otherwise mean the default, which for `bins` stays
+ * for the checkpoint's life. It is refused like an impossible value, however it came into the session, and even if another version of
+ * binshift knows it, because this version wouldn't do what the user asks for.
  */
 private[binshift] object KnownSettings {
   import BinshiftConf.Prefix
 
   private val Names = BinshiftConf.All.map(_.stripPrefix(Prefix)).toSeq.sorted
 
-  /** Another first part of a name counts as so many letters: the same one with a slip of the pen comes before. */
+  /** A different first part of a name counts as this many letters, so that a typo in the right one is nearer. */
   private val Elsewhere = 2
 
   /**
@@ -35,17 +35,17 @@ private[binshift] object KnownSettings {
     }
   }
 
-  /** The nearest setting, if a key is to be one of binshift's and is not. */
+  /** The nearest setting, if a key seems to be meant for binshift but is unknown. */
   private def meant(key: String): Option[String] =
     if (BinshiftConf.All(key) || key.startsWith(BinshiftConf.Internal)) None
     else if (key.startsWith(Prefix)) Some(Prefix + nearest(key.stripPrefix(Prefix)))
     else {
-      // The name is right, and what stands before it is not.
+      // The name is right, but the part before it isn't.
       val words = key.split("(?i)binshift\\.", 2)
       Option.when(words.length == 2)(words(1)).flatMap(name => Names.find(_.equalsIgnoreCase(name))).map(Prefix + _)
     }
 
-  /** By the whole name, or by what stands behind its last dot, for those who leave out or confuse its first part. */
+  /** The nearest setting by the whole name, or by the part after the last dot, in case the first part is missing or wrong. */
   private def nearest(name: String): String = {
     def last(text: String) = text.substring(text.lastIndexOf('.') + 1)
     Names.minBy(known => math.min(distance(known, name), distance(last(known), last(name)) + Elsewhere))

@@ -14,18 +14,18 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWri
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId
 
-/** Queries of the application whose state is not binshift's: their executors have partitions, too. */
+/** Finds the executors of the application's queries that don't use binshift, because these have partitions, too. */
 private[binshift] object OtherQueries extends Logging {
 
   /** The stores of each run, which has the same ones from its first batch on. */
   private val storesOfRuns = new ConcurrentHashMap[UUID, Seq[StateStoreProviderId]]()
 
   /**
-   * Executors that have stores of queries without a router. May be called from any thread; asks Spark's coordinator in this
-   * JVM for each store, and holds no lock.
+   * Executors with stores of queries that have no router. May be called from any thread. Asks Spark's coordinator in this JVM for each
+   * store, and holds no lock.
    *
-   * Relies on Spark: `SharedState` knows the queries of all sessions that run, and a query the plan of its latest batch. The
-   * number of partitions is that of the checkpoint.
+   * Relies on Spark: `SharedState` knows the running queries of all sessions, and a query knows the plan of its latest batch. The number
+   * of partitions is that of the checkpoint.
    */
   def executorsInUse(session: SparkSession): Set[String] = {
     val queries = session.sharedState.activeStreamingQueries.values.asScala.toSeq
@@ -47,7 +47,7 @@ private[binshift] object OtherQueries extends Logging {
       stores
     }
 
-  /** None before the stream's own thread plans: it is to be the one that does. */
+  /** Empty before the stream's own thread has planned a batch, because no other thread should do that. */
   private def inPlanOf(query: StreamExecution): Seq[StateStoreProviderId] = for {
     batch <- Option(query.lastExecution).toSeq if batch.tracker.phases.contains(QueryPlanningTracker.PLANNING)
     op <- batch.executedPlan.collect { case op: StateStoreWriter if op.stateInfo.nonEmpty => op }

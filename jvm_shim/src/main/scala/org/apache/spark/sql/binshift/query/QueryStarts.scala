@@ -7,12 +7,12 @@ import org.apache.spark.sql.binshift.internals.LoggedBatch
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 
-/** What was seen of runs when they began. */
+/** Records what was observed when runs began. */
 private[binshift] object QueryStarts {
   private val logged = new ConcurrentHashMap[UUID, Long]()
   private val seen = ConcurrentHashMap.newKeySet[UUID]()
 
-  /** Whether the beginning of a run was observed; without that, nothing here may be relied on. */
+  /** Whether the beginning of a run was observed. If not, nothing here can be relied on. */
   def isSeen(runId: UUID): Boolean = seen.contains(runId)
 
   def unseen(query: StreamExecution): BinshiftException = BinshiftException("SESSION_WITHOUT_BINSHIFT").configuration(
@@ -21,7 +21,7 @@ private[binshift] object QueryStarts {
 
   def saw(runId: UUID): Unit = seen.add(runId)
 
-  /** The newest epoch in the log of offsets when the run started; the run itself may have logged more since. */
+  /** The newest epoch in the log of offsets when the run started. The run itself may have logged more since. */
   def lastLogged(runId: UUID): Option[Long] = Option(logged.get(runId))
 
   def note(runId: UUID, last: LoggedBatch): Unit = logged.put(runId, last.epoch)

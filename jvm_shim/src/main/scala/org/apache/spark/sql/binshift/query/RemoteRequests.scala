@@ -19,19 +19,17 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Contro
  *            answers/<id>.json    the newest are kept, 64 of them
  * }}}
  *
- * A request is served, then answered, then deleted. A crash in between has it served again, which changes
- * nothing: the id of a migration is that of the request, and cancelling twice is cancelling. Whatever is
- * wrong with a request goes into its answer; nothing fails the epoch. Whoever left a plan may delete its file again. If
- * that is done while the plan is being accepted, the migration is cancelled: one who sees neither a file nor a migration
- * can rely on it.
+ * A request is served, then answered, then deleted. After a crash in between, it is served again, which changes nothing: the id of a
+ * migration is that of the request, and cancelling twice has no effect. Anything wrong with a request goes into its answer, and
+ * never fails the epoch. Whoever left a plan may delete its file again. If that happens while the plan is being accepted, the
+ * migration is cancelled. So somebody who sees neither the file nor a migration can rely on that.
  *
- * What was left while the query was stopped is served while the first epoch of a run is planned, on the stream's thread.
- * From then on a thread of its own looks for requests ([[RequestPoller]]) and serves them as a client's thread would: a
- * plan that it submits is begun with the epoch that is planned next, and questions are answered while the query waits
- * for data.
+ * Requests that were left while the query was stopped are served on the stream's thread, while the first epoch of a run is planned.
+ * From then on, a thread of its own looks for requests ([[RequestPoller]]) and serves them as a client's thread would: a plan that it
+ * submits begins with the epoch that is planned next, and questions are answered while the query waits for data.
  *
- * @param intervalMs between two looks, if nobody has asked lately
- * @param secret     what requests have to be signed with, if they have to be
+ * @param intervalMs time between two looks, if nobody has asked lately
+ * @param secret     the secret with which requests have to be signed, if any
  */
 private[binshift] final class RemoteRequests(
     query: MicroBatchExecution, dir: ControlDir, router: QueryRouter, intervalMs: Long, secret: Option[Array[Byte]])
@@ -45,25 +43,25 @@ private[binshift] final class RemoteRequests(
     new RequestPoller(s"binshift-requests-${query.runId}", intervalMs, () => query.isActive, () => serve(MaxPerLook))
 
   /**
-   * Serves whatever comes until `close`. Called once, on the stream's thread.
+   * Serves requests until `close`. Called once, on the stream's thread.
    *
-   * @param servesNow whether the oldest of what is there is served at once, so that a plan is begun with this epoch
+   * @param servesNow whether the oldest existing requests are served at once, so that a plan begins with this epoch
    */
   def start(servesNow: Boolean): Unit = {
     if (servesNow) serve(MaxAtStart)
     poller.start()
   }
 
-  /** Called when the query has ended. A request that has been begun is served to its end. */
+  /** Called when the query has ended. A request that is being served is finished. */
   def close(): Unit = poller.close()
 
-  /** Serves what is there, oldest first, not more than `most`; whether there was anything. */
+  /** Serves existing requests, oldest first, but no more than `most`; returns whether there were any. */
   private def serve(most: Int): Boolean =
     try {
-      // Who follows a migration by its files sees its end though no epoch is planned.
+      // So that somebody who follows a migration by its files sees its end, even if no epoch is planned.
       router.finishIfDone()
       val left = dir.jsonFiles(Requests)
-      // The run that the query goes on with is to find them.
+      // Otherwise they are left for the run that continues the query.
       val waiting = if (left.nonEmpty && router.isNewestRun) left else Nil
       waiting.take(most).foreach { id =>
         try if (query.isActive) answer(id)
@@ -102,7 +100,7 @@ private[binshift] final class RemoteRequests(
       dir.write(file, ("format" -> FormatVersion) ~ ("id" -> id) ~ ("epoch" -> epoch) ~ outcome)
       logInfo(LogLine("request", "query" -> query.id, "epoch" -> epoch.mkString, "request" -> id))
     }
-    // A request that cannot be read was not served. One that was has to be known before its file goes.
+    // A request that can't be read was not served. A served one has to be recorded before its file is deleted.
     for (s <- signatures; e <- envelope) s.done(id, e)
     dir.delete(fileOf(Requests, id))
   }
@@ -121,7 +119,7 @@ private[binshift] final class RemoteRequests(
       case Some("status") =>
         val s = router.snapshot()
         val underWay = s.migration.map(_.id)
-        // The files have nothing of a migration that is over and took no step. One of them may be forgotten meanwhile.
+        // No file mentions a migration that is over and took no step. One of these may be forgotten meanwhile.
         val known = underWay.toSeq ++ s.outcomes.map(_.id)
         val asked = text(request, "migration_id").fold(underWay)(id => known.find(_ == id))
         val progress = asked.flatMap(MigrationProgress.find(query, router, _))
@@ -158,7 +156,7 @@ private[binshift] final class RemoteRequests(
     if (!text(json, "id").contains(id)) throw bad(id, "the id in it is not that of its file name")
     signatures match {
       case Some(s) => matching(id, s.opened(id, json))
-      // Somebody signs what need not be signed.
+      // The request is signed although it doesn't have to be.
       case None => text(json, SignedRequests.Signed).fold(json)(signed => matching(id, parse(signed)))
     }
   }
@@ -199,11 +197,11 @@ private object RemoteRequests {
   private val Answers = "answers"
   private val AnswersKept = 64
 
-  /** What is served at once, at most: by the poller, and on the stream's thread. */
+  /** The most requests that are served at a time: by the poller, and on the stream's thread. */
   private val MaxPerLook = 64
   private val MaxAtStart = 4
 
-  /** Of a request; a plan for all possible bins, moved one by one, takes a few. */
+  /** The most bytes of a request. A plan for all possible bins, moved one by one, takes a few MB. */
   private val MaxBytes = 64L << 20
 
   private val DefaultOptions: JObject =

@@ -8,10 +8,10 @@ import org.apache.spark.internal.Logging
  * Looks for requests of other processes at a bounded rate, on a thread of its own, so that no epoch waits for the
  * checkpoint's file system.
  *
- * Whoever asks once mostly asks again: after a request, and for a while, it looks more often.
+ * Somebody who asks once usually asks again, so for a while after a request it looks more often.
  *
- * @param intervalMs between two looks, if nobody has asked lately
- * @param look       answers what is there; whether there was anything
+ * @param intervalMs time between two looks, if nobody has asked lately
+ * @param look       answers the existing requests, and returns whether there were any
  */
 private[query] final class RequestPoller(name: String, intervalMs: Long, isActive: () => Boolean, look: () => Boolean)
   extends Logging {
@@ -24,7 +24,7 @@ private[query] final class RequestPoller(name: String, intervalMs: Long, isActiv
 
   def start(): Unit = thread.start()
 
-  /** Has it end, and waits until a look that has begun is over: what was accepted is in the checkpoint then. */
+  /** Ends the thread, and waits until a look that has begun is over, so that accepted plans are in the checkpoint. */
   def close(): Unit = {
     synchronized {
       isClosed = true
@@ -46,7 +46,7 @@ private[query] final class RequestPoller(name: String, intervalMs: Long, isActiv
     }
   }
 
-  /** Whether it goes on after the pause. */
+  /** Pauses, and returns whether to continue. */
   private def pause(ms: Long): Boolean = synchronized {
     val until = System.nanoTime() + ms * NanosPerMs
     def left = until - System.nanoTime()

@@ -9,9 +9,9 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingTable
 
 /**
- * What a running query is set to, as far as it decides how well the query can be rescaled: for `binshift doctor`.
+ * The settings of a running query that decide how well it can be rescaled, for `binshift doctor`.
  *
- * Other settings are not told, because some hold secrets and everybody who may read the checkpoint reads the answer.
+ * Other settings are left out, because some contain secrets, and everybody who may read the checkpoint can read the answer.
  * Called on the thread that serves requests.
  */
 private[binshift] object RunningSettings {

@@ -7,10 +7,10 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
 
 /**
- * Which signed requests were served; the content of `served.json`, which has a bound whatever comes.
+ * The signed requests that were served; the content of `served.json`, whose size is bounded.
  *
- * @param floorMs all requests that were issued up to then count as served, milliseconds since 1970
- * @param ids     those that were served and issued later, with the time
+ * @param floorMs all requests that were issued up to this time count as served; milliseconds since 1970
+ * @param ids     ids of served requests that were issued later, with the time
  */
 private[binshift] final case class ServedRequests(floorMs: Long, ids: Map[String, Long]) {
   import ServedRequests._
@@ -26,7 +26,7 @@ private[binshift] final case class ServedRequests(floorMs: Long, ids: Map[String
 }
 
 private[binshift] object ServedRequests {
-  /** How long after another one a request may be served that was issued before it. */
+  /** A request may be served after another one that was issued later, but by no more than this. */
   val WindowMs = 600000L
   private val MostIds = 1000
   private val File = "served.json"

@@ -15,7 +15,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
 
 /**
- * Lets through the requests of those who know a secret, each of them once.
+ * Accepts requests from those who know a secret, each of them once.
  *
  * {{{
  *   request   = {format, id, signed, signature}
@@ -23,14 +23,13 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Contro
  *   signature = HMAC-SHA256 of "binshift request 1", a line feed, and the UTF-8 of that text; hexadecimal
  * }}}
  *
- * What was served is remembered in `served.json`, so that a copy of a request does nothing: the ids of the latest requests,
- * and the time up to which all others count as served. The file has a bound whatever comes, and nobody's clock has to
- * agree with another one's to more than some minutes. A request that waits for a stopped query may be as old as it likes, as
- * long as no later one was served.
+ * Served requests are recorded in `served.json`, so that a copy of a request does nothing: the ids of the latest ones, and the time up
+ * to which all others count as served. The size of the file is bounded, and clocks only have to agree to within some minutes. A
+ * request that waits for a stopped query may have any age, as long as no later one was served.
  *
  * Used by one thread at a time.
  *
- * @param query the id of the query, which a request is for: it does nothing in another checkpoint
+ * @param query the id of the query. A request is for one query, and does nothing in another checkpoint.
  */
 private[query] final class SignedRequests(dir: ControlDir, query: String, secret: Array[Byte]) {
   import SignedRequests._
@@ -39,7 +38,7 @@ private[query] final class SignedRequests(dir: ControlDir, query: String, secret
 
   private var latestSeen = Option.empty[ServedRequests]
 
-  /** The request in an envelope; throws what goes into the answer if it is not to be served. */
+  /** The request in an envelope. If it must not be served, throws the error for the answer. */
   def opened(id: String, envelope: JValue): JValue = {
     val text = (envelope \ Signed).extractOpt[String].getOrElse(
       throw BinshiftException("REQUEST_NOT_SIGNED", "request" -> id).configuration(s"request $id is refused: it is not " +
@@ -57,8 +56,8 @@ private[query] final class SignedRequests(dir: ControlDir, query: String, secret
   }
 
   /**
-   * To be called before the file of a request goes. Of one that is not for this query, or under another name than its own,
-   * nothing is remembered: copies of old requests must not crowd out what is.
+   * Records a request as served; must be called before its file is deleted. Ignores requests for other queries, or under another name than
+   * their own, because copies of old requests must not crowd out the records of real ones.
    */
   def done(id: String, envelope: JValue): Unit =
     for {

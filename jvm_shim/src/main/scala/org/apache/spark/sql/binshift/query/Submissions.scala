@@ -7,8 +7,8 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 
 /**
- * What clients ask of a query that may ask again, because they did not hear the answer: the id of a migration is theirs, so
- * that submitting twice is submitting, and cancelling twice is cancelling.
+ * Handles calls of clients that may repeat a call because they didn't get the answer. Clients choose the id of a migration, so submitting
+ * or cancelling twice has the same effect as once.
  *
  * May be called from any thread.
  */
@@ -18,7 +18,7 @@ private[binshift] final class Submissions(query: MicroBatchExecution, router: Qu
   /**
    * Accepts a plan, unless it was accepted under the same id before.
    *
-   * @param outlivesDriver whether an earlier run of the query may have accepted it, which the routing log is read for
+   * @param outlivesDriver whether an earlier run of the query may have accepted it. If so, the routing log is read to find out.
    */
   def submit(id: String, plan: String, options: String, outlivesDriver: Boolean): Unit = {
     if (!isKnown(id) && !(outlivesDriver && router.history(EntriesLookedAt).exists(_.step.exists(_.migration == id)))) {
@@ -31,7 +31,7 @@ private[binshift] final class Submissions(query: MicroBatchExecution, router: Qu
       }
       try router.submit(plan, options, id)
       catch {
-        // Somebody who asks the same was quicker.
+        // The same call came in twice, and the other one was faster.
         case e: BinshiftException if e.condition == "MIGRATION_UNDER_WAY" && isKnown(id) =>
       }
     }
@@ -42,13 +42,13 @@ private[binshift] final class Submissions(query: MicroBatchExecution, router: Qu
     s.migration.exists(_.id == id) || s.outcomes.exists(_.id == id) || s.tables.newestOf(id).isDefined
   }
 
-  /** Cancels a migration, by default the one under way; returns its id. One that has finished cannot be. */
+  /** Cancels a migration, by default the one under way; returns its id. A finished migration can't be cancelled. */
   def cancel(migration: Option[String]): String = {
     val id = migration.orElse(router.snapshot().migration.map(_.id)).getOrElse(
       throw BinshiftException("NO_MIGRATION").migration(
         s"query ${query.id} has no migration under way; there is nothing to cancel"))
     router.cancel(id)
-    // As it stands now: it may have finished before the call came through.
+    // Looks at the present state, because the migration may have finished before the call arrived.
     val s = router.snapshot()
     def none(why: String) = throw BinshiftException("NO_MIGRATION", "migration_id" -> id).migration(why)
     if (!s.migration.exists(_.id == id)) s.outcomes.find(_.id == id) match {
@@ -63,6 +63,6 @@ private[binshift] final class Submissions(query: MicroBatchExecution, router: Qu
 }
 
 private object Submissions {
-  /** A plan of more entries ago does not fit the table in force, but for one that has come back. */
+  /** A plan from before so many entries doesn't fit the table in force, unless that table has come back. */
   private val EntriesLookedAt = 32
 }

@@ -9,21 +9,21 @@ import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ControlDir, RunHistory}
 
 /**
- * What a start deletes: state that a later epoch would take for its own, though the query has forgotten the epoch that made it.
+ * Deletes, at a start, the state that a later epoch would take for its own, although the epoch that made it is no longer in the logs.
  *
- * With ids in the names of files (checkpoint format 2) there is none, as nobody reads a version under an id that is not committed. Without
- * them, names recur where somebody has taken epochs out of the logs. If E is the first epoch of the run,
+ * If files have ids in their names (checkpoint format 2), there is no such state, because nobody reads a version with an id that isn't
+ * committed. Otherwise, names recur if somebody has taken epochs out of the logs. If E is the first epoch of the run,
  *
  *  - versions from E + 2 on are lost, because the logs have no epoch that made them;
- *  - of version E + 1, files that are older than `offsets/E` are lost. Newer ones were made by some run of E as it is logged, which has
- *    the same content, whoever made them.
+ *  - files of version E + 1 that are older than `offsets/E` are lost. Newer ones were made by some run from E as it is logged, so they
+ *    have the same content, whoever made them.
  *
- * Another run may go on with the checkpoint while this one lists and deletes. So the logs are looked at once the files are listed:
- * what another run makes of later epochs comes after these are logged. Each delete is preceded by a look for a newer claim, and at
- * the file, which is to be the one that was listed. What remains is a driver that is stopped between that look and the
- * delete of one file, in a checkpoint that was just wound back.
+ * Another run may continue with the checkpoint while this one lists and deletes. So this run looks at the logs after the files are
+ * listed, because another run logs later epochs before it makes files of them. Before each delete, it looks for a newer claim, and
+ * checks that the file is still the one that was listed. One gap remains, in a checkpoint that was just wound back: a driver may be
+ * stopped between that check and the delete of one file.
  *
- * Metadata of operators has no ids; that of later epochs goes in both formats, in the same way.
+ * Metadata of operators has no ids. That of later epochs is deleted in both formats, in the same way.
  */
 private[binshift] final class LostState(query: MicroBatchExecution, dir: ControlDir) {
   private val versions = new LostVersions(new Path(query.resolvedCheckpointRoot, "state"), dir.hadoopConf)
@@ -31,14 +31,14 @@ private[binshift] final class LostState(query: MicroBatchExecution, dir: Control
   /**
    * Called on the stream's thread, once the run has claimed its place.
    *
-   * @param epoch         the first one of the run
-   * @param isAgain       whether an earlier run has logged it, or may be in the midst of it
+   * @param epoch         the first epoch of the run
+   * @param isAgain       whether an earlier run has logged it, or may be in the middle of it
    * @param history       the runs before
    * @param requireNewest fails if another run has claimed its place since
    */
   def delete(epoch: Long, isAgain: Boolean, hasIds: Boolean, history: RunHistory, requireNewest: () => Unit): Unit = {
     val end = RunEnd.read(dir).filter(_.excludesLost(history, epoch, isAgain))
-    // An epoch that was logged, and not planned before its run ended, has left no state either.
+    // If an epoch was logged, but its run ended before planning it, it has left no state either.
     val kept = if (end.exists(_.epoch == epoch)) epoch + 1 else epoch
     val later = if (hasIds) (if (end.isDefined) Nil else versions.metadataAfter(epoch))
     else if (end.isDefined) versions.unexpectedAfter(kept, epoch)
@@ -55,7 +55,7 @@ private[binshift] final class LostState(query: MicroBatchExecution, dir: Control
 
 private[binshift] object LostState {
 
-  /** Whether versions from `epoch` on are read under ids; in a checkpoint that changes its format, the first one is not. */
+  /** Whether versions from `epoch` on are read with ids. In a checkpoint that changes its format, the first one isn't. */
   def areIdsInNames(query: MicroBatchExecution, epoch: Long, operators: Seq[StateStoreWriter]): Boolean =
     query.sparkSessionForStream.sessionState.conf.stateStoreCheckpointFormatVersion >= 2 &&
       (epoch == 0 || operators.forall(_.getStateInfo.stateStoreCkptIds.isDefined))

@@ -16,17 +16,17 @@ import org.apache.spark.util.ThreadUtils
 /**
  * Deletes routing entries, and the checkpoint ids that were kept with them, once no recovery can need them any more.
  *
- * A recovery replays the switches of all epochs after the snapshot that it begins from, and may begin from any that is in the
- * checkpoint: so the entry that was in force at the oldest version of any store stays, and all after it, however many. Where
- * other partitions need an old version of a store, that store's files of it are still there (`RetainedVersions`). More
- * entries stay for the history, by their number.
+ * A recovery needs the switches of all epochs after the snapshot with which it begins, and may begin with any snapshot in the checkpoint.
+ * So the entry that was in force at the oldest version of any store is kept, and all entries after it, however many. If other
+ * partitions need an old version of a store, that store still has the files (`RetainedVersions`). In addition, a number of entries is
+ * kept for the history.
  *
- * The stream's thread only compares two numbers. The rest is done in the background, and only if there are clearly more
- * entries than the history wants: each store's directory is listed, up to the first one that keeps the entries, which is
- * asked first the next time.
+ * The stream's thread only compares two numbers. The rest is done in the background, and only if there are clearly more entries than the
+ * history wants. It lists the directories of stores, up to the first one that still needs the entries. That one is asked first the
+ * next time.
  *
- * Relies on Spark: a store's files are those of [[LostVersions]]; the files of a version go once Spark retains a
- * newer snapshot in their place.
+ * Relies on Spark: a store's files are those of [[LostVersions]]; the files of a version are deleted once Spark retains a newer snapshot
+ * in their place.
  */
 private[binshift] final class RoutingPruning(
     stateRoot: Path, hadoopConf: Configuration, entries: RoutingEntries, entriesToRetain: Int) extends Logging {
@@ -63,7 +63,7 @@ private[binshift] final class RoutingPruning(
 
   private def prune(newest: RoutingEntry, operators: Seq[Long], oldest: Long): Unit = {
     val epochs = entries.upTo(newest, Int.MaxValue).map(_.epoch).reverse
-    // The entry up to which it is worth to delete, which then has to be the one in force at the oldest version.
+    // It pays to delete up to this entry, which then has to be the one in force at the oldest version.
     val wanted = epochs(math.min(excess, epochs.size - 1))
     val dirs = blocking.toSeq ++ operators.flatMap(op => list(new Path(stateRoot, op.toString)))
       .filter(f => f.isDirectory && f.getPath.getName.toIntOption.isDefined).map(_.getPath)
@@ -74,7 +74,7 @@ private[binshift] final class RoutingPruning(
     }
     if (dirs.nonEmpty && blocking.isEmpty) {
       val inForce = epochs.lastIndexWhere(_ < needed)
-      // Those that were never in force go with those that were.
+      // Entries that were never in force are deleted with those of their epochs.
       for (first <- epochs.lift(math.min(inForce, epochs.size - kept))) {
         val gone = entries.deleteBefore(first)
         if (gone > 0) logInfo(s"deleted $gone routing entries of $stateRoot, of epochs before $first")
@@ -82,10 +82,10 @@ private[binshift] final class RoutingPruning(
     }
   }
 
-  /** A version that no recovery of a partition's stores begins before; `None` if they have no files. */
+  /** The oldest version with which a recovery of a partition's stores may begin; `None` if they have no files. */
   private def oldestBase(partition: Path): Option[Long] = {
     val (dirs, files) = list(partition).partition(_.isDirectory)
-    // The changelog of a version begins with the switch of the version before it.
+    // The replay of a version begins with the switch of the version before it.
     val own = files.flatMap(f => LostVersions.versionOf(f.getPath)).minOption.map(_ - 1)
     (own ++ dirs.map(_.getPath).filter(LostVersions.isStore).flatMap(oldestBase)).minOption
   }
@@ -96,9 +96,9 @@ private[binshift] final class RoutingPruning(
 }
 
 private object RoutingPruning {
-  /** Entries that are kept whatever else: the one in force and the next one, with those before them. */
+  /** How many entries are always kept: the one in force and the next one, with those before them. */
   private val MinKept = 4
 
-  /** A thread for each query that has something to look for: a file system that does not answer holds up that query alone. */
+  /** A thread for each query that has something to prune, so that a file system that doesn't answer only delays its own query. */
   private lazy val Pruner = ThreadUtils.newDaemonCachedThreadPool("binshift-pruner", 16)
 }

@@ -7,21 +7,21 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ControlDir, RunHistory}
 
 /**
- * How far a run had got when it was stopped or failed; the content of `ended.json`. A run that was killed leaves none.
+ * Says how far a run had got when it was stopped or failed; the content of `ended.json`. A run that was killed leaves none.
  *
- * It spares the next start the listing of all stores (see [[LostVersions]]). A file of its own, since a run may hear of its
- * end when the next one has begun: what it writes then names a run that is not the last one, and is passed over.
+ * With it, the next start doesn't have to list all stores (see [[LostVersions]]). It is a file of its own, because a run may learn of its
+ * end only when the next one has begun. Then the file names a run that isn't the last one, and is ignored.
  *
- * @param epoch the last one that the run has planned: no store has state of a version after `epoch + 1`
+ * @param epoch the last epoch that the run has planned; no store has state of a version after `epoch + 1`
  */
 private[binshift] final case class RunEnd(runId: String, epoch: Long) {
 
   /**
-   * Whether there is no state of epochs that the logs have lost, for a run that begins with `begins`. What was there when
-   * the run that ended began, it has deleted then.
+   * Whether there is certainly no state of lost epochs, for a run that begins with `begins`. Any such state from before the run that ended
+   * was deleted when that run began.
    *
-   * @param runs    those that began before
-   * @param isAgain whether `begins` was logged by a run before
+   * @param runs    the runs that began before
+   * @param isAgain whether an earlier run has logged `begins`
    */
   def excludesLost(runs: RunHistory, begins: Long, isAgain: Boolean): Boolean =
     runs.runs.headOption.exists(_.runId == runId) && (begins == epoch + 1 || isAgain && begins == epoch)
@@ -34,7 +34,7 @@ private[binshift] object RunEnd {
   private val File = "ended.json"
   private val FormatVersion = 1
 
-  /** `None` also if it is damaged, or a newer binshift has written it: the start then lists all stores. */
+  /** `None` also if the file is damaged, or a newer binshift has written it. Then the start lists all stores. */
   def read(dir: ControlDir): Option[RunEnd] =
     try dir.decoded(File) { json =>
         implicit val formats: Formats = DefaultFormats

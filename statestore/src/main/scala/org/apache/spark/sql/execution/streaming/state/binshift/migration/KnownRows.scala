@@ -16,35 +16,34 @@ import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 import org.apache.spark.util.Utils
 
 /**
- * The rows that a store has of bins which it owns and which have not come: those of some keys, its *known* keys. In a family in
- * which a partitioning key has several rows, either all of them are known or none ([[Extent]]).
+ * The rows that a store has of bins that it owns but that haven't arrived yet. These are the rows of some keys, its *known* keys. If a
+ * partitioning key has several rows in a family, either all of them are known or none ([[Extent]]).
  *
- * Invariants, for a bin that has not come, of which E is the version of its switch:
+ * Invariants for a bin that hasn't arrived, where E is the version of its switch:
  *
- *  - the database has, of a known key, the old owner's rows of version E and what the query has made of them since, or none;
- *  - it has no row of another key;
- *  - what was put here reaches no changelog, so that a recovery, which takes the bin as of E, finds what the query wrote and
- *    nothing else;
+ *  - for a known key, the database has the old owner's rows of version E, with what the query has made of them since, or none;
+ *  - it has no rows of other keys;
+ *  - fetched rows reach no changelog, so that a recovery, which takes the bin as of E, finds only what the query wrote;
  *  - the store counts the rows that the database has.
  *
- * A key is known before it is read or written. Used by the store's task. For families that are not read in order.
+ * A key becomes known before it is read or written. Used by the store's task. For families that are not read in order.
  */
 private[binshift] final class KnownRows(
     db: BinKeyedRocksDB, partition: Int, memory: KeyMemory = KeyMemory.OfExecutor) {
-  /** By known key as the database has it, and in the order of keys. */
+  /** The known keys in their native form, in order. */
   private val known = new java.util.TreeMap[Array[Byte], Known](KeyRows.Order)
   private var size = 0L
   @volatile private var bytes = 0L
   private val ranges = new BinRows(db, db.hasFamilies)
   private val families = mutable.Map.empty[String, NumberedFamily]
-  /** Where native keys have their numbers, by the family: it is the same in all of its keys. */
+  /** The place of the number in native keys, by family. It is the same for all keys of a family. */
   private val numbersAt = mutable.Map.empty[String, Extent.Numbered]
 
   /** Whether the row of a key is known, or all rows whose keys begin with it. */
   def contains(family: String, key: Array[Byte]): Boolean =
     !known.isEmpty && find(family, numbered(family).nativeKey(key)).isDefined
 
-  /** The same for a row that is read or written now, if it is known. */
+  /** Called when a row is read or written; returns whether it is known. */
   def enter(family: String, key: Array[Byte]): Boolean = !known.isEmpty && {
     val row = numbered(family).nativeKey(key)
     val of = find(family, row)
@@ -52,11 +51,11 @@ private[binshift] final class KnownRows(
     of.isDefined
   }
 
-  /** How many more keys may be known: all of them are in memory. */
+  /** How many more keys may be known. They are bounded because all of them are in memory. */
   def room: Int =
     if (bytes < KnownRows.MaxBytes) math.max(0, math.min(KnownRows.MaxKeys - size, memory.left / KnownRows.KeyBytes)).toInt else 0
 
-  /** Everything was loaded from the checkpoint, or the store is closed. */
+  /** Forgets everything, because the store was loaded from the checkpoint, or is closed. */
   def clear(): Unit = {
     known.clear()
     forgetFamilies()
@@ -64,10 +63,10 @@ private[binshift] final class KnownRows(
     bytes = 0
   }
 
-  /** What the known keys take of the heap. May be called by any thread. */
+  /** The bytes of heap that the known keys take. May be called by any thread. */
   def bytesHeld: Long = bytes
 
-  /** Takes rows in as the old owner has them: of keys that are not known, of bins that have not come; or that they do not exist. */
+  /** Adds the old owner's rows of keys that aren't known yet, in bins that haven't arrived. Keys may also turn out to have no rows. */
   def add(fetched: Seq[FetchedRows]): Unit = {
     val batch = new WriteBatch()
     val options = new WriteOptions().setDisableWAL(true)
@@ -102,7 +101,7 @@ private[binshift] final class KnownRows(
     }
   }
 
-  /** How many rows of `bins` are known, and keys that have none. */
+  /** How many rows of `bins` are known, plus the known keys without rows. */
   def count(bins: Seq[Int]): Long = {
     val sizes = for {
       family <- families.values.iterator
@@ -113,10 +112,10 @@ private[binshift] final class KnownRows(
   }
 
   /**
-   * Runs `bring`, which brings all rows of `bins` as of the switch into a database that has none of them; then lets the known
-   * rows win. What the query wrote is not in the changelogs once more.
+   * Runs `bring`, which brings all rows of `bins` as of the switch, after the known rows were dropped. Then restores the known rows, which
+   * win. The changelog doesn't record these again.
    *
-   * @throws BinsNotBrought if `bring` failed, and the database is as it was; after anything else it is of no use
+   * @throws BinsNotBrought if `bring` failed and the database is as before; after any other exception, the database can't be used
    */
   def winOver[T](bins: Seq[Int])(bring: => T): T = {
     val mine = for {
@@ -145,14 +144,14 @@ private[binshift] final class KnownRows(
     }
   }
 
-  /** Writes the rows that known keys have now, and deletions of those that are gone; returns how many there are. */
+  /** Writes the present rows of known keys, and deletions of rows that are gone; returns how many rows there are. */
   private def write(dir: File, ofBins: Seq[java.util.Map[Array[Byte], Known]]): (Option[SstFile], RowCounts) = {
     val native = RocksDBFields.native(db)
     val files = new SstFiles(dir, db.conf)
     var counts = RowCounts.Zero
     try {
       ofBins.foreach { keys =>
-        // In the order that a file has, since rows with numbers may lie between those of other keys.
+        // Sorted as a file requires, because numbered rows may be between those of other keys.
         val rows = new java.util.TreeMap[Array[Byte], Known](KeyRows.Order)
         keys.forEach((key, known) => rowKeys(native, key, known).foreach(rows.put(_, known)))
         rows.forEach { (row, known) =>
@@ -167,7 +166,7 @@ private[binshift] final class KnownRows(
     } finally files.close()
   }
 
-  /** The keys of all rows that a known key has now or that its bin may have. */
+  /** The keys of all rows that a known key has now, or that its bin may have. */
   private def rowKeys(native: NativeRocksDB, key: Array[Byte], known: Known): Iterator[Array[Byte]] = known.extent match {
     case Extent.One => Iterator(key)
     case at: Extent.Numbered => (0L until known.numbers).iterator.map(at.rowKey(key, _))
@@ -185,7 +184,7 @@ private[binshift] final class KnownRows(
       now.iterator ++ known.keysBefore
   }
 
-  /** The known key of a row by the row's native key; no key of a family begins another one, and no prefix another. */
+  /** The known key of a row, given the row's native key. No key of a family is a prefix of another one. */
   private def find(family: String, row: Array[Byte]): Option[Known] = {
     val first = numbersAt.get(family).fold(row)(_.rowKey(row, 0L))
     Option(known.floorEntry(first)).filter { before =>
@@ -221,27 +220,27 @@ private[binshift] final class KnownRows(
     if (known.isEmpty) forgetFamilies()
   }
 
-  /** A family that is made anew has another number. */
+  /** Forgets the families, because one that is created again has another number. */
   private def forgetFamilies(): Unit = {
     families.clear()
     numbersAt.clear()
   }
 }
 
-/** Nothing of bins that came is in the database, which has what it had of them. */
+/** Says that bins could not be brought in, and that the database is as it was before. */
 private[binshift] final class BinsNotBrought(bins: Seq[Int], cause: Throwable)
   extends RuntimeException(s"bins ${bins.mkString(", ")} could not be taken in: ${cause.getMessage}", cause)
 
 /**
  * @param rowsBefore how many rows the old owner had at the switch
- * @param keysBefore their keys, where nothing else tells them
+ * @param keysBefore their keys, if they can't be derived
  */
 private final class Known(
     val extent: Extent, val isInternal: Boolean, val rowsBefore: Int, val keysBefore: Seq[Array[Byte]]) {
-  /** Where rows have numbers: all that the database has have lower ones. */
+  /** For numbered rows: all rows in the database have lower numbers than this. */
   var numbers: Long = rowsBefore
 
-  /** A row of this key is read or written. */
+  /** Called when a row of this key is read or written. */
   def enter(row: Array[Byte]): Unit = extent match {
     case at: Extent.Numbered => numbers = math.max(numbers, at.numberOf(row) + 1)
     case _ => ()
@@ -249,31 +248,31 @@ private final class Known(
 
   def rows: RowCounts = RowCounts.of(isInternal, rowsBefore)
 
-  /** What is held in memory. */
+  /** Bytes that are held in memory. */
   def bytes(key: Array[Byte]): Long =
     KnownRows.KeyBytes + key.length + keysBefore.iterator.map(_.length + KnownRows.RowBytes).sum
 }
 
 private object KnownRows {
-  /** With more, whole bins are the cheaper way. */
+  /** With more keys than this, whole bins are cheaper. */
   private val MaxKeys = 500000
   private val MaxBytes = 128L << 20
-  /** What the heap has of a key beside its bytes: an entry of a tree, its value, and the heads of arrays; and of a row's key. */
+  /** Bytes of heap for a key besides its own bytes: an entry of a tree, its value, and array headers. */
   val KeyBytes = 150L
   val RowBytes = 24L
 }
 
-/** What the known keys of several stores may take of the heap, together; thread-safe. Stores that are gone do not count. */
+/** Bounds the heap that the known keys of several stores take together; thread-safe. Stores that are gone don't count. */
 private[binshift] final class KeyMemory(max: Long) {
   private val stores = new java.util.WeakHashMap[KnownRows, Unit]
 
-  /** The store has keys, for the first time. */
+  /** Called when the store has its first key. */
   def join(store: KnownRows): Unit = synchronized(stores.put(store, ()))
 
   def left: Long = synchronized(max - stores.keySet.asScala.iterator.map(_.bytesHeld).sum)
 }
 
 private[binshift] object KeyMemory {
-  /** A task of each of several stores may fetch rows at the same time, and heaps of executors are small. */
+  /** Bounded for the executor as a whole, because tasks of several stores may fetch rows at the same time, and heaps are small. */
   lazy val OfExecutor = new KeyMemory(Runtime.getRuntime.maxMemory / 8)
 }

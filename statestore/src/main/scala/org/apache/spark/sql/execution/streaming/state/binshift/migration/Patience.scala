@@ -3,8 +3,8 @@ package org.apache.spark.sql.execution.streaming.state.binshift.migration
 import scala.collection.mutable
 
 /**
- * How long sources have been asked in vain: the time for which bins of them were waited for since something of them came last. It
- * goes on from one wait to the next, so that those of a machine that does not answer are not waited for one after the other.
+ * Measures how long each source has been asked in vain: the time spent waiting for its bins since anything last came from it. The time
+ * adds up over several waits, so that a task doesn't wait for each of several sources on a machine that doesn't answer.
  *
  * Used by the store's task.
  */
@@ -13,14 +13,14 @@ private[migration] final class Patience(timeoutMs: Long) {
 
   private val silences = mutable.Map.empty[Int, Silence]
 
-  /** The source was asked for so long, and so many bytes of it have come in all. */
+  /** Notes that the source was asked for `ns`, and has sent `bytes` in all. */
   def asked(source: Int, bytes: Long, ns: Long): Unit =
     silences(source) = silences.get(source).filter(_.bytes == bytes).fold(Silence(bytes, 0))(s => s.copy(ns = s.ns + ns))
 
-  /** Whether nothing has come for so long that it is high time to ask others, too. */
+  /** Whether nothing has come for so long that other sources should be asked, too. */
   def isLow(source: Int): Boolean = leftNs(source) < timeoutMs * 1000000L * 3 / 4
 
-  /** Whether nothing more is waited for. */
+  /** Whether it is in vain to wait any longer. */
   def isOver(source: Int): Boolean = leftNs(source) <= 0
 
   def clear(): Unit = silences.clear()

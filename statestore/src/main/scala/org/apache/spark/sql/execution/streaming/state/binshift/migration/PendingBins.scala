@@ -8,36 +8,36 @@ import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping._
 
 /**
- * The bins that a partition owns and does not hold yet, since they come on demand: the first access to
- * a bin waits for it, a scan for all, and each load takes in what has come in between.
+ * The bins that a partition owns but doesn't have yet, because they come on demand. The first access to a bin waits for it, a scan waits
+ * for all of them, and each load takes in the bins that have arrived in between.
  *
- * Where a task says ahead which rows it looks up ([[askFor]]), those rows are fetched, and their bins follow when they
- * come: an access waits for the rows of the task, and not for the bin ([[KnownRows]]).
+ * If a task says ahead which rows it looks up ([[askFor]]), those rows are fetched, and their bins follow later. Then an access waits
+ * for the rows, and not for the bin ([[KnownRows]]).
  *
- * Logically the partition adopted all of them at the switch: recovery does, and a snapshot is only made
- * when all are here. Used by the store's task.
+ * Logically, the partition adopted all of them at the switch: a recovery does so, and a snapshot is made only when all have arrived.
+ * Used by the store's task.
  */
 private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows, into: BinIntake) extends Logging {
 
   private val absent = mutable.Map.empty[Int, Absent]
-  /** Bins that have come, and are not taken in yet. */
+  /** Bins that have arrived, and were not taken in yet. */
   private val here = mutable.ArrayBuffer.empty[ComeBins]
-  /** Those that are asked for rows. */
+  /** Clients with outstanding requests for rows. */
   private val asked = mutable.LinkedHashSet.empty[RowClient]
   private val patience = new Patience(conf.timeoutMs)
-  /** That of all families of which rows are asked for: their keys have the bin in front. */
+  /** The form of keys in all families of which rows are requested: they begin with the bin. */
   private val codec = BinKeyCodec.of(ColumnFamily.Default.name)
 
-  /** Number of bins that are not here. On the path of each access. */
+  /** Number of bins that haven't arrived. On the path of each access. */
   var missing = 0
 
-  /** `bins` come from `source` as of `version`, through `staged`. */
+  /** Registers that `bins` come from `source` as of `version`, through `staged`. */
   def expect(version: Long, source: Int, bins: Seq[Int], staged: StagedBins): Unit = {
     bins.foreach(b => absent(b) = Absent(version, source, staged))
     missing = absent.size
   }
 
-  /** Everything was loaded from the checkpoint. */
+  /** Forgets everything, because the store was loaded from the checkpoint. */
   def clear(): Unit = {
     // A task that was killed while it asked may have noted keys that were never sent.
     absent.values.flatMap(_.rows).toSeq.distinct.foreach(_.forget())
@@ -49,10 +49,10 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
     missing = 0
   }
 
-  /** Whether `bin` is not here. */
+  /** Whether `bin` hasn't arrived. */
   def isMissing(bin: Int): Boolean = absent.contains(bin)
 
-  /** Asks for the rows of `keys`, by which the task looks up; does not wait for them. */
+  /** Asks for the rows of `keys`, which the task will look up. Doesn't wait for them. */
   def askFor(keys: Seq[KeyRows]): Unit = {
     val wanted = keys.filter(key => absent.contains(codec.binOf(key.key)) && !known.contains(key.family, key.key))
     wanted.take(known.room).groupBy(key => absent(codec.binOf(key.key)).source).toSeq.sortBy(_._1).foreach { case (_, ofSource) =>
@@ -61,8 +61,8 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
   }
 
   /**
-   * Waits for the row of a key of `bin` in its stored form, or for all rows whose keys begin with it, if these were asked for; and
-   * else for the bin.
+   * Waits for the row of a stored key of `bin`, or for all rows whose keys begin with it, if these were requested; otherwise waits for the
+   * bin.
    */
   def requireRow(bin: Int, family: String, key: Array[Byte]): Unit =
     if (absent.contains(bin) && !known.enter(family, key)) {
@@ -76,7 +76,7 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
     takeIn()
   }
 
-  /** Waits for all bins but `others`. */
+  /** Waits for all bins except `others`. */
   def requireAllBut(others: Set[Int]): Unit = absent.keys.toSeq.filterNot(others).foreach(require)
 
   def requireAll(): Unit = while (missing > 0) {
@@ -85,12 +85,12 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
   }
 
   /**
-   * Takes in what is here by now, at once: the database may have to write out what is in memory first. Where many rows of
-   * these bins were fetched, some of the bins wait for the next load.
+   * Takes in all bins that have arrived at once, because RocksDB may have to write out its memory first. If many rows of these bins were
+   * fetched, some of the bins wait for the next load.
    */
   def pull(): Unit = if (missing > 0) {
     receive()
-    // Of these there will be no copy, and who touches no other of their bins would wait for ever.
+    // There will be no copy of these. If no task touched another of their bins, they would stay missing for ever.
     absent.filter { case (bin, from) => isNeverHere(bin, from) }.values.toSeq
       .distinctBy(from => (from.version, from.source)).foreach(readAllOf)
     takeIn(PendingBins.RowsTogether)
@@ -106,10 +106,10 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
   }
 
   /**
-   * Returns when `bin` is here or was read from the checkpoint: if nothing more of it comes for long.
+   * Returns when `bin` has arrived, or was read from the checkpoint because nothing came for a long time.
    *
-   * Each source may be asked for one of its bins meanwhile. If the others are waited for as well, since none is fetched at full pace
-   * of which nobody asks for a bin; and when nothing comes for some time, since the next wait may be for one that does not answer
+   * Meanwhile, each other source may be asked for one of its bins: if all bins are waited for, because a source only sends at full pace
+   * when somebody asks it for a bin; or if nothing comes for some time, because the next wait may be for a source that doesn't answer
    * either.
    */
   private def await(bin: Int, isForAll: Boolean): Unit = {
@@ -127,7 +127,7 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
     }
   }
 
-  /** Asks for bins of different sources, and gives them a moment to come. */
+  /** Asks for bins of different sources, and gives them a moment to arrive. */
   private def ask(bins: Seq[Int]): Unit = {
     val begun = System.nanoTime()
     bins.foreach(ask)
@@ -135,13 +135,13 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
     for (from <- bins.map(absent); copy <- from.copy) patience.asked(from.source, copy.bytesCopied, System.nanoTime() - begun)
   }
 
-  /** Of each source, the first of the bins that have not come. */
+  /** For each source, the first of its bins that haven't arrived. */
   private def firstOfEach: Seq[Int] = {
     val come = here.iterator.flatMap(_.bins).toSet
     absent.keys.filterNot(come).groupBy(absent(_).source).values.map(_.min).toSeq
   }
 
-  /** Notes what has come, which nobody else gets; forgets what has gone, as with the end of its order. */
+  /** Takes over bins that have arrived, and forgets those that are gone, for example because their order ended. */
   private def receive(): Unit = {
     here.filterInPlace(_.isThere)
     for {
@@ -151,9 +151,9 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
     } here += ComeBins(bins, taken, if (copy.wasShipped) 0 else bins.size)
   }
 
-  /** @param rows how many known rows the bins that are taken in have in all, but for the first that came */
+  /** @param rows bound on the known rows of the bins that are taken in, which doesn't apply to the first bins that arrived */
   private def takeIn(rows: Int = Int.MaxValue): Unit = if (here.nonEmpty) {
-    // Of bins that were read from the checkpoint meanwhile, nothing is wanted any more.
+    // Bins that were read from the checkpoint meanwhile are no longer wanted.
     val (came, late) = here.toSeq.partition(_.bins.forall(absent.contains))
     late.foreach(_.discard())
     val sums = came.scanLeft(0L)((sum, c) => sum + known.count(c.bins)).tail
@@ -180,17 +180,17 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
     bins.foreach(drop)
   }
 
-  /** Takes in the rows that were asked for. */
+  /** Takes in the rows that were requested. */
   private def awaitRows(): Unit = {
     asked.toSeq.foreach { client =>
       asked -= client
       client.foreachAnswer { answers =>
-        // Their bin may have come meanwhile, and been written to.
+        // Their bin may have arrived meanwhile, and been written to.
         val rows = answers.filter { answer =>
           absent.get(codec.binOf(answer.key.key)).exists(_.rows.contains(client)) &&
           !known.contains(answer.key.family, answer.key.key)
         }
-        // What was asked for before may have been large.
+        // Rows that were requested before may have been large.
         if (known.room == 0) client.stop() else if (rows.nonEmpty) into.fetched(rows)
       }
     }
@@ -205,7 +205,7 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
     }
   }
 
-  /** Of keys that the task has noted, and not looked up. */
+  /** Forgets requests for keys that the task has noted but never looked up. */
   private def forgetRequests(): Unit = {
     asked.foreach(_.forget())
     asked.clear()
@@ -213,22 +213,22 @@ private[binshift] final class PendingBins(conf: BackgroundConf, known: KnownRows
 }
 
 private object PendingBins {
-  /** Known rows that a load merges with their bins, which takes some microseconds each. */
+  /** How many known rows a load merges with their bins, which takes some microseconds each. */
   private val RowsTogether = 10000
 }
 
-/** What brings bins and rows into the database of a store. If it throws, the database may be of no use any more. */
+/** Brings bins and rows into the database of a store. After an exception, the database may be unusable. */
 private[binshift] trait BinIntake {
-  /** Takes in copied bins, of which a number was copied from the checkpoint. */
+  /** Takes in copied bins, `recopied` of which were copied from the checkpoint. */
   def adopt(bins: Seq[Int], recopied: Int, taken: TakenCopy): Unit
 
   /** Reads bins of a source as of a version from its checkpoint. */
   def readRest(version: Long, source: Int, bins: Seq[Int]): Unit
 
-  /** Takes in rows of bins that have not come. */
+  /** Takes in rows of bins that haven't arrived. */
   def fetched(rows: Seq[FetchedRows]): Unit
 
-  /** Whether the database is as it was, after something was thrown. */
+  /** After an exception: whether the database is as before. */
   def isUsable: Boolean
 }
 

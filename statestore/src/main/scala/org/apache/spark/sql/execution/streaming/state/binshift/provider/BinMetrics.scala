@@ -7,12 +7,12 @@ import org.apache.spark.sql.execution.streaming.state.{StateStoreCustomMetric, S
  * partitions. Their names are public: users read them from `StreamingQueryProgress`.
  */
 private[sql] object BinMetrics {
-  /** The driver takes the next step when the sum is 0. A store that sends on demand counts as one until it has sent all. */
+  /** The driver takes the next step when the sum is 0. A store that sends on demand counts as one bin until it has sent everything. */
   val AwaitedName = "binshiftBinsAwaited"
   val GivenUpName = "binshiftBinsGivenUp"
   val AdoptedName = "binshiftBinsAdopted"
   val BytesAdoptedName = "binshiftBytesAdopted"
-  /** The driver waits for copies as long as the sum changes. */
+  /** The driver waits for copies as long as this sum changes. */
   val BytesCopiedName = "binshiftBytesCopied"
 
   private val Owned = StateStoreCustomSumMetric("binshiftBinsOwned", "binshift: bins owned")
@@ -44,8 +44,8 @@ private[sql] object BinMetrics {
       Rows, Bytes, Millis)
 
   /**
-   * @param counts a store of the same task whose metrics Spark drops. What the driver waits for is of both; the rest is told of `db`
-   *               alone.
+   * @param counts a store of the same task whose metrics Spark drops. Metrics for which the driver waits cover both stores; the others
+   *               cover only `db`.
    */
   private[binshift] def of(db: BinnedRocksDB, counts: Option[BinnedRocksDB]): Map[StateStoreCustomMetric, Long] = {
     val s = db.lastSwitch

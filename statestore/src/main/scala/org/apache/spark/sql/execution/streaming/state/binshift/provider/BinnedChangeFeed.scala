@@ -15,25 +15,25 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRout
 import org.apache.spark.sql.types.StructType
 
 /**
- * The option `readChangeFeed` of the `statestore` data source, for a binned store.
+ * Implements the option `readChangeFeed` of the `statestore` data source for binned stores.
  *
- * Spark's reader of changelogs decodes keys with the encoders it is given, so it is given some that
- * take the bin off first. Rows that were adopted or released do not appear in the feed.
+ * Spark's reader of changelogs decodes keys with the encoders that it is given, so we give it some that remove the bin first. Rows
+ * that were adopted or released don't appear in the feed.
  */
 private[binshift] object BinnedChangeFeed {
   private type Encoders = (RocksDBKeyStateEncoder, RocksDBValueStateEncoder, Short)
 
   /**
-   * The version with which a partition's part of a feed begins: one after the end if the partition was retired before, whose
-   * directory Spark 4.1 opens all the same.
+   * The version with which a partition's part of a feed begins. If the partition was retired before, it is one after the end, because
+   * Spark 4.1 opens its directory all the same.
    *
-   * @throws BinshiftException if the number of partitions changes in between. Spark reads the partitions of the last version, all of
-   *                           them from the first version on. A partition that comes into being has a snapshot of its first
-   *                           version, and no changelog.
+   * @throws BinshiftException if the number of partitions changes in between. Spark reads all partitions of the last version from the
+   *                           first version on, but a partition that comes into being has a snapshot of its first version, and no
+   *                           changelog.
    */
   def firstToRead(partition: Int, routing: EpochRouting, startVersion: Long, endVersion: Long): Long = {
     val last = routing.partitionsOf(endVersion)
-    // Version v is what epoch v - 1 committed.
+    // Epoch v - 1 committed version v.
     val changed =
       (startVersion - 1 until endVersion).reverse.flatMap(v => routing.partitionsOf(v).filterNot(last.contains).map(v -> _))
         .headOption.filter { case (v, before) => v >= startVersion || last.exists(_ > before) }
@@ -68,8 +68,8 @@ private[binshift] object BinnedChangeFeed {
     }.asJava)
 
   /**
-   * Relies on Spark: the provider keeps the encoders of each family in a member that is private to
-   * Scala only. Read by reflection, once per reader.
+   * Relies on Spark: the provider keeps the encoders of each family in a member that is private only in Scala. Read by reflection, once
+   * per reader.
    */
   private def encodersOf(provider: RocksDBStateStoreProvider): Map[String, Encoders] =
     encoders.invoke(provider).asInstanceOf[ConcurrentHashMap[String, Encoders]].asScala.toMap
@@ -80,8 +80,8 @@ private[binshift] object BinnedChangeFeed {
 }
 
 /**
- * Decodes stored keys; never encodes. (Spark's trait of key encoders is sealed, hence the subclass of
- * one that is not, whose own fields stay unused.)
+ * Decodes stored keys; never encodes. (Spark's trait of key encoders is sealed, so this extends a subclass that isn't, whose own
+ * fields stay unused.)
  */
 private final class BinStrippingKeyDecoder(keys: RocksDBKeyStateEncoder, codec: BinKeyCodec)
   extends NoPrefixKeyStateEncoder(null, new StructType(), false) {

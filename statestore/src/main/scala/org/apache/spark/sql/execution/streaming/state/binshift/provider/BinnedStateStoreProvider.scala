@@ -18,23 +18,21 @@ import org.apache.spark.TaskContext
 /**
  * Spark's RocksDB provider, with binned storage for the operators that can migrate.
  *
- * Which storage an operator has is written in the checkpoint's [[Layout]], which the driver creates
- * while it plans the first batch; operators that are not binned there get Spark's RocksDB, which
- * takes files that are on the executor already.
+ * The checkpoint's [[Layout]], which the driver creates while it plans the first batch, says which storage an operator has. Operators
+ * that are not binned get Spark's RocksDB, which can use files that are on the executor already.
  *
- * Relies on Spark: `init` creates the database through the protected `createRocksDB`;
- * `upgradeReadStoreToWriteStore` accepts only its own store class, so a wrapped read store is
- * unwrapped first. Stores are handed out by `getStore`, `getReadStore`, `replayStateFromSnapshot` and an upgrade alone.
- * Constructed without arguments on the driver, just to ask for metrics, and by
- * readers of state; hence nothing happens before `init`, and nothing is written by `init`. For a query that runs, `init` reads
- * nothing either: Spark calls it under a lock that the tasks of all queries in the JVM need.
+ * Relies on Spark: `init` creates the database through the protected `createRocksDB`. `upgradeReadStoreToWriteStore` accepts only its
+ * own store class, so a wrapped read store is unwrapped first. Stores are returned only by `getStore`, `getReadStore`,
+ * `replayStateFromSnapshot` and an upgrade. The provider is also constructed without arguments on the driver, only to ask for
+ * metrics, and by readers of state. So nothing happens before `init`, and `init` writes nothing. For a running query, `init` reads
+ * nothing either, because Spark calls it under a lock that the tasks of all queries in the JVM need.
  */
 class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOfStores {
 
   /** Set before `super.init`, which calls `createRocksDB`; `None` means Spark's storage. */
   private var storage: Option[BinnedStorage] = None
 
-  /** That of a query that runs; `None` for a store of a reader. Set before `super.init`, too. */
+  /** The routing of a running query; `None` for a store of a reader. Set before `super.init`, too. */
   private var run: Option[EpochRouting] = None
 
   override def init(
@@ -60,7 +58,7 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOf
       val binsOf = new StoreBins(operator.name, stateStoreId.storeName, layout.bins)
       binsOf.register(StateStore.DEFAULT_COL_FAMILY_NAME, keyStateEncoderSpec)
       val takeOver = layout.takenOverAt.map { epoch =>
-        // Metadata is not read beyond what is logged.
+        // Metadata can't be read beyond the newest logged epoch.
         val logged = if (storeConf.sqlConfs.get(BinshiftConf.RealTimeRun).contains("true")) epoch - 1 else epoch
         val keys = new StockKeys(KeyForm(keyStateEncoderSpec, valueSchema),
           StoreForm.families(stateStoreId, logged, hadoopConf), useColumnFamilies,
@@ -78,7 +76,7 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOf
       hadoopConf, useMultipleValuesPerKey, stateSchemaProvider)
   }
 
-  /** The checkpoint's layout, for a store that only reads; `None` for a store outside of any checkpoint, as batch queries have them. */
+  /** The checkpoint's layout, for a store that only reads; `None` for a store outside of any checkpoint, as in batch queries. */
   private def layoutOf(root: String, routing: EpochRouting, hadoopConf: Configuration): Option[Layout] = {
     val layout = routing.layout
     if (layout.isEmpty && ControlDir.ofStateRoot(root, hadoopConf).isOfCheckpoint) {
@@ -115,7 +113,7 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOf
   override def getReadStore(version: Long, uniqueId: Option[String]): StateStore =
     wrap(super.getReadStore(version, uniqueId))
 
-  /** By a reader that names the snapshot from which it begins. */
+  /** Called for a reader that names the snapshot from which to begin. */
   override def replayStateFromSnapshot(
       snapshotVersion: Long,
       endVersion: Long,
@@ -165,7 +163,7 @@ class BinnedStateStoreProvider extends RocksDBStateStoreProvider with ProviderOf
   }
 }
 
-/** What a provider of binned storage holds beside Spark's own fields. */
+/** The fields of a provider of binned storage, besides Spark's own. */
 private final class BinnedStorage(
     val routing: EpochRouting,
     val isRouted: Boolean,

@@ -9,23 +9,23 @@ import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{BinCo
 import org.apache.spark.TaskContext
 
 /**
- * What a store counts while an epoch runs, and tells the driver once it is committed.
+ * The counts of a store while an epoch runs, which are reported to the driver once the epoch is committed.
  *
  * Used by the store's task.
  */
 private[provider] final class EpochStatistics(store: StateStoreId, routing: EpochRouting) extends Logging {
-  /** What is being counted, until it is committed. */
+  /** The version that is being counted, until it is committed. */
   private var counted: Option[Counted] = None
   private var keySample: KeySample = _
 
-  /** Counts keys while a client asks for it; else null. */
+  /** Counts keys while a client asks for it; otherwise null. */
   def sample: KeySample = keySample
 
   /**
-   * A task loads a version twice if it reads before it writes, and counts go on; another attempt, or another
+   * Called at each load. A task that reads before it writes loads a version twice, and its counts continue. Another attempt, or another
    * action of the same epoch, counts from the start.
    *
-   * @return whether it does
+   * @return whether it counts from the start
    */
   def begin(version: Long): Boolean = {
     val now = Counted(version, Option(TaskContext.get()).map(_.taskAttemptId()))
@@ -36,7 +36,7 @@ private[provider] final class EpochStatistics(store: StateStoreId, routing: Epoc
   }
 
   /**
-   * Tells what was counted in `epoch`, which is committed.
+   * Reports the counts of `epoch`, which is committed.
    *
    * @param size rows of the whole store, if they are known
    */
@@ -52,7 +52,7 @@ private[provider] final class EpochStatistics(store: StateStoreId, routing: Epoc
     }
   }
 
-  /** The next load counts from the start. */
+  /** Makes the next load count from the start. */
   def forget(): Unit = counted = None
 }
 

@@ -8,18 +8,17 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.TouchedKe
 import org.apache.spark.sql.types.{DataType, StructType}
 
 /**
- * Where the rows of an operator's keys are in its store: a value or a list by the key itself, a map's entries behind it, and the
- * values of a join by their numbers.
+ * Finds the rows of an operator's keys in its store: a value or a list has the key itself, a map's entries have keys that begin with it,
+ * and the values of a join are numbered.
  *
- * A key of another form than that of a family is left out, and so is a family that is found otherwise. Both are matters of speed:
- * whole bins come then.
+ * Families whose keys have another form are left out. That only costs speed, because whole bins come then.
  *
- * Relies on Spark: `transformWithState` has the columns of the grouping key as the key of a value or list, and as one struct
- * before the entry's key for a map. A join has the number of a value behind the columns of the key.
+ * Relies on Spark: in `transformWithState`, the key of a value or list consists of the columns of the grouping key; for a map, these
+ * are one struct, followed by the entry's key. In a join, the columns of the key are followed by the number of the value.
  *
  * Used by the store's task.
  *
- * @param binsOf knows the encoders of the families that there are by now
+ * @param binsOf knows the encoders of the families that were registered so far
  */
 private[provider] final class RowsOfKeys(
     store: RocksDBStateStoreProvider#RocksDBStateStore, db: BinnedRocksDB, binsOf: StoreBins) {
@@ -48,12 +47,12 @@ private[provider] final class RowsOfKeys(
     }
   }
 
-  /** None if the keys of two rows differ in more than their number, as no encoder of today has it. */
+  /** Empty if the keys of two rows differ in more than their number, which today's encoders don't do. */
   private def numbered(family: String, schema: StructType, keys: Seq[TouchedKey]): Seq[KeyRows] = {
     val withNumber = UnsafeProjection.create(schema.map(_.dataType).toArray)
     def stored(t: TouchedKey, number: Long): Array[Byte] =
       db.keyOf(t.bin)(store.get(withNumber(new JoinedRow(t.key, InternalRow(number))), family))
-    // It is behind columns of fixed width, so at the same place for all keys.
+    // The number follows columns of fixed width, so it is at the same place in all keys.
     val at = keys.headOption.flatMap(t => Extent.Numbered.of(stored(t, 0), stored(t, -1)))
     at.toSeq.flatMap(where => keys.map(t => KeyRows(family, stored(t, 0), where)))
   }

@@ -3,15 +3,15 @@ package org.apache.spark.sql.execution.streaming.state.binshift.provider
 import org.apache.spark.sql.execution.streaming.state.{StateStoreIterator, UnsafeRowPair}
 
 /**
- * A scan of a store that waits for all bins when it is read first, and not when it is asked for: Spark's deduplication asks for
- * one in each epoch, and reads it only if the event time is in its key.
+ * A scan of a store that waits for all bins when it is first read, and not when it is opened. Spark's deduplication opens a scan in each
+ * epoch, but reads it only if the event time is in its key.
  *
- * Nothing is open before the first read. So there is nothing to close of a scan that nobody reads, when its task ends, and the
- * store may be committed or given up above it. A scan that is read after that fails, since Spark's store refuses to open it.
+ * Nothing is open before the first read. So a scan that nobody reads doesn't have to be closed when its task ends, and the store may
+ * be committed or aborted before. If the scan is read after that, it fails, because Spark's store refuses to open it.
  *
- * May be closed by another thread than the one that reads, also while that one waits.
+ * May be closed by another thread than the one that reads, even while that one waits.
  *
- * @param open    opens Spark's scan; fails if the store is not in use any more
+ * @param open    opens Spark's scan; fails if the store is no longer in use
  * @param waitAll returns when all bins are here
  */
 private[binshift] final class WaitingScan(open: () => StateStoreIterator[UnsafeRowPair], waitAll: () => Unit)
@@ -31,7 +31,7 @@ private[binshift] final class WaitingScan(open: () => StateStoreIterator[UnsafeR
 
   private def opened: StateStoreIterator[UnsafeRowPair] = {
     if (rows == null) {
-      // Bins are not brought into a store that was committed meanwhile, since another task may have it.
+      // Bins must not be brought into a store that was committed meanwhile, because another task may use it.
       unlessClosed { open().close() }
       waitAll()
       unlessClosed { rows = open() }

@@ -7,13 +7,13 @@ import scala.collection.mutable
 import org.apache.spark.util.ThreadUtils
 
 /**
- * Runs jobs on other threads, a few ahead of whoever takes their results in their order. Who comes for the result of a job that no
- * thread has begun runs it itself. So nobody waits for threads that wait for another query's file system, or for
- * threads that wait in the same way, as jobs do that recover another partition.
+ * Runs jobs on other threads, a few ahead of the caller, who takes the results in order. If no thread has begun the next job, the
+ * caller runs it itself. So the caller never waits for threads that are held up by another query's file system, or that wait in the
+ * same way, as jobs do that recover another partition.
  *
  * Used by one thread.
  *
- * @param release gets results that nobody took
+ * @param release called with results that nobody took
  */
 private[binshift] final class Ahead[T](jobs: Iterator[() => T], release: T => Unit) extends AutoCloseable {
   import Ahead._
@@ -27,7 +27,7 @@ private[binshift] final class Ahead[T](jobs: Iterator[() => T], release: T => Un
   /** The result of the next job; throws what the job threw. */
   def next(): T = {
     val job = running.head
-    // Does nothing if it has begun.
+    // Does nothing if the job has begun.
     job.run()
     try {
       val result = job.get()
@@ -40,7 +40,7 @@ private[binshift] final class Ahead[T](jobs: Iterator[() => T], release: T => Un
     }
   }
 
-  /** Jobs that have begun go on; what they bring is released. */
+  /** Jobs that have begun continue, and their results are released. */
   override def close(): Unit = {
     isClosed = true
     running.dequeueAll(_ => true).foreach(_.drop())
@@ -78,9 +78,9 @@ private[binshift] final class Ahead[T](jobs: Iterator[() => T], release: T => Un
 }
 
 private object Ahead {
-  /** Of one store; as many results are held in memory or on disk at most. */
+  /** How many jobs of a store run ahead; at most as many results are held in memory or on disk. */
   private val MaxAhead = 4
-  /** Of an executor: jobs wait for the checkpoint's file system more than they compute. */
+  /** Threads of an executor. There are more than cores, because jobs mostly wait for the checkpoint's file system. */
   private val Threads = 8
 
   private lazy val threads: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(Threads, "binshift-recover")

@@ -5,9 +5,9 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRou
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 
 /**
- * What Spark's replay of a store's changelogs takes from other partitions, version by version.
+ * Adds the bins of other partitions to Spark's replay of a store's changelogs, version by version.
  *
- * All of it is called on the thread that loads the store. Between two loads nothing is held.
+ * Everything is called on the thread that loads the store. Nothing is held between two loads.
  *
  * @param wanted  the bins that are read, of a store that only reads
  * @param adopted called when a replay took anything from another partition
@@ -26,13 +26,13 @@ private[binshift] final class BinReplay(
     }
   }
 
-  /** The database is that of a snapshot, into which nothing was brought: a load that failed is done once more. */
+  /** Called when a load that failed is repeated: the database only has the content of a snapshot again. */
   def beginsAnew(): Unit = {
     recovery.foreach(_.close())
     recovery = None
   }
 
-  /** What the replay of `version` takes from other partitions; `None` if no switch concerns what is left of it. */
+  /** What the replay of `version` needs from other partitions; `None` if no switch affects the rest of the replay. */
   def of(version: Long): Option[BinnedFileManager.Replay] = {
     def isSwitched = ownersNow.changed(storeId.partitionId, version - 1, replayed - 1, bin => wanted.forall(_(bin)))
     Option.when(version <= replayed && (recovery.exists(_.isBefore(version)) || isSwitched)) {
@@ -47,14 +47,14 @@ private[binshift] final class BinReplay(
     }
   }
 
-  /** The version up to which changelogs are replayed, and what brings the bins of other partitions along. */
+  /** The version up to which changelogs are replayed, and the recovery of bins of other partitions. */
   private var replayed = -1L
   private var recovery: Option[BinRecovery] = None
 
-  /** Who owned which bin up to the version that is replayed, while it is. */
+  /** The owners of bins up to the version that is being replayed. */
   private var owners: Option[Owners] = None
 
-  /** The recovery that has come as far as the version before `version`; a replay may begin anew, with another snapshot. */
+  /** The recovery that has reached the version before `version`. A replay may start over, with another snapshot. */
   private def recovering(version: Long): BinRecovery = recovery.filter(_.isBefore(version)).getOrElse {
     recovery.foreach(_.close())
     val owned = ownersNow.table(ownersNow.at(replayed)).binsOf.lift(storeId.partitionId).fold(Set.empty[Int])(_.toSet)

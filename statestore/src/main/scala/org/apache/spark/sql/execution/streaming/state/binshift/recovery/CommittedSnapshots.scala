@@ -5,10 +5,10 @@ import scala.collection.mutable
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{Lineage, VersionFile}
 
 /**
- * The snapshots of a store that a recovery may begin with: those of committed attempts. Under checkpoint format 2, an attempt that was
- * not committed may have left one of the same version, or of a later one.
+ * The snapshots of a store with which a recovery may begin: those of committed attempts. Under checkpoint format 2, an attempt that
+ * wasn't committed may have left a snapshot of the same version, or of a later one.
  *
- * What is read and what is kept both go by this.
+ * Both recovery and cleanup use this class, so that a recovery only needs files that are kept.
  *
  * Used by one thread at a time.
  *
@@ -19,12 +19,12 @@ private[binshift] final class CommittedSnapshots(listed: => Seq[VersionFile], li
   private lazy val ids: Map[Long, Seq[Option[String]]] = listed.filter(_.isSnapshot).groupMap(_.version)(_.id)
   private val unusable = mutable.Set.empty[Long]
 
-  /** The newest one that led to `version`, which is committed; its own if there is one. */
+  /** The newest snapshot from which one gets to `version`, which is committed; that of `version` itself if there is one. */
   def newest(version: Long): Option[Long] =
     ids.keys.filter(v => v <= version && !unusable(v)).toSeq.sorted.reverseIterator.find { v =>
       lineage.fold(ids(v).contains(None))(_.id(v).exists(id => ids(v).contains(Some(id))))
     }
 
-  /** Leaves one out from now on. */
+  /** Ignores a snapshot from now on. */
   def exclude(snapshot: Long): Unit = unusable += snapshot
 }

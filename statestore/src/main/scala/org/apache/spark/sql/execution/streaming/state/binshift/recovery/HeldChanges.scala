@@ -9,9 +9,9 @@ import org.apache.spark.sql.execution.streaming.state.RecordType
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.NumberedFamily
 
 /**
- * Records of a changelog, read ahead of when they are wanted: in memory up to a number of bytes, and what is more in a file.
+ * Records of a changelog that were read ahead. They are in memory up to a number of bytes, and the rest is in a file.
  *
- * Made by one thread and used by one other.
+ * Created by one thread and used by another one.
  */
 private[binshift] final class HeldChanges private (inMemory: Seq[Change], rest: Option[HeldChanges.Rest]) extends AutoCloseable {
   def foreach(consume: Change => Unit): Unit = {
@@ -32,8 +32,8 @@ private[binshift] object HeldChanges {
   /**
    * Takes all `changes`.
    *
-   * @param file     is made if it is needed, in a directory that is there
-   * @param maxBytes of keys and values that stay in memory
+   * @param file     created if needed; its directory must exist
+   * @param maxBytes bytes of keys and values that stay in memory
    */
   def of(changes: Iterator[Change], file: File, maxBytes: Long): HeldChanges = {
     val inMemory = Vector.newBuilder[Change]
@@ -69,7 +69,7 @@ private[binshift] object HeldChanges {
     new Rest(file, families.keys.toIndexedSeq, records)
   }
 
-  /** @param families by the number that stands for each in the file */
+  /** @param families families by their numbers in the file */
   private final class Rest(val file: File, families: IndexedSeq[NumberedFamily], records: Long) {
     def foreach(consume: Change => Unit): Unit = {
       val in = new DataInputStream(new BufferedInputStream(new FileInputStream(file), BufferBytes))

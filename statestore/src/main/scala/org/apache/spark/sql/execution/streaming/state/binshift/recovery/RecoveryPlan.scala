@@ -12,14 +12,14 @@ private[binshift] final case class Snapshot(partition: Int, version: Long)
 private[binshift] final case class Stretch(partition: Int, first: Long, last: Long)
 
 /**
- * Where the rows of some bins come from.
+ * Says from which files the rows of some bins can be recovered.
  *
- * Each bin has the newest snapshot of whoever owned it as its base, and since then one changelog per version, that of its
- * owner, whoever that was. So what is loaded does not depend on how often a bin moved, and no partition is brought back in
- * order to bring back another one.
+ * The base of each bin is the newest snapshot of one of its owners. From there on, there is one changelog per version, that of the
+ * bin's owner at that time. So the files to load don't depend on how often a bin moved, and no partition has to be recovered in
+ * order to recover another one.
  *
- * @param bases     bins by the snapshot that they begin with; those that begin with nothing are not in it
- * @param stretches bins by the changelogs that hold their changes; no version of a bin is in two of them
+ * @param bases     bins by the snapshot that they begin with; bins that begin empty are not included
+ * @param stretches bins by the changelogs with their changes; no version of a bin is in two of them
  */
 private[binshift] final case class RecoveryPlan(bases: Map[Snapshot, Seq[Int]], stretches: Map[Stretch, Seq[Int]]) {
 
@@ -34,7 +34,7 @@ private[binshift] final case class RecoveryPlan(bases: Map[Snapshot, Seq[Int]], 
     (bases.keysIterator.filter(_.partition == partition).map(_.version) ++
       stretches.keysIterator.filter(_.partition == partition).map(_.first)).filter(_ <= last).minOption
 
-  /** Of both, which have no bins in common. */
+  /** Combines two plans that have no bins in common. */
   def ++(other: RecoveryPlan): RecoveryPlan = {
     def both[K](a: Map[K, Seq[Int]], b: Map[K, Seq[Int]]): Map[K, Seq[Int]] =
       (a.toSeq ++ b).groupMapReduce(_._1)(_._2)(_ ++ _)
@@ -44,9 +44,9 @@ private[binshift] final case class RecoveryPlan(bases: Map[Snapshot, Seq[Int]], 
 
 private[binshift] object RecoveryPlan {
   /**
-   * The way of `bins`, which `partition` holds at `version`.
+   * The plan for `bins`, which `partition` owns at `version`.
    *
-   * @param newest the newest snapshot of a partition that it has at a version, or had before
+   * @param newest the newest snapshot of a partition at or before a version
    */
   def of(
       bins: Seq[Int], partition: Int, version: Long, owners: Owners, newest: (Int, Long) => Option[Long]): RecoveryPlan = {
@@ -57,7 +57,7 @@ private[binshift] object RecoveryPlan {
     def trace(bin: Int, owner: Int, last: Long): Unit = {
       val snapshot = known.getOrElseUpdate((owner, last), newest(owner, last))
       var position = owners.at(last)
-      // Back to where the bin came to its owner, or to the snapshot if that is later.
+      // Goes back to the table by which the bin came to its owner, or to the snapshot if that is later.
       def cameBefore = owners.isAfterAnother(position) && owners.table(position - 1).owner(bin) == owner
       while (!snapshot.exists(_ > owners.epoch(position)) && cameBefore) position -= 1
       val came = owners.epoch(position)

@@ -5,10 +5,10 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRout
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinKeyedRocksDB, BinnedFileManager, RocksDBArguments}
 
 /**
- * A binned database that Spark brings to a version from the checkpoint, with what its bins brought along from other
- * partitions ([[BinReplay]]).
+ * A binned database that Spark brings to a version from the checkpoint, including the rows that its bins had in other partitions
+ * ([[BinReplay]]).
  *
- * @param wanted the bins that are read, of a store that only reads; others may be there or not
+ * @param wanted for a store that only reads, the bins that are read; rows of other bins may be missing
  */
 private[binshift] abstract class ReplayingRocksDB(
     storeId: StateStoreId,
@@ -26,7 +26,7 @@ private[binshift] abstract class ReplayingRocksDB(
   /** Runs `body`, in which Spark brings the database up to `version` from the checkpoint if it has to. */
   protected final def replayingUpTo[T](version: Long)(body: => T): T = replay.upTo(version)(body)
 
-  /** A replay took something from another partition. */
+  /** Called when a replay took something from another partition. */
   protected def replayHasAdopted(): Unit
 
   override def beginsAnew(): Unit = replay.beginsAnew()
@@ -39,7 +39,7 @@ private[binshift] abstract class ReplayingRocksDB(
   def dfsRoot: String = arguments.dfsRootDir
 }
 
-/** A private copy of a store, to read `wanted` from: nobody commits to it, or fetches its files ahead. */
+/** A private copy of a store for reading `wanted`. Nobody commits to it, or fetches its files ahead. */
 private[recovery] final class PrivateRocksDB(
     storeId: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments, wanted: Option[Set[Int]])
   extends ReplayingRocksDB(storeId, routing, arguments, wanted) {

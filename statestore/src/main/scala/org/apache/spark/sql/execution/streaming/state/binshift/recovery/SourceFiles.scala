@@ -16,15 +16,15 @@ import org.apache.spark.sql.execution.streaming.state.binshift.storage.{RocksDBA
 /**
  * A record of a changelog.
  *
- * @param family family and number in the store that wrote it
- * @param key    without the family's prefix
- * @param value  as it is stored, with its row checksum
+ * @param family the family, with its number in the store that wrote it
+ * @param key    the key without the family's prefix
+ * @param value  the value in its stored form, with its row checksum
  */
 private[binshift] final case class Change(
     kind: RecordType.Value, family: NumberedFamily, key: Array[Byte], value: Array[Byte])
 
 /**
- * What a recovery reads of one partition: its directory is listed once.
+ * Reads the files of one partition for a recovery. Lists the partition's directory once.
  *
  * Thread-safe.
  *
@@ -42,22 +42,22 @@ private[binshift] final class SourceFiles(
   private lazy val snapshots = new CommittedSnapshots(VersionFile.list(store, arguments.hadoopConf), lineage)
   private val families = mutable.Map.empty[Long, Map[Option[Short], NumberedFamily]]
 
-  /** The newest snapshot up to `version`, which another partition adopted bins from. */
+  /** The newest snapshot up to `version`, from which another partition adopted bins. */
   def newestSnapshot(version: Long): Option[Long] = synchronized {
     begin(version)
     snapshots.newest(version)
   }
 
-  /** Leaves a snapshot out from now on. */
+  /** Ignores a snapshot from now on. */
   def exclude(snapshot: Long): Unit = synchronized(snapshots.exclude(snapshot))
 
-  /** The id of `version`, which led to one that bins were adopted from; none under format 1. */
+  /** The id of `version`, from which one gets to a version whose bins were adopted; `None` under format 1. */
   def id(version: Long): Option[String] = synchronized {
     lineage.map(_.id(version).getOrElse(throw BinshiftException("CHECKPOINT_ID_MISSING", "version" -> version).migration(
           s"the changelogs in $root do not say which file of version $version was committed; restore them from a copy")))
   }
 
-  /** What `version` changed of `bins`; `last` is the version after it that bins were adopted from. */
+  /** The changes of `bins` in `version`. `last` is a later version, or the same, whose bins were adopted. */
   def changes(version: Long, last: Long, bins: Int => Boolean): HeldChanges = {
     Faults.at("checkpoint.changes", store.partitionId)
     val (id, known) = synchronized {
@@ -108,10 +108,10 @@ private[binshift] final class SourceFiles(
 }
 
 private[binshift] object SourceFiles {
-  /** Of a changelog that is read ahead; [[Ahead]] bounds how many of them a store holds. */
+  /** How many bytes of a changelog that was read ahead stay in memory. [[Ahead]] bounds how many of them a store holds. */
   private val MaxHeldBytes = 512L << 10
 
-  /** The family that a native key is of. */
+  /** The family of a native key. */
   def familyOf(
       native: Array[Byte], known: Map[Option[Short], NumberedFamily], useColumnFamilies: Boolean): Option[NumberedFamily] =
     known.get(Option.when(useColumnFamilies)(NumberedFamily.numberIn(native)))

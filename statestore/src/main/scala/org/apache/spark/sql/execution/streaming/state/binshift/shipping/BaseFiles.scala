@@ -10,9 +10,9 @@ import org.apache.spark.sql.execution.streaming.state.binshift.storage.{SstFile,
 import org.apache.spark.sql.execution.streaming.state.RocksDBConf
 
 /**
- * The files of a copy on local disk, by part, that is, by step or by what came together on demand: the
- * rows of the base, a file per part and family, and the changes since. The bytes of the base count against the
- * executor's bound, from when rows are added until their file is taken or discarded.
+ * The files of a copy on local disk: the rows of the base, in a file per part and family, and the changes since. A part is a step or,
+ * on demand, the bins that came together. The bytes of the base count against the executor's bound, from the time when rows are
+ * added until their file is taken or discarded.
  *
  * Not thread-safe.
  */
@@ -22,10 +22,10 @@ private[binshift] final class BaseFiles(dir: File, conf: RocksDBConf) extends Au
   /** The part and family of the rows that are being added, if any are. */
   private var openPart = 0
   private var openFamily: Option[ColumnFamily] = None
-  /** Bytes of these rows, as they are before the file is compressed. */
+  /** Bytes of these rows, before compression. */
   private var openBytes = 0L
 
-  /** Adds a row; rows of one part and family come together, in the order of keys. */
+  /** Adds a row. Rows of one part and family must be added one after the other, in the order of keys. */
   def add(part: Int, family: ColumnFamily, key: Array[Byte], value: Array[Byte]): Unit = {
     if (part != openPart || !openFamily.contains(family)) {
       finishPart()
@@ -36,12 +36,12 @@ private[binshift] final class BaseFiles(dir: File, conf: RocksDBConf) extends Au
     countOpen(openBytes + key.length + value.length)
   }
 
-  /** Writes down what was added; all rows of the part that was added last are here. */
+  /** Writes the added rows to a file, because all rows of the part have arrived. */
   def finishPart(): Unit = {
     openFamily.foreach { family =>
       Faults.at("stage.file", openPart)
       writer.finish(family.isInternal).foreach { file =>
-        // Not both at once: other copies look at the sum.
+        // Never counts both at a time, because other copies look at the sum.
         countOpen(0)
         ShippingThreads.stagedBytes.addAndGet(file.bytes)
         files(openPart) = files(openPart) :+ file
@@ -56,7 +56,7 @@ private[binshift] final class BaseFiles(dir: File, conf: RocksDBConf) extends Au
     files.values.flatten.toSeq
   }
 
-  /** The files of a part's base, which are the caller's from now on. */
+  /** Hands over the files of a part's base to the caller. */
   def take(part: Int): Seq[SstFile] = {
     val taken = files.remove(part).getOrElse(Vector.empty)
     taken.foreach(f => ShippingThreads.stagedBytes.addAndGet(-f.bytes))
@@ -71,7 +71,7 @@ private[binshift] final class BaseFiles(dir: File, conf: RocksDBConf) extends Au
 
   def discard(file: SstFile): Unit = file.file.delete()
 
-  /** Forgets all rows, also when there is no room to write down what was begun. */
+  /** Forgets all rows. Works even if the disk has no room to finish a file. */
   def clear(): Unit = {
     openFamily = None
     countOpen(0)

@@ -6,14 +6,14 @@ import java.util.concurrent.atomic.AtomicBoolean
 import org.apache.spark.storage.{BlockId, BlockManagerId}
 
 /**
- * A block on its way from another executor. Spark waits for one that does not answer until its own timeouts are over, some minutes.
- * So a fetch has a thread of its own, and who began it waits for a moment only.
+ * A block on its way from another executor. If that executor doesn't answer, Spark waits until its own timeouts are over, which takes
+ * minutes. So a fetch has a thread of its own, and the caller that began it waits only for a moment.
  */
 private[binshift] final class BlockFetch private (val id: BlockId, task: FutureTask[Array[Byte]]) {
   /**
    * The block, or `None` while it is on its way.
    *
-   * @throws java.lang.Throwable what the fetch threw
+   * @throws java.lang.Throwable if the fetch failed with it
    */
   def outcome: Option[Array[Byte]] =
     try Option.when(task.isDone)(task.get())
@@ -21,10 +21,10 @@ private[binshift] final class BlockFetch private (val id: BlockId, task: FutureT
 }
 
 private[binshift] object BlockFetch {
-  /** Most blocks that are on their way from one executor, since each holds a thread: twice what is asked for at a time. */
+  /** The most blocks on their way from one executor, because each holds a thread: twice the number that is requested at a time. */
   val MostOfAnExecutor = 2 * ShippingThreads.Followed
 
-  /** Longer than a network takes that is slow; a task may wait for the copy meanwhile. */
+  /** Longer than a slow network takes, but short, because a task may be waiting for the copy. */
   private val PatienceMs = 200L
 
   /** How many blocks are on their way, by executor. */
@@ -33,8 +33,8 @@ private[binshift] object BlockFetch {
   /**
    * Begins to fetch a block, and waits for a moment.
    *
-   * @param late called on another thread when there is an outcome after that moment
-   * @return `None` if no more may be on its way from that executor, as when it does not answer
+   * @param late called on another thread if the outcome comes after that moment
+   * @return `None` if there are too many fetches from that executor already, for example because it doesn't answer
    */
   def begin(from: BlockManagerId, id: BlockId)(fetch: => Array[Byte])(late: => Unit): Option[BlockFetch] =
     if (!enter(from.executorId)) None
@@ -43,7 +43,7 @@ private[binshift] object BlockFetch {
       val task = new FutureTask[Array[Byte]](() =>
         try fetch
         finally leave(from.executorId)) {
-        // An outcome that comes while the caller gives up waiting is seen by the caller.
+        // If the outcome comes just when the caller stops waiting, the caller sees it.
         override def done(): Unit = if (isLate.get) late
       }
       try ShippingThreads.fetches.execute(task)

@@ -1,10 +1,10 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
 /**
- * Whether a step had better wait for a copy that is behind its source: each version that the copy lacks is a changelog
- * that the task of the switch reads.
+ * Decides whether a step should wait for a copy that lags behind its source. For each version that the copy lacks, the task of the
+ * switch has to read a changelog.
  *
- * A copy is waited for as long as it gains on its source. The lag is a whole number, and has to reach a new low every
+ * A step waits for a copy as long as the copy catches up. The lag is a whole number, and has to reach a new low every
  * [[CatchUp.Patience]] epochs, so no step is put off for ever.
  *
  * Thread-safe.
@@ -16,7 +16,7 @@ private[binshift] final class CatchUp {
   /** The epoch at which the lag was `least`, or at which there was none. */
   private var since = 0L
 
-  /** When an epoch begins; `lag` is in versions. */
+  /** Called when an epoch begins; `lag` is in versions. */
   def begin(epoch: Long, lag: Long): Unit = synchronized {
     if (lag <= MaxLag) {
       least = Long.MaxValue
@@ -27,14 +27,14 @@ private[binshift] final class CatchUp {
     }
   }
 
-  /** While `epoch` runs. */
+  /** Whether the step should wait, while `epoch` runs. */
   def isAwaited(epoch: Long, lag: Long): Boolean =
     synchronized(lag > MaxLag && epoch - since < Patience)
 }
 
 private[binshift] object CatchUp {
-  /** Versions that are left to the task of the switch. One is committed while the switch is decided. */
+  /** How many versions are left to the task of the switch. At least one, which is committed while the switch is decided. */
   val MaxLag = 1
-  /** Epochs in which a copy must have gained on its source. */
+  /** The number of epochs within which a copy's lag must shrink. */
   val Patience = 10
 }

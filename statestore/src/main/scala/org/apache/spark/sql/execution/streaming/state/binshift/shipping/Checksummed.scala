@@ -3,12 +3,12 @@ package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 import java.nio.ByteBuffer
 import java.util.zip.CRC32C
 
-/** What travels between executors: bytes that begin with the CRC32C of all that follows. */
+/** The format of everything that travels between executors: bytes that begin with the CRC32C of the rest. */
 private[shipping] object Checksummed {
-  /** Before what is summed. */
+  /** Bytes of the checksum at the front. */
   val CrcBytes = 8
 
-  /** Puts the checksum of what follows in front, where there is room for it; returns the same array. */
+  /** Writes the checksum of the rest to the front, for which the caller has left room. Returns the same array. */
   def seal(bytes: Array[Byte]): Array[Byte] = {
     ByteBuffer.wrap(bytes).putLong(0, crcOf(bytes))
     bytes

@@ -10,16 +10,16 @@ import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 import org.apache.spark.sql.execution.streaming.state.RecordType
 
 /**
- * What has changed in a copy since its base, by step: how many rows more, and files of the changes for a step that is due.
+ * The changes of a copy since its base, by step: the number of rows that they add, and files with the changes for a step that is due.
  *
- * A step is due one epoch ahead, and its last changes come with the epoch itself. So what was written to a file stays there,
- * and a later file has only what has changed since.
+ * A step is due one epoch ahead, and its last changes come with the epoch itself. So a file that was written stays as it is, and a
+ * later file has only the changes since.
  *
  * Not thread-safe.
  *
- * @param base  the files of the base, by whose rows changes are counted
+ * @param base  the files of the base, whose rows are needed to count changes
  * @param files makes the files of changes
- * @param dir   a directory of its own, which goes when it is closed
+ * @param dir   a directory of its own, which is deleted when this is closed
  */
 private[binshift] final class CopiedChanges(
     base: Seq[SstFile], files: BaseFiles, families: Iterable[NumberedFamily], arguments: RocksDBArguments, dir: File)
@@ -28,10 +28,10 @@ private[binshift] final class CopiedChanges(
 
   private val store = new StagingStore(dir, base.map(_.file))
   private val rows = mutable.Map.empty[Int, RowCounts].withDefaultValue(RowCounts.Zero)
-  /** Of the steps for which files were made. */
+  /** By step, the files that were made for it. */
   private val written = mutable.Map.empty[Int, Written]
 
-  /** A change of a bin that goes with `step`; values are as they are stored. */
+  /** Adds a change of a bin that moves with `step`. Values are in their stored form. */
   def add(step: Int, kind: RecordType.Value, family: NumberedFamily, key: Array[Byte], value: Array[Byte]): Unit = {
     val native = family.nativeKey(key)
     val before = store.get(native)
@@ -46,7 +46,7 @@ private[binshift] final class CopiedChanges(
     rows(step) += RowCounts.of(family.family.isInternal, n)
   }
 
-  /** Writes the changes for `step`, whose bins these are, that no file has; whether there were any. */
+  /** Writes those changes for `step` that are in no file yet; returns whether there were any. `bins` are the step's. */
   def write(step: Int, bins: Seq[Int]): Boolean = store.isOpen && {
     if (written.get(step).exists(w => w.files.size >= MaxFiles && !w.since.isEmpty)) forget(step)
     written.get(step) match {
@@ -62,7 +62,7 @@ private[binshift] final class CopiedChanges(
     }
   }
 
-  /** The files for `step`, of which later ones win over earlier ones, and how many rows they add. */
+  /** The files for `step`, of which later ones win over earlier ones, and the number of rows that they add. */
   def take(step: Int, bins: Seq[Int]): (Seq[File], RowCounts) = {
     write(step, bins)
     val made = written.remove(step).fold(Vector.empty[SstFile]) { w =>
@@ -84,9 +84,9 @@ private[binshift] final class CopiedChanges(
 }
 
 private object CopiedChanges {
-  /** Of a step that is due for more epochs, all is written anew then. */
+  /** If a step stays due for more epochs than this, all its changes are written again to one file. */
   private val MaxFiles = 8
 
-  /** @param since what has changed since the last of the files */
+  /** @param since the changes since the last of the files */
   private final class Written(val files: Vector[SstFile], val since: StagingLayer)
 }

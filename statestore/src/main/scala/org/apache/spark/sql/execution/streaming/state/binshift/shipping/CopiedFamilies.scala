@@ -4,9 +4,10 @@ import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{RocksDBArguments, RowForm}
 
 /**
- * The column families of a copy's source, by their numbers there, and those by the same names of the store that gets the bins.
+ * Maps the column families of a copy's source, by their numbers there, to the families with the same names in the store that gets the
+ * bins.
  *
- * One thread at a time changes it; a task that applies a changelog reads it meanwhile.
+ * Changed by one thread at a time, while a task that applies a changelog may be reading it.
  *
  * @param mine families of the store that gets the bins, by name
  */
@@ -27,7 +28,7 @@ private[binshift] final class CopiedFamilies(mine: Map[String, NumberedFamily], 
   /** The family here of a native key of the source. */
   def hereOf(native: Array[Byte]): NumberedFamily = here(of(native))
 
-  /** The family of the source's by the same name here. */
+  /** The family here that has the same name as a family of the source. */
   def here(family: NumberedFamily): NumberedFamily = {
     val found = mine.getOrElse(family.family.name,
       throw new IllegalStateException(

@@ -4,7 +4,7 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
 /**
- * Whether a copy that failed is made anew: some times, each time after a longer pause.
+ * Decides whether a copy that failed is made again: a few times, after longer and longer pauses.
  *
  * Used with the copy's lock.
  *
@@ -14,7 +14,7 @@ private[binshift] final class CopyFailures(source: StateStoreId, target: Int, is
   import CopyFailures._
 
   private var failures = 0
-  /** When the copy is to be made anew, in nanoseconds. */
+  /** The time at which the copy should be made again, in nanoseconds. */
   private var retryAt = System.nanoTime()
 
   def count: Int = failures
@@ -22,14 +22,14 @@ private[binshift] final class CopyFailures(source: StateStoreId, target: Int, is
   def isPauseOver: Boolean = System.nanoTime() - retryAt >= 0
 
   /**
-   * Counts a failure; whether the copy is to be made anew after a pause.
+   * Counts a failure, and returns whether the copy should be made again after a pause.
    *
-   * @param wasStaged whether the copy was whole
+   * @param wasStaged whether the copy was complete
    */
   def isAnewAfter(e: Throwable, wasStaged: Boolean): Boolean = {
     failures += 1
     val isDamaged = e.isInstanceOf[DamagedShipment]
-    // The task that waits for an urgent copy reads the checkpoint itself rather than wait for another failure.
+    // A task that waits for an urgent copy should read the checkpoint itself, rather than wait for another failure.
     val isAnew = if (isUrgent) isDamaged && !wasStaged else failures <= MaxFailures
     if (isAnew) {
       val pauseMs = if (isDamaged && failures == 1) 0L else PauseMs << failures
@@ -45,7 +45,7 @@ private[binshift] final class CopyFailures(source: StateStoreId, target: Int, is
 }
 
 private object CopyFailures {
-  /** How often a copy is made anew. */
+  /** How often a copy is made again. */
   private val MaxFailures = 3
   /** Half of the pause after the first failure, milliseconds; it doubles with each. */
   private val PauseMs = 125L

@@ -3,12 +3,11 @@ package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 import scala.collection.mutable
 
 /**
- * How fast an executor copies while its cores have tasks: as fast as tasks do not notice. While no task runs, the upper bound that
- * the user has set holds alone.
+ * Sets the rate at which an executor copies while its cores run tasks: as fast as possible without noticeably slowing tasks down.
+ * While no task runs, only the user's upper bound applies.
  *
- * The rate goes up by a half as long as something waits for it and tasks take as long as they do when nothing is copied. It is halved
- * when they take longer.
- * It never falls so low that copies would not come at all.
+ * The rate goes up by a half as long as copying waits for it, and tasks take no longer than when nothing is copied. It is halved
+ * when tasks take longer. It never falls so low that copies would never finish.
  *
  * Thread-safe.
  *
@@ -19,9 +18,9 @@ private[binshift] final class CopyPace(now: () => Long) {
 
   private var rate = FirstRate
   private var windowEnds = 0L
-  /** Whether copies would have gone faster in this window. */
+  /** Whether the rate has held up copies in this window. */
   private var isLimit = false
-  /** By how much tasks took longer that ended in this window. */
+  /** By how much longer the tasks took that ended in this window. */
   private val growths = mutable.ArrayBuffer.empty[Double]
 
   /** Bytes per second that may be copied while tasks run. */
@@ -30,23 +29,23 @@ private[binshift] final class CopyPace(now: () => Long) {
     rate
   }
 
-  /** Whether it cannot be copied any slower, so that it is not copying that tasks take longer for. */
+  /** Whether this is the lowest rate, so that copying can't be the reason if tasks take longer. */
   def isLeast: Boolean = synchronized(rate == LeastRate)
 
   /**
-   * Something has to wait that may go at `bound` bytes per second at most. The rate is not what it waits for if that is less: a rate
-   * far above it would have to be halved many times before tasks noticed.
+   * Notes that something with a bound of `bound` bytes per second has to wait. If the bound is lower than the rate, it isn't the rate
+   * that holds it up, so the rate shouldn't go up: it would have to be halved many times later, before that helps tasks.
    */
   def waits(bound: Long): Unit = synchronized { if (rate < bound) isLimit = true }
 
-  /** A task had its store for `ns`, while something was copied; it usually has it for `usual`. */
+  /** Notes that a task had its store for `ns` while something was copied. Usually it has it for `usual`. */
   def taskTook(ns: Long, usual: Long): Unit = synchronized {
     judge()
     if (growths.isEmpty) windowEnds = now() + WindowNs
     growths += (ns - usual - JitterNs).toDouble / math.max(usual, 1)
   }
 
-  /** Some tasks are judged together, since one takes longer for many reasons. */
+  /** Judges several tasks together, because a single task may take longer for many reasons. */
   private def judge(): Unit = if (growths.nonEmpty && now() >= windowEnds) {
     val median = growths.sorted.apply(growths.size / 2)
     if (median > Noticed) rate = math.max(LeastRate, rate / 2)
@@ -57,22 +56,22 @@ private[binshift] final class CopyPace(now: () => Long) {
 }
 
 private[binshift] object CopyPace {
-  /** Where tasks have told nothing yet, and where they cannot; as the others, in bytes per second. */
+  /** The rate before tasks have shown anything, and if they can't. In bytes per second, like the others. */
   val FirstRate: Long = 8L << 20
   val LeastRate: Long = 1L << 20
   private val MostRate = 1L << 30
   private val WindowNs = 250000000L
-  /** By how much a task takes longer that has noticed something. */
+  /** A task that takes longer by this share was slowed down by copying. */
   private val Noticed = 0.15
-  /** By how much any task may take longer. */
+  /** By how much any task may take longer by chance. */
   private val JitterNs = 20000000L
 
-  /** That of this executor. */
+  /** The pace of this executor. */
   val here = new CopyPace(() => System.nanoTime())
 }
 
 /**
- * What a store's tasks take, told to the pace of its executor.
+ * Measures how long a store's tasks take, and reports it to the pace of the executor.
  *
  * Called by the store's task.
  *
@@ -81,23 +80,23 @@ private[binshift] object CopyPace {
 private[binshift] final class TaskTimes(pace: CopyPace, copied: () => Long, now: () => Long) {
   import TaskTimes._
 
-  /** The last times, of tasks during which nothing was copied. */
+  /** The last times of tasks during which nothing was copied. */
   private val quiet = mutable.Queue.empty[Long]
   private var begun: Option[(Long, Long)] = None
 
-  /** The store is loaded. */
+  /** Called when the store is loaded. */
   def begin(): Unit = begun = Some((now(), copied()))
 
-  /** What it takes says nothing, as when it waits for copies. */
+  /** Ignores this task, because it does more than usual, for example waits for copies. */
   def forget(): Unit = begun = None
 
-  /** It has committed. */
+  /** Called when the store has committed. */
   def end(): Unit = {
     begun.foreach { case (at, before) =>
       val ns = now() - at
       val isQuiet = copied() == before
       if (!isQuiet && quiet.size >= Few) pace.taskTook(ns, quiet.sorted.apply(quiet.size / 2))
-      // A task may take longer for good, because there is more to do; copying is not to blame if it hardly goes on.
+      // Tasks may take longer for good, because there is more to do. At the lowest rate, copying isn't to blame.
       if (isQuiet || pace.isLeast) {
         quiet += ns
         if (quiet.size > Kept) quiet.dequeue()

@@ -5,16 +5,16 @@ import scala.collection.mutable
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.ShippedBin
 
 /**
- * The parts of a copy: the bins of a step, or on demand, each bin. A part is handed over once.
+ * The parts of a copy: the bins of a step or, on demand, single bins. A part is handed over once.
  *
- * Used with the copy's lock, but for what never changes.
+ * Used with the copy's lock, except for methods that say otherwise.
  */
 private[binshift] final class CopyParts(bins: Seq[ShippedBin]) {
   private val parts = bins.map(b => b.bin -> b.step).toMap
-  /** Those that the copy has, or will have once it is whole. */
+  /** Parts that the copy has, or will have once it is complete. */
   private var held = bins.map(_.step).toSet
   @volatile private var handedOver = Set.empty[Int]
-  /** On demand: those that are here, and their bins. */
+  /** On demand: parts that have arrived, and their bins. */
   private val ready = mutable.Map.empty[Int, Seq[Int]]
   @volatile private var hasReady = false
 
@@ -26,17 +26,17 @@ private[binshift] final class CopyParts(bins: Seq[ShippedBin]) {
 
   def isHeld(part: Int): Boolean = held(part)
 
-  /** Whether it is held and was not handed over. */
+  /** Whether the part is held and was not handed over. */
   def isLeft(part: Int): Boolean = held(part) && !handedOver(part)
 
   def binsLeft: Seq[Int] = bins.collect { case b if isLeft(b.step) => b.bin }
 
-  /** Also without the lock. */
+  /** May be called without the lock. */
   def isHandedOver(part: Int): Boolean = handedOver(part)
 
   def handOver(part: Int): Unit = handedOver += part
 
-  /** Has the copy hold only those that `isWanted`, of those that were not handed over; returns them with their bins. */
+  /** Keeps only wanted parts, among those that were not handed over; returns them with their bins. */
   def begin(isWanted: Int => Boolean): Seq[(Int, Seq[Int])] = {
     val wanted = bins.filter(b => !handedOver(b.step) && isWanted(b.step))
     held = wanted.map(_.step).toSet
@@ -53,13 +53,13 @@ private[binshift] final class CopyParts(bins: Seq[ShippedBin]) {
     hasReady = true
   }
 
-  /** Also without the lock. */
+  /** May be called without the lock. */
   def isAnyReady: Boolean = hasReady
 
-  /** What is ready, and now is handed over: the bins of each part. */
+  /** Hands over the parts that are ready: calls `take` with each and its bins. */
   def handOverReady[T](take: (Int, Seq[Int]) => T): Seq[T] = {
     val taken = ready.toSeq.sortBy(_._1).map { case (part, bins) => take(part, bins) }
-    // The parts of a shipment on demand are pieces of it, and what is handed over are its bins.
+    // A part of an on-demand shipment is just a piece of it, so the bins are what was handed over.
     handedOver ++= ready.values.flatten
     forgetReady()
     taken

@@ -6,8 +6,8 @@ import org.apache.spark.SparkEnv
 import org.apache.spark.internal.config.CPUS_PER_TASK
 
 /**
- * Whether this executor has a core that no task runs on. Work in the background waits for one, so that it
- * takes the stream's pauses rather than its cores.
+ * Tells whether this executor has a core on which no task runs. Background work waits for one, so that it uses the stream's pauses
+ * rather than its cores.
  */
 private[binshift] object ExecutorLoad {
   private lazy val cores: Int = SparkEnv.get.conf.getOption("spark.executor.cores").map(_.toInt)
@@ -15,8 +15,8 @@ private[binshift] object ExecutorLoad {
   private lazy val coresPerTask: Double = SparkEnv.get.conf.get(CPUS_PER_TASK).toDouble
 
   /**
-   * Relies on Spark: an executor, also that of a local master, has a metrics source of this name with this
-   * gauge. Without it, all cores always seem free.
+   * Relies on Spark: an executor, including that of a local master, has a metrics source of this name with this gauge. Without it,
+   * all cores always seem to be free.
    */
   private lazy val activeTasks: () => Int =
     SparkEnv.get.metricsSystem.getSourcesByName("executor").headOption
@@ -28,7 +28,7 @@ private[binshift] object ExecutorLoad {
   /** Whether no task runs here. */
   def isIdle: Boolean = activeTasks() == 0
 
-  /** Waits for a free core, no longer than `maxNs`, so that a busy executor gets on with it too. */
+  /** Waits for a free core, but no longer than `maxNs`, so that copies progress on a busy executor, too. */
   def awaitFreeCore(maxNs: Long): Unit = {
     val deadline = System.nanoTime() + maxNs
     while (!hasFreeCore && System.nanoTime() < deadline) Thread.sleep(PollMs)

@@ -20,15 +20,14 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.util.Utils
 
 /**
- * Sends the bins that leave a store, as they are at the version that was just committed.
+ * Sends the bins that leave a store, as they are at the version that was just committed. There is one per order and store.
  *
- * Made on the task's thread right after the commit. Everything else is done in the background. First, hard
- * links to the database's files keep the version, whatever the database does then. What it has in memory is
- * written down before, and the epoch that commits should not wait for that: the next one does
- * ([[awaitLinks]]), if it comes so soon. Then the rows are read and sent, those of earlier steps first. One
- * per order and store.
+ * It is created on the task's thread right after the commit, and does everything else in the background. First it makes hard links
+ * to the database's files, which keep the version whatever the database does afterwards. RocksDB has to write out its memory before
+ * that. The epoch that commits doesn't wait for it, but the next epoch does, if it comes so soon ([[awaitLinks]]). Then the rows
+ * are read and sent, those of earlier steps first.
  *
- * @param attempt which commit the rows are of, see [[CommittedFile]]
+ * @param attempt identifies the commit of the rows, see [[CommittedFile]]
  */
 private[binshift] final class Exporter(
     store: StateStoreId,
@@ -40,7 +39,7 @@ private[binshift] final class Exporter(
   import Exporter._
 
   private val leaving = order.leaving(store.partitionId)
-  /** On demand: the bins for each partition that have not been sent, those touched most first. */
+  /** On demand: the bins for each partition that were not sent yet, most touched first. */
   private val waiting = mutable.Map.empty[Int, Seq[Int]]
   if (order.isOnDemand) leaving.foreach { case (target, bins) =>
     waiting(target) = bins.map(_.bin).sortBy(bin => (-db.touches(bin), bin))
@@ -59,14 +58,14 @@ private[binshift] final class Exporter(
   @volatile private var isEnded = false
   @volatile private var counts: Option[Map[Int, RowCounts]] = None
 
-  /** Rows sent, by step; `None` until all are. */
+  /** Rows sent, by step; `None` until all are sent. */
   def rowsByStep: Option[Map[Int, RowCounts]] = counts
 
   /** All rows that are sent. */
   val sent: LaterCount = new LaterCount {
     override def isOver: Boolean = isEnded
     override def rows: Option[RowCounts] = counts.map(byStep => RowCounts.sum(byStep.values))
-    // On demand, rows are in both places until they have come.
+    // On demand, rows are in both places until they have arrived.
     override val expected: RowCounts =
       if (order.isOnDemand) RowCounts.Zero
       else RocksDBFields.rows(db).part(leaving.values.map(_.size).sum, db.binsOwned)
@@ -82,11 +81,11 @@ private[binshift] final class Exporter(
     }
 
   /**
-   * Has files made of keys that were written since the base: of those that take much memory, and of those whose step takes effect
+   * Makes files of keys that were written since the base: for steps whose keys take much memory, and for the step that takes effect
    * at the next epoch.
    *
-   * @param due  that step
-   * @param keys in their stored form, by step and family, of the steps that want it
+   * @param due  the step that takes effect next
+   * @param keys returns the keys of wanted steps in their stored form, by step and family
    */
   def prepareRemovals(due: Option[Int])(
       keys: ((Int, Long) => Boolean) => Seq[(Int, Map[String, Seq[Array[Byte]]])]): Unit = removals.foreach { files =>
@@ -94,7 +93,7 @@ private[binshift] final class Exporter(
     keys(wants).foreach { case (step, ofStep) => files.append(step, ordered, ofStep) }
   }
 
-  /** On demand, new owners may ask for rows until the order is over; not where operators scan families in order. */
+  /** On demand, new owners may ask for rows until the order is over, unless operators scan families in order. */
   private val rows = Option.when(order.isOnDemand && ordered.isEmpty)(
     new RowSource(store, order, attempt, families, linked, db.conf, conf))
   private val chunks = new SentChunks(order, store, conf)
@@ -105,13 +104,13 @@ private[binshift] final class Exporter(
     CompletableFuture.runAsync(() => begin(native), ShippingThreads.links)
   }
 
-  /** Returns when the database may change or be closed, also on a thread that is interrupted. */
+  /** Returns when the database may change or be closed. Works on an interrupted thread, too. */
   def awaitLinks(): Unit = links.handle[Unit]((_, _) => ()).join()
 
-  /** A version is loaded, for an epoch of this number. */
+  /** Called when a version is loaded, for an epoch of this number. */
   def onLoad(epoch: Long): Unit = if (epoch > order.base) isFirstEpochOver = true
 
-  /** Stops sending, without waiting for more than the links; what was sent goes with the order's broadcast. */
+  /** Stops sending. Waits only for the links. Blocks that were sent are removed with the order's broadcast. */
   def cancel(): Unit = {
     isCancelled = true
     awaitLinks()
@@ -130,7 +129,7 @@ private[binshift] final class Exporter(
     removeLinks()
   }
 
-  /** The linked version goes once this is over, and no rows of it can be asked for; the rest when the order is over. */
+  /** Deletes the linked version once nobody can need it, and the rest when the order is over. */
   private def removeLinks(): Unit = synchronized {
     if (isEnded && (isCancelled || rows.isEmpty)) Utils.deleteRecursively(if (isCancelled || removals.isEmpty) dir else linked)
   }
@@ -150,8 +149,8 @@ private[binshift] final class Exporter(
     }
 
   /**
-   * Where rows may be asked for, sends when the first epoch of the new owners is over, or somebody waits for a bin. That epoch has the rows that it touches, and
-   * no more travels before it ends. No thread is kept meanwhile.
+   * If new owners can ask for rows, sends bins only when their first epoch is over, or somebody waits for a bin. In that epoch, only
+   * the rows that it touches travel. No thread is blocked meanwhile.
    */
   private def runBehindRows(): Unit = {
     val waits =
@@ -161,7 +160,10 @@ private[binshift] final class Exporter(
     else ShippingThreads.onDemand.execute(() => run())
   }
 
-  /** A snapshot in that epoch counts what has been sent, and would read all of it from the checkpoint. */
+  /**
+   * Whether to wait for the new owners' first epoch. Not if this store makes a snapshot in that epoch: the snapshot needs the number
+   * of rows that were sent, and would otherwise count them in the checkpoint.
+   */
   private def isBehindRows: Boolean = rows.nonEmpty && !mustSnapshot && !isCancelled && !isFirstEpochOver &&
     System.nanoTime() - madeAt < FirstEpochNs &&
     !leaving.keys.exists(target => ShipmentBlocks.isHere(ShipmentFormat.requestId(order.broadcast, store, target, 0)))
@@ -204,8 +206,8 @@ private[binshift] final class Exporter(
     }.toMap
 
   /**
-   * All bins go at once. A part of some of them would cost a look through each family that is read in order; and the
-   * operators that have such families scan one in each epoch, which waits for all bins.
+   * Sends all bins at once. Sending some of them would cost a look through each family that is read in order. Operators with such
+   * families scan one in each epoch anyway, and that waits for all bins.
    */
   private def sendTogether(sender: BinSender, writers: Map[Int, ShipmentFormat.Writer]): Map[Int, RowCounts] = {
     val sent = sender.send(order.firstStep, waiting.toMap)
@@ -214,14 +216,14 @@ private[binshift] final class Exporter(
   }
 
   /**
-   * What a new owner asks for goes at once, and with it others: the more, the more often it has asked,
-   * as one that touches many bins in an epoch does. The rest follows at the pace of background work.
+   * Sends a bin at once if its new owner asks for it, together with others. The more often that owner has asked, the more bins go
+   * together, because it seems to touch many bins in an epoch. The rest follow at the pace of background work.
    */
   private def sendOnDemand(sender: BinSender, writers: Map[Int, ShipmentFormat.Writer]): Map[Int, RowCounts] = {
     val asked = mutable.Map.empty[Int, Int].withDefaultValue(0)
     var parts = 0
     var sent = RowCounts.Zero
-    // Bins that have been sent, and whose part goes on.
+    // Bins that have been sent in a part that isn't complete yet.
     var open: Option[OpenPart] = None
     def send(target: Int, part: Int, bins: Seq[Int]): Unit = {
       sent += sender.send(part, Map(target -> bins))
@@ -237,7 +239,7 @@ private[binshift] final class Exporter(
       open.foreach(o => writers(o.target).endPart(o.part, o.bins))
       open = None
     }
-    // New owners that fetch rows wait for no bin. So bins go in their order, and as many together as make a file.
+    // New owners that fetch rows don't wait for bins. So bins go in their order, and as many together as make a file.
     def together(target: Int): Unit = {
       val at = open.getOrElse {
         parts += 1
@@ -278,7 +280,7 @@ private[binshift] final class Exporter(
     }
   }
 
-  /** The pace is that of rows, since they are what takes time; how well they can be compressed is another matter. */
+  /** The pace counts uncompressed rows, because handling rows is what takes time. */
   private def publish(target: Int, index: Int, chunk: Array[Byte], size: Int): Unit = {
     if (order.isOnDemand) ShippingThreads.charge(size, conf.maxBytesPerSecond, conf.areAllCoresBusy)
     else if (!order.isUrgent) ShippingThreads.pace(size, conf.maxBytesPerSecond, conf.areAllCoresBusy)
@@ -288,14 +290,14 @@ private[binshift] final class Exporter(
 }
 
 private object Exporter {
-  /** Of keys that a file is made of in any case, and before the switch, which deletes fewer one by one. */
+  /** How many bytes of keys make a file: in any case, and before the switch, which deletes fewer keys one by one. */
   private val ManyBytes = 4L << 20
   private val FewBytes = 64L << 10
 
-  /** Bins that are sent together on demand, at most. */
+  /** The most bins that are sent together on demand. */
   private val MaxTogether = 16
   private val PollMs = 10L
-  /** A store that is retired hears of no further epoch, so its bins go after that time. */
+  /** After this time, a retired store sends its bins, because it hears of no further epoch. */
   private val FirstEpochNs = 5000000000L
   /** Bytes of the bins that go together when nobody waits for them. */
   private val FileBytes = 16L << 20

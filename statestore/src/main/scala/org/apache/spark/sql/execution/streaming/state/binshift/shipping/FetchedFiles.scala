@@ -16,21 +16,21 @@ import org.apache.spark.util.Utils
 /**
  * Files of a store's snapshots, fetched from the checkpoint into a directory of this executor.
  *
- * They are immutable and have unique names in the checkpoint, so a file is of use to whatever version has it. One that is here
- * is here as a whole. Thread-safe.
+ * They are immutable and have unique names in the checkpoint, so a file can be used for any version that contains it. Files are
+ * always complete. Thread-safe.
  *
  * @param root  the store's directory in the checkpoint
- * @param room  what all who fetch have together, and may have
+ * @param room  bounds the disk that all such files take together
  */
 private[shipping] final class FetchedFiles(root: Path, name: String, room: FetchedFiles.Room, hadoopConf: Configuration) {
-  /** Made when the first file comes. */
+  /** Created with the first file. */
   lazy val dir: File = {
     isMade = true
     Utils.createExecutorLocalTempDir(ProcessConf(), name)
   }
   lazy val fs: FileSystem = root.getFileSystem(hadoopConf)
 
-  /** Sizes, by the names in the checkpoint. */
+  /** Sizes of the files, by their names in the checkpoint. */
   private var here = Map.empty[String, Long]
   @volatile private var isMade = false
   private var isClosed = false
@@ -90,10 +90,10 @@ private[shipping] final class FetchedFiles(root: Path, name: String, room: Fetch
   }
 
   /**
-   * Puts those of `files` that are here into the directory of a store that is loaded from the snapshot of `version`; returns
-   * which of them were not there before.
+   * Links those of `files` that were fetched into the directory of a store that is loaded from the snapshot of `version`. Returns those
+   * that were not in the directory before.
    *
-   * Relies on Spark: a file of its name, which is mapped to the file in the checkpoint that the snapshot names, is not fetched.
+   * Relies on Spark: it doesn't fetch a file if the directory has one of that name which is mapped to the snapshot's file.
    */
   def link(files: Seq[RocksDBSstFile], into: File, mapping: RocksDBFileMapping, version: Long): Seq[File] = synchronized {
     val found = if (isClosed) Nil else files.filter(f => here.contains(f.dfsSstFileName))
@@ -104,7 +104,7 @@ private[shipping] final class FetchedFiles(root: Path, name: String, room: Fetch
           HardLinks.linkOrCopy(local(file.dfsSstFileName).toPath, target.toPath)
           true
         } catch { case _: FileAlreadyExistsException => false }
-      // As Spark does with a file that it has fetched for a version: it was there before.
+      // As Spark does with a file that it has fetched: the file belongs to an earlier version.
       if (isNew) mapping.mapToDfsFile(file.localFileName, file, version - 1)
       Option.when(isNew)(target)
     }
@@ -132,13 +132,13 @@ private[shipping] object FetchedFiles {
   final class Unwanted extends RuntimeException
 
   /**
-   * What may be used of an executor's disk.
+   * A bound on an executor's disk.
    *
-   * @param used bytes of all who share it
-   * @param max  the bound of it, by `setting`
+   * @param used bytes of everybody who shares the bound
+   * @param max  the bound, which `setting` determines
    */
   final class Room(val used: AtomicLong, max: Long, setting: String) {
-    /** @throws java.io.IOException if `bytes` more would be too many, or leave the disk of `dir` without a reserve for the stores */
+    /** @throws java.io.IOException if `bytes` more would exceed the bound, or leave the disk of `dir` without a reserve for the stores */
     def require(bytes: Long, dir: File): Unit = {
       if (used.get + bytes > max) throw new java.io.IOException(s"there is no room for $bytes bytes more in $setting")
       val free = dir.getUsableSpace
@@ -148,7 +148,7 @@ private[shipping] object FetchedFiles {
       }
     }
 
-    /** Whether so little of the disk is left that what is here had better go. */
+    /** Whether so little of the disk is left that these files should be deleted. */
     def isScarce(dir: File): Boolean = dir.getUsableSpace < reserve(dir) / 2
 
     private def reserve(dir: File): Long = math.min(dir.getTotalSpace / ReservedPart, MaxReservedBytes)

@@ -14,13 +14,14 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.ShippingO
 import org.apache.spark.storage.{BlockId, BlockManagerId}
 
 /**
- * The receiving end of a shipment. It asks the driver once where the sender is. What there is to fetch it reads in the sender's
- * marker, from the sender's executor, as the chunks themselves.
+ * The receiving end of a shipment. It asks the driver once where the sender is. Then it reads from the sender's executor: the marker,
+ * which tells what there is to fetch, and the chunks themselves.
  *
- * The sender frees chunks that were received, so there is one receiver to a shipment; one that finds that another one is served
- * gives up at once, and its bins come from the checkpoint. So it does if the sender begins anew: what it has is of the one before.
+ * The sender frees chunks that were received, so a shipment has only one receiver. A receiver that finds out that another one is
+ * served gives up at once, and its bins come from the checkpoint. It also gives up if the sender begins again, because its chunks
+ * are from the earlier sender.
  *
- * It does not wait for an executor that does not answer: others have the thread meanwhile.
+ * It doesn't block on an executor that doesn't answer, so that others can use the thread meanwhile.
  *
  * Not thread-safe.
  */
@@ -34,40 +35,40 @@ private[binshift] final class IncomingShipment(
   private val requests = mutable.LinkedHashMap.empty[Int, Request]
   private var next = 0
   private var receivedAt = System.nanoTime()
-  /** The chunk that could not be fetched when it was asked for last. */
+  /** The chunk that could not be fetched at the last attempt. */
   private var missed = -1
-  /** The one block that is on its way, if one is. */
+  /** The one block that is on its way, if any. */
   private var underWay: Option[BlockFetch] = None
 
-  /** Where chunks are fetched; `None` if that is not known, or nobody sends any more. */
+  /** Where to fetch chunks from; `None` if that isn't known, or nobody sends any more. */
   private var place: Option[BlockManagerId] = None
   private var locatedAt = System.nanoTime() - LookNs
   /** The epoch that had begun when the driver was asked, if it knew nobody. */
   private var nobodyIn = -1L
-  /** Who sends, and the chunks that it has sent, as the marker said last. */
+  /** The sender, and the number of chunks that it has sent, according to the latest marker. */
   private var sender = ShipmentMarker.Nobody
   private var sent = 0
 
-  /** Bytes that are here and that the sender was not told of. */
+  /** Bytes that have arrived and that the sender hasn't been told of. */
   private var untoldBytes = 0L
   private var isUntold = false
   private var isGivenUp = false
-  /** Whether another receiver is served since this one was. */
+  /** Whether another receiver has been served after this one. */
   private var isDisplaced = false
   private var told: Future[Unit] = Future.unit
-  /** The sending that was begun last; it may be on its way still. */
+  /** The latest message to the sender; it may still be on its way. */
   private var started: Future[Any] = Future.unit
   private var toldAt = System.nanoTime()
 
-  /** Whether its sender has said what it has sent, be it nothing yet. */
+  /** Whether the sender has said how much it has sent, even if that is nothing yet. */
   def isHeard: Boolean = sender != ShipmentMarker.Nobody && place.nonEmpty
 
   /**
    * Gives the next chunk to `read`, with its index.
    *
    * @param begun the epoch that has begun
-   * @return `None` if it is not here yet
-   * @throws DamagedShipment if it will never be here
+   * @return `None` if it hasn't arrived yet
+   * @throws DamagedShipment if it will never arrive
    */
   def receive(begun: Long)(read: (Array[Byte], Int) => ChunkHeader): Option[ChunkHeader] = {
     if (next >= sent) look(begun)
@@ -85,9 +86,9 @@ private[binshift] final class IncomingShipment(
   }
 
   /**
-   * Asks the source to send `bin` before the others; once. Whether it did.
+   * Asks the source to send `bin` before the others, but only once. Returns whether it asked.
    *
-   * @param begun the epoch that has begun; where nobody sends in it, [[receive]] says so
+   * @param begun the epoch that has begun. If nobody sends any more in that epoch, [[receive]] reports it.
    */
   def request(bin: Int, begun: Long): Boolean = !requests.contains(bin) && located(begun, AskNs).exists { to =>
     val content = ByteBuffer.allocate(Integer.BYTES + java.lang.Long.BYTES).putInt(bin).putLong(number).array
@@ -97,16 +98,16 @@ private[binshift] final class IncomingShipment(
   }
 
   /**
-   * Nothing more of it is wanted: the sender is told, which else would wait until there is room for the rest. By a block of its own,
-   * since the sender may not have taken another one yet. Nothing is said where another receiver is served by now, which goes on. Does
-   * not wait.
+   * Tells the sender that no more chunks are wanted, because it would otherwise wait until there is room for the rest. This uses a block
+   * of its own, because the sender may not have taken the other one yet. If another receiver is served by now, the sender isn't
+   * told, because that receiver continues. Doesn't wait.
    */
   def giveUp(): Unit = if (sender != ShipmentMarker.Nobody && !isGivenUp && !isDisplaced) place.foreach { to =>
     isGivenUp = true
     say(to, givenUpId, Array[Byte](0))
   }
 
-  /** Leaves nothing of what it has said, if the sender is not there any more to take it. */
+  /** Removes messages that the sender is no longer there to take. */
   def close(): Unit = if (sender != ShipmentMarker.Nobody) {
     val said = receivedId +: Option.when(isGivenUp)(givenUpId).toSeq
     told.onComplete { _ =>
@@ -120,7 +121,7 @@ private[binshift] final class IncomingShipment(
   }
 
   /**
-   * The next chunk, if it was sent. One that cannot be fetched is looked for once more: the marker tells whether its executor can be
+   * The next chunk, if it was sent. If it can't be fetched, it is tried once more, because the marker tells whether the executor can be
    * reached.
    */
   private def fetch(): Option[Array[Byte]] = place.filter(_ => next < sent).flatMap { from =>
@@ -136,7 +137,7 @@ private[binshift] final class IncomingShipment(
     }
   }
 
-  /** A block that is at an executor, unless it is still on its way. */
+  /** Fetches a block from an executor; `None` while it is on its way. */
   private def fetched(from: BlockManagerId, id: BlockId, points: Seq[String]): Option[Array[Byte]] = {
     if (!underWay.exists(_.id == id)) underWay = BlockFetch.begin(from, id) {
       val block = ShipmentBlocks.fetchFrom(from, id)
@@ -155,8 +156,8 @@ private[binshift] final class IncomingShipment(
   }
 
   /**
-   * Tells the sender what is here. The sender takes the block; until it has, another one of that name changes nothing. So what
-   * was not told is told with what comes next.
+   * Tells the sender how many chunks have arrived. Until the sender has taken that block, another one of the same name has no effect. In
+   * that case, the next message will have the new number.
    */
   private def tell(): Unit = place.foreach { to =>
     say(to, receivedId, ByteBuffer.allocate(Integer.BYTES).putInt(next).array)
@@ -165,13 +166,13 @@ private[binshift] final class IncomingShipment(
     toldAt = System.nanoTime()
   }
 
-  /** After what was said before, which may have failed. */
+  /** Sends a message after the earlier ones, even if these have failed. */
   private def say(to: BlockManagerId, id: BlockId, content: Array[Byte]): Unit =
     told = told.transformWith(_ => push(to, id, content))(ExecutionContext.parasitic)
 
   /**
-   * Once more if it fails, for whatever reason. In the order of the calls, but not on the caller's thread: Spark connects to the
-   * executor on the thread that sends, which takes minutes where its machine does not answer.
+   * Sends a block, and tries once more if that fails. Blocks are sent in the order of the calls, but not on the caller's thread: Spark
+   * connects to the executor on the thread that sends, which takes minutes if its machine doesn't answer.
    */
   private def push(to: BlockManagerId, id: BlockId, content: Array[Byte]): Future[Unit] = {
     val threads = ExecutionContext.fromExecutor(ShippingThreads.fetches)
@@ -200,20 +201,20 @@ private[binshift] final class IncomingShipment(
         }
       marker.foreach(bytes => learn(ShipmentMarker.read(bytes, target)))
       if (place.nonEmpty) askAgain(to)
-    // A source that has bins to send says so before its task ends, hence before the epoch after begins.
+    // A source that has bins to send says so before its task ends, and therefore before the next epoch begins.
     case None => if (nobodyIn >= order.base) never("nobody sends any more")
   }
 
   private def learn(marker: ShipmentMarker.Content): Unit = {
     val isAnother = sender != marker.sender && sender != ShipmentMarker.Nobody && (next > 0 || requests.nonEmpty)
-    // Also if it is not received: this one waits for room.
+    // Noted even if nothing is received, because the sender may be waiting for room.
     sender = marker.sender
     isDisplaced = false
     if (isAnother) never("it is sent once more, by another attempt or another executor")
     marker.sent.foreach { s =>
       sent = s.chunks
       val isForAnother = s.receiver != ShipmentMarker.Nobody && s.receiver != number
-      // One that has received nothing may be the only one that is left.
+      // A receiver that hasn't received anything may be the only one that is left.
       isDisplaced = isForAnother && next > 0
       if (s.freed > next) never("it was sent, and went to another receiver or was lost")
       if (s.chunks <= next && isForAnother && isOlder(receivedAt, LookNs)) {
@@ -225,7 +226,7 @@ private[binshift] final class IncomingShipment(
     if (marker.phase == ShipmentMarker.Full && isUntold && untoldBytes >= pieces.toldBytes / LeastShare) tell()
   }
 
-  /** Bins that are asked for are numbered, so that one that the sender has not got keeps back all later ones. */
+  /** Sends requests again. They are numbered, so a lost one would hold up all later ones. */
   private def askAgain(to: BlockManagerId): Unit = requests.foreach { case (bin, request) =>
     if (request.pushed.value.exists(_.isFailure)) {
       requests(bin) = request.copy(pushed = push(to, request.id, request.content))
@@ -234,7 +235,7 @@ private[binshift] final class IncomingShipment(
 
   private def never(why: String): Nothing = throw new DamagedShipment(s"its piece ${next + 1} will not come: $why")
 
-  /** Where the sender is; the driver is asked if that is not known, and was not asked `afterNs` ago. */
+  /** Where the sender is. Asks the driver if that isn't known, but not more often than each `afterNs`. */
   private def located(begun: Long, afterNs: Long): Option[BlockManagerId] = {
     if (place.isEmpty && isOlder(locatedAt, afterNs)) {
       place = ShipmentBlocks.locate(markerId)
@@ -255,11 +256,11 @@ private[binshift] final class IncomingShipment(
 }
 
 private object IncomingShipment {
-  /** The driver is asked no more often; and so long it is waited before another receiver is given way. */
+  /** How often the driver is asked, and how long this waits before it gives way to another receiver. */
   private val LookNs = 200000000L
-  /** The same where a task waits. */
+  /** The same if a task waits. */
   private val AskNs = 20000000L
-  /** What part of its share a receiver has at least when it tells that for want of room. */
+  /** If the sender has no room, a receiver tells what it has only if that is at least this part of its share. */
   private val LeastShare = 8
 
   private final case class Request(id: BlockId, content: Array[Byte], pushed: Future[Unit])

@@ -11,12 +11,12 @@ import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{Later
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinRows, WholeFiles}
 
 /**
- * Counts rows of some groups of bins in files that are linked, on a thread of the background. It goes on when the order is over,
- * since both ends of a split need the numbers.
+ * Counts the rows of some groups of bins in linked files, on a background thread. It continues when the order is over, because both
+ * ends of a split need the numbers.
  *
- * @param owned how many bins the files hold
- * @param bins  by group
- * @param end   is called once when it is over
+ * @param owned how many bins the files contain
+ * @param bins  the bins of each group
+ * @param end   called once when the counting is over
  */
 private[binshift] final class LinkedCount(
     files: WholeFiles, owned: Int, bins: Map[Int, Seq[Int]], conf: RocksDBConf, end: () => Unit) extends Logging {
@@ -26,13 +26,13 @@ private[binshift] final class LinkedCount(
 
   def begin(): Unit = ShippingThreads.counts.execute(() => run())
 
-  /** Ends it if it does not begin. */
+  /** Marks the count as over, because it will never begin. */
   def abandon(): Unit = isEnded = true
 
   /** The rows of a group. */
   def rowsOf(group: Int): LaterCount = later(counts.get(group), expectedOf(group))
 
-  /** All rows but those of a group. */
+  /** All rows except those of a group. */
   def allBut(group: Int): LaterCount = later(counts.get(group).map(files.rows - _), files.rows - expectedOf(group))
 
   private def expectedOf(group: Int): RowCounts = files.rows.part(bins(group).size, owned)

@@ -15,7 +15,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.storage.{RocksDBF
 private[shipping] final class LinkedRows(dir: File, families: Seq[NumberedFamily], conf: RocksDBConf) extends AutoCloseable {
   import LinkedRows._
 
-  /** A row's checksum covers the number of its family. */
+  /** Whether rows have checksums, which cover the number of their family. */
   private val areChecked = RowForm.hasChecksums(conf)
   private val numbered = families.map(f => f.family.name -> f).toMap
   private val merging = RocksDBFields.mergeOperator(conf)
@@ -33,7 +33,7 @@ private[shipping] final class LinkedRows(dir: File, families: Seq[NumberedFamily
   private var users = 0
   private var isClosed = false
 
-  /** Runs `body` unless this is closed; it is closed behind the last one that runs. */
+  /** Runs `body` unless this is closed. Closing takes effect after the last body that runs. */
   def use[T](body: LinkedRows => T): Option[T] = {
     val isOpen = synchronized {
       if (!isClosed) users += 1
@@ -49,10 +49,10 @@ private[shipping] final class LinkedRows(dir: File, families: Seq[NumberedFamily
   }
 
   /**
-   * The rows of the first of `keys`, and of as many of the following ones as go together; none of a family that is not there.
-   * Too many to go at all are not given, and neither are those whose checksum would be wrong where they go.
+   * The rows of the first of `keys`, and of as many of the following ones as are sent together; none if the family doesn't exist. Omits
+   * rows that are too many to be sent, and rows whose checksum would be wrong at the receiver.
    *
-   * @param numbers by name, how families are numbered where the rows go
+   * @param numbers the receiver's numbers of families, by name
    */
   def first(keys: IndexedSeq[KeyRows], numbers: Map[String, Option[Short]]): IndexedSeq[Found] = {
     val found = mutable.ArrayBuffer.empty[Found]
@@ -74,12 +74,12 @@ private[shipping] final class LinkedRows(dir: File, families: Seq[NumberedFamily
     } finally rows.close()
   }
 
-  /** The rows of each key, read when the iterator comes to it, or to one of those that are looked up with it. */
+  /** The rows of each key. Read when the iterator reaches the key, or another one that is looked up with it. */
   private def read(rows: RocksIterator, keys: IndexedSeq[KeyRows], numbers: Map[String, Option[Short]]): Iterator[Found] = {
     val native = keys.map(k => numbered.get(k.family).map(_.nativeKey(k.key)))
     for {
       some <- keys.indices.grouped(LookedUpTogether)
-      // The only row of a key, or that of number zero.
+      // The only row of a key, or the one with number zero.
       values = get(some.filter(keys(_).extent != Extent.Beginning).flatMap(i => native(i).map(i -> _)))
       i <- some.iterator
     } yield {
@@ -93,7 +93,7 @@ private[shipping] final class LinkedRows(dir: File, families: Seq[NumberedFamily
     }
   }
 
-  /** Rows with numbers, of which `first` is number zero: some at a time, and twice as many the next time. */
+  /** Numbered rows, of which `first` is number zero. Looks up some at a time, and twice as many the next time. */
   private def series(key: Array[Byte], at: Extent.Numbered, first: Array[Byte]): Found = {
     val found = mutable.ArrayBuffer(Extent.Numbered.bytesOf(0) -> first)
     var bytes = sizeOf(found.toSeq)
@@ -116,7 +116,7 @@ private[shipping] final class LinkedRows(dir: File, families: Seq[NumberedFamily
       keys.iterator.map(_._1).zip(found.iterator).filter(_._2 != null).toMap
     }
 
-  /** Reads on by a row when there are too many, which tells it. */
+  /** Reads one row more than the bound, to know whether there are too many. */
   private def under(rows: RocksIterator, prefix: Array[Byte]): Found = {
     val found = mutable.ArrayBuffer.empty[(Array[Byte], Array[Byte])]
     var bytes = 0L
@@ -146,14 +146,14 @@ private[shipping] final class LinkedRows(dir: File, families: Seq[NumberedFamily
 }
 
 private[shipping] object LinkedRows {
-  /** By the rest of its key, each row's value; `None` if they are too many. */
+  /** Each row's value, with the rest of the row's key; `None` if there are too many rows. */
   type Found = Option[Seq[(Array[Byte], Array[Byte])]]
 
-  /** Bytes that go together. */
+  /** Bytes that are sent together. */
   private val MaxBytes = 4L << 20
-  /** Keys that are looked up together. Rows of those that do not go any more are read once more for the next piece. */
+  /** Keys that are looked up together. Rows that don't fit into a piece are read again for the next one. */
   private val LookedUpTogether = 16
-  /** Rows of a key that are looked up together, at most. */
+  /** The most rows of a key that are looked up together. */
   private val NumbersTogether = 64
 
   def sizeOf(rows: Seq[(Array[Byte], Array[Byte])]): Long = rows.iterator.map(row => row._1.length + row._2.length + 8L).sum

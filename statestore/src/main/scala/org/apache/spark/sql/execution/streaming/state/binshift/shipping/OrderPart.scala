@@ -23,7 +23,7 @@ private[shipping] final class OrderPart(
 
   private val everything = new Rows(order)
   private lazy val withoutSplits = new Rows(order.byRows)
-  /** What travels as rows; the families that a store has are known when it is loaded. */
+  /** The part that travels as rows. It depends on the store's families, which are known once the store is loaded. */
   private def rows = if (order.splits.isEmpty || isReadInOrder) everything else withoutSplits
   private def leaving = rows.leaving
   private def arriving = rows.arriving
@@ -38,7 +38,7 @@ private[shipping] final class OrderPart(
 
   def counts: Option[DepartingRows] = departing
 
-  /** Whether a step that was prepared takes effect at the next epoch, with which bins of this store arrive or leave. */
+  /** Whether the step at the next epoch was prepared, and bins arrive here or leave with it. */
   def isDueHere: Boolean = isDue && !order.isUrgent && (arriving.values ++ leaving.values).exists(_.exists(_.step == next))
 
   def awaitLinks(): Unit = {
@@ -77,7 +77,7 @@ private[shipping] final class OrderPart(
 
   def givenUp: Int = if (order.isOnDemand) 0 else nextFrom(source => staged.exists(_.isGivenUp(source)))
 
-  /** Bins of the step that is waited for, from sources for which `holds`. */
+  /** The number of bins in the awaited step that come from sources for which `holds` is true. */
   private def nextFrom(holds: Int => Boolean): Int = arriving.collect {
     case (source, bins) if holds(source) => bins.count(_.step == next)
   }.sum
@@ -94,10 +94,10 @@ private[shipping] final class OrderPart(
     arriving.getOrElse(source, Nil).map(_.bin).sorted == bins.sorted
   }
 
-  /** What counts rows of `bins`, all of which leave at `version`, on demand or with whole files: some of the bins each. */
+  /** The counters for rows of `bins`, all of which leave at `version`, on demand or with whole files. Each counts some of the bins. */
   def leavingUncounted(version: Long, bins: Seq[Int]): Option[Seq[CountedLater]] = {
     val sent = exporter.map(e => CountedLater(leaving.values.flatten.map(_.bin).toSeq, e.sent, order.isOnDemand))
-    // A snapshot would not wait for what is counted in the background.
+    // A snapshot would not wait for rows that are counted in the background.
     val split = splitting.filterNot(_ => RocksDBFields.mustSnapshot(db)).flatMap(_.left)
       .map(CountedLater(splits.values.flatten.toSeq, _, isOnDemand = false))
     val counts = sent.toSeq ++ split
@@ -119,7 +119,7 @@ private[shipping] final class OrderPart(
 
   private def peer(partition: Int): StateStoreId = store.copy(partitionId = partition)
 
-  /** Where rows of all bins lie in the order of time, those of a bin cannot be dropped as a range. */
+  /** If so, the rows of a bin are scattered among others, and can't be dropped as a range. */
   private def isReadInOrder: Boolean = ColumnFamily.of(db, arguments.useColumnFamilies).exists(_.isReadInOrder)
 
   /** On demand, rows are counted as they are sent; see [[leavingUncounted]]. */
@@ -133,7 +133,7 @@ private[shipping] final class OrderPart(
       sent.getOrElse(step, RowCounts.Zero) + since,
       counted.takeKeysSince(step, version).flatMap(keys => exporter.flatMap(_.removal(step, keys))))
 
-  /** What cannot be closed keeps nothing else from being. */
+  /** Closes everything, even if closing some of it fails. */
   def close(): Unit = {
     exporter.foreach(e => Utils.tryLogNonFatalError(e.cancel()))
     splitting.foreach(s => Utils.tryLogNonFatalError(s.close()))
@@ -141,17 +141,17 @@ private[shipping] final class OrderPart(
     staged.foreach(s => Utils.tryLogNonFatalError(s.close()))
   }
 
-  /** As far as it is known before the operator has asked for them. */
+  /** Whether the store's families are known, which may be before the operator has asked for them. */
   private def hasFamilies: Boolean =
     !arguments.useColumnFamilies || ColumnFamily.of(db, useColumnFamilies = true).exists(_.name != ColumnFamily.Default.name)
 
-  /** The step with which exactly `bins` go. */
+  /** The step with which exactly `bins` move. */
   private def stepOf(shipped: Seq[ShippedBin], bins: Seq[Int]): Option[Int] =
     shipped.groupMap(_.step)(_.bin).collectFirst { case (step, all) if all.sorted == bins.sorted => step }
 
   /**
-   * From the base on; not after the switch, as on an executor to which the store came since. A store that is
-   * loaded for the first time has no column families before its first commit.
+   * Begins to stage copies, from the base version on, but not after the switch, when the store may have come to another executor. A
+   * store that is loaded for the first time has no column families before its first commit.
    */
   private def stageFrom(version: Long): Unit =
     if (staged.isEmpty && arriving.nonEmpty && (version == order.base || version > order.base && !order.isUrgent)) {
@@ -173,12 +173,12 @@ private[shipping] final class OrderPart(
       staged = Some(new StagedBins(dir, conf, rows.order, copies, clients, routing))
     }
 
-  /** The store's part in what travels as rows by an order. */
+  /** The store's part in the rows that travel by an order. */
   private final class Rows(val order: ShippingOrder) {
     val leaving: Map[Int, Seq[ShippedBin]] = order.leaving(store.partitionId)
     val arriving: Map[Int, Seq[ShippedBin]] = order.arriving(store.partitionId)
   }
 }
 
-/** Bins that have left, and what counts their rows. */
+/** Bins that have left, and the counter of their rows. */
 private[binshift] final case class CountedLater(bins: Seq[Int], count: LaterCount, isOnDemand: Boolean)

@@ -12,12 +12,12 @@ import org.apache.spark.sql.execution.streaming.state.binshift.keys.{KeyRows, Nu
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.SstFiles
 import org.apache.spark.util.Utils
 
-/** Hears of the keys of families that are read in order, which are to be removed when their bins leave. */
+/** Is told the keys, in families that are read in order, that have to be removed when their bins leave. */
 private[shipping] trait RemovedKeys {
-  /** A native key that is greater than those before it of its family. */
+  /** Adds a native key, which must be greater than the keys before it of the same family. */
   def add(key: Array[Byte]): Unit
   def endFamily(): Unit
-  /** All keys of `step` were added. */
+  /** Called when all keys of `step` were added. */
   def endStep(step: Int): Unit
 }
 
@@ -29,7 +29,7 @@ private[shipping] object RemovedKeys {
   }
 }
 
-/** @param keys of rows that no file deletes, in their stored form, by the name of their family */
+/** @param keys keys of rows that no file deletes, in their stored form, by the name of their family */
 private[shipping] final case class LaterRemoval(files: Seq[File], keys: Map[String, Seq[Array[Byte]]])
 
 private object RemovalFiles {
@@ -37,14 +37,14 @@ private object RemovalFiles {
 }
 
 /**
- * Files that delete the rows that leave with a step from families that are read in order. They are made while rows are sent, in
- * the background, so that the switch needs to look at no row.
+ * Files that delete, from families that are read in order, the rows that leave with a step. They are made in the background, while
+ * rows are sent, so that the switch doesn't have to look at any row.
  *
- * If one cannot be written, as on a full disk, there are none from then on. The rows are sent all the same.
+ * If a file can't be written, for example because the disk is full, no more are made. The rows are sent all the same.
  *
- * One thread writes, and some write what comes later; the store's task takes the files of a step.
+ * One thread writes the first files, and others write later ones; the store's task takes the files of a step.
  *
- * @param dir a directory of its own in one of the exporter's, which this makes
+ * @param dir a directory of its own within the exporter's; created by this class
  */
 private[shipping] final class RemovalFiles(dir: File, conf: RocksDBConf) extends Logging {
   private val files = mutable.Map.empty[Int, Seq[File]]
@@ -52,7 +52,7 @@ private[shipping] final class RemovalFiles(dir: File, conf: RocksDBConf) extends
   private var appended = 0
   @volatile private var isClosed = false
 
-  /** Runs `body`, which writes; what was not finished then is not there. */
+  /** Runs `body`, which writes. Files that aren't finished then are discarded. */
   def writing[T](body: RemovedKeys => T): T = {
     Utils.createDirectory(dir)
     val sst = new SstFiles(dir, conf)
@@ -61,11 +61,11 @@ private[shipping] final class RemovalFiles(dir: File, conf: RocksDBConf) extends
   }
 
   /**
-   * Has rows that were written since deleted by files, too, which are made in the background. Until they are there, and if they
-   * cannot be written, the keys are told instead.
+   * Makes files, in the background, that delete rows which were written since the base. Until they are ready, or if they can't be
+   * written, [[take]] returns the keys instead.
    *
-   * @param families those of the keys
-   * @param keys     in their stored form, by the name of their family
+   * @param families the families of the keys
+   * @param keys     keys in their stored form, by the name of their family
    */
   def append(step: Int, families: Seq[NumberedFamily], keys: Map[String, Seq[Array[Byte]]]): Unit = {
     val told = LaterRemoval(Nil, keys)
@@ -76,7 +76,7 @@ private[shipping] final class RemovalFiles(dir: File, conf: RocksDBConf) extends
     }
     ShippingThreads.removals.execute { () =>
       try if (!isClosed) {
-          // A family may be new since the order's base.
+          // A family may have been created since the order's base.
           val made = LaterRemoval(write(new File(dir, s"later-$number"), families, keys), keys -- families.map(_.family.name))
           synchronized(later.get(step).foreach(all => later(step) = all.map(one => if (one eq told) made else one)))
         }
@@ -86,7 +86,7 @@ private[shipping] final class RemovalFiles(dir: File, conf: RocksDBConf) extends
     }
   }
 
-  /** Nothing more is wanted, and the caller deletes the directory around this one; so does a thread that is writing. */
+  /** Nothing more is wanted. The caller deletes the parent directory, and a thread that is still writing deletes its files. */
   def close(): Unit = isClosed = true
 
   private def write(folder: File, families: Seq[NumberedFamily], keys: Map[String, Seq[Array[Byte]]]): Seq[File] = {
@@ -100,13 +100,13 @@ private[shipping] final class RemovalFiles(dir: File, conf: RocksDBConf) extends
     finally sst.close()
   }
 
-  /** The files of `step`, which are the caller's from now on; `None` if there are none any more, or not yet. */
+  /** Hands over the files of `step`; `None` if they were taken already, or aren't ready. */
   def take(step: Int): Option[(Seq[File], Seq[LaterRemoval])] = synchronized {
     val since = later.remove(step).getOrElse(Vector.empty)
     files.remove(step).map(_ -> since)
   }
 
-  /** Whether one more may be appended: each is one more file in the level that reads look through first. */
+  /** Whether one more file may be appended. Each is another file in the level that reads search first. */
   def hasRoomFor(step: Int): Boolean = synchronized(later.get(step).forall(_.size < RemovalFiles.MaxLater))
 
   private final class Writer(sst: SstFiles) extends RemovedKeys {

@@ -16,14 +16,14 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.{EpochRou
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBArguments
 
 /**
- * Asks the old owner of bins for rows of them, as of the version of the switch. What it asks for goes in one request, or in
- * several one after the other if it is much; answers come from a [[RowSource]].
+ * Asks the old owner of bins for single rows, as of the version of the switch. Keys go in one request, or in several, one after the
+ * other, if there are many. A [[RowSource]] answers.
  *
- * Once anything went wrong, or much has come, it asks no more: the bins themselves then come as they would have come without it.
+ * Once anything goes wrong, or many bytes have come, it asks no more. The bins then come as they would have come without it.
  *
  * Not thread-safe; used by the task of the store that gets the bins.
  *
- * @param numbers by name, how the families of that store are numbered
+ * @param numbers numbers of that store's families, by name
  */
 private[binshift] final class RowClient(
     order: ShippingOrder, source: StateStoreId, target: Int, numbers: Map[String, Option[Short]], routing: EpochRouting,
@@ -34,7 +34,7 @@ private[binshift] final class RowClient(
   private val slot = (receiver % RowSource.Slots).toInt
   private val marker = ShipmentFormat.markerId(order.broadcast, source)
   private lazy val owner = ShipmentBlocks.locate(marker)
-  /** The attempt whose rows count: a request to the checkpoint, which is made while the first answer is on its way. */
+  /** The attempt whose rows count. Asks the checkpoint, while the first answer is on its way. */
   private lazy val committed = CompletableFuture.supplyAsync(
     () =>
       CommittedFile.attempt(
@@ -42,28 +42,28 @@ private[binshift] final class RowClient(
     ShippingThreads.links)
 
   private val waiting = mutable.Queue.empty[IndexedSeq[KeyRows]]
-  /** Keys that were asked for, by family, and whose answer nobody has waited for yet: a task may note a key that it does not look up. */
+  /** Keys that were asked for, by family, without anybody waiting for the answer yet. A task may note keys that it never looks up. */
   private val asked = mutable.Map.empty[String, java.util.TreeSet[Array[Byte]]]
   private var sent: Option[Sent] = None
   private var requests = 0
   private var bytes = 0L
   private var isOver = false
 
-  /** Asks for the rows of `keys`, once, unless it asks no more; whether it does. Does not wait for the answer. */
+  /** Asks for the rows of `keys`, each once, and returns whether it asked. Doesn't wait for the answer. */
   def ask(keys: Seq[KeyRows]): Boolean = !isOver && {
     val fresh = keys.filter(key => asked.getOrElseUpdate(key.family, new java.util.TreeSet(KeyRows.Order)).add(key.key))
-    // Neighbours are looked up together.
+    // Sorted, because neighbours are looked up together.
     waiting ++= fresh.toIndexedSeq.sortBy(_.key)(KeyRows.Order).grouped(KeysTogether)
     guarded(if (sent.isEmpty && waiting.nonEmpty) sendUnlessMuch())
     !isOver
   }
 
-  /** Whether answers are to come. */
+  /** Whether answers are outstanding. */
   def isAsking: Boolean = sent.nonEmpty
 
   /**
-   * Waits for the rows that were asked for, and hands them out as they come: those of each key, unless they are too many. Ends
-   * early if there is no answer in time, or none that can be used.
+   * Waits for the rows that were asked for, and passes them on as they come, except those of keys with too many rows. Ends early if no
+   * answer comes in time, or an answer can't be used.
    */
   def foreachAnswer(consume: Seq[FetchedRows] => Unit): Unit = while (sent.nonEmpty) {
     var come = Seq.empty[FetchedRows]
@@ -77,14 +77,14 @@ private[binshift] final class RowClient(
     consume(come)
   }
 
-  /** Nobody waits for what was asked for any more. */
+  /** Nobody waits for the outstanding answers any more. */
   def forget(): Unit = {
     waiting.clear()
     asked.clear()
     sent = None
   }
 
-  /** There is no room for more rows: asks for none from now on. */
+  /** Stops asking, because there is no room for more rows. */
   def stop(): Unit = {
     isOver = true
     forget()
@@ -107,7 +107,7 @@ private[binshift] final class RowClient(
     committed
   }
 
-  /** Rows that take much are better brought by their bins. */
+  /** Sends a request, unless so many bytes have come that whole bins are the better way. */
   private def sendUnlessMuch(): Unit =
     if (bytes < MaxBytes) send()
     else {
@@ -162,39 +162,39 @@ private[binshift] final class RowClient(
     }
 }
 
-/** @param rows by what tells the rows of the key from each other, their values */
+/** @param rows the rows' values, each with the rest of its key, which distinguishes it from the others */
 private[binshift] final case class FetchedRows(key: KeyRows, rows: Seq[(Array[Byte], Array[Byte])])
 
 private object RowClient {
-  /** Keys that are asked for at a time. */
+  /** How many keys are asked for at a time. */
   private val KeysTogether = 20000
-  /** Of keys and values that are taken, before no more are asked for. */
+  /** Bytes of keys and values after which no more are asked for. */
   private val MaxBytes = 64L << 20
   private val PollMs = 1L
-  /** After that time without an answer, it is looked whether there will be one. */
+  /** After this time without an answer, it checks whether there will be one. */
   private val LookNs = 200000000L
 }
 
 /**
- * What is asked for. It is sent again when there is no answer for long: the request may be lost, or the answer, or another
- * attempt of the task may have asked by the same block.
+ * A request that was sent. It is sent again if no answer comes for long: the request or the answer may be lost, or another attempt of
+ * the task may have used the same block.
  *
- * It is sent on another thread than the task's: Spark connects on the thread that sends, which takes minutes where the machine
- * does not answer.
+ * It is sent on another thread than the task's, because Spark connects on the thread that sends, which takes minutes if the machine
+ * doesn't answer.
  */
 private final class Sent(keys: IndexedSeq[KeyRows], push: () => Future[Unit]) {
-  /** Complete once there is a connection, with what tells whether the request has come. */
+  /** Completes once there is a connection, with a future that tells whether the request has arrived. */
   private var pushed = begin()
   private var sentAt = System.nanoTime()
-  /** When it was sent first, or a piece of the answer was taken: others may have been waited for since, which had as long. */
+  /** When the request was first sent, or a piece of the answer was taken. Meanwhile, the task may have waited for others. */
   var heardAt: Long = sentAt
   private var taken = 0
-  /** Pieces of the answer that have come. */
+  /** How many pieces of the answer have arrived. */
   var pieces = 0
-  /** Whether all have come. */
+  /** Whether all pieces have arrived. */
   var isAnswered = false
 
-  /** The keys that the next piece of the answer has rows of. */
+  /** Removes and returns the keys whose rows are in the next piece of the answer. */
   def take(n: Int, isLast: Boolean): IndexedSeq[KeyRows] = {
     heardAt = System.nanoTime()
     val from = taken

@@ -6,7 +6,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.keys.{Extent, Key
 import org.apache.spark.storage.BlockManagerId
 
 /**
- * How rows are asked for, one by one, and sent.
+ * The format of requests for single rows, and of the answers.
  *
  * {{{
  *   request = crc32c of all that follows : long, base : long, receiver : long, number : int,
@@ -17,9 +17,9 @@ import org.apache.spark.storage.BlockManagerId
  *             keys : int, (rows, or -1 if they are too many : int, (length : int, rest of the key, length : int, value)*)*
  * }}}
  *
- * An answer has the rows of a request's keys in their order, and may come in pieces. An attempt that is empty says that there
- * will be no rows. Keys are in the form of [[org.apache.spark.sql.execution.streaming.state.binshift.keys.BinKeyCodec]], and
- * values as they are stored. The rest of a key is what tells its row from others of the one that was asked for.
+ * An answer has the rows of a request's keys in their order, and may come in pieces. An empty attempt means that there will be no
+ * rows. Keys are in the form of [[org.apache.spark.sql.execution.streaming.state.binshift.keys.BinKeyCodec]], and values are in
+ * their stored form. The rest of a key distinguishes a row from others of the requested key.
  */
 private[binshift] object RowFormat {
   import Checksummed._
@@ -48,7 +48,7 @@ private[binshift] object RowFormat {
     }
   }
 
-  /** @throws DamagedShipment if it is no request, or not as it was sent */
+  /** @throws DamagedShipment if it is no request, or was changed on its way */
   def request(bytes: Array[Byte]): RowRequest = opened(bytes) { in =>
     val (base, receiver, number) = (in.readLong(), in.readLong(), in.readInt())
     val from = BlockManagerId(in.readUTF(), in.readUTF(), in.readInt())
@@ -82,7 +82,7 @@ private[binshift] object RowFormat {
     }
   }
 
-  /** @throws DamagedShipment if it is no answer, or not as it was sent */
+  /** @throws DamagedShipment if it is no answer, or was changed on its way */
   def answer(bytes: Array[Byte]): RowAnswer = opened(bytes) { in =>
     val (base, attempt, isLast) = (in.readLong(), in.readUTF(), in.readBoolean())
     RowAnswer(base, attempt, isLast,
@@ -137,7 +137,7 @@ private[binshift] object RowFormat {
     bytes
   }
 
-  /** A number of things of `width` bytes, which the rest has room for. */
+  /** Reads the number of items of `width` bytes, and checks that the remaining bytes have room for them. */
   private def size(in: DataInputStream, width: Int): Int = {
     val n = in.readInt()
     check(n >= 0 && n <= in.available() / width, s"it has something of size $n in ${in.available()} bytes")
@@ -147,18 +147,18 @@ private[binshift] object RowFormat {
 
 /**
  * @param base     the version whose rows are wanted
- * @param receiver who asks, for one of several attempts of a task may
- * @param number   of the receiver's requests
- * @param from     where the answer goes
- * @param numbers  how the receiver numbers its families; `None` for that of a store without families
+ * @param receiver identifies who asks, because several attempts of a task may do so
+ * @param number   number of the request among the receiver's
+ * @param from     where to send the answer
+ * @param numbers  the receiver's numbers of its families; `None` for the family of a store without families
  */
 private[binshift] final case class RowRequest(
     base: Long, receiver: Long, number: Int, from: BlockManagerId, keys: IndexedSeq[KeyRows],
     numbers: Map[String, Option[Short]])
 
 /**
- * @param attempt tells which commit of the source the rows are of; see [[CommittedFile]]
- * @param rows    of each key, by what tells its rows from each other, their values; `None` if they are too many to be sent
+ * @param attempt identifies the commit of the rows; see [[CommittedFile]]
+ * @param rows    for each key, its rows' values, each with the rest of the row's key; `None` if there are too many to send
  */
 private[binshift] final case class RowAnswer(
     base: Long, attempt: String, isLast: Boolean, rows: IndexedSeq[Option[Seq[(Array[Byte], Array[Byte])]]])

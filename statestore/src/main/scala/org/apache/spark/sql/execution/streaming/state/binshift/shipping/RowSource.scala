@@ -17,14 +17,14 @@ import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, StateStoreId
 import org.apache.spark.util.ThreadUtils
 
 /**
- * Answers new owners of bins that ask for rows before the bins have come: with those of the version that was linked when it
+ * Answers new owners of bins that ask for rows before the bins have arrived. The rows come from the version that was linked when it
  * was committed.
  *
- * A request is a block that the new owner has put into the store of this executor. One thread looks for those of all stores,
- * without the driver; others read rows and put the answers into the store of the executor that asked.
+ * A request is a block that the new owner has put into this executor's block store. One thread looks for the requests to all stores,
+ * without the driver. Others read rows and put the answers into the block store of the executor that asked.
  *
- * @param attempt  which commit the rows are of, see [[CommittedFile]]
- * @param families those that the version has, none of which is read in order
+ * @param attempt  identifies the commit of the rows, see [[CommittedFile]]
+ * @param families families of the version, none of which is read in order
  * @param dir      the linked version, which stays until this is closed
  */
 private[binshift] final class RowSource(
@@ -38,17 +38,17 @@ private[binshift] final class RowSource(
     slot <- 0 until Slots
   } yield (target, ShipmentFormat.askId(order.broadcast, store, target, slot))
 
-  /** `None` until it is opened, and if it could not be. */
+  /** `None` before the version is opened, and if that fails. */
   private var rows: Option[LinkedRows] = None
   private var isClosed = false
   @volatile private var wasAsked = false
-  /** By receiver, the last request that was answered or is, and when: `None` as long as it is. */
+  /** By receiver, the latest request, and when it was answered; `None` while it is being answered. */
   private val answered = mutable.Map.empty[Long, (Int, Option[Long])]
 
-  /** Whether new owners fetch rows, so that they do not wait for bins. */
+  /** Whether new owners fetch rows, so that they don't wait for bins. */
   def isAsked: Boolean = wasAsked
 
-  /** The links are there: begins to answer. */
+  /** Begins to answer, because the links exist now. */
   def begin(): Unit = {
     add(this)
     ShippingThreads.answers.execute { () =>
@@ -59,10 +59,10 @@ private[binshift] final class RowSource(
     }
   }
 
-  /** There are no links: says so to whoever asks. */
+  /** Tells everybody who asks that there will be no rows, because there are no links. */
   def refuse(): Unit = add(this)
 
-  /** Nobody asks any more; what was asked for last gets no answer. */
+  /** Stops answering. The latest requests get no answer. */
   def close(): Unit = {
     remove(this)
     synchronized {
@@ -73,7 +73,7 @@ private[binshift] final class RowSource(
     ids.foreach { case (_, id) => ShipmentBlocks.removeHere(id) }
   }
 
-  /** Takes the requests that are here; whether there were any. */
+  /** Takes the requests that have arrived; returns whether there were any. */
   private def poll(): Boolean = {
     Faults.at("rows.poll", store.partitionId)
     Faults.at(s"rows.poll.${store.partitionId}", store.partitionId)
@@ -97,7 +97,7 @@ private[binshift] final class RowSource(
       case NonFatal(e) => logWarning(s"$store could not answer partition $target, which asks for rows", e)
     }
 
-  /** Who waits for long asks again: whether the request is one that was not answered, or whose answer seems to be lost. */
+  /** Whether to answer a request: it wasn't answered yet, or its answer seems to be lost. (Receivers ask again if they wait long.) */
   private def begins(request: RowRequest): Boolean = answered.synchronized {
     val isWanted = answered.get(request.receiver).forall { case (number, at) =>
       request.number > number || request.number == number && at.exists(System.nanoTime() - _ > AgainNs)
@@ -111,7 +111,7 @@ private[binshift] final class RowSource(
     try {
       Faults.at("rows.answer", store.partitionId)
       if (request.base != order.base) throw new DamagedShipment(s"version ${request.base} is asked for")
-      // What is asked for in one piece is read and sent in several, so that little is held in memory.
+      // A request is read and answered in several pieces, to hold little in memory.
       var (done, bytes) = (0, 0L)
       var pushed = Future.unit
       while (done < request.keys.size && hasCome(pushed)) {
@@ -129,7 +129,7 @@ private[binshift] final class RowSource(
     }
   }
 
-  /** Whether the piece before is there, so that one waits at a time; else all are asked for again. */
+  /** Whether the piece before has arrived, so that only one is in flight. If it hasn't, the receiver will ask for all again. */
   private def hasCome(pushed: Future[Unit]): Boolean =
     ThreadUtils.awaitReady(pushed, Duration(conf.timeoutMs, TimeUnit.MILLISECONDS)).value.exists(_.isSuccess)
 
@@ -137,10 +137,10 @@ private[binshift] final class RowSource(
     val bytes = Faults.change("rows.answer", RowFormat.encode(answer))
     ShippingThreads.charge(bytes.length, conf.maxBytesPerSecond, conf.areAllCoresBusy)
     val id = ShipmentFormat.answerId(order.broadcast, store, target, request.receiver, request.number, piece)
-    // Spark connects on the thread that sends, which takes minutes where the machine does not answer. Few look rows up.
+    // Not on this thread: Spark connects on the thread that sends, which may take minutes, and few threads look rows up.
     val pushed = Future {
       Faults.at("rows.push", store.partitionId)
-      // A block that came after the end of the order would stay.
+      // A block that is put after the end of the order would never be removed.
       if (synchronized(isClosed)) Future.unit else ShipmentBlocks.push(request.from, id, bytes)
     }(ExecutionContext.fromExecutor(ShippingThreads.fetches)).flatten
     pushed.failed.foreach { e =>
@@ -166,18 +166,18 @@ private[binshift] final class RowSource(
 }
 
 private object RowSource extends Logging {
-  /** Blocks by which stores of one partition may ask at the same time: those of several attempts of its task. */
+  /** How many blocks stores of one partition have for requests, because several attempts of its task may ask at the same time. */
   val Slots = 4
   private val KeysTogether = 2000
-  /** Of a request's keys, those behind so many bytes get no rows, and their bins come. */
+  /** If the rows of a request take more bytes, the remaining keys get none, and their bins come. */
   private val MaxBytes = 64L << 20
-  /** An answer that was sent as short a time ago is on its way. */
+  /** An answer that was sent less than this time ago is assumed to be on its way. */
   private val AgainNs = 1000000000L
 
-  /** How often requests are looked for while some come, and when none has come for long; milliseconds. */
+  /** How often requests are looked for while some come, and if none has come for long; in milliseconds. */
   private val MinPollMs = 2L
   private val MaxPollMs = 20L
-  /** Polls without a request after which they are rarer. */
+  /** After this many polls without a request, polls become rarer. */
   private val Patience = 1000
 
   private val sources = ConcurrentHashMap.newKeySet[RowSource]()
@@ -198,7 +198,7 @@ private object RowSource extends Logging {
   private def schedule(ms: Long): Unit =
     ShippingThreads.polling.schedule((() => pollAll()): Runnable, ms, TimeUnit.MILLISECONDS)
 
-  /** Whatever goes wrong, with a store or with the thread, it polls again: tasks wait for answers. */
+  /** Polls again even if a store or the thread fails, because tasks wait for answers. */
   private def pollAll(): Unit = {
     var found = false
     try found = sources.asScala.toSeq.count(pollOne) > 0

@@ -13,23 +13,24 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.ShippingO
 import org.apache.spark.storage.BlockId
 
 /**
- * The chunks that a store has sent in an order and that wait in this executor's block store to be fetched. The driver does not
+ * The chunks that a store has sent in an order, and that wait in this executor's block store until they are fetched. The driver doesn't
  * know of them: receivers ask this executor, where the marker tells them what there is.
  *
- * A receiver says now and then how many chunks it has (`ShipmentFormat.receivedId`), and those are freed. One that gives up says
- * that, too (`ShipmentFormat.givenUpId`), and gets nothing any more; nor does one that says nothing for long while there is no room.
+ * From time to time, a receiver says how many chunks it has (`ShipmentFormat.receivedId`), and those are freed. A receiver that gives
+ * up says so (`ShipmentFormat.givenUpId`), and gets nothing more. The same happens to a receiver that says nothing for a long time
+ * while there is no room.
  *
- * Thread-safe: one thread sends, others close it and look for what receivers say. Blocks are removed on threads of their own, since
- * one that is being read makes who removes it wait.
+ * Thread-safe: one thread sends, and others close it and look for messages of receivers. Blocks are removed on threads of their own,
+ * because removing a block that is being read has to wait.
  */
 private[shipping] final class SentChunks(order: ShippingOrder, store: StateStoreId, conf: BackgroundConf) extends Logging {
   import SentChunks._
 
-  /** Part of the names of its blocks: a store that sends once more has others. */
+  /** Part of the names of its blocks, so that a store that sends again uses other names. */
   private val number = ThreadLocalRandom.current.nextLong(1, Long.MaxValue)
   private val targets = order.leaving(store.partitionId).keys.map(_ -> new Target).toMap
   private val marker = new ShipmentMarker(ShipmentFormat.markerId(order.broadcast, store), number, targets.keys)
-  /** On demand, one that fetches nothing keeps others waiting, which give up after the timeout. */
+  /** On demand, a receiver that fetches nothing keeps others waiting, and those give up after the timeout. */
   private val patienceNs = {
     val timeoutNs = conf.timeoutMs * 1000000L
     if (order.isOnDemand && targets.size > 1) timeoutNs / 2 else timeoutNs * (if (order.isUrgent) 2 else 10)
@@ -37,7 +38,7 @@ private[shipping] final class SentChunks(order: ShippingOrder, store: StateStore
   private var isClosed = false
   private var isWatched = false
 
-  /** About how large chunks are, before they are compressed. */
+  /** The approximate size of chunks before compression. */
   def chunkBytes: Int = ShipmentPieces(conf, targets.size).chunkBytes
 
   /**
@@ -47,7 +48,7 @@ private[shipping] final class SentChunks(order: ShippingOrder, store: StateStore
    */
   def send(target: Int, index: Int, chunk: Array[Byte]): Unit = {
     val to = targets(target)
-    // What nobody gets takes no room.
+    // A chunk for a receiver that was given up takes no room.
     if (!synchronized(to.isAbandoned)) awaitRoom(chunk.length)
     synchronized {
       requireOpen()
@@ -63,10 +64,10 @@ private[shipping] final class SentChunks(order: ShippingOrder, store: StateStore
     }
   }
 
-  /** A request of `receiver`, for `target`, is being seen to. */
+  /** Notes that a request of `receiver`, for `target`, is being handled. */
   def requestServed(target: Int, receiver: Long): Unit = marker.requestServed(target, receiver)
 
-  /** Nothing more will be sent. */
+  /** Marks the end: nothing more will be sent. */
   def end(): Unit =
     try marker.end()
     catch {
@@ -75,7 +76,7 @@ private[shipping] final class SentChunks(order: ShippingOrder, store: StateStore
         marker.close()
     }
 
-  /** Frees what nobody has fetched; nothing can be sent any more. */
+  /** Frees chunks that nobody has fetched. Nothing can be sent afterwards. */
   def close(): Unit = synchronized {
     if (!isClosed) {
       isClosed = true
@@ -96,9 +97,9 @@ private[shipping] final class SentChunks(order: ShippingOrder, store: StateStore
     while (isFull) {
       requireOpen()
       if (!freeReceived()) {
-        // Most receivers say what they have before.
+        // Most receivers report before that.
         if (System.nanoTime() - begun > FullNs) marker.setFull(true)
-        // The store of a query that was stopped is closed a minute later, and other stores wait for this thread.
+        // A stopped query's store is only closed a minute later, and other stores wait for this thread.
         if (!marker.isHere) throw new Cancelled
         abandon(begun)
         Thread.sleep(PollMs)
@@ -107,7 +108,7 @@ private[shipping] final class SentChunks(order: ShippingOrder, store: StateStore
     marker.setFull(false)
   }
 
-  /** Gives up receivers that have said nothing for long, nor since `begun`. */
+  /** Gives up on receivers that have been silent for long, and since `begun`. */
   private def abandon(begun: Long): Unit = synchronized {
     targets.foreach { case (target, to) =>
       if (to.waiting.nonEmpty && System.nanoTime() - math.max(begun, to.heardAt) > patienceNs) {
@@ -122,7 +123,7 @@ private[shipping] final class SentChunks(order: ShippingOrder, store: StateStore
     free(target, to, to.sent)
   }
 
-  /** Frees what receivers say that they have, or do not want; whether they said anything. */
+  /** Frees chunks that receivers have, or don't want; returns whether there were any messages. */
   private def freeReceived(): Boolean = targets.count { case (target, to) =>
     val said = ShipmentBlocks.takeHere(receivedId(target)).filter(_.length == Integer.BYTES).map(ByteBuffer.wrap(_).getInt)
     said.foreach { n =>
@@ -139,12 +140,12 @@ private[shipping] final class SentChunks(order: ShippingOrder, store: StateStore
     said.nonEmpty || isGivenUp
   } > 0
 
-  /** Frees all before the `n`-th, if they still are here. */
+  /** Frees all chunks before the `n`-th, if they still exist. */
   private def free(target: Int, to: Target, n: Int): Unit = if (n > to.freed && !isClosed) {
     val freed = to.freed until n
     to.waiting.remove(0, math.min(freed.size, to.waiting.size))
     to.freed = n
-    // In this order: a second receiver looks at the marker before it fetches.
+    // The order matters: a second receiver looks at the marker before it fetches.
     marker.chunksFreed(target, n)
     remove(freed.map(chunkId(target, _)))
   }
@@ -162,7 +163,7 @@ private[shipping] final class SentChunks(order: ShippingOrder, store: StateStore
 
   private def givenUpId(target: Int) = ShipmentFormat.givenUpId(order.broadcast, store, target, number)
 
-  /** Looks for what receivers say as long as chunks wait, also when all are sent. */
+  /** Looks for messages of receivers as long as chunks wait, even after all were sent. */
   private def watch(): Unit = if (!isWatched && !isClosed && targets.values.exists(_.waiting.nonEmpty)) {
     isWatched = true
     ShippingThreads.freeing.schedule((() => look()): Runnable, WatchMs, TimeUnit.MILLISECONDS)
@@ -181,7 +182,7 @@ private[shipping] final class SentChunks(order: ShippingOrder, store: StateStore
 private object SentChunks {
   private val PollMs = 20L
   private val WatchMs = 100L
-  /** After that time without room, receivers are asked to say what they have. */
+  /** After this time without room, receivers are asked to report what they have. */
   private val FullNs = 200000000L
 
   /** What was sent to a partition. */

@@ -15,20 +15,20 @@ import org.apache.spark.storage.{BlockId, BlockManagerId, StorageLevel}
 import org.apache.spark.util.io.ChunkedByteBuffer
 
 /**
- * Blocks in Spark's block stores, so that Spark's authentication, encryption, retries and network
- * settings hold for them.
+ * Puts, fetches and removes blocks in Spark's block stores, so that Spark's authentication, encryption, retries and network settings
+ * apply to them.
  *
- * Relies on Spark: a block can be put by any thread and is then known to the driver's block manager
- * master, if that is wanted; a block of a broadcast goes when the broadcast is destroyed, known or not.
+ * Relies on Spark: any thread can put a block, and chooses whether the driver's block manager master is told. A block of a broadcast
+ * is removed when the broadcast is destroyed, whether the driver knows of it or not.
  */
 private[binshift] object ShipmentBlocks {
   /**
-   * On disk at once: chunks of a migration must not push cached data of the user out of memory.
+   * Puts a block, on disk, because chunks of a migration must not push the user's cached data out of memory.
    *
    * @param tellDriver whether the driver can say where the block is
    */
   def put(id: BlockId, chunk: Array[Byte], tellDriver: Boolean = true): Unit = {
-    // A chunk of the same content may be left by an earlier attempt.
+    // An earlier attempt may have left a chunk with the same content.
     if (isHere(id)) blocks.removeBlock(id, tellMaster = false)
     val bytes = new ChunkedByteBuffer(ByteBuffer.wrap(chunk))
     val stored = blocks.putBytes(id, bytes, StorageLevel.DISK_ONLY, tellMaster = tellDriver)(ClassTag.Byte)
@@ -36,8 +36,8 @@ private[binshift] object ShipmentBlocks {
   }
 
   /**
-   * Changes the content, not the size, of a block that this executor holds, if it still does. Whoever reads it, by the
-   * network or from this executor's disk, gets the one content or the other; the driver hears nothing of it.
+   * Replaces the content of a block on this executor by content of the same size, if the block still exists. A reader, over the network
+   * or from this executor's disk, gets either the old or the new content. The driver isn't told.
    *
    * Relies on Spark: a block on disk is a file of its own, encrypted if `spark.io.encryption` is on, of which nothing but
    * the size without encryption is remembered; and a block that is being read is not removed.
@@ -84,25 +84,25 @@ private[binshift] object ShipmentBlocks {
     }
   }
 
-  /** Whether that is this executor. */
+  /** Whether `place` is this executor. */
   def isMine(place: BlockManagerId): Boolean = place.executorId == here.executorId
 
-  /** Where this executor's blocks are. */
+  /** This executor's block manager. */
   def here: BlockManagerId = blocks.blockManagerId
 
-  /** An executor that holds the block, as the driver knows. */
+  /** An executor that has the block, according to the driver. */
   def locate(id: BlockId): Option[BlockManagerId] = blocks.master.getLocations(id).headOption
 
-  /** The block, if it was pushed to this executor, which then holds it no more. Waits while it is being written. */
+  /** Takes a block that was pushed to this executor, and removes it. Waits while it is being written. */
   def takeHere(id: BlockId): Option[Array[Byte]] = if (!isHere(id)) None
   else {
     val content = local(id)
-    // Tells the driver if that was told of the block.
+    // Tells the driver, if the driver knew of the block.
     blocks.removeBlock(id)
     content
   }
 
-  /** Whether this executor still holds the block, that is, nobody has fetched it. */
+  /** Whether this executor still has the block, which means that nobody has taken it. */
   def isHere(id: BlockId): Boolean = blocks.getStatus(id).isDefined
 
   def isAnywhere(id: BlockId): Boolean = locate(id).nonEmpty
@@ -110,8 +110,8 @@ private[binshift] object ShipmentBlocks {
   /**
    * The block, from the executor at `from`, without asking the driver.
    *
-   * Relies on Spark: any block that an executor holds can be fetched from it, whether the driver knows of it or not. One that it
-   * does not hold is an error there, which it logs and tells the driver of; so blocks are asked for that are there.
+   * Relies on Spark: any block of an executor can be fetched from it, whether the driver knows of it or not. If the executor doesn't have
+   * the block, it logs an error and tells the driver. So only ask for blocks that exist.
    *
    * @throws java.io.IOException or another exception of Spark's, if the executor cannot be reached or has no such block
    */

@@ -10,8 +10,8 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.storage.BlockId
 
 /**
- * The pieces in which bins travel. A shipment goes from one partition's store to another's and is a
- * sequence of chunks, each a block in Spark's block store of the sender's executor.
+ * The format in which bins travel. A shipment goes from one partition's store to another's. It is a sequence of chunks, each of which
+ * is a block in the block store of the sender's executor.
  *
  * {{{
  *   chunk   = crc32c of all that follows : long, magic : int, format : byte, isLast : boolean, size of body : int,
@@ -23,7 +23,7 @@ import org.apache.spark.storage.BlockId
  *   end     = -2 : int, part : int, bins : int, (bin : int)*
  * }}}
  *
- * A part is a step of the order. On demand it is some bins that travel together, and its end says which.
+ * A part is a step of the order or, on demand, some bins that travel together; then its end says which bins.
  *
  * Keys are in the form of [[BinKeyCodec]], without the family's number; values as they are stored.
  *
@@ -38,9 +38,9 @@ private[binshift] object ShipmentFormat {
   private val EndOfPart = -2
   /** Bytes before the body. */
   private val HeadBytes = CrcBytes + 2 * Integer.BYTES + 2
-  /** LZ4 makes no more of a byte. */
+  /** LZ4 expands a byte to no more than this. */
   private val MaxRatio = 255L
-  /** What a buffer has room for at first, bytes. */
+  /** The initial size of a buffer, in bytes. */
   private val FirstBytes = 1 << 14
   private val lz4 = LZ4Factory.fastestInstance()
 
@@ -48,7 +48,7 @@ private[binshift] object ShipmentFormat {
   def chunkId(broadcast: Long, source: StateStoreId, target: Int, index: Int, sender: Long): BlockId =
     block(broadcast, source, s"q${target}_c${index}_$sender")
 
-  /** A block that is there as long as `source` has more to send; see [[ShipmentMarker]]. */
+  /** The block that says how much `source` has sent; see [[ShipmentMarker]]. */
   def markerId(broadcast: Long, source: StateStoreId): BlockId =
     block(broadcast, source, "sending")
 
@@ -78,15 +78,15 @@ private[binshift] object ShipmentFormat {
   }
 
   /**
-   * Writes chunks of about `chunkBytes` before they are compressed; `publish` gets each, with its index, and what it had before.
+   * Writes chunks of about `chunkBytes` before compression. `publish` gets each chunk, with its index and uncompressed size.
    *
-   * @param attempt  tells which commit of the source the rows are of; see [[CommittedFile]]
-   * @param families families of the source; rows name theirs by its position
+   * @param attempt  identifies the commit of the rows; see [[CommittedFile]]
+   * @param families families of the source; rows refer to theirs by its position
    */
   final class Writer(
       base: Long, attempt: String, families: Seq[NumberedFamily], chunkBytes: Int,
       publish: (Int, Array[Byte], Int) => Unit) {
-    // Rows are written into a buffer, since a stream takes a lock for each byte of a number.
+    // Uses a buffer, because a stream takes a lock for each byte of a number.
     private var out = ByteBuffer.allocate(FirstBytes)
     private var index = 0
     /** The part and the family of the rows that are being written, if any are. */
@@ -104,7 +104,7 @@ private[binshift] object ShipmentFormat {
       }
     }
 
-    /** All rows of `part`, which is `bins`, are written; what was written is published. */
+    /** Ends `part`, which consists of `bins`, and publishes what was written. */
     def endPart(part: Int, bins: Seq[Int]): Unit = {
       endSection()
       reserve((3 + bins.size) * Integer.BYTES)
@@ -147,7 +147,7 @@ private[binshift] object ShipmentFormat {
       sectionPart = End
     }
 
-    /** Makes room for so many bytes. */
+    /** Makes room for `bytes` more bytes. */
     private def reserve(bytes: Int): Unit = if (out.remaining < bytes) {
       val larger = ByteBuffer.allocate(math.max(2 * out.capacity, out.position() + bytes))
       out = larger.put(out.flip())
@@ -168,10 +168,9 @@ private[binshift] object ShipmentFormat {
   }
 
   /**
-   * Reads a chunk; hands each row to `consume(part, family of the source, key, value)`, and each end of
-   * a part to `ended(part, bins)`.
+   * Reads a chunk. Passes each row to `consume(part, family of the source, key, value)`, and each end of a part to `ended(part, bins)`.
    *
-   * @throws DamagedShipment if it is not the chunk that is expected, whole and unchanged
+   * @throws DamagedShipment if it isn't the expected chunk, or is incomplete or changed
    */
   def read(chunk: Array[Byte], base: Long, index: Int)(ended: (Int, Seq[Int]) => Unit)(
       consume: (Int, NumberedFamily, Array[Byte], Array[Byte]) => Unit): ChunkHeader =
@@ -191,7 +190,7 @@ private[binshift] object ShipmentFormat {
         val number = head.readShort()
         NumberedFamily(family, Option.when(isNumbered)(number))
       }
-      // Rows are read from a buffer, since a stream takes a lock for each byte of a number.
+      // Uses a buffer, because a stream takes a lock for each byte of a number.
       val in = ByteBuffer.wrap(body).position(body.length - head.available())
       var part = in.getInt()
       while (part != End) {
@@ -210,13 +209,13 @@ private[binshift] object ShipmentFormat {
         throw new DamagedShipment(s"it is cut off, or has no text where it should ($e)")
     }
 
-  /** How large a chunk is when it is decompressed, if that can be told. */
+  /** The uncompressed size of a chunk, if its head can be read. */
   def sizeOf(chunk: Array[Byte]): Int =
     if (chunk.length < HeadBytes) chunk.length else math.max(0, ByteBuffer.wrap(chunk).getInt(HeadBytes - Integer.BYTES))
 
   private def decompressed(in: ByteBuffer): Array[Byte] = {
     val size = in.getInt()
-    // Before memory is taken, as with rows.
+    // Checked before memory is allocated, as with rows.
     check(size >= 0 && size <= in.remaining * MaxRatio, s"it has $size bytes in ${in.remaining}")
     val body = new Array[Byte](size)
     try {
@@ -229,8 +228,8 @@ private[binshift] object ShipmentFormat {
   private def readRows(in: ByteBuffer, consume: (Array[Byte], Array[Byte]) => Unit): Unit = {
     var length = in.getInt()
     while (length != End) {
-      // Before memory is taken: a checksum says nothing about a sender that means harm. Together they may still be
-      // longer than the rest, which is cut off then.
+      // Checked before memory is allocated, because a checksum doesn't help against a malicious sender. Key and value
+      // together may still be longer than the rest; then reading fails.
       check(length >= 0 && length <= in.remaining, s"it has a key of $length bytes")
       val key = new Array[Byte](length)
       val value = new Array[Byte](sizeIn(in, 1))
@@ -240,7 +239,7 @@ private[binshift] object ShipmentFormat {
     }
   }
 
-  /** A number of things of `width` bytes, which the rest has room for. */
+  /** Reads the number of items of `width` bytes, and checks that the remaining bytes have room for them. */
   private def sizeIn(in: ByteBuffer, width: Int): Int = {
     val size = in.getInt()
     check(size >= 0 && size <= in.remaining / width, s"it has something of size $size in ${in.remaining} bytes")
@@ -252,5 +251,5 @@ private[binshift] object ShipmentFormat {
 private[binshift] final case class ChunkHeader(
     attempt: String, isLast: Boolean, families: IndexedSeq[NumberedFamily])
 
-/** A shipment that cannot be used; the bins come from the checkpoint instead. */
+/** A shipment that can't be used. The bins come from the checkpoint instead. */
 private[binshift] final class DamagedShipment(message: String) extends RuntimeException(message)

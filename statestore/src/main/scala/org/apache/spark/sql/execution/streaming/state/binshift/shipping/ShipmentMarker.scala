@@ -9,19 +9,19 @@ import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.storage.BlockId
 
 /**
- * The block that says how far a store is that sends in an order. Whether it has more to send, and waits for room; and for each new
- * owner of its bins, how many chunks it has sent, how many of them are here no more, and which receiver it served last. A
- * shipment can be received once; a second receiver, as that of a task which is retried elsewhere, sees here that it is too late.
+ * The block that says how far a sending store has come in an order: whether it has more to send, or waits for room; and for each new
+ * owner of its bins, how many chunks it has sent, how many of them were freed, and which receiver it served last. A shipment can be
+ * received once. A second receiver, for example of a task that is retried elsewhere, sees here that it is too late.
  *
  * {{{
  *   marker = phase : int, sender : long, (target : int, chunks : int, freed : int, receiver : long)*
  * }}}
  *
- * The block stays until the order is closed or the store is: receivers look at it as long as they wait, and one that
- * went while they do is an error in Spark's logs.
+ * The block stays until the order or the store is closed. Receivers look at it as long as they wait, and if it were gone, Spark would
+ * log an error.
  *
- * A change of it is a matter of this executor alone (`ShipmentBlocks.replaceHere`). Only the last marker that was made for a
- * block changes it or takes it away: a store that commits a version once more sends once more.
+ * Changes concern only this executor (`ShipmentBlocks.replaceHere`). If a store commits a version again, it sends again, with another
+ * marker for the same block. Then only the newest marker changes or removes the block.
  *
  * Thread-safe.
  */
@@ -44,13 +44,13 @@ private[binshift] final class ShipmentMarker(id: BlockId, sender: Long, targets:
   /** Whether nothing is sent until receivers have said what they have. */
   def setFull(isFull: Boolean): Unit = enter(if (isFull) Full else Sending)
 
-  /** One more chunk for `target` is in the block store, or will never be. */
+  /** One more chunk for `target` is in the block store, or was dropped. */
   def chunkSent(target: Int): Unit = change(target)(s => s.copy(chunks = s.chunks + 1))
 
-  /** The first `n` chunks for `target` are not in the block store any more. */
+  /** The first `n` chunks for `target` are no longer in the block store. */
   def chunksFreed(target: Int, n: Int): Unit = change(target)(_.copy(freed = n))
 
-  /** A request of `receiver`, for `target`, is being seen to. */
+  /** Notes that a request of `receiver`, for `target`, is being handled. */
   def requestServed(target: Int, receiver: Long): Unit = change(target)(_.copy(receiver = receiver))
 
   def close(): Unit = holders.computeIfPresent(id,
@@ -62,7 +62,7 @@ private[binshift] final class ShipmentMarker(id: BlockId, sender: Long, targets:
         null
       })
 
-  /** Whether the block is there: it goes with the order's broadcast. */
+  /** Whether the block exists. It is removed with the order's broadcast. */
   def isHere: Boolean = ShipmentBlocks.isHere(id)
 
   private def enter(next: Phase): Unit = synchronized {
@@ -85,7 +85,7 @@ private[binshift] final class ShipmentMarker(id: BlockId, sender: Long, targets:
 }
 
 private[binshift] object ShipmentMarker {
-  /** The receiver that none has as its number. */
+  /** A number that no receiver has. */
   val Nobody = 0L
 
   /** Chunks are sent. */
@@ -97,16 +97,16 @@ private[binshift] object ShipmentMarker {
 
   sealed abstract class Phase(private[ShipmentMarker] val number: Int)
 
-  /** @param receiver whose request was served last */
+  /** @param receiver the receiver whose request was served last */
   final case class Sent(chunks: Int, freed: Int, receiver: Long)
 
   /**
-   * @param sender which has a number of its own
-   * @param sent   what it says of a partition, if anything
+   * @param sender the number of the sender
+   * @param sent   what it has sent to a partition, if anything
    */
   final case class Content(phase: Phase, sender: Long, sent: Option[Sent])
 
-  /** What a marker says of its store, and of `target`. */
+  /** Reads what a marker says about its store, and about `target`. */
   def read(marker: Array[Byte], target: Int): Content = {
     if (marker.length % EntryBytes != HeadBytes) throw new DamagedShipment(s"its marker has ${marker.length} bytes")
     val head = ByteBuffer.wrap(marker)

@@ -15,16 +15,15 @@ import org.apache.spark.util.{NextIterator, Utils}
 /**
  * Spark's RocksDB with the bin in each key (see [[BinKeyCodec]]), inside its column family.
  *
- * What it relies on in Spark's `RocksDB`: everything that stores, finds or scans rows goes through
- * the methods overridden here, and changelog replay through the same `put`, `merge` and `remove`;
- * `iterator(family)` is a `prefixScan` with an empty prefix where there are families; iterators hand
- * out fresh key arrays.
+ * What it relies on in Spark's `RocksDB`: everything that stores, finds or scans rows goes through the methods overridden here, and
+ * changelog replay goes through the same `put`, `merge` and `remove`. In a store with families, `iterator(family)` is a `prefixScan`
+ * with an empty prefix. Iterators return fresh key arrays.
  *
- * Used by one task at a time, which the provider's state machine ensures; maintenance threads only
- * call methods that are not overridden here.
+ * Used by one task at a time, which the provider's state machine ensures. Maintenance threads only call methods that are not
+ * overridden here.
  *
- * @param storeId store whose content this is
- * @param arguments   what Spark's provider gave for the database
+ * @param storeId the store whose content this is
+ * @param arguments   the arguments for the database from Spark's provider
  */
 private[binshift] abstract class BinKeyedRocksDB(
     storeId: StateStoreId,
@@ -42,15 +41,15 @@ private[binshift] abstract class BinKeyedRocksDB(
   def hasFamilies: Boolean = arguments.useColumnFamilies
 
   /**
-   * Bin of the key that the next operation concerns. Spark's signatures have no room for it and the
-   * encoded key no longer tells it; [[BinnedStateStore]] sets it before each call.
+   * Bin of the key in the next operation. Spark's signatures have no parameter for it, and the encoded key no longer shows it, so
+   * [[BinnedStateStore]] sets it before each call.
    */
   var bin: Int = -1
 
   /** The table in force at the loaded version; null for a store that only reads. On the write path. */
   protected var table: RoutingTable = _
 
-  /** What happened to the bins at the loaded version; null for a store that only reads. */
+  /** Counts what happens to the bins at the loaded version; null for a store that only reads. */
   protected var counts: BinCounts = _
 
   /** How often `bin` was looked up or written at the loaded version. */
@@ -59,10 +58,10 @@ private[binshift] abstract class BinKeyedRocksDB(
   /** Counts writes to bins that are about to leave; null if there are none. On the write path. */
   protected def departing: DepartingRows = null
 
-  /** Whether keys are in their stored form: while Spark replays, and while bins are moved. */
+  /** Whether keys are given and returned in their stored form, as they are while Spark replays and while bins are moved. */
   private var raw = false
 
-  /** Whether to keep Spark's own form, without bins, from now on. */
+  /** Sets whether to use Spark's own form, without bins, from now on. */
   protected def keepPlain(plain: Boolean): Unit = raw = plain
 
   private val forms = new java.util.HashMap[String, FamilyWrites]()
@@ -79,7 +78,7 @@ private[binshift] abstract class BinKeyedRocksDB(
   /** Whether the partition owns a bin at the loaded version; a store that only reads owns all. */
   def owns(bin: Int): Boolean = table == null || bin < table.owners.length && table.owners(bin) == partitionId
 
-  /** The first bin that the partition owns at the loaded version, -1 if it owns none: for keys whose own bin is of no partition. */
+  /** The first bin that the partition owns at the loaded version, for keys that have changed; -1 if it owns none. */
   def homeBin: Int = {
     if (homeOf ne table) {
       home = table.owners.indexOf(partitionId)
@@ -91,7 +90,7 @@ private[binshift] abstract class BinKeyedRocksDB(
   private var home = -1
   private var homeOf: RoutingTable = _
 
-  /** Runs `body`, in which keys are given and handed out as they are stored, with their bins. */
+  /** Runs `body`, in which keys are given and returned in their stored form, with their bins. */
   def inStoredForm[T](body: => T): T = {
     val outer = raw
     raw = true
@@ -104,7 +103,7 @@ private[binshift] abstract class BinKeyedRocksDB(
     null
   } else super.get(stored(key, cfName), cfName)
 
-  /** The stored form of what `lookUp`, a `get` or a `prefixScan` in `ofBin`, asks for; nothing is read. */
+  /** The stored form of the key that `lookUp` asks for, a `get` or a `prefixScan` in `ofBin`. Reads nothing. */
   def keyOf(ofBin: Int)(lookUp: => Unit): Array[Byte] = {
     val outer = bin
     bin = ofBin
@@ -121,8 +120,8 @@ private[binshift] abstract class BinKeyedRocksDB(
   private var noted: Array[Byte] = _
 
   /**
-   * Called before the row of a key of `bin`, in its stored form, is read or written, and before all rows are read whose keys
-   * begin with it. On the path of each row.
+   * Called before the row of a stored key is read or written, and before all rows are read whose keys begin with `stored`. The key's
+   * bin is `bin`. On the path of each row.
    */
   protected def enterRow(stored: Array[Byte], family: String): Unit = ()
 
@@ -134,7 +133,7 @@ private[binshift] abstract class BinKeyedRocksDB(
     if (raw) super.iterator()
     else new StrippedIterator(super.iterator(), formOf(StateStore.DEFAULT_COL_FAMILY_NAME).codec)
 
-  /** An empty prefix is Spark's way to ask for a whole family. */
+  /** Spark asks for a whole family with an empty prefix. */
   override def prefixScan(prefix: Array[Byte], cfName: String): NextIterator[ByteArrayPair] =
     if (raw) super.prefixScan(prefix, cfName)
     else {
@@ -152,7 +151,7 @@ private[binshift] abstract class BinKeyedRocksDB(
       }
     }
 
-  /** Of one key's rows, whose bin is set; across all keys only where the bin is behind the key. */
+  /** Scans the rows of one key, whose bin is set, or across all keys if the bin comes behind the key. */
   override protected final def scanned(start: Option[Array[Byte]], end: Option[Array[Byte]], family: String)(
       scan: (Option[Array[Byte]], Option[Array[Byte]]) => NextIterator[ByteArrayPair]): NextIterator[ByteArrayPair] =
     if (raw) scan(start, end)
@@ -186,7 +185,7 @@ private[binshift] abstract class BinKeyedRocksDB(
     k
   }
 
-  /** A key that is looked up in no bin would not be found, as if it were not there. */
+  /** Fails if no bin is set: a key that is looked up without its bin would seem to be missing. */
   private def binThatIsSet: Int =
     if (bin >= 0) bin else throw new IllegalStateException(s"a key of $storeId is read, and nobody has said of which bin it is")
 
@@ -201,7 +200,7 @@ private[binshift] abstract class BinKeyedRocksDB(
       val form = formOf(family)
       val k = form.codec.encode(bin, key)
       enterRow(k, family)
-      // Spark looks each row up that is written, to keep count of rows; what that tells costs nothing more.
+      // Spark looks up each row before writing it, to keep count of rows, so this information is free.
       val before = RocksDBFields.rows(this, form.isInternal)
       write(k)
       val rows = RocksDBFields.rows(this, form.isInternal) - before
@@ -229,7 +228,7 @@ private[storage] final class FamilyWrites(name: String, db: RocksDB, useColumnFa
   lazy val isInternal: Boolean = ColumnFamily.isInternal(db, useColumnFamilies, name)
 }
 
-/** The arguments of `RocksDB`, which the provider hands through to it. */
+/** The arguments of `RocksDB`, which the provider passes on. */
 private[binshift] final case class RocksDBArguments(
     dfsRootDir: String,
     conf: RocksDBConf,
@@ -242,7 +241,7 @@ private[binshift] final case class RocksDBArguments(
     eventForwarder: Option[RocksDBEventForwarder],
     uniqueId: Option[String]) {
 
-  /** For a private copy in a temporary directory of the executor, which nothing is heard of. */
+  /** For a private copy in a temporary directory of the executor, which reports nothing. */
   def inPrivate(name: String): RocksDBArguments = {
     copy(localRootDir = Utils.createExecutorLocalTempDir(ProcessConf(), name), loggingId = name, eventForwarder = None,
       uniqueId = Some(s"$name-${UUID.randomUUID()}"))

@@ -16,19 +16,19 @@ import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamil
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 
 /**
- * Whole bins of a loaded database: they go as ranges of keys and come as files, which costs next to nothing per row.
+ * Removes and adds whole bins of a loaded database: as ranges of keys, and as files, which costs next to nothing per row.
  *
- * In families that are read in order, the rows of a bin lie among those of others. These go by files of deletions, if those
- * were made before; else the family is looked through.
+ * In families that are read in order, the rows of a bin are scattered among those of others. They are removed by files of deletions
+ * if those were made before; otherwise the family is scanned.
  *
  * Keys are in their stored form, and no changelog is open. Used by the thread that has the store.
  */
 private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) extends Logging {
-  /** The rows of `bins`, for which they are looked through; nothing if rows are not counted at all. */
+  /** The number of rows of `bins`, which are scanned for this; zero if rows are not counted at all. */
   def count(bins: Seq[Int]): RowCounts = countIn(families, bins)
 
   /**
-   * Drops `bins`, for which they are looked through.
+   * Drops `bins`, which are scanned to count their rows.
    *
    * @param isEmpty other bins that have no rows here, which ranges may include
    */
@@ -42,7 +42,7 @@ private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) e
    * Drops `bins`.
    *
    * @param isEmpty other bins that have no rows here, which ranges may include
-   * @param known   what they have
+   * @param known   the rows that they have
    */
   def drop(bins: Seq[Int], isEmpty: Int => Boolean, known: DepartedBins): Unit = {
     val (ordered, others) = families.partition(_.family.isReadInOrder)
@@ -53,8 +53,8 @@ private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) e
   }
 
   /**
-   * Runs `bring`, which brings rows of `bins`, of which there is none: they are another partition's, or were dropped. If it
-   * fails, there is none again, and `otherwise` is run. A task that is killed is not kept for that.
+   * Runs `bring`, which brings rows of `bins`. There must be none before, because the bins belong to another partition, or were
+   * dropped. If it fails, its rows are dropped again, and `otherwise` is run. If the task is killed, neither is done.
    */
   def bringOrElse[T](bins: Seq[Int])(bring: => T)(otherwise: Throwable => T): T = {
     val before = RocksDBFields.rows(db)
@@ -68,7 +68,7 @@ private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) e
     }
   }
 
-  /** Takes files in, which are gone then; those of one group do not overlap, and later groups win over earlier ones. */
+  /** Ingests files, which moves them. Files of one group don't overlap, and later groups win over earlier ones. */
   def takeIn(groups: Seq[Seq[File]], rows: RowCounts): Unit = {
     val before = RocksDBFields.rows(db)
     ingest(groups)
@@ -83,7 +83,7 @@ private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) e
     if (!db.conf.trackTotalNumberOfRows || bins.isEmpty) RowCounts.Zero
     else RowCounts.sum(families.map(BinRows.eachOf(native, _, bins)(_ => ())))
 
-  /** Drops `bins` from families in which they are ranges; `more` drops the rest, and says how many rows went in all. */
+  /** Drops `bins` from families in which they are ranges. `more` drops the rest, and returns how many rows were dropped in all. */
   private def dropping(ranged: Seq[NumberedFamily], bins: Seq[Int], isEmpty: Int => Boolean)(
       more: WriteOptions => RowCounts): Unit = {
     val before = RocksDBFields.rows(db)
@@ -100,7 +100,7 @@ private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) e
     BinRows.eachOf(native, family, bins)(native.delete(options, _))
   }
 
-  /** Whether all rows are gone; what was done is done again by who looks through the families. */
+  /** Returns whether all rows are gone. If not, scanning the families repeats what was done. */
   private def removeKnown(ordered: Seq[NumberedFamily], removal: OrderedRemoval, options: WriteOptions): Boolean =
     removal.fits(ordered) && {
       try {
@@ -124,7 +124,7 @@ private[binshift] final class BinRows(db: RocksDB, useColumnFamilies: Boolean) e
 }
 
 private[binshift] object BinRows {
-  /** Calls `consume` with each native key of `bins`; how many there are. */
+  /** Calls `consume` with each native key of `bins`, and returns how many there are. */
   def eachOf(native: NativeRocksDB, family: NumberedFamily, bins: Seq[Int])(consume: Array[Byte] => Unit): RowCounts = {
     var rows = 0L
     family.foreachRow(native, native.getDefaultColumnFamily, bins) { (key, _) =>

@@ -5,42 +5,41 @@ import java.util.concurrent.ConcurrentHashMap
 import org.rocksdb.{Options, RateLimiter, RateLimiterMode, RocksDB => NativeRocksDB}
 
 /**
- * Spreads RocksDB's compactions over time: all stores of an executor together read so many bytes a second for them.
+ * Spreads RocksDB's compactions over time, by bounding the bytes a second that compactions of all stores of an executor read.
  *
- * After every few snapshots, the files of a store are merged. Unbounded, and for all stores of an operator one after the
- * other, that is a core's work for several epochs, which take half as long again. At a pace that leaves the merging just
- * enough time, more epochs are a fifth longer. RocksDB asks a limiter before each read of a compaction; flushes, which
- * commits wait for, and lookups are not limited. While a store has piled up too many files, nothing is held back, since
- * lookups have to look into each of them. Files of bins that were taken in have no keys in common, and do not count. One
- * thread of RocksDB's compacts all databases of a process, so stores of other providers on this executor wait for those that
- * are held back.
+ * After every few snapshots, the files of a store are merged. Without a bound, and for all stores of an operator one after the other,
+ * that takes a core for several epochs, which become half as long again. At a pace that just leaves enough time for merging, more
+ * epochs are a fifth longer instead. RocksDB asks a limiter before each read of a compaction. Lookups, and flushes, for which
+ * commits wait, are not limited. While a store has too many files, nothing is held back, because lookups have to search each of
+ * them. Ingested files of bins don't count, because they have no keys in common. One RocksDB thread compacts all databases of a
+ * process, so stores of other providers on this executor wait for those that are held back.
  *
- * Relies on RocksDB: a limiter in mode `READS_ONLY` is asked by compactions alone; one limiter may serve several
- * databases; another rate is in force from the next refill on.
+ * Relies on RocksDB: only compactions ask a limiter in mode `READS_ONLY`; one limiter may serve several databases; a new rate takes
+ * effect with the next refill.
  */
 private[binshift] object CompactionPace {
-  /** The limiter gives out, at once, what is due in so long a time. */
+  /** The period for which the limiter gives out bytes at once. */
   private val RefillMicros = 20000L
   private val Fairness = 10
-  /** At least, for stores that are behind: more than a compaction can merge on most disks. */
+  /** The rate for stores that are behind: more than a compaction can merge on most disks. */
   private val Unlimited = 128L << 20
-  /** What a compaction reads at once, so that one that is held back is soon ready to end with its store. */
+  /** How much a compaction reads at once. It is small, so that a compaction that is held back can soon end with its store. */
   private val ReadAhead = 256L << 10
-  /** A store is behind that has so many times the files that begin a compaction. */
+  /** A store is behind if it has this many times the files that start a compaction. */
   private val Behind = 2
 
   private lazy val limiter =
     new RateLimiter(Unlimited, RefillMicros, Fairness, RateLimiterMode.READS_ONLY, false)
   private val late = ConcurrentHashMap.newKeySet[AnyRef]()
-  /** How many of a store's files at level 0 are of bins that it has taken in: so many at most. */
+  /** An upper bound on the files in level 0 of each store that are ingested bins. */
   private val filesOfBins = new ConcurrentHashMap[AnyRef, Integer]()
   @volatile private var pace = Unlimited
   private var isLifted = false
 
   /**
-   * Has a database that is about to be opened with `options` keep to the pace.
+   * Makes a database that is about to be opened with `options` keep to the pace.
    *
-   * @param bytesPerSecond that of the store that was made last holds for all of the executor
+   * @param bytesPerSecond the value of the newest store applies to the whole executor
    */
   def limit(options: Options, bytesPerSecond: Long): Unit = {
     options.setRateLimiter(limiter)
@@ -49,17 +48,17 @@ private[binshift] object CompactionPace {
     adjust()
   }
 
-  /** Runs `body`, which takes in a number of files that no lookup reads together. */
+  /** Runs `body`, which ingests files of which a lookup reads only one. */
   def takingIn[T](store: AnyRef, db: NativeRocksDB, files: Int)(body: => T): T = {
     val before = filesOf(db)
     val result = body
-    // What was in memory may have become a file as well, and others may have been merged.
+    // RocksDB's memory may have been written to a file as well, and other files may have been merged.
     val come = math.min(files, filesOf(db) - before)
     if (come > 0) filesOfBins.merge(store, come, Integer.sum(_, _))
     result
   }
 
-  /** All files of a store are others now. */
+  /** Called when all files of a store were replaced. */
   def forget(store: AnyRef): Unit = filesOfBins.remove(store)
 
   /** Called with each commit of a store that keeps to the pace, whose database was opened with `options`. */
@@ -77,7 +76,7 @@ private[binshift] object CompactionPace {
     if (late.remove(store)) adjust()
   }
 
-  /** Holds nothing back any more, for good: the process ends. */
+  /** Lifts the bound for good, because the process ends. */
   def lift(): Unit = synchronized {
     isLifted = true
     adjust()

@@ -6,10 +6,10 @@ import org.apache.spark.sql.execution.streaming.state.binshift.keys.NumberedFami
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 
 /**
- * What was found out about bins before they leave.
+ * What is known about bins before they leave.
  *
- * @param rows    that they have
- * @param ordered how their rows go from families that are read in order; `None` if those are looked through
+ * @param rows    the number of their rows
+ * @param ordered how to remove their rows from families that are read in order; `None` if those have to be scanned
  */
 private[binshift] final case class DepartedBins(rows: RowCounts, ordered: Option[OrderedRemoval] = None)
 
@@ -19,17 +19,17 @@ private[binshift] object DepartedBins {
 }
 
 /**
- * All rows of some bins in families that are read in order, among which lie others that stay.
+ * Removes all rows of some bins from families that are read in order, where they are scattered among others that stay.
  *
- * @param families of the store when the files were written
- * @param files    that delete the rows of a version; no two of them overlap
- * @param more     that delete rows which were written since, in groups of which no two files overlap
- * @param keys     in their stored form, of other rows that were written since, by the name of their family
+ * @param families the store's families when the files were written
+ * @param files    files that delete the rows of a version; no two of them overlap
+ * @param more     files that delete rows which were written since, in groups of files that don't overlap
+ * @param keys     stored keys of other rows that were written since, by the name of their family
  */
 private[binshift] final case class OrderedRemoval(
     families: Seq[NumberedFamily], files: Seq[File], more: Seq[Seq[File]], keys: Seq[Map[String, Iterable[Array[Byte]]]]) {
 
-  /** Whether the files are right for a store with these families: numbers may be others on another way to a version. */
+  /** Whether the files fit a store with these families. Families may have other numbers if the store came to its version differently. */
   def fits(now: Seq[NumberedFamily]): Boolean = {
     val numbers = now.map(f => f.family -> f.number).toMap
     families.forall(f => numbers.get(f.family).contains(f.number))

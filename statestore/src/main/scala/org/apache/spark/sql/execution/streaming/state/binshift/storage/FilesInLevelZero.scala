@@ -3,17 +3,17 @@ package org.apache.spark.sql.execution.streaming.state.binshift.storage
 import org.rocksdb.Options
 
 /**
- * Has writers of a database not wait until the files of bins that it has taken in are merged.
+ * Raises limits so that writers of a database don't wait until the files of ingested bins are merged.
  *
- * RocksDB slows writers down at 20 files in level 0, and stops them at 36, so that lookups do not have to look into more. Bins
- * that come on demand are a file each, hundreds of them may be taken in at once, and each lies there if rows of its bin were
- * known before. A task would wait a second for a compaction, that of each store of the executor in turn. The files of bins
- * have no keys in common, so that a lookup by key reads one of them, whatever their number.
+ * RocksDB slows writers down at 20 files in level 0, and stops them at 36, so that lookups don't have to search more files. Bins that
+ * come on demand are a file each, and hundreds may be ingested at once. Each of these files is in level 0 if rows of its bin were
+ * known before. So a task would wait a second for a compaction, that of each store of the executor in turn. But files of bins have
+ * no keys in common, so a lookup by key only reads one of them, however many there are.
  *
- * A task that writes very much in one epoch does not wait for them either: compactions are held back until it commits
+ * A task that writes very much in one epoch doesn't wait for compactions either, because they are held back until it commits
  * ([[CompactionPace]]).
  *
- * Relies on RocksDB: compactions begin as before, and bytes that are still to be merged hold writers back as before.
+ * Relies on RocksDB: compactions start as before, and bytes that have yet to be merged hold writers back as before.
  */
 private[binshift] object FilesInLevelZero {
   /** More than the bins of most queries. */

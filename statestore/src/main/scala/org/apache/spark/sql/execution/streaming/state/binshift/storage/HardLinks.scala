@@ -2,12 +2,12 @@ package org.apache.spark.sql.execution.streaming.state.binshift.storage
 
 import java.nio.file.{FileAlreadyExistsException, Files, FileSystemException, Path}
 
-/** Files that never change, under a second name. */
+/** Gives files that never change a second name. */
 private[binshift] object HardLinks {
   /**
-   * A copy where the disk has no hard links, or the two places are not on one disk.
+   * Makes a hard link, or a copy if the disk has no hard links, or the two places are on different disks.
    *
-   * @throws java.nio.file.FileAlreadyExistsException if `to` is there
+   * @throws java.nio.file.FileAlreadyExistsException if `to` exists
    */
   def linkOrCopy(from: Path, to: Path): Unit =
     try Files.createLink(to, from)

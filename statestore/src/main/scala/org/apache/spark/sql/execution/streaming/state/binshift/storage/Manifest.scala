@@ -7,14 +7,13 @@ import java.util.zip.CRC32C
 import scala.collection.mutable
 
 /**
- * RocksDB's list of the files of a database, in which each file has its range of keys. That tells which files hold wanted
- * keys before any of them is fetched; without the others in the list, the database opens without them.
+ * RocksDB's list of the files of a database, which has the range of keys of each file. So one can tell which files have wanted keys
+ * before any of them is fetched. If the other files are removed from the list, the database opens without them.
  *
- * A file that has no wanted key in its range changes nothing that is read of wanted keys: RocksDB widens the range by the
- * ranges that the file deletes.
+ * A file without wanted keys in its range doesn't affect reads of wanted keys: the range includes any ranges that the file deletes.
  *
  * Relies on RocksDB: the format of its log files and of version edits (`db/log_format.h`, `db/version_edit.cc`), which it keeps
- * readable from release to release. What is not known here throws `Manifest.Unknown`, and nothing was changed.
+ * readable from release to release. Anything unknown throws `Manifest.Unknown`, and nothing is changed.
  */
 private[binshift] final class Manifest private (records: Seq[Seq[Manifest.Field]]) {
   import Manifest._
@@ -159,7 +158,7 @@ private[binshift] object Manifest {
     } while (at < record.length || isFirst)
   }
 
-  /** As log files have it, masked. */
+  /** The masked checksum of log files. */
   private def checksum(kind: Int, data: Array[Byte]): Int = {
     val crc = new CRC32C
     crc.update(kind)

@@ -20,32 +20,32 @@ import org.apache.spark.util.{ShutdownHookManager, ThreadUtils}
 /**
  * The databases that this process has open for writing, so that RocksDB's threads are idle when it ends.
  *
- * A process that ends while a database compacts never ends: the C library waits for RocksDB's threads, and a thread that wants to
- * log, by the logger that Spark gives each database, waits for the JVM, which lets no thread in any more. So a shutdown hook
- * cancels the background work of all databases. It runs after Spark has stopped its context or executor, when no epoch can be
- * committed any more, and before Spark deletes temporary directories.
+ * If a process ends while a database is compacting, it hangs for ever: the C library waits for RocksDB's threads, and a thread that
+ * wants to log, through the logger that Spark gives each database, waits for the JVM, which lets no thread in any more. So a
+ * shutdown hook cancels the background work of all databases. It runs after Spark has stopped its context or executor, when no epoch
+ * can be committed any more, and before Spark deletes temporary directories.
  *
- * Databases are not closed, since tasks may still use them: Spark does not wait for its tasks when a process ends. A database
- * whose work is cancelled can be read and written, and begins no flush or compaction any more: a commit with a snapshot fails. A
- * task cannot open it again, because its files stay locked. What is opened all the same is found within [[LookEveryMs]]. Nothing
- * here is done while a process runs, except that each database is noted.
+ * Databases are not closed, because Spark doesn't wait for its tasks when a process ends, and tasks may still use them. A database
+ * whose work is cancelled can be read and written, but begins no flush or compaction any more, so a commit with a snapshot fails. A
+ * task can't open it again, because its files stay locked. A database that is opened all the same is found within [[LookEveryMs]].
+ * While the process runs, this class only notes each database.
  *
  * Spark's own stores are found in Spark's table of stores. Databases that are opened only to read have no background work.
  *
- * Relies on RocksDB: the owner of a native handle is who sets `owningHandle_` to false, and frees it; `cancelAllBackgroundWork`
- * may be called by several threads, and for good. Relies on Spark: the names `loadedProviders` and `rocksDB`; the order of its
+ * Relies on RocksDB: whoever sets `owningHandle_` of a native handle to false owns the handle, and frees it; several threads may call
+ * `cancelAllBackgroundWork`, whose effect is permanent. Relies on Spark: the names `loadedProviders` and `rocksDB`; the order of its
  * shutdown hooks.
  */
 private[binshift] object OpenDatabases extends Logging {
   /** Spark's hooks run in descending order of priority. */
   private val Priority =
     (ShutdownHookManager.SPARK_CONTEXT_SHUTDOWN_PRIORITY + ShutdownHookManager.TEMP_DIR_SHUTDOWN_PRIORITY) / 2
-  /** Hadoop runs all hooks of Spark's as one with a priority of 30 more than its own, for so long a time that they may not be over. */
+  /** Hadoop runs all of Spark's hooks as one, with a priority of 30 more than its own, and with a timeout. So they may not be over yet. */
   private val PriorityAfterSpark = FileSystem.SHUTDOWN_HOOK_PRIORITY + 20
   private val PatienceMs = 5000L
   private val LookEveryMs = 10L
 
-  /** Of Spark's `RocksDB`, whose native database changes, or native ones. Whoever drops one without closing it loses its memory, too. */
+  /** Stores, whose native databases change, or native databases. Weak: one that is dropped without being closed leaks its memory anyway. */
   private val noted = Collections.synchronizedSet(Collections.newSetFromMap(new WeakHashMap[AnyRef, java.lang.Boolean]()))
   private var isHooked = false
   private val ending = new AtomicReference[CountDownLatch]()
@@ -56,10 +56,10 @@ private[binshift] object OpenDatabases extends Logging {
   /** Called by the constructor of a store, before it opens anything. */
   def add(store: RocksDB): Unit = note(store)
 
-  /** Called with each database that is no store. */
+  /** Called with each database that doesn't belong to a store. */
   def add(database: NativeRocksDB): Unit = note(database)
 
-  /** Cancels all background work for good, and waits for its end, but not for long. Called when the process ends. */
+  /** Cancels all background work for good, and waits a short time for its end. Called when the process ends. */
   def end(): Unit = {
     val done = new CountDownLatch(1)
     if (ending.compareAndSet(null, done)) {
@@ -79,7 +79,7 @@ private[binshift] object OpenDatabases extends Logging {
     noted.add(database)
   }
 
-  /** Fails while the hooks of the process run. */
+  /** Registers the hooks. Fails while the hooks of the process run. */
   private def hook(): Unit = synchronized {
     if (!isHooked) {
       ShutdownHookManager.addShutdownHook(Priority)(() => end())
@@ -89,7 +89,7 @@ private[binshift] object OpenDatabases extends Logging {
   }
 
   private def lookForEver(done: CountDownLatch): Unit = {
-    // Signals all before it waits for one: they share RocksDB's threads.
+    // Signals all of them before it waits for any, because they share RocksDB's threads.
     def cancel(databases: Seq[NativeRocksDB]): Seq[NativeRocksDB] =
       databases.filter(keep).map { db =>
         db.cancelAllBackgroundWork(false)
@@ -105,7 +105,7 @@ private[binshift] object OpenDatabases extends Logging {
     } finally done.countDown()
   }
 
-  /** Whether the database was open until now. From now on, it is until the process is gone: `close` does nothing any more. */
+  /** Returns whether the database was open. From now on it stays open until the process is gone, because `close` has no effect any more. */
   private def keep(db: NativeRocksDB): Boolean = owning.get(db).asInstanceOf[AtomicBoolean].compareAndSet(true, false)
 
   private def ours: Seq[NativeRocksDB] = noted.synchronized(noted.asScala.toSeq).collect {

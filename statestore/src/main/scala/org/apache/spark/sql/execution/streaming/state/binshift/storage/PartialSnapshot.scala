@@ -13,19 +13,19 @@ import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamil
 import org.apache.spark.util.{ThreadUtils, Utils}
 
 /**
- * Fetches a snapshot without the files that hold none of the wanted bins, several at a time.
+ * Fetches the files of a snapshot that contain wanted bins, several at a time.
  *
- * Relies on Spark: a snapshot is a zip with RocksDB's small files and a list of the others, which are immutable and lie in
- * `SSTs/` beside it.
+ * Relies on Spark: a snapshot is a zip with RocksDB's small files, and a list of the others, which are immutable and are in `SSTs/`
+ * beside it.
  */
 private[binshift] object PartialSnapshot {
   private val Threads = 8
 
   /**
-   * Fills `dir` with a database that has all rows of `bins`, and some of others.
+   * Fills `dir` with a database that has all rows of `bins`, and some of other bins.
    *
    * @param zip the snapshot
-   * @return what the snapshot says of itself; its number of rows is that of all bins
+   * @return the snapshot's metadata; its number of rows counts all bins
    */
   def fetch(zip: Path, dir: File, bins: Set[Int], partition: Int, hadoopConf: Configuration): RocksDBCheckpointMetadata = {
     val fs = zip.getFileSystem(hadoopConf)

@@ -7,10 +7,10 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.spark.sql.execution.streaming.state._
 
 /**
- * Spark's RocksDB, of an operator whose rows do not follow a routing table. It differs in two things: it is loaded from files
- * that are on this executor already, and uploads no snapshot of a version that a later run makes anew.
+ * Spark's RocksDB, for an operator whose rows don't follow a routing table. It differs in two things: it uses files that are on this
+ * executor already, and it uploads no snapshot of a version that a later run makes again.
  *
- * @param isDisowned whether a later run makes that version anew; called by tasks and maintenance threads
+ * @param isDisowned whether a later run makes a version again; called by tasks and maintenance threads
  */
 private[binshift] final class PlainRocksDB(arguments: RocksDBArguments, here: FilesHere, isDisowned: (Long, Boolean) => Boolean)
   extends RocksDB(arguments.dfsRootDir, arguments.conf, arguments.localRootDir, arguments.hadoopConf, arguments.loggingId,

@@ -8,10 +8,10 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.util.ThreadUtils
 
 /**
- * Uploads snapshots that other partitions' files are kept for, without waiting for Spark's maintenance, whose turn comes once a
- * minute by default. One upload at a time on an executor; what fails is left to maintenance's next snapshot.
+ * Uploads snapshots at once that allow other partitions to delete files. Spark's maintenance would upload them only once a minute by
+ * default. Makes one upload at a time on an executor. If one fails, maintenance will upload the next snapshot.
  *
- * Relies on Spark: maintenance uploads what commits have put into a queue, from which anybody may take.
+ * Relies on Spark: commits put snapshots into a queue, from which maintenance uploads them, and anybody may take from that queue.
  */
 private[binshift] object PromptUploads extends Logging {
   private lazy val thread: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(1, "binshift-upload")

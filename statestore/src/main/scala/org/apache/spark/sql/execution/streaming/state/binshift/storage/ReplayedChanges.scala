@@ -10,12 +10,12 @@ import org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedChe
 import org.apache.spark.sql.execution.streaming.state.{LineageItem, RecordType, StateStoreChangelogReader}
 
 /**
- * The records of a changelog that a replay keeps, once it has begun. Whoever only wants the lineage begins nothing.
+ * The records of a changelog that a replay keeps. The replay begins with the first record, and not if only the lineage is read.
  *
- * Relies on Spark: a reader opens its file when it is made, which this one has no use for, and reads from it in `getNext`
- * and `lineage` alone.
+ * Relies on Spark: a reader opens its file when it is created, which this one doesn't need, and reads from it only in `getNext` and
+ * `lineage`.
  *
- * @param dir where the changelog is
+ * @param dir the directory of the changelog
  */
 private final class ReplayedChanges(
     changes: StateStoreChangelogReader, replay: BinnedFileManager.Replay, dir: Path, hadoopConf: Configuration)

@@ -5,18 +5,18 @@ import java.util.Objects
 import org.apache.spark.sql.execution.streaming.state.{RocksDB, StateStoreId}
 
 /**
- * When a store makes its snapshots: every `minDeltasForSnapshot` versions, as Spark has it, but each partition at versions of its own.
+ * Decides when a store makes its snapshots: every `minDeltasForSnapshot` versions, as in Spark, but each partition at different versions.
  *
- * Spark counts from a store's last snapshot, so the stores of an operator, which begin together or adopt bins together, make
- * theirs together ever after, and that epoch waits until all have written what they hold in memory. A store makes its
- * snapshots when it is its turn instead, which only depends on the store: another attempt of a version, wherever it runs, makes a
- * snapshot of it as well. Where none could be made at its turn, it waits no longer than twice as many versions in all.
+ * Spark counts from a store's last snapshot. So stores of an operator that begin together, or adopt bins together, always make their
+ * snapshots together, and such an epoch waits until all have written out their memory. Here, a store makes its snapshots in its
+ * turn instead. The turn depends only on the store, so another attempt of a version, wherever it runs, makes a snapshot of it as
+ * well. If a store can't make one in its turn, it makes the next no later than after twice as many versions.
  *
- * In real-time mode each store has a core of its own, and all boundaries between batches wait for the slowest one. There, one
- * boundary at which all stores write is less than many at which one does, so that all have the same turn.
+ * In real-time mode, each store has a core of its own, and each boundary between batches waits for the slowest store. Then one
+ * boundary at which all stores write is better than many at which one does, so all stores have the same turn.
  *
- * Relies on Spark: a commit makes a snapshot if it is forced, if there are no changelogs, or if so many versions have
- * passed since `lastSnapshotVersion`, to which it then sets its own.
+ * Relies on Spark: a commit makes a snapshot if it is forced, if there are no changelogs, or if so many versions have passed since
+ * `lastSnapshotVersion`. It then sets that to its own version.
  *
  * Used by the thread that has the store.
  *
@@ -26,14 +26,14 @@ private[binshift] final class SnapshotTurn(db: RocksDB, store: StateStoreId, isS
   import SnapshotTurn._
 
   private val every = math.max(1, db.conf.minDeltasForSnapshot)
-  /** Partitions that follow each other have turns that do; stores of one partition do not all have the same. */
+  /** Consecutive partitions have consecutive turns, and the stores of one partition have different ones. */
   private val turn = if (isShared) 0L else store.partitionId.toLong + Objects.hash(Long.box(store.operatorId), store.storeName)
   private var isRequested = false
   private var hasJustAdopted = false
 
   /**
-   * The store has adopted bins, which until its next snapshot only the checkpoints of other partitions hold. Its next
-   * commit is a switch's, which has enough to do; from then on it is the store's turn at one of ten versions.
+   * Called when the store has adopted bins, which only the checkpoints of other partitions contain until its next snapshot. Its next
+   * commit belongs to the switch, which has enough to do. After that, it is the store's turn at one of ten versions.
    */
   def request(): Unit = {
     hasJustAdopted ||= !isRequested
@@ -41,10 +41,10 @@ private[binshift] final class SnapshotTurn(db: RocksDB, store: StateStoreId, isS
   }
 
   /**
-   * Runs `commit`, which makes a snapshot if it is the store's turn, and then `whenMade` if that is one that was requested.
+   * Runs `commit`, which makes a snapshot if it is the store's turn. Then runs `whenMade` if the snapshot was requested.
    *
-   * @param version what is committed
-   * @param isWhole whether all of the state is there; without, there is no snapshot unless Spark forces one
+   * @param version the version that is committed
+   * @param isWhole whether all of the state is here. If not, no snapshot is made unless Spark forces one.
    */
   def commit[T](version: Long, isWhole: Boolean, whenMade: () => Unit = () => ())(commit: => T): T = {
     val last = RocksDBFields.lastSnapshot(db)
@@ -59,7 +59,7 @@ private[binshift] final class SnapshotTurn(db: RocksDB, store: StateStoreId, isS
     result
   }
 
-  /** Whether a snapshot has waited for as long as snapshots are apart, when `version` is committed. */
+  /** Whether, when `version` is committed, a snapshot has been due for as long as snapshots are apart. */
   def isLate(version: Long): Boolean = version - RocksDBFields.lastSnapshot(db) >= 2L * every
 
   private def isTurn(version: Long): Boolean =
@@ -67,6 +67,6 @@ private[binshift] final class SnapshotTurn(db: RocksDB, store: StateStoreId, isS
 }
 
 private object SnapshotTurn {
-  /** Versions after which a store that has adopted bins makes a snapshot at the latest, however many stores there are. */
+  /** After so many versions, a store that has adopted bins makes a snapshot at the latest. */
   private val Soon = 10
 }

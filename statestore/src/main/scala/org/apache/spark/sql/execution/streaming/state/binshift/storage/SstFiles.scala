@@ -8,9 +8,9 @@ import org.apache.spark.sql.execution.streaming.state.RocksDBConf
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 
 /**
- * A file in the form that RocksDB takes in whole.
+ * A file that RocksDB can ingest as a whole.
  *
- * @param rows rows that it adds; files of changes count for themselves what they add
+ * @param rows rows that it adds; for files of changes, these are counted separately
  */
 private[binshift] final case class SstFile(file: File, rows: RowCounts, bytes: Long)
 
@@ -41,7 +41,7 @@ private[binshift] final class SstFiles(dir: File, conf: RocksDBConf) extends Aut
     rows += 1
   }
 
-  /** Ends the file that is being written, if one is; its rows count as internal or not. */
+  /** Ends the file that is being written, if any; its rows count as internal or not. */
   def finish(isInternal: Boolean): Option[SstFile] = writer.map { w =>
     w.finish()
     w.close()
@@ -49,7 +49,7 @@ private[binshift] final class SstFiles(dir: File, conf: RocksDBConf) extends Aut
     SstFile(file, RowCounts.of(isInternal, rows), file.length)
   }
 
-  /** Drops the file that is being written, if one is. */
+  /** Drops the file that is being written, if any. */
   def abandon(): Unit = writer.foreach { w =>
     w.close()
     writer = None

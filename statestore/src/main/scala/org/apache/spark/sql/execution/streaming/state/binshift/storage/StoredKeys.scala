@@ -4,7 +4,7 @@ import org.apache.spark.sql.execution.streaming.state.ByteArrayPair
 import org.apache.spark.util.NextIterator
 
 /**
- * What the operations on rows, whose parameters differ between versions of Spark ([[RowOperations]]), ask the database.
+ * What operations on rows need from the database. Their parameters differ between versions of Spark ([[RowOperations]]).
  *
  * On the path of each row.
  */
@@ -14,19 +14,19 @@ private[binshift] trait StoredKeys {
   protected def stored(key: Array[Byte], family: String): Array[Byte]
 
   /**
-   * Runs `write` with the stored key of a row, and counts what it did; a row whose bin is another partition's is refused.
+   * Runs `write` with the stored key of a row, and counts what it did. Refuses a row whose bin belongs to another partition.
    *
-   * @param bytes    those that the row is written with
-   * @param appended those of them that are merged to what the row has
+   * @param bytes    bytes that are written
+   * @param appended how many of them are merged into the existing row
    */
   protected def writing(key: Array[Byte], family: String, bytes: Int, appended: Int = 0)(write: Array[Byte] => Unit): Unit
 
-  /** Runs `scan` on the range, and gives its rows with keys as Spark encoded them. */
+  /** Runs `scan` on the range, and returns its rows with keys as Spark encoded them. */
   protected def scanned(start: Option[Array[Byte]], end: Option[Array[Byte]], family: String)(
       scan: (Option[Array[Byte]], Option[Array[Byte]]) => NextIterator[ByteArrayPair]): NextIterator[ByteArrayPair]
 
   protected final def lengthOf(values: List[Array[Byte]]): Int = values.foldLeft(0)(_ + _.length)
 
-  /** Failing beats reading in a wrong order. */
+  /** Throws, because that is better than reading in a wrong order. */
   protected def unsupported(operation: String): Nothing
 }

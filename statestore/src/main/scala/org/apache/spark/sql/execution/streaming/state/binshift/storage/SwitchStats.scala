@@ -1,15 +1,15 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.storage
 
 /**
- * What one load moved.
+ * What one load has moved.
  *
- * @param binsPrepared       of the adopted bins, those that were copied before the switch
- * @param binsShipped        those that were sent by their old owner's executor at the switch
- * @param binsFromCheckpoint those that were read from their old owner's checkpoint at the switch
- * @param binsRecopied       of the prepared and shipped bins, those whose shipment was damaged or did not come,
- *                           so that the copy was made from the checkpoint
- * @param rowsFetched        rows that were looked up at their old owner before their bin came, whether there were such rows or not
- * @param bytesAdopted       bytes of keys and values, or of the files that were taken in
+ * @param binsPrepared       adopted bins that were copied before the switch
+ * @param binsShipped        adopted bins that their old owner's executor sent at the switch
+ * @param binsFromCheckpoint adopted bins that were read from their old owner's checkpoint at the switch
+ * @param binsRecopied       prepared and shipped bins whose shipment was damaged or didn't arrive, so that the copy was made from
+ *                           the checkpoint
+ * @param rowsFetched        rows that were looked up at their old owner before their bin came, including rows that don't exist
+ * @param bytesAdopted       bytes of keys and values, or of the ingested files
  * @param isSplit            whether the store began with all files of an old owner
  */
 private[binshift] final case class SwitchStats(

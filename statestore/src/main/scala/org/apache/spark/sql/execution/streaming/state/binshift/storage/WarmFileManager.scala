@@ -12,10 +12,9 @@ import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ReaderThreads
 
 /**
- * The checkpoint files of one partition, of which a load takes those that this executor has already: files of snapshots and
- * changelogs.
+ * Manages the checkpoint files of one partition. A load uses files of snapshots and changelogs that this executor has already.
  *
- * What is here can cost time and never a query: a load that fails with it is done again without it.
+ * Such files can cost time, but never the query: a load that fails with them is repeated without them.
  *
  * Relies on Spark: a load calls `loadCheckpointFromDfs`, and opens the changelogs one by one through `getChangelogReader`. A file of a snapshot that is missing in the directory is fetched.
  *
@@ -42,15 +41,15 @@ private[binshift] class WarmFileManager(
   @volatile private var disowned: (Long, Boolean) => Boolean = (_, _) => false
   private var load: Option[WarmLoad] = None
   private var found = LoadedFiles.None
-  /** Files that were linked for the loaded version, until it is committed: a block may be damaged that nobody has read. */
+  /** Files that were linked for the loaded version. They stay suspect until it is committed: an unread block may be damaged. */
   private var unproven = Seq.empty[LinkedFile]
-  /** The epoch of the loaded version ended for another reason than what was read. */
+  /** Whether the epoch of the loaded version ended for a reason that has nothing to do with these files. */
   private var isUnblamed = false
 
   /**
-   * Has loads take what is here; only of a store that a query runs with.
+   * Makes loads use these files. Only for stores of a running query.
    *
-   * @param isDisowned whether a later run makes a version anew, also one whose snapshot is written; called by tasks and maintenance threads
+   * @param isDisowned whether a later run makes a version again, even if its snapshot is written; called by tasks and maintenance threads
    */
   def use(files: FilesHere, isDisowned: (Long, Boolean) => Boolean): Unit = {
     here = Some(files)
@@ -59,25 +58,25 @@ private[binshift] class WarmFileManager(
 
   override protected def isDisowned(version: Long, isWritten: Boolean): Boolean = disowned(version, isWritten)
 
-  /** The files that were taken and fetched by loads since the last call. */
+  /** The files that loads have used and fetched since the last call. */
   def takeLoadedFiles(): LoadedFiles = {
     val files = found
     found = LoadedFiles.None
     files
   }
 
-  /** The loaded version was read, and is committed. */
+  /** Called when the loaded version is committed, which shows that its files are good. */
   def proven(): Unit = unproven = Nil
 
   /**
-   * The loaded version was not committed. A task that was killed, or whose input was lost, says nothing of the files. An executor
-   * that dies takes shuffle files with it, so that tasks with standbys end in this way before the epoch is run again.
+   * Called when the loaded version was not committed. If the task was killed, or lost its input, that isn't evidence against the files.
+   * When an executor dies, its shuffle files are lost, so tasks with standbys end in this way before the epoch is run again.
    *
-   * Relies on Spark: `fetchFailed` is known before the store is told to abort.
+   * Relies on Spark: `fetchFailed` is set before the store is told to abort.
    */
   def rolledBack(): Unit = isUnblamed = isEnding || Option(TaskContext.get()).exists(_.fetchFailed.isDefined)
 
-  /** Runs `body`, in which Spark may load the store from the checkpoint; once more without what is here if it fails with it. */
+  /** Runs `body`, in which Spark may load the store from the checkpoint. If that fails with these files, runs it again without them. */
   def loading(body: => Unit): Unit = {
     val now = new WarmLoad(here)
     load = Some(now)
@@ -93,14 +92,14 @@ private[binshift] class WarmFileManager(
         found = LoadedFiles.None
         body
     } finally {
-      // Of a load that was cut short, nobody rolls anything back.
+      // Nobody rolls back a load that was cut short.
       if (isEnding) isUnblamed = true
       now.close(isOk = isEnding)
       load = None
     }
   }
 
-  /** A task that is killed says nothing of the files. */
+  /** Whether the task is being killed, which isn't evidence against the files. */
   private def isEnding: Boolean =
     Thread.currentThread.isInterrupted || Option(TaskContext.get()).exists(_.isInterrupted())
 
@@ -112,7 +111,7 @@ private[binshift] class WarmFileManager(
     val isAgain = unproven.nonEmpty && !isUnblamed
     isUnblamed = false
     if (isAgain) {
-      // Whatever the reason is that a version is loaded again, it may be what is here.
+      // If a version has to be loaded again, these files may be the reason.
       unproven.foreach(_.remove())
       unproven = Nil
       load.foreach(_.giveUp())
@@ -134,9 +133,9 @@ private[binshift] class WarmFileManager(
         super.getChangelogReader(version, checkpointUniqueId)
     }
 
-  /** One load, with what is here for it. */
+  /** One load, with the files for it. */
   private final class WarmLoad(files: Option[FilesHere]) {
-    /** Asked for when the first file is wanted: most loads find the version loaded. */
+    /** Evaluated when the first file is wanted, because most loads find the version loaded already. */
     private lazy val loading: Option[FilesHere.Loading] = {
       hasBegun = true
       try files.flatMap(_.begin())
@@ -180,11 +179,11 @@ private[binshift] class WarmFileManager(
         made
       })
 
-    /** What came from here is not to be found by the next load. */
+    /** Removes the linked files, so that the next load doesn't use them. */
     def giveUp(): Unit = {
       links.foreach(_.remove())
       unproven = unproven.diff(links)
-      // Asked for, so that the standby is fetched anew.
+      // Evaluated so that closing it makes the standby fetch its files again.
       loading.foreach(_ => ())
       close(isOk = false)
     }
@@ -198,10 +197,10 @@ private[binshift] class WarmFileManager(
 }
 
 /**
- * A file that a load took, and where Spark looks up which file of the checkpoint it is.
+ * A file that a load used, and Spark's mapping of it to a file of the checkpoint.
  *
- * Relies on Spark: what it looks up there has a local file. RocksDB may give the name to another file of the same size, and
- * that one would count as uploaded.
+ * Relies on Spark: a mapping stands for an existing local file. RocksDB may give the same name to another file of the same size, and
+ * that file would count as uploaded.
  */
 private final class LinkedFile(file: File, mapping: RocksDBFileMapping) {
   def remove(): Unit = {
@@ -211,8 +210,8 @@ private final class LinkedFile(file: File, mapping: RocksDBFileMapping) {
 }
 
 /**
- * @param here    files of snapshots and changelogs that were on this executor before
- * @param fetched those that the load fetched from the checkpoint
+ * @param here    number of files of snapshots and changelogs that were on this executor before
+ * @param fetched number of files that the load fetched from the checkpoint
  */
 private[binshift] final case class LoadedFiles(here: Int, fetched: Int) {
   def +(more: LoadedFiles): LoadedFiles = LoadedFiles(here + more.here, fetched + more.fetched)

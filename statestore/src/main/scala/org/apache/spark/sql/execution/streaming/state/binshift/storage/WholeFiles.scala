@@ -13,17 +13,17 @@ import org.apache.spark.sql.execution.streaming.state.binshift.keys.NumberedFami
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 
 /**
- * All files of a store as of a version, with which another store may begin. Nobody writes to them.
+ * All files of a store as of a version, with which another store may begin. They are never modified.
  *
- * @param dir      a native database
- * @param families whose numbers the keys have
- * @param rows     that Spark counts in it, of all bins
+ * @param dir      the directory of a native database
+ * @param families the families, with the numbers that the keys have
+ * @param rows     the number of rows of all bins, as Spark counts them
  */
 private[binshift] final case class WholeFiles(dir: File, families: Seq[NumberedFamily], rows: RowCounts) {
 
   def bytes: Long = dir.listFiles.toSeq.map(_.length).sum
 
-  /** Fills an empty directory with a database of its own: files of rows are immutable, and shared where the disk can. */
+  /** Fills an empty directory with a separate database. Files of rows are immutable, and hard-linked if the disk allows it. */
   def into(target: File): Unit = Using.resource(Files.list(dir.toPath)) { files =>
     files.iterator.asScala.foreach { file =>
       val to = target.toPath.resolve(file.getFileName)
@@ -31,7 +31,7 @@ private[binshift] final case class WholeFiles(dir: File, families: Seq[NumberedF
     }
   }
 
-  /** What a snapshot of them would say, which has no file in a checkpoint. */
+  /** The metadata that a snapshot of these files would have, without files in a checkpoint. */
   def metadata: RocksDBCheckpointMetadata = {
     val numbers = families.flatMap(f => f.number.map(f.family -> _))
     def ifAny[K, V](of: Map[K, V]) = Option.when(of.nonEmpty)(of)
@@ -44,7 +44,7 @@ private[binshift] final case class WholeFiles(dir: File, families: Seq[NumberedF
 }
 
 private[binshift] object WholeFiles {
-  /** Runs `body` with the database in `dir`, opened to read. */
+  /** Runs `body` with the database in `dir`, opened for reading. */
   def reading[T](dir: File, conf: RocksDBConf)(body: NativeRocksDB => T): T = {
     val merging = RocksDBFields.mergeOperator(conf)
     val options = new Options().setMergeOperator(merging)
@@ -55,6 +55,6 @@ private[binshift] object WholeFiles {
     }
   }
 
-  /** Hard links to the files of an open database, and what it has in memory, which is written down before. */
+  /** Makes hard links to the files of an open database, after RocksDB has written out its memory. */
   def link(native: NativeRocksDB, dir: File): Unit = Using.resource(Checkpoint.create(native))(_.createCheckpoint(dir.getPath))
 }
