@@ -52,9 +52,10 @@ PARTS = (
     ),
     Part(
         name="s3",
-        tests=(_CHECKPOINTS, "-k", "s3"),
+        tests=(_CHECKPOINTS, "tests/field/test_s3_claims.py", "-k", "s3 and not at_any_instant"),
         tries="both formats; rescaled, stopped, killed while bins move and at the switch, converted. Several "
-        "executors, of which one dies. Spark's file manager that writes in one request",
+        "executors, of which one dies. Spark's file manager that writes in one request. Drivers that are "
+        "stopped and go on beside their successor",
         artifacts=(("s3a", "hadoop-aws"), ("s3a", "spark-hadoop-cloud_2.13")),
         packages=("moto",),
     ),

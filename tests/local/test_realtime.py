@@ -31,7 +31,7 @@ def real_time(spark: Any, tmp_path: Path) -> Iterator[Start]:
         session.conf.unset(PROVIDER_KEY)
         session.conf.set(REAL_TIME_KEY, "true")
         session.conf.set("spark.sql.shuffle.partitions", "1")
-        session.conf.set(ALLOWLIST_KEY, "false" if operator == "transform" else "true")
+        session.conf.set(ALLOWLIST_KEY, "false" if operator in ("transform", "broken-text") else "true")
         run = RealTime(session, tmp_path / f"run{len(runs)}", operator)
         runs.append(run)
         return run
@@ -97,6 +97,17 @@ def test_a_query_goes_on_though_its_session_asks_for_real_time_mode_no_more(real
     run.spark.conf.set(REAL_TIME_KEY, "false")
     run.epoch()
     assert run.query.isActive
+
+
+def test_keys_that_change_stay_where_their_rows_come(real_time: Start) -> None:
+    run = real_time("broken-text").start()
+    run.feed_unread()
+    run.end()
+    with pytest.raises(binshift.UnsupportedOperatorError, match="column k has changed") as refused:
+        run.attach().rescale(2)
+    assert refused.value.condition == "KEYS_CHANGE"
+    run.feed_unread()
+    run.end()
 
 
 def test_an_autoscaler_is_refused(real_time: Start) -> None:

@@ -5,7 +5,7 @@ import java.util.UUID
 import scala.jdk.CollectionConverters._
 import scala.util.Try
 
-import org.apache.spark.sql.binshift.query.QueryRouters
+import org.apache.spark.sql.binshift.query.{EachQuery, QueryRouters}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
@@ -17,9 +17,17 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  */
 private[binshift] object RunningQueries {
 
-  /** Those that use binshift, by name and id. */
-  def all(session: SparkSession): Seq[MicroBatchExecution] =
-    active(session).filter(q => isRouted(q) || Try(AttachedQuery.of(q)).isSuccess)
+  /**
+   * What each of those that use binshift says, by name and id; `None` of those whose checkpoint does not answer, which may have to
+   * tell whether they do.
+   *
+   * @param question what `of` answers, see [[EachQuery]]
+   */
+  def ask[T](session: SparkSession, question: String)(of: MicroBatchExecution => T): Seq[(MicroBatchExecution, Option[T])] =
+    EachQuery.ask(active(session), question)(q => Option.when(isRouted(q) || Try(AttachedQuery.of(q)).isSuccess)(of(q))).flatMap {
+      case (query, Some(answer)) => answer.get.map(told => query -> Some(told))
+      case (query, None) => Some(query -> None)
+    }
 
   /**
    * One query, by its name, id or run id. By its run id, a run is found that has ended a moment ago.

@@ -2,13 +2,13 @@ package org.apache.spark.sql.binshift.ui
 
 import java.util.Date
 
-import scala.util.control.NonFatal
+import scala.util.{Failure, Success}
 import scala.xml.Node
 
 import jakarta.servlet.http.HttpServletRequest
 
 import org.apache.spark.sql.binshift.migration.StandbyView
-import org.apache.spark.sql.binshift.query.QueryRouters
+import org.apache.spark.sql.binshift.query.{EachQuery, QueryRouters}
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingEntry
 import org.apache.spark.ui.{UIUtils, WebUIPage}
@@ -21,19 +21,25 @@ private[binshift] final class BinsPage(tab: BinsTab) extends WebUIPage("") {
   override def render(request: HttpServletRequest): Seq[Node] = {
     val queries = Telemetry.queries.filter(_.sparkSession.sparkContext.ui.exists(_ eq tab.parentUi))
     val content =
-      if (queries.isEmpty) <p>No query with binshift's provider is running.</p> else queries.flatMap(section)
+      if (queries.isEmpty) <p>No query with binshift's provider is running.</p>
+      else EachQuery.ask(queries, "tab")(section).flatMap {
+        case (_, Some(Success(shown))) => shown
+        // The query may be ending.
+        case (query, Some(Failure(e))) => titled(query, s"cannot be shown: ${e.getMessage}")
+        case (query, None) => titled(query, s"cannot be shown: ${EachQuery.silence(query)}")
+      }
     UIUtils.headerSparkPage(request, "Bins", content, tab)
   }
 
-  private def section(query: MicroBatchExecution): Seq[Node] =
-    try {
-      val view = QueryView.of(query)
-      <h4>{Option(query.name).getOrElse(query.id.toString)}</h4> ++ routing(query, view) ++ migration(view) ++
-        <h5>{partitionsTitle(view)}</h5> ++ partitions(view) ++ history(query)
-    } catch {
-      // The query may be ending.
-      case NonFatal(e) => <h4>{query.id}</h4><p>{s"cannot be shown: ${e.getMessage}"}</p>
-    }
+  private def section(query: MicroBatchExecution): Seq[Node] = {
+    val view = QueryView.of(query)
+    title(query) ++ routing(query, view) ++ migration(view) ++ <h5>{partitionsTitle(view)}</h5> ++ partitions(view) ++ history(
+      query)
+  }
+
+  private def titled(query: MicroBatchExecution, text: String): Seq[Node] = title(query) ++ <p>{text}</p>
+
+  private def title(query: MicroBatchExecution): Seq[Node] = <h4>{Option(query.name).getOrElse(query.id.toString)}</h4>
 
   private def routing(query: MicroBatchExecution, view: QueryView): Seq[Node] =
     <ul class="list-unstyled">

@@ -1,13 +1,13 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.checkpoint
 
-import java.io.FileNotFoundException
+import java.io.{FileNotFoundException, IOException}
 import java.nio.charset.StandardCharsets.UTF_8
 import java.time.Instant
 
 import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
-import org.apache.hadoop.fs.{FileAlreadyExistsException, FileStatus, Path}
+import org.apache.hadoop.fs.{FileAlreadyExistsException, FileStatus, FSDataOutputStream, Path}
 import org.json4s.JValue
 import org.json4s.jackson.JsonMethods.{compact, parse, render}
 
@@ -68,17 +68,36 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
   def write(name: String, json: JValue): Unit = write(name, ControlDir.textOf(json), ReplacedFile.create(fm, _))
 
   /**
-   * Writes a file that must not be there; whether it was not. Of those who do so at once, one succeeds.
+   * Writes a file that must not be there; whether it was not. Of those who do so at once with texts that differ, one succeeds.
    *
-   * Relies on Spark: its logs are written in the same way, and it is they who decide which of two runs goes on.
+   * On a local disk and on HDFS that is a rename, as Spark's logs are written. An object store knows none: Spark's managers look whether
+   * the file is there and write it then, so that of two who do so at once both succeed. So the store itself is asked not to overwrite,
+   * where its client can do that.
    */
   def create(name: String, text: String): Boolean =
     try {
-      write(name, text, fm.createAtomic(_, overwriteIfPossible = false))
+      if (isConditional) put(name, text) else write(name, text, fm.createAtomic(_, overwriteIfPossible = false))
       true
     } catch {
       case _: FileAlreadyExistsException => false
+      // The store has another one, or this one from a request whose answer was lost.
+      case _: IOException if isConditional && exists(name) => this.text(name).contains(text)
     }
+
+  /** Whether a file can be created in one request that fails if it is there. Asks the client, and not the store. */
+  private lazy val isConditional: Boolean = path.getFileSystem(hadoopConf).hasPathCapability(path, ControlDir.ConditionalCreate)
+
+  /** Relies on Hadoop: S3A makes a file visible as a whole, when it is closed. */
+  private def put(name: String, text: String): Unit = {
+    // The builder's type names itself.
+    import scala.language.existentials
+    val builder = path.getFileSystem(hadoopConf).createFile(new Path(path, name))
+    builder.overwrite(false)
+    builder.opt(ControlDir.ConditionalCreate, true)
+    val out: FSDataOutputStream = builder.build()
+    try out.write(text.getBytes(UTF_8))
+    finally out.close()
+  }
 
   private def write(name: String, text: String, open: Path => CancellableFSDataOutputStream): Unit = {
     val file = new Path(path, name)
@@ -122,6 +141,8 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
 
 private[sql] object ControlDir {
   private val JsonEnding = ".json"
+  /** Of Hadoop from 3.4.2 on; S3A has it unless `fs.s3a.create.conditional.enabled` is false. */
+  private val ConditionalCreate = "fs.option.create.conditional.overwrite"
   private val MaxBytes = Int.MaxValue - 8L
 
   /** A file's content. */

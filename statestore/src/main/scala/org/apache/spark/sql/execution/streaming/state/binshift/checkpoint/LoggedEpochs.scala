@@ -26,29 +26,28 @@ private[sql] final class LoggedEpochs(dir: ControlDir, logged: Long => Option[Lo
       .map(NamedEntry(epoch, _))
   }
 
-  /** Of the newest epoch from `first` to `last` of which it is known. */
-  def upTo(last: Long, first: Long): Option[NamedEntry] = Option.when(last >= first)(at(last)).flatten.orElse {
+  /** Of the newest epoch from `first` on and before `last` of which it is known. */
+  private def before(last: Long, first: Long): Option[NamedEntry] = {
     val inLog = numbers.reverseIterator.filter(e => e < last && e >= first).take(MaxLogged).flatMap(at).nextOption()
-    // The epoch itself may have been taken out of the log, and logged anew.
-    val claimed = runs.runs.find(r => r.epoch < last || r.hasBegun(last, logged(last).flatMap(_.atMs))).map(_.began)
-      .collect { case (at, name) if at >= first => NamedEntry(at, name) }
+    val claimed = runs.runs.find(_.epoch < last).map(_.began).collect { case (at, name) if at >= first => NamedEntry(at, name) }
     (inLog ++ claimed).maxByOption(_.at)
   }
 
   /**
    * The one from which the entry of `epoch` is found for sure, by going back from entry to entry: that of the epoch, or
-   * of the newest one that is logged, as runs of a single epoch log no names, and their claims are not kept for long. Without any, that of
-   * the newest one before.
+   * of the newest one that is logged, as runs of a single epoch log no names, and their claims are not kept for long. If the logs were
+   * wound back so far that no claim of a run before is left, it is that of the earliest run that is known, which began later. Without
+   * any, that of the newest one before.
+   *
+   * @param first   the first binned epoch of the checkpoint
+   * @param isThere whether an entry can be read: that of a run whose epochs are not in the log any more may be gone
    */
-  def near(epoch: Long, first: Long): Option[NamedEntry] =
-    at(epoch).orElse(numbers.reverseIterator.filter(_ > epoch).take(MaxLogged).flatMap(at).nextOption())
-      .orElse(claimedAfter(epoch)).orElse(upTo(epoch, first))
+  def near(epoch: Long, first: Long, isThere: EntryName => Boolean): Option[NamedEntry] =
+    Option.when(epoch >= first)(at(epoch)).flatten
+      .orElse(numbers.reverseIterator.filter(_ > epoch).take(MaxLogged).flatMap(at).nextOption())
+      .orElse(claimedAfter(epoch).filter(named => isThere(named.entry))).orElse(before(epoch, first))
 
-  /**
-   * The entry with which a run began after `epoch`, the earliest one that is known; if nothing tells the entry of `epoch`, that one is
-   * found by going back from here. Once the logs were wound back far, the claims of runs that began before are gone.
-   */
-  def claimedAfter(epoch: Long): Option[NamedEntry] =
+  private def claimedAfter(epoch: Long): Option[NamedEntry] =
     runs.runs.takeWhile(_.epoch > epoch).lastOption.map(run => NamedEntry(run.epoch, run.began._2))
 
   /**

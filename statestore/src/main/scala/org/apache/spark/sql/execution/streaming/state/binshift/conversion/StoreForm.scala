@@ -77,7 +77,7 @@ private[sql] object StoreForm {
   private val TransformInJvm = "transformWithStateExec"
   private val TransformInPandas = "transformWithStateInPandasExec"
   private val MetadataVersion = 2
-  private[binshift] val JoinCounts = Set("left-keyToNumValues", "right-keyToNumValues")
+  private[sql] val JoinCounts = Set("left-keyToNumValues", "right-keyToNumValues")
   /** Of state format 4 of joins, whose keys have several values. */
   private val JoinFamilies =
     for (side <- Set("left", "right"); name <- Set("keyWithTsToValues", "tsWithKey")) yield s"$side-$name"

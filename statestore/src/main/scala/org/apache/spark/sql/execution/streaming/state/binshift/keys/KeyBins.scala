@@ -16,10 +16,16 @@ import org.apache.spark.sql.types.{DataType, StructField, StructType}
  * @param key the partitioning columns, bound to the state key
  */
 private[binshift] final class KeyBins(key: Seq[Expression], bins: Int) {
-  private val projection = UnsafeProjection.create(Seq(KeyBins.expression(key, bins)))
+  private val projection = UnsafeProjection.create(Seq(KeyBins.hash(key)))
 
   /** Also of a row that has the leading columns of a key only, if they hold all partitioning columns. */
-  def apply(key: UnsafeRow): Int = projection(key).getInt(0)
+  def apply(key: UnsafeRow): Int = ofHash(hash(key))
+
+  /** Of a key's partitioning columns. */
+  def hash(key: UnsafeRow): Int = projection(key).getInt(0)
+
+  /** The bin of a key with this hash. Relies on Spark: that is what its `Pmod` makes of the two. */
+  def ofHash(hash: Int): Int = Math.floorMod(hash, bins)
 
   /** The partitioning columns of a key, those of structs one by one; the same row is handed out again. */
   def keyOf(key: UnsafeRow): UnsafeRow = keyProjection(key)
@@ -46,8 +52,9 @@ private[sql] object KeyBins {
    * same hash makes the first table of a checkpoint (bin modulo n, n dividing bins) place each key
    * where Spark does.
    */
-  def expression(keys: Seq[Expression], bins: Int): Expression =
-    Pmod(new CollationAwareMurmur3Hash(keys), Literal(bins))
+  def expression(keys: Seq[Expression], bins: Int): Expression = Pmod(hash(keys), Literal(bins))
+
+  private def hash(keys: Seq[Expression]): Expression = new CollationAwareMurmur3Hash(keys)
 }
 
 /** Where the partitioning key of an operator lies within the keys of its column families. */
