@@ -33,6 +33,6 @@ html_theme_options = {
     "footer_end": [],
 }
 # Pages without pages below them need no list of their section.
-html_sidebars = {"index": [], "concepts": [], "benchmarks": []}
+html_sidebars = {"index": [], "benchmarks": []}
 html_static_path = ["_static"]
-html_css_files = ["binshift.css"]
+html_css_files = ["binshift.css", "start.css"]

@@ -1,7 +1,8 @@
-"""Runs a few tests of each row of the README's table of what works, on the Spark of this interpreter.
+"""Runs a few tests of each row of the table of what works, on the Spark of this interpreter.
 
-What became of them goes to tests/compatibility.json, which keeps the results on other versions of Spark. The
-table is made of that. Most of the tests compare a query with Spark's own provider.
+The table is that of docs/what-works.md. What became of the tests goes to tests/compatibility.json, which
+keeps the results on other versions of Spark, and the table is made of that. Most of them compare a query with
+Spark's own provider.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 from devtools.pages import with_part
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE, RESULTS = ROOT / "README.md", ROOT / "tests/compatibility.json"
+PAGE, RESULTS = ROOT / "docs/what-works.md", ROOT / "tests/compatibility.json"
 #: The table stands between these two lines of the page.
 MARKS = ("<!-- Below: written by `make compatibility`. -->\n\n", "\n\n<!-- Above. -->")
 SPARKS = ("4.1", "4.2", "4.3")
@@ -123,7 +124,7 @@ ROWS = (
     Row(
         name="groups-with-state",
         what="`applyInPandasWithState`, `flatMapGroupsWithState`, timeouts; initial state, by "
-        "[Spark's own suites](docs/spark-suites.md)",
+        "[Spark's own suites](spark-suites.md)",
         tests=moved("pandas-with-state", "jvm-with-state"),
     ),
     Row(
@@ -176,7 +177,7 @@ ROWS = (
     Row(name="checksums", what="row checksums", tests=under("row-checksums-dedup"), since="4.2"),
     Row(
         name="real-time",
-        what="real-time mode with `real_time=True`, [experimental](docs/using.md#real-time-mode): "
+        what="real-time mode with `real_time=True`, [experimental](using.md#real-time-mode): "
         "aggregation, `dropDuplicates`, `transformWithState` of the JVM",
         rescaled="yes, at the boundary of a batch",
         tests=in_real_time("count-sent", "distinct-sent", "transform-sent"),
@@ -201,7 +202,7 @@ ROWS = (
     ),
     Row(
         name="sql",
-        what="[SQL, JDBC, Scala, Java](docs/sql.md)",
+        what="[SQL, JDBC, Scala, Java](sql.md)",
         rescaled="yes; targets by load in Python",
         tests=(
             "tests/local/test_sql.py::test_a_query_is_rescaled_and_followed_in_sql",
@@ -211,7 +212,7 @@ ROWS = (
     ),
     Row(
         name="connect",
-        what="[Spark Connect](docs/sql.md#spark-connect), with the same Python API",
+        what="[Spark Connect](sql.md#spark-connect), with the same Python API",
         tests=("tests/local/test_links.py::test_a_query_is_looked_at_planned_for_and_rescaled[connect]",),
     ),
 )

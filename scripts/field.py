@@ -45,58 +45,59 @@ PARTS = (
     Part(
         name="kafka",
         tests=("tests/field/test_kafka.py",),
-        tries="a query from topic to topic, rescaled under load, killed and started again; aborted "
-        "transactions; the demo",
+        tries="a query from topic to topic is rescaled under load, killed and started again; transactions are "
+        "aborted; the demo",
         artifacts=(("kafka", "kafka_2.13"), ("spark-kafka", "spark-sql-kafka-0-10_2.13")),
         packages=("confluent-kafka",),
     ),
     Part(
         name="s3",
         tests=(_CHECKPOINTS, "tests/field/test_s3_claims.py", "-k", "s3 and not at_any_instant"),
-        tries="both formats; rescaled, stopped, killed while bins move and at the switch, converted. Several "
-        "executors, of which one dies. Spark's file manager that writes in one request. Drivers that are "
-        "stopped and go on beside their successor",
+        tries="checkpoints of both formats: the query is rescaled, stopped, killed while bins move and at a "
+        "step, converted; one of several executors dies; Spark's file manager that writes in one request; "
+        "drivers that are paused and continue next to their successor",
         artifacts=(("s3a", "hadoop-aws"), ("s3a", "spark-hadoop-cloud_2.13")),
         packages=("moto",),
     ),
     Part(
         name="hdfs",
         tests=(_CHECKPOINTS, "-k", "hdfs"),
-        tries="the same on one executor, with the manager that renames; `fsck` and others on a copy",
+        tries="the same on one executor, with the file manager that renames; `fsck` and other commands "
+        "on a copy",
         artifacts=(("hdfs", "hadoop-client-minicluster"),),
     ),
     Part(
         name="load",
         tests=("tests/field/test_load_curve.py",),
-        tries="a load that grows to ten times and falls again, and with it the executors for which the "
-        "autoscaler asks",
+        tries="the load grows to ten times and falls again, and the autoscaler asks for executors and gives "
+        "them back",
     ),
     Part(
         name="monitoring",
         tests=("tests/field/test_monitoring_rules.py",),
-        tries="`promtool` accepts alerts, dashboard and configuration, and alerts fire",
+        tries="`promtool` accepts the alerts, the dashboard and the configuration, and the alerts fire",
     ),
     Part(
         name="kubernetes",
         tests=("tests/field/test_kubernetes.py",),
-        tries="manifests and image are of the form that Kubernetes and Docker take, and fit together",
+        tries="the manifests and the image have the form that Kubernetes and Docker accept, and fit together",
         packages=("kubernetes-validate",),
     ),
     Part(
         name="standalone",
         tests=("tests/cluster/test_standalone.py",),
-        tries="authentication, encryption; workers die, join, are decommissioned; executors are asked for. In "
-        "CI, too",
+        tries="authentication and encryption; workers die, join and are decommissioned; the autoscaler asks "
+        "for executors; also in CI",
     ),
     Part(
         name="spark-submit",
         tests=("tests/cluster/test_submitted.py",),
-        tries="`spark-submit` in its forms, and the shell. In CI, too",
+        tries="`spark-submit` in its forms, and the shell; also in CI",
     ),
     Part(
         name="connect",
         tests=(*(f"tests/local/test_{name}.py" for name in ("connect", "links", "demo")), "-k", "connect"),
-        tries="a server in a process of its own, and in the client's, in CI, too; the demo",
+        tries="a server in a process of its own, and one in the client's process, both also in CI; the demo",
     ),
 )
 

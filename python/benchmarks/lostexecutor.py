@@ -24,7 +24,7 @@ import binshift
 from devtools.executors import executor_processes
 from openloop.session import session
 
-__all__ = ["EXECUTORS", "PARTITIONS"]
+__all__ = ["EXECUTORS", "PARTITIONS", "SETTINGS", "Lost", "cluster_session", "until"]
 
 EXECUTORS, PARTITIONS = 3, 6
 #: Rows of an epoch, and epochs before the executor dies, of which the second half counts.
@@ -129,8 +129,8 @@ def run(spark: SparkSession, root: Path, rows: int, standbys: int, epochs: int) 
     }
 
 
-def cluster_session(root: Path, standbys: int, pace: str) -> SparkSession:
-    """A session whose executors are JVMs of their own."""
+def cluster_session(root: Path, standbys: int, pace: str, **conf: str) -> SparkSession:
+    """A session whose executors are JVMs of their own; `conf` is for it besides."""
     root.mkdir(parents=True, exist_ok=True)
     # A local-cluster writes its executors' directories into SPARK_HOME.
     home = root / "spark"
@@ -140,7 +140,7 @@ def cluster_session(root: Path, standbys: int, pace: str) -> SparkSession:
             (home / entry.name).symlink_to(entry)
     os.environ["SPARK_HOME"] = str(home)
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    conf = {
+    options = {
         "spark.executor.extraClassPath": str(root / "benchmarks.jar"),
         "spark.executor.memory": "1g",
         "spark.sql.shuffle.partitions": str(PARTITIONS),
@@ -149,8 +149,9 @@ def cluster_session(root: Path, standbys: int, pace: str) -> SparkSession:
         SETTINGS + "binshift.standbys": str(standbys),
         SETTINGS + "binshift.standbys.interval": "1s",
         SETTINGS + "binshift.ship.maxBytesPerSecond": pace,
+        **conf,
     }
-    return session(root, f"local-cluster[{EXECUTORS},1,1024]", "1g", **conf)
+    return session(root, f"local-cluster[{EXECUTORS},1,1024]", "1g", **options)
 
 
 def main() -> None:

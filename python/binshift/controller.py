@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from binshift.arguments import checked, is_of_pyspark
 from binshift.connect import ConnectLink
+from binshift.deprecations import renamed_arguments
 from binshift.epoch_progress import distinct
 from binshift.errors import ConfigurationError, MigrationError, MigrationTimeout, PlanError, impossible
 from binshift.jvm import JvmLink
@@ -110,6 +111,7 @@ def _await_epoch(controller: Controller, timeout: float) -> None:
 _LOOKED_AT = ("to", "strategy", "place_on", "executor_id")
 
 
+@renamed_arguments(("plan", "rescale"), partitions="to", assignment="to")
 @checked(PlanError, but=_LOOKED_AT)
 class Controller(ObservedQuery):
     """Rescales one run of a query. Thread-safe; made by `attach`.

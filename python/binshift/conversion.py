@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from binshift.arguments import checked
 from binshift.control.uris import shown
+from binshift.display import brief
 from binshift.errors import ConfigurationError, impossible
 from binshift.jvm import call, gateway_of
 from binshift.numbers import is_whole
@@ -28,7 +29,7 @@ _POLL_SECONDS = 0.2
 _log = logging.getLogger("binshift")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ConversionReport:
     """What a conversion did, or would do.
 
@@ -79,6 +80,9 @@ class ConversionReport:
             f"{what}\n  {did} to {shown(self.output)}:\n"
             f"  {self.partitions_before} -> {self.partitions} partitions of {', '.join(self.stores)}"
         )
+
+    def __repr__(self) -> str:
+        return brief(self, str(self))
 
 
 @checked(ConfigurationError, but=("partitions",))

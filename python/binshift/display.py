@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import MISSING, fields
 from html import escape
 from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["html_table", "in_bytes", "in_seconds", "ipython_shell", "text_table", "titled"]
+__all__ = ["brief", "html_table", "in_bytes", "in_seconds", "ipython_shell", "text_table", "titled"]
 
 #: A notebook shows so many rows of a table.
 _SHOWN_ROWS = 20
+#: A `repr` is no longer than this.
+_LONGEST_REPR = 100
 
 
 def in_bytes(n: float) -> str:
@@ -27,6 +30,20 @@ def in_bytes(n: float) -> str:
 def in_seconds(seconds: float) -> str:
     """A time given in seconds: `340 ms`, `2.31 s`."""
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:,.2f} s"
+
+
+def brief(thing: Any, text: str | None = None) -> str:
+    """A `repr` that fits on a line: `<MigrationStatus: running: 1 of 4 steps done>`.
+
+    Without `text`, it has the fields of a dataclass that are not as they are by default.
+    """
+    if text is None:
+        shown = ((f.name, getattr(thing, f.name), f.default) for f in fields(thing) if f.repr)
+        given = ((name, value) for name, value, default in shown if default is MISSING or value != default)
+        line, end = f"{type(thing).__name__}({', '.join(f'{name}={value!r}' for name, value in given)}", ")"
+    else:
+        line, end = f"<{type(thing).__name__}: {' '.join(text.split())}", ">"
+    return f"{line if len(line) < _LONGEST_REPR else f'{line[: _LONGEST_REPR - 4]}...'}{end}"
 
 
 def text_table(head: Sequence[str], rows: Iterable[Sequence[object]], *, is_text: bool = False) -> str:

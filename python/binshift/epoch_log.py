@@ -63,6 +63,9 @@ class EpochLog(StreamingQueryListener):
         self._lock = threading.Lock()
         self._epochs: dict[tuple[str, int], EpochProgress] = {}
 
+    def __repr__(self) -> str:
+        return f"<EpochLog: {len(self.epochs)} epochs>"
+
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark calls it
         """Nothing to remember."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from binshift.arguments import checked
-from binshift.display import titled
+from binshift.display import brief, in_seconds, titled
 from binshift.errors import ConfigurationError
 
 __all__ = ["EpochProgress", "distinct", "epoch_table"]
@@ -46,7 +46,7 @@ _FIELDS: list[tuple[str, pa.DataType]] = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class EpochProgress:
     """What Spark reports of one epoch, summed over stateful operators.
 
@@ -123,6 +123,10 @@ class EpochProgress:
     def bins_adopted(self) -> int:
         """Bins that changed their partition at this epoch, per operator and store."""
         return int(self.metrics.get("bins_adopted", 0))
+
+    def __repr__(self) -> str:
+        size = f"{self.input_rows} rows, {self.partitions} partitions"
+        return brief(self, f"epoch {self.epoch}, {size}, {in_seconds(self.duration_s)}")
 
 
 def distinct(progress: Iterable[Mapping[str, Any]]) -> list[EpochProgress]:

@@ -18,6 +18,9 @@ __all__ = [
     "UnsupportedVersionError",
 ]
 
+#: Where the site of the documentation is. `BinshiftException` in the JVM has the same.
+SITE = "https://binshift.github.io/binshift"
+
 
 class BinshiftError(Exception):
     """Base of all errors of binshift; its message names the value, the reason and the next step.
@@ -36,6 +39,8 @@ class BinshiftError(Exception):
     ----------
     condition : str
     parameters : dict
+    url : str
+        Of the row of this condition in the documentation. A traceback ends with it.
     """
 
     condition: str = "FAILURE"
@@ -45,8 +50,15 @@ class BinshiftError(Exception):
         if condition is not None:
             self.condition = condition
         self.parameters = parameters
+        # A traceback ends with it, and `str` is the message alone.
+        self.add_note(f"See {self.url}")
         for name, value in parameters.items():
             setattr(self, name, value)
+
+    @property
+    def url(self) -> str:
+        """Where the documentation says what is wrong, and what to do."""
+        return f"{SITE}/errors.html#{type(self).__name__}.{self.condition}"
 
 
 def from_jvm(kind: str, message: str, condition: str, parameters: Mapping[str, Any]) -> BinshiftError:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from binshift.display import html_table, in_bytes, in_seconds, text_table
+from binshift.display import brief, html_table, in_bytes, in_seconds, text_table
 from binshift.epoch_progress import EpochProgress
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _UNKNOWN = "?"
 _PRINTED_STEPS = 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class StepTiming:
     """One step that took effect.
 
@@ -47,6 +47,9 @@ class StepTiming:
     duration_s: float | None
     bytes: int | None
     adopt_s: float | None
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -237,10 +237,9 @@ def jar_for(installed: str) -> Path:
     """The jar for a version of pyspark."""
     require_spark(installed)
     minor = _minor(installed)
-    folder = Path(__file__).parent / "jars"
-    jar = folder / _jar_name(minor)
+    jar = _jar_of(minor)
     if not jar.is_file():
-        there = [spark for spark in SUPPORTED_SPARK if (folder / _jar_name(spark)).is_file()]
+        there = installed_jars()
         other = f", or pip install 'pyspark=={there[-1]}.*'" if there else ""
         raise UnsupportedVersionError(
             f"pyspark {installed} is installed and {jar} is missing; the package has a jar for "
@@ -252,13 +251,18 @@ def jar_for(installed: str) -> Path:
     return jar
 
 
+def installed_jars() -> list[str]:
+    """The minor versions of Spark that this installation of the package has a jar for."""
+    return [spark for spark in SUPPORTED_SPARK if _jar_of(spark).is_file()]
+
+
 def listed(versions: Sequence[str]) -> str:
     """Versions as a sentence has them: 4.1, 4.2 and 4.3."""
     return " and ".join([*filter(None, [", ".join(versions[:-1])]), *versions[-1:]])
 
 
-def _jar_name(minor: str) -> str:
-    return f"binshift-spark{minor}_2.13-{version}.jar"
+def _jar_of(minor: str) -> Path:
+    return Path(__file__).parent / "jars" / f"binshift-spark{minor}_2.13-{version}.jar"
 
 
 def _minor(installed: str) -> str:

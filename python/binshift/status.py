@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 
+from binshift.display import brief
+
 __all__ = ["MigrationState", "MigrationStatus"]
 
 
@@ -25,7 +27,7 @@ class MigrationState(StrEnum):
     STOPPED = "stopped"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class MigrationStatus:
     """A migration at one moment.
 
@@ -65,3 +67,6 @@ class MigrationStatus:
 
     def __str__(self) -> str:
         return self.message
+
+    def __repr__(self) -> str:
+        return brief(self, self.message)

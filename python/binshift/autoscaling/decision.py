@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 
+from binshift.display import brief
+
 __all__ = ["Action", "Change", "Decision"]
 
 
@@ -21,7 +23,7 @@ class Action(StrEnum):
     RELEASE = "release"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Decision:
     """What should be done, and why.
 
@@ -73,8 +75,11 @@ class Decision:
             return f"give executors back until {self.executors} are left: {self.reason}"
         return f"rescale from {self.current} to {self.desired} partitions: {self.reason}"
 
+    def __repr__(self) -> str:
+        return brief(self, str(self))
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Change:
     """The latest change that a decision led to.
 
@@ -118,3 +123,6 @@ class Change:
     def has_left_too_few(self) -> bool:
         """Whether too few partitions are there because of it, if there are too few now."""
         return self.is_correction or (self.target < self.source and self.input_rate is not None)
+
+    def __repr__(self) -> str:
+        return brief(self)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 
+from binshift.display import brief
+
 __all__ = ["Cluster", "Observation"]
 
 
@@ -30,7 +32,7 @@ class Observation:
     partitions: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Cluster:
     """What the query runs on.
 
@@ -80,3 +82,6 @@ class Cluster:
     def slots_per_executor(self) -> int:
         """Tasks that an executor runs at the same time, 1 at least."""
         return max(1, (self.slots or 0) // max(1, self.executors))
+
+    def __repr__(self) -> str:
+        return brief(self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from binshift.arguments import checked
+from binshift.display import brief
 from binshift.errors import ConfigurationError, impossible
 from binshift.numbers import is_whole
 
@@ -12,7 +13,7 @@ __all__ = ["ScalingSettings"]
 
 
 @checked(ConfigurationError)
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ScalingSettings:
     """What is wanted of the scaling.
 
@@ -78,3 +79,6 @@ class ScalingSettings:
         for name, value, is_possible, wanted in checks:
             if not is_possible:
                 raise impossible(ConfigurationError, name, value, wanted)
+
+    def __repr__(self) -> str:
+        return brief(self)

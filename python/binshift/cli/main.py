@@ -46,6 +46,7 @@ class _Group(click.Group):
 
 def _fail(ctx: click.Context, error: errors.BinshiftError) -> NoReturn:
     click.echo(f"{type(error).__name__}: {error}", err=True)
+    click.echo(f"  see {error.url}", err=True)
     ctx.exit(exit_code_of(error))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 
 from binshift.arguments import checked
+from binshift.display import brief
 from binshift.errors import PlanError, impossible
 from binshift.numbers import is_number
 from binshift.planning.plan import MigrationPlan
@@ -23,7 +24,7 @@ DEFAULT_BYTES_PER_S = 50e6
 
 
 @checked(PlanError, but=("strategy",))
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Bounded:
     """Another strategy, with steps that move so many bytes at most, or take so long at most.
 
@@ -159,6 +160,9 @@ class Bounded:
                     )
             parts[-1].append(move)
         return parts
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 class _Load:

@@ -15,6 +15,7 @@ from typing import cast
 
 import pyarrow as pa
 
+from binshift.display import brief
 from binshift.errors import PlanError, impossible
 from binshift.numbers import is_whole
 from binshift.planning.load import By, measured_loads
@@ -39,7 +40,7 @@ _HALVINGS = 16
 _ROUNDING = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class HotBin:
     """A bin that has more than a partition's fair share of the load. A bin cannot be split, nor can a key.
 
@@ -65,6 +66,9 @@ class HotBin:
             "the fair share of a partition; no placement helps, since a bin stays whole: see which keys are "
             "hot, and make them finer (by salting, for example), or have fewer partitions"
         )
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

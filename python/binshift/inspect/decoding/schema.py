@@ -16,6 +16,7 @@ from typing import Any
 
 from binshift.control.damage import plain_name, understood
 from binshift.control.files import Files, parse_json
+from binshift.display import brief
 from binshift.errors import StateFormatError
 from binshift.inspect.decoding.types import SparkType, parse_struct
 
@@ -47,7 +48,7 @@ class Encoder:
     ordering: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Family:
     """A column family: rows of one form.
 
@@ -72,8 +73,12 @@ class Family:
     is_multi_valued: bool = False
     values: tuple[tuple[int, SparkType], ...] = ()
 
+    def __repr__(self) -> str:
+        columns = f"{len(self.key.fields)} columns of keys and {len(self.value.fields)} of values"
+        return brief(self, f"{self.name}, {columns}")
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Store:
     """A store of an operator: a database in each partition.
 
@@ -99,8 +104,11 @@ class Store:
         base = f"state/{operator}/{partition}"
         return base if self.name == DEFAULT else f"{base}/{self.name}"
 
+    def __repr__(self) -> str:
+        return brief(self, f"{self.name}, {len(self.families)} families")
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Operator:
     """A stateful operator.
 
@@ -128,6 +136,10 @@ class Operator:
     def with_storage(self, storage: str) -> Operator:
         """The same operator, stored in another way."""
         return replace(self, storage=storage)
+
+    def __repr__(self) -> str:
+        stores = ", ".join(store.name for store in self.stores)
+        return brief(self, f"{self.id}, {self.name}, {self.storage}, stores {stores}")
 
 
 def is_read_in_order(family: str) -> bool:

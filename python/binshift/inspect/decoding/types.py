@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from binshift.control.damage import understood
+from binshift.display import brief
 from binshift.errors import StateFormatError
 
 __all__ = ["Field", "SparkType", "TypeKind", "parse", "parse_struct"]
@@ -34,7 +35,7 @@ class TypeKind(Enum):
     MAP = "map"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Field:
     """A named part of a struct, an array's element, or a map's key or value.
 
@@ -51,8 +52,11 @@ class Field:
     type: SparkType
     nullable: bool = True
 
+    def __repr__(self) -> str:
+        return brief(self, f"{self.name}, {self.type.name}")
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class SparkType:
     """A type.
 
@@ -74,6 +78,10 @@ class SparkType:
     arrow: pa.DataType
     width: int = 8
     fields: tuple[Field, ...] = ()
+
+    def __repr__(self) -> str:
+        inner = ", ".join(f"{f.name}: {f.type.name}" for f in self.fields)
+        return brief(self, f"{self.name}<{inner}>" if inner else self.name)
 
 
 _VARIANT = pa.struct([pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False)])
