@@ -6,6 +6,7 @@ Each test ends with a driver that reads all of the state from the checkpoint, in
 import os
 import signal
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -17,10 +18,12 @@ from harness import until
 
 #: Spark takes an executor for lost that says nothing for so long.
 LOST_SOON = {
-    "spark.network.timeout": "8s",
+    "spark.network.timeout": "15s",
     "spark.executor.heartbeatInterval": "1s",
     "spark.network.timeoutInterval": "1s",
-    "spark.storage.blockManagerHeartbeatTimeoutMs": "8s",
+    "spark.storage.blockManagerHeartbeatTimeoutMs": "15s",
+    "spark.shuffle.io.maxRetries": "1",
+    "spark.shuffle.io.retryWait": "1s",
 }
 #: Old files go soon.
 CLEANED = {
@@ -96,7 +99,7 @@ def test_an_executor_that_wakes_late_changes_nothing(hosts, tmp_path, jvm_jar, c
         driver("finish")
         os.killpg(worker.pid, signal.SIGCONT)
         # Its executor is told to end, and has up to then done whatever it was about to do.
-        assert until(lambda: not os.path.exists(f"/proc/{pid}"), 60)
+        assert until(lambda: not Path(f"/proc/{pid}").exists(), 120)
         driver("epochs", 2)
         driver.assert_outputs()
         driver.kill()
