@@ -6,7 +6,7 @@ project = "binshift"
 copyright = "the authors of binshift"
 version = release = __version__
 
-extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx_copybutton"]
 exclude_patterns = ["conf.py"]
 
 myst_heading_anchors = 3
@@ -36,3 +36,8 @@ html_theme_options = {
 html_sidebars = {"index": [], "benchmarks": []}
 html_static_path = ["_static"]
 html_css_files = ["binshift.css", "start.css"]
+html_js_files = ["binshift.js"]
+
+# What is copied can be typed: without prompts, and without what a command has printed.
+copybutton_prompt_text = r"\$ |>>> |\.\.\. "
+copybutton_prompt_is_regexp = True

@@ -1,7 +1,7 @@
 """Live rescaling of stateful Structured Streaming queries.
 
 `configure` prepares a session, `attach` finds a running query, and its `Controller` rescales it.
-All durations are seconds; their names end in `_s`, but for `timeout`.
+All durations are seconds; their names end in `_s`, except for `timeout`.
 """
 
 import importlib
@@ -91,7 +91,7 @@ __all__ = [
 logging.getLogger("binshift").addHandler(logging.NullHandler())
 
 
-#: What is imported on first use, because it needs pyspark, which the command line does without.
+#: Imported on first use, because these need pyspark, and the command line doesn't.
 _OF_DRIVERS = {
     "Autoscaler": "autoscaling",
     "Controller": "controller",

@@ -1,4 +1,4 @@
-"""Numbers and tables for people, as text and as HTML."""
+"""Formats numbers and tables for people, as text and as HTML."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 __all__ = ["brief", "html_table", "in_bytes", "in_seconds", "ipython_shell", "text_table", "titled"]
 
-#: A notebook shows so many rows of a table.
+#: How many rows of a table a notebook shows.
 _SHOWN_ROWS = 20
 #: A `repr` is no longer than this.
 _LONGEST_REPR = 100
@@ -47,7 +47,7 @@ def brief(thing: Any, text: str | None = None) -> str:
 
 
 def text_table(head: Sequence[str], rows: Iterable[Sequence[object]], *, is_text: bool = False) -> str:
-    """Columns of equal width, set to the right but for the first one, or to the left if it `is_text`."""
+    """Columns of equal width, aligned to the right except for the first one, or to the left if it `is_text`."""
     cells = [list(head), *(["" if c is None else str(c) for c in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     return "\n".join(
@@ -60,7 +60,7 @@ def text_table(head: Sequence[str], rows: Iterable[Sequence[object]], *, is_text
 
 
 def html_table(title: str, head: Sequence[str], rows: Iterable[Sequence[object]], note: str = "") -> str:
-    """A table as notebooks show it; all text is escaped."""
+    """A table as HTML for notebooks; all text is escaped."""
     header = "".join(f"<th>{escape(h)}</th>" for h in head)
     body = "".join("<tr>" + "".join(f"<td>{escape(str(c))}</td>" for c in row) + "</tr>" for row in rows)
     below = f"<div>{escape(note)}</div>" if note else ""
@@ -71,7 +71,7 @@ def html_table(title: str, head: Sequence[str], rows: Iterable[Sequence[object]]
 
 
 def ipython_shell() -> Any:
-    """The shell of IPython in which this runs, in a notebook or a terminal; None if it does not."""
+    """The shell of IPython in which this runs, in a notebook or a terminal; None if there is none."""
     ipython = sys.modules.get("IPython")
     return None if ipython is None else ipython.get_ipython()
 
@@ -79,7 +79,7 @@ def ipython_shell() -> Any:
 def titled(table: pa.Table, title: str, **metadata: str) -> pa.Table:
     """The same table with this metadata; a notebook shows it as HTML, below the title.
 
-    Other tables of pyarrow look there as they did before, and so do all if somebody else has said how.
+    Other tables of pyarrow look as before. If a formatter for them is registered already, all of them do.
     """
     if (shell := ipython_shell()) is not None:
         formatter = shell.display_formatter.formatters["text/html"]
@@ -91,7 +91,7 @@ def titled(table: pa.Table, title: str, **metadata: str) -> pa.Table:
 
 
 def _html(table: pa.Table) -> str | None:
-    """A table as a notebook shows it; None leaves one that has no title to pyarrow."""
+    """A table as HTML; None if it has no title, so that pyarrow formats it."""
     title = (table.schema.metadata or {}).get(b"title")
     if title is None:
         return None

@@ -1,4 +1,4 @@
-"""What Spark reports of a query's epochs, as a tidy table."""
+"""What Spark reports about a query's epochs, as a tidy table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from binshift.errors import ConfigurationError
 __all__ = ["EpochProgress", "distinct", "epoch_table"]
 
 _PREFIX = "binshift"
-#: Those that this version of the provider reports; what another version adds gets columns behind them.
+#: The metrics that this version of the provider reports. Metrics of other versions get columns after these.
 _METRICS = (
     "bins_owned",
     "bins_adopted",
@@ -48,7 +48,7 @@ _FIELDS: list[tuple[str, pa.DataType]] = [
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EpochProgress:
-    """What Spark reports of one epoch, summed over stateful operators.
+    """What Spark reports about one epoch, summed over stateful operators.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class EpochProgress:
     input_rows : int
         Rows read from all sources.
     partitions : int
-        State partitions; the most of all stateful operators, 0 without any.
+        State partitions; the highest number of any stateful operator, 0 without any.
     state_rows, state_rows_updated, state_memory_bytes : int
         Rows of state, those updated in the epoch, and memory used by the stores.
     metrics : mapping of str to float
@@ -92,7 +92,7 @@ class EpochProgress:
         operators = progress["stateOperators"]
         rows = progress.get("numInputRows")
         if rows is None:
-            # A client of Spark Connect hears of it for each source only.
+            # A client of Spark Connect gets this number only for each source.
             rows = sum(int(source["numInputRows"]) for source in progress["sources"])
         times: dict[str, int] = {}
         metrics: dict[str, float] = {}
@@ -130,14 +130,14 @@ class EpochProgress:
 
 
 def distinct(progress: Iterable[Mapping[str, Any]]) -> list[EpochProgress]:
-    """The epochs of reports in the order of their coming; of two about one epoch, the later counts."""
+    """The epochs of reports, in the order of the reports. If two are about one epoch, the later one counts."""
     found = (EpochProgress.of(p) for p in progress)
     return list({(e.run_id, e.epoch): e for e in found if e is not None}.values())
 
 
 @checked(ConfigurationError)
 def epoch_table(rows: Iterable[EpochProgress]) -> pa.Table:
-    """A row for each epoch.
+    """Makes a table with a row for each epoch.
 
     Columns: query_id, run_id, epoch, started_at (UTC), duration_s, input_rows, partitions, state_rows,
     state_rows_updated, state_memory_bytes. Each metric of binshift has one, too (`bins_adopted`,

@@ -13,7 +13,7 @@ __all__ = ["MigrationState", "MigrationStatus"]
 class MigrationState(StrEnum):
     """Where a migration stands."""
 
-    #: The next step takes effect at an epoch that has not begun, and the query has no data for one.
+    #: The next step takes effect at an epoch that hasn't begun, because the query has no new data.
     WAITING = "waiting"
     #: Bins are being copied to their new owners; the next step takes effect when the copies are there.
     PREPARING = "preparing"
@@ -42,12 +42,12 @@ class MigrationStatus:
     committed_epoch : int
         Newest committed epoch of the query; -1 if there is none.
     message : str
-        The same for people.
+        The same for people, as text.
     earliest_epoch : int or None
-        The epoch before which the next step cannot take effect: partitions are opened and bins copied first.
-        None if that is not known, as from outside of the driver.
+        The earliest epoch at which the next step can take effect, because partitions are opened and bins copied
+        first. None if that isn't known, for example outside of the driver.
     misplaced : int
-        Partitions that do not run on the executors yet that they were moved to.
+        Partitions that don't run yet on the executors to which they were moved.
     """
 
     state: MigrationState

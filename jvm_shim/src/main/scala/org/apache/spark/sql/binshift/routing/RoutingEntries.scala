@@ -1,5 +1,6 @@
 package org.apache.spark.sql.binshift.routing
 
+import org.apache.spark.sql.execution.streaming.state.binshift.Trace
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{CheckpointIds, ControlDir, EntryName}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingEntry, RoutingLog, StepRef}
 import org.apache.spark.util.ThreadUtils
@@ -48,12 +49,17 @@ private[binshift] final class RoutingEntries(dir: ControlDir) {
 
   /** Makes `entry` durable. */
   def write(entry: RoutingEntry): Unit = {
+    if (Trace.isOn) Trace("entry", dir.checkpoint, "entry" -> entry.name.render, "previous" -> entry.previous.map(_.render),
+      "run" -> entry.run,
+      "partitions" -> entry.table.partitions, "owners" -> entry.table.assignment, "migration" -> entry.step.map(_.migration),
+      "step" -> entry.step.map(_.index), "opening" -> entry.step.map(_.isOpening))
     log.write(entry)
     change(_ + entry.name)
   }
 
   /** Deletes an entry that this run has written and that nothing names yet. */
   def withdraw(name: EntryName): Unit = {
+    if (Trace.isOn) Trace("deletes entries", dir.checkpoint, "entries" -> Seq(name.render), "withdrawn" -> true)
     log.delete(name)
     change(_ - name)
   }
@@ -61,6 +67,7 @@ private[binshift] final class RoutingEntries(dir: ControlDir) {
   /** Deletes all entries of epochs before `oldest`, in force or not; returns how many. Called by the thread that prunes. */
   def deleteBefore(oldest: Long): Int = {
     val gone = log.names.filter(_.epoch < oldest)
+    if (Trace.isOn && gone.nonEmpty) Trace("deletes entries", dir.checkpoint, "entries" -> gone.map(_.render))
     gone.foreach { name =>
       // The entry is deleted last: without it, nobody would find the other file.
       CheckpointIds.forget(dir, name.epoch)

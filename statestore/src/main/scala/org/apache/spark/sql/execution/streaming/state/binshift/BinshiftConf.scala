@@ -35,6 +35,9 @@ private[sql] object BinshiftConf {
   /** Whether queries of a session that are in real-time mode run on binshift, too. */
   val RealTime: String = Prefix + "realTime"
 
+  /** The directory in which each process of the application writes down what it does (see [[Trace]]). */
+  val Trace: String = Prefix + "trace"
+
   /** How often the driver looks for requests while there are none. */
   val RequestsInterval: String = Prefix + "requests.interval"
 
@@ -42,7 +45,8 @@ private[sql] object BinshiftConf {
   val All: Set[String] = Set(
     Bins, RoutingEntriesToRetain, MaxEpochsToWait, EvacuationEnabled, Standbys, StandbysInterval, StandbysMaxBytes,
     RequestsEnabled,
-    RequestsSecretFile, RealTime, RequestsInterval) ++ Seq("ship.chunkBytes", "ship.maxBytesPerSecond", "ship.maxBytesInFlight",
+    RequestsSecretFile, RealTime, RequestsInterval, Trace) ++ Seq("ship.chunkBytes", "ship.maxBytesPerSecond",
+    "ship.maxBytesInFlight",
     "ship.maxStagedBytes", "ship.minBytesToSplit", "ship.timeout", "compaction.bytesPerSecond").map(Prefix + _)
 
   /** Prefix of what binshift itself sets in the sessions of queries. A user's function may start another query from such a session. */

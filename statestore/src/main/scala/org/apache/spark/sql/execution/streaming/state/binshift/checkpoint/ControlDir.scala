@@ -41,6 +41,9 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
 
   private lazy val fm = CheckpointFileManager.create(path, hadoopConf)
 
+  /** The checkpoint that it is in. */
+  def checkpoint: Path = path.getParent
+
   /** @param maxBytes a larger file is an error */
   def read(name: String, maxBytes: Long = MaxBytes): Option[JValue] = {
     val file = new Path(path, name)

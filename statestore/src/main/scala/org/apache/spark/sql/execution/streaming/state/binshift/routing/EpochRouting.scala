@@ -137,10 +137,13 @@ private[sql] final class EpochRouting(
    *                  the epoch was committed long ago then, and others may rely on the file.
    */
   def isDisowned(version: Long, hasIds: Boolean, isWritten: Boolean): Boolean = !hasIds && {
-    val ranAtMs = Option(loggedAt.get(version - 1)).flatten
+    val ranAtMs = this.ranAtMs(version - 1)
     if (isWritten) readLogged().isLoggedAnew(version - 1, runId, ranAtMs)
     else !readLogged().owns(version - 1, runId, ranAtMs)
   }
+
+  /** When `epoch` was logged that this run has run; `None` if that is not known. */
+  def ranAtMs(epoch: Long): Option[Long] = Option(loggedAt.get(epoch)).flatten
 
   /** What the jobs of `epoch` say about shipping; `None` for jobs from threads of a foreign pool. */
   def shippingHints(epoch: Long): Option[Seq[ShippingHint]] =
