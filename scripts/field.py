@@ -52,7 +52,7 @@ PARTS = (
     ),
     Part(
         name="s3",
-        tests=(_CHECKPOINTS, "-k", "s3"),
+        tests=(_CHECKPOINTS, "tests/field/test_s3_claims.py", "-k", "s3 and not at_any_instant"),
         tries="checkpoints of both formats: the query is rescaled, stopped, killed while bins move and at a "
         "step, converted; one of several executors dies; Spark's file manager that writes in one request",
         artifacts=(("s3a", "hadoop-aws"), ("s3a", "spark-hadoop-cloud_2.13")),

@@ -73,6 +73,10 @@ class Driver:
 
     def __call__(self, name: str, *arguments: Any) -> Any:
         self.tell(name, *arguments)
+        return self.answer(name)
+
+    def answer(self, name: str = "") -> Any:
+        """That of the command that was given first of those without an answer."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if line.startswith("answer: "):

@@ -50,6 +50,11 @@ class Driver(cluster.commands.Driver):
         return self.errors.read_text()
 
 
+def stopped_of(parent: int) -> list[int]:
+    """The processes that a process has started, and that are stopped."""
+    return [pid for pid, _ in children(parent) if _state(pid) == "T"]
+
+
 def _state(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
@@ -60,8 +65,12 @@ def _state(pid: int) -> str:
 class Drivers:
     """Starts drivers of one query, which have input, outputs and checkpoint in common."""
 
-    def __init__(self, root: Path, jvm_jar: Path, conf: dict[str, str], stack: ExitStack) -> None:
+    def __init__(
+        self, root: Path, jvm_jar: Path, conf: dict[str, str], stack: ExitStack, checkpoint: str = ""
+    ) -> None:
         self.root, self.stack, self.started = root, stack, 0
+        #: Where it is; by default below `root`.
+        self.place = checkpoint
         self.conf = {"spark.jars": str(jvm_jar), **HALTING, **conf}
 
     def start(self, stop: str = "", faults: Iterable[str] = ()) -> Driver:
@@ -81,7 +90,8 @@ class Drivers:
             (folder / fault).touch()
         conf = self.conf | {"spark.binshift.tests.faults": str(folder)}
         meanwhile = STOP if stop else ""
-        driver = Driver(self.root, "local[2]", conf, halt=stop, meanwhile=meanwhile, name=f"-{self.started}")
+        name = f"-{self.started}"
+        driver = Driver(self.root, "local[2]", conf, self.place, halt=stop, meanwhile=meanwhile, name=name)
         self.stack.enter_context(driver)
         return driver
 

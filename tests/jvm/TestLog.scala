@@ -18,6 +18,7 @@ object TestLog {
   private val names = Seq("org.apache.spark.sql.binshift.migration.StepScheduler",
     "org.apache.spark.sql.binshift.migration.ShipmentCoordinator",
     "org.apache.spark.sql.binshift.migration.Executors",
+    "org.apache.spark.sql.binshift.query.FirstEpoch",
     "org.apache.spark.sql.binshift.query.RemoteRequests")
   /** Kept here, because log4j forgets a logger that nobody has, and its level with it. */
   private lazy val loggers = names.map(loggerOf)

@@ -129,6 +129,54 @@ def test_the_rows_of_a_single_bin_that_leaves_on_demand_are_counted_where_they_a
     assert_never_migrated(run, query, epoch, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "targets"),
+    [
+        ("count", (5, 2)),
+        pytest.param("count", (1, 3), marks=pytest.mark.long),
+        pytest.param("dedup", (1, 3), marks=pytest.mark.matrix),
+        pytest.param("tumbling-append", (5, 1), marks=pytest.mark.matrix),
+        pytest.param("join-unbounded", (3, 1), marks=pytest.mark.long),
+    ],
+)
+def test_each_epoch_has_as_many_rows_as_one_of_a_query_that_never_migrated(stream, name, targets):
+    query = QUERIES[name]
+    run = stream(query.build, mode=query.mode).start()
+    oracle = stream(query.build, "oracle", mode=query.mode, provider=STOCK).start()
+    epoch, awaited = 0, []
+
+    def feed(n=40):
+        nonlocal epoch
+        run.run(epoch, n=n)
+        oracle.run(epoch, n=n)
+        epoch += 1
+        while epoch <= max(run.outputs):
+            # One that has only a watermark.
+            epoch += 1
+        operators = run.query.lastProgress.stateOperators
+        awaited.append(sum(op.customMetrics["binshiftBinsAwaited"] for op in operators))
+
+    feed()
+    for target in targets:
+        feed()
+        migration = run.attach().rescale(target, strategy=OnDemand())
+        before = len(awaited)
+        with Fault("fetch.chunk", "slow"):
+            for n in (3, 1, 1):
+                feed(n)
+            with Fault("switch.ingest", "throw"):
+                # A task that comes there begins anew from the checkpoint.
+                feed(2)
+        # With windows that end, an epoch looks through all bins, and waits for them.
+        assert (sum(awaited[before:]) > 0) == (name != "tumbling-append")
+        while not migration.status.is_over:
+            feed()
+        feed()
+    counted = [totals(r, *sorted(run.outputs)) for r in (run, oracle)]
+    assert counted[0] == counted[1]
+    assert_same_results(run, oracle, query.state)
+
+
 @pytest.mark.parametrize("point", ["export.begin", "export.start", "stage.file"])
 def test_bins_that_never_come_on_demand_are_read_from_the_checkpoint(stream, tmp_path, point):
     query = QUERIES["count"]

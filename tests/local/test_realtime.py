@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ def real_time(spark: Any, tmp_path: Path) -> Iterator[Start]:
         session.conf.unset(PROVIDER_KEY)
         session.conf.set(REAL_TIME_KEY, "true")
         session.conf.set("spark.sql.shuffle.partitions", "1")
-        session.conf.set(ALLOWLIST_KEY, "false" if operator == "transform" else "true")
+        session.conf.set(ALLOWLIST_KEY, "false" if operator in ("transform", "broken-text") else "true")
         run = RealTime(session, tmp_path / f"run{len(runs)}", operator)
         runs.append(run)
         return run
@@ -97,6 +98,16 @@ def test_a_query_goes_on_though_its_session_asks_for_real_time_mode_no_more(real
     run.spark.conf.set(REAL_TIME_KEY, "false")
     run.epoch()
     assert run.query.isActive
+
+
+def test_keys_that_change_stay_where_their_rows_come(real_time: Start) -> None:
+    run = real_time("broken-text").start()
+    run.feed_unread()
+    run.end()
+    told = json.loads((run.checkpoint / "binshift" / "changed_keys" / "0").read_text())
+    assert told["columns"] == ["k"]
+    run.feed_unread()
+    run.end()
 
 
 def test_an_autoscaler_is_refused(real_time: Start) -> None:

@@ -2,6 +2,8 @@
 
 import re
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from urllib.request import urlopen
 
 import pytest
 
@@ -53,6 +55,51 @@ def go_on(runs):
 
 def committed(run):
     return max(int(f.name) for f in (run.checkpoint / "commits").iterdir() if f.name.isdigit())
+
+
+def rows_of_all(table, spark):
+    """The rows of a system table by the names of their queries, whose reading waits for nobody."""
+    asked = spark.newSession().sql(f"SELECT * FROM binshift.system.{table}")
+    with ThreadPoolExecutor(1) as thread:
+        rows = thread.submit(asked.collect).result(timeout=60)
+    return {name: [row for row in rows if row.query == name] for name in ("silent", "other")}
+
+
+def test_what_shows_all_queries_does_not_wait_for_one_that_is_silent(stream, spark, files):
+    files.disarm()
+    other = stream(count_by_key, "other").start(name="other")
+    other.run(0, 1)
+    silent = stream(count_by_key, "silent", conf={"spark.sql.shuffle.partitions": "1"})
+    silent.checkpoint = f"silent://{silent.checkpoint}"
+    silent.start(name="silent").run(0)
+    assert all(len(rows) == 1 for rows in rows_of_all("queries", spark).values())
+    silent.query.stop()
+    silent.feed([ROW])
+    files.arm()
+    # The start waits as well.
+    thread = threading.Thread(target=silent.start, args=("silent",))
+    thread.start()
+    try:
+        # The driver holds the lock of the query's routing there.
+        while until(lambda: files.place() is not None) and "QueryRouter.enter" not in files.place():
+            files.goOn()
+        for table in ("queries", "routing", "stats", "history", "migrations"):
+            rows = rows_of_all(table, spark)
+            assert bool(rows["other"]) == (table in ("queries", "routing", "stats"))
+            if table == "queries":
+                (row,) = rows["silent"]
+                assert (row.epoch, row.bins) == (None, None)
+                assert "has not answered for 3 s" in row.unanswered
+                assert rows["other"][0].unanswered is None
+            else:
+                assert rows["silent"] == []
+        page = urlopen(f"{spark.sparkContext.uiWebUrl}/bins/", timeout=60).read().decode()
+        assert "64 bins in 2 partitions" in page
+    finally:
+        files.disarm()
+        thread.join(60)
+    silent.query.processAllAvailable()
+    assert until(lambda: rows_of_all("queries", spark)["silent"][0].unanswered is None)
 
 
 @pytest.mark.long

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from binshift import AllAtOnce
 from binshift.cli.main import cli
-from harness import entries
+from harness import entries, lose
 from local.mailbox import Mailbox
 from local.queries import count_by_key
 from local.settings import IDS, ONE_EPOCH
@@ -26,7 +26,7 @@ def partitions_of_run(run, trigger):
     return epoch.stateOperators[0].numShufflePartitions
 
 
-def test_a_step_of_a_cancelled_migration_is_void_though_its_partitions_are_those_of_before(stream):
+def test_a_step_of_a_cancelled_migration_is_void_though_its_partitions_are_those_of_before(stream, spark):
     run = stream(count_by_key, conf=ONE_EPOCH)
     assert partitions_of_run(run, "available") == 2
     run.start()
@@ -40,8 +40,35 @@ def test_a_step_of_a_cancelled_migration_is_void_though_its_partitions_are_those
     assert partitions_of_run(run, "available") == 2
     (run.checkpoint / "binshift/plan.json").unlink()
     assert 3 in entries(run.checkpoint)
+    log = spark._jvm.org.apache.spark.sql.binshift.TestLog
+    log.listen()
     assert partitions_of_run(run, "available") == 2
+    (said,) = [line for line in log.heard() if "does not obey" in line]
+    log.end()
+    assert entries(run.checkpoint)[3].name in said
     assert Mailbox(run).answer(id)["result"] == {"migration_id": id}
+    assert_exact(run)
+
+
+def test_a_claim_of_an_earlier_life_of_an_epoch_does_not_hide_the_step_that_was_prepared_for_it(stream):
+    run = stream(count_by_key, conf=ONE_EPOCH)
+    assert partitions_of_run(run, "available") == 2
+    asked = ["rescale", str(run.checkpoint), "5", "--strategy", "all-at-once"]
+    assert CliRunner().invoke(cli, asked).exit_code == 0
+    assert partitions_of_run(run, "available") == 2
+    plan = run.checkpoint / "binshift/plan.json"
+    under_way = plan.read_text()
+    assert partitions_of_run(run, "available") == 5
+    # The epoch of the step was claimed, and is logged anew. The claim of the one before is gone.
+    (epoch,) = [e for e in entries(run.checkpoint) if e > 0]
+    run.forget(epoch, logs=("commits", "offsets"))
+    (plan.parent / f".{plan.name}.crc").unlink(missing_ok=True)
+    plan.write_text(under_way)
+    claims = run.checkpoint / "binshift/runs"
+    began = {json.loads(f.read_text())["began"]: f for f in claims.glob("[0-9]*")}
+    lose(began[epoch - 1])
+    # What was logged before an epoch has no name of an entry, as each run has one epoch.
+    assert partitions_of_run(run, "available") == 5
     assert_exact(run)
 
 

@@ -120,6 +120,10 @@ object RealTimeRun {
         rows.as[(String, Long)].groupByKey(_._1).transformWithState(new Totals, TimeMode.None(), OutputMode.Update()).toDF()
       case "transform-more" =>
         rows.as[(String, Long)].groupByKey(_._1).transformWithState(new MoreTotals, TimeMode.None(), OutputMode.Update()).toDF()
+      case "broken-text" =>
+        // Java makes other characters of what is not UTF-8.
+        rows.selectExpr("if(v % 2 = 0, cast(unhex(hex(160 + v)) as string), k) as k", "v").groupBy("k").as[String, (String, Long)]
+          .transformWithState(new Totals, TimeMode.None(), OutputMode.Update()).toDF()
       case "repartitioned" => rows.repartition(2).groupBy("k").agg(count("*"), sum("v"))
       case "repartitioned-by-key" => rows.repartition(2, $"k").groupBy("k").agg(count("*"), sum("v"))
       case "repartitioned-by-column" => rows.repartition($"v").groupBy("k").agg(count("*"), sum("v"))

@@ -5,7 +5,7 @@ import java.util.UUID
 import scala.jdk.CollectionConverters._
 import scala.util.Try
 
-import org.apache.spark.sql.binshift.query.QueryRouters
+import org.apache.spark.sql.binshift.query.{EachQuery, QueryRouters}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
@@ -17,9 +17,17 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  */
 private[binshift] object RunningQueries {
 
-  /** The queries that use binshift, ordered by name and id. */
-  def all(session: SparkSession): Seq[MicroBatchExecution] =
-    active(session).filter(q => isRouted(q) || Try(AttachedQuery.of(q)).isSuccess)
+  /**
+   * Asks each query that uses binshift, ordered by name and id. The answer is `None` for a query whose checkpoint doesn't answer. It may
+   * then be unknown whether that query uses binshift.
+   *
+   * @param question what `of` answers, see [[EachQuery]]
+   */
+  def ask[T](session: SparkSession, question: String)(of: MicroBatchExecution => T): Seq[(MicroBatchExecution, Option[T])] =
+    EachQuery.ask(active(session), question)(q => Option.when(isRouted(q) || Try(AttachedQuery.of(q)).isSuccess)(of(q))).flatMap {
+      case (query, Some(answer)) => answer.get.map(told => query -> Some(told))
+      case (query, None) => Some(query -> None)
+    }
 
   /**
    * Finds a query by its name, id or run id. A run id also finds a run that ended a moment ago.

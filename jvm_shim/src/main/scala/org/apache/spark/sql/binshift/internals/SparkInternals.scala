@@ -90,6 +90,19 @@ private[binshift] object SparkInternals {
   def setNextPartitions(query: MicroBatchExecution, n: Int): Unit =
     StreamLogs.setNextConf(query, SQLConf.SHUFFLE_PARTITIONS.key -> n.toString)
 
+  /**
+   * Has the report of `epoch`, which runs, tell how many rows an operator has. Any thread, while the jobs of the epoch run.
+   *
+   * Relies on Spark: it makes the report of the metrics of the plan's nodes, after the last job of the epoch.
+   */
+  def setStateRows(query: StreamExecution, epoch: Long, operator: Long, rows: Long): Unit = for {
+    batch <- Option(query.lastExecution)
+    op <- batch.executedPlan.collect {
+      case op: StateStoreWriter if op.stateInfo.exists(i => i.operatorId == operator && i.storeVersion == epoch) => op
+    }
+    metric <- op.metrics.get("numTotalStateRows")
+  } metric.set(rows)
+
   /** binshift's directory in the query's checkpoint. */
   def controlDir(query: StreamExecution): ControlDir =
     ControlDir.of(new Path(query.resolvedCheckpointRoot), query.sparkSession.sessionState.newHadoopConf())

@@ -1,5 +1,6 @@
 package org.apache.spark.sql.binshift.query
 
+import org.apache.spark.internal.Logging
 import org.apache.spark.sql.binshift.internals.SparkInternals
 import org.apache.spark.sql.binshift.migration.PlannedMigration
 import org.apache.spark.sql.binshift.realtime.RealTimeMode
@@ -25,7 +26,7 @@ import org.apache.spark.sql.internal.SQLConf
  *
  * Called on the stream's thread, under the router's lock.
  */
-private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: ControlDir, entries: RoutingEntries) {
+private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: ControlDir, entries: RoutingEntries) extends Logging {
   private val lost = new LostState(query, dir)
   private def conf = query.sparkSessionForStream.sessionState.conf
 
@@ -78,10 +79,23 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
       Opening(layout, stored, entry, isEntryNew = false, isAgain)
     }
     SparkInternals.requireNewest(query, if (isRealTime) epoch - 1 else epoch, epoch)
+    sayOfStrays(opening.entry)
     opening.copy(
       history = history,
       run = Some(RunStart(query.runId.toString, (epoch, opening.entry.name), loggedAt)),
       hasIds = isRealTime || LostState.areIdsInNames(query, epoch, operators))
+  }
+
+  /**
+   * Entries beside the one in force, or after it. Those of drivers that were alive at once and are older than that are not told from
+   * the others without reading all of them.
+   */
+  private def sayOfStrays(inForce: RoutingEntry): Unit = {
+    val strays = entries.names.filter(name => name.epoch >= inForce.epoch && name != inForce.name)
+    if (strays.nonEmpty) logInfo(
+      s"query ${query.id} goes on with ${dir.path}/routing/${inForce.name.file}. It does not obey " +
+        s"${strays.map(_.file).mkString(", ")} beside it: a driver has prepared that for an epoch which it did not come to log. " +
+        "What was to move then is planned anew, if its migration is still wanted; the file is deleted later, with those of its epoch")
   }
 
   private def requireFitting(there: Layout, n: Int, epoch: Long, setting: BinsSetting): Unit = {

@@ -64,11 +64,7 @@ private[binshift] final class EntryInForce(
     now.map(e => followers(e, at => !isRealTime && at == last + 1).filter(_.table.partitions == n).lastOption.getOrElse(e))
   }
 
-  /** An entry from which one can go back to the entry in force at `last`: that entry if it is known, or one of a later epoch. */
-  private def known(last: Long, first: Long): Option[NamedEntry] = {
-    val upTo = logged.upTo(last, first)
-    upTo.filter(_.at == last).orElse(logged.claimedAfter(last).filter(n => log.unnamed(n.entry).isDefined)).orElse(upTo)
-  }
+  private def known(last: Long, first: Long): Option[NamedEntry] = logged.near(last, first, log.unnamed(_).isDefined)
 
   private def of(named: NamedEntry, last: Long): RoutingEntry = log.read(named.entry).flatMap(log.inForce(_, last)).getOrElse(
     throw BinshiftException("ROUTING_LOG_DAMAGED", "epoch" -> named.entry.epoch).configuration(

@@ -69,7 +69,7 @@ private[binshift] final class ExchangeRouting(
       val isByKey = above.isByKey.getOrElse(true) && StatefulOperators.looksUpByKey(op)
       val forgetting = above.forgetting ++ Option.when(StatefulOperators.scansToForget(op))(StatefulOperators.idOf(op))
       val below = Above(reliesOn = true, isInOrder = isOrdered, isByKey = Some(isByKey), forgetting = forgetting)
-      val keys = StatefulOperators.keysThatMayChange(op).filter(_ => isOrdered)
+      val keys = StatefulOperators.keysThatMayChange(op)
       withChildren(op,
         op.children.zipWithIndex.map { case (c, i) =>
           if (!inputs.exists(_ eq c)) c

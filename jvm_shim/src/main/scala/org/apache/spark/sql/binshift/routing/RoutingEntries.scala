@@ -20,6 +20,9 @@ private[binshift] final class RoutingEntries(dir: ControlDir) {
   /** Lists the log. */
   def list(): Unit = known = log.names.toSet
 
+  /** All that there are as far as this run knows, ascending by epoch, in force or not. */
+  def names: Seq[EntryName] = known.toSeq.sortBy(n => (n.epoch, n.checksum))
+
   def read(name: EntryName): Option[RoutingEntry] = log.read(name)
 
   /**

@@ -4,7 +4,7 @@ import java.sql.Timestamp
 
 import org.apache.spark.sql.Row
 import org.apache.spark.sql.binshift.client.RunningQueries
-import org.apache.spark.sql.binshift.query.{MigrationProgress, QueryRouter, QueryRouters}
+import org.apache.spark.sql.binshift.query.{EachQuery, MigrationProgress, QueryRouter, QueryRouters}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.types._
@@ -14,14 +14,18 @@ private[sql] object SystemTables {
   private val OfQuery = new StructType().add("query_id", StringType, nullable = false).add("query", StringType)
 
   private val Queries = table("queries")(_.add("run_id", StringType, false).add("checkpoint", StringType, false)
-      .add("epoch", LongType).add("bins", IntegerType).add("partitions", IntegerType).add("migration_id", StringType)) {
+      .add("epoch", LongType).add("bins", IntegerType).add("partitions", IntegerType).add("migration_id", StringType)
+      .add("unanswered", StringType), silent = query => Seq(ofQuery(query, null, null, null, null, EachQuery.silence(query)))) {
     (query, router) =>
       router.finishIfDone()
       val s = router.snapshot()
       val now = s.tables.current.map(_.table)
-      Seq(Row(query.runId.toString, query.resolvedCheckpointRoot, s.planned.orNull, now.map(_.bins).orNull,
-          now.map(_.partitions).orNull, s.migration.map(_.id).orNull))
+      Seq(ofQuery(query, s.planned.orNull, now.map(_.bins).orNull, now.map(_.partitions).orNull, s.migration.map(_.id).orNull,
+          null))
   }
+
+  private def ofQuery(query: MicroBatchExecution, more: Any*): Row =
+    Row.fromSeq(Seq(query.runId.toString, query.resolvedCheckpointRoot) ++ more)
 
   private val Routing = table("routing")(_.add("epoch", LongType, false).add("bin", IntegerType, false)
       .add("partition", IntegerType, false)) { (_, router) =>
@@ -71,12 +75,17 @@ private[sql] object SystemTables {
 
   val All: Map[String, SystemTable] = Seq(Queries, Routing, Stats, History, Migrations).map(t => t.name -> t).toMap
 
-  /** A table whose rows begin with the id and the name of a query. */
-  private def table(name: String)(columns: StructType => StructType)(
+  /**
+   * A table whose rows begin with the id and the name of a query.
+   *
+   * @param silent the rows of a query whose checkpoint does not answer
+   */
+  private def table(name: String)(columns: StructType => StructType, silent: MicroBatchExecution => Seq[Row] = _ => Nil)(
       rows: (MicroBatchExecution, QueryRouter) => Seq[Row]): SystemTable =
     new SystemTable(name, columns(OfQuery),
       (session: SparkSession) =>
-        RunningQueries.all(session).flatMap { query =>
-          rows(query, QueryRouters.of(query)).map(row => Row.fromSeq(Seq(query.id.toString, query.name) ++ row.toSeq))
-        })
+        for {
+          (query, told) <- RunningQueries.ask(session, name)(query => rows(query, QueryRouters.of(query)))
+          row <- told.getOrElse(silent(query))
+        } yield Row.fromSeq(Seq(query.id.toString, query.name) ++ row.toSeq))
 }

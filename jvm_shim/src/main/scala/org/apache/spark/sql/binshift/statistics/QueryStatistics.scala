@@ -15,7 +15,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Storage
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{ReportAddress, RoutingTable}
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.StoreReport
-import org.apache.spark.util.{CollectionAccumulator, ThreadUtils}
+import org.apache.spark.util.ThreadUtils
 
 /**
  * The statistics of one run of a query, per operator and bin, as of the last committed epoch.
@@ -37,6 +37,8 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
   private var epoch = -1L
   /** Epochs that have not been taken in, ascending. */
   private var awaited = Vector.empty[AwaitedEpoch]
+  /** The reports of the epoch that was announced last. */
+  private var latest = Option.empty[(Long, EpochReports)]
   /** The number of hot keys that clients wait for, and the keys that they got last. */
   private var keysWanted = 0
   private var hotKeys: Option[HotKeys] = None
@@ -57,7 +59,9 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
       // doesn't wait for it.
       if (awaited.nonEmpty) Background.execute(() => takeUpTo(e.hint.epoch - 1))
       if (operators.isEmpty) begin(e, saved)
-      val reports = new CollectionAccumulator[Array[Byte]]
+      val before = latest.filter(_._1 == e.hint.epoch - 1).fold(Map.empty[(Long, String), Long])(_._2.known)
+      val reports = new EpochReports(query, new RowTotals(e.hint.epoch, e.table.partitions, before))
+      latest = Some(e.hint.epoch -> reports)
       query.sparkSession.sparkContext.register(reports)
       val address = ReportAddress(e.hint.runId, e.hint.epoch, keysWanted, reports)
       keysWanted = 0

@@ -102,13 +102,13 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
 
   /** An entry from which the one in force can be found, if the logs or the claims name one. */
   private lazy val named: Option[NamedEntry] =
-    LoggedEpochs.read(controlDir).near(epoch, layout.flatMap(_.takenOverAt).getOrElse(0L))
+    LoggedEpochs.read(controlDir).near(epoch, layout.flatMap(_.takenOverAt).getOrElse(0L), log.unnamed(_).isDefined)
 
-  private lazy val entryInForce: Option[RoutingEntry] = {
-    val log = new RoutingLog(controlDir)
+  private lazy val entryInForce: Option[RoutingEntry] =
     named.fold(log.names.filter(_.epoch <= epoch).lastOption)(n => Some(n.entry)).flatMap(log.read)
       .flatMap(log.inForce(_, epoch))
-  }
+
+  private lazy val log = new RoutingLog(controlDir)
 
   private def requireEntryInForce(): Unit = {
     for (n <- named if entryInForce.isEmpty)

@@ -1,13 +1,13 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.checkpoint
 
-import java.io.FileNotFoundException
+import java.io.{FileNotFoundException, IOException}
 import java.nio.charset.StandardCharsets.UTF_8
 import java.time.Instant
 
 import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
-import org.apache.hadoop.fs.{FileAlreadyExistsException, FileStatus, Path}
+import org.apache.hadoop.fs.{FileAlreadyExistsException, FileStatus, FSDataOutputStream, Path}
 import org.json4s.JValue
 import org.json4s.jackson.JsonMethods.{compact, parse, render}
 
@@ -71,17 +71,37 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
   def write(name: String, json: JValue): Unit = write(name, ControlDir.textOf(json), ReplacedFile.create(fm, _))
 
   /**
-   * Creates a file, and returns whether it did. Returns false if the file exists. If several callers do this at once, one succeeds.
+   * Creates a file, and returns whether it did. Returns false if the file exists. If several callers do this at once with different
+   * texts, one succeeds.
    *
-   * Relies on Spark: its logs are written in the same way, and they decide which of two runs continues.
+   * On a local disk and on HDFS, the file is renamed into its place, as Spark's logs are. An object store has no rename: there, Spark's
+   * managers check that the file doesn't exist and then write it, so of two drivers that do this at once, both may succeed. This
+   * method therefore asks the store itself not to overwrite the file, if its client can do that.
    */
   def create(name: String, text: String): Boolean =
     try {
-      write(name, text, fm.createAtomic(_, overwriteIfPossible = false))
+      if (isConditional) put(name, text) else write(name, text, fm.createAtomic(_, overwriteIfPossible = false))
       true
     } catch {
       case _: FileAlreadyExistsException => false
+      // The store has another one, or this one from a request whose answer was lost.
+      case _: IOException if isConditional && exists(name) => this.text(name).contains(text)
     }
+
+  /** Whether a file can be created in one request that fails if it is there. Asks the client, and not the store. */
+  private lazy val isConditional: Boolean = path.getFileSystem(hadoopConf).hasPathCapability(path, ControlDir.ConditionalCreate)
+
+  /** Relies on Hadoop: S3A makes a file visible as a whole, when it is closed. */
+  private def put(name: String, text: String): Unit = {
+    // The builder's type names itself.
+    import scala.language.existentials
+    val builder = path.getFileSystem(hadoopConf).createFile(new Path(path, name))
+    builder.overwrite(false)
+    builder.opt(ControlDir.ConditionalCreate, true)
+    val out: FSDataOutputStream = builder.build()
+    try out.write(text.getBytes(UTF_8))
+    finally out.close()
+  }
 
   private def write(name: String, text: String, open: Path => CancellableFSDataOutputStream): Unit = {
     val file = new Path(path, name)
@@ -125,6 +145,8 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
 
 private[sql] object ControlDir {
   private val JsonEnding = ".json"
+  /** Of Hadoop from 3.4.2 on; S3A has it unless `fs.s3a.create.conditional.enabled` is false. */
+  private val ConditionalCreate = "fs.option.create.conditional.overwrite"
   private val MaxBytes = Int.MaxValue - 8L
 
   /** The text of a file with this content. */

@@ -26,29 +26,28 @@ private[sql] final class LoggedEpochs(dir: ControlDir, logged: Long => Option[Lo
       .map(NamedEntry(epoch, _))
   }
 
-  /** The entry at the newest epoch from `first` to `last` for which it is known. */
-  def upTo(last: Long, first: Long): Option[NamedEntry] = Option.when(last >= first)(at(last)).flatten.orElse {
+  /** The entry at the newest epoch from `first` on and before `last` for which it is known. */
+  private def before(last: Long, first: Long): Option[NamedEntry] = {
     val inLog = numbers.reverseIterator.filter(e => e < last && e >= first).take(MaxLogged).flatMap(at).nextOption()
-    // The epoch itself may have been taken out of the log, and logged again.
-    val claimed = runs.runs.find(r => r.epoch < last || r.hasBegun(last, logged(last).flatMap(_.atMs))).map(_.began)
-      .collect { case (at, name) if at >= first => NamedEntry(at, name) }
+    val claimed = runs.runs.find(_.epoch < last).map(_.began).collect { case (at, name) if at >= first => NamedEntry(at, name) }
     (inLog ++ claimed).maxByOption(_.at)
   }
 
   /**
    * An entry from which one certainly finds the entry of `epoch` by going back: that of the epoch itself, or else of the newest logged
    * epoch. (It takes the newest and not the next one, because runs of a single epoch log no names, and their claims aren't kept for
-   * long.) Without any, the newest entry before.
+   * long.) If the logs were wound back so far that the claims of earlier runs are gone, it is the entry of the earliest run that began
+   * later. Without any, the newest entry before.
+   *
+   * @param first   the first binned epoch of the checkpoint
+   * @param isThere whether an entry can be read; that of a run whose epochs are no longer in the log may be gone
    */
-  def near(epoch: Long, first: Long): Option[NamedEntry] =
-    at(epoch).orElse(numbers.reverseIterator.filter(_ > epoch).take(MaxLogged).flatMap(at).nextOption())
-      .orElse(claimedAfter(epoch)).orElse(upTo(epoch, first))
+  def near(epoch: Long, first: Long, isThere: EntryName => Boolean): Option[NamedEntry] =
+    Option.when(epoch >= first)(at(epoch)).flatten
+      .orElse(numbers.reverseIterator.filter(_ > epoch).take(MaxLogged).flatMap(at).nextOption())
+      .orElse(claimedAfter(epoch).filter(named => isThere(named.entry))).orElse(before(epoch, first))
 
-  /**
-   * The entry with which a run began after `epoch`, of the earliest such run that is known. If nothing names the entry of `epoch`, one
-   * can find it by going back from here. This is needed if the logs were wound back so far that the claims of earlier runs are gone.
-   */
-  def claimedAfter(epoch: Long): Option[NamedEntry] =
+  private def claimedAfter(epoch: Long): Option[NamedEntry] =
     runs.runs.takeWhile(_.epoch > epoch).lastOption.map(run => NamedEntry(run.epoch, run.began._2))
 
   /**

@@ -78,7 +78,7 @@ private[sql] object StoreForm {
   private val TransformInJvm = "transformWithStateExec"
   private val TransformInPandas = "transformWithStateInPandasExec"
   private val MetadataVersion = 2
-  private[binshift] val JoinCounts = Set("left-keyToNumValues", "right-keyToNumValues")
+  private[sql] val JoinCounts = Set("left-keyToNumValues", "right-keyToNumValues")
   /** Families of joins of state format 4, in which a key has several values. */
   private val JoinFamilies =
     for (side <- Set("left", "right"); name <- Set("keyWithTsToValues", "tsWithKey")) yield s"$side-$name"

@@ -16,10 +16,16 @@ import org.apache.spark.sql.types.{DataType, StructField, StructType}
  * @param key the partitioning columns, bound to the state key
  */
 private[binshift] final class KeyBins(key: Seq[Expression], bins: Int) {
-  private val projection = UnsafeProjection.create(Seq(KeyBins.expression(key, bins)))
+  private val projection = UnsafeProjection.create(Seq(KeyBins.hash(key)))
 
   /** The bin of `key`, which may also consist of the leading columns of a key, if these include all partitioning columns. */
-  def apply(key: UnsafeRow): Int = projection(key).getInt(0)
+  def apply(key: UnsafeRow): Int = ofHash(hash(key))
+
+  /** The hash of the partitioning columns of `key`. */
+  def hash(key: UnsafeRow): Int = projection(key).getInt(0)
+
+  /** The bin of a key with this hash. Relies on Spark: its `Pmod` gives the same for both. */
+  def ofHash(hash: Int): Int = Math.floorMod(hash, bins)
 
   /** The partitioning columns of a key, with structs taken apart. Reuses the row that it returns. */
   def keyOf(key: UnsafeRow): UnsafeRow = keyProjection(key)
@@ -45,8 +51,9 @@ private[sql] object KeyBins {
    * Relies on Spark: `HashPartitioning.partitionIdExpression` is `Pmod` of this very hash. Because both use the same hash, the
    * first table of a checkpoint (bin modulo n, where n divides the number of bins) places each key where Spark does.
    */
-  def expression(keys: Seq[Expression], bins: Int): Expression =
-    Pmod(new CollationAwareMurmur3Hash(keys), Literal(bins))
+  def expression(keys: Seq[Expression], bins: Int): Expression = Pmod(hash(keys), Literal(bins))
+
+  private def hash(keys: Seq[Expression]): Expression = new CollationAwareMurmur3Hash(keys)
 }
 
 /** Where the partitioning key of an operator lies within the keys of its column families. */

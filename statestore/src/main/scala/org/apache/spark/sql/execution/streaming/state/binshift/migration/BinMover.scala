@@ -40,8 +40,6 @@ private[binshift] final class BinMover(
     countIfSent()
     // Whoever began with whole files counts what it has, which is to be all of it.
     if (uncounted.exists(u => u.isOnDemand || u.isOfAll && switch.leaving.nonEmpty)) countSent()
-    moved = 0
-    comesFromGone = false
     shipping.departed(version, switch.leaving) match {
       case Some(known) =>
         if (Trace.isOn && known.ordered.isDefined) Trace("files of deletions", store, "version" -> version)
@@ -77,14 +75,11 @@ private[binshift] final class BinMover(
   private lazy val known = new KnownRows(db, store.partitionId)
   private var isUnusable = false
   private var switchedAt = -1L
-  private var moved = 0L
-  /** Whether bins come on demand from partitions that the switch has retired. */
-  private var comesFromGone = false
 
   /** The bins that come on demand. */
   val pendingBins: PendingBins = new PendingBins(conf, known,
     new BinIntake {
-      override def adopt(bins: Seq[Int], recopied: Int, taken: TakenCopy): Unit = arriving(db.inStoredForm {
+      override def adopt(bins: Seq[Int], recopied: Int, taken: TakenCopy): Unit = db.inStoredForm {
         val bytes = bytesOf(taken)
         if (Trace.isOn) Trace("arrived", store, "version" -> switchedAt, "way" -> "bins on demand", "again" -> (recopied > 0),
           "bins" -> Trace.ranges(bins), "base" -> taken.version)
@@ -97,17 +92,17 @@ private[binshift] final class BinMover(
         adopted(SwitchStats(
             binsShipped = bins.size, binsRecopied = recopied, rowsAdopted = taken.rows.rows + taken.rows.internal,
             bytesAdopted = bytes))
-      })
+      }
 
-      override def readRest(version: Long, source: Int, bins: Seq[Int]): Unit = arriving(db.inStoredForm {
+      override def readRest(version: Long, source: Int, bins: Seq[Int]): Unit = db.inStoredForm {
         adopted(orElseUnusable(known.winOver(bins) {
           RocksDBFields.withoutChangelog(db)(readCheckpoint(version, source, bins))
         }))
-      })
+      }
 
       override def fetched(rows: Seq[FetchedRows]): Unit = {
         if (Trace.isOn) Trace("rows on demand", store, "version" -> switchedAt, "keys" -> rows.size)
-        arriving(orElseUnusable(known.add(rows)))
+        orElseUnusable(known.add(rows))
         adopted(SwitchStats(rowsFetched = rows.iterator.map(of => math.max(1, of.rows.size)).sum))
       }
 
@@ -143,31 +138,13 @@ private[binshift] final class BinMover(
     uncounted = Nil
   }
 
-  private def setRight(of: UncountedRows): Unit = {
-    def set() = RocksDBFields.setRows(db, RocksDBFields.rows(db) + of.expected - of.count.rows.getOrElse(of.otherwise()))
-    if (of.isOnDemand) moving(set()) else set()
-  }
-
-  /**
-   * Rows that came since the switch, less those that left, without being made or removed by the query. Until the order of the switch
-   * is over, the store tells its number of rows without them: its peers do, too, so that each row is told of once. What comes
-   * from partitions that are gone, which tell nothing, is not left out.
-   */
-  def rowsOnTheWay: Long = if (shipping.isOnDemandSince(switchedAt)) moved else 0
-
-  private def moving[T](body: => T): T = {
-    val before = RocksDBFields.rows(db, isInternal = false)
-    try body
-    finally moved += RocksDBFields.rows(db, isInternal = false) - before
-  }
-
-  private def arriving[T](body: => T): T = if (comesFromGone) body else moving(body)
+  private def setRight(of: UncountedRows): Unit =
+    RocksDBFields.setRows(db, RocksDBFields.rows(db) + of.expected - of.count.rows.getOrElse(of.otherwise()))
 
   /** Everything was loaded from the checkpoint. */
   def forget(): Unit = {
     CompactionPace.forget(db)
     pendingBins.clear()
-    moved = 0
     uncounted = Nil
     isUnusable = false
   }
@@ -178,7 +155,6 @@ private[binshift] final class BinMover(
   private def arrive(version: Long, source: Int, bins: Seq[Int]): SwitchStats =
     shipping.onDemand(version, source, bins) match {
       case Some(staged) =>
-        comesFromGone ||= source >= routing.at(version).now.partitions
         if (Trace.isOn) Trace("awaits", store, "version" -> version, "from" -> source, "bins" -> Trace.ranges(bins))
         pendingBins.expect(version, source, bins, staged)
         SwitchStats.None

@@ -52,9 +52,6 @@ private[binshift] final class BinnedRocksDB(
    */
   def binsAwaited: Int = shipping.awaited + pendingBins.missing + (if (mover.hasUncountedRows) 1 else 0)
 
-  /** How many of the rows that it has are not to be told of, see [[BinMover.rowsOnTheWay]]. */
-  def rowsOnTheWay: Long = mover.rowsOnTheWay
-
   /** Bins of which there will be no copy, if the next step has them. */
   def binsGivenUp: Int = shipping.givenUp
 

@@ -150,7 +150,7 @@ private[binshift] final class BinnedStateStore(
       task <- attempt
       ofCounts <- CountingStores.of(task, id.copy(storeName = store))
     } yield ofCounts
-    m.copy(numKeys = m.numKeys - db.rowsOnTheWay, customMetrics = m.customMetrics ++ BinMetrics.of(db, counts))
+    m.copy(customMetrics = m.customMetrics ++ BinMetrics.of(db, counts))
   }
 
   override protected def enterBin(key: UnsafeRow, family: String): Unit = {
@@ -168,7 +168,7 @@ private[binshift] final class BinnedStateStore(
     if (check == null) enterKey(key, family)
     else {
       val bins = binsOf.of(family)
-      enter(check.toWrite(bins(key), key, bins), key, bins)
+      enter(check.toWrite(bins.hash(key), key, bins), key, bins)
       if (db.pendingBins.missing > 0) askForRows()
     }
   }

@@ -35,8 +35,9 @@ private[provider] final class KeyCheck(
   private var noted = Option.empty[ArrivedKeys]
   private var isFound = false
   private var refusal = Option.empty[Exception]
-  /** Of the key that was written last, and came. */
-  private var last = Option.empty[Int]
+  /** Of the key that was written last, and came; on the path of each write, so it is no option. */
+  private var last = 0
+  private var hasLast = false
 
   private def arrived: Option[ArrivedKeys] = {
     if (noted.isEmpty) noted = ArrivedKeys.of(attempt, id.operatorId)
@@ -46,17 +47,24 @@ private[provider] final class KeyCheck(
   /** The bin in which a key of `bin` is looked up. */
   def toRead(bin: Int): Int = if (db.owns(bin) || arrived.isEmpty) bin else db.homeBin
 
-  /** The bin in which `key`, of `bin`, is written. Of a key that came, the database makes sure that its bin is owned. */
-  def toWrite(bin: Int, key: UnsafeRow, bins: KeyBins): Int = arrived.fold(bin) { keys =>
-    val hash = bins.hashes.whole(key)
-    if (last.contains(hash)) bin
-    else if (keys.has(hash)) {
-      last = Some(hash)
-      bin
-    } else {
-      if (!isFound) found(keys.changed(key, bins))
-      isFound = true
-      toRead(bin)
+  /**
+   * The bin in which `key` is written. Of a key that came, the database makes sure that its bin is owned.
+   *
+   * @param hash of the key
+   */
+  def toWrite(hash: Int, key: UnsafeRow, bins: KeyBins): Int = {
+    val bin = bins.ofHash(hash)
+    if (hasLast && last == hash) bin
+    else arrived.fold(bin) { keys =>
+      if (keys.has(hash)) {
+        last = hash
+        hasLast = true
+        bin
+      } else {
+        if (!isFound) found(keys.changed(key, bins))
+        isFound = true
+        toRead(bin)
+      }
     }
   }
 
@@ -66,7 +74,8 @@ private[provider] final class KeyCheck(
       val bins = binsOf.of(family)
       val known = rows.map { row =>
         // Another one is kept in the place of a changed key, and goes there again when it is written.
-        if (db.owns(bins(row.key))) keys.add(bins.hashes.whole(row.key), row.key, bins.hashes)
+        val hash = bins.hash(row.key)
+        if (db.owns(bins.ofHash(hash))) keys.add(hash, row.key, bins.hashes)
         row
       }
       new StateStoreIterator(known, () => rows.close())

@@ -25,7 +25,7 @@ import org.apache.spark.util.collection.OpenHashSet
  */
 private[binshift] final class ArrivedKeys(names: Seq[String]) {
   private val whole = new OpenHashSet[Int]
-  private val without = Seq.fill(names.size)(new OpenHashSet[Int])
+  private val without = IndexedSeq.fill(names.size)(new OpenHashSet[Int])
 
   /** @param hash the hash of the whole key */
   def add(hash: Int, key: UnsafeRow, hashes: KeyHashes): Unit = synchronized {
@@ -94,15 +94,16 @@ private[sql] final case class NoteKeysExec(keys: Seq[Attribute], operator: Long,
     val (id, names) = (operator, ArrivedKeys.namesOf(keys.map(k => k.name -> k.dataType)))
     child.execute().mapPartitionsInternal { rows =>
       val arrived = ArrivedKeys.begin(id, names)
-      val hashes = new KeyBins(bound, bins = 1).hashes
-      // Rows come in the order of their keys, so it suffices to compare with the key before.
-      var last = Option.empty[Int]
+      val bins = new KeyBins(bound, bins = 1)
+      // Rows come in the order of their keys, except in real-time mode, so it suffices to compare with the key before.
+      var (last, hasLast) = (0, false)
       rows.map { row =>
         val key = row.asInstanceOf[UnsafeRow]
-        val hash = hashes.whole(key)
-        if (!last.contains(hash)) {
-          arrived.add(hash, key, hashes)
-          last = Some(hash)
+        val hash = bins.hash(key)
+        if (!hasLast || last != hash) {
+          arrived.add(hash, key, bins.hashes)
+          last = hash
+          hasLast = true
         }
         row
       }

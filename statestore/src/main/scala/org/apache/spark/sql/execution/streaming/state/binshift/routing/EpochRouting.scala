@@ -74,8 +74,9 @@ private[sql] final class EpochRouting(
     }
     known.getOrElse(synchronized {
       known.getOrElse {
-        val found = readLogged().near(epoch, layout.flatMap(_.takenOverAt).getOrElse(0L)).orElse(unnamed(epoch))
-          .getOrElse(throw Owners.missing(epoch))
+        val found =
+          readLogged().near(epoch, layout.flatMap(_.takenOverAt).getOrElse(0L), log.unnamed(_).isDefined).orElse(unnamed(epoch))
+            .getOrElse(throw Owners.missing(epoch))
         // If the epoch isn't logged yet, this is the newest entry before it.
         newest = (newest.toSeq :+ found).maxByOption(_.at)
         newest.get

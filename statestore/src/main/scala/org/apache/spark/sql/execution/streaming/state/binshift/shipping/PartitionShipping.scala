@@ -128,9 +128,6 @@ private[binshift] final class PartitionShipping(
   def onDemand(version: Long, source: Int, bins: Seq[Int]): Option[StagedBins] =
     parts.iterator.flatMap(_.onDemand(version, source, bins)).nextOption()
 
-  /** Whether bins come on demand since the switch at `version`, and the order for it is not over. */
-  def isOnDemandSince(version: Long): Boolean = parts.exists(p => p.order.isOnDemand && p.order.base == version)
-
   /** What counts rows of `bins`, all of which leave at `version`, on demand or with whole files: some of the bins each. */
   def leavingUncounted(version: Long, bins: Seq[Int]): Option[Seq[CountedLater]] =
     parts.iterator.flatMap(_.leavingUncounted(version, bins)).nextOption()

@@ -21,15 +21,14 @@ private[sql] final case class StoreReport(
     operator: Long, store: String, partition: Int, epoch: Long, executor: String, isSized: Boolean,
     size: Option[RowCounts], bins: Seq[(Int, BinCount)], hotKeys: Seq[HotKey]) {
 
+  /** What the driver counts while the epoch runs. */
+  def rows: StoreRows = StoreRows(operator, store, partition, epoch, isSized, size.map(_.rows), bins.iterator.map(_._2.keys).sum)
+
   def toBytes: Array[Byte] = {
     val bytes = new ByteArrayOutputStream()
     val out = new DataOutputStream(bytes)
-    writeVLong(out, operator)
-    out.writeUTF(store)
-    writeVInt(out, partition)
-    writeVLong(out, epoch)
+    rows.write(out)
     out.writeUTF(executor)
-    out.writeBoolean(isSized)
     out.writeBoolean(size.isDefined)
     size.foreach { s =>
       writeVLong(out, s.rows)
@@ -55,7 +54,8 @@ private[sql] final case class StoreReport(
 private[sql] object StoreReport {
   def parse(bytes: Array[Byte]): StoreReport = {
     val in = new DataInputStream(new ByteArrayInputStream(bytes))
-    StoreReport(readVLong(in), in.readUTF(), readVInt(in), readVLong(in), in.readUTF(), in.readBoolean(),
+    val of = StoreRows.read(in)
+    StoreReport(of.operator, of.store, of.partition, of.epoch, in.readUTF(), of.isSized,
       Option.when(in.readBoolean())(RowCounts(readVLong(in), readVLong(in))),
       Seq.fill(readVInt(in)) {
         readVInt(in) -> BinCount(readVLong(in), readVLong(in), readVLong(in), readVLong(in), readVLong(in),
@@ -73,4 +73,34 @@ private[sql] object StoreReport {
     StoreReport(id.operatorId, id.storeName, id.partitionId, epoch, SparkEnv.get.executorId, isSized, size,
       bins.toSeq, hotKeys)
   }
+}
+
+/**
+ * How many rows a store says it has, in families that users see, at the commit of an epoch; the beginning of its report.
+ *
+ * @param total `None` while bins that it owns are on their way, or while it has not counted its rows
+ * @param added rows that the epoch has made, less those that it has removed
+ */
+private[sql] final case class StoreRows(
+    operator: Long, store: String, partition: Int, epoch: Long, isSized: Boolean, total: Option[Long], added: Long) {
+
+  private[statistics] def write(out: DataOutputStream): Unit = {
+    writeVLong(out, operator)
+    out.writeUTF(store)
+    writeVInt(out, partition)
+    writeVLong(out, epoch)
+    out.writeBoolean(isSized)
+    out.writeBoolean(total.isDefined)
+    total.foreach(writeVLong(out, _))
+    writeVLong(out, added)
+  }
+}
+
+private[sql] object StoreRows {
+  /** Reads no more of a report than this. */
+  def parse(report: Array[Byte]): StoreRows = read(new DataInputStream(new ByteArrayInputStream(report)))
+
+  private[statistics] def read(
+      in: DataInputStream): StoreRows = StoreRows(readVLong(in), in.readUTF(), readVInt(in), readVLong(in),
+    in.readBoolean(), Option.when(in.readBoolean())(readVLong(in)), readVLong(in))
 }
