@@ -158,7 +158,7 @@ class _Player:
             raise WrongError(f"fsck: {damage[:3]}")
 
     def _may_forget_later(self, epoch: int) -> bool:
-        """Whether rows may be in the state that no later row meets, since bins came on demand a short while ago."""
+        """Whether the state may still have rows that no later row meets, since bins came on demand."""
         entries = [json.loads(f.read_text()) for f in (self.run.checkpoint / "binshift/routing").glob("[0-9]*")]
         return any(
             e["step"] and e["step"]["strategy"] == "on-demand" and epoch - 4 < e["epoch"] <= epoch
