@@ -16,7 +16,7 @@ JAR := python/binshift/jars/binshift-spark$(SPARK)_2.13-$(VERSION).jar
 SCALA := $(shell find {statestore,jvm_shim}/src -type f) build.gradle settings.gradle gradle.properties
 FORMATTED := build/scala.formatted
 
-.PHONY: help setup jar demo test test-few test-matrix field test-unit sources older-setup older-jar lint types format check bench-timers bench-migration bench-requests bench-quick bench bench-report chaos fuzz model soak spark-suites compatibility docs recordings wheel release-check release clean
+.PHONY: help setup jar demo test test-few test-matrix field test-unit sources older-setup older-jar lint types format check bench-timers bench-migration bench-requests bench-quick bench bench-report chaos lives mutants fuzz model soak spark-suites compatibility docs recordings wheel release-check release clean
 
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -80,6 +80,13 @@ bench-report: setup  ## Write BENCHMARKS.md from the runs that were done.
 
 chaos: setup  ## Kill and freeze drivers and executors at random instants; hours, or MINUTES=30. SEED=n; goes on where it stopped.
 	$(PY) tests/chaos/run.py $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
+
+lives: setup  ## Live through random lives in one JVM, seconds each, and shorten what comes out wrong; MINUTES=10, SEED=n.
+	PYTHONPATH=tests $(PY) tests/lives/run.py --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
+
+mutants: setup  ## Plant small faults in copies of the sources, and see which ones random lives find; hours. MINUTES=10 for each.
+	PYTHONPATH=tests $(PY) tests/mutants/run.py --minutes $(or $(MINUTES),10)
+	$(PY) tests/mutants/run.py --page
 
 fuzz: setup  ## Feed the decoders of both languages random and damaged inputs; INPUTS=1000000 of each language.
 	PYTHONPATH=tests $(PY) tests/fuzz/run.py --inputs $(or $(INPUTS),1000000)

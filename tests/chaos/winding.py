@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterable
 from pathlib import Path
 
 from chaos.life import Life, committed
@@ -20,11 +21,20 @@ def wind_back(life: Life, rng: random.Random) -> None:
     first_forgotten = last + 1 - rng.randint(0, min(2, life.retained - 1))
     if first_forgotten < 1 or not (checkpoint / "offsets" / str(first_forgotten - 1)).exists():
         return
-    _delete_from(checkpoint / "commits", first_forgotten)
-    _delete_from(checkpoint / "offsets", first_forgotten)
-    logged = (checkpoint / "offsets" / str(first_forgotten - 1)).read_text().splitlines()[2]
-    _delete_from(checkpoint / "sources" / "0", json.loads(logged)["logOffset"] + 1)
+    forget_from(checkpoint, first_forgotten)
     wound_back(life.trace, checkpoint)
+
+
+def forget_from(
+    checkpoint: Path, epoch: int, logs: Iterable[str] = ("commits", "offsets", "sources/0")
+) -> None:
+    """Takes an epoch and those after it out of the logs; that of the source counts files in its own way."""
+    firsts = {"commits": epoch, "offsets": epoch}
+    if "sources/0" in logs:
+        logged = (checkpoint / "offsets" / str(epoch - 1)).read_text().splitlines()[2]
+        firsts["sources/0"] = json.loads(logged)["logOffset"] + 1
+    for log in logs:
+        _delete_from(checkpoint / log, firsts[log])
 
 
 def _delete_from(log: Path, first: int) -> None:

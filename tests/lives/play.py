@@ -1,0 +1,280 @@
+"""Lives through a quick life in this process, beside the same query on Spark's own provider."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import re
+import shutil
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import binshift
+import binshift.inspect as reading
+from binshift import AllAtOnce, Batched, Fluid, OnDemand
+from binshift.inspect.tools.fsck import Severity, fsck
+from binshift.session import PROVIDER
+from chaos.life import committed
+from chaos.winding import forget_from
+from harness import STOCK, StreamRun, end_maintenance, rows
+from lives.life import EPOCHS, Cancel, Change, Epochs, Event, Fault, Life, Lose, Restart
+from local.queries import QUERIES
+from local.settings import JOIN_4, ONE_EPOCH
+from traces.by_hand import wound_back
+from traces.checker import RejectedError, check
+
+#: An epoch takes half a second; one that takes so long does not end.
+PATIENCE_S = 60.0
+#: A query fails so often at most by what was armed on purpose.
+FAILURES = 5
+
+
+class WrongError(Exception):
+    """What did not come out as it does on Spark's own provider."""
+
+
+@dataclass
+class Oracles:
+    """Runs of Spark's own provider, one for each operator, form of state and number of rows."""
+
+    spark: Any
+    root: Path
+    runs: dict[tuple[str, int, bool], StreamRun] = field(default_factory=dict)
+    states: dict[tuple[str, int, bool, int], list[list[str]]] = field(default_factory=dict)
+
+    def of(self, life: Life) -> StreamRun:
+        key = self._key(life)
+        if key not in self.runs:
+            query = QUERIES[life.operator]
+            conf = {**ONE_EPOCH, "spark.sql.shuffle.partitions": "1", **(JOIN_4 if key[2] else {})}
+            root = self.root / "-".join(map(str, key))
+            run = StreamRun(self.spark, root, query.build, query.mode, STOCK, conf).start()
+            for epoch in range(EPOCHS):
+                run.feed(input_of(life, epoch))
+                run.query.processAllAvailable()
+            run.stop()
+            self.runs[key] = run
+        return self.runs[key]
+
+    def state(self, life: Life, epoch: int) -> list[list[str]]:
+        key = (*self._key(life), epoch)
+        if key not in self.states:
+            self.states[key] = state_of(self.of(life), life, epoch)
+        return self.states[key]
+
+    @staticmethod
+    def _key(life: Life) -> tuple[str, int, bool]:
+        return life.operator, life.rows, "join-4" in life.settings
+
+
+def state_of(run: StreamRun, life: Life, epoch: int) -> list[list[str]]:
+    """As it is read from the checkpoint."""
+    return run.states([{**o, "batchId": str(epoch)} for o in QUERIES[life.operator].state])
+
+
+def input_of(life: Life, epoch: int) -> list[dict[str, Any]]:
+    return rows(epoch, life.rows, keys=3 * life.rows // 2)
+
+
+def play(spark: Any, life: Life, root: Path, oracles: Oracles) -> dict[str, int]:
+    """All of a life, in `root`, which is deleted unless it comes out wrong.
+
+    Returns
+    -------
+    dict
+        How often what happened.
+
+    Raises
+    ------
+    WrongError
+        If an output, a state or a file is not as it should be, or the query fails for no reason that the
+        life has.
+    """
+    shutil.rmtree(root, ignore_errors=True)
+    player = _Player(spark, life, root, oracles)
+    try:
+        for event in (*life.events, Epochs(EPOCHS)):
+            player.do(event)
+        player.compare()
+    finally:
+        player.end()
+    shutil.rmtree(root)
+    return player.counts
+
+
+class _Player:
+    def __init__(self, spark: Any, life: Life, root: Path, oracles: Oracles) -> None:
+        self.life, self.oracles = life, oracles
+        self.expected = oracles.of(life).outputs
+        query = QUERIES[life.operator]
+        self.run = StreamRun(spark, root, query.build, query.mode, PROVIDER, life.conf)
+        self.stores = getattr(spark._jvm.org.apache.spark.sql.execution.streaming.state, "StateStore$")
+        self.faults = Path(os.environ["BINSHIFT_TESTS_TMP"]) / "faults"
+        self.counts = {"epochs": 0, "changes": 0, "refused": 0, "starts": 0, "failures": 0}
+        self.fed = 0
+        self._disarm()
+        self._start()
+
+    def do(self, event: Event) -> None:
+        match event:
+            case Epochs(n):
+                for _ in range(min(n, EPOCHS - 1 - committed(self.run.root))):
+                    self._epoch()
+            case Change():
+                self._change(event)
+            case Cancel():
+                with contextlib.suppress(binshift.BinshiftError):
+                    if (migration := self.run.attach().migration()) is not None:
+                        migration.cancel()
+            case Lose():
+                getattr(self.stores, "MODULE$").unloadAll()
+            case Restart():
+                self._restart(event)
+            case Fault():
+                self._disarm()
+                (self.faults / f"{event.point}.{event.action}").touch()
+
+    def compare(self) -> None:
+        """Compares the state, also of an earlier epoch, and the files. Outputs were compared before."""
+        self._disarm()
+        last = committed(self.run.root)
+        missing = set(range(EPOCHS)) - self.run.outputs.keys()
+        if missing:
+            raise WrongError(f"no output of epochs {sorted(missing)}")
+        self.run.stop()
+        end_maintenance(self.run.spark)
+        for epoch in sorted({last, max(0, last - min(self.life.retained, 3) + 1)}, reverse=True):
+            try:
+                found = state_of(self.run, self.life, epoch)
+            except Exception as error:
+                raise WrongError(f"state of epoch {epoch} cannot be read: {_first_lines(error)}") from error
+            if found != self.oracles.state(self.life, epoch) and not self._may_forget_later(epoch):
+                raise WrongError(f"state of epoch {epoch}")
+        try:
+            self.counts["traced"] = check(_trace(), under=self.run.root).accepted
+        except RejectedError as error:
+            raise WrongError(f"the trace: {error}") from error
+        with reading.open(str(self.run.checkpoint)) as opened:
+            damage = [str(f) for f in fsck(opened) if f.severity is Severity.DAMAGE]
+        if damage:
+            raise WrongError(f"fsck: {damage[:3]}")
+
+    def _may_forget_later(self, epoch: int) -> bool:
+        """Whether the state may still have rows that no later row meets, since bins came on demand."""
+        entries = [json.loads(f.read_text()) for f in (self.run.checkpoint / "binshift/routing").glob("[0-9]*")]
+        return any(
+            e["step"] and e["step"]["strategy"] == "on-demand" and epoch - 4 < e["epoch"] <= epoch
+            for e in entries
+        )
+
+    def end(self) -> None:
+        self._disarm()
+        with contextlib.suppress(Exception):
+            self.run.stop()
+        end_maintenance(self.run.spark)
+
+    def _epoch(self) -> None:
+        """One more epoch, whose output has to be right; fed anew only if it was not yet."""
+        epoch = committed(self.run.root) + 1
+        if self.fed <= epoch:
+            self.run.feed(input_of(self.life, epoch))
+            self.fed += 1
+        self._run_to(epoch)
+
+    def _run_to(self, epoch: int) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while committed(self.run.root) < epoch:
+            if not self.run.query.isActive:
+                self._failed()
+            if time.monotonic() > deadline:
+                raise WrongError(f"epoch {epoch} does not end: {self.run.query.status}")
+            time.sleep(0.01)
+        self.counts["epochs"] += 1
+        self._compare_outputs()
+
+    def _compare_outputs(self) -> None:
+        for epoch, output in self.run.outputs.items():
+            if output != self.expected.get(epoch):
+                raise WrongError(f"output of epoch {epoch}")
+
+    def _failed(self) -> None:
+        """A query may end by what was armed on purpose, and by nothing else."""
+        error = self.run.query.exception()
+        text = str(error)
+        self.counts["failures"] += 1
+        if "on purpose" not in text or self.counts["failures"] > FAILURES:
+            raise WrongError(f"the query failed: {_reasons(text)}")
+        self._disarm()
+        self._start()
+
+    def _start(self) -> None:
+        self.counts["starts"] += 1
+        self.run.start()
+
+    def _restart(self, event: Restart) -> None:
+        self._disarm()
+        with contextlib.suppress(Exception):
+            self.run.stop()
+        if event.loses:
+            end_maintenance(self.run.spark)
+        last = committed(self.run.root)
+        if event.again and last >= 0:
+            forget_from(self.run.checkpoint, last, logs=("commits",))
+        back = min(event.back, self.life.retained - 1, last)
+        if back > 0 and not event.again:
+            forget_from(self.run.checkpoint, last + 1 - back)
+        if event.again or back > 0:
+            wound_back(_trace(), self.run.checkpoint)
+        self._start()
+        # All that was fed comes again at once.
+        if event.again or back > 0:
+            self._run_to(last)
+
+    def _change(self, event: Change) -> None:
+        rng = random.Random(event.chance)
+        chosen = {
+            "AllAtOnce": AllAtOnce(),
+            "Fluid": Fluid(),
+            "Batched": Batched(rng.randint(2, 5)),
+            "OnDemand": OnDemand(),
+        }
+        strategy: Any = chosen[event.strategy]
+        try:
+            controller = self.run.attach()
+            if event.to == "rebalance":
+                controller.rebalance(strategy=strategy, prepare=event.prepare)
+            else:
+                table = controller.routing()
+                target: Any = event.to
+                if event.to == "owners":
+                    target = [rng.randrange(table.partitions) for _ in range(table.bins)]
+                plan = controller.plan(target, strategy=strategy, prepare=event.prepare)
+                controller.submit(plan, prepare=event.prepare)
+            self.counts["changes"] += 1
+        except binshift.BinshiftError:
+            # One is under way, nothing is to move, or the query is just failing, which is seen elsewhere.
+            self.counts["refused"] += 1
+
+    def _disarm(self) -> None:
+        self.faults.mkdir(exist_ok=True)
+        for file in self.faults.iterdir():
+            file.unlink(missing_ok=True)
+
+
+def _trace() -> Path:
+    return Path(os.environ["BINSHIFT_TESTS_TRACE"])
+
+
+def _reasons(text: str) -> str:
+    """What the exceptions say, without their stacks, the innermost first."""
+    lines = [line.strip() for line in text.splitlines()]
+    said = [s for s in lines if re.search(r"(Exception|Error)\b", s) and not s.startswith(("at ", "File "))]
+    return " <- ".join(s[:200] for s in [*reversed(said[-3:]), *said[:1]])
+
+
+def _first_lines(error: Exception) -> str:
+    return "\n".join(str(error).splitlines()[:5])

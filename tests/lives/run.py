@@ -1,0 +1,105 @@
+"""Lives through quick lives, each in seconds, until one comes out wrong or the time is over.
+
+    PYTHONPATH=tests python tests/lives/run.py --minutes 10
+    PYTHONPATH=tests python tests/lives/run.py --seed 7-31
+
+A life that comes out wrong is made shorter and printed as a test. Ends with 1 then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import count
+from pathlib import Path
+
+from lives.life import Life
+from lives.shrink import shrunk
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", help="of all lives; or that of a single one, which has a dash")
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--processes", type=int, default=2, help="JVMs side by side")
+    parser.add_argument("--first", type=int, default=0, help="index of the first life")
+    parser.add_argument("--step", type=int, default=1, help="from one index to the next")
+    parser.add_argument(
+        "--shrink", type=float, default=5.0, metavar="MINUTES", help="of looking for a shorter one"
+    )
+    given = parser.parse_args(arguments)
+    seed = given.seed or str(random.SystemRandom().randrange(10**6))
+    if given.processes > 1 and "-" not in seed:
+        return _side_by_side(given, seed)
+    return _alone(given, seed)
+
+
+def _side_by_side(given: argparse.Namespace, seed: str) -> int:
+    """The first process that finds something ends the others."""
+    print(f"seed {seed}", flush=True)
+    own = [sys.executable, __file__, "--seed", seed, "--minutes", str(given.minutes), "--processes", "1"]
+    own += ["--shrink", str(given.shrink)]
+    running = [
+        subprocess.Popen([*own, "--first", str(given.first + i), "--step", str(given.processes)])
+        for i in range(given.processes)
+    ]
+    try:
+        while any(p.poll() is None for p in running):
+            if any(p.poll() for p in running):
+                return 1
+            time.sleep(0.5)
+        return max(p.returncode for p in running)
+    finally:
+        for p in running:
+            p.terminate()
+        for p in running:
+            p.wait()
+
+
+def _alone(given: argparse.Namespace, seed: str) -> int:
+    from lives.jvm import session_of_lives
+    from lives.play import Oracles, WrongError, play
+
+    root = Path(tempfile.mkdtemp(prefix="binshift-lives-"))
+    deadline = time.monotonic() + given.minutes * 60
+    index, lived = given.first, 0
+    with session_of_lives(root) as spark:
+        oracles = Oracles(spark, root / "oracles")
+        roots = (root / f"life-{n}" for n in count())
+
+        def wrong(life: Life) -> str | None:
+            try:
+                counts = play(spark, life, next(roots), oracles)
+            except WrongError as error:
+                return str(error)
+            print(json.dumps(counts), file=sys.stderr)
+            return None
+
+        while time.monotonic() < deadline:
+            of = seed if "-" in seed else f"{seed}-{index}"
+            began = time.monotonic()
+            life = Life.of(of)
+            found = wrong(life)
+            lived += 1
+            print(
+                f"life {of}: {life.operator}, {time.monotonic() - began:.1f} s, {found or 'right'}", flush=True
+            )
+            if found:
+                shorter = shrunk(life, lambda other: wrong(other) is not None, given.shrink * 60)
+                print(f"{found}\nshortest: {shorter!r}", flush=True)
+                return 1
+            if "-" in seed:
+                break
+            index += given.step
+    shutil.rmtree(root)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

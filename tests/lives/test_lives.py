@@ -1,0 +1,56 @@
+"""A minute of quick lives, other ones each day; `tests/lives/run.py` goes on for as long as one likes."""
+
+import time
+
+import pytest
+
+from lives.life import Cancel, Change, Epochs, Fault, Life, Lose, Restart
+from lives.play import Oracles, WrongError, play
+from lives.shrink import shrunk
+
+SECONDS = 60.0
+
+
+@pytest.mark.timeout(600)
+def test_the_lives_of_today_come_out_as_on_sparks_own_provider(spark, tmp_path):
+    day = int(time.time() // 86400)
+    oracles = Oracles(spark, tmp_path / "oracles")
+    deadline = time.monotonic() + SECONDS
+    index = 0
+    while index == 0 or time.monotonic() < deadline:
+        life = Life.of(f"{day}-{index}")
+        try:
+            play(spark, life, tmp_path / f"life-{index}", oracles)
+        except WrongError as error:
+            pytest.fail(f"life {day}-{index} came out wrong: {error}\n{life!r}")
+        index += 1
+
+
+def test_a_life_that_comes_out_wrong_is_made_as_short_as_it_can_be():
+    needed = Restart(loses=True, again=1)
+    life = Life(
+        "count",
+        2,
+        300,
+        ("format-2", "checksums"),
+        (
+            Epochs(1),
+            Change(4, "Fluid", prepare=True),
+            Epochs(2),
+            needed,
+            Lose(),
+            Fault("rows.ask", "slow"),
+            Cancel(),
+        ),
+    )
+
+    def is_wrong(other):
+        return needed in other.events and "format-2" in other.settings
+
+    assert shrunk(life, is_wrong, seconds=60) == Life("count", 2, 20, ("format-2",), (needed,))
+
+
+def test_a_life_follows_from_its_seed_and_prints_as_what_makes_it():
+    life = Life.of("7-31")
+    assert life == Life.of("7-31") != Life.of("7-32")
+    assert eval(repr(life)) == life  # That is what a person copies into a test.
