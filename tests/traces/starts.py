@@ -9,6 +9,7 @@ from model.state import Checkpoint, Driver, PerBin, Snapshot
 from traces.books import Part, WrongError
 from traces.events import Event
 from traces.history import STOCK, History, Place, Table
+from traces.plans import Plans
 
 
 class Starts(Part):
@@ -16,11 +17,13 @@ class Starts(Part):
 
     def entry(self, e: Event) -> None:
         h = self.h
-        table = Table(e["entry"], e.get("previous"), e["run"], e["partitions"], tuple(e["owners"]))
+        step = (e["migration"], e["step"]) if "migration" in e.values else None
+        table = Table(e["entry"], e.get("previous"), e["run"], e["partitions"], tuple(e["owners"]), step)
         if table.name in h.tables and h.tables[table.name] != table:
             raise WrongError("an entry is written once more, and as another one")
         if table.previous is not None and table.previous not in h.tables:
             raise WrongError("an entry follows one that nobody has written")
+        Plans(self.life).step(e, table)
         h.tables[table.name] = table
         h.entries.add(table.name)
         h.forget_rules()
