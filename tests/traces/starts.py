@@ -58,6 +58,8 @@ class Starts(Part):
                 return
             self.life.history = History(e["format"], e["bins"], e["retained"], taken_over)
             self.stock(taken_over)
+        # The query may be wound back to where Spark's provider ran it, and be taken over once more.
+        self.h.taken_over_at = e.get("taken_over_at", 0)
         if e.get("real_time"):
             self.life.why_unchecked = "it is in real-time mode"
             return
