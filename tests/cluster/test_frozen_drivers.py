@@ -3,9 +3,13 @@
 Each test ends with a third driver, which reads all of the state from the checkpoint.
 """
 
+import os
+from pathlib import Path
+
 import pytest
 
 from cluster.frozen import drivers_of_a_query
+from traces.by_hand import wound_back
 
 FORMATS = {1: {}, 2: {"spark.sql.streaming.stateStore.checkpointFormatVersion": "2"}}
 
@@ -108,6 +112,7 @@ def test_a_start_that_was_wound_back_and_wakes_late_deletes_nothing_of_its_succe
         for epoch in (2, 3):
             (drivers.checkpoint / log / str(epoch)).unlink()
             (drivers.checkpoint / log / f".{epoch}.crc").unlink(missing_ok=True)
+    wound_back(Path(os.environ["BINSHIFT_TESTS_TRACE"]), drivers.checkpoint)
     first = drivers.start(faults=[f"{point}.stop"])
     first.await_stop()
     second = drivers.start()

@@ -49,6 +49,8 @@ class Life:
     #: Uploads that have begun. The file may be there if the process was killed before it could say so.
     begun: set[VersionFile] = field(default_factory=set)
     records: dict[tuple[str, Store, int], int | None] = field(default_factory=dict)
+    plans: set[str] = field(default_factory=set)  # That were ever accepted.
+    plan: str | None = None  # That is there.
     lost: set[tuple[int, int]] = field(default_factory=set)
     starting: dict[str, tuple[Event, str | None]] = field(default_factory=dict)
     claimants: dict[int, str] = field(default_factory=dict)

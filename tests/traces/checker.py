@@ -16,6 +16,7 @@ from traces.epochs import Epochs
 from traces.events import Event, read
 from traces.files import Files
 from traces.loads import Loads
+from traces.plans import Plans
 from traces.starts import Starts
 
 __all__ = ["Checker", "RejectedError", "Verdict", "check"]
@@ -67,7 +68,7 @@ class Checker:
     def __init__(self) -> None:
         self.life = Life()
         starts, epochs = Starts(self.life), Epochs(self.life)
-        loads, files = Loads(self.life), Files(self.life)
+        loads, files, plans = Loads(self.life), Files(self.life), Plans(self.life)
         self._does: dict[str, Callable[[Event], None]] = {
             "arrived": loads.arrived,
             "awaits": loads.arrived,
@@ -79,6 +80,8 @@ class Checker:
             "epoch": epochs.epoch,
             "loaded": loads.loaded,
             "opened": loads.opened,
+            "plan": plans.plan,
+            "plan forgotten": plans.forgotten,
             "recovery": loads.recovery,
             "rolled back": loads.rolled_back,
             "run begun": starts.begun,

@@ -43,6 +43,7 @@ class Table:
     run: str
     partitions: int
     owners: tuple[int, ...]
+    step: tuple[str, int] | None = None  # Of which migration, and which of its steps.
 
     @property
     def epoch(self) -> int:
@@ -88,6 +89,7 @@ class History:
     snapshots: dict[VersionFile, dict[int, Rows]] = field(default_factory=dict)
     oldest: int = 0
     runs: dict[str, int] = field(default_factory=dict)
+    migrations: dict[str, int] = field(default_factory=dict)
     _rules: dict[int, Rules] = field(default_factory=dict)
     _names: dict[tuple[str, int], Name] = field(default_factory=dict)
     _seen: dict[tuple[Store | None, int], tuple[tuple[int, int], Checkpoint]] = field(default_factory=dict)
@@ -124,6 +126,9 @@ class History:
 
     def run(self, id: str) -> int:
         return self.runs.setdefault(id, len(self.runs))
+
+    def migration(self, id: str) -> int:
+        return self.migrations.setdefault(id, len(self.migrations))
 
     def name(self, entry: str, bin: int) -> Name:
         if (entry, bin) not in self._names:
@@ -232,7 +237,8 @@ class History:
 
     def _entry(self, table: Table, bin: int) -> Entry:
         previous = None if table.previous is None else self.name(table.previous, bin)
-        return Entry(self.name(table.name, bin), previous, None)
+        step = None if table.step is None else (self.migration(table.step[0]), table.step[1])
+        return Entry(self.name(table.name, bin), previous, step)
 
 
 #: In the order in which Spark lists the ids of the stores of a join.

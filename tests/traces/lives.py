@@ -34,7 +34,10 @@ class Writer:
 
     def entry(self, process: str, run: str, name: str, previous: str | None) -> None:
         owners = OWNERS[name]
-        self.write(process, "entry", entry=name, previous=previous, run=run, partitions=2, owners=owners)
+        step: dict[str, Any] = {"migration": "m", "step": 0, "opening": False} if previous else {}
+        self.write(
+            process, "entry", entry=name, previous=previous, run=run, partitions=2, owners=owners, **step
+        )
 
     def begin(self, process: str, run: str, number: int, epoch: int, entry: str) -> None:
         self.write(
@@ -114,6 +117,7 @@ def life(format: int) -> list[Line]:
     for p in (0, 1):
         w.opened("r1", p, 0, 0)
         w.task("r1", p, 0, FIRST)
+    w.write(DRIVER, "plan", migration="m", cancelled=False)
     w.entry(DRIVER, "r1", STEP, FIRST)
     w.epoch(DRIVER, "r1", 1, FIRST, FIRST)
     for p in (0, 1):
@@ -145,6 +149,7 @@ def life(format: int) -> list[Line]:
         w.opened("r2", p, 3, 0)
         w.task("r2", p, 3, STEP)
         w.snapshot(p, 4)
+    w.write(NEXT, "plan forgotten", migration="m")
     w.epoch(NEXT, "r2", 4, STEP, STEP)
     for p in (0, 1):
         w.task("r2", p, 4, STEP)

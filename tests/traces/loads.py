@@ -17,8 +17,10 @@ class Loads(Part):
     def opened(self, e: Event) -> None:
         h, version, store = self.h, e["version"], e.own
         instance = Instance(version, e.get("id"), {}, is_new=True)
-        self._forget(e.process, store)
+        # Whatever a late task of a run before does with its own, this is the newest one.
+        self.life.instances.pop(self._key(e), None)
         self.life.instances[self._key(e)] = instance
+        self.life.awaited.pop((e.process, store), None)
         if e.get("empty"):
             return
         base = VersionFile(store, e.get("base", 0), e.get("base_id"), is_snapshot=True)
@@ -153,11 +155,6 @@ class Loads(Part):
             if (process, store) == (e.process, e.own)
         ]
         return of[-1] if of else None
-
-    def _forget(self, process: str, store: Store) -> None:
-        for key in [k for k in self.life.instances if (k[0], k[2]) == (process, store)]:
-            del self.life.instances[key]
-        self.life.awaited.pop((process, store), None)
 
     def loaded(self, e: Event) -> None:
         h, version, store = self.h, e["version"], e.own

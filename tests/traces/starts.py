@@ -9,6 +9,7 @@ from model.state import Checkpoint, Driver, PerBin, Snapshot
 from traces.books import Part, WrongError
 from traces.events import Event
 from traces.history import STOCK, History, Place, Table
+from traces.plans import Plans
 
 
 class Starts(Part):
@@ -16,11 +17,13 @@ class Starts(Part):
 
     def entry(self, e: Event) -> None:
         h = self.h
-        table = Table(e["entry"], e.get("previous"), e["run"], e["partitions"], tuple(e["owners"]))
+        step = (e["migration"], e["step"]) if "migration" in e.values else None
+        table = Table(e["entry"], e.get("previous"), e["run"], e["partitions"], tuple(e["owners"]), step)
         if table.name in h.tables and h.tables[table.name] != table:
             raise WrongError("an entry is written once more, and as another one")
         if table.previous is not None and table.previous not in h.tables:
             raise WrongError("an entry follows one that nobody has written")
+        Plans(self.life).step(e, table)
         h.tables[table.name] = table
         h.entries.add(table.name)
         h.forget_rules()
@@ -55,6 +58,8 @@ class Starts(Part):
                 return
             self.life.history = History(e["format"], e["bins"], e["retained"], taken_over)
             self.stock(taken_over)
+        # The query may be wound back to where Spark's provider ran it, and be taken over once more.
+        self.h.taken_over_at = e.get("taken_over_at", 0)
         if e.get("real_time"):
             self.life.why_unchecked = "it is in real-time mode"
             return

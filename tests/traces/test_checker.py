@@ -161,6 +161,20 @@ def a_delete_of_the_entry_in_force(lines: list[Line]) -> Line:
     return after(lines, find(lines, "epoch", epoch=5), event="deletes entries", entries=[FIRST, STEP])
 
 
+def a_plan_that_another_driver_has_accepted(lines: list[Line]) -> Line:
+    after(lines, find(lines, "epoch", epoch=3), event="plan", migration="n", process="driver-3")
+    return find(lines, "plan forgotten")
+
+
+def a_step_that_is_left_out(lines: list[Line]) -> Line:
+    return _set(find(lines, "entry", entry=STEP), step=1)
+
+
+def a_step_of_a_plan_that_was_not_accepted(lines: list[Line]) -> Line:
+    lines.remove(find(lines, "plan"))
+    return find(lines, "entry", entry=STEP)
+
+
 def an_event_that_nobody_knows(lines: list[Line]) -> Line:
     return _set(find(lines, "switched", 0), event="swapped")
 
@@ -196,6 +210,9 @@ FAULTS: tuple[Callable[[list[Line]], Line], ...] = (
     a_delete_of_what_a_retained_version_needs,
     a_delete_of_the_newest_snapshot,
     a_delete_of_the_entry_in_force,
+    a_plan_that_another_driver_has_accepted,
+    a_step_that_is_left_out,
+    a_step_of_a_plan_that_was_not_accepted,
     an_event_that_nobody_knows,
 )
 

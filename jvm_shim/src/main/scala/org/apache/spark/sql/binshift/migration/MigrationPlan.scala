@@ -6,7 +6,7 @@ import org.json4s.{DefaultFormats, Formats, JField, JObject, JString, JValue}
 import org.json4s.JsonDSL._
 import org.json4s.jackson.JsonMethods.parse
 
-import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Trace}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ChangedKeys, ControlDir}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Move, RoutingTable}
 
@@ -182,12 +182,18 @@ private[binshift] object PlannedMigration {
       (json \ "application").extractOpt[String])
   }
 
-  def write(dir: ControlDir, m: PlannedMigration): Unit = dir.write(File,
-    ("format" -> FormatVersion) ~ ("id" -> m.id) ~ ("options" -> m.options.toJson) ~
-      ("cancelled" -> m.cancelled) ~ ("application" -> m.application) ~ ("plan" -> m.json))
+  def write(dir: ControlDir, m: PlannedMigration): Unit = {
+    if (Trace.isOn) Trace("plan", dir.checkpoint, "migration" -> m.id, "cancelled" -> m.cancelled)
+    dir.write(File,
+      ("format" -> FormatVersion) ~ ("id" -> m.id) ~ ("options" -> m.options.toJson) ~
+        ("cancelled" -> m.cancelled) ~ ("application" -> m.application) ~ ("plan" -> m.json))
+  }
 
   /** Forgets migration `id`, but no other one. */
-  def delete(dir: ControlDir, id: String): Unit = if (another(dir, id).isEmpty) dir.delete(File)
+  def delete(dir: ControlDir, id: String): Unit = if (another(dir, id).isEmpty) {
+    if (Trace.isOn) Trace("plan forgotten", dir.checkpoint, "migration" -> id)
+    dir.delete(File)
+  }
 
   /** The migration in the file, if it isn't `id`. A file that can't be understood counts as having none. */
   def another(dir: ControlDir, id: String): Option[String] = {

@@ -58,18 +58,21 @@ private[binshift] final class LostVersions(stateRoot: Path, hadoopConf: Configur
    * @param requireAllowed throws if nothing is to be deleted any more; called before each delete
    */
   def delete(files: Seq[LaterFile], requireAllowed: () => Unit): Unit = {
-    if (Trace.isOn)
-      Trace("deletes lost", stateRoot.getParent, "files" -> files.filter(_.version.isDefined).map(_.path.toUri.getPath))
     val isOver = new AtomicBoolean(false)
     try inParallel(files) { file =>
         requireAllowed()
-        if (!isOver.get && isAsListed(file) && !fs.delete(file.path, false) && fs.exists(file.path))
+        if (!isOver.get && isAsListed(file) && !delete(file) && fs.exists(file.path))
           throw BinshiftException("FILE_NOT_DELETED", "file" -> file.path).configuration(
             s"${file.path} could not be deleted; it is of an epoch that the query has forgotten, and must not be read again; " +
               "delete it, and start the query again")
       }
     catch { case e: SparkException if e.getCause.isInstanceOf[BinshiftException] => throw e.getCause }
     finally isOver.set(true)
+  }
+
+  private def delete(file: LaterFile): Boolean = {
+    if (Trace.isOn && file.version.isDefined) Trace("deletes lost", stateRoot.getParent, "files" -> Seq(file.path.toUri.getPath))
+    fs.delete(file.path, false)
   }
 
   private def isAsListed(file: LaterFile): Boolean =

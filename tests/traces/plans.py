@@ -1,0 +1,35 @@
+"""Plans are accepted, carried out step by step, and forgotten."""
+
+from __future__ import annotations
+
+from model.migration import steps_taken
+from traces.books import Part, WrongError
+from traces.events import Event
+from traces.history import Table
+
+
+class Plans(Part):
+    """A migration's steps are taken one after the other, and its plan is forgotten as one's own only."""
+
+    def plan(self, e: Event) -> None:
+        self.life.plans.add(e["migration"])
+        self.life.plan = e["migration"]
+
+    def forgotten(self, e: Event) -> None:
+        if self.life.plan not in (None, e["migration"]):
+            raise WrongError(f"the plan of {self.life.plan} is deleted, which another driver has accepted")
+        self.life.plan = None
+
+    def step(self, e: Event, table: Table) -> None:
+        """The entry of a step follows that of the step before, along the chain."""
+        if table.step is None:
+            return
+        h, (migration, index) = self.h, table.step
+        if migration not in self.life.plans:
+            raise WrongError(f"a step of {migration}, which nobody has accepted")
+        assert table.previous is not None
+        before = h.name(table.previous, 0)
+        taken = steps_taken(h.checkpoint(None, 0), before, h.migration(migration))
+        # One that only opens partitions has the number of the step before.
+        if index != taken - bool(e.get("opening")):
+            raise WrongError(f"step {index} of {migration} is planned, and {taken} were taken")
