@@ -70,6 +70,9 @@ def test_metrics_and_the_tab_show_a_query_as_long_as_it_runs(stream):
                 in page
             )
         feeding[0].result()
+    # A query is looked at once a second at most, and the page has just been.
+    done = migration.status.steps_done
+    assert until(lambda: metrics_of(run.spark, "counts__b__amp_")["migration_stepsDone"] == done)
     metrics = metrics_of(run.spark, "counts__b__amp_")
     assert (metrics["bins"], metrics["partitions"]) == (64, 4)
     assert metrics["migration_running"] == 1
@@ -121,9 +124,8 @@ def test_the_tab_is_refreshed_by_a_script_of_the_ui_itself_that_asks_for_the_par
     assert "navbar" in page
     assert "navbar" not in part
     assert "<h5>The longest of the last 1 epochs</h5>" in part
-    migration = run.attach().rescale(4, strategy=Batched(16), prepare=False)
+    migration = run.attach().rescale(4, strategy=Fluid(), prepare=False)
     run.run(1, 2, 3)
-    # A query is looked at once a second at most.
     done = f"{migration.status.steps_done} of {len(migration.plan.steps)} steps done"
     assert until(lambda: done in get(run.spark, "/bins/?part=queries"))
     assert until(lambda: "in 4 partitions, in force since epoch" in get(run.spark, "/bins/?part=queries"))
