@@ -99,7 +99,7 @@ def test_a_migration_of_an_earlier_build_is_carried_on(stream, format):
 
 
 def files_of_binshift(run):
-    """binshift's files and those of the state; Spark's log also has the epoch that is refused."""
+    """Binshift's files and those of the state; Spark's log also has the epoch that is refused."""
     folders = [run.checkpoint / "binshift", run.checkpoint / "state"]
     return {f: f.read_bytes() for folder in folders for f in folder.rglob("*") if f.is_file()}
 

@@ -14,7 +14,7 @@ OWN_MS = 700
 
 @pytest.fixture
 def migrating(spark):
-    """binshift's classes that set the wait, in an application with a shorter wait of its own."""
+    """Binshift's classes that set the wait, in an application with a shorter wait of its own."""
     context = spark.sparkContext._jsc.sc()
     context.conf().set(WAIT, f"{OWN_MS}ms")
     yield spark._jvm.org.apache.spark.sql.binshift.migration
