@@ -13,7 +13,7 @@ object JvmQueries {
 
   private val MinuteMs = 60000L
 
-  /** Counts the rows of a key until it is silent for two minutes; some keys start with a count. */
+  /** Counts the rows of a key until it has had none for two minutes; some keys start with a count. */
   def countUntilSilent(df: DataFrame): DataFrame = {
     val spark = df.sparkSession
     import spark.implicits._
@@ -45,7 +45,7 @@ object JvmQueries {
       .transformWithState(new Everything, TimeMode.EventTime(), OutputMode.Update()).toDF("k", "what", "n")
   }
 
-  /** Each kind of state variable, and no notion of time. */
+  /** Uses each kind of state variable, without times. */
   def remembered(df: DataFrame): DataFrame = {
     val spark = df.sparkSession
     import spark.implicits._
@@ -89,7 +89,7 @@ object JvmQueries {
   }
 }
 
-/** Each kind of state variable, and timers in event time, with several timers for a key. */
+/** Uses each kind of state variable, and event-time timers, several for each key. */
 class Everything extends StatefulProcessor[String, JvmQueries.Input, JvmQueries.Output] {
   @transient private var count: ValueState[Long] = _
   @transient private var values: ListState[Long] = _
@@ -125,7 +125,7 @@ class Everything extends StatefulProcessor[String, JvmQueries.Input, JvmQueries.
   }
 }
 
-/** Values that are replaced, lists that grow, maps that are looked up and read as a whole; all of them go now and then. */
+/** Values that are replaced, lists that grow, and maps that are looked up and scanned; all are cleared from time to time. */
 class Remembering extends StatefulProcessor[String, JvmQueries.Input, JvmQueries.Output] {
   @transient private var total: ValueState[Long] = _
   @transient private var values: ListState[Long] = _
@@ -141,7 +141,7 @@ class Remembering extends StatefulProcessor[String, JvmQueries.Input, JvmQueries
       key: String, rows: Iterator[JvmQueries.Input], timers: TimerValues): Iterator[JvmQueries.Output] = {
     rows.foreach { case (_, v, _) =>
       total.update((if (total.exists()) total.get() else 0L) + v)
-      // Without a look at what is there.
+      // Appends without reading the list.
       values.appendValue(v)
       val c = v % 7
       if (classes.containsKey(c) && v % 3 == 0) classes.removeKey(c)

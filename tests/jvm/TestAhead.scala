@@ -5,10 +5,10 @@ import java.util.concurrent.TimeUnit.SECONDS
 
 import scala.jdk.CollectionConverters._
 
-/** Results that are made ahead, while the threads that make them are all taken. */
+/** Results that are computed ahead, while all threads for that are busy. */
 object TestAhead {
 
-  /** What a reader gets of the jobs 0 to 9 while the jobs of four others hang; and what is released of those in the end. */
+  /** The results of jobs 0 to 9 while the jobs of four other readers hang, and then those of the released jobs. */
   def besideOthersThatHang(): Seq[Seq[Int]] = {
     val goOn = new CountDownLatch(1)
     val begun = new CountDownLatch(8)
@@ -24,7 +24,7 @@ object TestAhead {
     others.foreach(_.close())
     goOn.countDown()
     val deadline = System.nanoTime() + 60000000000L
-    // Those that had not begun make nothing.
+    // Jobs that had not begun produce nothing.
     while (released.size < 8 && System.nanoTime() < deadline) Thread.sleep(10)
     Seq(read, released.asScala.toSeq)
   }

@@ -10,7 +10,7 @@ import org.apache.spark.scheduler.{SparkListener, SparkListenerBlockUpdated}
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{ExecutorLoad, ShippingThreads}
 import org.apache.spark.storage.BlockId
 
-/** What shipping keeps on this executor, and what it knows of it. */
+/** The blocks of shipments on this executor, and those that the driver knows. */
 object TestBlocks {
   def shipments(): Int = ids("").size
 
@@ -30,19 +30,19 @@ object TestBlocks {
     }
   }
 
-  /** Pieces that were sent and not freed yet. */
+  /** The number of pieces that were sent and are not freed yet. */
   def chunks(): Int = ids(Chunk).size
 
-  /** Bytes of those pieces. */
+  /** The bytes of those pieces. */
   def chunkBytes(): Long = ids(Chunk).flatMap(SparkEnv.get.blockManager.getStatus).map(s => s.diskSize + s.memSize).sum
 
-  /** Counts from now on what executors tell the driver of blocks of shipments. */
+  /** Begins to count the messages to the driver about blocks of shipments. */
   def beginToCountMessages(sc: SparkContext): Unit = {
     messages.set(0)
     sc.addSparkListener(counting)
   }
 
-  /** How many messages those were. */
+  /** The number of those messages. */
   def countedMessages(sc: SparkContext): Int = {
     sc.listenerBus.waitUntilEmpty(120000)
     sc.removeSparkListener(counting)
@@ -56,7 +56,7 @@ object TestBlocks {
       if (update.blockUpdatedInfo.blockId.name.matches(named(""))) messages.incrementAndGet()
   }
 
-  /** Takes away what was sent and not fetched yet, as a disk does that is lost; how many pieces that was. */
+  /** Removes all pieces that were sent and not fetched yet, as if a disk were lost; returns their number. */
   def loseChunks(): Int = {
     val chunks = ids(Chunk)
     chunks.foreach(SparkEnv.get.blockManager.removeBlock(_))
@@ -71,7 +71,7 @@ object TestBlocks {
 
   private def causes(e: Throwable): Iterator[Throwable] = Iterator.iterate(e)(_.getCause).takeWhile(_ != null)
 
-  /** By name, since each kind of block id takes its name apart in its own way. */
+  /** Blocks are found by the end of their names, since each kind of id has its own syntax. */
   private def ids(end: String): Seq[BlockId] = {
     SparkEnv.get.blockManager.getMatchingBlockIds(_.name.matches(named(end))).toSeq.distinct
   }

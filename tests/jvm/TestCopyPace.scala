@@ -6,7 +6,7 @@ import org.json4s.jackson.Serialization
 
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{CopyPace, TaskTimes}
 
-/** The pace of copies, on a clock of its own. */
+/** The pace of copies, on a simulated clock. */
 object TestCopyPace {
   private implicit val formats: Formats = DefaultFormats
 

@@ -45,7 +45,7 @@ object TestDepartingKeys {
     all
   }
 
-  /** Two orders have a bin leave with the same step, and a key of it is written: which keys either of them knows, if it does. */
+  /** A bin leaves in two orders with the same step, and one of its keys is written; returns the keys that each order knows. */
   def playTwoOrders(): String = {
     val move = Move(0, 0, 1)
     val ofOrders = Seq(1L, 2L).map { base =>

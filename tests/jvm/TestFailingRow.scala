@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
-/** A point of a query's rows, before their operator has ended; queries call it by `java_method`. */
+/** A fault point for rows of a query whose operator has not ended yet; queries call it by `java_method`. */
 object TestFailingRow {
 
   def goesOn(): Boolean = {

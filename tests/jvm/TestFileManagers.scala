@@ -12,7 +12,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Snapsh
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinnedFileManager, FilesHere, WarmFileManager}
 import org.apache.spark.sql.execution.streaming.state.{RocksDBFileManager, RocksDBFileMapping, RocksDBImmutableFile, StateStoreConf}
 
-/** Loads and uploads of a store's files in which something goes wrong, without a database. */
+/** Failing loads and uploads of a store's files, without a database. */
 final class TestFileManagers(directory: String) {
   private val root = Files.createDirectories(Path.of(directory))
   private val checkpoint = s"file:$root/checkpoint"
@@ -50,7 +50,7 @@ final class TestFileManagers(directory: String) {
     Array(before, failure, new File(local, Sst).exists, isMapped)
   }
 
-  /** The content of the snapshot's file that is left when a run hears that it has ended, after it has uploaded its own. */
+  /** The content of the snapshot that remains when a run learns, after uploading its own, that it has ended. */
   def leftAfterLateUpload(isReplaced: Boolean): String = {
     val manager = new BinnedFileManager(checkpoint, scratch(), hadoopConf, "lz4", "test", StateStoreConf.empty, false, None)
     var asked = 0

@@ -77,7 +77,7 @@ object TestFuzz {
 
   private def targets(name: String, folder: LocalPath): Array[Byte] => Any = name match {
     case "shipment" => readChunk
-    // The sums are made right, so that what is behind them is fed, too.
+    // The checksums are corrected, so that the decoding after them is fed, too.
     case "shipment with its checksum" => bytes => readChunk(withSum(bytes))
     case "marker" => bytes => ShipmentMarker.read(bytes, 4)
     case "manifest" => Manifest.parse

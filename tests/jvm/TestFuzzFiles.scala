@@ -6,13 +6,13 @@ import org.apache.spark.sql.binshift.retention.RunEnd
 import org.apache.spark.sql.binshift.statistics.SavedStatistics
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
 
-/** What reads the files of the driver, for `TestFuzz`. */
+/** The readers of the driver's files, for `TestFuzz`. */
 object TestFuzzFiles {
   private[sql] def reader(dir: ControlDir, name: String): () => Any = name match {
     case "ended.json" => () => RunEnd.read(dir)
     case "plan.json" => () =>
         PlannedMigration.read(dir).foreach { m =>
-          // What submitting refuses by name; see QueryRouter.
+          // Submitting refuses this with a condition; see QueryRouter.
           try m.plan.requireFitting()
           catch { case _: IllegalArgumentException => () }
         }

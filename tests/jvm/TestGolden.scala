@@ -13,9 +13,9 @@ import org.apache.spark.sql.binshift.statistics.SavedStatistics
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{ChangedKeys, CheckpointIds, ControlDir, EntryName, Layout, RunHistory}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingLog, ShippingOrder}
 
-/** The parsers and writers of the files of `binshift/`, without a query around them. */
+/** The parsers and writers of the files of `binshift/`, without a query. */
 object TestGolden {
-  /** Reads a file, deletes it, and writes what was read. */
+  /** Reads a file, deletes it, and writes it again. */
   def rewrite(checkpoint: String, name: String): Unit = {
     val dir = dirOf(checkpoint)
     def again[T](read: T)(write: T => Unit): Unit = {
@@ -52,7 +52,7 @@ object TestGolden {
       }))
   }
 
-  /** What the plan of `plan.json` says, which is written back as it was. */
+  /** Reads `plan.json` and writes it back unchanged; returns the plan. */
   def plan(checkpoint: String): String = {
     val plan = PlannedMigration.read(dirOf(checkpoint)).get.plan
     text(("source" -> (("partitions" -> plan.source.partitions) ~ ("assignment" -> plan.source.assignment.toSeq))) ~
@@ -62,7 +62,7 @@ object TestGolden {
       ("strategy" -> plan.strategy) ~ ("gap" -> plan.gap) ~ ("on_demand" -> plan.isOnDemand))
   }
 
-  /** The numbers of each bin in the first store of `statistics.json`. */
+  /** The statistics of each bin in the first store of `statistics.json`. */
   def statistics(checkpoint: String): String = {
     val store = SavedStatistics.read(dirOf(checkpoint)).get.stores.head
     text(("keys" -> store.keys.toSeq) ~ ("bytes" -> store.bytes.toSeq) ~ ("rows" -> store.rows.toSeq))

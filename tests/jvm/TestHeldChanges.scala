@@ -8,7 +8,7 @@ import scala.util.Random
 import org.apache.spark.sql.execution.streaming.state.RecordType
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, NumberedFamily}
 
-/** Random records of a changelog that are held until somebody wants them. */
+/** Random records of a changelog that are held until they are needed. */
 object TestHeldChanges {
   private val Kinds = Seq(RecordType.PUT_RECORD, RecordType.MERGE_RECORD, RecordType.DELETE_RECORD)
 

@@ -14,7 +14,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.shipping.FetchedR
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 import org.apache.spark.sql.execution.streaming.state.binshift.storage._
 
-/** Rows that are fetched, read and written before their bins come, in a database of their own and without a query. */
+/** Rows that are fetched, read and written before their bins come, in a separate database without a query. */
 object TestKnownRows {
 
   /**
@@ -80,7 +80,7 @@ object TestKnownRows {
               ranges.takeIn(Seq(file.toSeq), RowCounts(rows.size, 0))
             }
           case Array("checkpoint", which) => come(bins(which)) { rows =>
-              // As a recovery does that applies a changelog, in which a row is written twice.
+              // Like a recovery that applies a changelog, in which a row can be written twice.
               for (_ <- 1 to 2; (key, value) <- rows) {
                 db.putStored(bytes(key), value.getBytes, family(key))
               }
@@ -144,7 +144,7 @@ object TestKnownRows {
     } finally dbs.foreach(_.close())
   }
 
-  /** What a key takes of the heap that has so many rows with numbers. */
+  /** The bytes of heap for a key that has this number of numbered rows. */
   def heldOfNumbered(directory: String, rows: Int): Long = {
     val db = new PlainDatabase(new File(directory), hasFamilies = false)
     val known = new KnownRows(db, partition = 0)
@@ -159,7 +159,7 @@ object TestKnownRows {
     } finally db.close()
   }
 
-  /** A file of these rows, if there are any. */
+  /** A file with these rows, if there are any. */
   private def written(directory: String, db: PlainDatabase, rows: Seq[(Array[Byte], String)]): Option[File] = {
     val files = new SstFiles(Files.createTempDirectory(Path.of(directory), "came").toFile, db.conf)
     try {
@@ -174,7 +174,7 @@ object TestKnownRows {
 
   private val codec = BinKeyCodec.of(StateStore.DEFAULT_COL_FAMILY_NAME)
 
-  /** Where a key with a number has it: in front of the rest, so that keys are in the order of their numbers first. */
+  /** The number is in front of the rest of a key, so that keys are ordered by their numbers first. */
   private val NumberAt = Extent.Numbered(codec.encode(0, "#".getBytes).length)
 
   private def bytes(key: String): Array[Byte] = {
@@ -194,7 +194,7 @@ object TestKnownRows {
   }
 }
 
-/** A database that nobody moves bins of. */
+/** A database without migrations. */
 private final class PlainDatabase(dir: File, hasFamilies: Boolean)
   extends BinKeyedRocksDB(
     StateStoreId(dir.getPath, 0, 0),

@@ -8,7 +8,7 @@ import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, StateStoreCo
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, Extent, KeyRows, NumberedFamily}
 import org.apache.spark.sql.internal.SQLConf
 
-/** What a linked version answers, of a database that is made for it. */
+/** Answers of a linked version, on a database that is made for the test. */
 object TestLinkedRows {
   private val Families =
     Seq("one", "several", "numbered").zipWithIndex.map { case (name, i) =>

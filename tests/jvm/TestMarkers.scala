@@ -11,7 +11,7 @@ import org.apache.spark.storage.BlockId
 object TestMarkers {
   private val Size = 40
 
-  /** How often it was read, how often in vain or half of it, and whether the driver knows of it when all is over. */
+  /** The number of reads, of failed or partial reads, and whether the driver still knows the block at the end. */
   def readWhileItChanges(sc: SparkContext, changes: Int): String = {
     val broadcast = sc.broadcast(0)
     val name = s"broadcast_${broadcast.id}_o0_default_p0_sending"

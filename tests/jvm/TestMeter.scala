@@ -2,11 +2,11 @@ package org.apache.spark.sql.execution.streaming.state.binshift
 
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{CopyPace, Meter, ShippingThreads}
 
-/** A meter on a clock that goes on only while somebody waits. */
+/** A meter with a clock that only goes on while a thread waits. */
 object TestMeter {
   def open(): TestMeter = new TestMeter
 
-  /** Bytes that this executor has copied in the background. */
+  /** The bytes that this executor has copied in the background. */
   def copiedBytes(): Long = ShippingThreads.copiedBytes.get
 }
 
@@ -14,7 +14,7 @@ final class TestMeter {
   private var now = 0L
   private val meter = new Meter(() => now, now += _)
 
-  /** Reads pieces one after the other at a rate, as of a checkpoint; the nanoseconds that it took. */
+  /** Reads pieces one after the other at a rate, as from a checkpoint; returns the nanoseconds. */
   def read(pieces: Int, bytes: Long, bytesPerSecond: Long): Long = {
     val begun = now
     for (_ <- 1 to pieces) {
@@ -24,7 +24,7 @@ final class TestMeter {
     now - begun
   }
 
-  /** Counts what came from elsewhere; the nanoseconds for which no more may come. */
+  /** Counts bytes that came from elsewhere; returns the nanoseconds for which no more may come. */
   def receive(bytes: Long, bytesPerSecond: Long): Long = {
     meter.charge(bytes, bytesPerSecond)
     meter.waitNs

@@ -4,13 +4,13 @@ import org.rocksdb.{FlushOptions, Options, RocksDB => NativeRocksDB}
 
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.CompactionPace
 
-/** What compactions may read, and a database that has fallen behind with its own. */
+/** The pace of compactions, with a database that has fallen behind with its own. */
 object TestPace {
   def bytesPerSecond(): Long = CompactionPace.current
 
   def bytesRead(): Long = CompactionPace.bytesRead
 
-  /** A database with so many files that are to be merged, which it does not do by itself. */
+  /** Opens a database with a number of files to merge; it doesn't compact by itself. */
   def open(directory: String, files: Int): TestPace = {
     NativeRocksDB.loadLibrary()
     val options = new Options().setCreateIfMissing(true).setDisableAutoCompactions(true)
@@ -23,7 +23,7 @@ object TestPace {
 final class TestPace(options: Options, db: NativeRocksDB) {
   def commit(): Unit = CompactionPace.committed(this, db, options)
 
-  /** Adds so many files. */
+  /** Adds a number of files. */
   def write(files: Int): Unit = {
     val flush = new FlushOptions().setWaitForFlush(true)
     for (i <- 1 to files) {
@@ -33,10 +33,10 @@ final class TestPace(options: Options, db: NativeRocksDB) {
     flush.close()
   }
 
-  /** Adds so many files, which are of bins that have come. */
+  /** Adds a number of files of arriving bins. */
   def takeIn(files: Int): Unit = CompactionPace.takingIn(this, db, files)(write(files))
 
-  /** It is loaded anew. */
+  /** Forgets the database, as if it were loaded again. */
   def forget(): Unit = CompactionPace.forget(this)
 
   def merge(): Unit = db.compactRange()

@@ -14,12 +14,12 @@ import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBConf, Sta
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{PartialSnapshot, RocksDBFields}
 
-/** Snapshots of random changes, read in part. */
+/** Snapshots of random changes, parts of which are read. */
 object TestPartialSnapshot {
   private val Bins = 16
   private val Default = NumberedFamily(ColumnFamily.Default, None)
 
-  /** The files of all bins, the files of some, and whether the rows of those are what was written. */
+  /** The number of files for all bins, the number for some, and whether the rows of those are right. */
   def fetched(directory: String, seed: Long): Array[Int] = {
     val random = new Random(seed)
     val root = Files.createDirectories(Path.of(directory))

@@ -11,7 +11,7 @@ import org.apache.spark.sql.binshift.planning.{BalancedTable, PartitionPlaces, S
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingTable
 
-/** What the JVM plans for cases of tests/golden_plans.py, in the form that these have there. */
+/** The JVM's plans for the cases of tests/golden_plans.py, in the same form. */
 object TestPlanning {
   private implicit val formats: Formats = DefaultFormats
 

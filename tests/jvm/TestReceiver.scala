@@ -5,7 +5,7 @@ import org.apache.spark.broadcast.Broadcast
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Move, ShippingOrder}
 
-/** What a new owner gets on demand from an old one that sends nothing. */
+/** A new owner that asks an old owner for bins which that one never sends. */
 object TestReceiver {
   def open(sc: SparkContext): TestReceiver = new TestReceiver(sc.broadcast(0))
 }
@@ -15,7 +15,7 @@ final class TestReceiver(broadcast: Broadcast[Int]) {
     isUrgent = true, isOnDemand = true)
   private val shipment = new IncomingShipment(order, StateStoreId("checkpoint", 0, 0), 1, BackgroundConf(Map.empty))
 
-  /** A task asks for a bin in epoch `begun`, and at once it is looked for. Why it will not come, if that is known. */
+  /** A task asks for a bin in epoch `begun` and looks for it at once. Returns why it won't come, if that is known. */
   def look(begun: Long): String = {
     shipment.request(0, begun)
     try shipment.receive(begun)((_, _) => throw new IllegalStateException("something has come")).fold("")(_.toString)

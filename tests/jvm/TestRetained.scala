@@ -7,12 +7,12 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Versio
 import org.apache.spark.sql.execution.streaming.state.binshift.recovery.RetainedVersions
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
 
-/** What a store of operator 0 is found to keep for others, without a query around it. */
+/** The versions that a store of operator 0 has to keep for others, without a query. */
 object TestRetained {
   /** The oldest version of a partition that others still need, if `last` is the only version that is retained; -1 if there is none. */
   def oldest(stateRoot: String, partition: Int, last: Long, hasIds: Boolean): Long = of(stateRoot, partition, hasIds).oldest(last)
 
-  /** The same, by one that goes on to be asked. */
+  /** The same, as an object that can be asked repeatedly. */
   def of(stateRoot: String, partition: Int, hasIds: Boolean): LastingRetained = {
     val conf = new Configuration
     val routing = EpochRouting.forReader(stateRoot, conf)
@@ -23,7 +23,7 @@ object TestRetained {
 }
 
 final class LastingRetained(retained: RetainedVersions, routing: EpochRouting, listed: () => Seq[VersionFile]) {
-  /** As a task of that epoch asks. */
+  /** The number of partitions that a task of this epoch reads. */
   def partitionsAt(epoch: Long): Int = routing.partitionsOf(epoch + 1).get
 
   def oldest(last: Long): Long = retained.neededByOthers(listed(), last, last).getOrElse(-1)

@@ -7,7 +7,7 @@ import org.apache.spark.broadcast.Broadcast
 import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, StateStoreId}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Move, ShippingOrder}
 
-/** Old owners that may be asked for rows, each by one new owner. */
+/** Old owners that can be asked for rows, each by one new owner. */
 object TestRowSources {
   def open(sc: SparkContext, count: Int): TestRowSources = new TestRowSources(sc.broadcast(0), count)
 }
@@ -20,11 +20,11 @@ final class TestRowSources(broadcast: Broadcast[Int], count: Int) {
   }
   sources.foreach(_.refuse())
 
-  /** Asks one, as a task does that has put a block into the block store of its executor. */
+  /** Asks an old owner, as a task does by putting a block into its executor's block store. */
   def ask(source: Int): Unit =
     ShipmentBlocks.put(ShipmentFormat.askId(order.broadcast, store(source), count, 0), new Array[Byte](1), tellDriver = false)
 
-  /** Whether it has heard that it is asked. */
+  /** Whether the old owner has got the request. */
   def isAsked(source: Int): Boolean = sources(source).isAsked
 
   def close(): Unit = {

@@ -5,7 +5,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.OrderedRu
 import org.apache.spark.sql.types.{IntegerType, StringType}
 import org.apache.spark.unsafe.types.UTF8String
 
-/** The order that rows get, without a query around it. */
+/** The order of rows, without a query. */
 object TestRuns {
   /**
    * Rows whose places and lengths of text are given, in the order that they come out of runs of `runBytes`: the number
@@ -16,7 +16,7 @@ object TestRuns {
     val projection = UnsafeProjection.create(Seq(
         BoundReference(0, IntegerType, nullable = false), BoundReference(1, IntegerType, nullable = false),
         BoundReference(2, StringType, nullable = false)))
-    // One row, which changes with each step, as that of a shuffle does.
+    // One row object that changes with each step, as in a shuffle.
     val rows = wanted.iterator.zipWithIndex.map { case (Array(place, length), i) =>
       projection(new GenericInternalRow(Array[Any](place, i, UTF8String.fromString("x" * length))))
     }

@@ -8,7 +8,7 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftConf
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Move, ShippingOrder}
 
-/** What partition 0 sends to partitions 1 and 2, bin by bin on demand, and what these say. */
+/** Partition 0's shipments to partitions 1 and 2, bin by bin on demand, and the receivers' replies. */
 object TestSentChunks {
   def open(sc: SparkContext, timeout: String, maxBytesInFlight: String): TestSentChunks =
     new TestSentChunks(sc.broadcast(0), timeout, maxBytesInFlight)
@@ -24,23 +24,23 @@ final class TestSentChunks(broadcast: Broadcast[Int], timeout: String, maxBytesI
   }
   private val sender = marker(1).sender
 
-  /** Sends the next chunk, of so many bytes, once there is room. */
+  /** Sends the next chunk, of the given size, once there is room. */
   def send(target: Int, index: Int, bytes: Int): Unit = sent.send(target, index, new Array[Byte](bytes))
 
-  /** The receiver says that it has so many chunks. */
+  /** The receiver reports how many chunks it has. */
   def tell(target: Int, chunks: Int): Unit =
     ShipmentBlocks.put(
       ShipmentFormat.receivedId(order.broadcast, store, target, sender), ByteBuffer.allocate(Integer.BYTES).putInt(chunks).array,
       tellDriver = false)
 
-  /** The receiver says that it wants no more. */
+  /** The receiver reports that it wants no more. */
   def giveUp(target: Int): Unit = ShipmentBlocks.put(
     ShipmentFormat.givenUpId(order.broadcast, store, target, sender), Array[Byte](0), tellDriver = false)
 
   /** Another receiver of `target` has asked for bins. */
   def serveAnother(target: Int): Unit = sent.requestServed(target, receiver = 1)
 
-  /** One that receives nothing until it knows that nothing comes; why. Then it gives up. */
+  /** A receiver waits until it knows that nothing comes, and gives up; returns the reason. */
   def receiveInVain(target: Int): String = {
     val receiver = new IncomingShipment(order, store, target, BackgroundConf(Map.empty))
     try {
@@ -56,10 +56,10 @@ final class TestSentChunks(broadcast: Broadcast[Int], timeout: String, maxBytesI
   def isHere(target: Int, index: Int): Boolean =
     ShipmentBlocks.isHere(ShipmentFormat.chunkId(order.broadcast, store, target, index, sender))
 
-  /** How many chunks the marker says were sent. */
+  /** The number of sent chunks, by the marker. */
   def chunks(target: Int): Int = marker(target).sent.get.chunks
 
-  /** How many of them it says are not here any more. */
+  /** The number of chunks that are no longer here, by the marker. */
   def freed(target: Int): Int = marker(target).sent.get.freed
 
   def close(): Unit = {

@@ -35,7 +35,7 @@ class TestSilentFiles extends RawLocalFileSystem {
 }
 
 object TestSilentFiles {
-  /** The outermost ones say from where binshift was called, and for what. */
+  /** The number of outermost frames that tell from where binshift was called, and for what. */
   private val Frames = 4
   private val places = ConcurrentHashMap.newKeySet[String]()
   private val locks = ConcurrentHashMap.newKeySet[String]()
@@ -49,7 +49,7 @@ object TestSilentFiles {
     isArmed = true
   }
 
-  /** Where a request hangs; null where none does. */
+  /** The place where a request hangs; null if none does. */
   def place: String = hanging.orNull
 
   def goOn(): Unit = synchronized {
@@ -62,7 +62,7 @@ object TestSilentFiles {
     goOn()
   }
 
-  /** Locks that were held during requests, as `class at frame`. */
+  /** The locks that were held during requests, as `class at frame`. */
   def held: java.util.List[String] = locks.asScala.toSeq.sorted.asJava
 
   private def ask(): Unit = {

@@ -8,7 +8,7 @@ import org.json4s.jackson.JsonMethods.{compact, render}
 import org.apache.spark.SparkEnv
 import org.apache.spark.storage.BroadcastBlockId
 
-/** What a soak looks at in the driver. */
+/** Measurements of a soak in the driver. */
 object TestSoak {
   private val Looks = 20
   private val LookMs = 250L

@@ -6,7 +6,7 @@ import java.util.concurrent.atomic.AtomicLong
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
-/** Keeps the files of stores, as an executor does that the driver asks for it. */
+/** Keeps the files of stores, as an executor does at the driver's request. */
 object TestStandby {
   def begin(roots: Array[String], maxBytes: Long): Standby = new Standby(roots, maxBytes)
 
@@ -18,7 +18,7 @@ object TestStandby {
       root -> store
     }
 
-    /** Looks at the checkpoint once; whether it went well. */
+    /** Looks at the checkpoint once; returns whether that succeeded. */
     def follow(): Boolean = stores.map(_._2.follow(Long.MaxValue)).forall(_ == 0)
 
     def reach(): Array[Long] = stores.map(_._2.reach).toArray
@@ -28,7 +28,7 @@ object TestStandby {
 
   def bytes(): Long = ShippingThreads.standbyBytes.get
 
-  /** Whether a file of `bytes` may be fetched to a disk of which so much is free. */
+  /** Whether a file of `bytes` may be fetched to a disk with this free space. */
   def hasRoom(bytes: Long, free: Long, total: Long): Boolean =
     try {
       new FetchedFiles.Room(new AtomicLong, Long.MaxValue, "a test").require(bytes, disk(free, total))

@@ -2,12 +2,12 @@ package org.apache.spark.sql.binshift.migration
 
 import scala.util.Random
 
-/** Where standbys go, of a query of a thousand partitions. */
+/** The places of standbys of a query with a thousand partitions. */
 object TestStandbyPlan {
   private val Partitions = 1000
   private val Executors = 200
 
-  /** `null`, or what is wrong; `count` standbys each. */
+  /** Plans `count` standbys for each partition; returns `null`, or what is wrong. */
   def check(count: Int): String = {
     val hosts = (0 until Executors).map(e => s"$e" -> s"host${e / 4}").toMap
     val random = new Random(count)
@@ -33,7 +33,7 @@ object TestStandbyPlan {
       .orElse(Option.when(left.values.flatten.exists(_ == gone))("one is where nobody is")).orNull
   }
 
-  /** A machine with two executors and one with a single one: there is a place for each. */
+  /** A machine with two executors and one with a single executor; each standby has a place. */
   def ofFew(): java.util.Map[Int, String] = {
     val hosts = Map("a" -> "1", "b" -> "1", "c" -> "2")
     val plan = StandbyPlan.of(IndexedSeq(Set("a"), Set("b"), Set("c"), Set("a"), Set.empty), Map.empty, hosts, 1)

@@ -7,7 +7,7 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{RocksDBFields, SnapshotTurn}
 import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBConf, StateStoreId}
 
-/** A store of Spark's own, whose snapshots are made by turns. */
+/** A store of Spark's own whose snapshots take turns. */
 object TestTurn {
   def open(directory: String, partition: Int, minDeltas: Int, isShared: Boolean): TestTurn = {
     val conf = RocksDBConf().copy(minDeltasForSnapshot = minDeltas, enableChangelogCheckpointing = true)
@@ -22,7 +22,7 @@ final class TestTurn(db: RocksDB, store: StateStoreId, isShared: Boolean) {
   private val turn = new SnapshotTurn(db, store, isShared)
   private var version = 0L
 
-  /** Commits another version; whether that made a snapshot. */
+  /** Commits another version; returns whether that made a snapshot. */
   def commit(isWhole: Boolean, hasAdopted: Boolean): Boolean = {
     db.load(version, None)
     db.put(s"$version".getBytes, "value".getBytes)

@@ -8,12 +8,12 @@ import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.{LongType, StringType, StructType}
 
-/** A store of a query of a session in which binshift's rules are not active. */
+/** A store of a query in a session where binshift's rules are not active. */
 object TestUnrouted {
   private val Keys = new StructType().add("k", StringType)
   private val Values = new StructType().add("n", LongType).add("total", LongType)
 
-  /** Commits a version that changes nothing; what the query is told, the innermost cause. */
+  /** Commits a version without changes; returns the innermost cause of the query's error. */
   def commit(spark: SparkSession, checkpoint: String, partition: Int, version: Long): String = {
     val state = spark.sessionState
     val hadoopConf = state.newHadoopConf()
@@ -25,7 +25,7 @@ object TestUnrouted {
       val store = provider.getStore(version)
       try store.commit()
       catch {
-        // As Spark's tasks do that fail.
+        // As in a failing task of Spark.
         case e: Exception =>
           store.abort()
           throw e

@@ -7,7 +7,7 @@ import scala.util.Try
 
 import org.apache.spark.sql.execution.streaming.state.{StateStoreIterator, UnsafeRowPair}
 
-/** A scan that waits when it is read, of rows that have no store; each method returns what happened, in its order. */
+/** A scan of rows without a store that waits when it is read; each method returns the events in their order. */
 object TestWaitingScan {
   private final class Log {
     private val words = mutable.ArrayBuffer.empty[String]

@@ -11,7 +11,7 @@ import org.apache.spark.scheduler.TaskSchedulerImpl
 import org.apache.spark.scheduler.binshift.TaskSets
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 
-/** Jobs whose tasks prefer executors, all slots of a local master being taken, until they are let go. */
+/** Jobs whose tasks prefer executors while all slots of a local master are taken, until they are released. */
 final class TestWaits(context: SparkContext) {
   private val jobs = Seq.newBuilder[Future[Unit]]
   TestWaits.latch = new CountDownLatch(1)
@@ -30,7 +30,7 @@ final class TestWaits(context: SparkContext) {
     }(ExecutionContext.fromExecutor(command => new Thread(command).start()))
   }
 
-  /** By query, how many milliseconds its tasks wait for the executors that they prefer. */
+  /** For each query, the milliseconds that its tasks wait for their preferred executors. */
   def inForce(): JMap[String, Long] = {
     val found = new HashMap[String, Long]
     TaskSets.waiting(context.taskScheduler.asInstanceOf[TaskSchedulerImpl])
@@ -38,7 +38,7 @@ final class TestWaits(context: SparkContext) {
     found
   }
 
-  /** What became of the jobs, once their tasks are let go. */
+  /** Releases the tasks; returns the jobs' results. */
   def ended(): String = {
     TestWaits.latch.countDown()
     // A local master offers its slots only when something happens.

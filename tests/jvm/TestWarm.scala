@@ -7,7 +7,7 @@ import org.apache.spark.api.java.JavaSparkContext
 import org.apache.spark.broadcast.Broadcast
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{BackgroundConf, WarmStore}
 
-/** Fetches the files of stores ahead, as an executor does that the driver asks for it. */
+/** Fetches the files of stores ahead, as an executor does at the driver's request. */
 object TestWarm {
   def begin(context: JavaSparkContext, roots: Array[String]): Order = {
     val broadcast = context.sc.broadcast(Array.emptyByteArray)

@@ -22,7 +22,7 @@ SOURCE: Composition = ("source",)
 
 
 def epoch_rows(epoch: int) -> list[dict[str, Any]]:
-    """Rows of one event time, so that it does not matter which of several rows of a key comes first."""
+    """Rows with a single event time, so that the order of a key's rows doesn't matter."""
     rows = []
     for i in range(26):
         row = {"v": i + epoch, "t": f"2026-01-01 {epoch // 60:02}:{epoch % 60:02}:00"}
@@ -32,7 +32,7 @@ def epoch_rows(epoch: int) -> list[dict[str, Any]]:
 
 
 def make_tables(spark: SparkSession) -> None:
-    """Static tables (k, g) that differ in how they are partitioned; two keys have no row, and one has two."""
+    """Static tables (k, g) with different partitionings; two keys have no row, and one has two."""
     base = spark.createDataFrame([(f"key{i}", i % 5) for i in [*range(KEYS - 2), 1]], "k string, g long")
     base.createOrReplaceGlobalTempView("plain")
     hashed = base.repartition(2, "k").cache()
@@ -111,12 +111,12 @@ def chosen_by_subquery(df: DataFrame, name: str, negated: bool) -> DataFrame:
 
 
 def limited(df: DataFrame, n: int) -> DataFrame:
-    # Which rows come first is not said anywhere, so that they are to be alike.
+    # The order of rows is undefined, so all rows are made alike.
     return df.select(F.lit("any").alias("k"), F.lit(1).cast("long").alias("v"), "t").limit(n)
 
 
 def in_pandas(df: DataFrame) -> DataFrame:
-    """Stateless, a group of an epoch at a time."""
+    """A stateless function in pandas on one group of an epoch at a time."""
 
     def doubled(rows: pd.DataFrame) -> pd.DataFrame:
         return rows.assign(v=rows.v * 2)
@@ -188,13 +188,13 @@ def streams_joined(one: DataFrame, other: DataFrame, how: str) -> DataFrame:
         return pairs
     key, value = F.coalesce("k", "rk").alias("k"), F.coalesce("v", F.lit(7)) + F.coalesce("rv", F.lit(7))
     if how in {"rightOuter", "fullOuter"}:
-        # The time of a row that found no other is that of its own side, so nothing may count on one of them.
+        # A row without a match only has its own side's time, so the time is taken from either side.
         return pairs.select(key, value.alias("v"), F.coalesce("t", "rt").alias("t"))
     return pairs.select("k", value.alias("v"), "t")
 
 
 def streams_joined_by_time(one: DataFrame, other: DataFrame) -> DataFrame:
-    """By two columns, one of which is the event time."""
+    """A join by two columns, one of which is the event time."""
     right = other.select("k", "t", F.col("v").alias("rv"))
     return one.join(right, ["k", "t"]).where("(v + rv) % 4 = 0").select("k", F.expr("v + rv").alias("v"), "t")
 

@@ -1,4 +1,4 @@
-"""Checkpoints and runs that several tests look into, and what has to be gone after a test."""
+"""Fixtures: checkpoints and runs that several tests use, and checks that nothing is left after a test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness import until
 
 @pytest.fixture(scope="session")
 def made(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
-    """Runs by the name of their case, made when first asked for, and stopped."""
+    """Stopped runs by the name of their case; each is made when it is first needed."""
     from local.inspected import CASES, MATRIX, make
 
     runs: dict[str, Any] = {}
@@ -29,7 +29,7 @@ def made(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str]
 
 @pytest.fixture
 def history(stream: Any) -> Callable[..., Any]:
-    """Makes runs whose rows are fetched on demand, by the name of their query."""
+    """Creates runs of a named query whose rows are fetched on demand."""
     from local.migrations import NEVER, SHIP
     from local.rows_on_demand import ROWS, History, polling
 
@@ -43,7 +43,7 @@ def history(stream: Any) -> Callable[..., Any]:
 
 @pytest.fixture
 def nothing_left(spark: Any) -> Iterator[None]:
-    """Whatever becomes of a migration, nothing that was staged outlives its query."""
+    """Checks that nothing that was staged outlives its query, however the migration ends."""
     # An executor that another test killed leaves its directories to the cluster that ran it.
     before = set(staged_dirs())
     yield
@@ -51,7 +51,7 @@ def nothing_left(spark: Any) -> Iterator[None]:
     blocks = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestBlocks
     assert until(lambda: blocks.shipments() == 0)
     assert until(lambda: blocks.stagedBytes() == 0)
-    # Also in the books of the driver, which outlive the order.
+    # The driver's register of blocks, which outlives the order, has to be empty as well.
     assert until(lambda: blocks.known() == 0)
 
 
@@ -62,7 +62,7 @@ def staged_dirs() -> list[Path]:
 
 @pytest.fixture
 def counting(stream: Callable[..., Any]) -> tuple[Any, Any]:
-    """A query without a watermark, so that an input file is one epoch, and its run."""
+    """A query without a watermark, so that each input file is one epoch, and a run of it."""
     from local.migrations import begun
 
     return begun(stream, "count")

@@ -1,4 +1,4 @@
-"""What a client of Spark Connect does whose process is the server, too: its query counts rows by key.
+"""A client of Spark Connect in the server's process, with a query that counts rows by key.
 
 It is rescaled through its checkpoint, and then by the controller. Prints the numbers of partitions.
 """

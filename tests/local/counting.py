@@ -11,7 +11,7 @@ from uuid import uuid4
 
 
 class Counting:
-    """The query, what it was fed, and what it has counted. The expected counts are Python's own."""
+    """The query, its input, and its counts; Python computes the expected counts."""
 
     def __init__(self, session: Any, root: Path, name: str | None = None) -> None:
         self.session = session
@@ -33,7 +33,7 @@ class Counting:
         return self
 
     def feed(self) -> None:
-        """One more file, without waiting for it."""
+        """Writes a file, and doesn't wait for its epoch."""
         n = len(list(self.source.iterdir()))
         keys = [f"key{(i * 7 + n) % 30}" for i in range(40)]
         self.expected.update(keys)
@@ -41,7 +41,7 @@ class Counting:
         os.replace(self.root / "next", self.source / f"{n}.json")
 
     def run(self, epochs: int = 1) -> None:
-        """Feeds so many files, one after the other, and waits for each."""
+        """Feeds a number of files, one after the other, and waits for each."""
         for _ in range(epochs):
             self.feed()
             self.query.processAllAvailable()

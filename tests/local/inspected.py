@@ -1,4 +1,4 @@
-"""Checkpoints to look into, and what Spark's own `statestore` source reads from them."""
+"""Checkpoints for tests of inspection, and the state that Spark's own `statestore` source reads from them."""
 
 from __future__ import annotations
 
@@ -64,23 +64,23 @@ VALUES = {
 
 
 def all_types(df: DataFrame) -> DataFrame:
-    """Counts by all types that a key may have, and keeps the last value of all types that a value may have."""
+    """Counts by keys of all possible types, and keeps the last value of every possible type."""
     typed = df.withColumns({n: F.expr(e) for n, e in (KEYS | VALUES).items()})
     values = [*VALUES, "d12", "d38", "ym", "dts", "bin", "b", "ntz"]
     last = typed.groupBy("k", "t", *KEYS).agg(*[F.last(n).alias(f"last_{n}") for n in values])
-    # All are in the output, so that none is optimised away, as text, since Python has no type for some.
+    # All are in the output, so that none is optimised away; as text, since Python has no type for some.
     return last.select("k", *[F.col(f"last_{n}").cast("string") for n in values])
 
 
 @dataclass(frozen=True)
 class Case:
-    """A query, the settings that its state depends on, and for how many epochs it runs."""
+    """A query, the settings that change its state, and its number of epochs."""
 
     query: str
     provider: str = PROVIDER
     conf: dict[str, str] = field(default_factory=dict)
     epochs: int = 8
-    #: Partitions, one rescale after the other: new ones, all but one retired, some that come back.
+    #: The numbers of partitions: new partitions come, all but one retire, and some come back.
     journey: tuple[int, ...] = (4, 1, 3)
     prepare: bool = False
     strategy: type[Strategy] = AllAtOnce
@@ -91,12 +91,12 @@ def query_of(case: Case) -> Query:
 
 
 def make(spark: Any, root: Any, case: Case) -> StreamRun:
-    """Runs the case and stops it; its checkpoint does not change any more."""
+    """Runs the case and stops it, so that its checkpoint no longer changes."""
     query = query_of(case)
     run = StreamRun(spark, root, query.build, query.mode, case.provider, ONE_EPOCH | case.conf)
     if STORE + "binshift.bins" not in case.conf:
         run.spark.conf.set(STORE + "binshift.bins", "12")
-    # As the first stores there are, which make their snapshots at the same versions each time.
+    # No stores are left from before, so that snapshots are always made at the same versions.
     end_maintenance(spark)
     run.start()
     targets = list(case.journey) if case.provider == PROVIDER else []
@@ -113,7 +113,7 @@ def make(spark: Any, root: Any, case: Case) -> StreamRun:
 
 
 def spark_reads(run: StreamRun, version: int, **options: str) -> list[dict[str, Any]]:
-    """What the `statestore` source reads of a version, with intervals of months as numbers."""
+    """The rows that the `statestore` source reads at a version, with intervals of months as numbers."""
     reader = run.spark.read.format("statestore").options(batchId=str(version - 1), **options)
     df = reader.load(str(run.readable(version - 1)))
     columns = [_months(F.col(f"`{f.name}`"), f.dataType).alias(f.name) for f in df.schema.fields]
@@ -126,12 +126,12 @@ def pairs(rows):
 
 
 def values_of_join(rows, drop):
-    """Keys without what the join appends to them, values without the mark of a match: Spark leaves both out."""
+    """A join's keys without its suffixes and values without the mark of a match; Spark shows neither."""
     return [(r["partition"], list(r["key"].values())[:-1], list(r["value"].values())[:drop]) for r in rows]
 
 
 def read(checkpoint, version, option):
-    """What Spark names by an option, put as the `statestore` source puts it."""
+    """State that is read without a JVM, in the form of the `statestore` source for the same option."""
     sources = checkpoint.sources(version=version)
     side = option.get("joinSide")
     if side:
@@ -151,7 +151,7 @@ def read(checkpoint, version, option):
 def expected(run, version, option):
     rows = spark_reads(run, version, **option)
     if "joinSide" in option:
-        # Under format 4, Spark's source shows as event time what happens to lie behind the row.
+        # Under format 4, Spark's source shows random bytes after the row as the event time.
         keys = [[v for n, v in r["key"].items() if n != "__event_time"] for r in rows]
         return [(r["partition_id"], k, list(r["value"].values())) for k, r in zip(keys, rows, strict=True)]
     if "readRegisteredTimers" in option:
@@ -164,7 +164,7 @@ def expected(run, version, option):
 
 
 def _months(column: Column, kind: DataType) -> Column:
-    """Intervals of months as numbers; and an aggregation's columns that share a name as they are read here."""
+    """Intervals of months become numbers, and columns of an aggregation with the same name are renamed."""
     if not isinstance(kind, StructType):
         return column
     names: list[str] = []
@@ -191,7 +191,7 @@ def _is_months(field: StructField) -> bool:
 
 
 def comparable(rows: list[tuple[Any, ...]]) -> list[str]:
-    """Rows as sorted text; Spark gives maps as lists of pairs, too."""
+    """Rows as sorted text, with maps as lists of pairs, as Spark may give them."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, float) and math.isnan(value):
@@ -245,7 +245,7 @@ MATRIX = {
     "count-on-demand": Case("count", strategy=OnDemand),
     "tws-comma": Case("tws-jvm", conf={STORE + "rocksdb.mergeOperatorVersion": "1"} | CHECKSUMS | SNAPSHOTS),
 }
-#: The names of all cases; the default test run has the first few.
+#: The names of all cases; the default test run only has the first few.
 PARAMETERS = [
     pytest.param(name, marks=[pytest.mark.matrix] * (name in MATRIX) + needs(case.conf))
     for name, case in (CASES | MATRIX).items()
@@ -253,5 +253,5 @@ PARAMETERS = [
 
 
 def run(name: str, *arguments: object) -> Result:
-    """What a command prints, and its exit code."""
+    """Runs a command; returns its output and exit code."""
     return CliRunner().invoke(cli, [name, *map(str, arguments)])

@@ -1,4 +1,4 @@
-"""A client of Spark Connect that starts a query and a migration, and dies without a word."""
+"""A client of Spark Connect that starts a query and a migration, and is killed."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What another process leaves in the checkpoint of a query, and finds there."""
+"""Requests that another process leaves in a query's checkpoint, and the answers that it finds there."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from harness import until
 
 
 class Mailbox:
-    """The other process: all that it needs is the checkpoint's directory."""
+    """The other process; it only needs the checkpoint's directory."""
 
     def __init__(self, run):
         self.requests = run.checkpoint / "binshift" / "requests"
@@ -20,7 +20,7 @@ class Mailbox:
         id = id or str(uuid.uuid4())
         temporary = self.requests / f".{id}.tmp"
         temporary.write_text(text)
-        # Requests are served in the order of these times, which may be equal on their own.
+        # Requests are served in the order of these times, which otherwise may be equal.
         self.written += 1
         os.utime(temporary, (self.written, self.written))
         os.replace(temporary, self.requests / f"{id}.json")
@@ -35,7 +35,7 @@ class Mailbox:
         return self.ask("submit", plan=json.loads(plan.to_json()), options=options, **fields)
 
     def wait(self):
-        """Until all has been answered, while the query waits for data."""
+        """Waits, while the query has no data, until all requests are answered."""
         assert until(lambda: not [f for f in self.requests.glob("*.json") if not f.name.startswith("_")])
 
     def answer(self, id):

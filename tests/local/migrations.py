@@ -1,4 +1,4 @@
-"""Migrations for tests of what ships bins, and what is compared after them."""
+"""Migrations for tests of shipping, and comparisons after them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from local.queries import QUERIES, Query
 Built = Callable[[DataFrame], DataFrame]
 
 MAX_EPOCHS = 120
-#: After these, an epoch comes a second: background threads may get no processor for some time.
+#: After these epochs, one runs per second, as background threads may get no processor for some time.
 AT_FULL_SPEED = 15
 SHIP = "spark.sql.streaming.stateStore.binshift.ship."
-#: A timeout at which a test fails that waits for it.
+#: A timeout so long that a test that waits for it fails.
 NEVER = "1h"
 
 
 def begun(
     stream: Callable[..., StreamRun], name: str, build: Built = lambda built: built, **conf: str
 ) -> tuple[Query, StreamRun]:
-    """The query of that name, and a run of it after two epochs, of what `build` makes of it."""
+    """The query of that name, changed by `build`, and a run of it after two epochs."""
     query = QUERIES[name]
     run = stream(lambda df: build(query.build(df)), mode=query.mode, conf=conf).start()
     run.run(0, 1)
@@ -32,7 +32,7 @@ def begun(
 
 
 def shifted(controller: Controller) -> list[int]:
-    """A table in which each partition's bins go to the next one."""
+    """A table that moves each partition's bins to the next partition."""
     table = controller.routing()
     return [(owner + 1) % table.partitions for owner in table.assignment]
 
@@ -43,7 +43,7 @@ def finish(run: StreamRun, migration: Migration, epoch: int) -> int:
 
 
 def feed_until(run: StreamRun, epoch: int, condition: Callable[[], bool]) -> int:
-    """Feeds epochs until `condition` holds, for what needs both; returns the epoch after the last."""
+    """Feeds epochs until `condition` holds, if that needs time and epochs; returns the epoch after the last."""
     for number in range(MAX_EPOCHS):
         if until(condition, seconds=0 if number < AT_FULL_SPEED else 1):
             return epoch + number
@@ -52,7 +52,7 @@ def feed_until(run: StreamRun, epoch: int, condition: Callable[[], bool]) -> int
 
 
 def submit_shift(run: StreamRun, strategy: Strategy | None = None, *, prepare: bool = True) -> Migration:
-    """Has every bin move to the next partition; feeds no epoch."""
+    """Submits a move of every bin to the next partition; feeds no epoch."""
     controller = run.attach()
     plan = controller.plan(shifted(controller), strategy=strategy or AllAtOnce())
     return controller.submit(plan, prepare=prepare)
@@ -61,13 +61,13 @@ def submit_shift(run: StreamRun, strategy: Strategy | None = None, *, prepare: b
 def shift(
     run: StreamRun, epoch: int, strategy: Strategy | None = None, prepare: bool = True
 ) -> tuple[int, MigrationReport]:
-    """Moves every bin to the next partition, in as many epochs as it takes."""
+    """Moves every bin to the next partition, and feeds epochs until that is done."""
     migration = submit_shift(run, strategy, prepare=prepare)
     return finish(run, migration, epoch), migration.wait(0)
 
 
 def assert_never_migrated(run: StreamRun, query: Query, epochs: int, tmp_path: Path, **conf: str) -> None:
-    """What came out and what is kept equal those of the stock provider on the same input."""
+    """Checks that outputs and state equal those of the stock provider on the same input."""
     oracle = StreamRun(
         run.spark, tmp_path / "oracle", query.build, mode=query.mode, provider=STOCK, conf=conf
     ).start()
@@ -77,12 +77,12 @@ def assert_never_migrated(run: StreamRun, query: Query, epochs: int, tmp_path: P
 
 
 def totals(run: StreamRun, *epochs: int) -> list[int]:
-    """How many rows the state has, as the reports of epochs tell."""
+    """The numbers of rows in the state, from the reports of epochs."""
     return [run.progress(epoch).stateOperators[0].numRowsTotal for epoch in epochs]
 
 
 def failed_tasks(run: StreamRun) -> int:
-    """Attempts of tasks that failed, of all jobs of the run that Spark remembers."""
+    """The number of failed attempts of tasks, in all jobs of the run that Spark remembers."""
     tracker = run.spark.sparkContext.statusTracker()
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(str(run.query.runId))]
     stages = {stage for job in jobs if job is not None for stage in job.stageIds}
@@ -92,7 +92,7 @@ def failed_tasks(run: StreamRun) -> int:
 
 
 def snapshots(run: StreamRun) -> dict[str, list[Path]]:
-    """The snapshots of each partition, the oldest first."""
+    """The snapshots of each partition, oldest first."""
     found: dict[str, list[Path]] = {}
     for file in (run.checkpoint / "state/0").glob("[0-9]*/**/*.zip"):
         found.setdefault(str(file.parent), []).append(file)
@@ -100,5 +100,5 @@ def snapshots(run: StreamRun) -> dict[str, list[Path]]:
 
 
 def version_of(snapshot: Path) -> int:
-    """The version that a snapshot is of."""
+    """The version of a snapshot."""
     return int(snapshot.stem.split("_")[0])

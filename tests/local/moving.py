@@ -22,7 +22,7 @@ from local.settings import ONE_EPOCH
 
 @dataclass(frozen=True)
 class Case:
-    """A query from columns (k, v, t), its output mode, what is done with its batches, and settings."""
+    """A query from columns (k, v, t), its output mode, its sink, and settings."""
 
     build: Callable[[DataFrame], DataFrame]
     mode: str = "append"
@@ -39,7 +39,7 @@ def taken_twice(batch: DataFrame) -> list[Row]:
 
 
 def processed(batch: DataFrame) -> list[Row]:
-    """Several actions, with batch operators that may take the stream's partitioning for granted."""
+    """A sink with several actions, whose batch operators may rely on the stream's partitioning."""
     static = table(batch, "hashed").hint("merge")
     other = table(batch, "bucketed").hint("shuffle_hash")
     doubled = batch.repartition(2, "k").union(batch)
@@ -80,7 +80,7 @@ class ComposedRun(StreamRun):
         self._is_complete = False
 
     def feed(self, data: Iterable[dict[str, Any]]) -> None:
-        """Files are read in the order of their times, also where many are written at once."""
+        """Writes a file with a time of its own, as files are read in the order of their times."""
         temporary = self.root / "next"
         temporary.write_text("\n".join(json.dumps(r) for r in data))
         os.utime(temporary, (1e9 + self._files, 1e9 + self._files))
@@ -90,13 +90,13 @@ class ComposedRun(StreamRun):
             self._changed.notify_all()
 
     def complete(self) -> None:
-        """No more files come."""
+        """Marks the end of the input."""
         with self._changed:
             self._is_complete = True
             self._changed.notify_all()
 
     def await_output(self, epoch: int) -> None:
-        """Waits until the sink has the epoch's batch; raises what the query failed of."""
+        """Waits until the sink has the epoch's batch; raises the query's error if it fails."""
         with self._changed:
             while epoch not in self.outputs:
                 self._changed.wait(0.2)
@@ -119,7 +119,7 @@ class ComposedRun(StreamRun):
 
 
 def move_bins(run: ComposedRun, rng: random.Random) -> None:
-    """Any bin to any of one to five partitions, some of which may get none, unless bins are on their way."""
+    """Unless a migration is under way, moves bins at random to one to five partitions; some may get none."""
     controller = run.attach()
     if controller.migration() is None:
         bins, partitions = controller.routing().bins, rng.randint(1, 5)
@@ -129,7 +129,7 @@ def move_bins(run: ComposedRun, rng: random.Random) -> None:
 
 
 def move_while_running(run: ComposedRun, epochs: int, rng: random.Random) -> None:
-    """Two migrations at least; each takes effect two epochs after the one in which it is submitted."""
+    """At least two migrations; each takes effect two epochs after its submission."""
     run.step_by_step = True
     run.feed(epoch_rows(0))
     run.start()
@@ -144,7 +144,7 @@ def move_while_running(run: ComposedRun, epochs: int, rng: random.Random) -> Non
 
 
 def gives_what_spark_gives(stream: Any, case: Case, seed: int = 0, epochs: int | None = None) -> bool:
-    """Fails if an epoch's output is another than Spark's; False if Spark does not run such a query."""
+    """Fails if an epoch's output differs from Spark's; returns False if Spark can't run the query."""
     rng = random.Random(seed)
     epochs = epochs or rng.choice((6, 7, 8))
 

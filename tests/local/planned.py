@@ -1,4 +1,4 @@
-"""Physical plans of queries, made for an epoch and not run, and where their rows are."""
+"""Physical plans of queries for an epoch, which are not run, and the places of their rows."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from binshift.session import PROVIDER, PROVIDER_KEY
 from harness import SCHEMA
 from local.moving import Case
 
-#: Numbers of partitions, and epochs at which a query has so many; initial states are read in the first.
+#: Numbers of partitions, and the epochs with those; initial states are read in the first epoch.
 EPOCHS = {2: 0, 5: 6, 1: 9}
 NEEDS_PLANS = pytest.mark.needs_spark("4.3", reason="plans are looked at by code for this version")
 
 
 class Planned:
-    """A query over an empty stream."""
+    """A query over an empty stream, of which plans are made."""
 
     def __init__(self, spark: SparkSession, folder: Path, case: Case) -> None:
         session = spark.newSession()
@@ -28,7 +28,7 @@ class Planned:
         self._mode = case.mode
 
     def found(self, partitions: int, is_routed: bool = True) -> tuple[str, list[str]]:
-        """How many operators' rows have to follow the table, or why there is no plan; and what is wrong."""
+        """The number of operators whose rows follow the table, or why there is no plan; and the errors."""
         plans: Any = self._df.sparkSession._jvm.org.apache.spark.sql.binshift.TestPlans
         text = plans.look(self._df._jdf, self._mode, partitions, EPOCHS[partitions], is_routed)
         first, *wrong = text.split("\n")

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-# Python workers cannot import the tests, so what is defined here travels with the query.
+# Python workers can't import the tests, so the definitions of this module are pickled with the query.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 OUTPUT = "k string, what string, n long"
@@ -18,7 +18,7 @@ MINUTE_MS = 60_000
 
 
 def count_until_silent(timeout: str) -> Callable[[DataFrame], DataFrame]:
-    """Counts the rows of a key; a key that is silent for a while gives its count and is forgotten."""
+    """Counts the rows of a key; a key without rows for a while outputs its count and is forgotten."""
 
     def count(key: Any, batches: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
         if state.hasTimedOut:
@@ -33,7 +33,7 @@ def count_until_silent(timeout: str) -> Callable[[DataFrame], DataFrame]:
             latest = max(latest, int(rows.t.max().timestamp() * 1000))
         state.update((n,))
         if timeout == "EventTimeTimeout":
-            # No earlier than what the watermark has reached, as Spark demands.
+            # Not before the watermark, as Spark demands.
             state.setTimeoutTimestamp(max(latest, state.getCurrentWatermarkMs()) + 2 * MINUTE_MS)
         elif timeout == "ProcessingTimeTimeout":
             state.setTimeoutDuration(1)
@@ -47,7 +47,7 @@ def count_until_silent(timeout: str) -> Callable[[DataFrame], DataFrame]:
 
 
 class Everything(StatefulProcessor):
-    """Uses each kind of state; an event-time timer ends a key that has been silent for two minutes."""
+    """Uses each kind of state; an event-time timer removes a key that has had no rows for two minutes."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.handle = handle
@@ -118,7 +118,7 @@ def everything_in_rows(df: DataFrame) -> DataFrame:
 
 
 class Expiring(StatefulProcessor):
-    """State that is gone at the next epoch, state that lasts, timers that fire soon and ones that never do."""
+    """State that expires by the next epoch, state that lasts, timers that fire soon, and timers that don't."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.handle = handle
@@ -157,7 +157,7 @@ def expiring(df: DataFrame) -> DataFrame:
 
 
 class Remembering(StatefulProcessor):
-    """Sums, keeps and counts, in one variable of each kind, with no notion of time."""
+    """Sums, keeps and counts, in one variable of each kind, without times."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.total = handle.getValueState("total", "n long")
@@ -184,7 +184,7 @@ def remembering(df: DataFrame) -> DataFrame:
 
 
 class Summing(StatefulProcessor):
-    """What `Remembering` does with the first of its variables."""
+    """Like `Remembering`, with the first of its variables only."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.total = handle.getValueState("total", "n long")
@@ -225,7 +225,7 @@ def summing_in_pandas(df: DataFrame) -> DataFrame:
 
 
 def summing_by_float_in_pandas(df: DataFrame) -> DataFrame:
-    """A third of the keys are null, of which pandas makes NaN."""
+    """A third of the keys are null, which pandas turns into NaN."""
     keyed = df.withColumn("f", F.when(F.col("v") % 3 > 0, (F.col("v") % 7).cast("double")))
     return keyed.groupBy("f").transformWithStateInPandas(SummingInPandas(), OUTPUT, "Update", "None")
 
@@ -242,7 +242,7 @@ def seen(key: Any, batches: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.D
 
 
 class Stamping(StatefulProcessor):
-    """Counts the rows of a key; what it gives has the event time of the newest of them."""
+    """Counts the rows of a key; its output has the event time of the newest row."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.count = handle.getValueState("count", "n long")
@@ -258,7 +258,7 @@ class Stamping(StatefulProcessor):
 
 
 class CountingByNumber(StatefulProcessor):
-    """Counts the rows of a key of a number and a text; with timers, also when the minute after is over."""
+    """Counts the rows of a key of a number and a text; timers count as well, a minute later."""
 
     def __init__(self, has_timers: bool = False) -> None:
         self.has_timers = has_timers
@@ -282,7 +282,7 @@ class CountingByNumber(StatefulProcessor):
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
         sizes = sum(1 for _ in self.seen.keys())
         self.seen.clear()
-        # Also a key that no row has, and that a timer has brought, may be written.
+        # A key that comes from a timer, and not from a row, may be written, too.
         self.count.update((self.count.get()[0] + 1000,))
         yield pd.DataFrame([(key[1], "fired", sizes)], columns=["k", "what", "n"])
 
@@ -291,7 +291,7 @@ class CountingByNumber(StatefulProcessor):
 
 
 def counting_by_number(df: DataFrame, has_timers: bool = False) -> DataFrame:
-    """Below zero there is no number; then pandas makes floats of the others in the batch, and Spark nulls."""
+    """Negative keys become null; pandas then makes floats of a batch's other keys, and Spark null of those."""
     number = F.when(F.col("v") >= 0, F.col("v") % 7)
     late = df.withWatermark("t", "1 minute") if has_timers else df
     keyed = late.select("t", number.alias("number"), F.concat(F.lit("s"), F.abs("v") % 3).alias("s"))

@@ -1,4 +1,4 @@
-"""Runs what readers run as a program of its own, as it stands: the README's first program, the notebook."""
+"""Runs programs of the documentation unchanged, in separate processes: the README's program, the notebook."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from jvms import quick
 
 
 def printed(program: str, folder: Path, *submit: str, timeout: float, **environment: str) -> str:
-    """What a program prints, which is to succeed; see `ran`."""
+    """The output of a program that must succeed; see `ran`."""
     return ran(program, folder, *submit, timeout=timeout, **environment).stdout
 
 
 def ran(
     program: str, folder: Path, *submit: str, timeout: float, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """A program that was run, and has succeeded.
+    """Runs a program that must succeed.
 
     Parameters
     ----------
     program : str
-        In Python.
+        The Python program.
     folder : Path
-        An empty directory for all that it leaves behind.
+        An empty directory for all files that it leaves behind.
     submit : str
-        Arguments of `spark-submit`, beside those by which JVMs start fast.
+        Arguments of `spark-submit`, in addition to those for JVMs that start fast.
     timeout : float
         Seconds.
     environment : str

@@ -12,7 +12,7 @@ from local.processors import count_until_silent, everything_in_pandas, everythin
 
 
 def with_a_point_in_rows(built: DataFrame) -> DataFrame:
-    """What a query gives; each row passes the point `query.row` before its store commits."""
+    """The query with a fault point: each output row passes `query.row` before the store commits."""
     name = "org.apache.spark.sql.execution.streaming.state.binshift.TestFailingRow"
     return built.where(F.expr(f"java_method('{name}', 'goesOn') = 'true'"))
 
@@ -22,14 +22,14 @@ def count_by_key(df: DataFrame) -> DataFrame:
 
 
 def counted(run: StreamRun) -> list[tuple[Any, ...]]:
-    """What the state has, of a query like `count_by_key`."""
+    """The state of a query like `count_by_key`."""
     return sorted((*key, *value) for key, value in run.state())
 
 
 def counted_at_once(
     run: StreamRun, build: Callable[[DataFrame], DataFrame] = count_by_key
 ) -> list[tuple[Any, ...]]:
-    """The same, of all its input as a batch."""
+    """The state that a batch over all input gives."""
     return sorted(tuple(r) for r in build(run.batch()).collect())
 
 
@@ -48,7 +48,7 @@ def deduplicate(df: DataFrame) -> DataFrame:
 
 
 def deduplicate_with_watermark(df: DataFrame) -> DataFrame:
-    # Keys come back in every epoch with the same event time, and once more when the state is evicted.
+    # Keys come back in each epoch with the same event time, and once more after their state is evicted.
     late = df.withColumn("t", F.date_trunc("minute", "t")).withWatermark("t", "2 minutes")
     return late.dropDuplicates(["k", "t"]).select("k", "t")
 
@@ -71,7 +71,7 @@ def session_of_dynamic_gap(df: DataFrame) -> DataFrame:
 
 
 def sides(df: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """Two streams out of one: values below 24 on the left, those from 16 on the right."""
+    """Two streams from one: values below 24 on the left, and from 16 on the right."""
     left = df.where("v < 24").select("k", F.col("v").alias("lv"), F.col("t").alias("lt"))
     right = df.where("v >= 16").select(F.col("k").alias("rk"), F.col("v").alias("rv"), F.col("t").alias("rt"))
     return left.withWatermark("lt", "1 minute"), right.withWatermark("rt", "2 minutes")
@@ -88,7 +88,7 @@ def interval_join(how: str) -> Callable[[DataFrame], DataFrame]:
 
 def window_join(df: DataFrame) -> DataFrame:
     left, right = sides(df)
-    # A stream may have one event-time column only.
+    # A stream may only have one event-time column.
     left = left.withColumn("w", F.window("lt", "2 minutes")).drop("lt")
     right = right.withColumnRenamed("rk", "k").withColumn("w", F.window("rt", "2 minutes")).drop("rt")
     return left.join(right, ["k", "w"], "leftOuter")

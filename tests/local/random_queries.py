@@ -1,4 +1,4 @@
-"""Queries composed at random, each made again by its number alone."""
+"""Random queries; a number determines the query."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STREAM_JOINS = ("inner", "inner", "leftOuter", "leftOuter", "rightOuter", "fullO
 #: Operators whose Python workers take seconds are rare.
 QUICK = tuple(name for name in STATEFUL if name != "stamped")
 TOPS = ("counted", "counted", "rolled_up", "cubed", "counted_in_all")
-#: What processes its batches takes several times as long.
+#: Sinks that process their batches take several times as long, so they are rare.
 SINKS = (*["collected"] * 8, *["taken_twice"] * 2, "processed", "kept_and_processed")
 SIMPLE = (
     ("filtered",),
@@ -31,7 +31,7 @@ SIMPLE = (
     ("from_the_table", "sorted", "shuffle_hash"),
 )
 
-#: What changes plans; half of the queries have one of each that is not Spark's default.
+#: Settings that change plans; half of the queries have some that are not Spark's defaults.
 SETTINGS: dict[str, tuple[str, ...]] = {
     "spark.sql.codegen.wholeStage": ("false",),
     "spark.sql.shuffle.partitions": ("1", "3"),
@@ -50,7 +50,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
 
 
 def random_query(seed: int) -> tuple[Composition, Case]:
-    """A query of up to a dozen operators, and its text; some are not valid in Spark."""
+    """A query of up to a dozen operators, and its text; Spark doesn't allow all of them."""
     rng = random.Random(seed)
     sink = rng.choice(SINKS)
     changed = [key for key in SETTINGS if rng.random() < 0.15]
@@ -60,7 +60,7 @@ def random_query(seed: int) -> tuple[Composition, Case]:
 
 
 def operators_of(composition: Composition) -> int:
-    """How many operators there are, sources not counted."""
+    """The number of operators, without sources."""
     below = [part for part in composition[1:] if isinstance(part, tuple)]
     return (composition != SOURCE) + sum(map(operators_of, below))
 
@@ -80,7 +80,7 @@ def _has_state(composition: Composition) -> bool:
 
 
 def _topped(rng: random.Random) -> tuple[Composition, str]:
-    """An operator of the modes update and complete, which is the topmost with state."""
+    """Adds an operator for the modes update and complete, which has to be the topmost one with state."""
     below = _random(rng, rng.randint(0, 4), rng.choice((0, 0, 1)))
     if rng.random() < 0.4:
         below = ("united", ("repartitioned", below, 2, "k"), ("repartitioned", SOURCE, 2, "k"))
@@ -122,7 +122,7 @@ def _of_two(rng: random.Random, kind: str, depth: int, stateful: int) -> Composi
         if rng.random() < 0.2:
             return ("streams_joined_by_time", one, other)
         return ("streams_joined", one, other, rng.choice(STREAM_JOINS))
-    # Most branches are partitioned alike.
+    # Most branches have the same partitioning.
     n = rng.choice((2, 2, 2, 3))
     if rng.random() < 0.3:
         one = ("repartitioned", one, n, "k")

@@ -1,4 +1,4 @@
-"""Queries whose rows are fetched on demand, and runs of them that are compared with one that never migrated."""
+"""Queries whose rows are fetched on demand, and runs that are compared with runs without migrations."""
 
 import json
 
@@ -11,22 +11,22 @@ from local.migrations import MAX_EPOCHS, feed_until, shifted
 from local.processors import remembering
 from local.queries import BOTH_SIDES, QUERIES, Query, in_jvm
 
-#: Each bin but those that are asked for by a scan waits at this point.
+#: At this fault, all bins wait except those that a scan asks for.
 BLOCKED = ("fetch.chunk", "block")
-#: Twice as many keys as before, so that half of them are new; then few; then those that are known, and others.
+#: Twice as many keys as before, so half are new; then few keys; then known keys and others.
 INPUTS = {3: {"keys": 120}, 4: {"n": 5}, 5: {"keys": 90}}
 
-#: More than there are between the submission of a plan and its switch.
+#: More epochs than pass between the submission of a plan and its switch.
 FEW_EPOCHS = 10
 
-#: For old queries: one watermark for all operators, by which an epoch drops late rows and forgets.
+#: As in old queries: all operators have one watermark, both to drop late rows and to forget state.
 ONE_WATERMARK = {"spark.sql.streaming.statefulOperator.allowMultiple": "false"}
-#: With each row that arrives, up to two are forgotten.
+#: Each arriving row makes the operator forget up to two.
 FORGETTING_BY_THE_ROW = {"spark.sql.streaming.statefulOperator.incrementalCleanupFactor": "2"}
 
 
 def forgetful(df):
-    """Counts the rows of a key, whose state goes with every third of them and comes back with the next."""
+    """Counts the rows of a key; every third row deletes the state, and the next creates it again."""
 
     def count(key, batches, state):
         n = (state.get[0] if state.exists else 0) + sum(len(rows) for rows in batches)
@@ -41,12 +41,12 @@ def forgetful(df):
 
 
 def count_distinct(df):
-    """Two operators that share an exchange, both of which look up by key."""
+    """Two operators that share an exchange and look up state by key."""
     return df.dropDuplicates(["k"]).groupBy("k").count()
 
 
 def keep_long_texts(df):
-    """Keeps 180 kB of most keys, which makes an answer of several pieces, and of one too much for any."""
+    """Keeps 180 kB for most keys, so that answers have several pieces; one key's rows are too large for any."""
     times = F.when(F.col("k") == "key10", 1_500_000).otherwise(30_000)
     return df.groupBy("k").agg(F.max(F.repeat("k", times)).alias("long")).select("k", F.length("long"))
 
@@ -56,13 +56,13 @@ def count_in_windows(df):
 
 
 def count_distinct_times(df):
-    """The same, with an event time by which both forget."""
+    """Like `count_distinct`, with an event time by which both operators forget."""
     late = df.withWatermark("t", "2 minutes")
     return late.dropDuplicates(["k", "t"]).groupBy("k", "t").count()
 
 
 def distinct_times_twice(df):
-    """Two such operators side by side, whose exchanges a task reads both."""
+    """Two such operators side by side; a task reads the exchanges of both."""
     late = df.withWatermark("t", "2 minutes")
     return (
         late.dropDuplicates(["k", "t"])
@@ -78,7 +78,7 @@ def two_sides(df):
 
 
 def near_times(how):
-    """Joins rows of a key whose times are near, on both sides of which a watermark is two minutes behind."""
+    """Joins rows of a key with near times; both sides' watermarks are two minutes behind."""
 
     def join(df):
         left, right = two_sides(df)
@@ -89,33 +89,33 @@ def near_times(how):
 
 
 def same_windows(df):
-    """Joins rows of a key and a window, which are forgotten by their key."""
+    """Joins rows of a key and a window; they are forgotten by the window in the key."""
     windows = df.withWatermark("t", "2 minutes").withColumn("w", F.window("t", "1 minute")).drop("t")
     left = windows.select("k", "w", F.col("v").alias("lv"))
     return left.join(windows.where("v % 3 > 0").select("k", "w", F.col("v").alias("rv")), ["k", "w"])
 
 
 def valid_until(df):
-    """Spark forgets by the event time of the left side, though rows fulfil the condition longer."""
+    """A join where Spark forgets by the left side's event time, although rows fulfil the condition longer."""
     left, right = two_sides(df)
     left = left.withColumn("until", F.expr("lt + INTERVAL 1 HOUR"))
     return left.join(right, F.expr("k = rk AND rt <= until")).drop("until")
 
 
 def same_seconds(df):
-    """Spark forgets as if the times were not rounded, by which later rows fulfil the condition."""
+    """A join where Spark forgets as if times weren't rounded, although later rows fulfil the condition, too."""
     left, right = two_sides(df)
     return left.join(right, F.expr("k = rk AND cast(rt AS long) <= cast(lt AS long) + 60"))
 
 
 def within_a_day(df):
-    """Spark forgets after 24 hours, and the condition counts days, of which some are longer."""
+    """A join where Spark forgets after 24 hours, and the condition counts days, some of which are longer."""
     left, right = two_sides(df)
     return left.join(right, F.expr("k = rk AND rt <= lt + INTERVAL 24 HOURS"))
 
 
 def windows_in_order(df):
-    """Spark forgets by the end of a window, and the condition compares how windows begin."""
+    """A join where Spark forgets by the ends of windows, and the condition compares their beginnings."""
     left, right = two_sides(df)
     left = left.withColumn("lw", F.window("lt", "1 minute")).drop("lt")
     right = right.withColumn("rw", F.window("rt", "10 minutes")).drop("rt")
@@ -154,18 +154,18 @@ ROWS = {
 
 
 def polling(query):
-    """Two sources look for files one after the other. So a file comes when neither has looked for a while."""
+    """Two sources look for files one after the other; files should come when neither is about to look."""
     return {"spark.sql.streaming.pollingDelay": "250ms"} if query.state == BOTH_SIDES else {}
 
 
 def settle(run, query):
-    """Waits until both sources of a join have just looked for files, which they do not again at once."""
+    """Waits until both sources of a join have just looked for files, as they won't look again at once."""
     if query.state == BOTH_SIDES:
         run.query.processAllAvailable()
 
 
 class History:
-    """A run, and the same input for one that never migrates."""
+    """A run, and its input for comparison with a run that never migrates."""
 
     def __init__(self, run, query):
         self.run, self.query, self.epoch = run, query, 0
@@ -177,7 +177,7 @@ class History:
             self.epoch += 1
 
     def take(self, *inputs):
-        """Feeds these rows, with as many epochs as they take."""
+        """Feeds rows, and waits for all of their epochs."""
         for data in inputs:
             settle(self.run, self.query)
             self.run.feed(data)
@@ -185,20 +185,20 @@ class History:
         self.epoch = max(self.run.outputs) + 1
 
     def take_until_over(self, migration, inputs):
-        """Feeds as many of these as the migration takes."""
+        """Feeds these inputs until the migration has ended."""
         while not migration.status.is_over:
             assert self.epoch < MAX_EPOCHS
             self.take(next(inputs))
 
     def switched(self, *inputs):
-        """Moves every bin to the next partition, with `inputs` while the bins are held up."""
+        """Moves every bin to the next partition, and feeds `inputs` while the bins are held up."""
         self.feed({}, {})
         migration = self.submitted("shuffled")
         self.feed({}, *inputs)
         return migration
 
     def switching(self, target, given):
-        """Feeds the same until rows are fetched, by whatever operator: new partitions are opened first."""
+        """Feeds the same input until any operator fetches rows; before that, new partitions are opened."""
         migration = self.submitted(target)
         last = self.epoch + FEW_EPOCHS
         while not any(metrics["binshiftRowsFetched"] for metrics in self.metrics_of_all(self.epoch - 1)):
@@ -207,7 +207,7 @@ class History:
         return migration
 
     def submitted(self, target):
-        """Moves every bin to the next partition, or has another number of partitions."""
+        """Submits a move of every bin to the next partition, or another number of partitions."""
         controller = self.run.attach()
         to = shifted(controller) if target == "shuffled" else target
         return controller.rescale(to, strategy=OnDemand())
@@ -224,11 +224,11 @@ class History:
         return self.metrics_of_all(epoch)[operator]
 
     def metrics_of_all(self, epoch):
-        """Those of each operator; Spark begins with the last one of the plan."""
+        """The metrics of each operator; Spark begins with the last operator of the plan."""
         return [operator.customMetrics for operator in self.run.progress(epoch).stateOperators]
 
     def came(self, *ways):
-        """Bins that came in this run of the query, also after the epoch of their switch."""
+        """The number of bins that came in this run of the query, including those after the switch's epoch."""
         epochs = [p for p in self.run.query.recentProgress if "addBatch" in p.durationMs]
         return sum(p.stateOperators[0].customMetrics[f"binshiftBins{way}"] for p in epochs for way in ways)
 

@@ -13,7 +13,7 @@ from local.queries import QUERIES
 
 STORE = "spark.sql.streaming.stateStore."
 HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
-#: An epoch for each input file and no others, which halves the time; other tests have Spark's own way.
+#: Only one epoch for each input file, which halves the time; other tests have epochs without data.
 ONE_EPOCH = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
 IDS = {STORE + "checkpointFormatVersion": "2"}
 AVRO = {STORE + "encodingFormat": "avro"}
@@ -21,11 +21,11 @@ ROW_CHECKSUMS = {STORE + "rowChecksum.enabled": "true"}
 CHECKSUMS = ROW_CHECKSUMS | {STORE + "rowChecksum.readVerificationRatio": "1"}
 NO_CHANGELOG = {CHANGELOG_KEY: "false"}
 MIN_DELTAS = STORE + "minDeltasForSnapshot"
-#: Snapshots often, so that versions are read from a snapshot and from changelogs on top of one.
+#: Frequent snapshots, so that versions are read from snapshots alone and from snapshots with changelogs.
 SNAPSHOTS = {MIN_DELTAS: "2"}
 JOIN_3 = {"spark.sql.streaming.join.stateFormatVersion": "3"}
 JOIN_4 = {"spark.sql.streaming.join.stateFormatVersion": "4"}
-#: Spark 4.2 has it for its own tests only.
+#: Spark 4.2 has this format for its own tests only.
 NEEDS_JOIN_4 = pytest.mark.needs_spark("4.3", reason="state format 4 of joins is not finished before")
 NEEDS_CHECKSUMS = pytest.mark.needs_spark("4.2", reason="rows have no checksums before")
 
@@ -37,11 +37,11 @@ def _rarer(name: str, conf: dict[str, str]) -> Any:
 
 
 def needs(conf: dict[str, str]) -> list[pytest.MarkDecorator]:
-    """Marks of what not every Spark has."""
+    """Marks of tests that not every Spark can run."""
     return [NEEDS_JOIN_4] if conf.items() >= JOIN_4.items() else []
 
 
-#: Queries and settings of checkpoints that go from one provider to another.
+#: Queries and settings of checkpoints that change from one provider to another.
 OPERATORS = [
     *_DEFAULT.items(),
     _rarer("join-full", JOIN_4 | IDS | CHECKSUMS),
@@ -51,7 +51,7 @@ OPERATORS = [
     _rarer("session-fixed", CHECKSUMS),
     *(_rarer(name, {}) for name in QUERIES if name not in _DEFAULT),
 ]
-#: More of those, for tests that can do without the rest.
+#: A few more, for tests that don't need all of them.
 MORE_JOINS = [_rarer("join-full", JOIN_4), _rarer("join-full", IDS)]
 
 
@@ -64,7 +64,7 @@ def new(
 
 
 def start_with(run: StreamRun, provider: str) -> None:
-    """Starts the query anew, in a session that names `provider`."""
+    """Restarts the query in a session with `provider`."""
     run.stop()
     run.spark.conf.set(PROVIDER_KEY, provider)
     run.start()

@@ -1,4 +1,4 @@
-"""A catalogue of shapes of streaming plans, by what is special about them."""
+"""A catalogue of shapes of streaming plans, named by their special features."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ OTHER = ("repartitioned", ("projected", SOURCE), 2, "k")
 
 @dataclass(frozen=True)
 class Shape(Case):
-    """A query and what is to become of it.
+    """A query and the expected treatment.
 
     Parameters
     ----------
     follows : bool
-        Whether an operator's rows have to follow the routing table.
+        True if an operator's rows have to follow the routing table.
     refused : str
         The reason, a regular expression, if binshift runs no such query with two partitions, as it begins.
     """
@@ -34,7 +34,7 @@ class Shape(Case):
     refused: str = ""
 
 
-#: What a stateful operator may stand above.
+#: Plans that can be below a stateful operator.
 BELOW: dict[str, Composition] = {
     "repartition by number": ("repartitioned", SOURCE, 3),
     "repartition by key": ("repartitioned", SOURCE, None, "k"),
@@ -52,7 +52,7 @@ BELOW: dict[str, Composition] = {
     "anti join": ("joined", SOURCE, "wide", "left_anti", "merge"),
 }
 
-#: Stateful operators that stand for their kind above these.
+#: Stateful operators above these; each represents its kind.
 ABOVE_THEM: dict[str, tuple[Callable[[Composition], Composition], str]] = {
     "aggregation": (lambda below: ("counted", below), "update"),
     "deduplication": (lambda below: ("unique", below), "append"),
@@ -60,7 +60,7 @@ ABOVE_THEM: dict[str, tuple[Callable[[Composition], Composition], str]] = {
     "stream-stream join": (lambda below: ("streams_joined", below, OTHER, "inner"), "append"),
 }
 
-#: What may stand above a stateful operator.
+#: Plans that can be above a stateful operator.
 ABOVE: dict[str, Callable[[Composition], Composition]] = {
     "repartition by key": lambda one: ("repartitioned", one, 2, "k"),
     "union with the stream": lambda one: ("united", one, HASHED),
@@ -73,7 +73,7 @@ ABOVE: dict[str, Callable[[Composition], Composition]] = {
     "outer join from the table": lambda one: ("from_the_table", one, "hashed", "merge"),
 }
 
-#: Stateful operators that stand for their kind below these.
+#: Stateful operators below these; each represents its kind.
 BELOW_THEM: dict[str, tuple[Callable[[Composition], Composition], str]] = {
     "deduplication": (lambda below: ("unique", below), "append"),
     "session window": (lambda below: ("in_sessions", below), "append"),
@@ -102,7 +102,7 @@ OPERATORS: dict[str, tuple[Composition, str]] = {
     "limit": (("limited", SOURCE, 70), "append"),
 }
 
-#: Several stateful operators, and what is between them.
+#: Several stateful operators, with various plans between them.
 CHAINS: dict[str, tuple[Composition, str]] = {
     "window of windows": (("windowed", ("windowed", SOURCE)), "append"),
     "one key, two operators": (("windowed", ("unique", SOURCE)), "append"),
@@ -164,12 +164,12 @@ CHAINS: dict[str, tuple[Composition, str]] = {
 
 
 def typed(name: str) -> Callable[[DataFrame], DataFrame]:
-    """A query of the typed API, whose keys cannot be null."""
+    """A query of the typed API, where keys can't be null."""
     return lambda df: in_jvm(name)(df.where("k IS NOT NULL"))
 
 
 def by_expression(df: DataFrame) -> DataFrame:
-    """Keys that are no columns of the input, nor is there one that they are named by."""
+    """Keys that are expressions, neither columns of the input nor named like one."""
     counted = df.groupBy(F.upper("k").alias("key"), F.expr("v % 3")).agg(F.count("*").alias("n"))
     return counted.join(counted.sparkSession.table("global_temp.plain"), F.expr("lower(key) = k"), "left")
 
@@ -193,12 +193,12 @@ def by_collated(df: DataFrame) -> DataFrame:
 
 
 def read_twice(df: DataFrame) -> DataFrame:
-    """Above one exchange that serves both branches of a union."""
+    """A union whose branches share one exchange."""
     hashed = df.withWatermark("t", "1 minute").repartition(2, "k")
     return hashed.union(hashed).groupBy("k").agg(F.count("*").alias("n"))
 
 
-#: Null keys of an outer join go anywhere.
+#: With this setting, null keys of an outer join go to any partition.
 SPREAD = {"spark.sql.shuffle.spreadNullJoinKeys.enabled": "true", "spark.sql.autoBroadcastJoinThreshold": "-1"}
 
 SPECIAL: dict[str, Shape] = {
@@ -261,7 +261,7 @@ SPECIAL: dict[str, Shape] = {
 }
 
 
-#: Those without an operator whose rows have to follow the table.
+#: The shapes without an operator whose rows have to follow the table.
 STAY = {"aggregation of nothing, complete", "limit"}
 
 

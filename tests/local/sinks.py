@@ -1,4 +1,4 @@
-"""Sinks that fail, as those of users do."""
+"""Sinks that fail."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness import StreamRun, rows
 
 
 def fail_once_at(run: StreamRun, epoch: int, first: Callable[[], None] = lambda: None) -> Callable[[], None]:
-    """The sink fails at `epoch`, after its partitions commit and `first`; returns what has it work again."""
+    """Makes the sink fail at `epoch`, after the partitions' commits and `first`; the result repairs it."""
     keep = run._keep
 
     def fail(batch: DataFrame, e: int) -> None:
@@ -25,7 +25,7 @@ def fail_once_at(run: StreamRun, epoch: int, first: Callable[[], None] = lambda:
 
 
 def fail_at(run: StreamRun, epoch: int, first: Callable[[], None] = lambda: None) -> None:
-    """Starts the query, whose sink fails with the rows of `epoch`, and works again afterwards."""
+    """Starts the query with a sink that fails at the rows of `epoch` and works again afterwards."""
     mend = fail_once_at(run, epoch, first)
     run.stop()
     run.start()

@@ -1,4 +1,4 @@
-"""Stars of TPC-DS's kind: a stream of sales with an item, a store and a day, and tables of these."""
+"""Star schemas like TPC-DS's: a stream of sales with item, store and day, and a table for each of these."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ITEMS, STORES, DAYS = 7, 4, 12
 
 
 def make_dimensions(spark: SparkSession) -> None:
-    """Tables that lie about in different ways; some sales have no item, and one store has two rows."""
+    """Tables with different partitionings; some sales have no item, and one store has two rows."""
     items = spark.range(1, ITEMS).selectExpr("id AS item", "id % 3 AS category", "id % 2 = 0 AS is_new")
     stores = spark.range(STORES).union(spark.range(1)).selectExpr("id AS store", "id % 2 AS region")
     days = spark.range(DAYS).selectExpr("id AS day", "id DIV 3 AS week")
@@ -25,7 +25,7 @@ def make_dimensions(spark: SparkSession) -> None:
 
 
 def sales(df: DataFrame) -> DataFrame:
-    """From (k, v, t): customer, item, store, day, price and time."""
+    """Sales from (k, v, t): customer, item, store, day, price and time."""
     late = df.withWatermark("t", "1 minute")
     return late.select(
         "k",
@@ -42,7 +42,7 @@ def dimension(df: DataFrame, name: str, hint: str) -> DataFrame:
 
 
 def by_all(hint: str, kind: str = "", how: str = "inner") -> Callable[[DataFrame], DataFrame]:
-    """All tables are joined, then sums are kept by attributes of them."""
+    """Joins all tables, and keeps sums by their attributes."""
 
     def build(df: DataFrame) -> DataFrame:
         wide = sales(df)
@@ -54,7 +54,7 @@ def by_all(hint: str, kind: str = "", how: str = "inner") -> Callable[[DataFrame
 
 
 def before_and_after(hint: str, kind: str = "") -> Callable[[DataFrame], DataFrame]:
-    """Items are joined before sums by store are kept, and stores after."""
+    """Joins items, keeps sums by store, and then joins stores."""
 
     def build(df: DataFrame) -> DataFrame:
         of_items = sales(df).join(dimension(df, "items" + kind, hint), "item")
@@ -65,7 +65,7 @@ def before_and_after(hint: str, kind: str = "") -> Callable[[DataFrame], DataFra
 
 
 def twice_aggregated(hint: str, kind: str = "") -> Callable[[DataFrame], DataFrame]:
-    """Sums by item, which stores nothing of categories, and then by category."""
+    """Sums by item, without categories in the state, and then by category."""
 
     def build(df: DataFrame) -> DataFrame:
         window = F.window("t", "1 minute")
@@ -78,7 +78,7 @@ def twice_aggregated(hint: str, kind: str = "") -> Callable[[DataFrame], DataFra
 
 
 def of_one_key(hint: str, kind: str = "", how: str = "inner") -> Callable[[DataFrame], DataFrame]:
-    """Two operators by item, and a join by item in between: one exchange serves all."""
+    """Two operators by item and a join by item between them; they share one exchange."""
 
     def build(df: DataFrame) -> DataFrame:
         once = sales(df).select("item", "t").dropDuplicates(["item", "t"])
@@ -90,7 +90,7 @@ def of_one_key(hint: str, kind: str = "", how: str = "inner") -> Callable[[DataF
 
 
 def snowflake(df: DataFrame) -> DataFrame:
-    """A table joined with another, and only then with the stream."""
+    """A table is joined with another table, and then with the stream."""
     items = dimension(df, "items_cached", "merge").join(dimension(df, "categories", "merge"), "category")
     wide = sales(df).join(items.hint("shuffle_hash"), "item")
     return wide.groupBy("section").agg(F.sum("price").alias("price"))
@@ -103,7 +103,7 @@ def with_aggregated_dimension(df: DataFrame) -> DataFrame:
 
 
 def sold_and_returned(how: str, hint: str) -> Callable[[DataFrame], DataFrame]:
-    """Two streams of facts by customer and item, then their tables."""
+    """Joins two streams of facts by customer and item, and then their tables."""
 
     def build(df: DataFrame) -> DataFrame:
         sold = sales(df)
@@ -123,7 +123,7 @@ def sold_and_returned(how: str, hint: str) -> Callable[[DataFrame], DataFrame]:
 
 
 def chosen(df: DataFrame) -> DataFrame:
-    """By subqueries, as those queries have them."""
+    """A selection by subqueries, as in queries of TPC-DS."""
     sales(df).createOrReplaceTempView("sales")
     return df.sparkSession.sql(
         """
@@ -144,7 +144,7 @@ def rolled_up(df: DataFrame) -> DataFrame:
 
 
 def channels(df: DataFrame) -> DataFrame:
-    """A union of channels, each with its own joins, as the queries over all channels have it."""
+    """A union of channels, each with its own joins, as in TPC-DS's queries over all channels."""
     shop = sales(df).join(dimension(df, "stores_cached", "merge"), "store").select("item", "price", "t")
     web = (
         sales(df.where("v % 3 = 0"))
@@ -156,7 +156,7 @@ def channels(df: DataFrame) -> DataFrame:
 
 
 def channels_counted_apart(df: DataFrame) -> DataFrame:
-    """Each channel with state of its own, united by the key of all."""
+    """Each channel has its own state; then all are united by their common key."""
 
     def once(channel: DataFrame) -> DataFrame:
         return sales(channel).select("item", "t").dropDuplicates(["item", "t"])
@@ -165,7 +165,7 @@ def channels_counted_apart(df: DataFrame) -> DataFrame:
     return both.groupBy("item", F.window("t", "1 minute")).agg(F.count("*").alias("n"))
 
 
-#: By what is special about them, with the output mode.
+#: The queries by their special features, with the output mode.
 STARS: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
     "star, all broadcast, then sums": (by_all("broadcast"), "update"),
     "star, all sort-merge, then sums": (by_all("merge"), "update"),

@@ -18,7 +18,7 @@ def test_an_autoscaler_advises_and_acts_on_a_running_query(stream):
     run.run(0)
     # Its epochs take longer than their trigger's interval, but there are no cores for more partitions.
     busy = Autoscaler(controller, min_partitions=1, max_partitions=8, window=2)
-    # Both at once, so that the second epoch begins where the first one ends.
+    # Both files come at once, so that the second epoch begins when the first ends.
     for epoch in (1, 2):
         run.feed(rows(epoch))
     run.query.processAllAvailable()
@@ -26,7 +26,7 @@ def test_an_autoscaler_advises_and_acts_on_a_running_query(stream):
     assert held.action is Action.HOLD
     assert held.utilization == pytest.approx(1, abs=0.3)
     assert "the limit is 2 cores" in held.reason
-    # With a thousand seconds for an epoch it is nearly idle.
+    # With a target of 1,000 s per epoch, the query is nearly idle.
     idle: dict[str, Any] = {"window": 2, "cooldown_s": 0.0, "epoch_s": 1000.0, "strategy": AllAtOnce()}
     adviser = Autoscaler(controller, min_partitions=1, max_partitions=8, **idle)
     assert (adviser.step().action, adviser.decisions[-1].desired) == (Action.RESCALE, 1)

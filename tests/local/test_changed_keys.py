@@ -1,4 +1,4 @@
-"""Keys that change on their way to the state: the query runs as on Spark's provider, and its bins stay."""
+"""Keys that change on the way to the state: the query runs as on Spark's provider, and its bins can't move."""
 
 import json
 from functools import partial
@@ -15,7 +15,7 @@ STATE = ({"stateVarName": "n"}, {"stateVarName": "seen"})
 
 
 def batch(epoch, has_null, n=30):
-    """Numbers from zero on; with one below, the others of its batch in pandas change."""
+    """Numbers from zero on; a negative number changes the other keys of its batch in pandas."""
     minute = f"2026-01-01 00:{2 * epoch:02}:00"
     values = [*range(n), *([-1, -2] if has_null else [])]
     return [{"k": f"k{v}", "v": v, "t": minute} for v in values]
@@ -32,7 +32,7 @@ def pair(stream, build, **kwargs):
 
 
 def goes_on_with_sparks_provider(stream, run, oracle):
-    """Also a converted checkpoint has its state where the rows come to."""
+    """A converted checkpoint has its state in the partitions where the rows arrive."""
     run.stop()
     with pytest.raises(UnsupportedOperatorError, match="cannot change its 2 partitions"):
         convert(str(run.checkpoint), to="rocksdb", output=str(run.root / "no"), partitions=3, spark=run.spark)
@@ -45,7 +45,7 @@ def goes_on_with_sparks_provider(stream, run, oracle):
 
 
 def counted(run):
-    """The rows that the state has counted, whatever their keys have become."""
+    """The number of rows that the state has counted, under any keys."""
     return sum(value[0] for _, value in run.state(stateVarName="n"))
 
 
@@ -61,7 +61,7 @@ def test_numbers_that_become_null_in_pandas_count_as_on_sparks_provider(stream, 
         run.attach().rescale(4, strategy=AllAtOnce(), prepare=False)
     assert refused.value.condition == "KEYS_CHANGE"
     feed(2, True, run, oracle)
-    # Also from the checkpoint alone.
+    # The same after loading from the checkpoint.
     run.stop()
     run.start()
     feed(3, False, run, oracle)
@@ -104,7 +104,7 @@ def test_the_epoch_before_a_step_fails_and_is_run_again_without_it(stream):
 
 
 def test_keys_that_change_after_a_rescale_lose_nothing(stream):
-    # Which keys become the same in a partition depends on its rows, so that no other query gives the same.
+    # Which keys become equal in a partition depends on its rows, so no other query can be compared with.
     run = stream(counting_by_number).start()
     feed(0, False, run)
     run.attach().rescale(4, strategy=AllAtOnce(), prepare=False)

@@ -1,4 +1,4 @@
-"""The command line on a query that runs, and on one that is stopped."""
+"""Commands on a running query and on a stopped one."""
 
 import json
 import threading
@@ -58,7 +58,7 @@ def test_the_command_line_rescales_and_rebalances_a_running_query_and_leaves_pla
     history = json.loads(live.command("history", "--json").stdout)
     mine = controller.history().to_pylist()
     assert [(h["epoch"], h["step"]) for h in history] == [(h["epoch"], h["step"]) for h in mine]
-    # What the statistics tell is what plans and skew are made of.
+    # Plans and skew are computed from the statistics.
     assert controller.skew("rows").by == "rows"
     bounded = controller.plan(6, strategy=Bounded(Fluid(), max_bytes_per_step=1))
     assert bounded.bytes_to_move == sum(bounded.bin_bytes[m.bin] for m in bounded.moves) > 0

@@ -1,4 +1,4 @@
-"""Compactions are spread over time, as far as is good for the stores."""
+"""Compactions are spread over time, within limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FREELY = 1 << 26
 
 @pytest.fixture
 def pace(spark, stream):
-    """The pace of an executor that has run a query, which sets it to 5 MB a second."""
+    """The pace of an executor; a query has set it to 5 MB/s."""
     query = QUERIES["count"]
     stream(query.build, "first", mode=query.mode, conf={PACE: "5m"}).start().run(0)
     return spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestPace
@@ -56,7 +56,7 @@ def test_files_of_bins_that_came_on_demand_do_not_end_it(pace, tmp_path):
         store.takeIn(60)
         store.commit()
         assert pace.bytesPerSecond() == 5 << 20
-        # They are left out as long as they are there.
+        # Files that were taken in are not counted until they are merged.
         store.merge()
         store.commit()
         store.write(8)

@@ -1,4 +1,4 @@
-"""Whatever a query is composed of, it gives what Spark's own provider gives, while its bins move."""
+"""Composed queries have the same results as on Spark's own provider, while their bins move."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from local.moving import Case, gives_what_spark_gives
 HASHED = ("repartitioned", SOURCE, 2, "k")
 OTHER = ("repartitioned", ("projected", SOURCE), 2, "k")
 
-#: Compositions by what is special about them, with their output mode and sink.
+#: Compositions by their special features, with output mode and sink.
 CORPUS: dict[str, tuple[Composition, str, str]] = {
     "state above branches that are partitioned alike": (
         ("counted", ("united", HASHED, OTHER)),
@@ -54,7 +54,7 @@ def tables(spark):
     make_tables(spark)
 
 
-#: Those that others stand for in the default test run.
+#: Compositions that the default test run leaves out, as similar ones run.
 MATRIX = (
     "outer join above such branches",
     "bucketed table",

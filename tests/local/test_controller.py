@@ -1,4 +1,4 @@
-"""The control API on a running query, and everything that it refuses."""
+"""The control API on a running query, and all of its refusals."""
 
 import asyncio
 import queue
@@ -131,7 +131,7 @@ def test_a_bounded_migration_reports_its_steps_as_spark_does_its_epochs(run, cap
     assert table.column("epoch").to_pylist() == [0, 1, 2, 3, 4, 5]
     assert table.column("partitions").to_pylist() == [2, 2, 4, 4, 4, 4]
     assert table.column("bins_adopted").to_pylist() == [0, 0, 10, 6, 10, 6]
-    # A listener of Spark's hears the same, a moment later; perhaps of the epoch before it came, too.
+    # A listener of Spark gets the same a moment later, perhaps after the epoch before it was added, too.
     assert until(lambda: 5 in log.table().column("epoch").to_pylist())
     run.spark.streams.removeListener(log)
     heard = log.table()
@@ -203,7 +203,7 @@ def test_a_plan_while_another_one_runs_is_refused(run):
 
 
 def cancelled_when_a_step_is_scheduled(run, controller, strategy):
-    """A migration to four partitions, whose first step takes effect with the next epoch all the same."""
+    """A cancelled migration to four partitions; its first step still takes effect with the next epoch."""
     migration = controller.rescale(4, strategy=strategy, prepare=False)
     run.run(1)
     assert migration.status.next_epoch == 2
@@ -245,7 +245,7 @@ def test_a_migration_is_known_as_long_as_the_routing_log_has_a_step_of_it(run):
     cut.cancel()
     run.run(4)
     assert cut.wait(60).cancelled
-    # No run remembers how so many have ended.
+    # A run doesn't remember the ends of so many migrations.
     for _ in range(64):
         controller.rescale(controller.routing())
     report = whole.wait(60)
@@ -335,11 +335,11 @@ def test_a_setting_that_the_driver_cannot_read_is_refused(stream, name, value):
 @pytest.mark.parametrize(
     ("build", "variable"),
     [
-        # The exchange hashes the key as the int that it is, the operator keeps it as a long.
+        # The exchange hashes the key as an int, and the operator keeps it as a long.
         (in_jvm("keyOfAnotherType"), "n"),
-        # Python makes another instant of a timestamp if its time zone is not the session's.
+        # Python turns a timestamp into another instant if its time zone is not the session's.
         (remembering_by_time, "total"),
-        # The exchange hashes null, the operator keeps NaN.
+        # The exchange hashes null, and the operator keeps NaN.
         (summing_by_float_in_pandas, "total"),
     ],
     ids=["typed key", "timestamp in Python", "null of a float in pandas"],
@@ -352,7 +352,7 @@ def test_an_operator_that_cannot_migrate_runs_and_a_rescale_names_it(stream, bui
         query.run(0, 1, 2)
     with pytest.raises(UnsupportedOperatorError, match="transformWithState"):
         run.attach().rescale(4, prepare=False)
-    # Whole partitions of it move all the same.
+    # Whole partitions of the query can still move.
     controller = run.attach()
     moved = controller._submit(controller.plan(controller.routing()), MigrationOptions(places={0: "driver"}))
     for query in (run, oracle):
@@ -392,7 +392,7 @@ def test_without_copies_the_default_is_what_takes_effect_soonest(stream, caplog,
     assert report.steps == 1
     assert report.bytes_adopted
     run.stop()
-    # Until an epoch is planned, a run does not know its operators.
+    # A run does not know its operators until an epoch is planned.
     assert run.start().attach().plan(6, prepare=False).strategy == "all-at-once"
 
 

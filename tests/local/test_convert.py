@@ -1,4 +1,4 @@
-"""A checkpoint is given back to Spark's own provider, or brought from its HDFS-backed one."""
+"""A checkpoint is converted for Spark's RocksDB provider, from binshift's or from the HDFS-backed one."""
 
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -16,12 +16,12 @@ from local.processors import summing_by_float_in_pandas, summing_in_pandas
 from local.queries import QUERIES, in_jvm
 from local.settings import HDFS, IDS, MORE_JOINS, OPERATORS, new, start_with
 
-#: Without it, rows may be distributed by some of the columns of a key only.
+#: Without this setting, rows may be distributed by only some of a key's columns.
 STRICT = "spark.sql.streaming.statefulOperator.useStrictDistribution"
 
 
 def go_on(run, checkpoint, provider):
-    """The same query goes on from another checkpoint, in a session that names `provider`."""
+    """Continues the query from another checkpoint, in a session with `provider`."""
     run.stop()
     run.checkpoint = checkpoint
     start_with(run, provider)
@@ -59,7 +59,7 @@ def test_a_checkpoint_that_was_taken_over_and_rescaled_is_given_back(stream, tmp
     assert run.states(QUERIES[name].state) == state
     assert {m.numPartitions for m in run.metadata()} == {5}
     run.run(7)
-    # And taken over again, from a checkpoint at another number of partitions.
+    # It is taken over again, from a checkpoint with another number of partitions.
     go_on(run, run.checkpoint, PROVIDER)
     run.run(8)
     assert run.attach().routing().partitions == 5
@@ -146,7 +146,7 @@ def test_an_epoch_that_was_begun_is_run_again_from_the_copy(stream, tmp_path):
     for fault in (
         Fault("convert.partition", "throw", always=True),
         Fault("convert.finish", "throw"),
-        # While what the others have left is deleted.
+        # While the files that the earlier conversions have left are deleted.
         Fault("convert.clean", "throw"),
     ):
         with fault, pytest.raises(BinshiftError, match="it is unchanged"):
@@ -203,7 +203,7 @@ def test_what_cannot_be_converted_is_refused(stream, tmp_path):
     with pytest.raises(BinshiftError, match=r"^\S+ or \S+ cannot be read \(.*\); look at .*fsck'\n") as broken:
         convert(checkpoint=tmp_path / "broken")
     assert broken.value.condition == "CONVERSION_FAILED"
-    # Neither spelling has its classes here.
+    # The classes of neither scheme are installed.
     for scheme in ("s3", "s3a"):
         with pytest.raises(ConfigurationError, match=r"no file system for 's3a:'.*--packages"):
             convert(checkpoint=f"{scheme}://bucket/orders", output="s3-to")
@@ -357,7 +357,7 @@ def test_floats_tell_nothing_if_rows_are_distributed_by_them_in_pandas(stream, t
 
     with pytest.raises(UnsupportedOperatorError, match=r"transformWithStateInPandasExec has keys of .* floats"):
         convert("by-float", summing_by_float_in_pandas)
-    # A map has its own keys, which move no row.
+    # The keys inside a map don't decide where a row is.
     assert convert("with-floats", summing_in_pandas).converted
 
 

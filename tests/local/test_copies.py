@@ -1,4 +1,4 @@
-"""Copies of bins last: longer than Spark keeps changelogs, beyond failures, and until they have caught up."""
+"""Copies of bins survive failures, outlast Spark's changelogs, and go on until they have caught up."""
 
 import pytest
 from pyspark.sql import functions as F
@@ -38,7 +38,7 @@ def test_what_was_taken_in_is_undone_if_the_last_changelog_cannot_be_read(stream
     with Fault("switch.changes", "throw", always=True):
         epoch, report = shift(run, 2)
     assert report.bins_from_checkpoint == 64
-    # A master of local[2] tries no task again.
+    # With the master local[2], Spark retries no task.
     assert failed_tasks(run) == 0
     epoch, report = shift(run, epoch)
     assert report.bins_prepared == 64
@@ -63,7 +63,7 @@ def test_copies_may_take_longer_than_changelogs_are_kept(stream, tmp_path, forma
     epoch, report = shift(run, 2)
     assert report.bins_prepared == 64
     assert report.bins_from_checkpoint == report.bins_recopied == 0
-    # More epochs than Spark keeps; and what was kept for the copies goes after them.
+    # These are more epochs than Spark keeps; files that were kept for the copies are deleted afterwards.
     assert epoch > 10
     state = run.checkpoint / "state/0/0"
     epoch = feed_until(run, epoch, lambda: min(version_of(f) for f in state.glob("*.changelog")) > 4)
@@ -74,7 +74,7 @@ def test_a_copy_that_fails_while_it_follows_its_source_is_made_anew(counting, tm
     query, run = counting
     migration = submit_shift(run, Batched(8))
     with Fault("changelog.change", "throw") as fault:
-        # No step is due yet: the bins of one that is are read from the checkpoint, because nothing puts it off.
+        # No step is due yet: a due step isn't put off, and its bins would be read from the checkpoint.
         with Fault("changelog.read", "block"):
             fall_behind(run, spark)
         epoch = finish(run, migration, 7)
@@ -88,7 +88,7 @@ def test_a_copy_that_fails_while_it_follows_its_source_is_made_anew(counting, tm
 
 def test_a_copy_from_the_checkpoint_that_fails_in_the_middle_is_made_anew(counting, tmp_path):
     query, run = counting
-    # Several steps, after the first of which the disk fails once.
+    # The migration has several steps; after the first, the disk fails once.
     migration = submit_shift(run, Batched(16))
     with Fault("export.link", "throw", always=True), Fault("stage.file", "throw") as fault:
         epoch = finish(run, migration, 2)
@@ -100,7 +100,7 @@ def test_a_copy_from_the_checkpoint_that_fails_in_the_middle_is_made_anew(counti
 
 
 def fall_behind(run, spark):
-    """Runs the epochs 2 to 6; the copies of a migration that was submitted are whole after the last."""
+    """Runs epochs 2 to 6; after the last, the copies of the submitted migration are complete."""
     blocks = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestBlocks
     with Fault("export.start", "block"):
         run.run(*range(2, 7))
@@ -128,7 +128,7 @@ def test_a_step_does_not_wait_for_copies_that_do_not_catch_up(counting, tmp_path
     with Fault("changelog.read", "block"):
         fall_behind(run, spark)
         epoch = finish(run, migration, 7)
-        # The task of the step reads the changelogs that its copies have not.
+        # The step's tasks read the changelogs that the copies lack.
         assert migration.wait(0).bins_prepared == 64
     assert epoch > 17
     run.run(epoch)
@@ -142,7 +142,7 @@ def test_all_copies_from_one_source_read_its_changelogs_once(counting, tmp_path)
     with Fault("changelog.read", "count") as reads:
         epoch = finish(run, migration, 2)
         assert migration.wait(0).bins_from_checkpoint == 0
-        # Two sources, from which six targets copy; a read may be one for those that came later.
+        # Six targets copy from two sources; one read can serve targets that come later, too.
         assert 0 < reads.count <= 3 * (epoch - 2)
     assert_never_migrated(run, query, epoch, tmp_path)
 
@@ -190,7 +190,7 @@ def test_copies_that_cannot_be_made_are_not_taken_for_made(counting, tmp_path):
 def test_what_is_read_of_the_checkpoint_is_paced_unless_an_epoch_waits_for_it(stream, spark, is_ahead):
     meter = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestMeter
     query = QUERIES["count"]
-    # Half a megabyte for each of the two partitions.
+    # Half a megabyte in each of the two partitions.
     long_keys = F.concat("k", F.repeat(F.lit("x"), 16_000))
     conf = {SHIP + "timeout": NEVER}
     run = stream(lambda df: query.build(df.withColumn("k", long_keys)), mode=query.mode, conf=conf).start()

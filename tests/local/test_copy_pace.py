@@ -1,4 +1,4 @@
-"""The pace of copies follows what tasks take."""
+"""The pace of copies follows the durations of tasks."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_copies_go_half_as_fast_once_tasks_take_longer(rates: Rates) -> None:
 
 
 def test_a_task_in_three_that_takes_longer_is_no_sign(rates: Rates) -> None:
-    # Short ones are judged together, a quarter of a second of them at a time.
+    # Short tasks are judged together, in groups of a quarter of a second.
     short = [(50, False)] * 3
     assert rates([*short, *[(50, True), (50, True), (900, True)] * 4])[-1] > FIRST
 
@@ -81,7 +81,7 @@ def test_the_rate_goes_up_by_a_half_or_down_by_half_within_its_bounds(
 
 @pytest.fixture(scope="module")
 def meter(spark: SparkSession) -> Callable[[], Any]:
-    """Makes meters whose clocks go on only while somebody waits."""
+    """Creates meters whose clocks only go on while a thread waits."""
     meters = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestMeter
     opened: Callable[[], Any] = meters.open
     return opened
@@ -91,7 +91,7 @@ def meter(spark: SparkSession) -> Callable[[], Any]:
 def test_what_is_read_of_a_checkpoint_takes_its_bytes_by_the_bound(
     meter: Callable[[], Any], pieces: int, size: int, faster: int
 ) -> None:
-    # Of each piece, a part of a nanosecond is left out.
+    # For each piece, the time is rounded down to a nanosecond.
     assert meter().read(pieces, size, FIRST * faster) == pieces * (size * 10**9 // (FIRST * faster))
 
 

@@ -1,4 +1,4 @@
-"""Joins whose values are here while the counts of them, in stores of their own, are still on their way."""
+"""Joins whose values have arrived while their counts, in other stores, are still on their way."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from local.queries import QUERIES
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-#: Of one side, so that copies of other stores have threads.
+#: Only one side's counts are held, so that other stores' copies have free threads.
 COUNTS = ("fetch.chunk.left-keyToNumValues", "block")
 TWO = {"spark.sql.shuffle.partitions": "2"}
 

@@ -1,4 +1,4 @@
-"""The demo over real flights, small: every part of it runs, and it says what a manager understands."""
+"""A small version of the demo over real flights: every part of it runs, and its output is right."""
 
 import re
 import sys
@@ -48,5 +48,5 @@ def test_the_demo_rescales_both_ways_and_its_result_is_that_of_the_batch(demo, s
 def test_the_demo_rescales_as_a_client_of_spark_connect(tmp_path, jvm_jar):
     said = small_demo.run("--remote", folder=tmp_path)
     small_demo.assert_right(said)
-    # It has no call for that.
+    # A client of Spark Connect has no call for that part.
     assert "Spark's own way on the same state" not in said

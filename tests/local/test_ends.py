@@ -1,4 +1,4 @@
-"""What ends with a run, a store or a session ends, whatever happens to another part of it."""
+"""The end of a run, store or session ends all of its parts, whatever happens to one of them."""
 
 import os
 from pathlib import Path
@@ -9,8 +9,8 @@ from local.migrations import begun, finish
 
 
 def databases() -> set[Path]:
-    """Local directories of stores; each goes when its database is closed."""
-    # What is deleted meanwhile is left out.
+    """Local directories of stores; each is deleted when its database is closed."""
+    # Directories that are deleted meanwhile are left out.
     folders = os.walk(os.environ["BINSHIFT_TESTS_TMP"])
     return {
         Path(root, name) for root, names, _ in folders for name in names if name.startswith("StateStoreId(")

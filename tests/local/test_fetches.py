@@ -1,4 +1,4 @@
-"""What is fetched from other executors, of which some do not answer."""
+"""Fetches from other executors, some of which don't answer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_an_executor_that_does_not_answer_holds_few_threads_and_keeps_nobody_els
 
 
 def test_who_asks_hears_of_an_error_and_may_ask_again(executors: Any, fetches: Any) -> None:
-    # None of them counts as on its way any more.
+    # No fetch counts as under way any more.
     for _ in range(executors.mostOfAnExecutor() + 1):
         assert until(lambda: fetches.askForError("fails", "lost") == "lost")
     assert until(lambda: fetches.ask("fails", "block") == "block")

@@ -1,4 +1,4 @@
-"""What is left of files that a load took, and of a snapshot that came late, when something went wrong."""
+"""The local files after a failed load, and after a snapshot that was uploaded late."""
 
 import pytest
 

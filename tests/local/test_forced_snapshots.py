@@ -1,4 +1,4 @@
-"""Spark orders a snapshot of a store whose last one is too old, whatever the store is about."""
+"""Spark orders a snapshot of a store whose last one is too old, whatever the store is doing."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from local.settings import MIN_DELTAS, STORE
 LAGGING = {
     "coordinatorReportSnapshotUploadLag": "true",
     "forceSnapshotUploadOnLag": "true",
-    # A store lags that is two versions ahead of its last snapshot, whenever that was made.
+    # A store lags if it is two versions ahead of its last snapshot, at any time.
     "minDeltasForSnapshot": "1",
     "multiplierForMinVersionDiffToLog": "1",
     "multiplierForMinTimeDiffToLog": "1",
@@ -36,7 +36,7 @@ def lagging(spark):
 @pytest.mark.needs_spark("4.2", reason="before, the coordinator orders no snapshots")
 def test_a_snapshot_that_is_forced_while_bins_are_on_their_way_has_all_bins(stream, tmp_path, lagging):
     query = QUERIES["count"]
-    # Nothing comes that is not asked for, and no snapshot is made that is not forced.
+    # Bins only come if they are asked for, and snapshots are only made if they are forced.
     conf = {STORE + "binshift.ship.maxBytesPerSecond": "1", MIN_DELTAS: "1000"}
     run = stream(query.build, mode=query.mode, conf=conf).start()
     run.run(0, 1)
@@ -50,7 +50,7 @@ def test_a_snapshot_that_is_forced_while_bins_are_on_their_way_has_all_bins(stre
     assert forced["rocksdbForceSnapshotCount"] == 2
     assert forced["binshiftBinsAwaited"] == 0
     run.stop()
-    # What came before the snapshot is gone, so that the restart has nothing else to start from.
+    # Files from before the snapshot are deleted, so that the restart has to begin with the snapshot.
     for partition in (run.checkpoint / "state/0").glob("[0-9]*"):
         assert [file.name for file in partition.glob("*.zip")] == ["5.zip"]
         for changelog in partition.glob("*.changelog"):

@@ -1,4 +1,4 @@
-"""Jobs of `foreachBatch` from threads that carry nothing of their epoch."""
+"""Jobs of `foreachBatch` from threads without the epoch's local properties."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,7 +9,7 @@ from local.settings import NO_CHANGELOG, ONE_EPOCH
 
 
 def test_a_query_whose_sink_works_in_a_pool_of_its_own_begins_migrates_and_begins_again(stream):
-    """Without changelogs each commit uploads a snapshot, which has to be known as one of this run."""
+    """Without changelogs each commit uploads a snapshot, which has to be recognised as this run's."""
     query = QUERIES["count"]
     with ThreadPoolExecutor(1) as pool:
 
@@ -31,7 +31,7 @@ def test_a_query_whose_sink_works_in_a_pool_of_its_own_begins_migrates_and_begin
         for r in (run, oracle):
             r.run(2, 3, 4, 5, 6, 7)
             r.stop()
-            # The first epoch of the next run is one that is run again, and then one that is new.
+            # The next run begins first with a repeated epoch, and then with a new one.
             r.forget(7)
             r.start()
             r.run(8)

@@ -1,4 +1,4 @@
-"""Joins, and what is forgotten, while rows are fetched on demand: against runs that never migrated."""
+"""Joins, and state that is forgotten, while rows are fetched on demand; compared with unmigrated runs."""
 
 from contextlib import ExitStack
 from datetime import datetime, timedelta
@@ -65,11 +65,11 @@ def test_a_join_forgets_nothing_whose_values_have_not_come_though_it_counts_them
         migration = h.submitted("shuffled")
         h.take(*map(on_the_edges, range(6, 10)))
         assert until(lambda: counts.count > 0)
-        # Counts are taken in, and what they count expires.
+        # Counts are adopted, and the rows that they count expire.
         h.take(*map(on_the_edges, range(10, 16)))
         assert all(h.metrics(epoch)["binshiftBinsShipped"] == 0 for epoch in range(6, h.epoch))
         assert h.metrics(h.epoch - 1)["binshiftBinsAwaited"] > 0
-        # Whatever is here, as another attempt of the task may have other rows and bins.
+        # In any epoch, as another attempt of the task may have other rows and bins.
         fetching = [e for e in range(h.epoch) if h.metrics(e)["binshiftRowsFetched"]]
         last = [h.run.progress(e).stateOperators[0] for e in range(fetching[0], h.epoch)]
         assert not any(op.numRowsRemoved for op in last)
@@ -97,7 +97,7 @@ def on_the_edges(minute):
 
 
 def dropped_rows(run, epochs):
-    """Late rows that each operator has dropped, by epoch."""
+    """The number of late rows that each operator has dropped, by epoch."""
     return [[op.numRowsDroppedByWatermark for op in run.progress(e).stateOperators] for e in epochs]
 
 
@@ -111,7 +111,7 @@ def dropped_rows(run, epochs):
         ("dedup-times", 3, ONE_EPOCH),
         ("dedup-times", "shuffled", ONE_EPOCH | ONE_WATERMARK),
         ("dedup-times", "shuffled", ONE_EPOCH | FORGETTING_BY_THE_ROW),
-        # An epoch without rows forgets, too.
+        # An epoch without rows forgets state, too.
         ("dedup-times", "shuffled", {}),
         ("count-distinct-times", "shuffled", ONE_EPOCH),
         ("distinct-times-twice", "shuffled", ONE_EPOCH),
@@ -133,7 +133,7 @@ def test_what_is_forgotten_late_is_met_by_no_row(history, tmp_path, name, target
         while not any(h.metrics(epoch)["binshiftRowsFetched"] for epoch in range(begun, h.epoch)):
             assert h.epoch < MAX_EPOCHS
             h.take(on_the_edges(next(minutes)))
-        # Until all that the old owner had is older than the watermark, and longer.
+        # Until everything that the old owner had is older than the watermark, and longer.
         for _ in range(6):
             h.take(on_the_edges(next(minutes)))
         blocked = range(begun, h.epoch)
@@ -165,7 +165,7 @@ def test_what_is_forgotten_while_no_bin_comes_stays_so_when_the_driver_dies(hist
         assert last.customMetrics["binshiftBinsShipped"] == 0
         assert last.customMetrics["binshiftBinsAwaited"] > 0
         h.run.stop()
-    # As if it had died after the last epoch's tasks.
+    # As if the driver had died after the last epoch's tasks.
     h.run.forget(h.epoch - 1)
     h.run.start()
     h.take(*map(on_the_edges, range(12, 15)))

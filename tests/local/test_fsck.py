@@ -20,7 +20,7 @@ from local.settings import NEEDS_JOIN_4, NO_CHANGELOG
 
 @pytest.fixture
 def copy(made, tmp_path):
-    """A copy of a checkpoint, to be damaged."""
+    """A copy of a checkpoint, for a test to damage."""
 
     def copied(name, with_checksums=True):
         target = tmp_path / "copy"
@@ -86,14 +86,14 @@ def cut(path):
 
 
 def reroute(path):
-    """The routing log as if a bin belonged to another partition."""
+    """Changes the routing log as if a bin belonged to another partition."""
     entry = json.loads(path.read_text())
     entry["assignment"] = [(p + 1) % entry["partitions"] for p in entry["assignment"]]
     path.write_text(json.dumps(entry))
 
 
 def duplicate(partition):
-    """The files of another partition in the place of its own."""
+    """Replaces a partition's files by those of another one."""
     shutil.rmtree(partition)
     shutil.copytree(partition.with_name("2"), partition)
 
@@ -126,7 +126,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_each_kind_of_damage_is_found_without_checksum_files(copy, damage):
-    """By what the files hold, as on object stores, where Spark may keep no checksums."""
+    """From the content of the files alone, as on object stores, where Spark may keep no checksums."""
     checkpoint = copy("tws", with_checksums=False)
     inflict, message = DAMAGES[damage]
     inflict(checkpoint)
@@ -149,7 +149,7 @@ def test_a_key_that_spark_would_look_for_in_another_bin_is_found(copy):
             prefix = database.prefix(source.family.name)
     other = next(b for b in table.bins_of(partition) if b != bin)
     path = newest(checkpoint / place.directory, "*.changelog")
-    # One of the same version would be read instead.
+    # Otherwise a snapshot of the same version would be read instead.
     path.with_suffix(".zip").unlink(missing_ok=True)
     with path.open("rb") as stream:
         data = b"".join(decompressed(stream, path.name))
@@ -208,7 +208,7 @@ def test_orphans_are_listed_and_do_no_harm(copy):
 
 
 def test_a_purge_that_was_stopped_is_no_damage(snapshots_only):
-    """Spark deletes the files of versions that it keeps no more, and then the versions."""
+    """Spark first deletes the files of versions that it no longer keeps, and then the versions."""
     checkpoint = snapshots_only
     partition = checkpoint / "state/0/1"
     versions = sorted(int(p.stem.split("_")[0]) for p in partition.glob("*.zip"))

@@ -1,4 +1,4 @@
-"""Each decoder of the JVM bears random and damaged inputs; `make fuzz` feeds many more."""
+"""Each decoder of the JVM copes with random and damaged input; `make fuzz` tries many more inputs."""
 
 import pytest
 

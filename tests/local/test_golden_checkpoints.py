@@ -1,4 +1,4 @@
-"""Checkpoints that an earlier build wrote, on Spark 4.1, are read, rescaled and gone on with.
+"""Checkpoints that an earlier build wrote on Spark 4.1 are read, continued and rescaled.
 
 The oracle is the same query over the same input on Spark's own RocksDB provider, in this Spark throughout.
 """
@@ -17,9 +17,9 @@ from local.queries import QUERIES
 from local.settings import IDS
 
 CASES = {case.id: case for case in cases()}
-#: In the middle of a migration of four steps.
+#: This checkpoint is in the middle of a migration of four steps.
 UNDER_WAY = CASES["count-under-way"]
-#: In the ordinary run; the others are of the matrix.
+#: The cases of the ordinary run; all others belong to the matrix.
 USUAL = {"join-full", "tws-jvm-ids"}
 FORMATS = range(1, FORMAT + 1)
 AFTER = range(len(EPOCHS), len(EPOCHS) + 4)
@@ -38,7 +38,7 @@ def unpacked(stream, case, format):
 
 
 def assert_inspected(run, case, version):
-    """State is read without a JVM as Spark reads it."""
+    """Checks that state read without a JVM equals what Spark reads."""
     with binshift.inspect.open(run.checkpoint) as checkpoint:
         for option in QUERIES[case.name].state:
             found = comparable(read(checkpoint, version, option))
@@ -51,7 +51,7 @@ def assert_exact(stream, run, case, after=AFTER):
     oracle = stream(query.build, "oracle", mode=query.mode, provider=STOCK, conf=case.conf).start()
     oracle.run(*EPOCHS, *after)
     for epoch in EPOCHS:
-        # They came out of the build that wrote the checkpoint.
+        # The build that wrote the checkpoint had these outputs.
         del oracle.outputs[epoch]
     assert_same_results(run, oracle, query.state)
 
@@ -74,7 +74,7 @@ def test_a_checkpoint_of_an_earlier_build_is_read_rescaled_and_gone_on_with(stre
     assert run.outputs == {}
     assert run.attach().routing().partitions == 4
     assert [r["bins_moved"] > 0 for r in run.attach().history().to_pylist()] == [True] * 2
-    # Spark 4.1 cannot read state of checkpoint format 2 beside that of partitions that have retired.
+    # Spark 4.1 can't read state of checkpoint format 2 if there are retired partitions, too.
     target = 5 if case.conf.items() >= IDS.items() else 3
     for epoch in AFTER:
         run.run(epoch)
@@ -90,7 +90,7 @@ def test_a_checkpoint_of_an_earlier_build_is_read_rescaled_and_gone_on_with(stre
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_migration_of_an_earlier_build_is_carried_on(stream, format):
     run = unpacked(stream, UNDER_WAY, format).start()
-    # Those of the earlier build.
+    # The steps of the earlier build.
     assert run.attach().history().num_rows == 2
     run.run(*AFTER)
     assert run.attach().history().num_rows == 4
@@ -99,7 +99,7 @@ def test_a_migration_of_an_earlier_build_is_carried_on(stream, format):
 
 
 def files_of_binshift(run):
-    """Its own, and those of the state; Spark logs the epoch that is refused."""
+    """Binshift's files and those of the state; Spark's log also has the epoch that is refused."""
     folders = [run.checkpoint / "binshift", run.checkpoint / "state"]
     return {f: f.read_bytes() for folder in folders for f in folder.rglob("*") if f.is_file()}
 
@@ -121,14 +121,14 @@ def test_a_checkpoint_of_a_later_format_is_refused_by_name_and_left_as_it_is(str
     ):
         checkpoint.routing()
     assert (refused.value.condition, refused.value.parameters["format"]) == ("UNKNOWN_FORMAT", FORMAT + 1)
-    # The files are read for an epoch that has input.
+    # The files are only read for an epoch with input.
     run.feed(rows(AFTER[0]))
     run.start()
     with pytest.raises(StreamingQueryException, match=told):
         run.query.processAllAvailable()
     run.stop()
     assert files_of_binshift(run) == before
-    # A build that knows the format goes on.
+    # A build that knows the format continues.
     file.write_text(known)
     run.start()
     run.query.processAllAvailable()

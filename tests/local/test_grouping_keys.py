@@ -1,4 +1,4 @@
-"""Grouping keys of all types, whatever becomes of a batch: Spark shows, analyses and compares a routed plan."""
+"""Grouping keys of all types, with all uses of a batch: Spark shows, analyses and compares a routed plan."""
 
 import pytest
 from pyspark.sql import Observation
@@ -8,7 +8,7 @@ from binshift import AllAtOnce
 from binshift.session import PROVIDER
 from harness import STOCK, assert_same_results
 
-#: What a key may be, from a text `s` and a number `v`.
+#: Keys of all types, from a text `s` and a number `v`.
 KEYS = {
     "map": "map(s, v % 2, 'n', 1L)",
     "map in a struct": "named_struct('m', map(s, named_struct('a', array(v % 2))), 'v', v % 3)",
@@ -27,7 +27,7 @@ def by(*names):
     def build(df):
         keyed = df.withColumn("s", F.expr("concat('s', v % 7)"))
         counted = keyed.groupBy(*(F.expr(KEYS[n]).alias(n) for n in names)).agg(F.count("*").alias("n"))
-        # Python has no such intervals, and no two NaN are equal there.
+        # Python has no such intervals, and NaN never equals NaN there.
         as_text = [n for n in names if n in ("year-month interval", "floats")]
         return counted.withColumns({n: F.col(n).cast("string") for n in as_text})
 
@@ -35,7 +35,7 @@ def by(*names):
 
 
 def moved(stream, build, **kwargs):
-    """A run that is moved about, and one of Spark's provider."""
+    """A run whose bins move, and a run on Spark's provider."""
     run, oracle = stream(build, **kwargs), stream(build, "oracle", provider=STOCK, **kwargs)
     for query in (run, oracle):
         query.start()
@@ -50,13 +50,13 @@ def moved(stream, build, **kwargs):
 
 def test_a_key_may_hold_whatever_spark_groups_by(stream):
     run, oracle = moved(stream, by(*KEYS))
-    # Python has no such intervals in what it reads of the state.
+    # Python can't read such intervals from the state.
     assert_same_results(run, oracle, state=())
     assert any(run.outputs.values())
 
 
 def used_in_all_ways(batch, epoch):
-    """What users do with a batch: all that Spark makes of its plan, and what comes out of it."""
+    """Uses a batch as users do, in all ways in which Spark treats a plan; returns the results."""
     names = [c for c in batch.columns if c != "n"]
     assert "pmod" not in batch._jdf.queryExecution().toString()
     cached = batch.cache()

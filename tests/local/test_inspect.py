@@ -1,4 +1,4 @@
-"""State read without a JVM equals what Spark's `statestore` source reads of the same checkpoint.
+"""State read without a JVM equals what Spark's `statestore` source reads from the same checkpoint.
 
 At every version that the checkpoint has: before, between and after changes of the routing table, from
 snapshots and changelogs, of partitions that are new, retired, or back again.
@@ -20,7 +20,7 @@ def test_state_is_what_spark_reads_at_every_version(made, name):
     case = (CASES | MATRIX)[name]
     with binshift.inspect.open(run.checkpoint) as checkpoint:
         assert checkpoint.versions == tuple(range(1, case.epochs + 1))
-        # In the default run, versions from before, between and after the changes of the table.
+        # The default run only reads versions from before, between and after the changes of the table.
         few = {2, case.epochs} | ({case.epochs - 3} if case.epochs > 4 else set())
         versions = checkpoint.versions if name in MATRIX else sorted(few)
         for version in versions:
@@ -31,7 +31,7 @@ def test_state_is_what_spark_reads_at_every_version(made, name):
 
 
 def test_all_families_are_decoded_and_agree_with_each_other(made):
-    """What no option of Spark's source shows: indexes by time, and counts of rows."""
+    """Families that no option of Spark's source shows: indexes by time, and counts of rows."""
     run = made("tws")
     with binshift.inspect.open(run.checkpoint) as checkpoint:
         read = {s.family.name: checkpoint.scan(s).read_all().to_pylist() for s in checkpoint.sources()}

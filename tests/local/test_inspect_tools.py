@@ -1,4 +1,4 @@
-"""Commands that look into checkpoints: show, get, stats, differences, and files."""
+"""Commands that inspect checkpoints: show, get, stats, differences, and files."""
 
 import csv
 import json
@@ -199,7 +199,7 @@ def test_bins_are_those_of_spark_s_own_hash(spark):
     )
     assert bins_of_keys(keys, store, family, 997).tolist() == homes
     assert bins_of_keys(keys.slice(7, 9), store, family, 997).tolist() == homes[7:16]
-    # A struct that is null has no columns of which a user could name one.
+    # A struct that is null has no columns that a user could name.
     rows = [(r, h) for r, h in zip(keys.to_pylist(), homes, strict=True) if r["ns"] is not None]
     assert [bin_of_key(r, store, family, 997) for r, _ in rows] == [h for _, h in rows]
     odd = types.parse_struct(

@@ -1,4 +1,4 @@
-"""A query is rescaled over JDBC: Spark's Thrift server runs in the application, and Hive's driver asks it."""
+"""A query is rescaled over JDBC, by Spark's Thrift server in the application and Hive's driver."""
 
 import contextlib
 
@@ -12,7 +12,7 @@ from local.queries import count_by_key
 
 @pytest.fixture
 def connection(spark, tmp_path):
-    """To a Thrift server in the application of the query, with sessions of its own."""
+    """A connection to a Thrift server in the query's application; the server has its own sessions."""
     [port] = free_ports(1)
     session = spark.newSession()
     session.conf.set("hive.server2.thrift.bind.host", "127.0.0.1")
@@ -20,7 +20,7 @@ def connection(spark, tmp_path):
     thrift = spark._jvm.org.apache.spark.sql.hive.thriftserver.HiveThriftServer2
     server = thrift.startWithContext(session._jsparkSession.sqlContext())
     try:
-        # All drivers on the class path are loaded, and that of Derby writes a log.
+        # All JDBC drivers on the class path are loaded, and Derby's writes a log.
         spark._jvm.java.lang.System.setProperty("derby.stream.error.file", str(tmp_path / "derby.log"))
         driver = spark._jvm.org.apache.hive.jdbc.HiveDriver()
         url = f"jdbc:hive2://127.0.0.1:{port}"

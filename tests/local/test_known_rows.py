@@ -1,4 +1,4 @@
-"""Rows that are fetched, read and written before their bin comes, against a model that had it all along."""
+"""Rows that are fetched, read and written before their bin comes; compared with a model that has the bin."""
 
 import pytest
 from hypothesis import given, settings

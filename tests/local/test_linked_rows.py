@@ -1,4 +1,4 @@
-"""Rows of keys that are read from a linked version, in pieces, against what is stored there."""
+"""Rows of keys are read from a linked version, in pieces, and compared with its content."""
 
 import pytest
 from hypothesis import given, settings
@@ -13,14 +13,14 @@ SEVERAL = st.builds("m{}/{}".format, st.integers(0, 5), st.integers(0, 9))
 ASKED = st.one_of(
     SINGLE, st.builds("m{}/".format, st.integers(0, 6)), st.builds("n{}#".format, st.integers(0, 6))
 )
-#: Rows of a key that are numbered from zero on.
+#: The rows of a key, numbered from zero.
 SERIES = st.dictionaries(
     st.builds("n{}#".format, st.integers(0, 5)), st.lists(SIZES, min_size=1, max_size=6), max_size=4
 )
 
 
 def answered(spark, directory, stored, asked, *, checked=False, shift=0):
-    """The pieces of an answer: of each key, its rows by the rest of their keys, or `None`."""
+    """The pieces of an answer: for each key, its rows by the rest of their keys, or `None`."""
     shipping = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.shipping
     rows = " ".join(f"{key}={size}" for key, size in stored.items())
     told = shipping.TestLinkedRows.pieces(str(directory), rows, " ".join(asked), checked, shift)

@@ -1,4 +1,4 @@
-"""The public API over both ways to the driver: py4j in a classic session, and SQL in one of Spark Connect."""
+"""The public API over both ways to the driver: py4j in a classic session, and SQL in Spark Connect."""
 
 import ast
 import inspect
@@ -31,7 +31,7 @@ from harness import until
 from jvms import SPARK_HOME, quick
 from local.counting import Counting
 
-#: Of its own type for type checkers, which `SparkSession.builder.remote` hides from users.
+#: Has its own type for type checkers, which `SparkSession.builder.remote` hides from users.
 ConnectSession: Any = connect_session.SparkSession
 LEAVER = Path(__file__).with_name("leaver.py")
 
@@ -45,7 +45,7 @@ def server(jvm_jar, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def client(server):
-    """A client's session, made as users make it."""
+    """A client's session, created as users do it."""
     session = binshift.configure(ConnectSession.builder.remote(server), bins=64).create()
     yield session
     session.stop()
@@ -113,7 +113,7 @@ def test_what_a_controller_does_beside_rescaling(counting, session):
     controller = binshift.attach(counting.name, spark=session)
     assert controller.query.runId == counting.query.runId
     assert controller.rebalance("bins", prepare=False).wait(60).steps == 0
-    # The load is that of the operators, whichever way it is told.
+    # The load is that of the operators, over both ways.
     target = controller.target("bytes", partitions=4)
     assert target == controller.target("bytes", partitions=4)
     assert (target.table.partitions, controller.routing().partitions) == (4, 2)
@@ -175,20 +175,20 @@ def test_refusals_are_the_same_errors(counting, session):
 
 
 def test_all_that_a_query_can_be_asked_runs_over_both_ways():
-    """The tests of this module that run over both use each public method and property."""
+    """The tests of this module that run over both ways use each public method and property."""
     tests = [t for t in ast.parse(Path(__file__).read_text()).body if isinstance(t, ast.FunctionDef)]
     both = [t for t in tests if {"session", "counting"} & {a.arg for a in t.args.args}]
     used = {node.attr for t in both for node in ast.walk(t) if isinstance(node, ast.Attribute)}
     kinds = (binshift.Controller, binshift.Migration)
     public = {name for kind in kinds for name, _ in inspect.getmembers(kind) if not name.startswith("_")}
     assert public - used == set()
-    # What else of the package takes a running query; a `Migration` is what `submit` gives.
+    # Other parts of the package that take a running query; `submit` returns a `Migration`.
     used |= {node.id for t in both for node in ast.walk(t) if isinstance(node, ast.Name)} | {"Migration"}
     assert {n for n in binshift.__all__ if takes_a_query(getattr(binshift, n))} - used == set()
 
 
 def takes_a_query(thing):
-    """Whether a function, or the constructor of a class, has a parameter for one, or for its controller."""
+    """True if a function or a constructor has a parameter for a query or a controller."""
     function = thing.__init__ if inspect.isclass(thing) else thing
     return inspect.isfunction(function) and bool(
         {"query", "controller"} & {*inspect.signature(function).parameters}
@@ -235,7 +235,7 @@ def test_a_migration_goes_on_without_its_client_and_another_client_finds_it(clie
 def test_a_server_without_binshift_is_refused_by_name(server):
     session = ConnectSession.builder.remote(server).create()
     session.sql("SELECT 1").collect()
-    # As on a server that has no jar, whose sessions never hear of the catalog.
+    # As on a server without the jar, whose sessions don't know the catalog.
     session.conf.unset("spark.sql.catalog.binshift")
     with pytest.raises(ConfigurationError, match="start the server with --jars") as refused:
         binshift.attach("orders", spark=session)

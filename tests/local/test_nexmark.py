@@ -1,4 +1,4 @@
-"""Each query of the benchmark gives what its oracle says, while its state migrates twice."""
+"""Each query of the benchmark has its oracle's results, while its state migrates twice."""
 
 import os
 
@@ -10,9 +10,9 @@ from harness import STOCK, StreamRun, until
 from local.migrations import AT_FULL_SPEED
 
 RATE, EPOCH_SECONDS, EPOCHS = 250, 2.0, 7
-#: Enough for a migration that waits for copies, also where background threads hardly get to run.
+#: Enough for a migration that waits for copies, even if background threads hardly get a processor.
 MORE_EPOCHS = 60
-#: Few people and auctions at a time, so that small windows have something of each.
+#: Few people and auctions at a time, so that small windows have events of each.
 SHAPE = nexmark.Shape(in_flight_auctions=20, active_people=20)
 WINDOWS = nexmark.Windows(
     auction_ms=SHAPE.longest_auction_ms(RATE),
@@ -25,18 +25,18 @@ WINDOWS = nexmark.Windows(
     session_gap_ms=1_000,
     count_ms=3_000,
 )
-#: By the epoch after which they are submitted.
+#: The migrations by the epoch after which they are submitted.
 MIGRATIONS = {0: (4, Batched(16)), 3: (3, AllAtOnce())}
-#: An epoch for each file and no others: the watermark of the last epoch is that of the files before.
+#: Only one epoch for each file: the watermark of the last epoch is that of the files before.
 ONE_EPOCH = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
 STATEFUL = [name for name, query in nexmark.QUERIES.items() if query.stateful]
-#: Two aggregations; a join, an aggregation and a state function. Others are alike.
+#: Q5 has two aggregations; q6 has a join, an aggregation and a state function. Others are similar.
 DEFAULT = {"q5", "q6"}
 EACH = [pytest.param(name, marks=[pytest.mark.matrix] * (name not in DEFAULT)) for name in STATEFUL]
 
 
 class Replay(StreamRun):
-    """A query over files of the generator."""
+    """A run of a query over files of the generator."""
 
     @property
     def source(self):

@@ -1,4 +1,4 @@
-"""What Spark reports stays true before, during and after every change of the number of partitions."""
+"""Spark's reports stay right before, during and after each change of the number of partitions."""
 
 import json
 
@@ -38,7 +38,7 @@ def test_progress_and_sources_tell_the_truth_at_every_epoch(stream):
             run.attach().rescale(targets[epoch], strategy=Batched(24), prepare=False)
     assert set(partitions_by_epoch.values()) == {1, 2, 5}
     for epoch, n in partitions_by_epoch.items():
-        # Also as of earlier batches, whose number of partitions was another one.
+        # Earlier batches, which had other numbers of partitions, can be read as well.
         assert run.state(batchId=epoch) == oracle.state(batchId=epoch), f"epoch {epoch}, {n} partitions"
 
 
@@ -90,7 +90,7 @@ def test_the_change_feed_names_the_epoch_at_which_partitions_came_or_went(stream
     for first in range(next):
         with pytest.raises(Exception, match=f"across epoch 2, .* up to batch 1, or from batch {next} on"):
             feed(first, 3)
-    # Each key is new once.
+    # Each key is new only once.
     files = sorted(run.input.glob("*.json"))
     keys = [{json.loads(line)["k"] for line in f.read_text().splitlines()} for f in files]
     assert feed(0, 1) == keys[0] | keys[1]
@@ -131,7 +131,7 @@ def test_a_partition_rebuilt_from_a_snapshot_and_changelogs_holds_what_it_adopte
     controller.submit(controller.plan(turned, strategy=AllAtOnce()), prepare=False)
     run.run(1, 2, 3)
     committed = run.state()
-    # A new run loads every partition from its checkpoint, through the changelog of the switch.
+    # A new run loads each partition from the checkpoint, and replays the changelog of the switch.
     run.stop()
     run.start()
     run.run(4)
@@ -143,7 +143,7 @@ def test_a_partition_rebuilt_from_a_snapshot_and_changelogs_holds_what_it_adopte
 
 @pytest.mark.parametrize(("name", "conf"), [("join-full", JOIN_3), ("tws-jvm", {})])
 def test_a_reader_that_names_a_snapshot_finds_all_rows(stream, name, conf):
-    """Values of a join, and those of lists, are looked up by their keys, and not scanned."""
+    """Values of joins and of lists are looked up by their keys, and not scanned."""
     query = QUERIES[name]
     run = stream(query.build, mode=query.mode, conf=conf | SNAPSHOTS).start()
     run.run(0)

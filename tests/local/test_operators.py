@@ -35,7 +35,7 @@ JOURNEYS: dict[str, tuple[int, dict[int, Any]]] = {
 
 
 def migrate(run, target, strategy):
-    """Starts a migration; a shuffle turns all owners round, or swaps those of two bins if bins are few."""
+    """Starts a migration; a shuffle rotates all owners or, if there are few bins, swaps two bins' owners."""
     controller = run.attach()
     if target != "shuffle":
         return controller.rescale(target, strategy=strategy, prepare=False)
@@ -51,7 +51,7 @@ def migrate(run, target, strategy):
 
 @pytest.fixture(scope="module")
 def oracles(spark, tmp_path_factory):
-    """Runs of the stock provider, one per query and format of joins, made when first asked for."""
+    """Runs of the stock provider, one per query and format of joins; each is made when it is first needed."""
     from harness import StreamRun
 
     made = {}
@@ -83,7 +83,7 @@ def travel(run, journey):
     assert steps["partitions"].to_pylist()[-1] == 2
 
 
-#: Queries that others stand for in the default test run.
+#: Queries that the default test run leaves out, as similar ones run.
 ALIKE = {"count-complete", "tumbling-update", "sliding-append", "session-dynamic", "dedup-watermark"} | {
     "join-inner",
     "join-left",
@@ -93,14 +93,14 @@ ALIKE = {"count-complete", "tumbling-update", "sliding-append", "session-dynamic
     "join-window",
     "tws-rows",
 }
-#: Those that differ most in what they ask of a store.
+#: The queries that differ most in their use of a store.
 FEW = {"count", "session-fixed", "join-full", "tws-jvm"}
-#: Whose functions in Python take most of the time.
+#: Queries whose functions in Python take most of the time.
 SLOW = {"pandas-with-state", "tws-pandas"}
 
 
 def journeys():
-    """Every query goes on both journeys; the two take turns in what the default test run has."""
+    """Each query goes on both journeys; in the default test run, the journeys alternate."""
     return [
         pytest.param(
             name,
@@ -161,7 +161,7 @@ def test_results_are_the_same_under_every_setting_of_the_store(stream, oracles, 
     query = QUERIES[name]
     run = stream(query.build, mode=query.mode, conf=ONE_EPOCH | SETTINGS[setting])
     travel(run, "at-once")
-    # Of joins of another format, Spark keeps and counts other rows.
+    # For joins of another format, Spark keeps and counts other rows.
     join_format = int(setting.removeprefix("join-")) if setting.startswith("join-") else 2
     assert_same_results(run, oracles(name, join_format), query.state)
 
@@ -183,7 +183,7 @@ def test_partitions_that_leave_and_come_back_hold_what_they_should(stream):
         run.run(epoch)
         if epoch < 8:
             run.attach().rescale([4, 1, 4, 2, 6, 1, 3, 2][epoch], strategy=AllAtOnce(), prepare=False)
-            # A migration that is still on its way refuses the next; an epoch finishes it.
+            # The next migration is refused while one is under way; an epoch ends it.
             run.feed([])
             run.feed([])
             run.query.processAllAvailable()

@@ -1,4 +1,4 @@
-"""The order in which an operator takes the rows of an epoch: by bin, those of bins that arrive last."""
+"""The order in which an operator takes an epoch's rows: by bin, and arriving bins come last."""
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +14,7 @@ BINS = 64
 
 
 class InOrder(StreamRun):
-    """Keeps, instead of the output, the bin of each row of it, as the tasks gave them out."""
+    """Keeps the bin of each output row instead of the output, in the order in which the tasks return them."""
 
     def _keep(self, batch, epoch):
         bin = F.expr(f"pmod(hash({batch.columns[0]}), {BINS})")
@@ -37,7 +37,7 @@ def test_rows_of_bins_that_arrive_come_last_so_that_the_bins_can_travel_meanwhil
     run.run(0, 1)
     controller = run.attach()
     before = controller.routing().assignment
-    # The lower half of the first partition's bins go.
+    # The lower half of the first partition's bins leaves.
     owners = [1 if bin < BINS // 2 else owner for bin, owner in enumerate(before)]
     moved = {bin for bin, owner in enumerate(before) if owner != owners[bin]}
     migration = controller.submit(controller.plan(owners, strategy=OnDemand()))
@@ -46,7 +46,7 @@ def test_rows_of_bins_that_arrive_come_last_so_that_the_bins_can_travel_meanwhil
     rows = run.outputs[switch]
     assert {bin for _, bin in rows} & moved
     assert rows == sorted(rows, key=lambda r: (r[0], r[1] in moved, r[1])) != sorted(rows)
-    # Until all of them have come.
+    # Epochs run until all of them have come.
     epoch = finish(run, migration, 5)
     run.run(epoch, epoch + 1)
     assert run.outputs[epoch + 1] == sorted(run.outputs[epoch + 1])

@@ -1,4 +1,4 @@
-"""Families that are read in order, such as timers, leave with their bins; no row that stays is looked at."""
+"""Families that are read in order, such as timers, leave with their bins; rows that stay are not read."""
 
 import json
 
@@ -47,9 +47,9 @@ def test_what_is_written_while_bins_are_copied_has_files_of_deletions_too(stream
         epoch = finish(run, migration, 4)
         assert migration.wait(0).bins_prepared == 64
         assert scans.count == 0
-        # Files that are taken in do not wait for what either store has in memory.
+        # Ingested files don't wait for data that either store has in memory.
         assert flushes.count == 2
-        # Without a file, rows are deleted one by one.
+        # Without a file to ingest, rows are deleted one by one.
         assert action == "throw" or later.count > 0
     run.run(epoch)
     oracle = stream(query.build, "oracle", mode=query.mode, provider=STOCK).start()
@@ -72,7 +72,7 @@ def test_on_demand_each_store_looks_through_a_family_once(stream, tmp_path):
     query, run = begun(stream, "tws-jvm")
     with Fault("export.scan", "count") as looks:
         epoch, report = shift(run, 2, OnDemand())
-        # Of timers, and of the index of TTLs.
+        # The families are those of timers and of the index of TTLs.
         assert 0 < looks.count <= 2 * 2
     assert report.bins_shipped == 64
     run.run(epoch)
@@ -85,7 +85,7 @@ def test_a_task_of_the_switch_that_is_tried_again_has_no_files_left(stream, tmp_
 
 
 def test_a_store_that_was_loaded_again_since_looks_through_the_family(stream, tmp_path):
-    # What it wrote before may not be what another attempt of its task has committed.
+    # Its writes may differ from those that another attempt of its task has committed.
     query, run = begun(stream, "tws-jvm", build=with_a_point_in_rows)
     with Fault("switch.scan", "count") as scans:
         with Fault("stage.done", "block"):
@@ -96,7 +96,7 @@ def test_a_store_that_was_loaded_again_since_looks_through_the_family(stream, tm
                 assert fault.happened
             assert failed_tasks(run) == 1
         epoch = finish(run, migration, 5)
-        # That of the task that failed.
+        # The failed task has scanned.
         assert migration.wait(0).bins_prepared == 64
         assert scans.count > 0
     run.run(epoch)
@@ -111,7 +111,7 @@ def test_what_is_written_after_an_opening_leaves_with_a_step_that_was_ordered_be
     def moves(bins, target):
         return tuple(Move(b, table.assignment[b], target(table.assignment[b])) for b in bins)
 
-    # The second step moves bins between partitions that are there, and has the third one's opened.
+    # The second step moves bins between existing partitions, while the third step's partition is opened.
     steps = (
         Step(moves(range(8), lambda owner: 1 - owner), partitions=2),
         Step(moves(range(8, 40), lambda owner: 1 - owner), partitions=4),
@@ -135,14 +135,14 @@ def test_what_is_written_after_an_opening_leaves_with_a_step_that_was_ordered_be
 
 
 def steps_ordered(run):
-    """The steps of the orders that are open."""
+    """The steps of the open orders."""
     file = run.checkpoint / "binshift/shipping.json"
     orders = json.loads(file.read_text())["orders"] if file.exists() else []
     return [order["first_step"] + i for order in orders for i in range(len(order["steps"]))]
 
 
 def shift_with_a_look(stream, tmp_path, point):
-    """Fails once at `point`, after which a family is looked through."""
+    """Moves bins, fails once at `point`, and then has a family scanned."""
     query, run = begun(stream, "tws-jvm")
     with Fault("switch.scan", "count") as scans, Fault(point, "throw") as fault:
         epoch, report = shift(run, 2)

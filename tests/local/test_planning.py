@@ -1,4 +1,4 @@
-"""The JVM plans what Python plans; see tests/golden_plans.py."""
+"""The JVM makes the same plans as Python; see tests/golden_plans.py."""
 
 import json
 from random import Random

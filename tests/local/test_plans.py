@@ -1,4 +1,4 @@
-"""Plans around the stateful operators: what must follow the routing table does, and nothing else."""
+"""Plans around stateful operators: everything that has to follow the routing table does, and nothing else."""
 
 import pytest
 from pyspark.sql import functions as F
@@ -87,7 +87,7 @@ PLANS = {
 }
 
 
-#: What to read of the state where it is not one operator's in one store.
+#: Options to read the state of queries with several operators or stores.
 STATE = {
     "two operators, one exchange": ({"operatorId": "0"}, {"operatorId": "1"}),
     "two operators, two exchanges": ({"operatorId": "0"}, {"operatorId": "1"}),
@@ -112,7 +112,7 @@ def outputs_with_migrations(run, targets):
     return run.outputs
 
 
-#: Plans that others stand for in the default test run.
+#: Plans that the default test run leaves out, as similar ones run.
 MATRIX = (
     "two aggregations",
     "two operators, two exchanges",
@@ -176,7 +176,7 @@ def test_a_batch_that_is_used_twice_switches_twice_alike(stream):
     oracle.run(*EPOCHS)
     outputs_with_migrations(run, {1: 5, 4: 1})
     assert all(first == second for first, second in counts.values())
-    # Spark adds up what it counts over the actions of a batch.
+    # Spark adds the counts of all actions of a batch.
     assert_same_results(run, oracle, rows=False)
 
 
@@ -197,7 +197,7 @@ def test_settings_of_the_state_store_keep_their_meaning(stream, conf):
     oracle.start()
     oracle.run(*EPOCHS)
     outputs_with_migrations(run, {1: 5, 4: 2})
-    # Also from the checkpoint alone.
+    # The same after loading from the checkpoint.
     run.stop()
     run.start()
     run.run(8)
@@ -225,7 +225,7 @@ def operators(plan):
 
 
 def task_bytes(run):
-    """What Spark broadcasts for the tasks of a batch's stages: the shuffle, and what writes state."""
+    """The bytes that Spark broadcasts for the tasks of a batch's stages: shuffle, and stateful stage."""
     jvm = run.spark._jvm
     conf = run.spark.sparkContext._jsc.sc().conf()
     serializer = jvm.org.apache.spark.serializer.JavaSerializer(conf).newInstance()
@@ -246,7 +246,7 @@ def test_a_table_takes_four_bytes_a_bin_in_the_binary_of_a_task(stream):
         sizes[bins] = task_bytes(run)
         run.stop()
     growth = [(large - small) / (32768 - 64) for small, large in zip(*sizes.values(), strict=True)]
-    # And a bit for whether an owner is null.
+    # A further bit tells whether an owner is null.
     assert max(growth) < 4.2
 
 
@@ -266,7 +266,7 @@ def test_a_row_that_is_routed_wrongly_fails_the_batch_and_changes_no_state(strea
         MigrationError, match=r"^a row of bin \d+ reached partition [01] of operator 0"
     ) as failed:
         run.attach()
-    # It came as the text of a task's failure.
+    # The error came as the text of a task's failure.
     assert failed.value.condition == "BIN_NOT_OWNED"
     assert run.state() == state
     run.start()

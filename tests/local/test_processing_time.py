@@ -1,7 +1,7 @@
-"""Timers, timeouts and times to live that follow the clock: once each, wherever their bin has gone.
+"""Timers, timeouts and times to live that follow the clock fire exactly once, wherever their bin is.
 
 Such queries run epoch after epoch, with or without data, so results are compared over all epochs, with a
-run of the stock provider. What is brief is gone at the next epoch on any machine, what lasts stays.
+run of the stock provider. Short times end by the next epoch on any machine, and long ones never end.
 """
 
 import pytest
@@ -14,7 +14,7 @@ FILES = range(6)
 
 
 def results(run):
-    """All rows of all epochs."""
+    """The output rows of all epochs."""
     return sorted(row for batch in list(run.outputs.values()) for row in batch)
 
 
@@ -27,7 +27,7 @@ def count_of_keys(file):
 
 
 def process(run, file, what, per_row):
-    """Feeds a file, and waits until its rows have been seen and what they set in motion has happened."""
+    """Feeds a file, and waits until its rows are processed and their timers have fired."""
     seen = count(run, what) + (20 if per_row else count_of_keys(file))
     ended = count(run, "fired", "silent") + count_of_keys(file)
     run.feed(rows(file, n=20))
@@ -75,12 +75,12 @@ def test_timers_and_times_to_live(stream):
         assert variable(run, f"brief_{kind}") == variable(oracle, f"brief_{kind}") == []
         assert variable(run, f"lasting_{kind}") == variable(oracle, f"lasting_{kind}") != []
     assert timers(run) == timers(oracle) != []
-    # Nothing of what expired stays behind in the indexes either.
+    # The indexes have no rows of expired state, either.
     assert counts(run) == counts(oracle)
 
 
 def variable(run, name):
-    """Keys and values of a variable, without the times at which they expire."""
+    """The keys and values of a variable, without their times of expiry."""
     reader = run.spark.read.format("statestore").option("stateVarName", name)
     return sorted(timeless(r.asDict(recursive=True)) for r in reader.load(str(run.checkpoint)).collect())
 

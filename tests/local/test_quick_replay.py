@@ -8,7 +8,7 @@ from local.migrations import snapshots, version_of
 from local.queries import QUERIES
 from local.settings import CHECKSUMS, IDS, MIN_DELTAS, NEEDS_CHECKSUMS, ONE_EPOCH
 
-#: More than the records that Spark applies, in each partition.
+#: More records in each partition than Spark itself applies.
 MANY = {"n": 1200, "keys": 3000}
 
 
@@ -43,7 +43,7 @@ def test_rows_are_those_of_a_query_that_never_stopped_and_so_is_their_number(str
     oracle = stream(query.build, "oracle", mode=query.mode, provider=STOCK_PROVIDER, conf=conf).start()
     oracle.run(*range(11), **MANY)
     assert_same_results(run, oracle, query.state)
-    # The number is in the snapshots, too.
+    # Snapshots contain the number, too.
     epoch = 11
     while not all(version_of(files[-1]) > 7 for files in snapshots(run).values()):
         run.run(epoch)

@@ -1,4 +1,4 @@
-"""Random queries give what Spark's own provider gives, while random bins move to random partitions."""
+"""Random queries have the results of Spark's own provider, while random bins move to random partitions."""
 
 import os
 
@@ -10,13 +10,13 @@ from local.moving import gives_what_spark_gives
 from local.planned import EPOCHS, NEEDS_PLANS, Planned
 from local.random_queries import operators_of, random_query
 
-#: Different in operators, modes, sinks and settings, and run by Spark.
+#: Seeds of queries that Spark can run, with different operators, modes, sinks and settings.
 CHOSEN = (1, 2, 3, 4, 5)
 
 #: Blocks of the matrix, and seeds in each; a part of the matrix runs some of the blocks.
 BLOCKS, SEEDS = 500, 4
 FIRST = 1000
-#: The same of plans that are not run.
+#: The same for plans that are not run.
 PLANS, SEEDS_PLANNED = 100, 20
 
 
@@ -26,7 +26,7 @@ def tables(spark):
 
 
 def run_all(stream, seeds) -> int:
-    """How many queries of these seeds Spark runs; fails at the end, and names those that differ."""
+    """Runs queries of these seeds; returns how many Spark can run. Fails at the end with those that differ."""
     ran, wrong = 0, {}
     for seed in seeds:
         composition, case = random_query(seed)
@@ -59,7 +59,7 @@ def test_all_rows_of_random_queries_follow_the_table_that_have_to(spark, tables,
             try:
                 followed, wrong = Planned(spark, tmp_path, case).found(partitions)
             except (AnalysisException, IllegalArgumentException) as error:
-                # Spark has no plan of it, and says so by itself.
+                # Spark has no plan for the query, and says so without binshift, too.
                 with pytest.raises(type(error)):
                     Planned(spark, tmp_path, case).found(partitions, is_routed=False)
                 break

@@ -1,4 +1,4 @@
-"""The first program that a reader meets runs as it stands."""
+"""The README's first program runs unchanged."""
 
 import re
 from pathlib import Path
@@ -13,5 +13,5 @@ def test_the_program_of_the_readme_rescales_a_query(tmp_path, jvm_jar):
     done = ran(program, tmp_path, "--master", "local[2]", timeout=120)
     assert "MigrationReport: batched(" in done.stdout
     assert "finished: " in done.stdout
-    # It ends as quietly as it ran.
+    # The end of the program logs no exceptions, either.
     assert "\tat org.apache" not in done.stderr

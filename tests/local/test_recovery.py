@@ -1,4 +1,4 @@
-"""A store is brought back from the checkpoint as if its bins had never moved, however often they did."""
+"""A store is loaded from the checkpoint as if its bins had never moved, however often they did."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEEDS_REPAIR = pytest.mark.needs_spark("4.2", reason="a lineage ends at the newe
 
 
 def as_if_killed(run: StreamRun, uploaded: set[Path]) -> None:
-    """Ends the query; of its snapshots, only those that were `uploaded` are there."""
+    """Ends the query, and leaves only those of its snapshots that were `uploaded`."""
     run.stop()
     end_maintenance(run.spark)
     for files in snapshots(run).values():
@@ -37,7 +37,7 @@ def families(snapshot: Path) -> dict[str, int]:
 
 
 def moved(run: StreamRun, bins: range, epoch: int) -> int:
-    """Each of the bins to the other partition, in a step of its own."""
+    """Moves each of the bins to the other partition, in a step of its own."""
     controller = run.attach()
     owners = controller.routing().assignment
     swapped = [1 - owner if bin in bins else owner for bin, owner in enumerate(owners)]
@@ -62,7 +62,7 @@ def test_a_recovery_loads_no_more_after_many_steps_than_after_one(stream, tmp_pa
             run.run(epoch)
             loads.append(reads.count)
         epoch += 1
-    # One database for each source that any bin comes from; the first bin went from one partition to the other.
+    # One database for each source of bins; the first bin went from one partition to the other.
     assert loads[0] <= 2
     assert set(loads[1:]) == {2}
     assert_never_migrated(run, query, epoch, tmp_path)
@@ -100,7 +100,7 @@ def test_bins_that_moved_on_came_back_and_outlived_their_partition(stream, tmp_p
 
 
 def test_families_have_the_same_numbers_whichever_have_rows_when_bins_come(stream):
-    """Another attempt of the task may find other rows first, and go on from a snapshot of this one."""
+    """Another attempt of the task may find other rows first, and continue from a snapshot of this one."""
 
     def rows_on_the_right(df):
         left = df.where("v < 0").selectExpr("k AS l", "v AS lv")
@@ -120,7 +120,7 @@ def test_families_have_the_same_numbers_whichever_have_rows_when_bins_come(strea
 
 def test_a_snapshot_that_is_damaged_gives_way_to_an_older_one(stream, tmp_path):
     query = QUERIES["count"]
-    # Spark would repair it on its own, which takes no second load.
+    # With its own repair, Spark would need no second load.
     conf = {MIN_DELTAS: "2", STORE + "autoSnapshotRepair.enabled": "false"} | KEEP
     run = stream(query.build, mode=query.mode, conf=conf).start()
     retired = str(run.checkpoint / "state/0/1")
@@ -166,7 +166,7 @@ def test_the_snapshot_of_an_adopter_does_not_wait_for_maintenance(stream, spark)
         run = stream(query.build, mode=query.mode, conf=conf).start()
         run.run(0, 1)
         epoch, report = shift(run, 2, prepare=False)
-        # One after the other, each at its turn within ten versions, and not with the switch itself.
+        # The partitions' snapshots take turns within ten versions, and none is at the switch itself.
         run.run(*range(epoch, epoch + 10))
 
         def made() -> list[int]:
@@ -186,13 +186,13 @@ def test_a_task_that_was_interrupted_leaves_no_changelog_to_the_next_one(stream,
     def build(df: DataFrame) -> DataFrame:
         return with_a_point_in_rows(query.build(df))
 
-    # Nothing but changelogs, so that the next attempt replays them.
+    # There are only changelogs, so that the next attempt replays them.
     run = stream(build, mode=query.mode, conf={MIN_DELTAS: "997"}).start()
     run.run(0, 1, 2)
     run.stop()
     end_maintenance(spark)
     run.start()
-    # Rows come out before their store commits.
+    # This query outputs rows before its store commits.
     with Fault("query.row", "interrupt") as interrupted:
         run.run(3)
         assert interrupted.happened
@@ -205,7 +205,7 @@ def test_of_a_snapshot_only_the_files_with_wanted_bins_are_fetched(spark, tmp_pa
     snapshots = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.recovery.TestPartialSnapshot
     fetched = [list(snapshots.fetched(str(tmp_path / str(seed)), seed)) for seed in range(12)]
     assert [seed for seed, (_, _, is_right) in enumerate(fetched) if not is_right] == []
-    # Files of the newest changes, which were of few bins each, are left out where those are not wanted.
+    # Files with the newest changes, which contain few bins each, are left out if those bins aren't wanted.
     assert sum(some for _, some, _ in fetched) < 0.7 * sum(every for every, _, _ in fetched)
 
 

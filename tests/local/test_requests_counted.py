@@ -1,4 +1,4 @@
-"""What binshift asks of the checkpoint's file system, beyond what Spark's own provider asks."""
+"""binshift's requests to the checkpoint's file system, in addition to those of Spark's own provider."""
 
 from collections import Counter
 
@@ -63,7 +63,7 @@ def test_a_steady_epoch_makes_no_request_of_binshift_though_somebody_waits(count
     assert by_caller(r for r in ours if r.ours and r.thread in ("stream", "task")) == []
     for thread in ("stream", "task"):
         assert by_epoch(ours, thread) == by_epoch(stock, thread)
-    # No thread of a client's either.
+    # A client's threads make no requests, either.
     assert by_caller(r for r in ours if r.ours and r.thread == "other") == []
     looks = [r for r in ours if r.thread == "background"]
     assert {r.path.rsplit("/", 1)[-1] for r in looks} <= {"requests"}
@@ -84,7 +84,7 @@ def test_a_restart_looks_at_no_store_of_its_own_accord(counted):
     looks = [r for r in ours if r.kind == "LIST" and "/state/0/" in r.path]
     stores = Counter(r.path.split("/state/")[1] for r in looks)
     assert stores == {"0/0": 1}
-    # All that tasks need for it is read once in an executor, whatever they replay.
+    # An executor reads everything that its tasks need for this once, whatever they replay.
     tasks = Counter((r.kind, r.path.split("/binshift/")[1].split("-")[0]) for r in ours if r.thread == "task")
     assert tasks <= Counter([("GET", "layout.json"), ("GET", "routing/0")])
 

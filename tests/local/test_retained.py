@@ -1,4 +1,4 @@
-"""What is kept of a checkpoint is what recoveries read."""
+"""A checkpoint keeps exactly the files that recoveries read."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def metadata(snapshot: Path) -> str:
 @pytest.mark.long
 @pytest.mark.parametrize("retain", [1, 8])
 def test_a_snapshot_of_an_attempt_that_was_not_committed_is_no_base_of_what_is_kept(stream, retain):
-    """Its driver died before it logged the commit; then all bins move, and their old owners clean up."""
+    """The driver dies before it logs the commit; then all bins move, and their old owners clean up."""
     after = max(6, 2 + retain)
     run = stream(count_by_key, conf=IDS | ONE_EPOCH | NO_BATCHES | {MIN_DELTAS: "1", RETAIN: "100"}).start()
     for epoch in range(3):
@@ -84,7 +84,7 @@ def test_a_snapshot_of_an_attempt_that_was_not_committed_is_no_base_of_what_is_k
 
 @pytest.mark.parametrize("conf", [{}, IDS], ids=["format 1", "format 2"])
 def test_each_version_that_is_kept_has_all_of_its_files(stream, conf):
-    """An epoch is run again under other ids, and versions are read to which nothing else leads."""
+    """An epoch is repeated under other ids, and versions are read that nothing else refers to."""
     run = stream(count_by_key, conf=ONE_EPOCH | NO_BATCHES | {MIN_DELTAS: "1", RETAIN: "2"} | conf).start()
     run.run(0, 1, 2)
     ended(run)

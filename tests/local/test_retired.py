@@ -1,4 +1,4 @@
-"""State of partitions that are gone is deleted, without standing in the way of those that come back."""
+"""State of retired partitions is deleted, without disturbing partitions that come back."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def partitions_there(run):
 
 
 def with_partitions_that_are_gone(stream, most):
-    """A query that had two partitions, then `most`, and has two again; and the epoch that comes next."""
+    """A query that had two partitions, then `most`, and has two again; and the next epoch."""
     run = stream(count_by_key, conf={RETAIN: "2", MIN_DELTAS: "2"}).start()
     run.run(0)
     epoch = finish(run, run.attach().rescale(most, **AT_ONCE), 1)
@@ -25,7 +25,7 @@ def with_partitions_that_are_gone(stream, most):
 
 
 def first_delete_is_held(run, epoch, deletes):
-    """Runs epochs until the first delete has begun; returns the epoch that comes next."""
+    """Runs epochs until the first deletion has begun; returns the next epoch."""
     while deletes.count == 0:
         run.run(epoch)
         epoch += 1
@@ -46,7 +46,7 @@ def test_a_run_that_has_ended_deletes_no_more_partitions(stream):
         with Fault("retired.delete", "block"):
             epoch = first_delete_is_held(run, epoch, deletes)
             run.stop()
-        # The one that had begun goes on.
+        # The deletion that had begun goes on.
         assert until(lambda: partitions_there(run) == {0, 1, 2, 3})
         run.start()
         assert deletes.count == 1
@@ -72,7 +72,7 @@ def test_partitions_come_back_while_the_state_of_others_is_deleted(stream):
     run, epoch = with_partitions_that_are_gone(stream, 5)
     with Fault("retired.delete", "count") as deletes, Fault("retired.delete", "block"):
         epoch = first_delete_is_held(run, epoch, deletes)
-        # The last one waits to be deleted, and those before it are wanted back.
+        # The last partition waits for its deletion, and those before it come back.
         epoch = finish(run, run.attach().rescale(4, **AT_ONCE), epoch)
         assert deletes.count == 1
         migration = run.attach().rescale(5, **AT_ONCE)

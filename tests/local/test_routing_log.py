@@ -1,4 +1,4 @@
-"""The routing log is whole, or a start is refused and has written nothing; no recovery misses an entry."""
+"""If the routing log isn't whole, a start is refused and writes nothing; no recovery misses an entry."""
 
 import json
 import shutil
@@ -26,14 +26,14 @@ def contents(folder):
 
 
 def turn(run):
-    """Has all bins change places from the epoch after the next one on; the number of partitions stays."""
+    """Exchanges all bins from the epoch after the next one on; the number of partitions stays."""
     controller = run.attach()
     turned = [1 - owner for owner in controller.routing().assignment]
     controller.submit(controller.plan(turned, strategy=AllAtOnce()), prepare=False)
 
 
 def turned(stream, *epochs, **kwargs):
-    """A query that has run epochs 0 and 1, has turned at epoch 2, and is stopped."""
+    """A stopped query that has run epochs 0 and 1 and has exchanged all bins at epoch 2."""
     run = stream(count_by_key, **kwargs).start()
     run.run(0)
     turn(run)
@@ -45,7 +45,7 @@ def turned(stream, *epochs, **kwargs):
 
 
 def retained(run, partition, *, ids=False):
-    """What asks which versions of a partition others need; -1 if there are none."""
+    """Finds the versions of a partition that others need; -1 if there are none."""
     jvm = run.spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift
     return jvm.TestRetained.of(str(run.checkpoint / "state"), partition, ids)
 
@@ -56,7 +56,7 @@ def needed(run, version, *, ids=False):
 
 
 def refused(run, reason):
-    """A start fails with the reason, and changes no file but those that Spark logs, which is undone."""
+    """Checks that a start fails with the reason and changes no file but Spark's logs, which are restored."""
     before, copy = contents(run.checkpoint), run.root / "copy"
     shutil.copytree(run.checkpoint, copy)
     run.feed(rows(5))
@@ -102,10 +102,10 @@ def test_a_stale_or_lost_entry_refuses_the_start(stream, tmp_path):
     run.stop()
     routing = run.checkpoint / "binshift/routing"
     shutil.copytree(routing, tmp_path / "routing")
-    # The epoch of the switch is the last one, committed or not.
+    # The switch's epoch is the last one, committed or not.
     lose(entries(run.checkpoint)[3])
     refused(run, "epoch 3 was run with the routing table of epoch 3 .* lost or changed")
-    # Who reads it would have bins of both owners.
+    # A reader would find the bins at both owners.
     with pytest.raises(binshift.ConfigurationError, match="epoch 3 was run with the routing table of epoch 3"):
         binshift.convert(str(run.checkpoint), to="rocksdb", output=str(tmp_path / "out"), spark=run.spark)
     assert not (tmp_path / "out").exists()
@@ -124,7 +124,7 @@ def test_a_stale_or_lost_entry_refuses_the_start(stream, tmp_path):
     shutil.rmtree(routing)
     shutil.copytree(tmp_path / "routing", routing)
     goes_on(run)
-    # A run of one epoch: Spark has not logged the entry with it, the run before has.
+    # A run of one epoch, with which Spark hasn't logged the entry; the run before has.
     run.start()
     run.run(8)
     run.stop()
@@ -197,7 +197,7 @@ def test_entries_that_a_recovery_may_need_stay_whatever_their_number(stream, sna
             turn(run)
             run.run(epoch, epoch + 1)
         if snapshots:
-            # What a store may begin from moves on once all have snapshots after the last of so many switches.
+            # The base of recoveries moves on once all stores have snapshots after the last of the switches.
             epochs = iter(range(13, 1000))
 
             def few():
@@ -220,7 +220,7 @@ def test_a_snapshot_of_an_attempt_that_was_not_committed_ends_no_dependence(stre
         end_maintenance(run.spark)
     state = run.checkpoint / "state"
     assert not list(state.rglob("*.zip"))
-    # All changes of the bins that left are needed, from the start.
+    # All changes of the bins that have left are needed, from the beginning.
     assert needed(run, 7, ids=True) == [1, 1]
     for partition in (0, 1):
         (state / f"0/{partition}/5_of-another-attempt.zip").touch()
@@ -230,14 +230,14 @@ def test_a_snapshot_of_an_attempt_that_was_not_committed_ends_no_dependence(stre
         (state / f"0/{partition}/{changelog.stem}.zip").touch()
     assert needed(run, 4, ids=True) == [1, 1]
     assert needed(run, 7, ids=True) == [-1, -1]
-    # Once the snapshots count, Spark has purged the ids that say so; the changelogs behind them do, too.
+    # When the snapshots count, Spark has purged their ids from its log; later changelogs have the ids, too.
     run.forget(4)
     assert needed(run, 7, ids=True) == [-1, -1]
     for partition in (0, 1):
         for changelog in (state / f"0/{partition}").glob("[67]_*.changelog"):
             changelog.rename(changelog.with_suffix(".away"))
     assert needed(run, 7, ids=True) == [1, 1]
-    # Nothing that is there takes the place of a file that is not of the committed attempt.
+    # No existing file is used instead of a file of the committed attempt.
     for partition in (0, 1):
         for changelog in (state / f"0/{partition}").glob("*.away"):
             changelog.rename(changelog.with_suffix(".changelog"))
@@ -273,7 +273,7 @@ def test_state_of_runs_of_one_epoch_is_not_read_under_another_table(stream):
         run.feed(rows(epoch))
         run.start(availableNow=True).query.awaitTermination()
     _, newest = entries(run.checkpoint)
-    # No epoch of such a run has the name of an entry in the log of offsets.
+    # In the log of offsets, no epoch of such a run names an entry.
     assert not any("routingEntry" in f.read_text() for f in (run.checkpoint / "offsets").glob("[0-9]*"))
     lose(entries(run.checkpoint)[newest])
     with pytest.raises(Exception, match=f"was run with the routing table of epoch {newest}"):
@@ -334,7 +334,7 @@ def test_entries_from_before_the_oldest_file_are_not_read(stream):
     assert newest > 2
     lasting, anew = ([retained(run, p) for p in (0, 1)] for _ in range(2))
     assert [one.oldest(7) for one in lasting] == [1, 1]
-    # A task that replays lists the entries before some of them are deleted.
+    # A replaying task lists the entries before some of them are deleted.
     assert [one.partitionsAt(7) for one in anew] == [2, 2]
     for partition in (0, 1):
         for version in range(1, newest):
@@ -356,7 +356,7 @@ def test_versions_are_kept_for_a_partition_that_has_no_directory_yet_and_not_for
     state = run.checkpoint / "state"
     shutil.rmtree(state / "0/1")
     assert retained(run, 0).oldest(3) == 1
-    # The partition that has all bins again has a snapshot with them.
+    # The partition that owns all bins again has a snapshot of them.
     (state / "0/0/7.zip").touch()
     assert retained(run, 0).oldest(7) == -1
 
@@ -373,7 +373,7 @@ def test_a_snapshot_of_an_attempt_that_was_not_committed_is_no_base_of_what_othe
 
     upload(1)
     assert needed(run, 4, ids=True) == [1, 1]
-    # Spark would take it for the one from which version 2 is made.
+    # Spark would use it to make version 2.
     for partition in (0, 1):
         (state / f"0/{partition}/2_of-another-attempt.zip").touch()
     assert needed(run, 4, ids=True) == [1, 1]
@@ -394,7 +394,7 @@ def test_the_first_epoch_keeps_its_layout_when_it_is_run_again(stream):
     written = (run.checkpoint / "binshift/layout.json").stat().st_mtime_ns
     entry = entries(run.checkpoint)[0].stat().st_mtime_ns
     goes_on(run)
-    # Another driver may be alive that works with them.
+    # Another driver that works with them may be alive.
     assert (run.checkpoint / "binshift/layout.json").stat().st_mtime_ns == written
     assert [f.stat().st_mtime_ns for f in entries(run.checkpoint).values()] == [entry]
 

@@ -1,4 +1,4 @@
-"""Rows that are fetched on demand before their bins come, which follow, against runs that never migrated."""
+"""Rows that are fetched on demand before their bins arrive; compared with runs that never migrated."""
 
 import json
 from contextlib import ExitStack
@@ -25,7 +25,7 @@ def test_epochs_go_on_with_the_rows_that_they_touch_while_no_bin_comes(history, 
         assert all(h.metrics(epoch)["binshiftBinsShipped"] == 0 for epoch in INPUTS)
         assert all(h.metrics(epoch)["binshiftBinsAwaited"] >= 64 for epoch in INPUTS)
     told = totals(h.run, *INPUTS)
-    # A row is fetched once, also one that is not there.
+    # Each row is fetched once, even if it doesn't exist.
     touched = [{row["k"] for row in rows(epoch, **kwargs)} for epoch, kwargs in INPUTS.items()]
     assert fetched == [len(keys - set().union(*touched[:i])) for i, keys in enumerate(touched)]
     h.finish(migration)
@@ -45,7 +45,7 @@ def test_little_more_travels_before_the_first_epoch_ends_than_the_rows_that_it_t
     h = history("count")
     take(h, (f"key{i}" for i in range(20_000)))
     before = copied()
-    # Bins come behind it, though nothing holds them up.
+    # The bins come after the row, though nothing holds them up.
     migration = h.switching("shuffled", {"keys": 2000, "n": 1000})
     fetched = h.metrics(h.epoch - 1)["binshiftRowsFetched"]
     assert h.metrics(h.epoch - 1)["binshiftBinsAwaited"] >= 64
@@ -59,7 +59,7 @@ def test_little_more_travels_before_the_first_epoch_ends_than_the_rows_that_it_t
 @pytest.mark.long
 def test_rows_come_in_several_pieces_and_one_that_is_too_large_with_its_bin(history, tmp_path):
     h = history("long")
-    # The bin of the large one is asked for by the first task that has it.
+    # The first task with the large key asks for its bin.
     migration = h.switched({"keys": 120})
     keys = {row["k"] for row in rows(3, keys=120)}
     assert "key10" in keys & {row["k"] for row in rows(0)}
@@ -82,7 +82,7 @@ def test_keys_that_an_operator_above_drops_are_asked_for_once(spark, history, tm
     with Fault(*BLOCKED), Fault("rows.request", "count") as requests:
         migration = controller.rescale([1] * len(owners), strategy=OnDemand())
         take(h, known)
-        # Counted is a key of a bin that is here; the known keys are dropped, and no row of them is looked up.
+        # Keys of bins that are here are counted; known keys are dropped, and none of their rows is looked up.
         for key in of_second[:4]:
             take(h, [*known, key])
             assert [metrics["binshiftBinsShipped"] for metrics in h.metrics_of_all(h.epoch - 1)] == [0, 0]
@@ -124,7 +124,7 @@ def test_variables_of_the_keys_that_are_touched_come_while_no_bin_does(history, 
     with Fault(*BLOCKED):
         migration = h.switched(*INPUTS.values())
         assert all(h.metrics(epoch)["binshiftBinsShipped"] == 0 for epoch in INPUTS)
-        # Those of each variable, and what Spark keeps of its own beside them.
+        # The rows of each variable, and Spark's own rows in addition.
         keys = {row["k"] for row in rows(3, keys=120)}
         assert h.metrics(3)["binshiftRowsFetched"] >= len(h.query.state) * len(keys)
     h.finish(migration)
@@ -141,7 +141,7 @@ def test_epochs_go_on_while_no_bin_comes_with_another_number_of_partitions(histo
     h.feed({}, {})
     with Fault(*BLOCKED):
         migration = h.switching(after, {"keys": 120})
-        # What comes on demand is not copied ahead as well.
+        # Bins that come on demand are not copied ahead.
         orders = json.loads((h.run.checkpoint / "binshift/shipping.json").read_text())["orders"]
         assert [order["on_demand"] for order in orders] == [True]
         h.feed(*INPUTS.values())
@@ -158,13 +158,13 @@ def test_what_a_driver_has_written_that_dies_before_the_bins_came_is_there(histo
     with Fault(*BLOCKED):
         h.switched(*INPUTS.values())
         h.run.stop()
-    # As if it had died after the last epoch's tasks.
+    # As if the driver had died after the last epoch's tasks.
     h.run.forget(5)
     h.run.start()
     h.feed({})
-    # The bins leave again, which their owner has from its recovery alone.
+    # The bins leave again; their owner only has them from its recovery.
     h.epoch, _ = shift(h.run, h.epoch, OnDemand())
-    # A join tells of both of its sides.
+    # A join reports both of its sides.
     assert h.came("Shipped") == (128 if name == "join" else 64)
     h.feed({})
     h.assert_never_migrated(tmp_path)
@@ -178,7 +178,7 @@ def test_only_keys_that_the_old_owner_has_not_seen_are_new_while_no_bin_comes(hi
         for epoch in range(6):
             keys = {row["k"] for row in rows(epoch, **INPUTS.get(epoch, {}))}
             assert h.run.outputs[epoch] == sorted((k,) for k in keys - seen)
-            # Of the keys of an epoch at which no bin has come, the old owner has some and others not.
+            # Before any bin has come, an epoch has keys that the old owner has, and new ones.
             assert epoch != 3 or (keys & seen and keys - seen)
             seen |= keys
         assert all(h.metrics(epoch)["binshiftBinsShipped"] == 0 for epoch in INPUTS)
@@ -210,7 +210,7 @@ def test_a_scan_is_opened_when_it_is_read_and_all_bins_are_here(spark):
     assert scans.closedUnread() == "fails"
     # Nothing is left open.
     assert scans.closedWhileItWaits() == "open close wait fails"
-    # No bin comes into a store that another task may have.
+    # No bin may come into a store that another task may use.
     assert scans.readAfterTheStoreIsCommitted() == "fails"
 
 
@@ -277,7 +277,7 @@ def test_what_is_lost_on_the_way_is_asked_for_again(history, tmp_path, point, ac
 
 @pytest.mark.parametrize("point", ["rows.ask", "rows.push"])
 def test_whole_bins_come_in_time_where_a_connection_for_rows_takes_long(spark, history, tmp_path, point):
-    """As where a machine does not answer: Spark connects on the thread that sends."""
+    """As if a machine didn't answer: Spark connects on the sending thread."""
     shipping = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.shipping
     h = history(**{SHIP + "timeout": "2s"})
     with Fault(point, "count") as sending, Fault(point, "block"):
@@ -309,7 +309,7 @@ def test_a_migration_is_not_over_while_an_epoch_runs_and_bins_are_on_their_way(h
 def test_a_snapshot_that_is_due_waits_for_the_bins_and_has_what_was_written(history, tmp_path):
     h = history("forgetful", **{MIN_DELTAS: "1"})
     migration = h.switched(*INPUTS.values())
-    # Each commit makes one.
+    # Each commit makes a snapshot.
     assert h.metrics(3)["binshiftBinsAwaited"] <= 2
     h.finish(migration)
     h.run.stop()
@@ -326,7 +326,7 @@ def test_what_is_read_from_the_checkpoint_later_is_not_logged_above_what_was_wri
             h.switched(*INPUTS.values())
             lost.enter_context(Fault("stage.file", "throw", always=True))
         while h.metrics(h.epoch - 1)["binshiftBinsAwaited"] > 0:
-            # None of the keys that were written before.
+            # A key that wasn't written before.
             h.feed({"n": 1, "keys": 1})
     assert h.came("FromCheckpoint") == 64
     h.run.stop()

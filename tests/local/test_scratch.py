@@ -1,4 +1,4 @@
-"""Scratch databases, of which there is one for each pair of stores, share their memory."""
+"""Scratch databases, one for each pair of stores, share their memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_scratch_databases_share_their_memory_and_give_it_back(spark: SparkSessi
         for store in stores:
             assert store.change(2000) == 2000
             used.append(scratch.sharedBytes())
-        # Each has written two megabytes, which are counted with those of the others.
+        # Each has written two megabytes, which count together.
         assert all(after - earlier > MB for earlier, after in pairwise(used))
     assert scratch.sharedBytes() <= before + MB
     assert not list(tmp_path.iterdir())

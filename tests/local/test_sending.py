@@ -1,4 +1,4 @@
-"""What an old owner sends waits for its receivers, and for none of them for ever."""
+"""An old owner waits for its receivers when it sends, but for none of them for ever."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def shipping(spark: SparkSession) -> Any:
 
 @pytest.fixture
 def sending(spark: SparkSession, shipping: Any) -> Iterator[Callable[[str], Any]]:
-    """Makes what sends to partitions 1 and 2 with a timeout, and has room for one chunk of 600 bytes."""
+    """Creates senders to partitions 1 and 2 that have a timeout and room for one chunk of 600 bytes."""
     with ExitStack() as opened:
         context = spark.sparkContext._jsc.sc()
         yield lambda timeout: opened.enter_context(
@@ -37,13 +37,13 @@ def test_a_receiver_that_fetches_nothing_is_given_up_and_the_others_go_on(
     sent.send(1, 0, 600)
     begun = time.monotonic()
     sent.send(2, 0, 600)
-    # Half of the timeout, since the other one gives up after the whole.
+    # Half of the timeout, since the receiver gives up after all of it.
     assert time.monotonic() - begun > 0.2
     assert sent.freed(1) == 1
     for index in range(1, 4):
         sent.tell(2, index)
         sent.send(2, index, 600)
-        # Whoever was given up sees that all of it is gone.
+        # A receiver that was given up finds that everything is gone.
         sent.send(1, index, 600)
     assert [sent.chunks(1), sent.freed(1)] == [4, 4]
     assert [sent.chunks(2), sent.freed(2)] == [4, 3]
@@ -79,12 +79,12 @@ def test_a_receiver_that_gives_up_is_not_waited_for(spark: SparkSession, sending
     other = Thread(target=sent.send, args=[2, 0, 600], daemon=True)
     other.start()
     assert until(lambda: threads.isIn("awaitRoom"))
-    # It had something before, of which the sender has not heard.
+    # The receiver had got something before, which the sender doesn't know.
     sent.tell(1, 1)
     sent.giveUp(1)
     other.join(60)
     assert sent.isHere(2, 0)
-    # What it does not want takes no room, also when there is none.
+    # Chunks that the receiver doesn't want take no room, even when there is none.
     sent.send(1, 1, 600)
     assert [sent.chunks(1), sent.freed(1)] == [2, 2]
     assert until(lambda: not any(sent.isHere(1, i) for i in range(2)))
@@ -99,12 +99,12 @@ def test_a_receiver_says_that_it_gives_up_unless_another_one_is_served(sending: 
     assert "another receiver asks for them" in sent.receiveInVain(1)
     sent.send(2, 0, 600)
     sent.tell(2, 1)
-    # There is room once this is heard.
+    # There is room once the sender hears this.
     sent.send(2, 1, 600)
-    # That one may be gone: whoever has received nothing speaks.
+    # That executor may be gone, so a receiver that has got nothing speaks.
     sent.serveAnother(2)
     assert "went to another receiver" in sent.receiveInVain(2)
-    # What the first one might have said came before.
+    # Anything that the first receiver said came before this.
     assert until(lambda: sent.freed(2) == 2)
     sent.send(1, 0, 600)
     assert sent.isHere(1, 0)
@@ -112,14 +112,14 @@ def test_a_receiver_says_that_it_gives_up_unless_another_one_is_served(sending: 
 
 def test_who_asks_for_bins_all_the_time_hears_that_nobody_sends(spark: SparkSession, shipping: Any) -> None:
     with closing(shipping.TestReceiver.open(spark.sparkContext._jsc.sc())) as receiver:
-        # The old owner may commit the version still.
+        # The old owner may still commit the version.
         assert receiver.look(0) == ""
         assert until(lambda: "nobody sends any more" in receiver.look(1))
 
 
 @pytest.fixture
 def sources(spark: SparkSession, shipping: Any) -> Iterator[Any]:
-    """Nine old owners that may be asked for rows."""
+    """Nine old owners that can be asked for rows."""
     with closing(shipping.TestRowSources.open(spark.sparkContext._jsc.sc(), 9)) as sources:
         yield sources
 

@@ -1,4 +1,4 @@
-"""A query keeps the settings of its start, whatever its session is set to for the next one."""
+"""A query keeps the settings of its start, also if its session changes them for the next query."""
 
 from binshift import AllAtOnce
 from binshift.session import CHANGELOG_KEY

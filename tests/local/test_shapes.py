@@ -1,4 +1,4 @@
-"""In each shape of plan, all rows that have to follow the routing table do, and nothing else; or it is refused.
+"""In each shape of plan exactly those rows follow the routing table that have to, or the query is refused.
 
 tests/jvm/spark-4.3/RowPlacement.scala derives from the plan alone where each row is. It shares no code with
 the routing.
@@ -33,7 +33,7 @@ def test_all_rows_follow_the_table_that_have_to(spark, tables, tmp_path, name):
             assert re.match(f"refused: .*{shape.refused}", followed), followed
         else:
             assert re.match("followed: [1-9]" if shape.follows else "followed: 0", followed), followed
-    # What Spark itself makes of the query is wrong for a table, and is seen to be.
+    # Spark's own plan of the query is wrong for a table, and the check finds that.
     _, wrong = plan.found(5, is_routed=False)
     assert bool(wrong) == shape.follows
 

@@ -78,7 +78,7 @@ def test_copies_follow_every_operator_while_it_goes_on(stream, tmp_path, name, c
     assert report.bins_from_checkpoint == report.bins_shipped == 0
     epoch = finish(run, run.attach().rescale(3, strategy=AllAtOnce()), epoch)
     run.run(epoch)
-    # All partitions from their files, with the switches replayed.
+    # All partitions are loaded from their files, and replay the switches.
     run.stop()
     run.start()
     run.run(epoch + 1)
@@ -108,7 +108,7 @@ def test_a_damaged_shipment_is_read_from_the_checkpoint(tumbling, tmp_path, acti
 @pytest.mark.long
 def test_an_old_owner_does_not_wait_for_a_new_one_that_reads_the_checkpoint(stream, tmp_path):
     query = QUERIES["tumbling-append"]
-    # Once its copy has failed, most of what is sent to it finds no room.
+    # After the copy has failed, most chunks that are sent to it find no room.
     conf = {SHIP + "chunkBytes": "1", SHIP + "maxBytesInFlight": "1k", SHIP + "timeout": NEVER}
     run = stream(query.build, mode=query.mode, conf=conf).start()
     run.run(0, 1)
@@ -154,7 +154,7 @@ def test_an_epoch_waits_until_the_version_that_is_copied_is_kept(counting, tmp_p
 
 @contextmanager
 def held_up(run):
-    """Has the copies of all bins begin, none of whose pieces is taken in until it ends; the migration."""
+    """Starts a migration whose copies of all bins have begun; no piece is adopted until the context ends."""
     with Fault("fetch.chunk", "block"):
         migration = submit_shift(run)
         run.run(2, 3)
@@ -167,7 +167,7 @@ def test_pieces_that_are_lost_on_the_way_are_read_from_the_checkpoint(stream, tm
     run.run(0, 1)
     blocks = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestBlocks
     with held_up(run) as migration:
-        # The first of each partition are being fetched; the others wait.
+        # The first pieces of each partition are being fetched; the others wait.
         assert until(lambda: blocks.chunks() > 40)
         assert blocks.loseChunks() > 40
     epoch = finish(run, migration, 4)
@@ -218,10 +218,10 @@ def test_the_driver_hears_of_no_piece(stream, tmp_path, spark):
         assert blocks.known() == 2
     epoch = finish(run, migration, 4)
     assert migration.wait(0).bins_prepared == 64
-    # The order is closed when the epoch behind its last step is planned.
+    # The order is closed when the epoch after its last step is planned.
     run.run(epoch)
     assert until(lambda: blocks.shipments() == 0)
-    # That it begins and that it ends, of each of the two.
+    # Each of the two reports its beginning and its end.
     assert blocks.countedMessages(context) <= 4
     assert_never_migrated(run, query, epoch + 1, tmp_path)
 
@@ -236,7 +236,7 @@ def test_no_more_waits_than_may_be_in_flight_and_all_of_it_comes(stream, tmp_pat
     run.run(0, 1)
     blocks = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestBlocks
     with held_up(run) as migration:
-        # The first of the two partitions has no room, and the other one waits for it.
+        # The first partition has no room, and the second waits for it.
         assert until(lambda: threads.isIn("awaitRoom"))
         assert 0 < blocks.chunkBytes() <= 1024
     epoch = finish(run, migration, 4)
@@ -332,14 +332,14 @@ def test_new_partitions_are_opened_and_copied_to_in_the_same_epoch(counting, tmp
     blocks = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestBlocks
     migration = run.attach().rescale(3, strategy=AllAtOnce())
     assert migration.status.earliest_epoch == 5
-    # The first of them has the order, the second the new partition.
+    # The first epoch has the order, and the second opens the new partition.
     run.run(2, 3)
     assert until(lambda: blocks.stagedBytes() > 0 and blocks.chunks() == 0)
     run.run(4)
     assert migration.status.earliest_epoch in {5, 6}
     epoch = finish(run, migration, 5)
     report = migration.wait(0)
-    # One earlier if the copies were whole before the tasks of the opening epoch were over.
+    # It is an epoch earlier if the copies were complete before the opening epoch's tasks ended.
     assert report.last_epoch in {5, 6}
     assert report.bins_prepared == report.bins_moved
     assert_never_migrated(run, query, epoch, tmp_path)
@@ -348,7 +348,7 @@ def test_new_partitions_are_opened_and_copied_to_in_the_same_epoch(counting, tmp
 @pytest.mark.long
 def test_all_new_partitions_are_opened_in_one_epoch_that_bears_it(stream, tmp_path):
     query = QUERIES["count"]
-    # Epochs are long, or have a pause: either bears all openings.
+    # With long epochs or pauses between them, all partitions are opened at once.
     run = stream(query.build, mode=query.mode).start(processingTime="1 second")
     run.run(0, 1)
     controller = run.attach()
@@ -359,7 +359,7 @@ def test_all_new_partitions_are_opened_in_one_epoch_that_bears_it(stream, tmp_pa
     migration = controller.submit(plan)
     assert migration.status.earliest_epoch == 5
     assert controller.plan(4).earliest_epoch is None
-    # The first has the order, the second the new partitions, none of which has a copy when its tasks end.
+    # The first epoch has the order; the second opens partitions, none of which has a copy when the tasks end.
     with Fault("export.start", "block"):
         run.run(2, 3)
         assert run.progress(3).stateOperators[0].numShufflePartitions == 6
@@ -401,7 +401,7 @@ def test_bins_are_copied_also_while_tasks_take_all_cores(counting, tmp_path, spa
     busy.mkdir()
 
     def task(number):
-        # Goes to a process that has no modules of the tests.
+        # This function runs in a process without the tests' modules.
         file, deadline = busy / str(number), time.monotonic() + 60
         file.touch()
         while file.exists() and time.monotonic() < deadline:
@@ -426,7 +426,7 @@ def test_bins_are_copied_also_while_tasks_take_all_cores(counting, tmp_path, spa
 def test_copies_for_which_there_is_no_room_are_not_made(stream, tmp_path, spark):
     query = QUERIES["count"]
     blocks = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestBlocks
-    # One partition gets all its bins of one step from one other, as one file.
+    # A partition gets all bins of a step from one other partition, as one file.
     conf = {SHIP + "maxStagedBytes": "200", "spark.sql.shuffle.partitions": "1"}
     run = stream(query.build, mode=query.mode, conf=conf).start()
     run.run(0, 1)
@@ -480,7 +480,7 @@ def test_a_migration_that_is_cancelled_while_bins_are_copied_moves_none(tumbling
     run.run(5)
     assert controller.routing().assignment == before
     assert not (run.checkpoint / "binshift/shipping.json").exists()
-    # The next migration is not disturbed by what was ordered before.
+    # Earlier orders don't disturb the next migration.
     epoch, report = shift(run, 6)
     assert report.bins_prepared == 64
     assert_never_migrated(run, query, epoch, tmp_path)
@@ -531,7 +531,7 @@ def test_bins_that_move_on_before_any_snapshot_are_recovered_along_the_chain(str
         epoch, report = shift(run, epoch)
         assert report.bins_prepared == 64
     run.stop()
-    # No snapshot is left, but for the first one of the partition that was opened empty.
+    # The only snapshot left is the first one of the partition that was opened empty.
     for partition in (run.checkpoint / "state/0").glob("[0-9]*"):
         snapshots = sorted(partition.glob("*.zip"), key=lambda f: int(f.stem))
         for snapshot in snapshots[1:] if partition.name == "2" else snapshots:
@@ -543,7 +543,7 @@ def test_bins_that_move_on_before_any_snapshot_are_recovered_along_the_chain(str
 
 @pytest.mark.long
 def test_a_recovery_reads_along_the_way_of_its_bins_alone(stream, tmp_path, spark):
-    """Both partitions give and get bins at each of four steps: only what was logged is read."""
+    """Both partitions give and get bins at each of four steps; only the logged changes are read."""
     query = QUERIES["count"]
     run = stream(query.build, mode=query.mode, conf={MIN_DELTAS: "1000"}).start()
     run.run(0, 1)

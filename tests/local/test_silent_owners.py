@@ -1,4 +1,4 @@
-"""Old owners that send nothing, as those of a machine that is gone, are waited for once and not each."""
+"""For old owners that send nothing, as on a lost machine, tasks wait once in total, and not once for each."""
 
 from contextlib import nullcontext
 
@@ -12,7 +12,7 @@ from local.queries import QUERIES
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-#: Far more than an epoch takes that reads the checkpoints of two partitions with some rows.
+#: Far longer than an epoch that reads the checkpoints of two small partitions.
 SECONDS = 20
 
 
@@ -23,7 +23,7 @@ SECONDS = 20
         pytest.param("count", AllAtOnce(), None, id="at-once"),
         pytest.param("count", OnDemand(), ("rows.request", "throw", True), id="by-bin"),
         pytest.param("count", OnDemand(), ("rows.answer", "block"), id="by-row"),
-        # It scans its state, and so needs all bins.
+        # This query scans its state, and so needs all bins.
         pytest.param("tumbling-append", OnDemand(), None, id="all-bins"),
     ],
 )
@@ -40,9 +40,9 @@ def test_several_old_owners_that_send_nothing_are_waited_for_together(stream, tm
     ):
         epochs = InheritableThread(target=run.run, args=[2, 3])
         epochs.start()
-        # If rows are waited for, whole bins are so afterwards.
+        # If it waits for rows, it waits for whole bins afterwards.
         assert until(lambda: reads.count > 0, 2.5 * SECONDS)
-        # The first of three is given up. The epoch cannot end before all are.
+        # The first of three is given up; the epoch can't end before all are.
         epochs.join(SECONDS)
         is_over = not epochs.is_alive()
         epochs.join()

@@ -1,4 +1,4 @@
-"""Partitions make their snapshots by turns."""
+"""Partitions take turns with their snapshots."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from local.settings import MIN_DELTAS
 
 @pytest.fixture
 def opened(spark, tmp_path):
-    """Opens stores that make a snapshot every so many versions."""
+    """Opens stores that make a snapshot after a number of versions."""
     stores = []
 
     def open_store(every: int, is_shared: bool = False, partition: int | None = None):
@@ -29,7 +29,7 @@ def opened(spark, tmp_path):
 
 
 def snapshots(store, commits: int, is_whole: bool = True) -> list[int]:
-    """Which of the next commits make a snapshot."""
+    """Tells which of the next commits make a snapshot."""
     return [i for i in range(commits) if store.commit(is_whole, False)]
 
 
@@ -86,7 +86,7 @@ def test_partitions_that_adopted_bins_have_snapshots_soon_but_not_all_at_the_swi
 
 @pytest.fixture
 def uploading(stream):
-    """A query whose stores have adopted bins, and one of which is held when it uploads its snapshot."""
+    """A query whose stores have adopted bins; one store is held when it uploads its snapshot."""
     query = QUERIES["count"]
     run = stream(query.build, mode=query.mode, conf={MIN_DELTAS: "998"}).start()
     run.run(0, 1)
@@ -98,10 +98,10 @@ def uploading(stream):
 
 
 def ended_after(held: Fault, end) -> None:
-    """Runs `end` in a thread, for some time while uploads are held and then to its end."""
+    """Runs `end` in a thread, first while uploads are held, and then to its end."""
     ending = threading.Thread(target=end)
     ending.start()
-    # It may wait or not. A wrong one would not, and have done its harm by then.
+    # It may wait or not; without binshift's precautions it would not, and would have done harm by now.
     until(lambda: not ending.is_alive(), seconds=3)
     held.file.unlink()
     ending.join(timeout=60)

@@ -1,4 +1,4 @@
-"""The snippets of the documentation that need a query run, on one that is shared and never stands still."""
+"""The documentation's snippets that need a query run on a shared query that always gets input."""
 
 import ast
 import re
@@ -14,7 +14,7 @@ from harness import until
 from snippets import Snippet, snippets
 
 NEEDY = [s for s in snippets() if s.needs_a_query]
-#: What no query of one executor can do; tests/cluster/test_executors.py drains one of several.
+#: Snippets that need several executors; tests/cluster/test_executors.py drains one.
 REFUSED = {'controller.drain("3").wait(timeout=600)': "EXECUTOR_NOT_ALIVE"}
 
 
@@ -86,12 +86,12 @@ def execute(snippet: Snippet, names: dict) -> None:
             with redirect_stdout(out):
                 exec(program, names)
         assert until(lambda: names["controller"].migration() is None)
-    # Figures are those of the page's query; what they are of is not.
+    # The figures are those of the page's query; the names are compared.
     assert first_word(out.getvalue()) in {first_word(snippet.printed), "keep"}
 
 
 def make_active(session: SparkSession) -> None:
-    """Has a name of a query looked up in `session`, as where there is no other."""
+    """Makes `session` the active one, where a query's name is looked up."""
     session.createDataFrame([], "k string")
 
 

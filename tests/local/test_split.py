@@ -1,4 +1,4 @@
-"""New partitions that begin with all files of an old owner of their bins, without a row that is read."""
+"""New partitions begin with all files of their bins' old owner, without reading rows."""
 
 import pytest
 
@@ -20,14 +20,14 @@ from local.queries import QUERIES, Query, in_jvm
 from local.settings import CHECKSUMS, IDS, MIN_DELTAS, NEEDS_CHECKSUMS, SNAPSHOTS
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
-#: So that states of tests are large enough.
+#: A limit so small that the tests' states are large enough.
 SPLIT = {SHIP + "minBytesToSplit": "1b"}
-#: Value, list and map state, of which none is read in the order of time.
+#: Value, list and map state, none of which is read in the order of time.
 VARIABLES = Query(in_jvm("remembered"), "update", ({"stateVarName": "total"}, {"stateVarName": "values"}))
 
 
 def splitting(stream, name, conf=None):
-    """The query, and a run of it after two epochs, of which any state is large enough."""
+    """The query, and a run of it after two epochs in which any state is large enough."""
     query = VARIABLES if name == "variables" else QUERIES[name]
     run = stream(query.build, mode=query.mode, conf=SPLIT | (conf or {})).start()
     run.run(0, 1)
@@ -35,23 +35,23 @@ def splitting(stream, name, conf=None):
 
 
 def grow(run, epoch, partitions, strategy=None):
-    """Has more partitions, without copies."""
+    """Rescales to more partitions, without copies."""
     migration = run.attach().rescale(partitions, strategy=strategy or AllAtOnce(), prepare=False)
     return finish(run, migration, epoch), migration.wait(0)
 
 
 def shipped(run):
-    """Bins that were sent at their switch, in the last epoch."""
+    """The number of bins that were sent at their switch, in the last epoch."""
     return run.query.lastProgress.stateOperators[0].customMetrics["binshiftBinsShipped"]
 
 
 def rows_of(run):
-    """As Spark reports them."""
+    """The number of rows in Spark's report."""
     return run.query.lastProgress.stateOperators[0].numRowsTotal
 
 
 def assert_exact(run, query, epoch, tmp_path, **conf):
-    """Before a restart, and after one, which reads what was uploaded."""
+    """Compares results before and after a restart, which reads the uploaded files."""
     run.run(epoch)
     run.stop()
     run.start()
@@ -78,7 +78,7 @@ def test_new_partitions_begin_with_the_files_of_an_old_owner(stream, tmp_path, n
         assert (begins.count, reads.count) == (2 * stores, 0)
     assert report.bins_shipped >= 32
     assert report.bins_from_checkpoint == 0
-    # What was dropped from the files does not come back with the bins that go on.
+    # Rows that were dropped from the files don't come back when bins move on.
     epoch, _ = shift(run, epoch)
     assert_exact(run, query, epoch, tmp_path, **conf)
 
@@ -91,7 +91,7 @@ def test_bins_of_other_old_owners_are_sent(stream, tmp_path, partitions, moved):
         assert (begins.count, reads.count) == (partitions - 2, 0)
     assert (report.bins_shipped, report.bins_from_checkpoint) == (moved, 0)
     run.run(epoch)
-    # Also of how many rows there are: a restart would count them anew.
+    # The number of rows is compared before a restart, which would count them again.
     assert_never_migrated(run, query, epoch + 1, tmp_path)
 
 
@@ -105,7 +105,7 @@ def test_rows_that_are_read_in_the_order_of_time_are_sent(stream, tmp_path):
 
 
 def test_the_number_of_rows_is_right_before_they_are_counted(stream, tmp_path):
-    """But for how they are spread over bins, which is taken to be even."""
+    """Except that rows are assumed to be spread evenly over bins."""
     query, run = splitting(stream, "count")
     run.attach().rescale(4, strategy=AllAtOnce(), prepare=False)
     with Fault("split.count", "block"):
@@ -117,7 +117,7 @@ def test_the_number_of_rows_is_right_before_they_are_counted(stream, tmp_path):
 
 @pytest.mark.parametrize("strategy", [AllAtOnce(), Batched(8)], ids=str)
 def test_later_switches_do_not_wait_for_the_count(stream, tmp_path, strategy):
-    """Its rows are in the files that were linked, wherever the bins go meanwhile."""
+    """The counted rows are in the linked files, wherever the bins go meanwhile."""
     query, run = splitting(stream, "count")
     with Fault("split.count", "block"), Fault("checkpoint.read", "count") as reads:
         epoch, _ = grow(run, 2, 4, strategy)
@@ -164,7 +164,7 @@ def test_other_strategies_are_exact(stream, tmp_path, strategy):
 @pytest.mark.parametrize("conf", [{}, pytest.param(IDS, marks=pytest.mark.matrix)], ids=["", "ids"])
 @pytest.mark.parametrize(
     ("point", "shipped", "begins"),
-    # Files of the checkpoint are the next thing to try, and rows of it the last.
+    # The checkpoint's files are tried next, and its rows last.
     [("split.link", 0, 2), ("split.begun", 0, 4), ("split.done", 0, 4), ("split.count", 32, 2)],
 )
 def test_what_goes_wrong_costs_time_and_no_state(stream, tmp_path, point, shipped, begins, conf):
@@ -212,7 +212,7 @@ def test_a_partition_that_was_drained_begins_anew(stream, tmp_path):
 
 
 def test_the_first_snapshot_holds_what_is_its_own(stream, tmp_path):
-    """It has the old owner's files, and what hides the bins that are not its own."""
+    """It has the old owner's files, and deletions that hide the bins of others."""
     query, run = splitting(stream, "count", SNAPSHOTS)
     epoch, _ = grow(run, 2, 4)
     run.run(epoch, epoch + 1, epoch + 2)

@@ -1,4 +1,4 @@
-"""Whatever is here of the files of a store that runs elsewhere, a load has the version that was committed."""
+"""A load has the committed version, whichever files of a store that ran elsewhere exist here."""
 
 import os
 from pathlib import Path
@@ -27,7 +27,7 @@ STORES = {
 
 @pytest.fixture
 def standby(spark):
-    """Keeps the files of a run's stores; nothing is left of them at the end."""
+    """Keeps the files of a run's stores, and deletes them at the end."""
     helper = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.shipping.TestStandby
     begun = []
 
@@ -50,7 +50,7 @@ def files_here(ending="sst") -> list[Path]:
 
 
 def loaded(run):
-    """Files of the first epoch of a run that were here, and those that were fetched."""
+    """The numbers of files that existed here and that were fetched, in the first epoch of a run."""
     first = min((p for p in run.query.recentProgress if "addBatch" in p.durationMs), key=lambda p: p.batchId)
     metrics = [op.customMetrics for op in first.stateOperators]
     return tuple(sum(m[f"binshiftFiles{name}"] for m in metrics) for name in ("Warm", "Fetched"))
@@ -71,7 +71,7 @@ def started(stream, name, conf, epochs=7, then=lambda built: built):
 
 
 def stop(spark, run):
-    """All is loaded from the checkpoint at the next start."""
+    """Stops the run so that the next start loads everything from the checkpoint."""
     run.stop()
     end_maintenance(spark)
 
@@ -118,7 +118,7 @@ def test_an_operator_that_is_not_routed_is_loaded_from_what_is_here(spark, strea
     assert until(lambda: bool(list(store.glob("*.zip"))))
     stop(spark, run)
     assert standby(run, ["0/0"]).follow()
-    # Nowhere else are they.
+    # The files are nowhere else.
     away = (store / "SSTs").rename(run.root / "away")
     run.start()
     run.run(5)
@@ -260,7 +260,7 @@ def test_a_task_that_ends_for_another_reason_says_nothing_of_what_is_here(spark,
 
 
 def kill_tasks(spark) -> int:
-    """Kills the tasks that run, as Spark does if another attempt has ended; how many they were."""
+    """Kills the running tasks, as Spark does if another attempt has ended; returns their number."""
     context = spark.sparkContext._jsc.sc()
     tracker = spark.sparkContext.statusTracker()
     infos = [i for i in map(tracker.getStageInfo, tracker.getActiveStageIds()) if i is not None]
@@ -292,7 +292,7 @@ def test_a_full_disk_is_left_to_the_stores(spark):
     helper = spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.shipping.TestStandby
     giga = 1 << 30
     assert helper.hasRoom(giga, 20 * giga, 100 * giga)
-    # A twentieth of a disk, and no more than 8 GiB, is the stores'.
+    # A twentieth of a disk, and no more than 8 GiB, is reserved for the stores.
     assert not helper.hasRoom(giga, 5 * giga, 100 * giga)
     assert helper.hasRoom(giga, 10 * giga, 10000 * giga)
     assert not helper.isScarce(3 * giga, 100 * giga)
@@ -308,7 +308,7 @@ def test_after_an_error_an_executor_keeps_standbys_again_when_it_is_told_to(spar
         assert turns.asked() == 0
 
         def asks():
-            # The error may not have ended the first one yet.
+            # The error may not have ended the first run yet.
             turns.begin()
             return turns.asked() > 1
 

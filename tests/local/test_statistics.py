@@ -1,4 +1,4 @@
-"""What is known of each bin, next to a count in Python and to what the `statestore` source reads."""
+"""The statistics of bins, compared with counts in Python and with the `statestore` source."""
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -37,7 +37,7 @@ def test_statistics_count_what_each_bin_holds_and_did_across_a_migration_and_a_r
         assert tuple(owners[b] for b in range(64)) == controller.routing().assignment
         sizes = by_bin(stats, "bytes")
         assert sizes.keys() == by_bin(stats, "keys").keys()
-        # As Spark encodes them, a key takes 25 bytes, and so do a count and a sum.
+        # In Spark's encoding, a key takes 25 bytes, and so do a count and a sum together.
         assert all(sizes[b] == 50 * n for b, n in by_bin(stats, "keys").items())
         return stats
 
@@ -96,7 +96,7 @@ def test_bytes_follow_rows_that_grow_and_stay_between_the_smallest_and_the_large
 
     for length in (8, 80, 800):
         rows = feed(range(40), length)
-        # Rows of one size are exact, also when all of them change it.
+        # Sizes are exact if all rows have the same size, also when that changes.
         assert [r["bytes"] for r in rows] == [r["keys"] * encoded(length) for r in rows]
     for r in feed(range(0, 40, 3), 8000):
         assert r["keys"] * encoded(800) <= r["bytes"] <= r["keys"] * encoded(8000)
@@ -146,7 +146,7 @@ def test_the_keys_of_all_bins_are_the_rows_that_spark_counts(stream, name):
         mine = [r for r in stats.to_pylist() if r["operator"] == i]
         rows_of_all_stores = operator.numRowsTotal
         if name == "join-left":
-            # Spark counts the values only; the number of values of each key is a row of its own.
+            # Spark only counts values; the number of values of each key is another row.
             rows_of_all_stores += sum(
                 len(run.state(storeName=f"{side}-keyToNumValues")) for side in ("left", "right")
             )

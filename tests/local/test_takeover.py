@@ -1,4 +1,4 @@
-"""A session with binshift's provider goes on with a checkpoint that Spark's own provider started."""
+"""A session with binshift's provider continues a checkpoint that Spark's own provider started."""
 
 import json
 import shutil
@@ -59,7 +59,7 @@ def test_a_stock_checkpoint_goes_on_with_bins(stream, name, conf):
     run.attach().rescale(5, strategy=AllAtOnce(), prepare=False)
     run.run(5, 6)
     assert run.attach().routing().partitions == 5
-    # What was before is as it was.
+    # The epochs before are unchanged.
     old = [{**o, "batchId": "2"} for o in QUERIES[name].state]
     assert run.states(old, run.readable(2, stock=True)) == before
     start_with(run, STOCK)
@@ -116,7 +116,7 @@ def test_the_old_state_is_kept_until_the_epoch_of_the_takeover_is_over(stream):
     run.spark.conf.set(PROVIDER_KEY, PROVIDER)
 
     def maintained():
-        # Both stores have the new state, and maintenance deletes what it may.
+        # Both stores have the new state, and maintenance deletes files that aren't needed.
         with Fault("versions.deleted", "count") as looked:
             assert until(lambda: looked.count >= 4)
 
@@ -127,7 +127,7 @@ def test_the_old_state_is_kept_until_the_epoch_of_the_takeover_is_over(stream):
     run.run(4, 5, 6)
     assert taken_over_at(run) == 3
     assert_same_results(run, oracle_of(stream, "count", epochs=range(7)))
-    # Nothing is kept for longer.
+    # No old file is kept longer.
     assert until(lambda: not any(f.exists() for f in stock))
 
 
@@ -145,7 +145,7 @@ def test_a_takeover_that_is_refused_leaves_the_checkpoint_to_spark_s_provider(st
     run.query.processAllAvailable()
     run.run(4)
     assert [epoch_logged_with(run, e) for e in (3, 4)] == [STOCK, STOCK]
-    # And later binshift can.
+    # Binshift can take it over later.
     run.spark.conf.unset(BINS)
     start_with(run, PROVIDER)
     run.run(5)
@@ -181,7 +181,7 @@ def test_a_takeover_that_fails_before_its_tasks_leaves_the_checkpoint_alone(stre
 
 
 def change_logged(run, epoch, **conf):
-    """As if another run had logged the epoch anew, a moment later."""
+    """Changes the log as if another run had logged the epoch again, a moment later."""
     entry = run.checkpoint / f"offsets/{epoch}"
     form, metadata, *sources = entry.read_text().splitlines()
     said = json.loads(metadata)
@@ -204,7 +204,7 @@ def test_a_takeover_leaves_the_epoch_and_its_state_to_a_run_that_has_logged_it_a
         run.query.processAllAvailable()
     assert (run.checkpoint / "offsets/3").read_text() == logged
     assert made.exists()
-    # It would disown what the other one makes of the epoch.
+    # It would disown the other run's state of the epoch.
     claims = [json.loads(f.read_text()) for f in (run.checkpoint / "binshift/runs").glob("[0-9]*")]
     assert [claim["withdrawn"] for claim in claims] == [True]
 
@@ -221,7 +221,7 @@ def test_a_takeover_is_refused_if_another_run_has_claimed_its_place(stream):
         (claims / "1").write_text(json.dumps(theirs | {"logged_at": at.replace("+00:00", "Z")}))
     with pytest.raises(Exception, match="began while this one looked"):
         run.query.processAllAvailable()
-    # The other one may run its tasks.
+    # The other driver may be running its tasks.
     assert (run.checkpoint / "offsets/3").exists()
     assert [f.name for f in claims.glob("[0-9]*")] == ["1"]
 

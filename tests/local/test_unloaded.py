@@ -1,4 +1,4 @@
-"""Stores that are closed at each commit (`unloadOnCommit`): what they keep, and where partitions are."""
+"""Stores that are closed at each commit (`unloadOnCommit`): their files, and the places of partitions."""
 
 from __future__ import annotations
 

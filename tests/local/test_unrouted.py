@@ -1,4 +1,4 @@
-"""A session in which binshift is not active would write to stores whose bins go elsewhere."""
+"""A store commits nothing in a session where binshift isn't active, as it may have rows of other partitions."""
 
 from pathlib import Path
 

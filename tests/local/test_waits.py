@@ -1,4 +1,4 @@
-"""How long tasks wait for the executor that they prefer, while partitions of a query are to settle."""
+"""The time for which tasks wait for their preferred executors while partitions settle."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OWN_MS = 700
 
 @pytest.fixture
 def migrating(spark):
-    """Classes of binshift that wait, in an application whose user waits for less."""
+    """Binshift's classes that set the wait, in an application with a shorter wait of its own."""
     context = spark.sparkContext._jsc.sc()
     context.conf().set(WAIT, f"{OWN_MS}ms")
     yield spark._jvm.org.apache.spark.sql.binshift.migration
@@ -36,7 +36,7 @@ def test_only_tasks_of_the_query_wait_longer_and_none_for_an_executor_that_is_go
         for holder, query in zip(holders, (moving, losing), strict=True):
             waits.hold(holder, query, context)
         jobs.occupy(moving)
-        # Executors that are alive make Spark wait for those that are not.
+        # While other executors are alive, Spark waits for dead ones.
         jobs.begin(losing, ["driver", "gone"])
         jobs.begin(other, ["driver"])
         assert until(lambda: in_force() == [30_000, OWN_MS, OWN_MS], 20), in_force()

@@ -1,4 +1,4 @@
-"""Files of a partition that is about to come here are fetched before, whatever version is then loaded."""
+"""Files of a partition that is about to move here are fetched ahead, whatever version is then loaded."""
 
 import os
 from pathlib import Path
@@ -27,7 +27,7 @@ STORES = {
 
 @pytest.fixture
 def warm(spark):
-    """Has the files of stores fetched ahead; nothing is left of them at the end."""
+    """Has the files of stores fetched ahead, and deletes them at the end."""
     orders = []
 
     def begin(run, stores, wait=True):
@@ -67,7 +67,7 @@ def stopped(spark, stream, name, conf):
         q.run(*range(6))
     assert until(lambda: all(snapshots_of(run, s) for s in STORES[name]))
     run.stop()
-    # All is loaded from the checkpoint at the next start.
+    # The next start loads everything from the checkpoint.
     end_maintenance(spark)
     return run, oracle
 

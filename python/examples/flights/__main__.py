@@ -37,14 +37,14 @@ from devtools.servers.connect import connect_server
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 STOCK = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-#: Partitions before and after.
+#: The numbers of partitions before and after the rescale.
 FROM, TO = 4, 8
 BINS = 1024
-#: Share of the time between two feeds that an epoch may take.
+#: The share of the time between two feeds that an epoch may take.
 LOAD = 0.5
-#: Epochs before, between and after the rescales.
+#: The number of epochs before, between and after the rescales.
 CALM = 8
-#: Epochs of Spark's own provider before it is stopped, and after it was started again.
+#: The numbers of epochs on Spark's own provider, before the stop and after the restart.
 STOCK_BEFORE, STOCK_AFTER = 4, 3
 OPTIONS = {
     "spark.driver.memory": "2g",
@@ -77,8 +77,8 @@ def main() -> int:
 
 
 def kafka(flights: Flights, root: Path, ending: contextlib.ExitStack) -> tuple[Input, Sequence[Path]]:
-    """A topic on a broker that ends with the demo, and the jars with which Spark reads it."""
-    # What only `make demo SOURCE=kafka` installs.
+    """Starts a broker for the duration of the demo; returns a topic, and the jars with which Spark reads it."""
+    # Only `make demo SOURCE=kafka` installs this.
     from topic import Topic  # noqa: PLC0415
 
     from devtools.servers.jars import jars  # noqa: PLC0415
@@ -93,7 +93,7 @@ def kafka(flights: Flights, root: Path, ending: contextlib.ExitStack) -> tuple[I
 def run(
     spark: SparkSession, source: Input, flights: int, root: Path, picture: Path, *, is_remote: bool = False
 ) -> int:
-    """Runs all of it in `root`; returns the exit code."""
+    """Runs the demo in `root`; returns the exit code."""
     provider = spark.conf.get(PROVIDER)
     spark.conf.set(PROVIDER, STOCK)
     fill(spark, source, flights, root)
@@ -109,7 +109,7 @@ def run(
     stock: list[Epoch] = []
     gap = None
     if not is_remote:
-        # The original has not seen the arrivals; it gets its own.
+        # The original has not read the live query's arrivals; it gets its own.
         source.forget_arrivals()
         spark.conf.set(PROVIDER, STOCK)
         stock, gap = rescale_offline(Stream(spark, source, root / "stock"), rate)
@@ -128,13 +128,13 @@ def run(
 
 
 def local_master() -> str:
-    """As many threads as the machine has cores, but no more than there are partitions to begin with."""
+    """A local master with a thread for each core, but at most one for each of the first partitions."""
     return f"local[{max(2, min(FROM, os.cpu_count() or 2))}]"
 
 
 @contextlib.contextmanager
 def classic_session(root: Path, master: str, jars: Sequence[Path]) -> Iterator[SparkSession]:
-    """A quiet session whose files are all in `root`."""
+    """A session with little logging, and with all of its files in `root`."""
     options: dict[str, bool | float | int | str | None] = {**surroundings(root)}
     if jars:
         options["spark.jars"] = ",".join(map(str, jars))
@@ -149,7 +149,7 @@ def classic_session(root: Path, master: str, jars: Sequence[Path]) -> Iterator[S
 
 @contextlib.contextmanager
 def remote_session(root: Path, master: str, jars: Sequence[Path]) -> Iterator[SparkSession]:
-    """That of a client, with a server of Spark Connect that ends with it; this process starts no JVM."""
+    """A client's session, with a Spark Connect server that ends with it; this process starts no JVM."""
     options = surroundings(root)
     say(f"Starting a server of Spark Connect ({master}) ...")
     with connect_server(root, root / "spark", options, master=master, jars=jars) as address:
@@ -161,7 +161,7 @@ def remote_session(root: Path, master: str, jars: Sequence[Path]) -> Iterator[Sp
 
 
 def surroundings(root: Path) -> dict[str, str]:
-    """Settings with which Spark leaves nothing outside of `root`; the environment is changed for that, too."""
+    """Settings with which Spark writes nothing outside of `root`; also changes the environment for that."""
     os.environ.update(
         SPARK_HOME=str(spark_home(root)), SPARK_LOCAL_DIRS=str(root), PYSPARK_PYTHON=sys.executable
     )
@@ -180,7 +180,7 @@ def spark_home(root: Path) -> Path:
 
 
 def fill(spark: SparkSession, source: Input, flights: int, root: Path) -> None:
-    """Makes the state of all departures, with Spark's own provider."""
+    """Fills the state with all departures, on Spark's own provider."""
     say(f"Spark's own provider fills the state: {flights * SEATS:,} seats of {flights:,} flights ...")
     begin = time.monotonic()
     source.write_departures()
@@ -195,7 +195,7 @@ def fill(spark: SparkSession, source: Input, flights: int, root: Path) -> None:
 
 
 def rescale_live(stream: Stream, rate: Rate) -> tuple[list[Epoch], list[bool]]:
-    """Rescales while arrivals come in; returns the epochs, and of each whether bins were moving."""
+    """Rescales while arrivals come in; returns the epochs, each with a flag that tells if bins were moving."""
     say(f"{rate.flights * SEATS:,} rows, every {rate.interval:.1f} s.\n")
     say(f"{'epoch':>6}{'duration':>11}{'latency':>11}{'partitions':>12}{'bins moved':>12}")
     controller = binshift.attach(stream.query)
@@ -207,7 +207,7 @@ def rescale_live(stream: Stream, rate: Rate) -> tuple[list[Epoch], list[bool]]:
     def follow(migration: binshift.Migration | None) -> None:
         epoch = stream.epoch(feeder.first + len(epochs))
         if epochs and epochs[-1].committed == epoch.committed:
-            # What came to a topic in two feeds may share an epoch.
+            # Two feeds to a topic may be read in the same epoch.
             epoch = replace(epoch, bins_moved=0)
         epochs.append(epoch)
         moving.append(migration is not None)
@@ -230,7 +230,7 @@ def rescale_live(stream: Stream, rate: Rate) -> tuple[list[Epoch], list[bool]]:
 
 
 def rescale_offline(stream: Stream, rate: Rate) -> tuple[list[Epoch], float]:
-    """The same by Spark's own means; returns the epochs, and the seconds in which there was no result."""
+    """Rescales by Spark's own means; returns the epochs, and the seconds without results."""
     say("\nNow Spark's own way: stop, offline repartition, start ...")
     stream.start()
     stream.catch_up()
@@ -247,14 +247,14 @@ def rescale_offline(stream: Stream, rate: Rate) -> tuple[list[Epoch], float]:
     stream.start()
     after = [stream.epoch(processed + i) for i in range(STOCK_AFTER)]
     feeder.stop()
-    # Spark logs an error when a query is stopped that is about to broadcast something.
+    # Spark logs an error if a query is stopped while it is about to broadcast something.
     stream.query.processAllAvailable()
     stream.query.stop()
     return epochs + after, after[0].committed - begin
 
 
 def difference(spark: SparkSession, source: Input, root: Path) -> str:
-    """How the state of the live query differs from the result in batch; empty if it does not."""
+    """The difference between the live query's state and the batch result; empty if there is none."""
     state = spark.read.format("statestore").load(str(root / "live")).select("key.*", "value.*").toDF(*COLUMNS)
     expected = per_seat(source.batch(spark))
     found, wanted = digest(state), digest(expected)
@@ -262,14 +262,14 @@ def difference(spark: SparkSession, source: Input, root: Path) -> str:
 
 
 def digest(rows: DataFrame) -> Sequence[object]:
-    """Number and checksum of `rows`, in whatever order they come."""
+    """The number of `rows`, and a checksum that doesn't depend on their order."""
     sums = rows.select(F.count("*"), F.sum(F.xxhash64(*COLUMNS).cast("decimal(38,0)"))).first()
     assert sums is not None
     return tuple(sums)
 
 
 def say(text: str) -> None:
-    """Prints at once, also into a pipe."""
+    """Prints and flushes, so that text appears at once even in a pipe."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""Departures and arrivals in Parquet files, one of which the stream reads in each epoch."""
+"""Departures and arrivals in Parquet files; the stream reads one file in each epoch."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _DEPARTURES = 3
 
 
 class Files:
-    """A folder of them.
+    """A folder of Parquet files.
 
     Parameters
     ----------
     flights : Flights
-        What is written.
+        The flights that are written.
     root : Path
-        Gets the folder, and the file that is being written.
+        The parent of the folder, and of the file that is being written.
     """
 
     def __init__(self, flights: Flights, root: Path) -> None:
@@ -31,16 +31,16 @@ class Files:
         self._folder.mkdir()
 
     def stream(self, spark: SparkSession) -> DataFrame:
-        """As a stream."""
+        """The files as a stream."""
         reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
         return reader.parquet(str(self._folder))
 
     def batch(self, spark: SparkSession) -> DataFrame:
-        """All that is there."""
+        """All existing files as a batch."""
         return spark.read.schema(SCHEMA).parquet(str(self._folder))
 
     def write_departures(self) -> None:
-        """Writes those of the whole year."""
+        """Writes the departures of the whole year."""
         departures = self.flights.departures()
         for i in range(_DEPARTURES):
             part = departures.iloc[
@@ -49,11 +49,11 @@ class Files:
             self._write(part, f"departures-{i:05}.parquet")
 
     def write_arrivals(self, first: int, count: int) -> None:
-        """Writes those of `count` flights from number `first` on."""
+        """Writes the arrivals of `count` flights from number `first` on."""
         self._write(self.flights.arrivals(first, count), f"arrivals-{first:09}.parquet")
 
     def forget_arrivals(self) -> None:
-        """For a query that has not seen them, and is to get its own."""
+        """Deletes the arrivals, for a query that has not read them and gets its own."""
         for arrivals in self._folder.glob("arrivals-*"):
             arrivals.unlink()
 

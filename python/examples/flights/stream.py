@@ -1,4 +1,4 @@
-"""A stream of arrivals at a steady rate, and what became of each epoch."""
+"""A stream of arrivals at a steady rate, and measurements of each epoch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from data import per_seat
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-#: Flights that come together, and seconds until the next ones, that are tried in this order.
+#: The numbers of flights per feed, and the seconds between feeds, that are tried in this order.
 SIZES = (4000, 2000, 1000, 500)
 INTERVALS = (1.0, 1.5, 2.0, 2.5, 3.0)
 _POLL_SECONDS = 0.1
@@ -22,34 +22,34 @@ _POLL_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Rate:
-    """What is fed: the arrivals of `flights` flights, once in `interval` seconds."""
+    """The input's rate: the arrivals of `flights` flights, every `interval` seconds."""
 
     flights: int
     interval: float
 
 
 class Input(Protocol):
-    """Where flights come from."""
+    """The source of flights."""
 
     def stream(self, spark: SparkSession) -> DataFrame:
-        """As a stream."""
+        """The flights as a stream."""
 
     def batch(self, spark: SparkSession) -> DataFrame:
-        """All that is there."""
+        """All existing flights as a batch."""
 
     def write_departures(self) -> None:
-        """Writes those of the whole year."""
+        """Writes the departures of the whole year."""
 
     def write_arrivals(self, first: int, count: int) -> None:
-        """Writes those of `count` flights from number `first` on."""
+        """Writes the arrivals of `count` flights from number `first` on."""
 
     def forget_arrivals(self) -> None:
-        """For a query that has not seen them, if that can be."""
+        """Deletes the arrivals, if the source can, for a query that has not read them."""
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """An epoch (Spark's micro-batch) of flights that came together. Times are seconds since Unix's epoch."""
+    """An epoch (Spark's micro-batch) of flights that came together. Times are seconds since 1970."""
 
     arrived: float
     committed: float
@@ -65,46 +65,46 @@ class Epoch:
 
 @dataclass
 class Stream:
-    """A query over flights that are written now and then.
+    """A query over flights that are written from time to time.
 
     Parameters
     ----------
     spark : SparkSession
-        Its provider of state stores is the one that the query uses.
+        The query uses this session's state-store provider.
     input : Input
-        What is read.
+        The query's input.
     checkpoint : Path
-        Of the query.
+        The query's checkpoint.
     """
 
     spark: SparkSession
     input: Input
     checkpoint: Path
     arrived: list[float] = field(default_factory=list)
-    #: Flights that have arrived each time, and before.
+    #: After each feed, the number of all flights that have arrived so far.
     _fed: list[int] = field(default_factory=list)
-    #: Flights that earlier runs have processed, and those that this one found.
+    #: The flights that earlier runs have processed, plus those that this run found at its start.
     _processed: int = 0
     _found: int = 0
     _query: StreamingQuery | None = None
-    #: What the run has reported, and the time of the newest report.
+    #: The run's reports, and the time of the newest one.
     _progress: list[Any] = field(default_factory=list)
     _reported: str = ""
 
     @property
     def query(self) -> StreamingQuery:
-        """The query, which was started."""
+        """The query, which must have been started."""
         assert self._query is not None, "start() comes first"
         return self._query
 
     def start(self) -> None:
-        """Starts the query, or starts it again."""
+        """Starts or restarts the query."""
         writer = per_seat(self.input.stream(self.spark)).writeStream.outputMode("update").format("noop")
         self._query = writer.option("checkpointLocation", str(self.checkpoint)).start()
         self._progress, self._reported = [], ""
 
     def catch_up(self) -> None:
-        """Waits until the query has processed what it found."""
+        """Waits until the query has processed all existing input."""
         self.query.processAllAvailable()
         self._found = sum(p.numInputRows for p in self.query.recentProgress)
 
@@ -116,9 +116,9 @@ class Stream:
         self.arrived.append(time.time())
 
     def epoch(self, number: int) -> Epoch:
-        """The epoch of the flights that arrive as number `number`, waited for."""
+        """Waits for the epoch of feed number `number`, and returns it."""
         while True:
-            # What has not arrived yet is fed by another thread.
+            # Another thread feeds the flights that have not arrived yet.
             if number < len(self.arrived) and (done := self._done(self._fed[number])) is not None:
                 return _epoch(done, self.arrived[number])
             if not self.query.isActive:
@@ -126,10 +126,10 @@ class Stream:
             time.sleep(_POLL_SECONDS)
 
     def _done(self, flights: int) -> Any:
-        """The progress of the epoch by which so many flights were processed."""
+        """The progress of the epoch after which this number of flights was processed."""
         rows = self._processed - self._found
         last = self.query.lastProgress
-        # All reports are long, and a client of Spark Connect gets them as text.
+        # Reading all reports is slow, as a client of Spark Connect gets them as text.
         if last is not None and last.timestamp != self._reported:
             self._progress, self._reported = self.query.recentProgress, last.timestamp
         for progress in self._progress:
@@ -139,7 +139,7 @@ class Stream:
         return None
 
     def stop_in_a_pause(self) -> int:
-        """Stops between two epochs, as Spark's repartition wants; returns how many feeds are processed."""
+        """Stops between two epochs, as Spark's repartition requires; returns the number of processed feeds."""
         while self.query.status["isTriggerActive"]:
             time.sleep(0.005)
         self.query.stop()
@@ -148,14 +148,14 @@ class Stream:
         return bisect.bisect_right(self._fed, self._processed)
 
     def find_rate(self, load: float) -> Rate:
-        """Warms up, and finds the highest rate at which epochs take `load` of the time between feeds."""
+        """Warms up; returns the highest rate at which epochs take at most `load` of the time between feeds."""
         seconds = {}
         for size in sorted(SIZES):
             took = []
             for _ in range(3):
                 self.feed(size)
                 took.append(self.epoch(len(self.arrived) - 1).seconds)
-            # The first of the smallest takes the state over, and later ones compile code.
+            # The first epochs of the smallest size take the state over and compile code.
             seconds[size] = min(took)
         for interval in INTERVALS:
             for size in SIZES:
@@ -165,12 +165,12 @@ class Stream:
 
 
 class Feeder(threading.Thread):
-    """Feeds flights at a steady rate until it is stopped, whether the query keeps up or not.
+    """Feeds flights at a steady rate until it is stopped, even if the query doesn't keep up.
 
     Attributes
     ----------
     first : int
-        How many times flights had arrived before.
+        The number of feeds before.
     """
 
     def __init__(self, stream: Stream, rate: Rate) -> None:
@@ -180,21 +180,21 @@ class Feeder(threading.Thread):
         self._stopped = threading.Event()
 
     def run(self) -> None:
-        """Feeds; the time that writing them takes is not added to the interval."""
+        """Feeds flights; the time for writing them is not added to the interval."""
         due = time.monotonic()
         while not self._stopped.wait(max(0.0, due - time.monotonic())):
             self._stream.feed(self._rate.flights)
             due += self._rate.interval
 
     def stop(self) -> None:
-        """Feeds nothing more."""
+        """Stops feeding."""
         self._stopped.set()
         self.join()
 
 
 def _epoch(progress: Any, arrived: float) -> Epoch:
     operator = progress.stateOperators[0]
-    # Spark reports when an epoch began; its duration tells when it was committed.
+    # Spark reports an epoch's begin and duration, whose sum is the time of the commit.
     seconds = progress.durationMs["triggerExecution"] / 1000
     committed = datetime.fromisoformat(progress.timestamp).timestamp() + seconds
     moved = operator.customMetrics.get("binshiftBinsAdopted", 0)

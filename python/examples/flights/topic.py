@@ -17,14 +17,14 @@ _SECONDS = 120
 
 
 class Topic:
-    """A topic of one partition, so that a transaction is in one epoch as a whole.
+    """A topic with one partition, so that each transaction is read as a whole in one epoch.
 
     Parameters
     ----------
     flights : Flights
-        What is written.
+        The flights that are written.
     servers : str
-        Of a broker that has the topic `flights`.
+        The address of a broker that has the topic `flights`.
     """
 
     def __init__(self, flights: Flights, servers: str) -> None:
@@ -39,30 +39,30 @@ class Topic:
             "bootstrap.servers": servers,
             "transactional.id": _TOPIC,
             "queue.buffering.max.messages": len(flights) + 1,
-            # Without a word when the broker ends before it.
+            # The producer logs nothing if the broker ends before it.
             "log_level": 0,
         }
         self._producer: Any = Producer(settings)
         self._producer.init_transactions(_SECONDS)
 
     def stream(self, spark: SparkSession) -> DataFrame:
-        """As a stream."""
+        """The topic as a stream."""
         return _parsed(spark.readStream.format("kafka").options(**self._options).load())
 
     def batch(self, spark: SparkSession) -> DataFrame:
-        """All that is there."""
+        """All events of the topic as a batch."""
         return _parsed(spark.read.format("kafka").options(**self._options).load())
 
     def write_departures(self) -> None:
-        """Writes those of the whole year."""
+        """Writes the departures of the whole year."""
         self._write(self.flights.departures())
 
     def write_arrivals(self, first: int, count: int) -> None:
-        """Writes those of `count` flights from number `first` on."""
+        """Writes the arrivals of `count` flights from number `first` on."""
         self._write(self.flights.arrivals(first, count))
 
     def forget_arrivals(self) -> None:
-        """Nothing goes from a topic: a query that has not seen them reads them first."""
+        """Does nothing: events stay in a topic, so a query that has not read them reads them first."""
 
     def _write(self, part: pd.DataFrame) -> None:
         lines = part.to_json(orient="records", lines=True, date_format="iso").splitlines()

@@ -23,7 +23,7 @@ final class PlanCheck(owners: Array[Int], binned: Set[Long], partitions: Int) {
 
   private val placement = new RowPlacement(owners)
 
-  /** What is wrong, a line each. */
+  /** The errors, one per line. */
   def of(plan: SparkPlan): Seq[String] =
     (plan +: plan.subqueriesAll).flatMap(p => p.collect { case o => inputs(o) }.flatten ++ parts(p))
 
@@ -52,7 +52,7 @@ final class PlanCheck(owners: Array[Int], binned: Set[Long], partitions: Int) {
     placed.partitions.contains(partitions) && (partitions == 1 ||
       placed.facts.exists(f => f.by == ByTable && f.hasNulls && sameKeys(f.keys, keys)))
 
-  /** The columns by which each input is kept; `None` for one that is not read. */
+  /** The columns by which each input's state is kept; `None` for an input that is not read. */
   private def states(op: StatefulOperator): Seq[Option[Seq[Expression]]] = op match {
     case s: StateStoreSaveExec => Seq(Some(s.keyExpressions))
     case r: StateStoreRestoreExec => Seq(Some(r.keyExpressions))
@@ -70,10 +70,10 @@ final class PlanCheck(owners: Array[Int], binned: Set[Long], partitions: Int) {
     case other => throw new IllegalStateException(s"by what is the state of ${other.getClass} kept?")
   }
 
-  /** Equal keys have to be in one partition, and in that of the same number in all inputs. */
+  /** Equal keys have to be in one partition, which has the same number in all inputs. */
   private def clusters(op: SparkPlan): Seq[String] = {
     val isJoin = op.isInstanceOf[BaseJoinExec]
-    // Only a join does not mind where nulls are, as they equal nothing.
+    // Only in a join nulls can be anywhere, as they equal nothing.
     def placedOf(child: SparkPlan) = {
       val placed = placement.of(child)
       placed.copy(facts = placed.facts.filter(_.hasNulls || isJoin))
@@ -100,13 +100,13 @@ final class PlanCheck(owners: Array[Int], binned: Set[Long], partitions: Int) {
     }
   }
 
-  /** By what, and by which of `keys`, equal keys come into one partition. */
+  /** The placers, and the subsets of `keys`, that bring equal keys into one partition. */
   private def clustering(placed: Placed, keys: Seq[Expression]): Set[(Placer, Seq[Int])] = placed.facts.flatMap { f =>
     val places = f.keys.map(k => keys.indexWhere(_.semanticEquals(k)))
     Option.when(places.forall(_ >= 0))(f.by -> places)
   }.toSet
 
-  /** A stage with a binned operator is routed whole, and no other is. */
+  /** All of a stage with a binned operator is routed, and no other stage is. */
   private def parts(plan: SparkPlan): Seq[String] = if (partitions == 1) Nil
   else {
     val tops = plan +: plan.collect { case e: Exchange => e.child }

@@ -13,11 +13,11 @@ import org.apache.spark.sql.execution.joins._
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec
 import org.apache.spark.sql.types.IntegerType
 
-/** By what the hash of some keys becomes a partition. */
+/** A function from the hash of some keys to a partition. */
 sealed trait Placer
 /** The routing table. */
 case object ByTable extends Placer
-/** The remainder of a division, as Spark has it. */
+/** Spark's own way: the remainder of a division. */
 final case class ByRemainder(partitions: Int) extends Placer
 
 /**
@@ -87,7 +87,7 @@ final class RowPlacement(owners: Array[Int]) {
       case p: Expression => factsOf(p.asInstanceOf[SparkPartitioning])
       case _ => Nil
     }
-    // A leaf often does not know how many there will be.
+    // A leaf often doesn't know its number of partitions.
     Placed(parts.map(_.numPartitions).find(_ > 0), facts)
   }
 
@@ -113,7 +113,7 @@ final class RowPlacement(owners: Array[Int]) {
     case _ => None
   }
 
-  /** What holds in each branch, said of the columns of the union. */
+  /** The facts that hold in each branch, in terms of the union's columns. */
   private def common(union: SparkPlan, branches: Seq[SparkPlan]): Placed = {
     val all = branches.map(b => renamed(of(b), b.output.zip(union.output)))
     val facts = all.head.facts.filter(f => all.tail.forall(_.facts.exists(same(_, f))))
@@ -125,7 +125,7 @@ final class RowPlacement(owners: Array[Int]) {
     val facts = kind match {
       case _: InnerLike =>
         val pairs = leftKeys.zip(rightKeys)
-        // Where both are equal, a fact of one is one of the other.
+        // If two columns are equal, a fact about one is a fact about the other.
         (left.facts ++ right.facts).flatMap(f => variants(f, pairs ++ pairs.map(_.swap)))
       case LeftOuter | LeftSemi | LeftAnti | _: ExistenceJoin => left.facts
       case RightOuter => right.facts
@@ -148,7 +148,7 @@ final class RowPlacement(owners: Array[Int]) {
     placed.copy(facts = placed.facts.flatMap(variants(_, names)))
   }
 
-  /** The fact with each key, or a part of it, as it is or by another of its names. */
+  /** The fact, with each key or part of a key under any of its names. */
   private def variants(fact: Fact, names: Seq[(Expression, Expression)]): Seq[Fact] = {
     def forms(key: Expression): Seq[Expression] = {
       val whole = names.collect { case (from, to) if from.semanticEquals(key) => to }

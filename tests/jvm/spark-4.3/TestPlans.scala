@@ -59,7 +59,7 @@ object TestPlans {
 
   private def causes(e: Throwable): Seq[Throwable] = Iterator.iterate(e)(_.getCause).takeWhile(_ != null).toSeq
 
-  /** Owners as after some migrations. */
+  /** Owners as they may be after some migrations. */
   private def moved(partitions: Int): Array[Int] = {
     val random = new scala.util.Random(partitions)
     Array.fill(Bins)(random.nextInt(partitions))

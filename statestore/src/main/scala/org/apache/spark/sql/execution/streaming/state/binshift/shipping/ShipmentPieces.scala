@@ -1,15 +1,15 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
 /**
- * How a store cuts what it sends into chunks, and when a receiver says what it has; both ends know the same.
+ * The sizes of a shipment's chunks, and how often a receiver reports what it has; both ends compute the same.
  *
- * @param chunkBytes of a chunk, before it is compressed
- * @param toldBytes  after which a receiver says what it has: a share of what may be in flight
+ * @param chunkBytes size of a chunk before compression
+ * @param toldBytes  bytes after which a receiver reports: a share of the bytes that may be in flight
  */
 private[shipping] final case class ShipmentPieces(chunkBytes: Int, toldBytes: Long)
 
 private[shipping] object ShipmentPieces {
-  /** A chunk has as much at least, unless the setting is less. */
+  /** The least size of a chunk, unless the setting is smaller. */
   private val LeastBytes = 1L << 18
 
   /**

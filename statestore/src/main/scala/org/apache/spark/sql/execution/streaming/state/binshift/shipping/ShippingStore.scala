@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
 import org.apache.spark.sql.execution.streaming.state.RocksDB
 
-/** What shipping needs of the store whose bins it sends, and for which it stages others. Used by the store's task. */
+/** The store for which shipping sends and stages bins. Used by the store's task. */
 private[binshift] trait ShippingStore extends RocksDB {
   /** How often `bin` was looked up or written at the loaded version. */
   def touches(bin: Int): Long

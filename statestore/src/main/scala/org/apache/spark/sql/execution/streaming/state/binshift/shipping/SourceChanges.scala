@@ -6,7 +6,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.storage.{RocksDBA
 import org.apache.spark.sql.execution.streaming.state.{RecordType, StateStoreId}
 
 /**
- * What a store committed, version by version, as its changelogs have it.
+ * The changes that a store has committed, version by version, from its changelogs.
  *
  * Any thread may use it that may use `idOf`; each call reads a file of the checkpoint.
  *

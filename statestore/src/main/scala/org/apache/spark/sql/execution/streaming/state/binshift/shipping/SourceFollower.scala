@@ -28,10 +28,10 @@ private[binshift] final class SourceFollower private (
   private var isWoken = false
   private var delayMs = MinDelayMs
   private val ids = new SourceIds(source, routing, arguments)
-  /** How often in a row the changelog that is next could not be read. */
+  /** How many times in a row the next changelog could not be read. */
   private var misses = 0
 
-  /** There may be something to do. */
+  /** Called when there may be something to do. */
   def wake(): Unit = synchronized {
     if (isRunning) isWoken = true else schedule(0)
   }
@@ -41,7 +41,7 @@ private[binshift] final class SourceFollower private (
     wake()
   }
 
-  /** Whether none is left. */
+  /** @return whether no copy is left */
   private def remove(copy: StagedCopy): Boolean = synchronized {
     copies = copies.filterNot(_ eq copy)
     if (copies.isEmpty) turn.foreach(_.cancel(false))
@@ -86,7 +86,7 @@ private[binshift] final class SourceFollower private (
   /** @return whether something was done, so that more may be possible */
   private def bringOn(): Boolean = {
     val all = copies
-    // Another store of this executor may be the first that is in the epoch: what it presumes is committed for all.
+    // The first store of this executor that enters an epoch shows that all versions before are committed.
     val begun = all.map(_.begun).maxOption.getOrElse(-1L)
     val received = all.map(_.receive(ids))
     received.contains(true) || readCheckpoint(all, begun) || follow(all, begun) ||
@@ -149,7 +149,7 @@ private[binshift] final class SourceFollower private (
     }
   }
 
-  /** Throws if nothing was changed; a copy that was changed in part is made anew. */
+  /** Throws if no copy was changed; a copy that was changed in part is made again. */
   private def advance(members: Seq[StagedCopy], version: Long, begun: Long): Unit = {
     val ofBin = members.flatMap(c => c.binsHeld.map(_ -> c)).toMap
     var isBegun = false
@@ -173,15 +173,15 @@ private[binshift] final class SourceFollower private (
 private[binshift] object SourceFollower {
   private val MinDelayMs = 10L
   private val MaxDelayMs = 320L
-  /** Some times what a turn takes. */
+  /** A few times the duration of a turn. */
   private val BusyDelayMs = 150L
 
-  /** How often a changelog is read again before the copies that want it are made anew. */
+  /** How often a changelog is read again before the copies that need it are made again. */
   private val MaxMisses = 3
 
   private val followers = new ConcurrentHashMap[(String, StateStoreId), SourceFollower]()
 
-  /** Has `copy`, of an order, brought on from now on. */
+  /** From now on, the follower brings on `copy` of the order. */
   def join(copy: StagedCopy, order: ShippingOrder, routing: EpochRouting): SourceFollower =
     followers.compute((order.id, copy.source),
       (_, known) => {
@@ -190,13 +190,13 @@ private[binshift] object SourceFollower {
         follower
       })
 
-  /** There may be something to do for the copies of what `source` sends. */
+  /** Called when there may be something to do for copies from `source`. */
   def wake(source: StateStoreId, order: ShippingOrder): Unit = Option(followers.get((order.id, source))).foreach(_.wake())
 
   def leave(copy: StagedCopy, order: ShippingOrder): Unit =
     followers.computeIfPresent((order.id, copy.source), (_, follower) => if (follower.remove(copy)) null else follower)
 
-  /** Runs `body` while no store takes anything from the copies; in their order, so that two cannot wait for each other. */
+  /** Runs `body` with the locks of all copies. They are locked in order, which excludes deadlocks. */
   private def locked(copies: Seq[StagedCopy])(body: => Unit): Unit = copies match {
     case first +: rest => first.exclusively(locked(rest)(body))
     case _ => body

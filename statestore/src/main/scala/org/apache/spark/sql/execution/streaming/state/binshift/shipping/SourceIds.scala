@@ -16,7 +16,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.storage.RocksDBAr
  */
 private[shipping] final class SourceIds(source: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments) {
   private val led = mutable.TreeMap.empty[Long, String]
-  /** The newest version that the commit log has no more. */
+  /** The newest version that is purged from the commit log. */
   private var purged = -1L
 
   /**

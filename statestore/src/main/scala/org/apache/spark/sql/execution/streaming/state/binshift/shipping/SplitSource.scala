@@ -43,16 +43,16 @@ private[shipping] final class SplitSource(
   }
   here.put(Key(order.broadcast, store), this)
 
-  /** Returns when the database may change or be closed, also on a thread that is interrupted. */
+  /** Waits, even on an interrupted thread, until the database may change or be closed. */
   def awaitLinks(): Unit = links.handle[Unit]((_, _) => ()).join()
 
-  /** The rows that leave; `None` if nobody counts them. Once the links are there, or have failed. */
+  /** The count of leaving rows, or `None` if they are not counted. Known once the links are made or have failed. */
   def left: Option[LaterCount] = {
     val counts = leaving.keys.toSeq.map(counting.rowsOf)
     Option.when(counts.forall(c => !c.isOver || c.rows.nonEmpty))(LaterCount.sum(counts))
   }
 
-  /** Gives no more files; what is counted goes on. */
+  /** Offers no more files; counting goes on. */
   def close(): Unit = {
     awaitLinks()
     here.remove(Key(order.broadcast, store), this)
@@ -104,11 +104,11 @@ private[shipping] final class SplitSource(
 private[shipping] object SplitSource {
   private final case class Key(broadcast: Long, store: StateStoreId)
 
-  /** Those of this executor. */
+  /** The sources on this executor. */
   private val here = new ConcurrentHashMap[Key, SplitSource]()
 
   /**
-   * What `store` has for `target`, if it is on this executor.
+   * The offer of `store` to `target`, if the store is on this executor.
    *
    * @param committed which attempt of its task was committed; asked for only if it is here
    * @throws java.util.concurrent.TimeoutException, or another exception, if it is here and cannot give its files

@@ -12,7 +12,7 @@ import org.apache.spark.util.Utils
 /**
  * The copies for one store, each of which a [[SourceFollower]] brings on in the background.
  *
- * @param clients by source, what asks it for rows
+ * @param clients for each source, the client that asks it for rows
  */
 private[binshift] final class StagedBins(
     dir: File, conf: BackgroundConf, order: ShippingOrder, copies: Seq[StagedCopy], clients: Map[Int, RowClient],
@@ -26,19 +26,19 @@ private[binshift] final class StagedBins(
 
   def bytesCopied: Long = copies.map(_.bytesCopied).sum
 
-  /** Whether a step with bins from `source` had better wait. */
+  /** Whether a step with bins from `source` should wait for its copy. */
   def isAwaited(source: Int): Boolean = copies.exists(c => c.sourcePartition == source && c.isAwaited)
 
   /** Whether there will be no copy from `source`. */
   def isGivenUp(source: Int): Boolean = copies.exists(c => c.sourcePartition == source && c.isFailed)
 
-  /** The copy from `source`, also if it is not whole yet; `None` if there will be none. */
+  /** The copy from `source`, even if it is not complete yet; `None` if there will be none. */
   def copyOnTheWay(source: Int): Option[StagedCopy] = copies.find(c => c.sourcePartition == source && !c.isFailed)
 
-  /** Asks for `bin` of `copy` before others; who waits for it asks again. */
+  /** Asks for `bin` of `copy` before others; a waiting task asks repeatedly. */
   def request(copy: StagedCopy, bin: Int): Unit = if (copy.request(bin)) followers.foreach(_.wake())
 
-  /** What asks `source` for rows; `None` if only bins come from it. For the store's task. */
+  /** The client that asks `source` for rows; `None` if only bins come from it. Used by the store's task. */
   def rowsFrom(source: Int): Option[RowClient] = clients.get(source)
 
   /**
@@ -60,16 +60,16 @@ private[binshift] final class StagedBins(
     val all = copies.map(c => (c.sourcePartition, c.bytesCopied, c.isHeard))
     def hasMore(of: Int, bytes: Long): Boolean = !seen.get(of).exists(_._1 == bytes)
     val isAnyComing = all.exists { case (of, bytes, _) => hasMore(of, bytes) }
-    // An executor sends for one of its stores after the other.
+    // An executor sends the bins of one store after the other.
     for ((of, bytes, isHeard) <- all if hasMore(of, bytes) || isAnyComing && isHeard && bytes == 0) seen(of) = (bytes, now)
     now - seen(source)._2 < conf.timeoutMs * 1000000L
   }
 
   def close(): Unit = {
     copies.foreach(SourceFollower.leave(_, order))
-    // All of them before any is closed: a checkpoint is read on while one wants it.
+    // All are cancelled before any is closed, as reading a checkpoint goes on while one copy needs it.
     copies.foreach(_.cancel())
-    // Not on this thread, nor on one that others need to get on: a turn that reads a checkpoint may take long.
+    // On a thread of its own, as closing may wait for a turn that reads a checkpoint.
     ShippingThreads.closing.execute { () =>
       copies.foreach { copy =>
         try copy.close()

@@ -49,11 +49,11 @@ private[binshift] final class StagedCopy(
   private val parts = new CopyParts(bins)
   private val mapping = new CopiedFamilies(families, arguments)
   private val files = new BaseFiles(dir, arguments.conf)
-  /** Once the copy is whole; none if it is taken at its base, before anything changes. */
+  /** Set once the copy is complete; `None` if it is taken at its base, before any changes. */
   private var changes: Option[CopiedChanges] = None
   private val shipment = new IncomingShipment(order, source, target, conf)
   private var attempt: Option[String] = None
-  /** Bytes of the checkpoint that were read since the pace was asked. */
+  /** Bytes of the checkpoint that were read and are not charged to the pace yet. */
   private var uncharged = 0L
   private val failures = new CopyFailures(source, target, order.isUrgent)
   private val catchUp = new CatchUp
@@ -71,47 +71,47 @@ private[binshift] final class StagedCopy(
   @volatile private var due: Option[Int] = None
   @volatile private var askedAt = System.nanoTime() - AskedNs
 
-  /** Whether the copy is whole, and was of what the source committed. */
+  /** Whether the copy is complete, and of the source's committed attempt. */
   def isStaged: Boolean = state == Staged
 
   /** Whether there will be no copy. */
   def isFailed: Boolean = state == Failed
 
-  /** Whether a step waits for it: it is not whole, or behind its source and gaining. */
+  /** Whether a step should wait for it: it is incomplete, or behind its source and catching up. */
   def isAwaited: Boolean = state match {
     case Failed => false
     case Staged => !order.isUrgent && catchUp.isAwaited(epoch, epoch - equalTo)
     case _ => true
   }
 
-  /** Whether its turns are not to be put off. */
+  /** Whether its turns must not be put off. */
   def isHurried: Boolean = isAskedFor || due.nonEmpty || state == Staged && epoch - equalTo > CatchUp.MaxLag
 
-  /** Whether its pieces are fetched as soon as they are there: an epoch waits for them. */
+  /** Whether its pieces are fetched without a pace, because an epoch waits for them. */
   private def isUnpaced: Boolean = order.isUrgent && !order.isOnDemand || isHurried
 
   /** Whether a task waits for a bin of it that comes on demand. */
   def isAskedFor: Boolean = System.nanoTime() - askedAt < AskedNs
 
-  /** Whether the source's executor has said that it sends, though its turn may be to come. */
+  /** Whether the source's executor has announced that it sends; its turn may still be to come. */
   def isHeard: Boolean = heard
 
   /** Whether the rows came from the source's executor rather than from its checkpoint. */
   def wasShipped: Boolean = isShipped
 
   /**
-   * Bytes of the rows that came so far, whether they were of use or not. A version of the source that is followed counts as
+   * Bytes of the rows that came so far, even if they were not used. A version of the source that is followed counts as
    * one at least, so that the number says whether a copy gets on.
    */
   def bytesCopied: Long = bytes
 
-  /** The version that was to be copied first. */
+  /** The version that the order asks to copy. */
   def base: Long = order.base
 
   /** The version of the source that a staged copy is equal to. */
   def version: Long = equalTo
 
-  /** The epoch that has begun, as far as this copy's store knows: versions up to it are committed. */
+  /** The newest epoch whose begin this copy's store knows; versions up to it are committed. */
   def begun: Long = epoch
 
   def sourcePartition: Int = source.partitionId
@@ -133,7 +133,7 @@ private[binshift] final class StagedCopy(
   }
 
   /**
-   * Takes in a piece of the shipment, or makes it count; whether something was done, so that more may be possible.
+   * Takes in a piece of the shipment, or finishes it. Returns whether anything was done, so that more may be possible.
    *
    * @param ids those of the source
    */
@@ -145,7 +145,7 @@ private[binshift] final class StagedCopy(
     }
   }
 
-  /** Makes files of the changes for the step that the next epoch takes; whether that was to be done. */
+  /** Writes files with the changes for the step of the next epoch; returns whether there was anything to do. */
   def prepareDue(begun: Long): Boolean = exclusively {
     state == Staged && equalTo >= begun &&
     due.filter(parts.isHeld).exists(step => changes.exists(c => guarded(c.write(step, parts.binsOf(step)))))
@@ -158,7 +158,7 @@ private[binshift] final class StagedCopy(
    */
   def take(step: Int, upTo: Long): Option[TakenCopy] = if (!isStaged) None
   else exclusively {
-    // A task of an earlier epoch, which runs on though nobody waits for it, must not see later changes.
+    // A task of an earlier epoch that still runs, though nothing waits for it, must not see later changes.
     val isHere = state == Staged && parts.isLeft(step) && equalTo <= upTo
     if (isHere) parts.handOver(step)
     var taken: Option[TakenCopy] = None
@@ -189,16 +189,16 @@ private[binshift] final class StagedCopy(
       }
     }
 
-  /** Whether `bin` was handed over, as to a task that then failed; it will not be again. */
+  /** Whether `bin` was handed over, maybe to a task that then failed. It is handed over only once. */
   def isGone(bin: Int): Boolean = parts.isHandedOver(bin)
 
   /**
-   * Asks the source to send `bin` before the others; once, but for when the lock is held for long. If that fails, the bin comes in its
-   * turn. Whether it did.
+   * Asks the source once to send `bin` before the others, unless the lock is held for long. If that fails, the bin comes in its
+   * turn. Returns whether it has asked.
    */
   def request(bin: Int): Boolean = {
     askedAt = System.nanoTime()
-    // Without a wait for the lock while a checkpoint is read.
+    // Doesn't wait for the lock while a checkpoint is read.
     state == Fetching && soon(false)(state == Fetching && {
       try shipment.request(bin, epoch)
       catch {
@@ -217,7 +217,7 @@ private[binshift] final class StagedCopy(
         if (parts.of(binOf(native)).contains(step)) consume(kind, mapping.hereOf(native), mapping.keyIn(native), value)
     }
 
-  /** Nobody wants it any more, so that a checkpoint is not read on for it. Does not wait for the lock, as closing does. */
+  /** Marks the copy as no longer needed, which ends reading a checkpoint for it. Unlike closing, doesn't wait for the lock. */
   def cancel(): Unit = isCancelled = true
 
   def close(): Unit = exclusively {
@@ -228,29 +228,29 @@ private[binshift] final class StagedCopy(
     finally closeChanges()
   }
 
-  /** Runs `body` while nobody else changes the copy. */
+  /** Runs `body` with the copy's lock. */
   def exclusively[T](body: => T): T = {
     lock.lock()
     try body
     finally lock.unlock()
   }
 
-  /** The same for a task that has to go on: `otherwise` if others have the copy for long. */
+  /** Like `exclusively`, for a task that has to go on: returns `otherwise` if the lock is held for long. */
   private def soon[T](otherwise: T)(body: => T): T =
     if (!lock.tryLock(LockMs, TimeUnit.MILLISECONDS)) otherwise
     else
       try body
       finally lock.unlock()
 
-  // What follows is for the follower alone, which holds the copy's lock.
+  // Only the follower calls the rest; it holds the copy's lock.
 
-  /** Whether the checkpoint is to be read for it now. */
+  /** Whether the copy needs the checkpoint to be read now. */
   def wantsCheckpoint: Boolean = state == Damaged && !isCancelled && failures.isPauseOver
 
-  /** Whether it wants more of the checkpoint that is being read. */
+  /** Whether it needs more of the checkpoint that is being read. */
   def isReading: Boolean = state == Reading && !isCancelled
 
-  /** Begins the copy anew, from the checkpoint as of `version`; returns the parts that are wanted, with their bins. */
+  /** Begins the copy again, from the checkpoint at `version`; returns the parts that it needs, with their bins. */
   def beginCheckpoint(version: Long): Seq[(Int, Seq[Int])] = if (state != Damaged) Nil
   else {
     state = Reading
@@ -261,25 +261,25 @@ private[binshift] final class StagedCopy(
     parts.begin(step => order.isUrgent || step >= next)
   }
 
-  /** The checkpoint could not be read. */
+  /** Called when the checkpoint could not be read. */
   def failCheckpoint(e: Throwable): Unit = if (state == Reading || state == Fetched) fail(e)
 
   /** The families that the source has at the version that is read. */
   def beginFamilies(theirs: Seq[NumberedFamily]): Unit = mapping.add(theirs)
 
-  /** A row of the checkpoint that it wants. */
+  /** Adds a row of the checkpoint that the copy needs. */
   def addStored(part: Int, theirs: NumberedFamily, key: Array[Byte], value: Array[Byte]): Unit = guarded {
     add(part, theirs, key, value)
     uncharged += key.length + value.length
     if (uncharged >= ChargedBytes) {
-      // A task may wait for it, or for one that is read with it.
+      // With an urgent order, a task may wait for this copy or for one that is read together with it.
       if (!order.isUrgent) ShippingThreads.receivedOfCheckpoint(uncharged, conf.maxBytesPerSecond, conf.areAllCoresBusy)
       uncharged = 0
     }
     true
   }
 
-  /** All rows were read; of a copy that failed on the way, nothing counts. */
+  /** Called when all rows were read; does nothing if the copy has failed meanwhile. */
   def endCheckpoint(): Unit = if (isReading) guarded {
     files.finishPart()
     if (order.isOnDemand) parts.setAllReady()
@@ -287,29 +287,29 @@ private[binshift] final class StagedCopy(
     true
   }
 
-  /** The bins whose changes it wants. */
+  /** The bins whose changes the copy needs. */
   def binsHeld: Seq[Int] = parts.binsLeft
 
   /** The bin of a native key of the source. */
   def binOf(native: Array[Byte]): Int = mapping.binOf(native)
 
-  /** A change of one of its bins, in the version after the one that it is equal to. */
+  /** Takes a change of one of its bins, in the version after the one that it equals. */
   def accept(kind: RecordType.Value, native: Array[Byte], value: Array[Byte]): Unit = if (state == Staged) guarded {
     Faults.at("changelog.change", target)
     val key = mapping.keyIn(native)
     changes.foreach(_.add(parts.of(binOf(native)).get, kind, mapping.hereOf(native), key, value))
-    // A row that goes has no value.
+    // A deleted row has no value.
     bytes += key.length + Option(value).fold(0)(_.length)
     true
   }
 
-  /** All changes of the version after the one that it is equal to were accepted. */
+  /** Called when all changes of the next version were accepted. */
   def advanced(): Unit = if (state == Staged) {
     equalTo += 1
     bytes += 1
   }
 
-  /** What went wrong ends the copy, or has it made anew. */
+  /** Handles a failure: ends the copy, or has it made again. */
   def fail(e: Throwable): Unit = if (state != Failed) {
     if (state == Fetching) shipment.giveUp()
     state = if (failures.isAnewAfter(e, wasStaged = state == Staged)) Damaged else Failed
@@ -323,7 +323,7 @@ private[binshift] final class StagedCopy(
     changes = None
   }
 
-  /** Closes them on another thread: the store's task does not wait for it. */
+  /** Closes the changes on another thread, so that the store's task doesn't wait. */
   private def releaseChanges(): Unit = {
     changes.foreach(c => ShippingThreads.freeing.execute(() => Utils.tryLogNonFatalError(c.close())))
     changes = None
@@ -344,7 +344,7 @@ private[binshift] final class StagedCopy(
     received.isDefined
   }
 
-  /** Makes the copy count, if it is of the commit that counts. */
+  /** Makes a fetched copy valid if it is of the committed attempt. */
   private def finishFetching(ids: SourceIds): Boolean = {
     requireCommitted(ids.of(order.base, epoch))
     val all = files.finish()
@@ -395,15 +395,15 @@ private[binshift] final class StagedCopy(
 private[binshift] object StagedCopy {
   private val ChargedBytes = 256L << 10
 
-  /** Who waits for a bin asks for it more often than that. */
+  /** A task that waits for a bin asks for it more often than this. */
   private val AskedNs = 1000000000L
 
-  /** How long a task waits for the lock before it looks whether the copy gets on. */
+  /** How long a task waits for the lock before it checks whether the copy makes progress. */
   private val LockMs = 20L
 
   private sealed trait State
   private case object Fetching extends State
-  /** Without what came so far; the checkpoint is to be read, once the base is committed. */
+  /** Everything that came is dropped; the checkpoint has to be read, once the base is committed. */
   private case object Damaged extends State
   /** The checkpoint is being read. */
   private case object Reading extends State

@@ -37,8 +37,8 @@ private[binshift] final class StagingStore(dir: File, copied: Seq[File]) extends
   /**
    * Changes a row.
    *
-   * @param value `None` if it goes
-   * @param layer that is to have the change, too
+   * @param value `None` to delete the row
+   * @param layer a layer that gets the change, too
    */
   def change(key: Array[Byte], value: Option[Array[Byte]], layer: Option[StagingLayer]): Unit = {
     val change = value.fold(Array(StagingDatabase.Deleted))(StagingDatabase.Present +: _)
@@ -49,7 +49,7 @@ private[binshift] final class StagingStore(dir: File, copied: Seq[File]) extends
   /** Whether anything has changed. */
   def isOpen: Boolean = opened.nonEmpty
 
-  /** Gets those of the next changes that are put into it. To be closed before this is. */
+  /** A layer for those of the next changes that are put into it. It has to be closed before the store. */
   def newLayer(): StagingLayer = database.newLayer()
 
   /** Calls `put` or `delete` for each changed key of `bins` in a family, in the order of keys. */
@@ -76,7 +76,7 @@ private[shipping] trait StagingLayer extends AutoCloseable {
 
   def change(key: Array[Byte], change: Array[Byte]): Unit
 
-  /** As that of the store. */
+  /** Like the store's method. */
   def foreachChange(family: NumberedFamily, bins: Seq[Int])(
       put: (Array[Byte], Array[Byte]) => Unit, delete: Array[Byte] => Unit): Unit
 }
@@ -135,7 +135,7 @@ private final class StagingDatabase(dir: File, links: Seq[String]) extends AutoC
     override def isEmpty: Boolean = !hasAny
 
     override def change(key: Array[Byte], change: Array[Byte]): Unit = {
-      // Before it can fail: there is a family from now on.
+      // Set first, as the family exists even if the rest fails.
       hasAny = true
       db.put(handle, write, key, change)
     }
@@ -177,7 +177,7 @@ private object StagingDatabase {
   val Deleted: Byte = 0
   val Present: Byte = 1
 
-  /** Of one database; it opens others again when it needs them. */
+  /** The limit of each database, which reopens files when it needs them. */
   private val MaxOpenFiles = 64
 
   RocksDB.loadLibrary()

@@ -4,7 +4,7 @@ import org.apache.spark.network.util.{ByteUnit, JavaUtils}
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftConf
 
 /**
- * What standbys on one executor may use; see docs/settings.md.
+ * The limits of standbys on one executor; see docs/settings.md.
  *
  * @param intervalMs        between two looks at the checkpoint
  * @param maxBytes          of all standbys of the executor, on disk

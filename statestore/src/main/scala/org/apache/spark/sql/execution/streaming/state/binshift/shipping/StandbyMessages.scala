@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 import java.io.{ByteArrayInputStream, ByteArrayOutputStream, DataInputStream, DataOutputStream}
 
 /**
- * What an executor says of its standbys of a query, once in each interval.
+ * An executor's report on its standbys of a query, once per interval.
  *
  * Messages are arrays of bytes, because the driver's network layer may not see the classes of a jar that was added later.
  *
@@ -31,7 +31,7 @@ private[sql] object StandbyReport {
 }
 
 /**
- * What the driver answers.
+ * The driver's answer to a report.
  *
  * @param committed the newest committed epoch: if there is none since the last look, there is nothing to fetch
  * @param order     the stores that are wanted, if they are others than the executor knows of
@@ -52,7 +52,7 @@ private[sql] final case class StandbyAnswer(committed: Long, order: Option[Stand
 }
 
 private[sql] object StandbyAnswer {
-  /** To a query that has ended. */
+  /** The answer for a query that has ended. */
   val End: Array[Byte] = Array.emptyByteArray
 
   /** `None` if the query has ended. */

@@ -18,7 +18,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.storage.FilesHere
  * The files of a store that runs on another executor: those of the newest snapshot that is here as a whole, and the
  * changelogs since. When the store comes to this executor, it is loaded from them.
  *
- * What is here may be stale, partial or of an attempt that was repeated. So whoever takes a file compares what the
+ * Local files may be stale, partial or of an attempt that was repeated. So a load that takes a file compares what the
  * checkpoint's directory says of it with what it said when it was fetched; files of snapshots are immutable.
  *
  * Thread-safe: one thread at a time follows; the store's task takes.
@@ -32,10 +32,10 @@ private[shipping] final class StandbyStore(root: Path, val partition: Int, conf:
   private val room = new FetchedFiles.Room(ShippingThreads.standbyBytes, conf.maxBytes, "standbys.maxBytes")
   private val files = new FetchedFiles(root, "binshift-standby", room, hadoopConf)
 
-  /** The snapshot that is here as a whole, and the one that is being fetched. */
+  /** The snapshot that is complete here, and the one that is being fetched. */
   private var held: Option[Snapshot] = None
   private var coming: Option[Snapshot] = None
-  /** Changelogs that are here, by version and id. */
+  /** The local changelogs, by version and id. */
   private var changes = Map.empty[(Long, Option[String]), Changelog]
   /** Whether the checkpoint has nothing of the store, as of the last look. */
   private var isEmpty = false
@@ -56,7 +56,7 @@ private[shipping] final class StandbyStore(root: Path, val partition: Int, conf:
   }
 
   /**
-   * Fetches what the checkpoint has more, until `deadlineNs`. Any failure costs time only.
+   * Fetches the checkpoint's new files, until `deadlineNs`. A failure only costs time.
    *
    * @return the milliseconds after which to look again, beside the usual ones
    */
@@ -86,13 +86,13 @@ private[shipping] final class StandbyStore(root: Path, val partition: Int, conf:
     val listed = list()
     val snapshots =
       listed.toSeq.collect { case (file, status) if file.isSnapshot => Snapshot(file.version, file.id, mark(status)) }
-    // Of attempts that made the same version, the last one counts as a rule.
+    // If several attempts made the same version, usually the last one is the committed one.
     val newest = snapshots.maxByOption(s => (s.version, s.mark.modifiedAt))
     synchronized {
       isEmpty = listed.isEmpty
       val unfit = (s: Snapshot) => !newest.exists(n => n.version > s.version || n.mark == s.mark)
       if (held.exists(unfit)) held = None
-      // One that has begun to come is finished, so that a store that makes many gets any.
+      // A snapshot whose fetch has begun is finished; otherwise a store with frequent snapshots would never have one.
       coming = coming.filter(c => snapshots.exists(_.mark == c.mark)).orElse(newest.filterNot(n => held.exists(_.mark == n.mark)))
     }
     fetchChanges(listed)
@@ -168,7 +168,7 @@ private[shipping] final class StandbyStore(root: Path, val partition: Int, conf:
     if (bytes == 0) None else Some(new Take(list()))
   }
 
-  /** Gives the disk back. Whoever loads the store now has his own links to the files that he uses. */
+  /** Deletes the files. A load that is under way has its own links to the files that it uses. */
   def forget(): Unit = synchronized {
     held = None
     coming = None

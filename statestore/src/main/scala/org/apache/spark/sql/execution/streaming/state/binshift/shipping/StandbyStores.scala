@@ -29,7 +29,7 @@ private[shipping] final class StandbyStores private (runId: String, conf: Standb
     RpcUtils.makeDriverRef(EndpointName, env.conf, env.rpcEnv)
   }
 
-  /** Used by the turn alone, one at a time. */
+  /** Only used by the turn, of which one runs at a time. */
   private var order = StandbyOrder(-1, IndexedSeq.empty)
   private var mine = Map.empty[String, Followed]
   private var unanswered = 0
@@ -49,7 +49,7 @@ private[shipping] final class StandbyStores private (runId: String, conf: Standb
           unanswered += 1
           logDebug(s"the driver did not hear of the standbys of run $runId", e)
           unanswered < MaxUnanswered
-        // Nobody would hear of it, and only what has ended can begin again.
+        // Otherwise the failure would go unnoticed, and only standbys that have ended can begin again.
         case e: Throwable =>
           logError(s"the standbys of run $runId on this executor end, until the driver has them begin again", e)
           end()
@@ -98,7 +98,7 @@ private[shipping] final class StandbyStores private (runId: String, conf: Standb
 }
 
 private[sql] object StandbyStores extends Logging {
-  /** Of the driver's endpoint. */
+  /** The name of the driver's endpoint. */
   val EndpointName = "binshift-standbys"
 
   private val MaxUnanswered = 12
