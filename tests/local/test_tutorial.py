@@ -127,6 +127,7 @@ def checked(said):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_the_tutorial_shows_what_happens(shell):
     bash, folder = shell
     checks = [(0, 0)]
