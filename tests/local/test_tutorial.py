@@ -26,8 +26,8 @@ PATTERNS = {
     r"[1-9][\d.]*": r"[1-9][\d.]*",
 }
 ANY = re.compile("|".join(f"(?P<p{i}>{pattern})" for i, pattern in enumerate(PATTERNS)))
-#: What a shell says of a process that was killed.
-REAPED = re.compile(r"^\S+ line \d+: +\d+ (Killed|Terminated).*$\n?", re.MULTILINE)
+#: What a shell says of a process that was killed, and `fsck` of a file that it was writing just then.
+KILLED = re.compile(r"^(?:\S+ line \d+: +\d+ (?:Killed|Terminated)|orphan: ).*$\n?", re.MULTILINE)
 END = "this was all"
 
 
@@ -64,7 +64,7 @@ class Shell:
         self._bash.stdin.write(f"{command}\necho {END}\n")
         self._bash.stdin.flush()
         lines = iter(self._bash.stdout.readline, f"{END}\n")
-        return REAPED.sub("", "".join(lines))
+        return KILLED.sub("", "".join(lines))
 
     def close(self) -> None:
         """Nothing that was started here runs on."""
@@ -127,6 +127,7 @@ def checked(said):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_the_tutorial_shows_what_happens(shell):
     bash, folder = shell
     checks = [(0, 0)]
