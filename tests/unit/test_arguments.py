@@ -39,9 +39,9 @@ API: Any = binshift
 PLAN = Fluid().plan(TWO, TWO.balanced(4))
 #: Values that the library makes and a user only reads.
 RESULTS = {
-    "ConversionReport", "EpochProgress", "HotBin", "LoadTarget", "MigrationReport", "MigrationStatus", "Skew",
-    "StepTiming", "Source", "Operator", "Store", "Family", "Field", "SparkType", "Encoder", "TypeKind",
-    "Decision", "Change", "Observation", "Cluster",
+    "AuditReport", "ConversionReport", "EpochProgress", "HotBin", "LoadTarget", "MigrationReport",
+    "MigrationStatus", "Skew", "StepTiming", "Source", "Operator", "Store", "Family", "Field", "SparkType",
+    "Encoder", "TypeKind", "Decision", "Change", "Observation", "Cluster",
 }  # fmt: skip
 #: Called by Spark, or without an instance that a test could have.
 OTHERS = {"EpochLog.onQueryStarted", "EpochLog.onQueryProgress", "EpochLog.onQueryTerminated", "Strategy.plan"}

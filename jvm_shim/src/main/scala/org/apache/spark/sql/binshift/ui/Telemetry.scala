@@ -8,6 +8,7 @@ import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.SparkEnv
+import org.apache.spark.sql.binshift.query.QueryRouters
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.provider.BinMetrics
 import org.apache.spark.sql.streaming.StreamingQueryProgress
@@ -19,7 +20,7 @@ private[binshift] object Telemetry extends Logging {
   /** Called with each epoch of a routed query; does something with the first of a run only. */
   def show(query: MicroBatchExecution): Unit = if (!shown.containsKey(query.runId)) {
     // The query's last run gives its name free, should the news of its end still be on their way.
-    queries.filterNot(_.isActive).foreach(q => close(q.runId))
+    queries.filter(q => !q.isActive && (q.id == query.id || !hasFailedAudit(q.runId))).foreach(q => remove(q.runId))
     val metrics = new QueryMetrics(query, freeName(query))
     shown.put(query.runId, new ShownQuery(query, metrics))
     try {
@@ -30,7 +31,7 @@ private[binshift] object Telemetry extends Logging {
     }
   }
 
-  /** The routed queries that run. */
+  /** The routed queries that run, and those that ended for an audit. */
   def queries: Seq[MicroBatchExecution] = shown.values.asScala.map(_.query).toSeq.sortBy(_.id)
 
   def progressed(progress: StreamingQueryProgress): Unit = Option(shown.get(progress.runId)).foreach { q =>
@@ -39,7 +40,12 @@ private[binshift] object Telemetry extends Logging {
     q.metrics.adopted(total(BinMetrics.AdoptedName), total(BinMetrics.BytesAdoptedName))
   }
 
-  def close(runId: UUID): Unit =
+  /** Called when a query has ended. If it ended for an audit, monitoring is to see that until its next run begins. */
+  def close(runId: UUID): Unit = if (!hasFailedAudit(runId)) remove(runId)
+
+  private def hasFailedAudit(runId: UUID): Boolean = QueryRouters.known(runId).exists(_.auditFailure.isDefined)
+
+  private def remove(runId: UUID): Unit =
     Option(shown.remove(runId)).foreach(q => SparkEnv.get.metricsSystem.removeSource(q.metrics))
 
   /** Names are unique in a session only. */

@@ -14,6 +14,9 @@ private[sql] object BinshiftConf {
   /** Epochs in which nothing of its copies comes that a step waits before its bins are sent at the switch. */
   val MaxEpochsToWait: String = Prefix + "ship.maxEpochsToWait"
 
+  /** How many of the bins that a step moves are compared with what their old owner had committed: a number, `all` or `off`. */
+  val Audit: String = Prefix + "audit"
+
   /** Whether partitions leave executors that Spark decommissions, without a user's call. */
   val EvacuationEnabled: String = Prefix + "decommission.drain"
 
@@ -42,7 +45,8 @@ private[sql] object BinshiftConf {
   val All: Set[String] = Set(
     Bins, RoutingEntriesToRetain, MaxEpochsToWait, EvacuationEnabled, Standbys, StandbysInterval, StandbysMaxBytes,
     RequestsEnabled,
-    RequestsSecretFile, RealTime, RequestsInterval) ++ Seq("ship.chunkBytes", "ship.maxBytesPerSecond", "ship.maxBytesInFlight",
+    RequestsSecretFile, RealTime, RequestsInterval, Audit) ++ Seq("ship.chunkBytes", "ship.maxBytesPerSecond",
+    "ship.maxBytesInFlight",
     "ship.maxStagedBytes", "ship.minBytesToSplit", "ship.timeout", "compaction.bytesPerSecond").map(Prefix + _)
 
   /** What binshift itself sets in the sessions of queries, from which a user's function may start another query. */
