@@ -16,7 +16,7 @@ JAR := python/binshift/jars/binshift-spark$(SPARK)_2.13-$(VERSION).jar
 SCALA := $(shell find {statestore,jvm_shim}/src -type f) build.gradle settings.gradle gradle.properties
 FORMATTED := build/scala.formatted
 
-.PHONY: help setup jar demo test test-few test-matrix field test-unit sources older-setup older-jar lint types format check bench-timers bench-migration bench-requests bench-quick bench bench-report chaos fuzz model soak spark-suites compatibility docs recordings wheel release-check clean
+.PHONY: help setup jar demo test test-few test-matrix field test-unit sources older-setup older-jar lint types format check bench-timers bench-migration bench-requests bench-quick bench bench-report chaos fuzz model soak spark-suites compatibility docs recordings wheel release-check release clean
 
 help:  ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -94,7 +94,7 @@ soak: setup  ## Run queries for HOURS=8 on a cluster whose machines come and go;
 spark-suites: setup  ## Run Spark's own streaming suites on this provider; hours. Goes on where it stopped; RELEASE=4.1.1.
 	$(PY) scripts/spark_suites.py --all $(if $(RELEASE),--spark $(RELEASE))
 
-compatibility: setup older-jar  ## Run a few tests of each row of the README's table of what works, and write it; ten minutes; SPARK=4.1.
+compatibility: setup older-jar  ## Run a few tests of each row of the table of what works, and write it; ten minutes; SPARK=4.1.
 	$(PY) scripts/compatibility.py
 
 recordings: setup $(VENV)/.docs  ## Run the notebook anew, with its outputs.
@@ -109,6 +109,11 @@ wheel:  ## Build the wheel into dist/, with the jars for all versions of Spark; 
 release-check: setup wheel  ## Build what a release consists of, into dist/, and use each part in an empty environment.
 	scripts/release
 	$(PY) -m pytest -n 0 -m field tests/release
+
+release: setup  ## Release the version of gradle.properties: build and try all of it, close the changelog, tag. Nothing is pushed.
+	$(PY) scripts/tag_release.py --check
+	@$(MAKE) --no-print-directory release-check
+	$(PY) scripts/tag_release.py
 
 clean:  ## Remove what the build made, and the environments.
 	rm -rf build dist .venv .venv-4.1 .venv-4.2 .gradle python/binshift/jars .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,11 +1,13 @@
 """Build hook: puts the jars into the package, building one with Gradle where there is none that is up to date.
 
-A source tree has a jar for each minor version of Spark that it was built for (`make jar SPARK=4.2`). The
-hook itself builds that of the newest only, because an environment has one pyspark to compile against.
+A source tree has a jar for each minor version of Spark that it was built for (`make jar SPARK=4.2`). If it has
+none, as in `pip install git+...`, the hook builds one: for the newest Spark, or for the one that BINSHIFT_SPARK
+names. It doesn't build more, because an environment has only one pyspark to compile against.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -16,6 +18,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 NEWEST = "4.3"
+OLDEST_JAVA = 17
 
 
 class JarBuildHook(BuildHookInterface):  # type: ignore[misc]
@@ -24,8 +27,12 @@ class JarBuildHook(BuildHookInterface):  # type: ignore[misc]
     PLUGIN_NAME = "custom"
 
     def dependencies(self) -> list[str]:
-        """pyspark, whose jars are compiler and class path; nothing if a jar is there."""
-        return [] if self._current_jars() else [f"pyspark=={NEWEST}.*"]
+        """pyspark, whose jars are compiler and class path; nothing if a jar exists already."""
+        if self._current_jars():
+            return []
+        # Checked first, so that pip doesn't fetch 450 MB in vain.
+        self._require_tools()
+        return [f"pyspark=={self._spark()}.*"]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called before the files of the wheel are collected."""
@@ -36,21 +43,51 @@ class JarBuildHook(BuildHookInterface):  # type: ignore[misc]
                 outdated.unlink()
         if current:
             return
-        gradle = shutil.which("gradle")
-        if gradle is None:
-            raise RuntimeError(
-                "the binshift jar has to be built and there is no Gradle; install it (Debian: apt-get "
-                "install gradle) or install a wheel, which carries the jars"
-            )
-        command = [gradle, "--quiet", "--no-daemon", "jar", f"-Ppython={sys.executable}"]
+        self._require_tools()
+        command = ["gradle", "--quiet", "--no-daemon", "jar", f"-Ppython={sys.executable}"]
         subprocess.run(command, cwd=self.root, check=True)
+
+    def _spark(self) -> str:
+        """The minor version of Spark whose jar has to be built."""
+        spark = os.environ.get("BINSHIFT_SPARK", NEWEST)
+        known = sorted(
+            f.name.removeprefix("spark-") for f in (Path(self.root) / "jvm_shim/src").glob("spark-*")
+        )
+        if spark not in known:
+            raise RuntimeError(f"BINSHIFT_SPARK is {spark!r}; give one of {', '.join(known)}, or leave it out")
+        return spark
+
+    def _require_tools(self) -> None:
+        """Raises an error that lists everything that is missing to build the jar.
+
+        Raises
+        ------
+        RuntimeError
+            The message says what to install.
+        """
+        java = _java_version()
+        wrong = []
+        if java is None:
+            wrong.append(
+                f"there is no Java: install {OLDEST_JAVA} or newer, and set JAVA_HOME or put it onto PATH"
+            )
+        elif java < OLDEST_JAVA:
+            wrong.append(f"Java is {java}: install {OLDEST_JAVA} or newer, and set JAVA_HOME to it")
+        if shutil.which("gradle") is None:
+            wrong.append("there is no Gradle: install it, and put it onto PATH")
+        if wrong:
+            raise RuntimeError(
+                f"binshift is built from source here, which compiles its jar, and {'; '.join(wrong)}. On "
+                "Debian and Ubuntu, 'apt-get install openjdk-17-jdk-headless gradle' has both. A wheel of "
+                "binshift needs neither."
+            )
 
     @property
     def _jars_folder(self) -> Path:
         return Path(self.root) / "python/binshift/jars"
 
     def _current_jars(self) -> list[Path]:
-        """The jars of this version that are newer than what they are built of."""
+        """The jars of this version that are newer than their sources."""
         root = Path(self.root)
         properties = root / "gradle.properties"
         match = re.search(r"^version=(.+)$", properties.read_text(), re.MULTILINE)
@@ -70,8 +107,22 @@ class JarBuildHook(BuildHookInterface):  # type: ignore[misc]
         return max(p.stat().st_mtime for p in sources)
 
 
+def _java_version() -> int | None:
+    """The major version of the Java that Gradle uses; None if there is none that runs."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if java is None:
+        return None
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    return None if found is None else int(found[1])
+
+
 def _is_of(folder: str, spark: str) -> bool:
-    """Whether sources in a folder are for a version of Spark, as build.gradle has it."""
+    """Whether the sources in a folder are for a version of Spark. Must agree with build.gradle."""
     kind, _, bound = folder.partition("-")
     if not bound:
         return kind == "main"

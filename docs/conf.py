@@ -6,7 +6,7 @@ project = "binshift"
 copyright = "the authors of binshift"
 version = release = __version__
 
-extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx_copybutton"]
 exclude_patterns = ["conf.py"]
 
 myst_heading_anchors = 3
@@ -33,6 +33,11 @@ html_theme_options = {
     "footer_end": [],
 }
 # Pages without pages below them need no list of their section.
-html_sidebars = {"index": [], "concepts": [], "benchmarks": []}
+html_sidebars = {"index": [], "benchmarks": []}
 html_static_path = ["_static"]
-html_css_files = ["binshift.css"]
+html_css_files = ["binshift.css", "start.css"]
+html_js_files = ["binshift.js"]
+
+# What is copied can be typed: without prompts, and without what a command has printed.
+copybutton_prompt_text = r"\$ |>>> |\.\.\. "
+copybutton_prompt_is_regexp = True

@@ -15,11 +15,12 @@ from pathlib import Path
 from nbconvert import MarkdownExporter
 from sphinx.cmd.build import main as sphinx
 
+from devtools.pages import with_anchors
+
 ROOT = Path(__file__).parents[1]
 STAGED, SITE = ROOT / "build/docs", ROOT / "build/site"
 #: Pages that are not below docs/: file -> page.
 PAGES = {
-    "README.md": "index.md",
     "ARCHITECTURE.md": "architecture.md",
     "BENCHMARKS.md": "benchmarks.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -29,18 +30,6 @@ PAGES = {
 }
 #: A link, or a picture, to a file.
 LINK = re.compile(r"(\]\()(?!https?:|#|mailto:)([^)#\s]+)((?:#[^)\s]*)?\))")
-#: What the start page has besides README.md: the pages of the site, in order.
-CONTENTS = """
-```{toctree}
-:hidden:
-
-Concepts <concepts>
-How to <howto>
-Reference <reference>
-Benchmarks <benchmarks>
-Inside <inside>
-```
-"""
 
 
 def main() -> None:
@@ -66,9 +55,11 @@ def stage() -> None:
     shutil.copytree(ROOT / "docs", STAGED, ignore=shutil.ignore_patterns("*.parquet"))
     for page in STAGED.rglob("*.md"):
         page.write_text(relinked(page.read_text(), f"docs/{page.relative_to(STAGED)}"))
+    errors = STAGED / "errors.md"
+    errors.write_text(with_anchors(errors.read_text()))
     for source, name in PAGES.items():
         text = converted(ROOT / source, STAGED)
-        (STAGED / name).write_text(relinked(text, source) + (CONTENTS if name == "index.md" else ""))
+        (STAGED / name).write_text(relinked(text, source))
 
 
 def converted(file: Path, beside: Path) -> str:
@@ -98,7 +89,9 @@ def page_of(target: str, source: str) -> str:
 
 
 def site_path(file: str) -> str | None:
-    """The place of a file in the site; None if it has none."""
+    """The place of a file in the site, whose start page stands for README.md; None if it has none."""
+    if file == "README.md":
+        return "index.md"
     if file in PAGES:
         return PAGES[file]
     return file.removeprefix("docs/") if file.startswith("docs/") else None

@@ -1,7 +1,8 @@
-"""Runs a few tests of each row of the README's table of what works, on the Spark of this interpreter.
+"""Runs a few tests of each row of the table of what works, on the Spark of this interpreter.
 
-What became of them goes to tests/compatibility.json, which keeps the results on other versions of Spark. The
-table is made of that. Most of the tests compare a query with Spark's own provider.
+The table is that of docs/what-works.md. What became of the tests goes to tests/compatibility.json, which keeps
+the results on other versions of Spark, and the table is made from that file. Most of the tests compare a query
+with Spark's own provider.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 from devtools.pages import with_part
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE, RESULTS = ROOT / "README.md", ROOT / "tests/compatibility.json"
+PAGE, RESULTS = ROOT / "docs/what-works.md", ROOT / "tests/compatibility.json"
 #: The table stands between these two lines of the page.
 MARKS = ("<!-- Below: written by `make compatibility`. -->\n\n", "\n\n<!-- Above. -->")
 SPARKS = ("4.1", "4.2", "4.3")
@@ -51,7 +52,7 @@ class Row:
 
 
 def of_test(module: str, function: str, ending: str = "") -> Callable[..., tuple[str, ...]]:
-    """What gives the ids of a test's cases."""
+    """Returns a function that makes the ids of a test's cases."""
 
     def ids(*cases: str) -> tuple[str, ...]:
         return tuple(f"tests/{module}.py::{function}[{case}{ending}]" for case in cases)
@@ -123,7 +124,7 @@ ROWS = (
     Row(
         name="groups-with-state",
         what="`applyInPandasWithState`, `flatMapGroupsWithState`, timeouts; initial state, by "
-        "[Spark's own suites](docs/spark-suites.md)",
+        "[Spark's own suites](spark-suites.md)",
         tests=moved("pandas-with-state", "jvm-with-state"),
     ),
     Row(
@@ -176,7 +177,7 @@ ROWS = (
     Row(name="checksums", what="row checksums", tests=under("row-checksums-dedup"), since="4.2"),
     Row(
         name="real-time",
-        what="real-time mode with `real_time=True`, [experimental](docs/using.md#real-time-mode): "
+        what="real-time mode with `real_time=True`, [experimental](using.md#real-time-mode): "
         "aggregation, `dropDuplicates`, `transformWithState` of the JVM",
         rescaled="yes, at the boundary of a batch",
         tests=in_real_time("count-sent", "distinct-sent", "transform-sent"),
@@ -201,7 +202,7 @@ ROWS = (
     ),
     Row(
         name="sql",
-        what="[SQL, JDBC, Scala, Java](docs/sql.md)",
+        what="[SQL, JDBC, Scala, Java](sql.md)",
         rescaled="yes; targets by load in Python",
         tests=(
             "tests/local/test_sql.py::test_a_query_is_rescaled_and_followed_in_sql",
@@ -211,7 +212,7 @@ ROWS = (
     ),
     Row(
         name="connect",
-        what="[Spark Connect](docs/sql.md#spark-connect), with the same Python API",
+        what="[Spark Connect](sql.md#spark-connect), with the same Python API",
         tests=("tests/local/test_links.py::test_a_query_is_looked_at_planned_for_and_rescaled[connect]",),
     ),
 )
@@ -240,12 +241,12 @@ def main() -> int:
 
 
 def of(minor: str) -> tuple[Row, ...]:
-    """The rows of what a minor version of Spark has."""
+    """The rows for a minor version of Spark."""
     return tuple(row for row in ROWS if row.since <= minor)
 
 
 def run(tests: list[str]) -> dict[str, str]:
-    """What became of each test that was run: it has passed, or failed, or was skipped."""
+    """Runs tests, and returns the outcome of each: passed, failed or skipped."""
     if not tests:
         return {}
     with tempfile.TemporaryDirectory() as folder:
@@ -258,7 +259,7 @@ def run(tests: list[str]) -> dict[str, str]:
 
 
 def id_of(case: ET.Element) -> str:
-    """A test of the report by the id that pytest takes."""
+    """The id of a test in the report, as pytest takes it."""
     return f"{case.attrib['classname'].replace('.', '/')}.py::{case.attrib['name']}"
 
 
@@ -278,7 +279,7 @@ def page(text: str, results: Mapping[str, Any]) -> str:
 
 
 def table(results: Mapping[str, Any]) -> str:
-    """As Markdown: of each row, the tests that have passed on which Spark."""
+    """The table as Markdown, with the versions of Spark on which the tests of each row have passed."""
     heads = " | ".join(f"Spark {results[s]['spark'] if s in results else s}" for s in SPARKS)
     lines = [f"| operator or setting | can be rescaled | {heads} |", "|---|---|---|---|---|"]
     for row in ROWS:

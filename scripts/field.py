@@ -1,7 +1,7 @@
-"""Runs the tests that need servers, part by part, and says in docs/field.md what was run with which versions.
+"""Runs the tests that need servers, part by part, and records in docs/field.md what ran with which versions.
 
-A part that fails does not keep the others from running; the exit code tells. `--only kafka s3` runs some, and
-leaves what the page says of the others.
+If a part fails, the others still run, and the exit code tells. `--only kafka s3` runs only these parts, and
+keeps the page's rows of the others.
 """
 
 from __future__ import annotations
@@ -45,57 +45,58 @@ PARTS = (
     Part(
         name="kafka",
         tests=("tests/field/test_kafka.py",),
-        tries="a query from topic to topic, rescaled under load, killed and started again; aborted "
-        "transactions; the demo",
+        tries="a query from topic to topic is rescaled under load, killed and started again; transactions are "
+        "aborted; the demo",
         artifacts=(("kafka", "kafka_2.13"), ("spark-kafka", "spark-sql-kafka-0-10_2.13")),
         packages=("confluent-kafka",),
     ),
     Part(
         name="s3",
         tests=(_CHECKPOINTS, "-k", "s3"),
-        tries="both formats; rescaled, stopped, killed while bins move and at the switch, converted. Several "
-        "executors, of which one dies. Spark's file manager that writes in one request",
+        tries="checkpoints of both formats: the query is rescaled, stopped, killed while bins move and at a "
+        "step, converted; one of several executors dies; Spark's file manager that writes in one request",
         artifacts=(("s3a", "hadoop-aws"), ("s3a", "spark-hadoop-cloud_2.13")),
         packages=("moto",),
     ),
     Part(
         name="hdfs",
         tests=(_CHECKPOINTS, "-k", "hdfs"),
-        tries="the same on one executor, with the manager that renames; `fsck` and others on a copy",
+        tries="the same on one executor, with the file manager that renames; `fsck` and other commands "
+        "on a copy",
         artifacts=(("hdfs", "hadoop-client-minicluster"),),
     ),
     Part(
         name="load",
         tests=("tests/field/test_load_curve.py",),
-        tries="a load that grows to ten times and falls again, and with it the executors for which the "
-        "autoscaler asks",
+        tries="the load grows to ten times and falls again, and the autoscaler asks for executors and gives "
+        "them back",
     ),
     Part(
         name="monitoring",
         tests=("tests/field/test_monitoring_rules.py",),
-        tries="`promtool` accepts alerts, dashboard and configuration, and alerts fire",
+        tries="`promtool` accepts the alerts, the dashboard and the configuration, and the alerts fire",
     ),
     Part(
         name="kubernetes",
         tests=("tests/field/test_kubernetes.py",),
-        tries="manifests and image are of the form that Kubernetes and Docker take, and fit together",
+        tries="the manifests and the image have the form that Kubernetes and Docker accept, and fit together",
         packages=("kubernetes-validate",),
     ),
     Part(
         name="standalone",
         tests=("tests/cluster/test_standalone.py",),
-        tries="authentication, encryption; workers die, join, are decommissioned; executors are asked for. In "
-        "CI, too",
+        tries="authentication and encryption; workers die, join and are decommissioned; the autoscaler asks "
+        "for executors; also in CI",
     ),
     Part(
         name="spark-submit",
         tests=("tests/cluster/test_submitted.py",),
-        tries="`spark-submit` in its forms, and the shell. In CI, too",
+        tries="`spark-submit` in its forms, and the shell; also in CI",
     ),
     Part(
         name="connect",
         tests=(*(f"tests/local/test_{name}.py" for name in ("connect", "links", "demo")), "-k", "connect"),
-        tries="a server in a process of its own, and in the client's, in CI, too; the demo",
+        tries="a server in a process of its own, and one in the client's process, both also in CI; the demo",
     ),
 )
 
@@ -114,7 +115,7 @@ def main() -> int:
 
 
 def run(part: Part) -> dict[str, Any]:
-    """What became of a part."""
+    """The outcome of a part."""
     print(f"\n== {part.name} ==", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
@@ -139,17 +140,17 @@ def run(part: Part) -> dict[str, Any]:
 
 
 def versions(part: Part) -> dict[str, str]:
-    """Of Spark, of the clients and of the servers, in the order in which results are kept."""
+    """The versions of Spark, the clients and the servers, in the order of the results."""
     return dict(sorted(({p: metadata.version(p) for p in ("pyspark", *part.packages)} | asked(part)).items()))
 
 
 def asked(part: Part) -> dict[str, str]:
-    """What Maven is asked for, of a part."""
+    """The artifacts that Maven is asked for, in a part."""
     return {name: version(file, name) for file, name in part.artifacts}
 
 
 def version(file: str, artifact: str) -> str:
-    """What Maven is asked for."""
+    """The version that Maven is asked for."""
     found = re.search(
         rf"<artifactId>{re.escape(artifact)}</artifactId>\s*<version>([^<]+)",
         (SERVERS / f"{file}.xml").read_text(),
@@ -168,7 +169,7 @@ def page(text: str, outcomes: Mapping[str, Any]) -> str:
 
 
 def table(outcomes: Mapping[str, Any], parts: Sequence[Part] = PARTS) -> str:
-    """As Markdown; a part that was not run yet has no figures."""
+    """The table as Markdown; a part that hasn't run yet has no figures."""
     rows = [
         "| part | what is tried | with | passed | failed | skipped | s | on |",
         "|---|---|---|---|---|---|---|---|",

@@ -118,6 +118,7 @@ def spark(jvm_jar: Path) -> Iterator[SparkSession]:
     """One JVM for all local tests; a task is tried three times, as on a cluster."""
     from harness import session
 
+    os.environ["BINSHIFT_TESTS_TRACE"] = str(SCRATCH / "trace")
     faults = "org.apache.spark.sql.execution.streaming.state.binshift.TestFaults"
     prometheus = "spark.metrics.conf.*.sink.prometheusServlet"
     options = {

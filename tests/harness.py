@@ -57,6 +57,7 @@ def _session(master: str, conf: dict[str, str], *, real_time: bool) -> SparkSess
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
         "spark.python.authenticate.socketTimeout": "2m",
         "spark.binshift.tests.faults": f"{scratch}/faults",
+        **traced(),
         **conf,
     }
     for key, value in options.items():
@@ -64,6 +65,12 @@ def _session(master: str, conf: dict[str, str], *, real_time: bool) -> SparkSess
     spark = binshift.configure(builder, bins=64, real_time=real_time).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     return spark
+
+
+def traced() -> dict[str, str]:
+    """What has a session's processes write down what they do, if the environment says where."""
+    folder = os.environ.get("BINSHIFT_TESTS_TRACE")
+    return {"spark.sql.streaming.stateStore.binshift.trace": folder} if folder else {}
 
 
 def rows(epoch: int, n: int = 40, keys: int = 60) -> list[dict[str, Any]]:

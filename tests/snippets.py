@@ -11,6 +11,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+#: The first line of a program that a page has readers save: its name.
+_FILE = re.compile(r"# \w+\.py\n")
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```\n(?:\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 
 
@@ -50,8 +52,8 @@ class Snippet:
 
     @property
     def makes_a_session(self) -> bool:
-        """Whether it is a program of its own."""
-        return "getOrCreate()" in self.program
+        """Whether it is a program of its own, which another test runs."""
+        return "getOrCreate()" in self.program or bool(_FILE.match(self.program))
 
     @property
     def needs_a_query(self) -> bool:

@@ -1,7 +1,7 @@
 """Live rescaling of stateful Structured Streaming queries.
 
 `configure` prepares a session, `attach` finds a running query, and its `Controller` rescales it.
-All durations are seconds; their names end in `_s`, but for `timeout`.
+All durations are seconds; their names end in `_s`, except for `timeout`.
 """
 
 import importlib
@@ -9,6 +9,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from binshift._version import version as __version__
+from binshift.deprecations import warn_of
 from binshift.epoch_progress import EpochProgress, epoch_table
 from binshift.errors import (
     BinshiftError,
@@ -31,6 +32,7 @@ from binshift.planning.targets import HotBin, LoadTarget
 from binshift.report import AuditReport, MigrationReport, StepTiming
 from binshift.session import configure, jar_path
 from binshift.status import MigrationState, MigrationStatus
+from binshift.versions import show_versions
 
 if TYPE_CHECKING:
     from binshift import autoscaling, inspect
@@ -84,12 +86,13 @@ __all__ = [
     "epochs",
     "inspect",
     "jar_path",
+    "show_versions",
 ]
 
 logging.getLogger("binshift").addHandler(logging.NullHandler())
 
 
-#: What is imported on first use, because it needs pyspark, which the command line does without.
+#: Imported on first use, because these need pyspark, and the command line doesn't.
 _OF_DRIVERS = {
     "Autoscaler": "autoscaling",
     "Controller": "controller",
@@ -101,11 +104,16 @@ _OF_DRIVERS = {
     "convert": "conversion",
     "epochs": "epoch_log",
 }
+#: What was here once, and is in `binshift.autoscaling` now.
+_OF_AUTOSCALING = ("Action", "Change", "Cluster", "Decision", "Observation", "ScalingSettings", "decide")
 
 
 def __getattr__(name: str) -> Any:
-    if name == "inspect":  # loads RocksDB, which a driver does not need
-        return importlib.import_module("binshift.inspect")
+    if name in ("inspect", "strategies"):  # one loads RocksDB, which a driver does not need, the other warns
+        return importlib.import_module(f"binshift.{name}")
+    if name in _OF_AUTOSCALING:
+        warn_of(f"binshift.{name}", f"binshift.autoscaling.{name}")
+        return getattr(__getattr__("autoscaling"), name)
     if name not in _OF_DRIVERS:
         raise AttributeError(f"module 'binshift' has no attribute {name!r}")
     with needed_for(f"binshift.{name}", extra="spark"):

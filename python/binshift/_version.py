@@ -1,4 +1,4 @@
-"""The version of the package, which is also that of its jar. Their one source is gradle.properties."""
+"""The version of the package, which is also that of its jar. Both come from gradle.properties."""
 
 from importlib.metadata import version as _version_of
 

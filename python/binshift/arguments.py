@@ -1,4 +1,4 @@
-"""Arguments of another type than the API takes: whoever gave one hears its name, its value and what to give."""
+"""Checks the types of arguments. The error has the argument's name, its value, and what to give instead."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _T = TypeVar("_T")
 
 
 def checked(kind: type[BinshiftError], *, but: Collection[str] = ()) -> Callable[[_T], _T]:
-    """Has a function, or all public methods of a class, refuse arguments that their annotations do not allow.
+    """Makes a function, or all public methods of a class, refuse arguments that their annotations don't allow.
 
-    Those with which an instance of the class is made are looked at as well.
+    The arguments of the class's constructor are checked as well.
 
     Parameters
     ----------
     kind : type
         Class of the error.
     but : collection of str
-        Parameters that the body looks at itself, because it can say more of them.
+        Parameters that the body checks itself, because it can give a better message.
     """
 
     def decorate(thing: _T) -> _T:
@@ -47,14 +47,14 @@ def checked(kind: type[BinshiftError], *, but: Collection[str] = ()) -> Callable
 
 
 def is_of_pyspark(value: object, name: str) -> bool:
-    """Whether it is of this class of PySpark, or of that of the same name of Spark Connect."""
+    """Whether it is an instance of this class of PySpark, or of the class of the same name of Spark Connect."""
     return any(k.__name__ == name and k.__module__.startswith("pyspark.") for k in type(value).__mro__)
 
 
 def _checked(function: Callable[..., Any], kind: type[BinshiftError], but: Collection[str]) -> Any:
     @functools.cache
     def expected() -> tuple[inspect.Signature, dict[str, Any]]:
-        # When it is first called: its module may still be on its way in when it is made.
+        # On the first call, because the function's module may still be loading when it is decorated.
         signature = inspect.signature(function)
         named = [p for p in signature.parameters.values() if p.name not in but and p.annotation is not p.empty]
         named = [p for p in named if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
@@ -77,7 +77,7 @@ def _checked(function: Callable[..., Any], kind: type[BinshiftError], but: Colle
 
 
 def _fits(value: object, hint: Any) -> bool:
-    """Whether a value is what an annotation says."""
+    """Whether a value matches an annotation."""
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return any(_fits(value, arg) for arg in args)
@@ -91,7 +91,7 @@ def _fits(value: object, hint: Any) -> bool:
 
 
 def _holds(values: Iterable[object], hint: Any) -> bool:
-    """Whether all items, or keys of a mapping, are what an annotation says. An iterator is left as it is."""
+    """Whether all items, or keys of a mapping, match an annotation. Iterators are not consumed."""
     return isinstance(values, Iterator) or all(_fits(item, hint) for item in values)
 
 
@@ -99,7 +99,7 @@ def _is_of(value: object, kind: Any) -> bool:
     if kind is Any or kind is None:
         return kind is Any or value is None
     if kind in (int, float):
-        # Those of numpy are as good.
+        # Numbers of numpy are accepted, too.
         is_number = isinstance(value, numbers.Integral if kind is int else numbers.Real)
         is_none = isinstance(value, bool) or (isinstance(value, float) and math.isnan(value))
         return is_number and not is_none

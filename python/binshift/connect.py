@@ -1,4 +1,4 @@
-"""What Python asks about queries through SQL, as Spark Connect has no py4j."""
+"""Talks to the driver through SQL, for Spark Connect, which has no py4j."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class ConnectLink:
     Parameters
     ----------
     session : SparkSession
-        Of the client.
+        The client's session.
     query : StreamingQuery or str
-        The query, or its name or id: also one that another session of the server has started.
+        The query, or its name or id. Another session of the server may have started it.
 
     Raises
     ------
@@ -46,7 +46,8 @@ class ConnectLink:
         self._session = session
         self._run = query if isinstance(query, str) else str(query.runId)
         self._query = None if isinstance(query, str) else query
-        #: Whether there was such a run: who asks for it by its name hears otherwise that there is none.
+        #: Whether such a run existed. If it didn't, a query that is asked for by its name is reported as
+        #: missing.
         self._is_known = self._query is not None
         facts = json.loads(str(self._ask("attach")))
         self._run, self._id, self._name = facts["run_id"], facts["id"], facts.get("name")
@@ -91,7 +92,7 @@ class ConnectLink:
         return None
 
     def submit(self, plan: str, options: str) -> str:
-        # The id is of the client, so that a call that is sent again by Spark's client starts nothing twice.
+        # The client chooses the id, so that a call that Spark's client sends again starts nothing twice.
         row = self._call(_SUBMIT, plan=plan, options=options, id=str(uuid4()))
         return str(row["migration_id"])
 
@@ -164,7 +165,7 @@ class ConnectLink:
         return []
 
     def leave_executors_to_others(self) -> None:
-        """Nothing to do, because none were asked for."""
+        """Does nothing, because this link never asks for executors."""
 
     def executors_of_others(self) -> list[str]:
         self.require_own_executors()
@@ -189,7 +190,7 @@ class ConnectLink:
             if failure is None:
                 raise
             if failure.condition == "QUERY_NOT_FOUND" and self._is_known:
-                # As the server says it of a run that it remembers.
+                # The same words that the server uses for a run that it remembers.
                 message = f"run {self._run} of the query has ended; start the query again and attach to it"
                 failure = errors.from_jvm("MigrationError", message, "QUERY_ENDED", {})
             raise failure from None

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from binshift.arguments import checked, is_of_pyspark
 from binshift.connect import ConnectLink
+from binshift.deprecations import renamed_arguments
 from binshift.epoch_progress import distinct
 from binshift.errors import ConfigurationError, MigrationError, MigrationTimeout, PlanError, impossible
 from binshift.jvm import JvmLink
@@ -41,31 +42,32 @@ def attach(
 ) -> Controller:
     """The controller of a running query.
 
-    A query that was just started cannot be rescaled before its first epoch, for which `timeout` waits.
+    A query that was just started can't be rescaled before its first epoch. Give a `timeout` to wait for that.
 
     Parameters
     ----------
     query : StreamingQuery or str or UUID
         The query, or its name or id.
     spark : SparkSession, optional
-        Session in which to look for a name or id, by default the active one of this thread, or else the one
-        that `getOrCreate` gives. A session of Spark Connect finds the queries of all sessions of its server.
+        Session in which to look for a name or id. The default is the active session of this thread, or else the
+        one that `getOrCreate` returns. A session of Spark Connect finds the queries of all sessions of its
+        server.
     timeout : float, optional
-        Seconds to wait until the query has committed an epoch in this run, so that whatever is asked of the
-        controller is known. By default nothing is waited for.
+        Seconds to wait until the query has committed an epoch in this run. After that, the controller knows
+        everything that you can ask it. By default it doesn't wait.
 
     Raises
     ------
     ConfigurationError
-        If there is no such query, or it does not use binshift's provider. With Spark Connect also if the server
+        If there is no such query, or it doesn't use binshift's provider. With Spark Connect, also if the server
         has no binshift of this version. With `timeout`, also if the query has no stateful operator.
     MigrationError
-        If the query has ended, or ends while it is waited for. The message says what of, and an error of
-        Spark's is its cause.
+        If the query has ended, or ends during the wait. The message says why; if Spark raised an error, that is
+        the cause.
     MigrationTimeout
         If the query has committed no epoch in time.
     UnsupportedVersionError
-        If Spark is none of 4.1, 4.2 and 4.3.
+        If the version of Spark isn't 4.1, 4.2 or 4.3.
     """
     if not isinstance(query, str | UUID) and not is_of_pyspark(query, "StreamingQuery"):
         wanted = "the StreamingQuery that writeStream.start() returns, or its name or id"
@@ -106,20 +108,21 @@ def _await_epoch(controller: Controller, timeout: float) -> None:
         time.sleep(link.poll_s)
 
 
-#: What is looked at where it is used, which says more of it than its type.
+#: Arguments that are checked where they are used, because that gives a better message.
 _LOOKED_AT = ("to", "strategy", "place_on", "executor_id")
 
 
+@renamed_arguments(("plan", "rescale"), partitions="to", assignment="to")
 @checked(PlanError, but=_LOOKED_AT)
 class Controller(ObservedQuery):
     """Rescales one run of a query. Thread-safe; made by `attach`.
 
-    Every method asks the driver, through py4j or Spark Connect; the property `query` does not. What a method
-    returns is a value and does not change any more, but for `Migration`, whose `status` asks each time.
+    Every method asks the driver, through py4j or Spark Connect; the property `query` doesn't. Methods return
+    values that don't change afterwards, except for `Migration`, whose `status` asks the driver each time.
     """
 
     def migration(self) -> Migration | None:
-        """The migration under way, also one that an earlier run of the query left; None if there is none."""
+        """The migration under way, which an earlier run of the query may have left; None if there is none."""
         text = self._link.current_migration()
         if text is None:
             return None
@@ -129,24 +132,24 @@ class Controller(ObservedQuery):
     def plan(
         self, to: Target, *, strategy: Strategy | str | None = None, prepare: bool = True
     ) -> MigrationPlan:
-        """A plan from the table in force to another one. Nothing happens yet.
+        """Makes a plan from the table in force to another one. Nothing happens until you submit it.
 
-        It knows the bytes of the bins, and the earliest epoch at which its first step can take effect.
+        The plan knows the bytes of the bins, and the earliest epoch at which its first step can take effect.
 
         Parameters
         ----------
         to : int, RoutingTable, LoadTarget or sequence of int
-            Where the plan leads. A number of state partitions, 1 to bins: bins are spread evenly over them
-            with the fewest moves. Else a table, a target of `target`, or the owner of each bin, of which
-            the highest is the last partition.
+            Where the plan leads. A number of state partitions, from 1 to the number of bins, spreads the bins
+            evenly over them with the fewest moves. You can also give a table, a target made by `target`, or the
+            owner of each bin; the highest owner is then the last partition.
         strategy : Strategy or str, optional
-            How to cut the moves into steps, also by name as on the command line: `"fluid"`, `"batched:16"`.
-            By default a quarter of the bins per step. `Bounded` ones get the bytes of the bins, the rate of
-            the query's earlier steps, and the number of cores.
+            How to cut the moves into steps. Strategies also have names, as on the command line: `"fluid"`,
+            `"batched:16"`. By default each step has a quarter of the bins. `Bounded` strategies are given the
+            bytes of the bins, the rate of the query's earlier steps, and the number of cores.
         prepare : bool
-            What `submit` will be told. Without it, the default strategy is what takes effect soonest:
-            `OnDemand` where the operators look their state up by key, else `AllAtOnce`. Steps are reckoned
-            by the rate of steps that were not prepared.
+            The value that you are going to give to `submit`. If it is False, the default strategy is the one
+            that takes effect soonest: `OnDemand` if the operators look their state up by key, else
+            `AllAtOnce`. Durations are then estimated from earlier steps that were not prepared.
 
         Raises
         ------
@@ -187,7 +190,7 @@ class Controller(ObservedQuery):
         place_on: Sequence[str] = (),
         prepare: bool = True,
     ) -> Migration:
-        """Starts a plan.
+        """Starts a migration by a plan.
 
         New partitions are opened first, empty, at the epoch after the next one that is planned. The
         first step takes effect after that, and not before `start_epoch`.
@@ -199,12 +202,12 @@ class Controller(ObservedQuery):
         start_epoch : int, optional
             No step takes effect before this epoch.
         place_on : sequence of str, optional
-            Ids of the executors on which new partitions are to be placed, those with the fewest
-            partitions first; by default all. Placement is a preference of Spark's scheduler.
+            Ids of the executors on which new partitions should be placed, beginning with those that have the
+            fewest partitions; by default all. Spark's scheduler treats a place as a preference.
         prepare : bool
             Whether bins are copied to their new owners in the background before their step takes
-            effect. A step waits for its copies, and its epoch takes about as long as any other.
-            Without it, steps take effect at once, and their epochs take the time to move the bins.
+            effect. A step then waits for its copies, and its epoch takes about as long as any other.
+            If it is False, steps take effect at once, and their epochs take the time to move the bins.
 
         Raises
         ------
@@ -216,7 +219,7 @@ class Controller(ObservedQuery):
         MigrationError
             If another migration is under way, or the query has ended.
         UnsupportedOperatorError
-            If an operator or a setting of the query does not allow it.
+            If an operator or a setting of the query doesn't allow state to move.
         """
         options = MigrationOptions(start_epoch, prepare, self._live(place_on))
         return self._submit(plan, options)
@@ -246,12 +249,12 @@ class Controller(ObservedQuery):
         place_on: Sequence[str] = (),
         prepare: bool = True,
     ) -> Migration:
-        """Plans and submits.
+        """Makes a plan and submits it.
 
         Parameters
         ----------
         to : int, RoutingTable, LoadTarget or sequence of int
-            Number of state partitions, 1 to bins, or what else `plan` takes.
+            Number of state partitions, from 1 to the number of bins, or anything else that `plan` takes.
         strategy
             See `plan`.
         start_epoch, place_on, prepare
@@ -272,18 +275,18 @@ class Controller(ObservedQuery):
     def target(
         self, by: By = "rows", *, partitions: int | None = None, max_moves: int | None = None
     ) -> LoadTarget:
-        """The table that `rebalance` would lead to, and what it does to the load. Nothing happens yet.
+        """The table that `rebalance` would lead to, and its effect on the load. Nothing happens yet.
 
         Parameters
         ----------
         by : {"rows", "bytes", "both", "bins"}
-            What load is: rows read and written in the last epoch, bytes of state, both with equal weight,
-            or nothing but the number of bins. Where the last epoch had no rows, it is bytes; where
-            there is no state, bins.
+            How load is measured: by rows read and written in the last epoch, by bytes of state, by both with
+            equal weight, or only by the number of bins. If the last epoch had no rows, bytes are used instead,
+            and if there is no state, the number of bins.
         partitions : int, optional
-            Number of state partitions; as many as now by default.
+            Number of state partitions; by default as many as now.
         max_moves : int, optional
-            No more bins than this move.
+            The largest number of bins that may move.
 
         Raises
         ------
@@ -308,10 +311,10 @@ class Controller(ObservedQuery):
     ) -> Migration:
         """Spreads the load evenly over all partitions, and the partitions over all live executors.
 
-        Whole partitions move until each executor runs equally many, within one; an executor that has
-        joined, or was drained, gets its share. Their number stays. Then as few bins move as bring the busiest
-        partition within a tenth of the best possible; see `target`. A bin that is hotter than a
-        partition's fair share is logged.
+        First, whole partitions move until all executors run equally many, within one. An executor that has
+        joined, or was drained, gets its share. The number of partitions doesn't change. Then just enough bins
+        move to bring the busiest partition within a tenth of the best possible; see `target`. A bin that is
+        hotter than a partition's fair share is logged.
 
         Parameters
         ----------
@@ -362,14 +365,14 @@ class Controller(ObservedQuery):
     ) -> Migration:
         """Empties an executor before it is removed.
 
-        Its partitions move to other executors as a whole. No bin gets another partition, so operators of all
-        kinds can be drained. When the migration is over, no partition is on the executor. It gets none until
-        a `rebalance` or `place_on` gives it some.
+        Its partitions move to other executors as a whole. No bin gets another partition, so this works with
+        all operators. When the migration is over, the executor runs no partition, and it gets none until a
+        `rebalance` or `place_on` gives it some.
 
         Parameters
         ----------
         executor_id : str
-            The executor; also one that Spark decommissions.
+            The executor. Spark may be decommissioning it already.
         start_epoch : int, optional
             No partition moves before this epoch.
         place_on : sequence of str, optional
@@ -395,14 +398,14 @@ class Controller(ObservedQuery):
         return self._submit(self.plan(table), options)
 
     def _rate(self, *, prepare: bool) -> float | None:
-        """Bytes that a partition adopts in a second, as far as earlier steps tell."""
+        """Bytes that a partition adopts in a second, judging by earlier steps."""
         epochs = distinct(self._link.recent_progress())
         unprepared = adopt_rate(epochs, prepared=False)
-        # Steps without copies are the slower ones: what they took is safe for others, too.
+        # Steps without copies are slower, so their rate is a safe estimate for steps with copies, too.
         return (adopt_rate(epochs, prepared=True) or unprepared) if prepare else unprepared
 
     def _live(self, place_on: Sequence[str]) -> tuple[str, ...]:
-        """The executors of `place_on`, all of which are alive."""
+        """The executors of `place_on`; raises if one of them isn't alive."""
         wanted = executor_ids(place_on)
         if wanted:
             self._placement().require_live(wanted)

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from binshift.arguments import checked
 from binshift.control.uris import shown
+from binshift.display import brief
 from binshift.errors import ConfigurationError, impossible
 from binshift.jvm import call, gateway_of
 from binshift.numbers import is_whole
@@ -28,7 +29,7 @@ _POLL_SECONDS = 0.2
 _log = logging.getLogger("binshift")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ConversionReport:
     """What a conversion did, or would do.
 
@@ -37,23 +38,23 @@ class ConversionReport:
     checkpoint, output : str
         The checkpoint that was read, and the one that was written.
     to : str
-        The provider that goes on: `"rocksdb"` or `"binshift"`.
+        The provider that continues: `"rocksdb"` or `"binshift"`.
     provider : str
         Class name of the provider that wrote the checkpoint.
     epoch : int
         The last committed epoch, whose state is converted.
     uncommitted_epochs : int
-        Epochs that were begun and not committed; the query runs them again from the output.
+        Epochs that were begun but not committed. The query runs them again when it starts from the output.
     partitions_before, partitions : int
         State partitions of the checkpoint and of the output.
     stores : tuple of str
         The state stores, by operator.
     needed : bool
-        Whether anything has to be converted; if not, the query goes on with the checkpoint as it is.
+        Whether anything has to be converted. If not, the query can continue with the checkpoint as it is.
     converted : bool
         Whether the output was written.
     duration_s : float
-        How many seconds that took.
+        How many seconds the conversion took.
     """
 
     checkpoint: str
@@ -80,6 +81,9 @@ class ConversionReport:
             f"  {self.partitions_before} -> {self.partitions} partitions of {', '.join(self.stores)}"
         )
 
+    def __repr__(self) -> str:
+        return brief(self, str(self))
+
 
 @checked(ConfigurationError, but=("partitions",))
 def convert(
@@ -94,11 +98,11 @@ def convert(
     spark: SparkSession | None = None,
     conf: Mapping[str, str] | None = None,
 ) -> ConversionReport:
-    """Writes the checkpoint of a stopped query anew, for another provider, into another directory.
+    """Converts the checkpoint of a stopped query for another provider, into another directory.
 
-    The original is only read. The output is complete when its file `metadata` is there, which is written
-    last; Spark starts no query from one that is not. A conversion that is interrupted is simply done
-    again. The query then goes on from the output, as its new `checkpointLocation`.
+    The original is only read. The output is complete when its file `metadata` exists, which is written
+    last; Spark starts no query from an incomplete one. If a conversion is interrupted, simply run it again.
+    Afterwards, start the query with the output as its `checkpointLocation`.
 
     Parameters
     ----------
@@ -106,23 +110,23 @@ def convert(
         The query's checkpoint directory, at a path or URL that Spark can read.
     to : {"rocksdb", "binshift"}
         `"rocksdb"` gives a checkpoint of Spark's own RocksDB provider. `"binshift"` gives one with which a
-        session of binshift goes on. It converts checkpoints of Spark's HDFS-backed provider only, because a
-        session of binshift goes on from any checkpoint of the RocksDB provider as it is.
+        session of binshift can continue. That is only needed for checkpoints of Spark's HDFS-backed provider,
+        because a session of binshift continues from any checkpoint of the RocksDB provider as it is.
     output : str or path, optional
         The directory to write, which must not exist. The default is the checkpoint's with `-rocksdb` or
         `-binshift` added.
     partitions : int, optional
         Number of state partitions of the output; by default as many as there are.
     dry_run : bool
-        Only look; change nothing.
+        Check and report, but change nothing.
     force : bool
-        Convert what a query that runs has committed so far. Two queries then go on from one state, unless the
-        first one is stopped for good.
+        Convert even if the query is running, with what it has committed so far. Two queries then continue from
+        the same state, unless you stop the first one for good.
     progress : bool
         Show a progress bar on stderr, if that is a terminal.
     spark : SparkSession, optional
-        The session whose executors do the work. The default is the active one, or that of another thread,
-        or else one on all cores of this machine that ends with the conversion.
+        The session whose executors do the work. The default is the active session, or that of another thread,
+        or else a new one on all cores of this machine, which ends with the conversion.
     conf : mapping of str to str, optional
         Settings of the session that is started for the conversion, such as `spark.jars.packages` for the
         classes of an object store.
@@ -136,13 +140,13 @@ def convert(
     ------
     ConfigurationError
         If there is no such checkpoint, its provider is unknown, or the output exists. Also if its query runs in
-        the same application, or goes on with its epochs while it is converted.
-        Also if another conversion began to write the output, or if binshift could not go on with it.
+        the same application, or commits epochs during the conversion. Also if another conversion began to
+        write the output, or if binshift could not continue with it.
     UnsupportedOperatorError
-        If `partitions` is another number than there are and an operator's state cannot change its
-        partition. Also if there is one partition, and so nothing to tell whether it can.
+        If `partitions` differs from the present number, and an operator's state can't change its partition.
+        Also if there is only one partition, because that doesn't show whether it can.
     BinshiftError
-        If the work itself fails, for want of space for example; the checkpoint is unchanged.
+        If the work itself fails, for example because the disk is full; the checkpoint is unchanged.
     """
     checkpoint = os.fspath(checkpoint)
     output = f"{checkpoint.rstrip('/')}-{to}" if output is None else os.fspath(output)
@@ -196,7 +200,7 @@ def _session(spark: SparkSession | None, conf: Mapping[str, str]) -> Iterator[Sp
 
 
 def _run(conversion: Any, *, is_shown: bool) -> None:
-    # tqdm is needed here only, and not by those who import the package for something else.
+    # Imported here, so that the package can be imported without tqdm.
     from tqdm import tqdm  # noqa: PLC0415
 
     with ThreadPoolExecutor(1) as pool:

@@ -1,18 +1,21 @@
-"""Numbers and tables for people, as text and as HTML."""
+"""Formats numbers and tables for people, as text and as HTML."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import MISSING, fields
 from html import escape
 from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["html_table", "in_bytes", "in_seconds", "ipython_shell", "text_table", "titled"]
+__all__ = ["brief", "html_table", "in_bytes", "in_seconds", "ipython_shell", "text_table", "titled"]
 
-#: A notebook shows so many rows of a table.
+#: How many rows of a table a notebook shows.
 _SHOWN_ROWS = 20
+#: A `repr` is no longer than this.
+_LONGEST_REPR = 100
 
 
 def in_bytes(n: float) -> str:
@@ -29,8 +32,22 @@ def in_seconds(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:,.2f} s"
 
 
+def brief(thing: Any, text: str | None = None) -> str:
+    """A `repr` that fits on a line: `<MigrationStatus: running: 1 of 4 steps done>`.
+
+    Without `text`, it has the fields of a dataclass that are not as they are by default.
+    """
+    if text is None:
+        shown = ((f.name, getattr(thing, f.name), f.default) for f in fields(thing) if f.repr)
+        given = ((name, value) for name, value, default in shown if default is MISSING or value != default)
+        line, end = f"{type(thing).__name__}({', '.join(f'{name}={value!r}' for name, value in given)}", ")"
+    else:
+        line, end = f"<{type(thing).__name__}: {' '.join(text.split())}", ">"
+    return f"{line if len(line) < _LONGEST_REPR else f'{line[: _LONGEST_REPR - 4]}...'}{end}"
+
+
 def text_table(head: Sequence[str], rows: Iterable[Sequence[object]], *, is_text: bool = False) -> str:
-    """Columns of equal width, set to the right but for the first one, or to the left if it `is_text`."""
+    """Columns of equal width, aligned to the right except for the first one, or to the left if it `is_text`."""
     cells = [list(head), *(["" if c is None else str(c) for c in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     return "\n".join(
@@ -43,7 +60,7 @@ def text_table(head: Sequence[str], rows: Iterable[Sequence[object]], *, is_text
 
 
 def html_table(title: str, head: Sequence[str], rows: Iterable[Sequence[object]], note: str = "") -> str:
-    """A table as notebooks show it; all text is escaped."""
+    """A table as HTML for notebooks; all text is escaped."""
     header = "".join(f"<th>{escape(h)}</th>" for h in head)
     body = "".join("<tr>" + "".join(f"<td>{escape(str(c))}</td>" for c in row) + "</tr>" for row in rows)
     below = f"<div>{escape(note)}</div>" if note else ""
@@ -54,7 +71,7 @@ def html_table(title: str, head: Sequence[str], rows: Iterable[Sequence[object]]
 
 
 def ipython_shell() -> Any:
-    """The shell of IPython in which this runs, in a notebook or a terminal; None if it does not."""
+    """The shell of IPython in which this runs, in a notebook or a terminal; None if there is none."""
     ipython = sys.modules.get("IPython")
     return None if ipython is None else ipython.get_ipython()
 
@@ -62,7 +79,7 @@ def ipython_shell() -> Any:
 def titled(table: pa.Table, title: str, **metadata: str) -> pa.Table:
     """The same table with this metadata; a notebook shows it as HTML, below the title.
 
-    Other tables of pyarrow look there as they did before, and so do all if somebody else has said how.
+    Other tables of pyarrow look as before. If a formatter for them is registered already, all of them do.
     """
     if (shell := ipython_shell()) is not None:
         formatter = shell.display_formatter.formatters["text/html"]
@@ -74,7 +91,7 @@ def titled(table: pa.Table, title: str, **metadata: str) -> pa.Table:
 
 
 def _html(table: pa.Table) -> str | None:
-    """A table as a notebook shows it; None leaves one that has no title to pyarrow."""
+    """A table as HTML; None if it has no title, so that pyarrow formats it."""
     title = (table.schema.metadata or {}).get(b"title")
     if title is None:
         return None

@@ -1,8 +1,8 @@
-"""Brings the jar into a driver's JVM that is there already, and binshift into a session that lives.
+"""Brings the jar into a driver's JVM that is running already, and activates binshift in an existing session.
 
-Relies on Spark: `spark-submit`, which starts the JVM of each Python driver, gives its threads a class loader
-that takes jars later, `MutableURLClassLoader`. Threads that start later, those of queries among them, have the
-same one, and providers of state stores and extensions of sessions are looked for in it.
+Relies on Spark: `spark-submit`, which starts the JVM of each Python driver, gives its threads a class loader to
+which jars can be added later, `MutableURLClassLoader`. Threads that start later, such as those of queries, have
+the same loader, and Spark looks for providers of state stores and extensions of sessions in it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _LOADER = "org.apache.spark.util.MutableURLClassLoader"
 
 
 def is_running() -> bool:
-    """Whether there is a JVM, with or without a SparkContext."""
+    """Whether a JVM is running, with or without a SparkContext."""
     return SparkContext._jvm is not None
 
 
 def launch(options: dict[str, Any]) -> None:
-    """Starts the JVM as the first session with these options would; does nothing if it runs."""
+    """Starts the JVM as the first session with these options would; does nothing if one is running."""
     conf = SparkConf()
     for key, value in options.items():
         conf.set(key, str(value))
@@ -42,7 +42,7 @@ def launch(options: dict[str, Any]) -> None:
 
 
 def settings() -> dict[str, str]:
-    """What the SparkContext has, or the next one would have by itself; empty without a JVM."""
+    """The settings of the SparkContext, or those that the next one would get by itself; empty without a JVM."""
     if not is_running():
         return {}
     context = SparkContext._active_spark_context
@@ -56,7 +56,7 @@ def load(jar: Path) -> None:
     Raises
     ------
     ConfigurationError
-        If no class loader takes it, or another version of the jar is there.
+        If no class loader takes the jar, or another version of it is loaded.
     """
     if _gateway() is None:
         loader = _jvm().java.lang.Thread.currentThread().getContextClassLoader()
@@ -69,12 +69,12 @@ def load(jar: Path) -> None:
 
 
 def require_known_settings(keys: Iterable[str]) -> None:
-    """Refuses settings that look like those of binshift and are not; after `load`."""
+    """Refuses settings that look like binshift's but are unknown. Call `load` before."""
     call(_jvm().org.apache.spark.sql.binshift.Gateway.requireKnownSettings, "\n".join(keys))
 
 
 def activate(session: SparkSession, jar: Path) -> None:
-    """Makes binshift active in a session, and gives the jar to the executors, where that was not so already."""
+    """Makes binshift active in a session, and gives the jar to the executors, unless that was done already."""
     call(
         gateway(f"the session has no binshift; {how_to_start(jar)}", jar).activate,
         session._jsparkSession,
@@ -83,7 +83,7 @@ def activate(session: SparkSession, jar: Path) -> None:
 
 
 def gateway(without: str, jar: Path) -> Any:
-    """The JVM's end; `without` is what the error says if the jar is not there."""
+    """The JVM's `Gateway`; `without` is what the error says if the jar isn't loaded."""
     found = _gateway()
     if found is None:
         raise errors.ConfigurationError(without, condition="SESSION_WITHOUT_BINSHIFT")
@@ -98,7 +98,7 @@ def gateway(without: str, jar: Path) -> Any:
 
 
 def how_to_start(jar: Path) -> str:
-    """What to type, for messages."""
+    """The command line to type, for messages."""
     return (
         f"start the application anew with 'spark-submit --jars {jar} app.py' (or 'pyspark --jars {jar}'), "
         "and make its session with binshift.configure(builder).getOrCreate()"
@@ -106,7 +106,7 @@ def how_to_start(jar: Path) -> str:
 
 
 def call(method: Any, *args: object) -> Any:
-    """Calls the JVM; a failure that binshift raised there is raised here as the error it names."""
+    """Calls the JVM. If binshift fails there, the failure is raised here as the error that it names."""
     try:
         return method(*args)
     except Py4JJavaError as error:

@@ -1,4 +1,4 @@
-"""Remembers what Spark reports of a query's epochs."""
+"""Remembers what Spark reports about a query's epochs."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class EpochLog(StreamingQueryListener):
     Parameters
     ----------
     query : StreamingQuery, optional
-        Remembers this query only; by default all of the session.
+        Remember only this query; by default all queries of the session.
     limit : int
-        Epochs that are remembered; the oldest go first.
+        How many epochs to remember; the oldest are forgotten first.
     """
 
     def __init__(self, query: StreamingQuery | None = None, *, limit: int = _DEFAULT_LIMIT) -> None:
@@ -63,18 +63,21 @@ class EpochLog(StreamingQueryListener):
         self._lock = threading.Lock()
         self._epochs: dict[tuple[str, int], EpochProgress] = {}
 
+    def __repr__(self) -> str:
+        return f"<EpochLog: {len(self.epochs)} epochs>"
+
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark calls it
-        """Nothing to remember."""
+        """Does nothing: there is no epoch to remember yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark calls it
         """Remembers the epoch."""
         self.add(event.progress)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark calls it
-        """What is remembered stays."""
+        """Does nothing: the epochs are kept."""
 
     def add(self, progress: Mapping[str, Any]) -> None:
-        """Remembers an epoch, replacing what was reported of it before."""
+        """Remembers an epoch, replacing an earlier report about it."""
         epoch = EpochProgress.of(progress)
         if epoch is None or self._query_id not in (None, epoch.query_id):
             return
@@ -87,14 +90,14 @@ class EpochLog(StreamingQueryListener):
 
     @property
     def epochs(self) -> tuple[EpochProgress, ...]:
-        """What is remembered, oldest first."""
+        """The remembered epochs, oldest first."""
         with self._lock:
             return tuple(self._epochs.values())
 
     def table(self) -> pa.Table:
-        """What is remembered, as `epoch_table` makes it."""
+        """The remembered epochs, as a table made by `epoch_table`."""
         return epoch_table(self.epochs)
 
     def to_pandas(self) -> pd.DataFrame:
-        """What is remembered, as a pandas frame."""
+        """The remembered epochs, as a pandas frame."""
         return self.table().to_pandas()

@@ -1,4 +1,4 @@
-"""What Spark reports of a query's epochs, as a tidy table."""
+"""What Spark reports about a query's epochs, as a tidy table."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 
 from binshift.arguments import checked
-from binshift.display import titled
+from binshift.display import brief, in_seconds, titled
 from binshift.errors import ConfigurationError
 
 __all__ = ["EpochProgress", "distinct", "epoch_table"]
 
 _PREFIX = "binshift"
-#: Those that this version of the provider reports; what another version adds gets columns behind them.
+#: The metrics that this version of the provider reports. Metrics of other versions get columns after these.
 _METRICS = (
     "bins_owned",
     "bins_adopted",
@@ -46,9 +46,9 @@ _FIELDS: list[tuple[str, pa.DataType]] = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class EpochProgress:
-    """What Spark reports of one epoch, summed over stateful operators.
+    """What Spark reports about one epoch, summed over stateful operators.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class EpochProgress:
     input_rows : int
         Rows read from all sources.
     partitions : int
-        State partitions; the most of all stateful operators, 0 without any.
+        State partitions; the highest number of any stateful operator, 0 without any.
     state_rows, state_rows_updated, state_memory_bytes : int
         Rows of state, those updated in the epoch, and memory used by the stores.
     metrics : mapping of str to float
@@ -92,7 +92,7 @@ class EpochProgress:
         operators = progress["stateOperators"]
         rows = progress.get("numInputRows")
         if rows is None:
-            # A client of Spark Connect hears of it for each source only.
+            # A client of Spark Connect gets this number only for each source.
             rows = sum(int(source["numInputRows"]) for source in progress["sources"])
         times: dict[str, int] = {}
         metrics: dict[str, float] = {}
@@ -124,16 +124,20 @@ class EpochProgress:
         """Bins that changed their partition at this epoch, per operator and store."""
         return int(self.metrics.get("bins_adopted", 0))
 
+    def __repr__(self) -> str:
+        size = f"{self.input_rows} rows, {self.partitions} partitions"
+        return brief(self, f"epoch {self.epoch}, {size}, {in_seconds(self.duration_s)}")
+
 
 def distinct(progress: Iterable[Mapping[str, Any]]) -> list[EpochProgress]:
-    """The epochs of reports in the order of their coming; of two about one epoch, the later counts."""
+    """The epochs of reports, in the order of the reports. If two are about one epoch, the later one counts."""
     found = (EpochProgress.of(p) for p in progress)
     return list({(e.run_id, e.epoch): e for e in found if e is not None}.values())
 
 
 @checked(ConfigurationError)
 def epoch_table(rows: Iterable[EpochProgress]) -> pa.Table:
-    """A row for each epoch.
+    """Makes a table with a row for each epoch.
 
     Columns: query_id, run_id, epoch, started_at (UTC), duration_s, input_rows, partitions, state_rows,
     state_rows_updated, state_memory_bytes. Each metric of binshift has one, too (`bins_adopted`,

@@ -1,4 +1,4 @@
-"""The errors of binshift, by what is wrong. All derive from `BinshiftError`."""
+"""The errors of binshift, one class for each kind of problem. All derive from `BinshiftError`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ __all__ = [
     "UnsupportedVersionError",
 ]
 
+#: Where the site of the documentation is. `BinshiftException` in the JVM has the same.
+SITE = "https://binshift.github.io/binshift"
+
 
 class BinshiftError(Exception):
     """Base of all errors of binshift; its message names the value, the reason and the next step.
@@ -25,17 +28,19 @@ class BinshiftError(Exception):
     Parameters
     ----------
     message : str
-        For people. It may be worded otherwise in the next version.
+        For people. The next version may word it differently.
     condition : str, optional
-        For programs, like the conditions of Spark's errors: what is wrong, by an id that does not change. By
-        default that of the class.
+        For programs: a stable id of what is wrong, like the conditions of Spark's errors. By default that of
+        the class.
     parameters
-        The values that the message names; they are attributes of the same names, too.
+        The values that the message names. They are also attributes with the same names.
 
     Attributes
     ----------
     condition : str
     parameters : dict
+    url : str
+        Of the row of this condition in the documentation. A traceback ends with it.
     """
 
     condition: str = "FAILURE"
@@ -45,18 +50,25 @@ class BinshiftError(Exception):
         if condition is not None:
             self.condition = condition
         self.parameters = parameters
+        # A traceback ends with it, and `str` is the message alone.
+        self.add_note(f"See {self.url}")
         for name, value in parameters.items():
             setattr(self, name, value)
 
+    @property
+    def url(self) -> str:
+        """Where the documentation says what is wrong, and what to do."""
+        return f"{SITE}/errors.html#{type(self).__name__}.{self.condition}"
+
 
 def from_jvm(kind: str, message: str, condition: str, parameters: Mapping[str, Any]) -> BinshiftError:
-    """The error of a failure in the JVM: `kind` is the name of its class, and `condition` may be empty."""
+    """The error for a failure in the JVM. `kind` is the name of its class, and `condition` may be empty."""
     made = globals().get(kind)
     error = made if isinstance(made, type) and issubclass(made, BinshiftError) else BinshiftError
     return error(message, condition=condition or None, **parameters)
 
 
-#: A message has no more than this of a value.
+#: How many characters of a value a message shows.
 _MOST_SHOWN = 120
 
 _E = TypeVar("_E", bound=BinshiftError)
@@ -70,12 +82,12 @@ def impossible(kind: type[_E], name: str, value: object, wanted: str, *, what: s
     kind : type
         Class of the error.
     name : str
-        Of the argument. The message has it in words, since the command line calls it otherwise.
+        Name of the argument. The message has it in words, because its name on the command line is different.
     value : object
     wanted : str
         What to give instead.
     what : str, optional
-        What is impossible, if name and value do not say it.
+        What is impossible, if the name and the value don't say it.
     """
     words = re.sub(r"(?<!per)_s$", "", name).replace("_", " ")
     shown = repr(value)
@@ -88,7 +100,7 @@ class ConfigurationError(BinshiftError):
     """The session, the query or the checkpoint is not set up for binshift. Correct it and start again."""
 
     condition = "CONFIGURATION"
-    #: The checkpoint that the error is about, as it was given; None if it is about none.
+    #: The checkpoint that the error is about, as it was given; None if there is none.
     checkpoint: str | None = None
     #: Class name of the provider that the query or the checkpoint has instead.
     provider: str | None = None
@@ -98,12 +110,12 @@ class PlanError(BinshiftError):
     """A plan is refused, and nothing has changed. Make another plan."""
 
     condition = "PLAN_REFUSED"
-    #: The executor that the error is about, if it is about one.
+    #: The executor that the error is about, if there is one.
     executor: str | None = None
 
 
 class MigrationError(BinshiftError):
-    """A migration cannot start or go on; the query keeps its last consistent routing table."""
+    """A migration can't start or continue; the query keeps its last consistent routing table."""
 
     condition = "MIGRATION_REFUSED"
     #: The migration that the error is about, if it is known.
@@ -111,21 +123,21 @@ class MigrationError(BinshiftError):
 
 
 class MigrationTimeout(MigrationError, TimeoutError):  # noqa: N818 - reads better, like TimeoutError
-    """A migration did not finish in the time given. It goes on; wait again or cancel it."""
+    """A migration did not finish in the time given. It continues; wait again or cancel it."""
 
     condition = "TIMEOUT"
-    #: Seconds that were waited.
+    #: How many seconds the caller waited.
     timeout: float | None = None
 
 
 class StateFormatError(BinshiftError):
-    """State in a checkpoint is damaged, incomplete or of an unknown form. Nothing wrong is returned for it."""
+    """State in a checkpoint is damaged, incomplete or of an unknown form, so no values are returned for it."""
 
     condition = "STATE_DAMAGED"
 
 
 class StorageError(BinshiftError, OSError):
-    """The operating system or a store refuses what it was asked for, or fails. Correct that; try again."""
+    """The operating system or a store refused a request, or failed. Correct the cause and try again."""
 
     condition = "STORAGE_FAILED"
     #: The path or URI that could not be read or written, without credentials; None if it is not known.
@@ -133,7 +145,7 @@ class StorageError(BinshiftError, OSError):
 
 
 class UnsupportedOperatorError(BinshiftError):
-    """The query has an operator or a setting with which state cannot move. The query itself runs."""
+    """The query has an operator or a setting with which state can't move. The query itself runs."""
 
     condition = "UNSUPPORTED_OPERATOR"
 

@@ -1,4 +1,4 @@
-"""What Python asks the JVM about queries and sessions that are there, through py4j."""
+"""Talks to the driver's JVM about queries and sessions, through py4j."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class JvmLink:
         call(self._handle.requestExecutors, total)
 
     def give_back_executors(self, executors: Sequence[str]) -> list[str]:
-        # No id has a comma in it.
+        # Ids contain no commas.
         return _ids(call(self._handle.giveBackExecutors, ",".join(executors)))
 
     def leave_executors_to_others(self) -> None:
@@ -144,17 +144,17 @@ def recent_progress(query: StreamingQuery) -> list[dict[str, Any]]:
     """The progress that Spark remembers of `query`, of a classic session or of Spark Connect."""
     if is_connect(query):
         return list(query.recentProgress)
-    # One call for each, and not one for each of its fields.
+    # One call for each report, instead of one for each of its fields.
     return [json.loads(p.json()) for p in query._jsq.recentProgress()]
 
 
 def gateway_of(session: SparkSession) -> Any:
-    """The JVM's end, for what concerns no running query; raises what `JvmLink` raises."""
+    """The JVM's `Gateway`, for calls that concern no running query; raises the same errors as `JvmLink`."""
     return _gateway(session, "the session")
 
 
 def _gateway(thing: object, name: str) -> Any:
-    """The JVM's end, which `thing` needs, a query or a session; `name` is what messages call it."""
+    """The JVM's `Gateway`, for `thing`, a query or a session; `name` is how messages call it."""
     require_classic(thing)
     require_spark()
     context = SparkContext._active_spark_context

@@ -1,4 +1,4 @@
-"""Libraries that not every user needs: the extras of the package, and an error for one that is missing."""
+"""Libraries that not every user needs: the package's extras, and the error if one isn't installed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _INSTALL = {
 
 @contextmanager
 def needed_for(purpose: str, *, extra: str) -> Iterator[None]:
-    """Has an import in its body fail with a message that names the extra.
+    """Makes a failing import in its body raise an error that names the extra.
 
     Parameters
     ----------
     purpose : str
-        What cannot be done without the libraries, as the subject of a sentence.
+        What can't be done without the libraries, as the subject of a sentence.
     extra : str
         The extra that installs them.
 

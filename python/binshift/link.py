@@ -11,15 +11,15 @@ __all__ = ["QueryLink"]
 
 
 class QueryLink(Protocol):
-    """What a controller asks about one run of a query. Thread-safe; every method asks the driver.
+    """What a controller can ask about one run of a query. Thread-safe; every method asks the driver.
 
-    Answers are those of `QueryHandle` in the JVM, mostly as JSON; failures are raised as the errors that they
-    name there.
+    Answers come from `QueryHandle` in the JVM, mostly as JSON. Failures are raised as the errors that they name
+    there.
     """
 
     @property
     def poll_s(self) -> float:
-        """Seconds between two questions of somebody who waits."""
+        """Seconds between two questions while somebody waits."""
         ...
 
     @property
@@ -34,23 +34,23 @@ class QueryLink(Protocol):
 
     @property
     def query(self) -> StreamingQuery:
-        """The query, as the session has it that started it."""
+        """The query, as an object of the session that started it."""
         ...
 
     def routing(self) -> str | None:
-        """The table in force, None while no epoch was planned."""
+        """The table in force; None before the first epoch was planned."""
         ...
 
     def statistics(self) -> bytes | None:
-        """What `bin_stats_of` reads, None before an epoch was committed."""
+        """The statistics, which `bin_stats_of` reads; None before an epoch was committed."""
         ...
 
     def placement(self) -> str:
-        """What `Placement.of` reads."""
+        """The placement, which `Placement.of` reads."""
         ...
 
     def earliest_epoch(self, plan: str, *, prepare: bool) -> int | None:
-        """The epoch before which a plan cannot take effect, None if that is not known."""
+        """The earliest epoch at which a plan can take effect; None if that isn't known."""
         ...
 
     def submit(self, plan: str, options: str) -> str:
@@ -58,7 +58,7 @@ class QueryLink(Protocol):
         ...
 
     def cancel(self, migration: str) -> None:
-        """Has the migration take no further step."""
+        """Stops the migration from taking further steps."""
         ...
 
     def current_migration(self) -> str | None:
@@ -74,19 +74,19 @@ class QueryLink(Protocol):
         ...
 
     def sample_keys(self, n: int) -> int:
-        """Asks for the hottest keys of the next epoch; returns what to give to `hot_keys`."""
+        """Asks for the hottest keys of the next epoch; returns the number to give to `hot_keys`."""
         ...
 
     def hot_keys(self, after: int) -> str | None:
-        """The hottest keys of an epoch after `after`, None until it is committed."""
+        """The hottest keys of an epoch after `after`; None until it is committed."""
         ...
 
     def has_begun(self) -> bool:
-        """Whether this run has committed an epoch; raises why that never comes, as `require_active` does."""
+        """Whether this run has committed an epoch. Raises if it never will, as `require_active` does."""
         ...
 
     def require_active(self) -> None:
-        """Raises what has ended the query, if it has."""
+        """Raises the reason if the query has ended."""
         ...
 
     def is_active(self) -> bool:
@@ -94,19 +94,19 @@ class QueryLink(Protocol):
         ...
 
     def recent_progress(self) -> list[dict[str, Any]]:
-        """The progress that Spark remembers, as its JSON has it."""
+        """The progress reports that Spark remembers, as JSON."""
         ...
 
     def last_progress(self) -> dict[str, Any] | None:
-        """The newest of it."""
+        """The newest progress report."""
         ...
 
     def planned_epoch(self) -> tuple[int, float]:
-        """The epoch that this run has planned last, -1 before the first; and now by the driver's clock."""
+        """The epoch that this run planned last, -1 before the first; and the time by the driver's clock."""
         ...
 
     def task_slots(self) -> int | None:
-        """Tasks that all live executors run at the same time, without those that are being given back."""
+        """How many tasks the live executors can run at a time, without executors that are being given back."""
         ...
 
     def trigger_interval_ms(self) -> int:
@@ -114,7 +114,7 @@ class QueryLink(Protocol):
         ...
 
     def reports_kept(self) -> int:
-        """Epochs of which the query remembers its reports."""
+        """For how many epochs the query remembers its reports."""
         ...
 
     def is_real_time(self) -> bool:
@@ -122,15 +122,15 @@ class QueryLink(Protocol):
         ...
 
     def require_own_executors(self) -> None:
-        """Refuses where the number of executors is not to be changed by us."""
+        """Raises if binshift must not change the number of executors."""
         ...
 
     def request_executors(self, total: int) -> None:
-        """Asks Spark for so many executors in all, which come later."""
+        """Asks Spark for this total number of executors. They arrive later."""
         ...
 
     def give_back_executors(self, executors: Sequence[str]) -> list[str]:
-        """Gives back executors, between two epochs, but for those with partitions; which of them go."""
+        """Gives back executors without partitions, between two epochs; returns those that go."""
         ...
 
     def leave_executors_to_others(self) -> None:

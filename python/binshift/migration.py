@@ -28,7 +28,7 @@ _log = logging.getLogger("binshift")
 _PROGRESS_SECONDS = 5.0
 #: Audits of the last step mostly take less than one.
 _AUDIT_SECONDS = 5.0
-#: Copies that take longer are worth a word.
+#: A message is logged if copies are expected to take longer.
 _LONG_SECONDS = 60
 
 
@@ -36,8 +36,8 @@ _LONG_SECONDS = 60
 class Migration:
     """A submitted plan. Made by `Controller.submit`, `Controller.rescale` or `Controller.migration`.
 
-    The plan is in the checkpoint: it goes on when this object, or the driver, is gone. `status`, `wait`,
-    `cancel`, and awaiting it, ask the driver; `id` and `plan` do not.
+    The plan is in the checkpoint, so the migration continues even if this object, or the driver, is gone.
+    `status`, `wait`, `cancel`, and awaiting it, ask the driver; `id` and `plan` don't.
     """
 
     def __init__(self, query: ObservedQuery, id: str, plan: MigrationPlan) -> None:
@@ -59,12 +59,12 @@ class Migration:
 
     @property
     def status(self) -> MigrationStatus:
-        """Where the migration stands now; a property as in PySpark, though it asks the driver each time.
+        """Where the migration stands now. A property, as in PySpark, although it asks the driver each time.
 
         Raises
         ------
         MigrationError
-            If it took no step, and ended so long ago that the driver knows it no more.
+            If it took no step, and ended so long ago that the driver no longer knows it.
         """
         data: dict[str, Any] = json.loads(self._query._link.progress(self._id))
         state = MigrationState(data["state"])
@@ -87,7 +87,7 @@ class Migration:
         Parameters
         ----------
         timeout : float, optional
-            Seconds to wait at most; without it, as long as the query runs.
+            Seconds to wait at most. By default it waits as long as the query runs.
         progress : bool
             Whether to show a bar that follows the migration: bins, bytes, rate and time left. It is shown in
             a notebook, or on stderr if that is a terminal.
@@ -95,9 +95,9 @@ class Migration:
         Raises
         ------
         MigrationTimeout
-            If it is not over in time. The migration goes on.
+            If it isn't over in time. The migration continues.
         MigrationError
-            If the query ends before the migration does; or see `status`.
+            If the query ends before the migration does, or for the reasons given at `status`.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         is_shown = progress and has_viewer()
@@ -127,25 +127,26 @@ class Migration:
                 time.sleep(self._query._link.poll_s)
 
     def __await__(self) -> Generator[Any, None, MigrationReport]:
-        """Waits as `wait` does, without holding up the event loop; raises what `wait` raises.
+        """Waits like `wait`, without blocking the event loop, and raises the same errors.
 
-        Cancelling the task that waits does not cancel the migration.
+        Cancelling the task that waits doesn't cancel the migration.
         """
         return asyncio.wrap_future(self._ended()).__await__()
 
     def add_done_callback(self, callback: Callable[[Migration], object]) -> None:
-        """Has `callback(migration)` called once the migration is over, or the query has ended before it.
+        """Calls `callback(migration)` once the migration is over, or the query has ended before it.
 
-        It is called from a thread of this library, or at once if that has happened already. `wait(0)` then
-        returns the report, or raises. An error that it raises is logged.
+        The callback runs on a thread of this library, or at once if that has happened already. By then,
+        `wait(0)` returns the report, or raises. If the callback raises an error, it is logged.
         """
         self._ended().add_done_callback(lambda _: self._call(callback))
 
     def cancel(self) -> None:
         """Schedules no further step.
 
-        A step that is scheduled already still takes effect; whatever table is then in force stays. If that was
-        the last one, and no partition moves as a whole, the migration has finished. What has finished stays so.
+        A step that is scheduled already still takes effect, and the table that is in force then remains. If
+        that was the last step, and no partition moves as a whole, the migration has finished. A finished
+        migration can't be cancelled.
 
         Raises
         ------
@@ -162,11 +163,11 @@ class Migration:
             _log.info("migration %s is cancelled", self._id)
 
     def _ended(self) -> Future[MigrationReport]:
-        """What `wait` returns or raises, from a thread that is started when somebody first asks."""
+        """The future with the result of `wait`. The first call starts a thread that completes it."""
         with self._lock:
             if self._end is None:
                 self._end = Future()
-                # From now on, nobody can cancel it: what waits for it goes, and it stays.
+                # From now on nobody can cancel the future: those who wait for it may go, but it stays.
                 self._end.set_running_or_notify_cancel()
                 name = f"binshift-migration-{self._id}"
                 threading.Thread(target=self._follow, args=(self._end,), name=name, daemon=True).start()
@@ -200,7 +201,7 @@ class Migration:
         )
 
     def _report(self, status: MigrationStatus, audit: AuditReport | None) -> MigrationReport:
-        # For one without a step, the driver would look through the whole routing log, in vain.
+        # If it took no step, the driver would search the whole routing log in vain.
         entries = json.loads(self._query._link.history(self._id)) if status.steps_done else []
         rows = history_table(entries).to_pylist()
         last = max((r["epoch"] for r in rows), default=None)
@@ -216,7 +217,7 @@ class Migration:
         )
 
     def _epochs(self, last: int | None) -> list[EpochProgress]:
-        """What Spark remembers; of the epoch `last`, it publishes the progress a moment after the commit."""
+        """The epochs that Spark remembers. Waits a moment for `last`, which Spark reports after its commit."""
         link = self._query._link
         deadline = time.monotonic() + _PROGRESS_SECONDS
         while True:
@@ -271,7 +272,7 @@ def _message(state: MigrationState, done: int, total: int, next_epoch: int | Non
 
 
 def forecast_message(forecast: dict[str, Any] | None) -> str:
-    """What copying takes, if that is worth saying: a while, or more room than there is."""
+    """What to say about the copying ahead, if it takes a while, or more room than there is."""
     if forecast is None:
         return ""
     parts = []

@@ -1,4 +1,4 @@
-"""What counts as a number in the arguments of a user: a bool does not."""
+"""Tells what counts as a number in a user's arguments. A bool doesn't."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a running query: its routing, its load, its history."""
+"""Observes a running query: its routing, its load, its history."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ __all__ = ["ObservedQuery"]
 
 _MAX_HOT_KEYS = 100
 _WAIT = "feed it data, and let it run an epoch, for which binshift.attach(query, timeout=60) waits"
-#: Without it, Spark counts no rows, and stores no bytes.
+#: If this setting is off, Spark counts no rows, and the sizes of bins aren't known.
 _TRACKING = "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows"
 
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """What the driver says of the routing.
+    """What the driver says about the routing.
 
     Parameters
     ----------
     table : RoutingTable
-        The one in force.
+        The table in force.
     whole_bins : tuple of str
-        Why new owners wait for whole bins, and fetch no rows, if a plan is on demand; empty if they fetch rows.
+        Reasons why new owners in an on-demand plan wait for whole bins; empty if they can fetch rows.
     """
 
     table: RoutingTable
@@ -50,7 +50,7 @@ class InForce:
 
 @checked(ConfigurationError, but=("link", "by", "n"))
 class ObservedQuery:
-    """One run of a query, as it is. Thread-safe; the base of `Controller`, which changes it."""
+    """One run of a query, for reading only. Thread-safe; the base of `Controller`, which can change it."""
 
     def __init__(self, link: QueryLink) -> None:
         self._link = link
@@ -66,7 +66,7 @@ class ObservedQuery:
         Raises
         ------
         ConfigurationError
-            If another session of Spark Connect has started it, which alone has it as an object.
+            If another session of Spark Connect has started it, because only that session has it as an object.
         """
         return self._link.query
 
@@ -93,10 +93,10 @@ class ObservedQuery:
         return InForce(table, tuple(data["whole_bins"]))
 
     def stats(self) -> pa.Table:
-        """What each bin holds, and what was done to it in the last committed epoch.
+        """The contents of each bin, and the operations on it in the last committed epoch.
 
-        A row for each operator and bin; the stores of an operator are summed, and operators that do not
-        follow the routing table (without grouping columns, or such that cannot migrate) are left out. The
+        There is a row for each operator and bin. The stores of an operator are summed. Operators that don't
+        follow the routing table (because they have no grouping columns, or can't migrate) are left out. The
         table's metadata has the epoch.
 
         Returns
@@ -105,16 +105,16 @@ class ObservedQuery:
             operator (its id), name (as in the query's progress), bin, partition, executor (where the
             partition ran last; null if it has not run yet).
 
-            keys: rows of state in all stores of the operator; a join of the older state formats has one for
-            each key beside those for its values, which alone Spark's progress counts. Exact, except after a
-            crash of the driver, or if a foreachBatch starts jobs from threads of its own: then Spark's exact
-            count of each partition is divided among its bins as they held it when that was last known, at
-            most a minute or so ago. Null if
+            keys: rows of state in all stores of the operator. A join of the older state formats has one row for
+            each key, besides the rows of its values; Spark's progress counts only the latter. The number is
+            exact, except after a crash of the driver, or if a foreachBatch starts jobs from threads of its own.
+            In these cases, Spark's exact count of each partition is divided among its bins in the proportions
+            that were last known, at most a minute or so ago. Null if
             `spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows` is off.
 
-            bytes: of keys and values, as Spark encodes them, uncompressed, all column families included. An
-            estimate, exact while all rows of a bin are of one size: what a rewritten or removed row had
-            occupied is taken for the mean of its bin. Null with keys.
+            bytes: bytes of keys and values, as Spark encodes them, uncompressed, in all column families. This
+            is an estimate, because a rewritten or removed row is assumed to have had the mean size of its bin.
+            It is exact while all rows of a bin have the same size. Null whenever keys is null.
 
             reads, writes: lookups and scans of a key, and puts, merges and removals, in that epoch.
 
@@ -135,9 +135,9 @@ class ObservedQuery:
     def hot_keys(self, n: int = 10, *, timeout: float = 60.0) -> pa.Table:
         """The keys that the query reads and writes most: a bin can move away, but a key cannot be split.
 
-        The stores count keys during the next epoch only, and only because of this call, in bounded memory:
-        exactly, if a partition sees few hundred keys, and else each key that makes up more than about 0.35 %
-        of its partition's operations is found.
+        The stores count keys only because of this call, and only during the next epoch, in bounded memory. If a
+        partition sees no more than a few hundred keys, the counts are exact. Otherwise, each key that makes up
+        more than about 0.35 % of its partition's operations is found.
 
         Parameters
         ----------
@@ -150,8 +150,8 @@ class ObservedQuery:
         -------
         pyarrow.Table
             A row for each key, hottest first: operator, name, bin, partition, key (its columns as text, joined
-            by commas), operations (reads and writes that are certain), missing (how many there may be more),
-            share (operations divided by all of the bin). The table's metadata has the epoch.
+            by commas), operations (reads and writes that certainly happened), missing (how many more there may
+            have been), share (operations divided by all of the bin). The table's metadata has the epoch.
 
         Raises
         ------
@@ -162,7 +162,7 @@ class ObservedQuery:
         """
         if not is_whole(n, 1, _MAX_HOT_KEYS):
             raise impossible(ConfigurationError, "n", n, f"a number of keys from 1 to {_MAX_HOT_KEYS}")
-        # Of a query without state, nobody samples keys.
+        # Raises if the query has no state, because then nobody samples keys.
         self._in_force()
         after = self._link.sample_keys(n)
         deadline = time.monotonic() + timeout
@@ -205,7 +205,7 @@ class ObservedQuery:
         Parameters
         ----------
         by : {"rows", "bytes", "both", "bins"}
-            What the colour of a bin shows; see `target`.
+            What the colours of the bins show; see `target`.
 
         Raises
         ------
@@ -226,11 +226,11 @@ class ObservedQuery:
         return Placement.of(json.loads(self._link.placement()))
 
     def _statistics(self, by: By = "both") -> pa.Table | None:
-        """What `stats` measures, None where that is not asked for."""
+        """The statistics that `stats` returns."""
         return None if by == "bins" else self.stats()
 
     def _without_bytes(self) -> PlanError:
-        """Why there are no sizes of bins for a strategy that is bounded by them, and what helps."""
+        """Says why there are no sizes of bins, which a bounded strategy needs, and what helps."""
         if self._link.statistics() is None:
             reason = "it has committed no epoch in this run; feed it data first"
         else:

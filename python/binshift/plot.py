@@ -1,4 +1,4 @@
-"""Pictures of a query's epochs and of its routing table. The one place that draws; matplotlib is optional."""
+"""Draws pictures of a query's epochs and of its routing table. Only this module needs matplotlib."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def timeline(epochs: Sequence[EpochProgress], steps: Mapping[int, int], title: s
     Parameters
     ----------
     epochs : sequence of EpochProgress
-        In their order.
+        The epochs, in their order.
     steps : mapping of int to int
-        Bins that moved, by the epoch of the step.
+        Number of bins that moved, by the epoch of the step.
     title : str
-        Of the picture.
+        Title of the picture.
 
     Raises
     ------
@@ -57,9 +57,9 @@ def overview(
     table : RoutingTable
         The table in force.
     weights : sequence of float or None
-        What the colour of a bin shows; None if nothing was measured.
+        The number that the colour of each bin shows; None if nothing was measured.
     label : str
-        What `weights` are.
+        What `weights` stand for.
     epochs, steps
         See `timeline`.
 
@@ -79,7 +79,7 @@ def overview(
 def _draw_bins(
     figure: Figure, axes: Any, table: RoutingTable, weights: Sequence[float] | None, label: str
 ) -> None:
-    """A row for each partition; its bins from the heaviest on, so that lengths and colours both compare."""
+    """Draws a row for each partition, heaviest bins first, so that lengths and colours are comparable."""
     lib = _matplotlib()
     values = [1.0] * table.bins if weights is None else list(weights)
     rows = [sorted((values[b] for b in table.bins_of(p)), reverse=True) for p in range(table.partitions)]
@@ -104,7 +104,7 @@ def _draw_timeline(above: Any, below: Any, epochs: Sequence[EpochProgress], step
     for i, epoch in enumerate(e for e in sorted(steps) if e in set(numbers)):
         above.axvline(epoch, color=_MARK, alpha=0.35, linewidth=2, label="" if i else "bins move")
     above.set_ylabel("seconds")
-    # With room for the legend above whatever is drawn.
+    # Leaves room for the legend.
     above.set_ylim(0, 1.25 * (max(seconds, default=0) or 1))
     above.legend(loc="upper right", ncols=3)
     below.step(numbers, [e.partitions for e in epochs], where="mid", color=_STEPS)
@@ -117,14 +117,14 @@ def _draw_timeline(above: Any, below: Any, epochs: Sequence[EpochProgress], step
 
 
 def _matplotlib() -> Any:
-    """What is used of matplotlib; a Figure without pyplot keeps no global state and needs no display."""
+    """Imports matplotlib. A Figure made without pyplot keeps no global state and needs no display."""
     with needed_for("a plot", extra="plot"):
         from matplotlib.figure import Figure  # noqa: PLC0415 - optional
         from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
         from numpy.ma import masked_invalid  # noqa: PLC0415
 
     class Picture(Figure):
-        """Shows itself in a notebook, whatever backend that has."""
+        """A figure that a notebook shows, whatever backend it uses."""
 
         def _repr_png_(self) -> bytes:
             png = BytesIO()

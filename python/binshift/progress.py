@@ -18,8 +18,8 @@ __all__ = ["ProgressBar", "has_viewer"]
 
 
 def has_viewer() -> bool:
-    """Whether somebody looks: stderr is a terminal, or this runs in a notebook."""
-    # A notebook's shell has a kernel; that of a terminal has none.
+    """Whether somebody can see it: stderr is a terminal, or this runs in a notebook."""
+    # The shell of a notebook has a kernel, and that of a terminal has none.
     return sys.stderr.isatty() or hasattr(ipython_shell(), "kernel")
 
 
@@ -29,9 +29,9 @@ class ProgressBar:
     Parameters
     ----------
     plan : MigrationPlan
-        What is followed.
+        The plan to follow.
     is_shown : bool
-        Without it, nothing is written.
+        Whether to write anything.
     file : object, optional
         Where to write; stderr by default.
     """
@@ -44,7 +44,7 @@ class ProgressBar:
         self._bytes: dict[int, float] = {}
         self._bar: Any = None
         if is_shown:
-            # Not before a bar is wanted: it warns in notebooks that have no widgets for it.
+            # Imported only if a bar is wanted, because it warns in notebooks without widgets.
             from tqdm.auto import tqdm  # noqa: PLC0415
 
             self._bar = tqdm(total=done, unit="bin", desc="migration", file=file, dynamic_ncols=file is None)
@@ -55,7 +55,7 @@ class ProgressBar:
         Parameters
         ----------
         status : MigrationStatus
-            Of the migration.
+            Status of the migration.
         epoch : EpochProgress or None
             The newest epoch that the query has reported.
         """
@@ -66,7 +66,7 @@ class ProgressBar:
         self._show(str(status.state), self._after[min(status.steps_done, len(self._after) - 1)], moved + steps)
 
     def finish(self, report: MigrationReport) -> None:
-        """Shows the totals of the report, which has what the newest epochs did too."""
+        """Shows the totals of the report, which include the newest epochs."""
         text = f"{report._size}, {report.steps} steps"
         self._show("cancelled" if report.cancelled else "finished", report.bins_moved, text)
 

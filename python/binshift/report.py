@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from binshift.display import html_table, in_bytes, in_seconds, text_table
+from binshift.display import brief, html_table, in_bytes, in_seconds, text_table
 from binshift.epoch_progress import EpochProgress
 
 if TYPE_CHECKING:
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 __all__ = ["AuditReport", "MigrationReport", "StepTiming", "adopt_rate", "report_of"]
 
 _UNKNOWN = "?"
-#: A long plan prints its first and last steps only.
+#: Of a longer plan, only the first and the last steps are printed.
 _PRINTED_STEPS = 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class StepTiming:
     """One step that took effect.
 
@@ -34,9 +34,9 @@ class StepTiming:
     bins, partitions : int
         Bins that moved, and partitions from then on.
     duration_s, bytes, adopt_s : float, int, float, or None
-        Seconds of the epoch from its trigger to its commit. Bytes of state that were adopted, and the time
-        that took, summed over all operators and partitions. None if Spark no longer
-        remembers the epoch (`spark.sql.streaming.numRecentProgressUpdates`).
+        Seconds of the epoch from its trigger to its commit; bytes of state that were adopted, and the time
+        that this took, summed over all operators and partitions. None if Spark no longer remembers the epoch
+        (`spark.sql.streaming.numRecentProgressUpdates`).
     """
 
     step: int
@@ -47,6 +47,9 @@ class StepTiming:
     duration_s: float | None
     bytes: int | None
     adopt_s: float | None
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,37 +98,38 @@ class MigrationReport:
     Parameters
     ----------
     id, strategy : str
-        Of the migration.
+        Id and strategy of the migration.
     steps, bins_moved : int
-        That took effect.
+        How many steps took effect, and how many bins moved with them.
     first_epoch, last_epoch : int or None
-        Epochs of the first and the last step; None if there was no step. The first is also None where the
-        routing log does not have it any more; see `timings`.
+        Epochs of the first and the last step; None if there was no step. The first is also None if the
+        routing log no longer has it; see `timings`.
     bins_prepared, bins_shipped, bins_from_checkpoint : int or None
-        How the bins came, counted per operator and store. The first were copied before their step took
-        effect. At the step, the second were sent by their old owner's executor, and the third were read
-        from its checkpoint.
+        How the bins came, counted per operator and store. Prepared bins were copied before their step took
+        effect. Shipped bins were sent at the step by their old owner's executor. The others were read from the
+        old owner's checkpoint at the step.
     bins_recopied : int or None
-        Of the first two, copied from the checkpoint, since the shipment was damaged or did not come.
+        Prepared and shipped bins that were copied from the checkpoint, because their shipment was damaged or
+        didn't arrive.
     rows_adopted, bytes_adopted, adopt_s : int, int, float, or None
         Totals over all operators and partitions.
     longest_epoch_s : float or None
-        Longest duration, in seconds, of an epoch at which a step took effect or, on demand, bins came.
+        Longest duration, in seconds, of an epoch at which a step took effect or, on demand, bins arrived.
     cancelled : bool
         Whether the migration was cancelled before its last step.
     audit : AuditReport or None
         What the audits of its bins have found by now. None if there were none, or if an earlier run made them.
     timings : tuple of StepTiming
-        The steps, in their order. Of a migration with hundreds of steps, the newest that the routing log still
-        has: the setting `routing.minEntriesToRetain` says how many those are.
+        The steps, in their order. If a migration has hundreds of steps, only the newest, which the routing log
+        still has. The setting `routing.minEntriesToRetain` determines how many those are.
     epochs : tuple of EpochProgress
         The epochs that Spark remembered when the report was made, for `plot`.
 
     Notes
     -----
-    How bins came, totals and the longest epoch are from the query's progress, which Spark keeps for the last
-    epochs only (`spark.sql.streaming.numRecentProgressUpdates`). Where it remembers some of the steps, they are
-    of those, and at least that much. Where it remembers none, they are None.
+    How bins came, the totals and the longest epoch are taken from the query's progress, which Spark keeps only
+    for the last epochs (`spark.sql.streaming.numRecentProgressUpdates`). If Spark remembers only some of the
+    steps, the numbers cover those, so they are lower bounds. If it remembers none, they are None.
     """
 
     id: str
@@ -199,7 +203,7 @@ class MigrationReport:
 
     @property
     def _size(self) -> str:
-        """The bytes that were adopted, for people, as far as Spark remembers them."""
+        """The bytes that were adopted, as text for people, as far as Spark remembers them."""
         return self._at_least(_UNKNOWN if self.bytes_adopted is None else in_bytes(self.bytes_adopted))
 
     def _at_least(self, total: str) -> str:
@@ -240,15 +244,15 @@ def report_of(
     Parameters
     ----------
     id : str
-        Of the migration.
+        Id of the migration.
     plan : MigrationPlan
         Its plan.
     history : sequence of dict
-        Its rows of `Controller.history`, of which the oldest may be gone.
+        Its rows of `Controller.history`. The oldest may be gone.
     epochs : sequence of EpochProgress
-        What Spark remembers.
+        The epochs that Spark remembers.
     steps : int
-        That took effect.
+        How many steps took effect.
     cancelled : bool
         Whether it was cancelled before its last step.
     audit : AuditReport, optional
@@ -305,7 +309,7 @@ def _sum(metric: str, epochs: Iterable[EpochProgress]) -> int:
 
 
 def _adopting(epoch: int, by_epoch: Mapping[int, EpochProgress], *, on_demand: bool) -> list[EpochProgress]:
-    """The epochs in which the bins of a step came, as far as known: on demand, until none is awaited."""
+    """The epochs in which the bins of a step arrived, as far as known; on demand, until none is awaited."""
     found = []
     while (progress := by_epoch.get(epoch)) is not None:
         found.append(progress)
@@ -316,24 +320,24 @@ def _adopting(epoch: int, by_epoch: Mapping[int, EpochProgress], *, on_demand: b
 
 
 def adopt_rate(epochs: Iterable[EpochProgress], *, prepared: bool) -> float | None:
-    """Bytes that a partition adopted in a second, over the steps in `epochs` that adopted rows in one way.
+    """Bytes that a partition adopted in a second, over those steps in `epochs` that adopted rows in one way.
 
-    None if there was none. Steps that took in whole files, or bins of both kinds, tell of neither.
+    None if there was no such step. Steps with whole files, or with bins of both kinds, are not counted.
 
     Parameters
     ----------
     epochs : iterable of EpochProgress
     prepared : bool
-        Whether of bins that were copied before their step, which are a hundred times as quick, or of others.
+        Whether to count bins that were copied before their step, which are a hundred times as fast, or others.
     """
     taken = [
         e
         for e in epochs
-        # Whole files count no rows.
+        # Rows in whole files are not counted.
         if e.bins_adopted
         and e.metrics.get("rows_adopted")
         and e.metrics.get("bins_prepared", 0) == (e.bins_adopted if prepared else 0)
-        # What comes on demand is taken in while rows are processed, and not timed.
+        # Bins on demand are adopted while rows are processed, and not timed.
         and not e.metrics.get("bins_awaited")
         and e.metrics.get("adopt_s")
     ]

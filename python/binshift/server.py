@@ -1,4 +1,4 @@
-"""A server of Spark Connect as its client sees it: whether it has binshift, and what it raises."""
+"""A server of Spark Connect, as seen by its client: whether it has binshift, and which errors it raises."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from binshift._version import version
 
 __all__ = ["awaited", "failure_of", "require_server"]
 
-#: A server that lives answers sooner.
+#: A server that is alive answers sooner.
 _PATIENCE_S = 5.0
 
-#: How a failure of binshift begins where nothing but its text is there.
+#: How a failure of binshift begins if only its text is available.
 _MARKER = re.compile(r"\[binshift\.(\w+)(?:\.(\w+))?\] ([^\n]*)")
 
-#: What Spark says of a catalog or a procedure that it does not have, or whose class it cannot load.
+#: Spark's conditions for a catalog or a procedure that it doesn't have, or whose class it can't load.
 _NOT_THERE = frozenset(
     {
         "CANNOT_LOAD_CATALOG",
@@ -32,7 +32,7 @@ _NOT_THERE = frozenset(
         "MISSING_CATALOG_ABILITY",
         "ROUTINE_NOT_FOUND",
         "UNRESOLVED_ROUTINE",
-        # That the class of a catalog cannot be found, before Spark 4.3.
+        # Before Spark 4.3: the class of a catalog can't be found.
         "_LEGACY_ERROR_TEMP_2215",
     }
 )
@@ -40,16 +40,16 @@ _NOT_THERE = frozenset(
 
 @contextmanager
 def awaited(remote: str, how_to_start: str) -> Iterator[None]:
-    """Warns if a server does not answer for some seconds, since Spark's client silently tries for minutes.
+    """Warns if a server doesn't answer for some seconds, because Spark's client silently tries for minutes.
 
     Parameters
     ----------
     remote : str
-        The URL of the server. One that Spark starts itself is not warned of.
+        The URL of the server. There is no warning for a server that Spark starts itself.
     how_to_start : str
-        What to type, for the message.
+        The command line to type, for the message.
     """
-    # What stands behind the port may be a token.
+    # The part after the port may contain a token.
     server = remote.partition("/;")[0]
     text = (
         f"{server} has not answered for {_PATIENCE_S:g} s, and Spark's client goes on trying for minutes"
@@ -71,16 +71,16 @@ def require_server(session: SparkSession, how_to_start: str) -> None:
     Parameters
     ----------
     session : SparkSession
-        Of the client.
+        The client's session.
     how_to_start : str
-        What to type, for the message.
+        The command line to type, for the message.
 
     Raises
     ------
     ConfigurationError
-        It says how to start the server.
+        If the server has no binshift, or another version. The message says how to start the server.
     PySparkException
-        If the server did not answer, or for another reason.
+        If the server doesn't answer, or fails for another reason.
     """
     try:
         there = session.sql("CALL binshift.system.version()").collect()[0]
@@ -105,7 +105,7 @@ def require_server(session: SparkSession, how_to_start: str) -> None:
 
 
 def failure_of(error: PySparkException) -> errors.BinshiftError | None:
-    """The failure of binshift that the server has raised, if it is one."""
+    """The failure of binshift that the server has raised; None if it is another failure."""
     packed = (error.getMessageParameters() or {}).get("binshift")
     if packed is not None:
         data = json.loads(packed)

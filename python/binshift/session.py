@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 __all__ = ["configure", "jar_path"]
 
 PROVIDER = "binshift.StateStoreProvider"
-#: Spark's own, whose checkpoints can be taken over.
+#: Spark's own provider, whose checkpoints can be taken over.
 STOCK_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass"
 REAL_TIME_KEY = "spark.sql.streaming.stateStore.binshift.realTime"
 CHANGELOG_KEY = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
-#: The catalog of SQL.
+#: The class of the catalog for SQL.
 CATALOG = "binshift.Catalog"
 CATALOG_KEY = "spark.sql.catalog.binshift"
 BINS_KEY = "spark.sql.streaming.stateStore.binshift.bins"
 JARS_KEY = "spark.jars"
 
-#: More bins than partitions that anyone asks for, and room for rounding up to a multiple.
+#: More bins than anybody will want, which still leaves room for rounding up to a multiple of the partitions.
 MAX_REQUESTED_BINS = 32768
-#: Minor versions of Spark that there is a jar for; the newest is last.
+#: Minor versions of Spark for which there is a jar, newest last.
 SUPPORTED_SPARK = ("4.1", "4.2", "4.3")
-#: The first whose real-time mode runs stateful queries.
+#: The first version whose real-time mode runs stateful queries.
 REAL_TIME_SPARK = "4.3"
 
 
@@ -47,13 +47,13 @@ def configure(
 ) -> SparkSession.Builder:
     """Sets up a session whose streaming queries can be rescaled.
 
-    Adds the jar of this package to `spark.jars`, selects the state-store provider and turns on
-    changelog checkpointing, unless that was set already. If Spark's JVM runs already, as under
-    `spark-submit`, in the `pyspark` shell and in a notebook, the jar is put onto its class loader. If a
-    session lives already, `getOrCreate` of the builder makes binshift active in it.
+    It adds the jar of this package to `spark.jars`, selects the state-store provider, and turns on changelog
+    checkpointing unless that was set already. If Spark's JVM is running already, as under `spark-submit`, in
+    the `pyspark` shell and in a notebook, the jar is put onto its class loader. If a session exists already,
+    the builder's `getOrCreate` makes binshift active in it.
 
-    A builder of Spark Connect gets the settings that a session of a client can have. When it makes a session,
-    it checks that the server has binshift. A server that Spark starts itself, as for `local[2]`, gets the jar.
+    A builder of Spark Connect gets the settings that a client's session can have. When it makes a session, it
+    checks that the server has binshift. A server that Spark starts itself, as for `local[2]`, gets the jar.
 
     Parameters
     ----------
@@ -63,9 +63,9 @@ def configure(
         Number of bins of new checkpoints, 1 to 32768; rounded up to a multiple of the first batch's
         partitions. The default is 1024. An existing checkpoint keeps its own number.
     real_time : bool
-        Whether queries in Spark's real-time mode are to run on binshift, too. Experimental. Spark starts no
-        such query in a session that names another provider than its own. So the session names none, and
-        binshift gives each query its provider when it starts.
+        Whether queries in Spark's real-time mode should run on binshift, too. Experimental. Spark refuses to
+        start such a query in a session that names another provider than Spark's own. So the session names none,
+        and binshift gives each query its provider when it starts.
 
     Returns
     -------
@@ -75,12 +75,12 @@ def configure(
     Raises
     ------
     ConfigurationError
-        If `bins` is out of range, or `builder` is no builder. Also if Spark's JVM runs already and no class
-        loader of it takes the jar. The builder raises it when it makes a session, if a setting of binshift is
-        misspelt, and for Spark Connect if the server has no binshift. With `real_time`, also if a state-store
-        provider is set, or the builder is for Spark Connect.
+        If `bins` is out of range, or `builder` is no builder. Also if Spark's JVM is running already and none
+        of its class loaders takes the jar. With `real_time`, also if a state-store provider is set, or the
+        builder is for Spark Connect. The builder raises this error when it makes a session, if a setting of
+        binshift is misspelt, or if a server of Spark Connect has no binshift.
     UnsupportedVersionError
-        If pyspark is none of 4.1, 4.2 and 4.3, or the package has no jar for it; with `real_time`, before 4.3.
+        If pyspark isn't 4.1, 4.2 or 4.3, or the package has no jar for it; with `real_time`, also before 4.3.
     """
     require_spark()
     from binshift import driver  # noqa: PLC0415 - imports pyspark, which the command line can do without
@@ -128,7 +128,7 @@ def _configure_remote(
     if CHANGELOG_KEY not in options:
         builder = builder.config(CHANGELOG_KEY, "true")
     if not _remote_of(options).startswith("sc://"):
-        # Spark starts a server in this process.
+        # In this case, Spark starts a server in this process.
         builder = builder.config(JARS_KEY, with_jars(options.get(JARS_KEY, ""), str(jar)))
     _make_ready(builder, jar)
     return builder
@@ -163,7 +163,7 @@ def _real_time(builder: SparkSession.Builder, present: dict[str, str]) -> SparkS
 
 
 def _make_ready(builder: SparkSession.Builder, jar: Path) -> None:
-    """Has the builder make its sessions ready, as what the JVM was given and what lives is known only then."""
+    """Makes the builder prepare its sessions, when it's known what was submitted and which one exists."""
     if getattr(builder, "_binshift", False):
         return
     builder._binshift = True  # type: ignore[attr-defined]
@@ -183,9 +183,10 @@ def _ready(
             return _with_server(make, _remote_of(options))
         driver.launch(options)
         driver.load(jar)
-        # Before there is a session that has them.
+        # Checked before any session has them.
         driver.require_known_settings({**driver.settings(), **options})
-        # Given to spark-submit, or found by it: --jars, --packages. The option of a builder replaces them.
+        # Jars that spark-submit was given or has found (--jars, --packages). A builder's option would replace
+        # them.
         submitted = driver.settings().get(JARS_KEY, "")
         builder.config(JARS_KEY, with_jars(submitted, options.get(JARS_KEY, ""), str(jar)))
         session = make()
@@ -228,7 +229,7 @@ def jar_path() -> Path:
     Raises
     ------
     UnsupportedVersionError
-        If there is none: pyspark is none of 4.1, 4.2 and 4.3, or the source tree was not built for it.
+        If there is none, because pyspark isn't 4.1, 4.2 or 4.3, or the source tree was not built for it.
     """
     return jar_for(installed_spark())
 
@@ -237,10 +238,9 @@ def jar_for(installed: str) -> Path:
     """The jar for a version of pyspark."""
     require_spark(installed)
     minor = _minor(installed)
-    folder = Path(__file__).parent / "jars"
-    jar = folder / _jar_name(minor)
+    jar = _jar_of(minor)
     if not jar.is_file():
-        there = [spark for spark in SUPPORTED_SPARK if (folder / _jar_name(spark)).is_file()]
+        there = installed_jars()
         other = f", or pip install 'pyspark=={there[-1]}.*'" if there else ""
         raise UnsupportedVersionError(
             f"pyspark {installed} is installed and {jar} is missing; the package has a jar for "
@@ -252,13 +252,18 @@ def jar_for(installed: str) -> Path:
     return jar
 
 
+def installed_jars() -> list[str]:
+    """The minor versions of Spark that this installation of the package has a jar for."""
+    return [spark for spark in SUPPORTED_SPARK if _jar_of(spark).is_file()]
+
+
 def listed(versions: Sequence[str]) -> str:
-    """Versions as a sentence has them: 4.1, 4.2 and 4.3."""
+    """Versions joined as in a sentence: 4.1, 4.2 and 4.3."""
     return " and ".join([*filter(None, [", ".join(versions[:-1])]), *versions[-1:]])
 
 
-def _jar_name(minor: str) -> str:
-    return f"binshift-spark{minor}_2.13-{version}.jar"
+def _jar_of(minor: str) -> Path:
+    return Path(__file__).parent / "jars" / f"binshift-spark{minor}_2.13-{version}.jar"
 
 
 def _minor(installed: str) -> str:
@@ -279,7 +284,7 @@ def installed_spark() -> str:
 
 
 def require_spark(installed: str | None = None) -> None:
-    """Refuses a pyspark that this package was not made for; by default the installed one."""
+    """Refuses versions of pyspark that this package doesn't support; checks the installed one by default."""
     installed = installed_spark() if installed is None else installed
     if _minor(installed) not in SUPPORTED_SPARK:
         raise UnsupportedVersionError(
@@ -300,7 +305,7 @@ def require_classic(thing: object) -> None:
 
 
 def how_to_start_server() -> str:
-    """What to type, for messages."""
+    """The command line to type, for messages."""
     return (
         f"start the server with --jars {jar_path().name}, --conf {PROVIDER_KEY}={PROVIDER} and --conf "
         f"{CHANGELOG_KEY}=true; binshift.jar_path() has the jar"
@@ -322,7 +327,7 @@ def _remote_of(options: dict[str, str]) -> str:
 
 
 def with_jars(*lists: str) -> str:
-    """Lists of jars as one, each jar once, however its path is written."""
+    """Merges lists of jars. Each jar appears once, however its path is written."""
     found: dict[str, str] = {}
     for jar in (jar.strip() for text in lists for jar in text.split(",")):
         if jar:
@@ -331,7 +336,7 @@ def with_jars(*lists: str) -> str:
 
 
 def _spark_defaults() -> dict[str, str]:
-    """What spark-defaults.conf sets, which an option of the builder would override."""
+    """The value in spark-defaults.conf, which an option of the builder would override."""
     import pyspark  # noqa: PLC0415 - the command line does without
 
     home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)

@@ -52,7 +52,7 @@ def bin_stats_of(packed: bytes) -> pa.Table:
     bins = header["bins"]
 
     def column(kind: npt.DTypeLike, at: int) -> pa.Array:
-        # A copy, since arrow wants values at addresses that are multiples of their width.
+        # Copied, because Arrow wants values at addresses that are multiples of their width.
         return pa.array(np.frombuffer(packed, kind, bins, at).copy())
 
     owners = column("<i4", start)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 
+from binshift.display import brief
+
 __all__ = ["MigrationState", "MigrationStatus"]
 
 
 class MigrationState(StrEnum):
     """Where a migration stands."""
 
-    #: The next step takes effect at an epoch that has not begun, and the query has no data for one.
+    #: The next step takes effect at an epoch that hasn't begun, because the query has no new data.
     WAITING = "waiting"
     #: Bins are being copied to their new owners; the next step takes effect when the copies are there.
     PREPARING = "preparing"
@@ -25,7 +27,7 @@ class MigrationState(StrEnum):
     STOPPED = "stopped"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class MigrationStatus:
     """A migration at one moment.
 
@@ -40,12 +42,12 @@ class MigrationStatus:
     committed_epoch : int
         Newest committed epoch of the query; -1 if there is none.
     message : str
-        The same for people.
+        The same for people, as text.
     earliest_epoch : int or None
-        The epoch before which the next step cannot take effect: partitions are opened and bins copied first.
-        None if that is not known, as from outside of the driver.
+        The earliest epoch at which the next step can take effect, because partitions are opened and bins copied
+        first. None if that isn't known, for example outside of the driver.
     misplaced : int
-        Partitions that do not run on the executors yet that they were moved to.
+        Partitions that don't run yet on the executors to which they were moved.
     """
 
     state: MigrationState
@@ -65,3 +67,6 @@ class MigrationStatus:
 
     def __str__(self) -> str:
         return self.message
+
+    def __repr__(self) -> str:
+        return brief(self, self.message)

@@ -23,6 +23,8 @@ from chaos.drivers import HERE, PATIENCE_S, Driver, Drivers, executors
 from chaos.life import Life, committed
 from chaos.winding import wind_back
 from local.settings import JOIN_4, ONE_EPOCH
+from traces.checker import RejectedError, check
+from traces.ways import pairs_of
 
 #: How long a driver that was replaced may take to notice, once it goes on.
 NOTICES_S = 60
@@ -49,12 +51,25 @@ def live(life: Life, oracles: Path) -> dict[str, Any]:
             for _ in kill(life, drivers, rng, failures):
                 facts["kills"] += 1
             facts["starts"] = drivers.starts
-        facts |= json.loads((life.root / "history.json").read_text()) | done(life)
+        facts |= json.loads((life.root / "history.json").read_text()) | done(life) | traced(life)
         compare(life, expected)
     except UndoneError as undone:
         undone.facts = facts
         raise
     return facts
+
+
+def traced(life: Life) -> dict[str, Any]:
+    """Replays what all processes have written down, and tells which ways of state met."""
+    try:
+        verdict = check(life.trace)
+    except RejectedError as rejected:
+        raise UndoneError(str(rejected)) from None
+    return {
+        "events": verdict.accepted,
+        "unchecked": sorted(verdict.unchecked.values()),
+        "pairs": pairs_of(life.trace),
+    }
 
 
 def done(life: Life) -> dict[str, Any]:

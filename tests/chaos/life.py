@@ -100,6 +100,11 @@ class Life:
     slow: tuple[str, ...] = ()
 
     @property
+    def trace(self) -> Path:
+        """Where its processes write down what they do."""
+        return self.root / "trace"
+
+    @property
     def retained(self) -> int:
         """How many epochs the query can be wound back, and one more."""
         return int(self.conf.get(RETAINED, "20"))

@@ -31,6 +31,10 @@ RESULTS = TESTS / "chaos" / "results.jsonl"
 PAGE = REPO / "docs" / "chaos.md"
 #: The table stands between these two lines of the page.
 MARKS = ("<!-- Below: written by `tests/chaos/run.py --page`. -->\n\n", "\n\n<!-- Above. -->")
+PAIRS = (
+    "<!-- Pairs below: written by `tests/chaos/run.py --page`. -->\n\n",
+    "\n\n<!-- Pairs above. -->",
+)
 KINDS = ("driver", "executors", "frozen")
 sys.path.insert(0, str(TESTS))
 
@@ -83,6 +87,7 @@ def main() -> int:
         wrong += "wrong" in result
         lives += 1
     print(table(done))
+    print(pairs(done))
     return 1 if wrong else 0
 
 
@@ -140,9 +145,18 @@ def table(done: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def pairs(done: list[dict[str, Any]]) -> str:
+    """Which ways of state met in lives that wrote down what they did."""
+    from traces import ways
+
+    return ways.table(d["pairs"] for d in done if "pairs" in d)
+
+
 def page(text: str, done: list[dict[str, Any]]) -> str:
-    """The text of the page with the table of what was done."""
-    return with_part(text, MARKS, table(done))
+    """The text of the page with the tables of what was done."""
+    text = with_part(text, MARKS, table(done))
+    told = sum("pairs" in d for d in done)
+    return with_part(text, PAIRS, f"Of {told} lives.\n\n{pairs(done)}")
 
 
 def prepare_jvms() -> None:

@@ -42,6 +42,7 @@ PATIENCE = {
 def main(root: Path, number: int) -> None:
     life = Life.load(root)
     rng = random.Random(f"{life.seed} {number}")
+    os.environ["BINSHIFT_TESTS_TRACE"] = str(life.trace)
     spark = session(life.master, **PATIENCE, **slowed(life), **{"spark.jars": os.environ["CHAOS_JAR"]})
     assert SparkContext._gateway is not None
     (root / f"jvm-{number}").write_text(str(SparkContext._gateway.proc.pid))

@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 
 from chaos.life import Life, committed
+from traces.by_hand import wound_back
 
 
 def wind_back(life: Life, rng: random.Random) -> None:
@@ -23,6 +24,7 @@ def wind_back(life: Life, rng: random.Random) -> None:
     _delete_from(checkpoint / "offsets", first_forgotten)
     logged = (checkpoint / "offsets" / str(first_forgotten - 1)).read_text().splitlines()[2]
     _delete_from(checkpoint / "sources" / "0", json.loads(logged)["logOffset"] + 1)
+    wound_back(life.trace, checkpoint)
 
 
 def _delete_from(log: Path, first: int) -> None:

@@ -13,7 +13,17 @@ from typing import Any
 
 import pytest
 
+from traces.checker import check as check_trace
+
 HERE = Path(__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Has all drivers and executors write down what they do, which has to be what the model allows."""
+    monkeypatch.setenv("BINSHIFT_TESTS_TRACE", str(tmp_path / "trace"))
+    yield
+    check_trace(tmp_path / "trace")
 
 
 @pytest.fixture

@@ -90,6 +90,16 @@ MISSPELT = [
 ]
 
 
+def test_a_trace_that_executors_have_not_heard_of_ends_the_start(stream, tmp_path):
+    run = stream(count_by_key)
+    run.spark.conf.set(PREFIX + "trace", str(tmp_path))
+    run.feed([{"k": "a", "v": 1, "t": "2026-01-01"}])
+    run.start()
+    with pytest.raises(StreamingQueryException, match=r"INVALID_VALUE.*before the session is made"):
+        run.query.awaitTermination(120)
+    assert not (run.checkpoint / "binshift").exists()
+
+
 def test_a_misspelt_setting_ends_the_start_and_names_the_nearest_before_anything_is_written(stream):
     run = stream(count_by_key)
     for key, nearest in MISSPELT:

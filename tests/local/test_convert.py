@@ -200,7 +200,7 @@ def test_what_cannot_be_converted_is_refused(stream, tmp_path):
         convert(output="run/input")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken/metadata").write_text("{")
-    with pytest.raises(BinshiftError, match=r"^\S+ or \S+ cannot be read \(.*\); look at .*fsck'$") as broken:
+    with pytest.raises(BinshiftError, match=r"^\S+ or \S+ cannot be read \(.*\); look at .*fsck'\n") as broken:
         convert(checkpoint=tmp_path / "broken")
     assert broken.value.condition == "CONVERSION_FAILED"
     # Neither spelling has its classes here.

@@ -1,7 +1,9 @@
 """Random input, rescales and restarts, against a model in memory that knows nothing of partitions."""
 
+import os
 from collections import Counter
 from itertools import count
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,6 +14,7 @@ from binshift import AllAtOnce, Batched, Fluid, MigrationError, OnDemand
 from harness import StreamRun
 from local.processors import remembering
 from local.queries import count_by_key, plain_join
+from traces.checker import check
 
 T = "2026-01-01 00:00:00"
 INPUT = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40)), min_size=1, max_size=12)
@@ -124,3 +127,6 @@ def test_a_random_history_gives_what_the_model_gives(spark, model_class, tmp_pat
             suppress_health_check=list(HealthCheck),
         ),
     )
+    verdict = check(Path(os.environ["BINSHIFT_TESTS_TRACE"]), under=tmp_path)
+    assert verdict.accepted > 0
+    assert not verdict.unchecked

@@ -2,17 +2,27 @@
 
 import re
 from concurrent.futures import ThreadPoolExecutor
-from urllib.request import urlopen
+from pathlib import Path
+from urllib.request import Request, urlopen
 
 from binshift import Batched, Fluid
 from harness import Fault, held_up_at, until
 from local.queries import count_by_key
 from unit.test_monitoring import GAUGES, relabelled
 
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "jvm_shim/src/main/resources/org/apache/spark/sql/binshift/ui/bins-tab.js"
 
-def get(spark, path):
-    with urlopen(spark.sparkContext.uiWebUrl + path, timeout=30) as response:
-        return response.read().decode()
+
+def get(spark, path, **headers):
+    return answer(spark, path, **headers)[0]
+
+
+def answer(spark, path, **headers):
+    """What the UI answers, and the headers of that."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    with urlopen(Request(spark.sparkContext.uiWebUrl + path, headers=named), timeout=30) as response:
+        return response.read().decode(), response.headers
 
 
 def test_the_driver_logs_a_line_for_each_step_that_tools_can_take_apart(stream):
@@ -87,6 +97,47 @@ def test_metrics_and_the_tab_show_a_query_as_long_as_it_runs(stream):
     run.stop()
     assert until(lambda: not metrics_of(run.spark, "counts__b__amp_"))
     assert "counts &lt;b" not in get(run.spark, "/bins/")
+
+
+def test_the_tab_is_refreshed_by_a_script_of_the_ui_itself_that_asks_for_the_part_that_changes(stream):
+    run = stream(count_by_key).start(name="refreshed")
+    run.run(0)
+    page = get(run.spark, "/bins/")
+    (source,) = re.findall(r'<script src="([^"]*/bins/[^"]*)"', page)
+    script, headers = answer(run.spark, source)
+    assert headers["Content-Type"].startswith("text/javascript")
+    assert script == SCRIPT.read_text()
+    # Spark allows scripts that it serves itself, and what they ask it for.
+    policy = headers["Content-Security-Policy"]
+    assert policy is None or "script-src 'self'" in policy
+    assert not re.findall(r"https?://", script)
+    # A proxy says below which path the browser has it, and the script asks for its own page, wherever that is.
+    behind = get(run.spark, "/bins/", X_Forwarded_Context="/gateway/ui")
+    assert f'<script src="/gateway/ui{source}"' in behind
+    assert 'location.pathname + "?part=queries"' in script
+
+    part = get(run.spark, "/bins/?part=queries")
+    assert part.removeprefix("<!DOCTYPE html>").strip().startswith('<div id="binshift-queries">')
+    assert "navbar" in page
+    assert "navbar" not in part
+    assert "<h5>The longest of the last 1 epochs</h5>" in part
+    migration = run.attach().rescale(4, strategy=Batched(16), prepare=False)
+    run.run(1, 2, 3)
+    # A query is looked at once a second at most.
+    done = f"{migration.status.steps_done} of {len(migration.plan.steps)} steps done"
+    assert until(lambda: done in get(run.spark, "/bins/?part=queries"))
+    assert until(lambda: "in 4 partitions, in force since epoch" in get(run.spark, "/bins/?part=queries"))
+    part = get(run.spark, "/bins/?part=queries")
+    row = r'<tr>\s*<td>(\d+)</td>\s*<td sorttable_customkey="(\d+)">[^<]*</td>\s*<td>(\d+)</td><td>(\d+)</td>'
+    rows = re.findall(row, part)
+    reported = {p["batchId"]: p for p in run.query.recentProgress if "addBatch" in p["durationMs"]}
+    assert len(rows) == len(reported) == 4
+    assert [int(ms) for _, ms, _, _ in rows] == sorted((int(ms) for _, ms, _, _ in rows), reverse=True)
+    assert {(int(e), int(ms), int(n)) for e, ms, n, _ in rows} == {
+        (e, p["durationMs"]["triggerExecution"], p["numInputRows"]) for e, p in reported.items()
+    }
+    moved = sum(step["bins_moved"] for step in run.attach().history().to_pylist())
+    assert sum(int(bins) for *_, bins in rows) == moved > 0
 
 
 def test_a_checkpoint_that_does_not_answer_keeps_the_ends_of_other_queries_from_nobody(stream):

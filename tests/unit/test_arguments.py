@@ -4,6 +4,7 @@ import collections.abc
 import inspect
 import json
 import math
+import re
 import types
 from types import SimpleNamespace
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -225,8 +226,9 @@ LIST_OF_IDS = r"^place on 3 is impossible; give a list of ids: place_on=\['3'\]$
     ],
 )
 def test_an_error_says_what_to_give(act, advice):
-    with pytest.raises((ConfigurationError, PlanError), match=advice):
+    with pytest.raises((ConfigurationError, PlanError)) as refused:
         act()
+    assert re.search(advice, str(refused.value))
 
 
 def test_numbers_of_numpy_are_numbers(made):

@@ -36,8 +36,9 @@ def run(*arguments):
 
 def one_line(result, *said, code=FAILED):
     assert result.exit_code == code, result.output
-    (line,) = result.stderr.splitlines()
+    line, link = result.stderr.splitlines()
     assert [part for part in said if part not in line] == []
+    assert link.startswith("  see https://")
     return line
 
 
@@ -159,7 +160,7 @@ def test_a_scratch_directory_without_room_is_no_damage(stored, tmp_path):
         [*command, "--scratch", tmp_path], capture_output=True, text=True, check=False, preexec_fn=bounded
     )
     assert done.returncode == FAILED, done.stderr
-    (line,) = done.stderr.splitlines()
+    line, _ = done.stderr.splitlines()
     assert f"cannot use {tmp_path}" in line
     assert "File too large; make room there" in line
 

@@ -1,4 +1,4 @@
-"""The README's table of what works tells of tests that have run."""
+"""The table of what works tells of tests that have run."""
 
 import importlib.util
 import sys
@@ -14,7 +14,7 @@ sys.modules[spec.name] = compatibility
 spec.loader.exec_module(compatibility)
 
 
-def test_the_readme_has_the_table_of_the_results():
+def test_the_page_has_the_table_of_the_results():
     text = compatibility.PAGE.read_text()
     assert compatibility.page(text, compatibility.read()) == text
 

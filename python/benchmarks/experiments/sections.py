@@ -1,4 +1,4 @@
-"""The questions of the published report, in their order, and what the runs say."""
+"""The questions of the published report, in their order, and the answers of the runs."""
 
 from __future__ import annotations
 
@@ -6,43 +6,48 @@ from openloop.sections import Section
 
 __all__ = ["SECTIONS"]
 
+#: A remark on several sections.
+_BEFORE_WHOLE_FILES = "The runs without copies were made before new partitions began with whole files."
+
 SECTIONS = (
     Section(
         "What does a rescale cost the stream?",
         ("rescale",),
         (
-            "A prepared rescale cannot be told from a query that is left alone.",
-            "The longest epoch is "
-            "{longest ÷ median epoch: batched, prepared} medians batched, "
-            "{longest ÷ median epoch: all-at-once, prepared} all at once, and {longest ÷ median epoch: idle} idle.",
-            "All at once without copies, new partitions begin with whole files: {longest ÷ median epoch: all-at-once, "
-            "unprepared} medians, and {excess latency, all-at-once, unprepared ÷ batched, prepared} times the excess of batched "
-            "with copies.",
-            "On demand, which takes effect within three epochs, has {longest ÷ median epoch: on-demand, unprepared} medians.",
-            "The aim of 1.2 for batched is missed, and an idle query misses it as well.",
+            "You can't tell a prepared rescale from a query that is left alone.",
+            "The longest epoch takes {longest ÷ median epoch: batched, prepared} times the median epoch if the bins move in "
+            "batches, {longest ÷ median epoch: all-at-once, prepared} times if they move all at once, and "
+            "{longest ÷ median epoch: idle} times if nothing moves.",
+            "We aimed at 1.2 for batches; that is missed, but the idle query misses it as well.",
+            "If nothing is copied ahead and all bins move at once, new partitions begin with whole files. Then the longest "
+            "epoch takes {longest ÷ median epoch: all-at-once, unprepared} times the median, and the excess latency is "
+            "{excess latency, all-at-once, unprepared ÷ batched, prepared} times that of prepared batches.",
+            "On demand, where the new table is in effect within three epochs, it takes "
+            "{longest ÷ median epoch: on-demand, unprepared} times the median.",
         ),
-        "nothing that shows: {longest ÷ median epoch: batched, prepared} medians, idle "
-        "{longest ÷ median epoch: idle}; not prepared {longest ÷ median epoch: all-at-once, unprepared}",
+        "nothing that shows: the longest epoch is {longest ÷ median epoch: batched, prepared} medians, and "
+        "{longest ÷ median epoch: idle} if nothing moves; not prepared, it is "
+        "{longest ÷ median epoch: all-at-once, unprepared}",
         caveats=(
-            "Two cores run the driver, all partitions, the copies and the feeder. Eight tasks take turns, where a "
-            "cluster would run them at once.",
-            "A transfer on one host costs processor time and disk, and no network.",
-            "Fluid, on demand, and the others that are not prepared have one repetition or two. On demand and all at once "
-            "without copies were run after the rest. Batched and optimized without copies are of before whole files.",
+            "Two cores run the driver, all partitions, the copies and the feeder, so eight tasks take turns. A cluster would "
+            "run them at the same time.",
+            "Everything runs on one host. A transfer costs processor time and disk, but no network.",
+            "Fluid, on demand, and the other unprepared runs were done once or twice. On demand and unprepared all at once were "
+            "run after the rest. Unprepared batched and optimized were run before new partitions began with whole files.",
         ),
     ),
     Section(
         "How much better is it than to stop, repartition and start?",
         ("restart",),
         (
-            "Spark's own way adds {excess latency, stock ÷ batched, prepared} times the latency of a prepared "
-            "rescale, and {excess latency, stock ÷ on-demand, unprepared} times that of one on demand.",
-            "The aim, 100, is met.",
+            "Spark's own way has {excess latency, stock ÷ batched, prepared} times the excess latency of a prepared rescale, "
+            "and {excess latency, stock ÷ on-demand, unprepared} times that of one on demand.",
+            "The prepared rescale meets the aim of 100.",
         ),
         "{excess latency, stock ÷ batched, prepared} times less excess latency",
         "bars",
         (
-            "The excess of a prepared rescale is that of an idle query. So the ratio is what can be seen at least.",
+            "A prepared rescale has the same excess as an idle query, so the real ratio may be higher.",
             "Spark's query is stopped between two epochs, and not in the middle of one.",
         ),
     ),
@@ -50,155 +55,156 @@ SECTIONS = (
         "Does it move bytes as fast as the disk could?",
         ("long-rows",),
         (
-            "All at once without copies, with rows of 100 bytes, it moves {bytes moved a second ÷ cp of the same files: "
-            "all-at-once, unprepared} times the bytes a second of `cp`.",
-            "The longest epoch has {longest ÷ median epoch: all-at-once, unprepared} medians; an idle query has {longest ÷ "
-            "median epoch: idle}.",
-            "No row is read: new partitions begin with whole files.",
+            "With rows of 100 bytes that move all at once without copies, it moves "
+            "{bytes moved a second ÷ cp of the same files: all-at-once, unprepared} times as many bytes in a second as `cp`.",
+            "The longest epoch takes {longest ÷ median epoch: all-at-once, unprepared} times the median, and "
+            "{longest ÷ median epoch: idle} times in an idle query.",
+            "No row is read, because new partitions begin with whole files.",
         ),
-        "{bytes moved a second ÷ cp of the same files: all-at-once, unprepared} times `cp`",
+        "{bytes moved a second ÷ cp of the same files: all-at-once, unprepared} times as fast as `cp`",
         caveats=(
-            "Files are compressed. The time is that by which the longest epoch is longer than the median.",
-            "Old and new owners are on one executor, so that files are linked. One repetition.",
+            "Files are compressed. The time is the difference between the longest epoch and the median.",
+            "Old and new owners are on one executor, so files are linked. One repetition.",
         ),
     ),
     Section(
         "What does a rescale take of memory, processor and disk?",
         ("resources",),
         (
-            "Memory outside the heap grows to {peak memory outside the heap ÷ before: batched, prepared} times "
-            "batched, and to {peak memory outside the heap ÷ before: all-at-once, unprepared} times all at once "
-            "without copies; the aim is 1.1.",
-            "While bins are copied, the processor does {processor time a second: batched, prepared ÷ idle} and the "
-            "disk {bytes written a second: batched, prepared ÷ idle} times what an idle query needs.",
+            "Memory outside the heap grows to {peak memory outside the heap ÷ before: batched, prepared} times what it was "
+            "before if the bins move in prepared batches, and to "
+            "{peak memory outside the heap ÷ before: all-at-once, unprepared} times all at once without copies. The aim of 1.1 "
+            "is met by the former only.",
+            "While bins are copied, the query uses {processor time a second: batched, prepared ÷ idle} times the processor "
+            "time of an idle query, and writes {bytes written a second: batched, prepared ÷ idle} times as many bytes.",
         ),
-        "memory × {peak memory outside the heap ÷ before: batched, prepared}, processor × "
+        "memory × {peak memory outside the heap ÷ before: batched, prepared}, processor time × "
         "{processor time a second: batched, prepared ÷ idle}, bytes written × "
         "{bytes written a second: batched, prepared ÷ idle}",
         "bars",
         (
-            "Four partitions become eight, whose databases have caches and buffers of their own. Spark's own "
-            "repartition needs them too.",
-            "The old generation grows by garbage, most of all where nothing is done.",
-            "Workers in Python are not counted.",
+            "Four partitions become eight, and each database has its own caches and buffers. Spark's own repartition needs "
+            "them, too.",
+            "The old generation grows because of garbage, most of all if nothing is done.",
+            "Python workers aren't counted.",
         ),
     ),
     Section(
         "Do NEXMark's queries notice?",
         ("nexmark-q3", "nexmark-q4", "nexmark-q5", "nexmark-q6", "nexmark-q7", "nexmark-q8"),
         (
-            "A prepared rescale in four steps adds less than one at once without copies.",
-            "It adds about a third of the excess latency in Q3 and Q4, a half in Q6 to Q8, four fifths in Q5.",
-            "The 10 and 20 of the Megaphone paper are **missed**, because this state is small.",
-            "More state makes the move without copies longer, and not the other.",
+            "A prepared rescale in four steps adds less latency than an unprepared one in a single step: about a third of the "
+            "excess in Q3 and Q4, half of it in Q6 to Q8, and four fifths in Q5.",
+            "The factors of 10 and 20 in the Megaphone paper are **missed**, because the state of these queries is small. With "
+            "more state, the unprepared move takes longer, and the prepared one doesn't.",
         ),
-        "less than without copies, by {nexmark-q3: excess, all-at-once unprepared ÷ batched prepared} (Q3) to "
+        "less than if nothing is copied ahead, by {nexmark-q3: excess, all-at-once unprepared ÷ batched prepared} (Q3) to "
         "{nexmark-q5: excess, all-at-once unprepared ÷ batched prepared} (Q5); the paper's 10 and 20 are **missed**",
         "bars",
         (
-            "Epochs take 0.2 to 1 s. Opening a partition, 0.1 s, and a switch, 0.1 s, weigh more in them than in those "
-            "of key-count.",
-            "Windows are shorter than NEXMark's, so that they close within a run: `nexmark/windows.py` has them. "
-            "Runs without copies are of before new partitions began with whole files.",
-            "Q7 has hardly any state, and is the noise floor with Q1 and Q2: a ratio that is not above theirs says nothing.",
+            "Epochs take 0.2 to 1 s. Opening a partition takes 0.1 s and so does a step, which weighs more here than in "
+            "key-count.",
+            "Windows are shorter than NEXMark's, so that they close within a run; see `nexmark/windows.py`. "
+            + _BEFORE_WHOLE_FILES,
+            "Q7 has hardly any state. Like Q1 and Q2 it shows the noise, and a ratio that isn't above theirs says nothing.",
         ),
     ),
     Section(
         "What do bins cost a query that is left alone?",
         ("throughput",),
         (
-            "With 1024 bins, throughput is {throughput ÷ stock: key-count, 1024 bins} times that of Spark's provider "
-            "for key-count.",
-            "For NEXMark's Q3, Q4, Q5 and Q8 it is {throughput ÷ stock: q3, 1024 bins}, {throughput ÷ stock: q4, 1024 "
-            "bins}, {throughput ÷ stock: q5, 1024 bins} and {throughput ÷ stock: q8, 1024 bins} times.",
-            "Rows are taken in the order of their bins, so that lookups find neighbours.",
-            "Q5 **loses** 3 %, because a window's keys lie in all bins when it is evicted.",
+            "With 1024 bins, key-count has {throughput ÷ stock: key-count, 1024 bins} times the throughput that it has on Spark's "
+            "provider.",
+            "NEXMark's Q3, Q4, Q5 and Q8 have {throughput ÷ stock: q3, 1024 bins}, {throughput ÷ stock: q4, 1024 bins}, "
+            "{throughput ÷ stock: q5, 1024 bins} and {throughput ÷ stock: q8, 1024 bins} times.",
+            "The gain comes from processing rows in the order of their bins, so that lookups are next to each other.",
+            "Q5 **loses** 3 %, because the keys of a window are spread over all bins when the window is evicted.",
         ),
         "nothing, or less: throughput × {throughput ÷ stock: key-count, 1024 bins} (key-count), "
         "{throughput ÷ stock: q4, 1024 bins} (Q4), **{throughput ÷ stock: q5, 1024 bins}** (Q5)",
         "bins",
         (
-            "The machine changes its speed within a run. Pairs of Q5 lie between 0.80 and 1.01, so the aim, 0.97, is "
-            "met by the median, and not by each pair.",
-            "Slowest epochs are the 99th percentile of some 20. The paper's are of a set rate.",
-            "[Why, and what was measured before](docs/decisions/0009-rows-in-the-order-of-bins.md).",
+            "The machine changes its speed within a run. Pairs of Q5 are between 0.80 and 1.01, so the median meets the aim of "
+            "0.97, but not each pair does.",
+            "The slowest epochs are the 99th percentile of about 20. Those of the paper are at a fixed rate.",
+            "[0009](docs/decisions/0009-rows-in-the-order-of-bins.md) explains why, and has earlier measurements.",
         ),
     ),
     Section(
         "What do bins cost a single operation of the store?",
         ("operations",),
         (
-            "Between {rows per second ÷ stock: get} (`get`, which **loses**) and {rows per second ÷ stock: merge} "
-            "(`merge`) times the rows a second of Spark's store.",
-            "`get` is at 1.03 with a block cache of 64 MB instead of Spark's 8 MB, because keys are longer.",
+            "The store does between {rows per second ÷ stock: get} times as many rows in a second as Spark's (`get`, which "
+            "**loses**) and {rows per second ÷ stock: merge} times as many (`merge`).",
+            "`get` loses because keys are longer. With a block cache of 64 MB instead of Spark's 8 MB, it has 1.03.",
         ),
         "`get` × **{rows per second ÷ stock: get}**, `put` × {rows per second ÷ stock: put}, `merge` × "
         "{rows per second ÷ stock: merge}",
         "bars",
         (
-            "Keys come in random order, and not in that of bins, as a query's do.",
-            "Both stores do each operation by turns, because the machine has two speeds.",
+            "Keys come in random order. A query takes them in the order of bins.",
+            "Both stores take turns with each operation, because the machine has two speeds.",
         ),
     ),
     Section(
         "Does the number of bins matter?",
         ("more-bins",),
         (
-            "Yes, without copies.",
+            "Yes, if nothing is copied ahead.",
             "With 256 bins instead of 16, the longest epoch takes {longest epoch at 256 ÷ at 16 bins: optimized, "
-            "unprepared} times as long in small steps.",
-            "All at once it takes {longest epoch at 256 ÷ at 16 bins: all-at-once, unprepared} times.",
+            "unprepared} times as long in small steps,",
+            "and {longest epoch at 256 ÷ at 16 bins: all-at-once, unprepared} times as long all at once.",
         ),
         "more bins are better: × {longest epoch at 256 ÷ at 16 bins: optimized, unprepared} at 256 instead of 16",
-        caveats=("One repetition.", "Runs without copies are of before new partitions began with whole files."),
+        caveats=("One repetition.", _BEFORE_WHOLE_FILES),
     ),
     Section(
         "Does a rescale take longer with more keys?",
         ("more-keys",),
         (
-            "With 16 times the keys, the longest epoch is {longest epoch at 16,000,000 ÷ at 1,000,000 keys: batched, "
-            "prepared} times as long batched and {longest epoch at 16,000,000 ÷ at 1,000,000 keys: all-at-once, "
+            "With 16 times as many keys, the longest epoch takes {longest epoch at 16,000,000 ÷ at 1,000,000 keys: batched, "
+            "prepared} times as long in batches, and {longest epoch at 16,000,000 ÷ at 1,000,000 keys: all-at-once, "
             "prepared} times all at once.",
-            "A query that is left alone has {longest epoch at 16,000,000 ÷ at 1,000,000 keys: idle}, because any epoch of "
-            "more keys is longer.",
-            "The aim, 1.3, is met by batched; all at once **misses** it, by less than an idle query.",
+            "But every epoch takes longer with more keys: in an idle query, the longest one takes "
+            "{longest epoch at 16,000,000 ÷ at 1,000,000 keys: idle} times as long.",
+            "Batches meet the aim of 1.3. All at once **misses** it, by less than the idle query.",
         ),
-        "less than an idle query does: × {longest epoch at 16,000,000 ÷ at 1,000,000 keys: batched, prepared}, idle "
+        "less so than in an idle query: × {longest epoch at 16,000,000 ÷ at 1,000,000 keys: batched, prepared}, idle × "
         "{longest epoch at 16,000,000 ÷ at 1,000,000 keys: idle}",
         caveats=(
             "One repetition.",
-            "The second measure is the longest epoch ÷ the median, which grows with the keys too.",
+            "The second measure is the longest epoch ÷ the median epoch. The median grows with the keys, too.",
         ),
     ),
     Section(
-        "Does it with more bins of the same size?",
+        "Does it take longer with more bins of the same size?",
         ("keys-per-bin",),
         (
-            "No: the longest epoch at 256 bins is {longest epoch at 256 ÷ at 16 bins: optimized, unprepared} times "
-            "that at 16, which is the constant that the paper claims.",
+            "No. The longest epoch with 256 bins takes {longest epoch at 256 ÷ at 16 bins: optimized, unprepared} times as long "
+            "as with 16, so it is constant, as the paper claims.",
         ),
         "no: × {longest epoch at 256 ÷ at 16 bins: optimized, unprepared}",
         caveats=(
             "One repetition.",
-            "The second measure is the longest epoch ÷ the median, which grows with the keys too.",
+            "The second measure is the longest epoch ÷ the median epoch. The median grows with the keys, too.",
         ),
     ),
     Section(
         "Which load can a query bear while it is rescaled?",
         ("more-load",),
         (
-            "Batched and prepared, no event takes longer than 2 s at any of these rates.",
-            "All at once and unprepared, none of these rates keeps 2 s: the state that moves is the same at each.",
-            "The paper's factor of 10 to 100 is met at the two lower rates: "
+            "In prepared batches, no event takes longer than 2 s at any of these rates.",
+            "All at once without copies, events take longer than 2 s at all of them, because the same state moves at each rate.",
+            "The paper's factor of 10 to 100 is met at the two lower rates, with "
             "{largest latency at 2,500 events a second, all-at-once, unprepared ÷ batched, prepared} and "
-            "{largest latency at 10,000 events a second, all-at-once, unprepared ÷ batched, prepared}. It is **missed** at "
-            "the highest, {largest latency at 30,000 events a second, all-at-once, unprepared ÷ batched, prepared}.",
+            "{largest latency at 10,000 events a second, all-at-once, unprepared ÷ batched, prepared}. It is **missed** at the "
+            "two higher ones, with {largest latency at 20,000 events a second, all-at-once, unprepared ÷ batched, prepared} and "
+            "{largest latency at 30,000 events a second, all-at-once, unprepared ÷ batched, prepared}.",
         ),
         "30,000 events a second and more within 2 s; not prepared, **none of the rates**",
         caveats=(
             "One repetition.",
-            "The rate at which a query falls behind was not looked for. "
-            "Runs without copies are of before new partitions began with whole files.",
+            "We didn't look for the rate at which a query falls behind. " + _BEFORE_WHOLE_FILES,
             "A latency counts from the end of an event's interval.",
         ),
     ),
@@ -206,17 +212,18 @@ SECTIONS = (
         "Does it react as fast as an engine that restarts its job?",
         ("both-ways",),
         (
-            "On demand, a rescale from 4 to 8 partitions has {excess latency ÷ Flink's: on-demand, unprepared, to 8 partitions} "
-            "times the excess latency of Flink 2.3's adaptive scheduler. "
-            "All at once without copies has {excess latency ÷ Flink's: all-at-once, unprepared, to 8 partitions} times.",
-            "From 8 to 4, these are {excess latency ÷ Flink's: on-demand, unprepared, to 4 partitions} and "
+            "From 4 to 8 partitions, a rescale on demand has "
+            "{excess latency ÷ Flink's: on-demand, unprepared, to 8 partitions} times the excess latency of Flink 2.3's adaptive "
+            "scheduler, and one all at once without copies has "
+            "{excess latency ÷ Flink's: all-at-once, unprepared, to 8 partitions} times.",
+            "From 8 to 4, they have {excess latency ÷ Flink's: on-demand, unprepared, to 4 partitions} and "
             "{excess latency ÷ Flink's: all-at-once, unprepared, to 4 partitions} times.",
         ),
         "{excess latency ÷ Flink's: on-demand, unprepared, to 8 partitions} times the excess latency of Flink 2.3",
         "bars",
         (
-            "Flink was measured once, in the same workload on a machine of the same kind. It took 0.9 s from 4 to 8, on a quiet "
-            "machine, and 5.0 s at least from 8 to 4, on a busy one. Its latency is that to its sink, ours that to a commit.",
+            "Flink was measured once, with the same workload on a machine of the same kind. It took 0.9 s from 4 to 8 on a quiet "
+            "machine, and at least 5.0 s from 8 to 4 on a busy one. Its latency ends at its sink, ours at a commit.",
             "One repetition.",
         ),
     ),
@@ -224,16 +231,17 @@ SECTIONS = (
         "Does it help to fetch bins on demand?",
         ("on-demand",),
         (
-            "A restart has {excess latency, stock ÷ on-demand} times the excess latency of a rescale on demand; Meces has "
-            "about 20.",
-            "All at once, not prepared, has {excess latency, all-at-once, unprepared ÷ on-demand} times that of on demand. "
-            "10 was aimed at, and is **missed**: on demand **loses**, because new partitions begin with whole files.",
+            "Compared with a restart, yes: that has {excess latency, stock ÷ on-demand} times the excess latency of a rescale on "
+            "demand. In the Meces paper it is about 20.",
+            "Compared with all at once without copies, no: that has "
+            "{excess latency, all-at-once, unprepared ÷ on-demand} times the excess latency of on demand, so on demand "
+            "**loses**, because new partitions begin with whole files. The aim of 10 is **missed**.",
         ),
-        "{excess latency, stock ÷ on-demand} times better than a restart, and "
-        "**{excess latency, all-at-once, unprepared ÷ on-demand}** times as good as all at once",
+        "a restart has {excess latency, stock ÷ on-demand} times its excess latency, and all at once "
+        "**{excess latency, all-at-once, unprepared ÷ on-demand}** times",
         caveats=(
-            "An interval brings 10,000 keys, which touch every bin that moved: their rows come, and the bins later.",
-            "A task of Spark waits for the rows of all its records before the first. Meces processes other records "
+            "10,000 keys arrive in each interval, and touch every bin that has moved. Their rows come first, and the bins later.",
+            "A task of Spark waits for the rows of all its records before it processes the first. Meces processes other records "
             "meanwhile.",
             "One repetition.",
         ),
@@ -242,23 +250,22 @@ SECTIONS = (
         "Does on demand take longer with more keys?",
         ("on-demand-more-keys",),
         (
-            "At 16 times the keys, the first epoch that takes effect is "
-            "{first epoch that takes effect at 10,000,000 ÷ at 625,000 keys: on-demand, unprepared} times as long; all at "
-            "once, not prepared, {first epoch that takes effect at 10,000,000 ÷ at 625,000 keys: all-at-once, unprepared} "
-            "times.",
-            "The aim of 1.3 is met.",
-            "Of the median epoch, the first one is "
-            "{first epoch that takes effect ÷ median, 10,000,000 keys: on-demand, unprepared} times at ten million keys, and "
-            "{first epoch that takes effect ÷ median, 625,000 keys: on-demand, unprepared} times at a 16th of them.",
-            "All at once has {excess latency, all-at-once, unprepared ÷ on-demand, 10,000,000 keys} times the excess "
-            "latency of on demand at ten million keys. Below 1, on demand loses, because new partitions begin with whole "
-            "files.",
+            "With 16 times as many keys, the first epoch under the new table takes "
+            "{first epoch that takes effect at 10,000,000 ÷ at 625,000 keys: on-demand, unprepared} times as long, which meets "
+            "the aim of 1.3. All at once without copies, it takes "
+            "{first epoch that takes effect at 10,000,000 ÷ at 625,000 keys: all-at-once, unprepared} times as long.",
+            "The first epoch takes {first epoch that takes effect ÷ median, 10,000,000 keys: on-demand, unprepared} times the "
+            "median epoch with ten million keys, and "
+            "{first epoch that takes effect ÷ median, 625,000 keys: on-demand, unprepared} times with a sixteenth of them.",
+            "With ten million keys, all at once has "
+            "{excess latency, all-at-once, unprepared ÷ on-demand, 10,000,000 keys} times the excess latency of on demand. So on "
+            "demand loses, because new partitions begin with whole files.",
         ),
-        "the first epoch × {first epoch that takes effect at 10,000,000 ÷ at 625,000 keys: on-demand, unprepared} at "
-        "16 times the keys; all at once × "
-        "{first epoch that takes effect at 10,000,000 ÷ at 625,000 keys: all-at-once, unprepared}",
+        "the first epoch takes {first epoch that takes effect at 10,000,000 ÷ at 625,000 keys: on-demand, unprepared} times as "
+        "long with 16 times as many keys; all at once, "
+        "{first epoch that takes effect at 10,000,000 ÷ at 625,000 keys: all-at-once, unprepared} times",
         caveats=(
-            "What a later epoch has to do, which takes bins in, is part of the longest epoch, and not of the first.",
+            "Later epochs take in the bins. That is part of the longest epoch, and not of the first.",
             "One repetition.",
         ),
     ),
@@ -266,51 +273,51 @@ SECTIONS = (
         "Does it help record by record?",
         ("on-demand-by-record",),
         (
-            "Until four in five records of an epoch are processed, all at once takes "
+            "No. Until four in five of its records are processed, the slowest epoch all at once takes "
             "{longest time of an epoch until four in five of its records are processed, all-at-once ÷ on-demand} times as "
-            "long as on demand, at its longest.",
-            "Below 1, on demand loses.",
+            "long as the slowest one on demand.",
         ),
-        "until four in five records are processed, all at once takes {longest time of an epoch until four in five of its "
+        "no: until four in five records are processed, all at once takes {longest time of an epoch until four in five of its "
         "records are processed, all-at-once ÷ on-demand} times as long",
-        caveats=("A query that passes each new key, once. One repetition.",),
+        caveats=("A query that outputs each new key once. One repetition.",),
     ),
     Section(
         "Does it help with skewed keys?",
         ("on-demand-skewed",),
         (
-            "All at once, not prepared, has {excess latency, all-at-once ÷ on-demand, Zipf 0}, "
+            "No. All at once without copies has {excess latency, all-at-once ÷ on-demand, Zipf 0}, "
             "{excess latency, all-at-once ÷ on-demand, Zipf 0.8} and {excess latency, all-at-once ÷ on-demand, Zipf 1.2} "
-            "times the excess latency of on demand, at Zipf 0, 0.8 and 1.2.",
-            "10 was aimed at, and is **missed**. Below 1, on demand loses, because new partitions begin with whole files.",
+            "times the excess latency of on demand, for keys with Zipf exponents of 0, 0.8 and 1.2.",
+            "On demand loses because new partitions begin with whole files; the aim of 10 is **missed**.",
         ),
-        "all at once has {excess latency, all-at-once ÷ on-demand, Zipf 1.2} times its excess at Zipf 1.2, and "
+        "no: all at once has {excess latency, all-at-once ÷ on-demand, Zipf 1.2} times its excess at Zipf 1.2, and "
         "{excess latency, all-at-once ÷ on-demand, Zipf 0.8} times at 0.8",
         caveats=(
-            "No run fetches the same bins in random order, because the order is not a setting. One repetition.",
+            "No run fetches the same bins in random order, because the order isn't a setting. One repetition.",
         ),
     ),
     Section(
         "How few bins have to move?",
         ("fewest-moves",),
         (
-            "From 25 to 30 partitions, {bins moved: minimal} of 128 bins move, and {bins moved: contiguous} if each "
-            "partition owned neighbouring bins, as in Flink.",
+            "From 25 to 30 partitions, {bins moved: minimal} of 128 bins move. If each partition owned neighbouring bins, as "
+            "in Flink, it would be {bins moved: contiguous}.",
         ),
         "{bins moved: minimal} of 128, and {bins moved: contiguous} with contiguous ranges",
         "bars",
         (
-            "Meces has 15, with partitions of three to six bins. Here their sizes differ by one at most.",
-            "Nothing runs.",
+            "Meces moves 15, with partitions of three to six bins. Here the sizes of partitions differ by one at most.",
+            "This is computed; no query runs.",
         ),
     ),
     Section(
         "How large is the noise?",
         ("noise",),
         (
-            "Queries without state, in which nothing moves, have {largest ÷ steady latency, nothing moves: Q1} (Q1) and "
-            "{largest ÷ steady latency, nothing moves: Q2} (Q2) times their steady latency.",
+            "In queries without state, in which nothing moves, the largest latency is "
+            "{largest ÷ steady latency, nothing moves: Q1} (Q1) and {largest ÷ steady latency, nothing moves: Q2} (Q2) times the "
+            "steady one.",
         ),
-        "up to {largest ÷ steady latency, nothing moves: Q2} times the steady latency, where nothing moves",
+        "up to {largest ÷ steady latency, nothing moves: Q2} times the steady latency, though nothing moves",
     ),
 )

@@ -1,4 +1,4 @@
-"""When a query should be rescaled, and to how many partitions.
+"""Decides when a query should be rescaled, and to how many partitions.
 
 `decide` is the policy, a pure function of what was observed; `Autoscaler` observes a query and acts.
 """

@@ -1,4 +1,4 @@
-"""A thread that watches a query, and says or does what `decide` finds."""
+"""A thread that watches a query, and reports or carries out the decisions of `decide`."""
 
 from __future__ import annotations
 
@@ -37,52 +37,52 @@ class Autoscaler:
     """Keeps the number of partitions right for the input, or says what it would do.
 
     Every `interval_s` seconds it looks at the query's latest epochs and decides (see
-    `binshift.autoscaling.decide`). Decisions are logged with their reasons under "binshift". Those that change
-    something, and those that differ from the one before, are logged as INFO, the others as DEBUG. The latest
-    are kept in `decisions`.
+    `binshift.autoscaling.decide`). Decisions are logged with their reasons under "binshift": as INFO if they
+    change something or differ from the one before, otherwise as DEBUG. The latest ones are kept in `decisions`.
 
-    Nothing is decided while a migration is under way, whoever started it. When the query ends, the
-    thread does; nothing else ends it but `stop`. A look that fails is logged as a warning, and `failure` says
-    why. The next look comes as always.
+    Nothing is decided while a migration is under way, whoever started it. The thread ends when the query ends,
+    or when you call `stop`. If a look fails, that is logged as a warning, and `failure` says why. The next look
+    comes at its usual time.
 
     Parameters
     ----------
     controller : Controller
-        Of the query.
+        The query's controller.
     min_partitions, max_partitions : int
         Bounds of every decision. There are never more partitions than bins.
     target_utilization : float
-        Share of the time that the query is to be busy, above 0 and at most 1.
+        Share of the time that the query should be busy, above 0 and at most 1.
     interval_s : float
         Seconds between two decisions.
     cooldown_s : float
-        Seconds in which nothing changes after a change.
+        Seconds after a change in which nothing else changes.
     mode : {"advise", "act"}
-        Whether a decision is only said, or done.
+        Whether decisions are only reported, or carried out.
     window, dead_band
         See `ScalingSettings`.
     epoch_s : float, optional
-        Seconds that an epoch may take. By default the interval of the query's trigger. A query without one
-        starts its next epoch at once, is busy whenever it has input, and so cannot be judged without this.
+        Seconds that an epoch may take. By default the interval of the query's trigger. A query without an
+        interval starts its next epoch at once, so it is busy whenever it has input, and can't be judged without
+        this number.
     strategy : Strategy or str, optional
         How to cut the moves of prepared plans into steps. A query that is behind its input gets its partitions
         on demand instead, if its operators look their state up by key; see `OnDemand`.
     max_executors : int, optional
-        Allows the autoscaler to ask Spark for executors, up to so many in all, where partitions lack cores.
-        Executors that are too many are emptied and given back, but for those that other queries use. Without
-        it, their number is left alone.
+        Allows the autoscaler to ask Spark for executors, up to this number in all, if partitions lack cores.
+        Executors that are no longer needed are emptied and given back, unless other queries use them. Without
+        this number, the autoscaler doesn't change the number of executors.
     min_executors : int
         Executors that are not given back.
     executor_wait_s : float
-        Seconds after which executors that were asked for and have not come are no longer waited for.
+        How many seconds to wait for executors that were asked for.
 
     Raises
     ------
     ConfigurationError
-        If a number is impossible, or the query's trigger has no interval and `epoch_s` is not given. If the
-        query keeps the reports of fewer epochs than `window`, or is in real-time mode. With
-        `max_executors` also in local mode, with Spark Connect, under dynamic allocation, and where another
-        query of the application asks for executors.
+        If a number is impossible, or the query's trigger has no interval and `epoch_s` is not given. Also if
+        the query keeps the reports of fewer epochs than `window`, or is in real-time mode. With
+        `max_executors`, also in local mode, with Spark Connect, under dynamic allocation, and if another query
+        of the application asks for executors.
     """
 
     def __init__(
@@ -154,10 +154,10 @@ class Autoscaler:
             self._executors.require()
         self._decisions: deque[Decision] = deque(maxlen=_REMEMBERED)
         self._last: Change | None = None
-        #: Epochs up to this one were of a migration, or before it.
+        #: Epochs up to this one belonged to a migration, or were before it.
         self._disturbed_until = -1
         self._failure: Exception | None = None
-        #: Looks of the thread that failed, one after another.
+        #: How many looks of the thread have failed in a row.
         self._failures = 0
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -172,7 +172,7 @@ class Autoscaler:
 
     @property
     def failure(self) -> Exception | None:
-        """Why the thread's latest look failed; None if it did not, and once the query has ended."""
+        """Why the thread's latest look failed; None if it didn't, or if the query has ended."""
         return self._failure
 
     @property
@@ -190,7 +190,7 @@ class Autoscaler:
         return self
 
     def stop(self) -> None:
-        """Ends the thread, and waits for it. A migration that it started goes on.
+        """Ends the thread, and waits for it. A migration that it started continues.
 
         The number of executors stays as it is, and autoscalers of other queries may change it.
         """
@@ -200,7 +200,7 @@ class Autoscaler:
         try:
             self._executors.leave_to_others()
         except Exception as error:
-            # Of a driver that is gone, nobody wants executors.
+            # If the driver is gone, so are its executors.
             _log.warning(
                 "autoscaler of query %s: executors are not left to others: %s", self._controller._link.id, error
             )
@@ -214,18 +214,18 @@ class Autoscaler:
         self.stop()
 
     def step(self) -> Decision:
-        """Decides once, and acts if that is the mode; what the thread does every `interval_s` seconds.
+        """Decides once, and acts if that is the mode. The thread does this every `interval_s` seconds.
 
         Raises
         ------
         MigrationError
-            If the query has ended, or does not take the migration.
+            If the query has ended, or doesn't accept the migration.
         ConfigurationError
             If there are fewer bins than `min_partitions`.
         """
         found = distinct(self._controller._link.recent_progress())
-        # After the progress was read, so that no epoch between the two counts as idle time. The client's clock
-        # may differ.
+        # Asked after the progress was read, so that no epoch in between counts as idle time. Uses the driver's
+        # clock, because the client's may differ.
         planned, now = self._controller._link.planned_epoch()
         newest = found[-1].epoch if found else -1
         if self._controller.migration() is not None:
@@ -248,7 +248,7 @@ class Autoscaler:
         if observations:
             table = self._controller.routing()
             if self._last is not None and table.partitions != self._last.target:
-                # It was cancelled, so that there is nothing to take back.
+                # It was cancelled, so there is nothing to revert.
                 self._last = replace(self._last, input_rate=None)
             settings = replace(settings, max_partitions=min(settings.max_partitions, table.bins))
         if settings.max_executors is not None and self._mode == "act":
@@ -278,11 +278,11 @@ class Autoscaler:
             change = Change.of(decision, last=self._last)
             if decision.action is Action.REBALANCE:
                 self._controller.rebalance("bins", max_moves=0, place_on=decision.place_on)
-                # The last change of the number is still not to be taken back.
+                # The last change of the number still must not be reverted.
                 if self._last is not None:
                     change = replace(self._last, at_s=decision.at_s)
             else:
-                # A query that is behind has no time for copies, and their owners none to make them.
+                # A query that is behind has no time to wait for copies, and the owners have none to make them.
                 is_behind = decision.desired > decision.current and not decision.keeps_up
                 is_urgent = is_behind and not self._controller._in_force().whole_bins
                 self._controller.rescale(
@@ -313,11 +313,11 @@ class Autoscaler:
                 self.step()
                 self._failure, self._failures = None, 0
             except Exception as error:
-                # Another migration came first, or a service failed for a while: the next look tells.
+                # Another migration came first, or a service failed for a while. The next look will show.
                 self._note(error)
 
     def _note(self, error: Exception) -> None:
-        """Says that a look has failed; less and less often where one fails after the other."""
+        """Reports that a look has failed; less and less often if many fail in a row."""
         self._failure = error
         self._failures += 1
         if self._failures == 1:
@@ -335,5 +335,5 @@ class Autoscaler:
 
 
 def _brief(error: Exception) -> str:
-    # The first line of an error of py4j says which call failed, and the second one why.
+    # In an error of py4j, the first line says which call failed, and the second one why.
     return " ".join([f"{type(error).__name__}:", *str(error).splitlines()[:2]])

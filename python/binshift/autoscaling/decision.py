@@ -1,9 +1,11 @@
-"""What the policy says is to be done, and the change that it led to."""
+"""A decision of the policy, and the change that it led to."""
 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
+
+from binshift.display import brief
 
 __all__ = ["Action", "Change", "Decision"]
 
@@ -13,40 +15,39 @@ class Action(StrEnum):
 
     HOLD = "hold"
     RESCALE = "rescale"
-    #: Whole partitions are to move, and their number is to stay.
+    #: Whole partitions should move, and their number should stay the same.
     REBALANCE = "rebalance"
-    #: Spark is to be asked for executors, which partitions need that will be rescaled once they are there.
+    #: Ask Spark for executors. Once they have joined, the query will be rescaled.
     REQUEST = "request"
-    #: Executors are to be emptied and given back.
+    #: Executors should be emptied and given back.
     RELEASE = "release"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Decision:
     """What should be done, and why.
 
     Parameters
     ----------
     at_s : float
-        When it was made.
+        When the decision was made.
     action : Action
         What to do.
     current, desired : int
-        Partitions now, and those that are wanted.
+        The number of partitions now, and the number that is wanted.
     reason : str
-        For people.
+        The reason, for people.
     input_rate, true_rate : float or None
-        Rows a second that came in, and that the query could process if it were never idle. None if
-        there were too few epochs to tell.
+        Rows a second that came in, and that the query could process if it were never idle. None if there were
+        too few epochs to tell.
     utilization : float or None
         Share of the time that the query was busy.
     place_on : tuple of str
-        Executors on which new partitions are to be placed.
+        Executors on which new partitions should be placed.
     executors : int or None
-        Executors that are wanted, where more are to be asked for or some are to be given back.
+        The number of executors that is wanted, if some should be asked for or given back.
     keeps_up : bool
-        Whether all epochs that were looked at were done in time; if not, more rows may come in than
-        are read.
+        Whether all considered epochs were done in time. If not, more rows may come in than are read.
     """
 
     at_s: float
@@ -73,22 +74,25 @@ class Decision:
             return f"give executors back until {self.executors} are left: {self.reason}"
         return f"rescale from {self.current} to {self.desired} partitions: {self.reason}"
 
+    def __repr__(self) -> str:
+        return brief(self, str(self))
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Change:
     """The latest change that a decision led to.
 
     Parameters
     ----------
     at_s : float
-        When it was over.
+        When the change was over.
     source, target : int
-        Partitions before and after.
+        The number of partitions before and after.
     input_rate : float or None
-        Rows a second that came in then, as far as the query could read them. None if it could not keep up, so
-        that nobody knows; but not for a correction.
+        Rows a second that came in then, as far as the query could read them. None if it couldn't keep up,
+        because then the rate isn't known. A correction has a rate all the same.
     is_correction : bool
-        Whether it took back a change that had left too few partitions to keep up, or went on with that.
+        Whether it reverted a change that had left too few partitions to keep up, or continued to do so.
     """
 
     at_s: float
@@ -102,9 +106,9 @@ class Change:
     def of(cls, decision: Decision, *, last: Change | None = None) -> Change:
         """The change that a decision leads to, after the change `last`."""
         more = decision.desired > decision.current
-        # Without the rate, which is the least that came in, fewer partitions would be tried again and again.
+        # The rate is a lower bound of the input. Without it, fewer partitions would be tried again and again.
         is_correction = more and not decision.keeps_up and last is not None and last.has_left_too_few
-        # Where the number stays, no later change takes it back.
+        # If the number stays the same, no later change can revert it.
         is_known = is_correction or (decision.keeps_up and decision.desired != decision.current)
         return cls(
             decision.at_s,
@@ -116,5 +120,8 @@ class Change:
 
     @property
     def has_left_too_few(self) -> bool:
-        """Whether too few partitions are there because of it, if there are too few now."""
+        """Whether it is the cause, if there are too few partitions now."""
         return self.is_correction or (self.target < self.source and self.input_rate is not None)
+
+    def __repr__(self) -> str:
+        return brief(self)

@@ -20,14 +20,14 @@ _log = logging.getLogger("binshift")
 
 
 class OwnExecutors:
-    """Sees to the executors of the application of a query; one thread at a time calls it.
+    """Manages the executors of a query's application. For one thread at a time.
 
     Parameters
     ----------
     controller : Controller
-        Of the query.
+        The query's controller.
     wait_s : float
-        Seconds after which executors that were asked for and have not come are no longer waited for.
+        How many seconds to wait for executors that were asked for.
     are_counted : bool
         Whether their number may be changed, so that it matters who else uses them.
     """
@@ -36,21 +36,21 @@ class OwnExecutors:
         self._controller = controller
         self._wait_s = wait_s
         self._are_counted = are_counted
-        #: How many were asked for in all, and when.
+        #: The total that was asked for, and when.
         self._asked: tuple[int, float] | None = None
-        #: Where partitions are, as of the latest look.
+        #: The placement of partitions, as of the latest look.
         self._placement = Placement((), ())
         #: Executors that run partitions of other queries, as of the latest look.
         self._shared: frozenset[str] = frozenset()
-        #: Executors that were drained here, and may get partitions again.
+        #: Executors that this object has drained, and that may get partitions again.
         self._drained: frozenset[str] = frozenset()
 
     def require(self) -> None:
-        """Refuses where the number of executors is not to be changed by us."""
+        """Raises if binshift must not change the number of executors."""
         self._controller._link.require_own_executors()
 
     def cluster(self, now_s: float) -> Cluster:
-        """What the query runs on, as of now; what is done next goes by it."""
+        """The cluster as of now. The methods below rely on this look."""
         link = self._controller._link
         placement = self._controller._placement()
         there = len(placement.executors)
@@ -60,7 +60,7 @@ class OwnExecutors:
             _log.info("query %s: executors %s run partitions of other queries, so they stay", link.id, names)
         self._shared = shared
         self._drained &= set(placement.leaving)
-        # What was emptied to be given back is as good as an executor that has just joined.
+        # An executor that was emptied to be given back is as good as one that has just joined.
         leaving = tuple(e for e in placement.leaving if e not in self._drained)
         self._placement = placement = replace(placement, leaving=leaving)
         closed, empty = self._closed(), self._empty()
@@ -82,9 +82,9 @@ class OwnExecutors:
         )
 
     def hold(self, least: int, most: int, now_s: float) -> None:
-        """The first time, has the cluster manager give no more executors than the application is to have.
+        """On the first call, tells the cluster manager how many executors the application should have at most.
 
-        Those that are starting still count: they are among the configured ones.
+        Executors that are still starting count, because they are among the configured ones.
         """
         if self._asked is None:
             placement = self._controller._placement()
@@ -93,13 +93,13 @@ class OwnExecutors:
 
     def leave_to_others(self) -> None:
         """Lets autoscalers of other queries ask for executors; their number stays."""
-        # Also after a request that was refused, by which the driver counts them as ours.
+        # Needed even after a refused request, because the driver counts them as ours by then.
         if self._are_counted:
             self._asked = None
             self._controller._link.leave_executors_to_others()
 
     def once(self, decision: Decision) -> Decision:
-        """The same, or to hold where what it asks for was done already or cannot be done."""
+        """The same decision, or to hold if its request was made already or can't be made."""
         wanted = decision.executors
         if wanted is None:
             return decision
@@ -111,23 +111,23 @@ class OwnExecutors:
         return decision
 
     def request(self, executors: int, now_s: float) -> None:
-        """Asks for so many beside those that somebody else has drained; they come later, or do not."""
+        """Asks for executors, besides those that somebody else has drained. They arrive later, or never."""
         self._ask(self._total(executors), now_s)
 
     def release(self, stay: int, now_s: float) -> None:
-        """Gives back executors without partitions until `stay` are left; if there is none, empties one.
+        """Gives back executors without partitions until `stay` are left. If there is none to give, empties one.
 
-        Those that other queries use stay in any case.
+        Executors that other queries use are kept in any case.
         """
         if spare := self._spare(stay):
             left = self._placement.in_all - len(spare)
-            # First, because otherwise the cluster manager starts others in the place of those that go.
+            # The total is lowered first, because otherwise the cluster manager would start replacements.
             self._ask(left, now_s)
             given = self._controller._link.give_back_executors(spare)
             if given:
                 names = ", ".join(sorted(given))
                 _log.info("query %s: executors %s are given back", self._controller._link.id, names)
-            # Partitions have come there since the look.
+            # Partitions have moved there since the look.
             if kept := len(spare) - len(given):
                 self._ask(left + kept, now_s)
         elif (executor := self._next_to_drain(stay)) is not None:
@@ -139,34 +139,34 @@ class OwnExecutors:
         self._asked = (total, now_s)
 
     def _total(self, executors: int) -> int:
-        """Executors that Spark is asked for, so that so many get partitions."""
+        """The total to ask Spark for, so that this many executors get partitions."""
         return executors + len(self._closed()) + len(self._placement.excluded)
 
     def _empty(self) -> tuple[str, ...]:
-        """Executors without a partition of any query, those first that were drained.
+        """Executors without a partition of any query, drained ones first.
 
-        None before a partition has run.
+        Empty before any partition has run.
         """
         used, leaving = _partitions(self._placement), self._leaving()
         empty = [e for e in self._own() if not used[e]] if used else []
         return tuple(sorted(empty, key=lambda e: e not in leaving))
 
     def _spare(self, stay: int) -> tuple[str, ...]:
-        """Executors that may go at once, so that `stay` are left at least beside those of other queries."""
+        """Executors that may go at once, if at least `stay` are left, besides those of other queries."""
         return self._empty()[: max(0, len(self._own()) - stay)]
 
     def _next_to_drain(self, stay: int) -> str | None:
-        """The executor with fewest partitions; of equals the one that came last."""
+        """The executor with the fewest partitions; among equals, the one that joined last."""
         used, leaving = _partitions(self._placement), self._leaving()
         possible = [e for e in self._own() if e not in leaving]
         return min(reversed(possible), key=lambda e: used[e]) if len(possible) > stay else None
 
     def _closed(self) -> frozenset[str]:
-        """Executors that are there, and that somebody else has drained."""
+        """Existing executors that somebody else has drained."""
         return frozenset(self._placement.leaving).intersection(self._placement.executors)
 
     def _leaving(self) -> frozenset[str]:
-        """Executors that were drained, by whomever."""
+        """Executors that were drained by anybody."""
         return self._drained.union(self._placement.leaving)
 
     def _own(self) -> tuple[str, ...]:

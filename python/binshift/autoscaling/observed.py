@@ -1,15 +1,17 @@
-"""What a decision looks at: the latest epochs of a query, and the cluster that it runs on."""
+"""The input of a decision: the latest epochs of a query, and the cluster that it runs on."""
 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+
+from binshift.display import brief
 
 __all__ = ["Cluster", "Observation"]
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One epoch as it was.
+    """One epoch that was observed.
 
     Parameters
     ----------
@@ -30,15 +32,15 @@ class Observation:
     partitions: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Cluster:
-    """What the query runs on.
+    """The cluster that the query runs on.
 
     Parameters
     ----------
     slots : int or None
-        Tasks that run at the same time; None if it is not known. More partitions than that wait for
-        each other, so no more are asked for.
+        How many tasks can run at the same time; None if that isn't known. More partitions would wait for each
+        other, so no decision wants more.
     idle : tuple of str
         Executors that run no partition.
     to_move : int
@@ -46,17 +48,17 @@ class Cluster:
     executors : int
         Executors that run partitions, or may.
     drained : int
-        Executors beside these that were drained by somebody else, and get no partition until that is undone.
+        Other executors, which somebody else has drained. They get no partition until that is undone.
     excluded : int
-        Executors that Spark gives no tasks for a while, because too many failed. They count against a limit.
+        Executors that get no tasks from Spark for a while, because too many failed. They count against a limit.
     shared : int
-        Executors of both kinds that run partitions of other queries, and so are not given back.
+        Executors, drained or not, that run partitions of other queries, and so are not given back.
     empty : tuple of str
-        Executors of both kinds that run no partition of any query, and so may be given back at once.
+        Executors, drained or not, that run no partition of any query, and so may be given back at once.
     emptied : int
-        Those of them that somebody else has drained.
+        How many of the empty executors somebody else has drained.
     is_refused : bool
-        Whether executors that were asked for did not come in time. Then no more are asked for.
+        Whether executors that were asked for didn't join in time. Then no more are asked for.
     """
 
     slots: int | None = None
@@ -78,5 +80,8 @@ class Cluster:
 
     @property
     def slots_per_executor(self) -> int:
-        """Tasks that an executor runs at the same time, 1 at least."""
+        """How many tasks an executor runs at the same time, at least 1."""
         return max(1, (self.slots or 0) // max(1, self.executors))
+
+    def __repr__(self) -> str:
+        return brief(self)

@@ -1,7 +1,8 @@
-"""How many partitions a query should have, from what its epochs took. Pure functions.
+"""Decides how many partitions a query should have, from the durations of its epochs. Pure functions.
 
-The idea is that of DS2 (Kalavri et al., OSDI 2018, section 3): what a query could process if it were never
-idle, its true rate, is measured while it runs, and tells how many partitions the input needs, in one step.
+The idea comes from DS2 (Kalavri et al., OSDI 2018, section 3). The true rate of a query, which is what it could
+process if it were never idle, is measured while it runs. It tells in one step how many partitions the input
+needs.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ __all__ = ["decide"]
 
 #: An epoch that takes this share of its time may well be behind its input.
 _SATURATED = 0.95
-#: Times that usually lie between two epochs, after which nothing is done for epochs that may never come.
+#: After this many times the usual gap between epochs without one, nothing is done, because none may ever come.
 _SILENT = 3
 
 
@@ -35,37 +36,37 @@ def decide(
     last: Change | None = None,
     is_running: bool = False,
 ) -> Decision:
-    """How many partitions the query should have.
+    """Decides how many partitions the query should have.
 
-    A query with p partitions is busy for a share u of its time. For a target of t, it needs p * u / t
-    partitions, rounded up. This is DS2's rule, because u is the input rate divided by the true rate. A query
-    that cannot keep up is busy all the time, so it gets 1 / t as many, and more the next time.
+    A query with p partitions is busy for a share u of its time. For a target utilization of t, it needs p * u /
+    t partitions, rounded up. This is DS2's rule, because u is the input rate divided by the true rate. A query
+    that can't keep up is busy all the time, so it gets 1 / t times as many partitions, and perhaps more the
+    next time.
 
-    Nothing changes within the dead band and the cooldown. No change is taken back while the input is as it
-    was at that change. So under a constant input the number of partitions only ever goes one way, and
-    settles. A query that is behind its input first gets more partitions than it needs later, and gives
-    them back once.
+    Nothing changes within the dead band and the cooldown. A change is not reverted while the input is the same
+    as at that change. So under a constant input, the number of partitions only ever goes one way, and settles.
+    A query that is behind its input first gets more partitions than it needs later, and gives them back once.
 
-    A query that cannot keep up since it has fewer partitions gets more all the same, because their work may
-    have grown. Then none of them goes while the input is as it was.
+    There is one exception: a query that can't keep up since it has fewer partitions gets more again, because
+    the work per row may have grown. After that, none of them is given back while the input is the same.
 
-    A query whose next epoch is overdue is idle. One that has run none for some time stays as it is, because
-    changes take effect with epochs. Only executors without partitions are given back.
+    If the next epoch is overdue, the query counts as idle. If it has run no epoch for some time, its partitions
+    are left alone, because changes take effect with epochs; only executors without partitions are given back.
 
     Parameters
     ----------
     observations : sequence of Observation
         Epochs with the current number of partitions and no moving bins, oldest first.
     settings : ScalingSettings
-        What is wanted.
+        The settings.
     now_s : float
-        The time, of the clock of the observations.
+        The time now, by the clock of the observations.
     cluster : Cluster, optional
-        What the query runs on.
+        The cluster that the query runs on.
     last : Change, optional
         The latest change.
     is_running : bool
-        Whether an epoch is under way, which is not yet among the observations.
+        Whether an epoch is under way that isn't among the observations yet.
     """
     cluster = cluster or Cluster()
     if not observations:
@@ -106,7 +107,7 @@ def decide(
 
 
 def _silent(current: int, s: ScalingSettings, now_s: float, cluster: Cluster, silent_s: float) -> Decision:
-    """Where no epoch runs: what is known of the load is old."""
+    """Decides while no epoch runs, so that what is known about the load is out of date."""
     why = f"no epoch has run for {silent_s:.0f} s"
     enough = _executors_for(current, s, cluster)
     if _is_spare(enough, s, cluster) and cluster.empty:
@@ -170,7 +171,7 @@ def _decided(
         why = "no fewer partitions would do"
     elif (
         last is not None
-        # A query that is behind reads no more than it can, so its rate tells nothing against more partitions.
+        # A query that is behind reads only what it can, so its rate is no argument against more partitions.
         and (keeps_up or not is_short)
         and _is_taken_back(last, current, desired, input_rate, s.dead_band)
     ):
@@ -195,22 +196,22 @@ def _may_ask(s: ScalingSettings, cluster: Cluster) -> bool:
 
 
 def _askable(s: ScalingSettings, cluster: Cluster) -> int:
-    """Executors that there may be beside those that get no partitions."""
+    """How many executors there may be, besides those that get no partitions."""
     return max(0, (s.max_executors or 0) - cluster.drained - cluster.excluded)
 
 
 def _is_spare(enough: int, s: ScalingSettings, cluster: Cluster) -> bool:
-    """Whether executors are to be given back until `enough` are left, beside those that other queries use."""
+    """Whether executors should be given back until `enough` are left, besides those that other queries use."""
     return _has_executors(s, cluster) and cluster.own > enough
 
 
 def _released(current: int, s: ScalingSettings, cluster: Cluster, short: str | None) -> tuple[int, str] | None:
-    """How many executors stay where some go, and why; `short` says that more partitions are wanted."""
+    """How many executors stay if some go, and why; `short` says that more partitions are wanted."""
     enough = _executors_for(current, s, cluster)
     if short is None:
         spare = _is_spare(enough, s, cluster)
         return (enough, f"{enough} are enough for {current} partitions") if spare else None
-    # Those that were drained and run nothing count against the limit, and others may come in their place.
+    # Executors that were drained and run nothing count against the limit. Others may come in their place.
     if cluster.emptied and _has_executors(s, cluster) and cluster.executors >= _askable(s, cluster):
         why = f"{short}, and {cluster.emptied} executors that were drained run nothing"
         return cluster.own - cluster.emptied, why
@@ -218,13 +219,13 @@ def _released(current: int, s: ScalingSettings, cluster: Cluster, short: str | N
 
 
 def _executors_for(partitions: int, s: ScalingSettings, cluster: Cluster) -> int:
-    """Executors on which so many partitions run at the same time, within the bounds."""
+    """How many executors it takes to run so many partitions at the same time, within the bounds."""
     wanted = max(s.min_executors, ceil(partitions / cluster.slots_per_executor))
     return wanted if s.max_executors is None else min(wanted, s.max_executors)
 
 
 def _within(wanted: int, current: int, s: ScalingSettings, cluster: Cluster) -> int:
-    """So many partitions, if they run at the same time; those that are there stay."""
+    """So many partitions, or as many as can run at the same time, but not fewer than there are."""
     return min(wanted, s.max_partitions, max(_slots(cluster, s), current))
 
 
@@ -235,7 +236,7 @@ def _limit(current: int, s: ScalingSettings, cluster: Cluster) -> str:
 
 
 def _slots(cluster: Cluster, s: ScalingSettings) -> int:
-    """Partitions that run at the same time, also on executors that may be asked for."""
+    """How many partitions can run at the same time, including executors that may be asked for."""
     if cluster.slots is None:
         return s.max_partitions
     slots = cluster.slots
@@ -256,7 +257,7 @@ def _end(epochs: Sequence[Observation], epoch_s: float) -> float:
 
 
 def _usual(epochs: Sequence[Observation], epoch_s: float) -> float:
-    """Seconds from one epoch to the next, mostly."""
+    """The usual number of seconds from one epoch to the next."""
     gaps = [later.started_s - o.started_s for o, later in pairwise(epochs)]
     return max(epoch_s, median(gaps) if gaps else epochs[-1].busy_s)
 

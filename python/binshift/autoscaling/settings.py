@@ -1,10 +1,11 @@
-"""What is wanted of the scaling."""
+"""The settings of the scaling policy."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from binshift.arguments import checked
+from binshift.display import brief
 from binshift.errors import ConfigurationError, impossible
 from binshift.numbers import is_whole
 
@@ -12,29 +13,29 @@ __all__ = ["ScalingSettings"]
 
 
 @checked(ConfigurationError)
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ScalingSettings:
-    """What is wanted of the scaling.
+    """The settings of the scaling policy.
 
     Parameters
     ----------
     min_partitions, max_partitions : int
         Bounds of every decision.
     target_utilization : float
-        Share of the time that the query is to be busy, above 0 and at most 1.
+        Share of the time that the query should be busy, above 0 and at most 1.
     epoch_s : float
         Seconds that an epoch may take: the interval of the query's trigger.
     cooldown_s : float
-        Seconds in which nothing changes after a change.
+        Seconds after a change in which nothing else changes.
     window : int
         Epochs that a decision looks at. Both its older and its newer half have to ask for a change.
     dead_band : float
-        A utilization within this share of the target changes nothing. A change is not taken back while the
-        input is within this share of the input at that change.
+        A utilization within this share of the target changes nothing. A change isn't reverted while the input
+        is within this share of the input at that change.
     min_executors : int
         Executors that are not given back.
     max_executors : int or None
-        Executors that may be asked for in all; None leaves their number alone.
+        The largest total number of executors to ask for; None doesn't change their number.
 
     Raises
     ------
@@ -78,3 +79,6 @@ class ScalingSettings:
         for name, value, is_possible, wanted in checks:
             if not is_possible:
                 raise impossible(ConfigurationError, name, value, wanted)
+
+    def __repr__(self) -> str:
+        return brief(self)

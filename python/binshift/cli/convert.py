@@ -24,10 +24,10 @@ from binshift.errors import (
 __all__ = ["COMMANDS"]
 
 _FAILS = (ConfigurationError, UnsupportedOperatorError, UnsupportedVersionError)
-#: Of a query that runs; it looks for requests every five seconds by default.
+#: How long to wait for a running query, which looks for requests every five seconds by default.
 _ANSWER_SECONDS = 15.0
 _MOST_CHARACTERS = 300
-#: A conversion that did not end has left this in its output, and the next one replaces the rest.
+#: A conversion that didn't end leaves this file in its output. The next one may replace everything else.
 _MARKER = "binshift-conversion.json"
 
 
@@ -121,7 +121,7 @@ def convert(
 
 
 def _look(checkpoint: str, output: str, settings: dict[str, str], *, is_asked: bool) -> None:
-    """Refuses what can be refused without a JVM; Spark looks at everything again.
+    """Checks what can be checked without a JVM; Spark checks everything again.
 
     Raises
     ------
@@ -138,7 +138,7 @@ def _look(checkpoint: str, output: str, settings: dict[str, str], *, is_asked: b
     except (ConfigurationError, StorageError) as error:
         if isinstance(error, ConfigurationError) and error.condition != "FILE_SYSTEM_UNKNOWN":
             raise
-        # Spark may have a file system that pyarrow has not, or other keys.
+        # Spark may know a file system that pyarrow doesn't, or have other credentials.
         click.echo(f"whether the query runs is not known; make sure that it does not ({error})", err=True)
         return
     if names and (_MARKER not in names or "metadata" in names):
@@ -163,7 +163,7 @@ def _look(checkpoint: str, output: str, settings: dict[str, str], *, is_asked: b
 
 
 def _is_of_spark(path: str, settings: dict[str, str]) -> bool:
-    """Whether a path without a scheme may be one of another file system to Spark than to Python."""
+    """Whether Spark may take a path without a scheme for one of another file system than Python does."""
     configured = {"HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR"} & os.environ.keys()
     return not is_uri(path) and (bool(configured) or "spark.hadoop.fs.defaultFS" in settings)
 

@@ -6,7 +6,7 @@ from binshift import errors
 
 __all__ = ["EXIT_CODES", "described", "exit_code_of"]
 
-#: The most specific class counts. 1 is any other failure, 2 a wrong argument.
+#: The most specific class decides. 1 is any other failure, 2 a wrong argument.
 EXIT_CODES: dict[type[errors.BinshiftError], int] = {
     errors.ConfigurationError: 3,
     errors.PlanError: 4,
@@ -20,14 +20,14 @@ EXIT_CODES: dict[type[errors.BinshiftError], int] = {
 
 
 def exit_code_of(error: errors.BinshiftError) -> int:
-    """The exit code of a command that ends with an error."""
+    """The exit code for an error."""
     return next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), 1)
 
 
 def described(*kinds: type[errors.BinshiftError]) -> str:
-    """The exit codes of a command that fails with errors of these kinds, for the end of a help.
+    """Describes the exit codes of a command for its help, given the errors with which it may fail.
 
-    Each command reads or writes something, which may fail.
+    Always includes failures of storage, because each command reads or writes something.
     """
     codes = sorted((EXIT_CODES[kind], kind.__name__) for kind in {*kinds, errors.StorageError})
     named = ", ".join(f"{code} {name}" for code, name in codes)

@@ -1,4 +1,4 @@
-"""Sending a plan to a query through its checkpoint, and following the migration until it is over."""
+"""Sends a plan to a query through its checkpoint, and follows the migration until it is over."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from binshift.status import MigrationState, MigrationStatus
 __all__ = ["Follower", "send"]
 
 _POLL_SECONDS = 0.5
-#: For the query, which may have been stopped, to say how a migration has ended; also at the end of the time to
-#: wait.
+#: How long the query, which may have been stopped, has to say how a migration ended. This is in addition to the
+#: time that the user wants to wait.
 _ANSWER_SECONDS = 30.0
 
 
@@ -34,16 +34,16 @@ class Follower:
     def status(self, migration: str) -> MigrationStatus:
         """Where the migration stands, from `plan.json` and the routing log.
 
-        How one has ended that moves whole partitions is in neither, so the query is asked.
+        Neither says how a migration of whole partitions has ended, so the query is asked.
 
         Raises
         ------
         MigrationError
-            If the query does not know, because it was started again since, or has an older jar.
+            If the query doesn't know, because it was started again since, or has an older jar.
         MigrationTimeout
-            If the query does not answer in half a minute.
+            If the query doesn't answer in half a minute.
         """
-        # In this order: what ends between two reads was there at the first.
+        # The order matters: a migration that ends between two reads is seen by the first.
         under_way = self.checkpoint.migration()
         committed = self.checkpoint.committed_epoch()
         mine = under_way if under_way is not None and under_way.id == migration else None
@@ -70,7 +70,7 @@ class Follower:
         )
 
     def _end(self, migration: str) -> tuple[int, MigrationState]:
-        """Steps done, and how it ended, as the query says it."""
+        """Steps done, and how it ended, according to the query."""
         answer = Mailbox(self.checkpoint).ask("status", _ANSWER_SECONDS, migration_id=migration)
         told = answer["progress"]
         if "migration_id" not in answer:
@@ -99,7 +99,7 @@ class Follower:
         MigrationError
             See `status`.
         MigrationTimeout
-            If there is no answer, or the migration is not over in time. It goes on.
+            If there is no answer, or the migration isn't over in time. It continues.
         """
         deadline = time.monotonic() + seconds
         try:
@@ -124,7 +124,7 @@ class Follower:
 
 
 def send(follower: Follower, *, as_json: bool, wait: float | None, replace: bool) -> None:
-    """Leaves the plan for the query, and follows it if that is wanted.
+    """Leaves the plan for the query, and follows it if wanted.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def send(follower: Follower, *, as_json: bool, wait: float | None, replace: bool
     wait : float, optional
         Seconds to follow it.
     replace : bool
-        Whether to withdraw a plan that the query has not taken yet, which is otherwise a reason to refuse.
+        Whether to withdraw a plan that the query hasn't taken yet. Without it, such a plan is an error.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def send(follower: Follower, *, as_json: bool, wait: float | None, replace: bool
     mailbox = Mailbox(follower.checkpoint)
     withdrawn = _withdrawn(mailbox, replace=replace)
     if withdrawn:
-        # The query may have taken one of them just before.
+        # The query may just have taken one of them.
         _require_none_under_way(follower.checkpoint)
     request = mailbox.submit(follower.plan, follower.options)
     facts: dict[str, Any] = {"request": request, "replaced": withdrawn, **summary_of(follower.plan)}
@@ -178,7 +178,7 @@ def _require_none_under_way(checkpoint: ControlDir) -> None:
 
 
 def _withdrawn(mailbox: Mailbox, *, replace: bool) -> list[str]:
-    """The ids of plans that waited for the query, and are withdrawn now."""
+    """Withdraws the plans that wait for the query, and returns their ids."""
     waiting = [w for w in mailbox.waiting() if w.is_plan]
     if waiting and not replace:
         raise MigrationError(
@@ -191,12 +191,12 @@ def _withdrawn(mailbox: Mailbox, *, replace: bool) -> list[str]:
 
 
 def _is_done(checkpoint: ControlDir, migration: PlannedMigration) -> bool:
-    """Whether the last step is committed. The driver forgets the migration when it plans its next epoch."""
+    """Whether the last step is committed. The driver forgets a migration only when it plans the next epoch."""
     done, _ = checkpoint.steps_of(migration.id)
     is_taken = done == len(migration.plan.steps)
     return is_taken and not _fetches(migration.plan) and not migration.moves_partitions
 
 
 def _fetches(plan: MigrationPlan) -> bool:
-    """Whether bins travel after the last step, too; the driver knows when they are there."""
+    """Whether bins still travel after the last step. Only the driver knows when they have arrived."""
     return plan.on_demand

@@ -32,9 +32,9 @@ class _Group(click.Group):
             _fail(ctx, error)
         except (OSError, pa.ArrowException) as error:
             if isinstance(error, OSError) and error.errno == errno.EPIPE:
-                # Nobody reads what is printed any more; click ends the program.
+                # Nobody reads the output any more, so click ends the program.
                 raise
-            # What is in a checkpoint is named where it is read.
+            # Errors about files of a checkpoint name the place already.
             place = error.filename if isinstance(error, OSError) else None
             _fail(
                 ctx,
@@ -46,6 +46,7 @@ class _Group(click.Group):
 
 def _fail(ctx: click.Context, error: errors.BinshiftError) -> NoReturn:
     click.echo(f"{type(error).__name__}: {error}", err=True)
+    click.echo(f"  see {error.url}", err=True)
     ctx.exit(exit_code_of(error))
 
 
@@ -61,13 +62,13 @@ def cli() -> None:
 
 def main() -> None:
     """Runs the program; `binshift.cli.main` is its entry point."""
-    # As ^C does, a request to end has the program take back a question that it has left for a query.
+    # So that a request to end, like ^C, makes the program take back a question that it has left for a query.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     cli()
 
 
 def _optional(name: str) -> Iterable[click.Command]:
-    """The commands of a module, or one that says which library they need."""
+    """The commands of a module, or a command that says which library they need."""
     try:
         commands: Iterable[click.Command] = importlib.import_module(f"binshift.cli.{name}").COMMANDS
         return commands

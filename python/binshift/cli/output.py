@@ -1,4 +1,4 @@
-"""Options that commands share, and how they print."""
+"""Options and output that commands share."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def combined(*them: Callable[[F], F]) -> Callable[[F], F]:
-    """Several options as one decorator; the help has them in this order."""
+    """Combines several options into one decorator, in the order of the help."""
 
     def decorated(command: F) -> F:
         for option in reversed(them):
@@ -49,28 +49,28 @@ def example(*lines: str, errors: Iterable[type[BinshiftError]], note: str = "") 
     Parameters
     ----------
     lines : str
-        Of the example.
+        The lines of the example.
     errors : iterable of type
         The errors with which the command can fail.
     note : str
-        Behind the exit codes.
+        Text that follows the exit codes.
     """
     shown = "\n".join(f"  {line}" for line in lines)
     return f"\b\nExample:\n{shown}\n\n{described(*errors)} {note}".rstrip()
 
 
 def print_json(value: Any) -> None:
-    """A value as one line of JSON, times in ISO form."""
+    """Prints a value as one line of JSON, with times in ISO form."""
     click.echo(json.dumps(value, default=_encoded))
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[object]], *, is_text: bool = False) -> None:
-    """Columns of equal width; see `text_table`."""
+    """Prints columns of equal width; see `text_table`."""
     click.echo(text_table(head, rows, is_text=is_text))
 
 
 def print_plan(plan: MigrationPlan, *, as_json: bool) -> None:
-    """What a plan will do; as JSON, the whole plan."""
+    """Prints what a plan will do; as JSON, prints the whole plan."""
     click.echo(plan.to_json() if as_json else str(plan))
 
 

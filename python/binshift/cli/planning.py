@@ -1,4 +1,4 @@
-"""How commands cut the way to another table into steps, what they ask the query for it, and how steps go."""
+"""Makes plans for commands: cuts moves into steps, and asks the query for the numbers that this needs."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def options_of(
     places: Mapping[int, str] | None = None,
     application: str | None = None,
 ) -> MigrationOptions:
-    """How a plan is to be carried out.
+    """How a plan should be carried out.
 
     Parameters
     ----------
@@ -102,11 +102,11 @@ def options_of(
     place_on : tuple of str
         Executors for new partitions if the options name none.
     vacate : str, optional
-        Executor that runs no partition when the plan is done.
+        An executor that should run no partition when the plan is done.
     places : mapping, optional
-        The executor of each partition that is to run on another one than now.
+        The new executor of each partition that should move.
     application : str, optional
-        Whose executors these are, if that is known.
+        The application of these executors, if that is known.
 
     Raises
     ------
@@ -126,12 +126,12 @@ def options_of(
 
 
 def is_bounded(options: dict[str, Any]) -> bool:
-    """Whether steps are to be cut by what they cost."""
+    """Whether the cost of steps is bounded."""
     return options["max_bytes_per_step"] is not None or options["pause_budget_s"] is not None
 
 
 def is_cut(options: dict[str, Any]) -> bool:
-    """Whether something is said of how a plan is to be cut into steps."""
+    """Whether the options say how to cut a plan into steps."""
     return options["strategy"] is not None or options["gap"] != 0 or is_bounded(options)
 
 
@@ -147,12 +147,12 @@ def plan_of(
     Parameters
     ----------
     found : ControlDir
-        Of the query that is asked what a step may cost.
+        The directory of the query that is asked for the cost of steps.
     table, target : RoutingTable
     options : dict
         Values of `strategy_options`.
     stats : pyarrow.Table, optional
-        What `measured` answered, if it was asked already.
+        The result of `measured`, if that was asked already.
 
     Raises
     ------
@@ -185,7 +185,7 @@ def plan_of(
 
 
 def placement_of(found: ControlDir, options: dict[str, Any]) -> Placement:
-    """Where the running query's partitions are, and on which executors they may be.
+    """Asks the running query where its partitions are, and on which executors they may be.
 
     Raises
     ------
@@ -200,7 +200,7 @@ def placement_of(found: ControlDir, options: dict[str, Any]) -> Placement:
 
 
 def application_of(found: ControlDir, options: dict[str, Any]) -> str | None:
-    """Whose executors the options name; nobody is asked if they name none.
+    """The application of the executors that the options name. Asks nobody if they name none.
 
     Raises
     ------
@@ -220,5 +220,5 @@ def measured(found: ControlDir, options: dict[str, Any]) -> pa.Table:
     """
     columns = Mailbox(found).ask("stats", options["answer_timeout"])["columns"]
     bins = columns["bin"]
-    # What is not known is null, or left out altogether.
+    # Unknown values are null, or left out altogether.
     return pa.table({name: pa.array(columns.get(name) or [None] * len(bins), pa.int64()) for name in _COLUMNS})

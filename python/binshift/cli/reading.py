@@ -151,7 +151,7 @@ def _target(table: RoutingTable, partitions: int | None, assignment: Any) -> Rou
 
 
 def _owners(file: Any) -> list[Any]:
-    """What a JSON file has a list of; the owners in it may still be impossible."""
+    """The list of owners in a JSON file. The owners may still be impossible."""
     try:
         owners = json.load(file)
     except ValueError as error:

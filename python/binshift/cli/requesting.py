@@ -34,7 +34,7 @@ from binshift.planning.targets import balanced
 
 __all__ = ["COMMANDS"]
 
-#: Of a command that starts a migration.
+#: The errors of a command that starts a migration.
 _FAILS = (ConfigurationError, PlanError, MigrationError, MigrationTimeout, UnsupportedOperatorError)
 
 _dry_run = click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing.")
@@ -140,7 +140,7 @@ def cancel(checkpoint: str, wait: float | None, as_json: bool) -> None:
     """
     found = open_directory(checkpoint)
     mailbox = Mailbox(found)
-    # In this order: a plan that the query takes in between is under way then.
+    # The order matters: if the query takes a plan in between, it is under way by then.
     withdrawn = [w for w in mailbox.waiting() if w.is_plan and mailbox.take_back(w.id)]
     migration = found.migration()
     if migration is None and not withdrawn:

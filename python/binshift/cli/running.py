@@ -1,4 +1,4 @@
-"""Commands that touch no checkpoint: where the jar is; and demo and bench, which only a source tree has."""
+"""Commands without a checkpoint: `jar`, and `demo` and `bench`, which only a source tree has."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ COMMANDS = (jar, demo, bench)
 
 
 def _run(script: str, arguments: tuple[str, ...]) -> None:
-    """Runs a script of the source tree that this package is installed from; ends with its exit code."""
+    """Runs a script of the source tree from which this package is installed, and exits with its exit code."""
     file = Path(binshift.__file__).parents[1] / script
     if not file.exists():
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""`binshift state`: what a checkpoint holds, without a JVM."""
+"""`binshift state`, which reads a checkpoint's state without a JVM."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["COMMANDS"]
 _SHOWN = 10
 
 
-#: The options that name what is read.
+#: The options that select what is read.
 _choice = combined(
     click.option("--operator", type=int, metavar="N", help="Stateful operator, by its id."),
     click.option("--store", metavar="NAME", help="Store of the operator; joins have several."),

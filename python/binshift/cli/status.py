@@ -44,7 +44,7 @@ def status(checkpoint: str, as_json: bool, live: float | None, watch: float | No
         while True:
             shown = _asked(found, live)
             if not as_json:
-                # Does nothing but in a terminal.
+                # Has no effect outside of a terminal.
                 click.clear()
                 click.echo(f"at           {datetime.now().astimezone():%H:%M:%S}")
             _show(shown, as_json=as_json)
@@ -128,7 +128,7 @@ def _epoch(number: int) -> str:
 
 
 def _told(live: dict[str, Any]) -> str:
-    """What the running query answers, in words."""
+    """The running query's answer, in words."""
     progress, routing = live["progress"], live["routing"]
     table = f"{routing['partitions']} partitions since epoch {routing['epoch']}" if routing else "no table yet"
     if progress is None:

@@ -1,4 +1,4 @@
-"""What `binshift doctor` says of one thing."""
+"""The results of the checks of `binshift doctor`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Check", "Verdict"]
 
 
 class Verdict(StrEnum):
-    """How a check came out."""
+    """The outcome of a check."""
 
     FINE = "fine"
     ADVICE = "advice"
@@ -18,15 +18,15 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at.
+    """The result of one check.
 
     Parameters
     ----------
     about : str
-        What was looked at, in a word or two.
+        What was checked, in a word or two.
     verdict : Verdict
     found : str
-        What is so.
+        What the check found.
     then : str
         What to do about it; empty if all is well, or if `found` says it.
     """

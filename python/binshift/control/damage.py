@@ -1,4 +1,4 @@
-"""The error for what is damaged, worded alike everywhere."""
+"""The error for damaged files and state, with the same wording everywhere."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from binshift.errors import StateFormatError
 
 __all__ = ["NOT_UNDERSTOOD", "damaged", "plain_name", "reason_of", "understood"]
 
-#: What Python raises when what was read is not of the kind, or the size, that code takes for granted.
+#: The exceptions that Python raises if data are not of the kind or size that the code expects.
 NOT_UNDERSTOOD = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 _NAME = re.compile(r"(?!\.+\Z)[^/\x00]{1,255}")
 
 
 def damaged(what: object, reason: object) -> StateFormatError:
-    """The error that says that `what`, a file or a part of the state, is damaged."""
+    """The error for damage of `what`, a file or a part of the state."""
     return StateFormatError(
         f"{what} is damaged: {reason}; check the checkpoint with `binshift fsck`, and restore the damaged file "
         "from a copy"
@@ -25,7 +25,7 @@ def damaged(what: object, reason: object) -> StateFormatError:
 
 @contextmanager
 def understood(what: object) -> Iterator[None]:
-    """Has a body that takes apart what was read raise `damaged`, if that is not of the form that it expects."""
+    """Makes a body that decodes data raise `damaged` if the data don't have the expected form."""
     try:
         yield
     except NOT_UNDERSTOOD as error:
@@ -33,12 +33,12 @@ def understood(what: object) -> Iterator[None]:
 
 
 def reason_of(error: BaseException) -> str:
-    """One of NOT_UNDERSTOOD in words."""
+    """Describes one of the exceptions in NOT_UNDERSTOOD in words."""
     return f"it has no {error}" if isinstance(error, KeyError) else str(error)[:200]
 
 
 def plain_name(name: object) -> str:
-    """A name of a file or a directory that was read, which must not lead elsewhere.
+    """Checks the name of a file or a directory that comes from a file, so that it can't lead elsewhere.
 
     Raises
     ------

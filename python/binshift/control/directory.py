@@ -1,6 +1,6 @@
-"""A checkpoint as any process can read it: its control files, by any URI that pyarrow knows.
+"""Reads the control files of a checkpoint, from any process, by any URI that pyarrow knows.
 
-What is read here is what the driver writes (ARCHITECTURE.md, "In the checkpoint"). Nothing of Spark is needed.
+The driver writes these files (ARCHITECTURE.md, "In the checkpoint"). Spark isn't needed to read them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from binshift.session import PROVIDER, PROVIDER_KEY, STOCK_PROVIDER
 __all__ = ["ControlDir", "PlannedMigration", "open_directory", "require_checkpoint"]
 
 
-#: Entries of later migrations that are read to find a step of one that is over.
+#: How many entries of later migrations are read to find a step of a migration that is over.
 _MAX_OTHERS = 64
 _STORAGES = ("binned", "single", "plain")
 
 
 def checked_layout(data: dict[str, Any]) -> dict[str, Any]:
-    """What `layout.json` says; raises one of NOT_UNDERSTOOD if that is no layout."""
+    """Checks the content of `layout.json`; raises one of NOT_UNDERSTOOD if it is no layout."""
     if not is_whole(data["bins"], 1, MAX_BINS):
         raise ValueError(f"it has {data['bins']!r:.100} bins")
     if not isinstance(data["spark_version"], str):
@@ -51,7 +51,7 @@ class PlannedMigration:
         self.id = str(data["id"])
         self.cancelled = bool(data["cancelled"])
         options = data.get("options", {})
-        #: Whether whole partitions go to other executors, which only the driver knows the end of.
+        #: Whether whole partitions move to other executors. Only the driver knows when they have arrived.
         self.moves_partitions = bool(options.get("vacate") or options.get("places"))
         self.plan = MigrationPlan.from_json(json.dumps(data["plan"]))
 
@@ -77,12 +77,12 @@ def open_directory(uri: str) -> ControlDir:
 
 
 def require_checkpoint(files: Files) -> None:
-    """Refuses a directory that is not there, or is no checkpoint.
+    """Refuses a directory that doesn't exist, or is no checkpoint.
 
     Raises
     ------
     ConfigurationError
-        Which says which of them it is.
+        The message says which of the two it is.
     """
     if not files.exists(""):
         raise ConfigurationError(
@@ -155,7 +155,7 @@ class ControlDir:
         return str(conf[PROVIDER_KEY]) if PROVIDER_KEY in conf else None
 
     def routing(self) -> RoutingTable:
-        """The table in force at the newest epoch that was logged.
+        """The table in force at the newest logged epoch.
 
         Raises
         ------
@@ -173,7 +173,7 @@ class ControlDir:
         return entry.table
 
     def migration(self) -> PlannedMigration | None:
-        """The migration under way, also one that waits for the query to be started again."""
+        """The migration under way, which may be waiting for the query to be started again."""
         name = "binshift/plan.json"
         data = self.read(name)
         try:
@@ -182,7 +182,7 @@ class ControlDir:
             raise self._damaged(name, error) from error
 
     def steps(self) -> list[dict[str, Any]]:
-        """The entries of the routing log that a step led to, oldest first, also those not committed yet.
+        """The entries of the routing log that were made by steps, oldest first, including uncommitted ones.
 
         Each has epoch, partitions, written_at and step, and whether its epoch was committed.
         """
@@ -197,12 +197,12 @@ class ControlDir:
         migration : str
             Its id.
         is_over : bool
-            Whether it may be over, so that later entries may be of other migrations. A few are passed over.
+            Whether it may be over, so that later entries may belong to other migrations. A few are skipped.
         """
         committed = self.committed_epoch()
         next_epoch = None
         others = 0
-        # The newest entries tell all, and the oldest may be gone.
+        # The newest entries are enough, and the oldest may be gone.
         for entry in self._entries():
             step = _step(entry, committed)
             if step is None or step["step"]["migration_id"] != migration:
@@ -220,7 +220,7 @@ class ControlDir:
         return RoutingLog(self.files, self._entry)
 
     def _entries(self) -> Iterator[RoutingEntry]:
-        """The entries back from the newest one, which may be of the epoch after the newest that was logged."""
+        """The entries, newest first. The newest may be for the epoch after the newest logged one."""
         log, logged = self._routing_log(), max(self.logged_epoch(), 0)
         if (prepared := log.prepared(logged)) is not None:
             yield prepared
@@ -235,7 +235,7 @@ class ControlDir:
             raise self._damaged(name, error) from error
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """A JSON file of this format; None if it is not there.
+        """A JSON file of this format; None if it doesn't exist.
 
         Raises
         ------
@@ -261,7 +261,7 @@ class ControlDir:
 
 
 def _step(entry: RoutingEntry, committed: int) -> dict[str, Any] | None:
-    """An entry, if a step led to it and not the opening of partitions."""
+    """The step of an entry; None if the entry only opened partitions, or is the first."""
     if entry.step is None or entry.step["opening"]:
         return None
     return {
@@ -274,7 +274,7 @@ def _step(entry: RoutingEntry, committed: int) -> dict[str, Any] | None:
 
 
 def _without_layout(directory: ControlDir) -> str:
-    """Why a checkpoint has nothing of binshift in it, and the way from there."""
+    """Says why a checkpoint has no files of binshift, and what to do about it."""
     provider = directory.provider()
     if provider == STOCK_PROVIDER:
         return (

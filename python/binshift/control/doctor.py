@@ -1,4 +1,4 @@
-"""What stands in the way of a rescale: of a file system, of a checkpoint, and of a running query's settings."""
+"""Finds what stands in the way of a rescale: in a file system, a checkpoint, or a running query's settings."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _ABORTABLE = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
 _RETAIN = "spark.sql.streaming.minBatchesToRetain"
 _LOCALITY = ("spark.locality.wait.process", "spark.locality.wait")
-#: Spark's default. After a shorter wait a task begins elsewhere, and loads the partition's state there.
+#: Spark's default. With a shorter wait, a task soon begins elsewhere, and loads the partition's state there.
 _LOCALITY_SECONDS = 3.0
-#: Fewer versions than this leave a restored backup nothing to go back to; Spark's default is 100.
+#: With fewer versions than this, a restored backup has nothing to go back to; Spark's default is 100.
 _FEW_VERSIONS = 10
 #: A partition with fewer bins cannot be balanced well.
 _FEW_BINS = 8
@@ -33,12 +33,12 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "": 0.00
 def examine(files: Files, wait: float) -> Iterator[Check]:
     """Tries a checkpoint's file system, looks into the checkpoint, and asks its query if it runs.
 
-    No file stays behind: what is written is deleted, and a request that nobody answers is taken back.
+    No file stays behind: files that it writes are deleted, and a request that nobody answers is taken back.
 
     Parameters
     ----------
     files : Files
-        Of the checkpoint, or of the place of one to come.
+        The checkpoint's directory, or the place of a future one.
     wait : float
         Seconds for the query to answer; 0 asks nothing.
     """
@@ -77,14 +77,14 @@ def examine(files: Files, wait: float) -> Iterator[Check]:
 
 
 def settings_checks(told: dict[str, Any], scheme: str) -> Iterator[Check]:
-    """What a running query's settings mean for a rescale.
+    """Checks a running query's settings.
 
     Parameters
     ----------
     told : dict
         The query's answer to the request `settings`.
     scheme : str
-        Of the checkpoint's URI, such as `s3a`; empty for a path.
+        Scheme of the checkpoint's URI, such as `s3a`; empty for a path.
     """
     settings: dict[str, str] = told["settings"]
     if told["binshift"] != _version.version:
@@ -115,7 +115,7 @@ def settings_checks(told: dict[str, Any], scheme: str) -> Iterator[Check]:
 
 
 def _places(told: dict[str, Any], settings: dict[str, str]) -> Iterator[Check]:
-    """Executors, their slots, and how long tasks wait for the one that has their state."""
+    """Checks executors, their slots, and how long tasks wait for the executor that has their state."""
     partitions, slots = told["partitions"], told["slots"]
     found = f"{told['executors']} executors with {slots} slots, {partitions} partitions"
     if told["is_local"]:
@@ -142,7 +142,7 @@ def _places(told: dict[str, Any], settings: dict[str, str]) -> Iterator[Check]:
 
 
 def seconds_of(time_: str) -> float:
-    """A time as Spark writes it: `30s`, `500ms`, `2min`, or milliseconds without a unit."""
+    """Parses a time in Spark's format: `30s`, `500ms`, `2min`, or milliseconds without a unit."""
     match = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", time_.lower())
     if match is None or match[2] not in _SECONDS:
         return _LOCALITY_SECONDS
@@ -163,7 +163,7 @@ def _query(directory: ControlDir, wait: float) -> Iterator[Check]:
         )
         return
     except BinshiftError as error:
-        # The others say themselves what to do.
+        # Other errors say themselves what to do.
         is_unknown = error.condition == "REQUEST_UNREADABLE"
         then = "use the same version of binshift in both places" if is_unknown else ""
         yield Check("query", Verdict.PROBLEM, str(error), then)
@@ -212,7 +212,7 @@ def _bins(uri: str, bins: int, partitions: int) -> Iterator[Check]:
 
 
 def _changelogs(directory: ControlDir, layout: dict[str, Any]) -> Iterator[Check]:
-    """Whether what the newest versions wrote were changelogs, which copies follow."""
+    """Whether the newest versions were written as changelogs, which copies need."""
     binned = [o["id"] for o in layout["operators"] if o["storage"] == "binned"]
     if not binned or directory.committed_epoch() < 1:
         return

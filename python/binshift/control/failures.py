@@ -1,4 +1,4 @@
-"""What the operating system or a store says, as one error with the place, the reason and what to do next."""
+"""Turns failures of the operating system or a store into an error with place, reason and next step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Reading", "is_of_system", "reaching", "storage_error"]
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _BUSY = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE, errno.ENFILE, errno.ENXIO, errno.ENODEV}
-#: In words, because RocksDB hands no numbers on.
+#: Error numbers by their text, because RocksDB only passes the text on.
 _SAID = {os.strerror(number): number for number in _DENIED | _FULL | _BUSY}
 _MOST_CHARACTERS = 300
 _PASSED_ON: tuple[type[Exception], ...] = (
@@ -37,7 +37,7 @@ def storage_error(doing: str, place: str, error: BaseException) -> StorageError:
     Parameters
     ----------
     doing : str
-        What was tried, such as "read".
+        What the caller tried to do, such as "read".
     place : str
         The path or URI, which may have credentials in it.
     error : BaseException
@@ -49,7 +49,7 @@ def storage_error(doing: str, place: str, error: BaseException) -> StorageError:
     if number is not None:
         reason = os.strerror(number)
     else:
-        # A store's own words, without the stacks of its libraries.
+        # The store's own words, without the stack traces of its libraries.
         line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         reason = re.sub(r"\s+", " ", without_secrets(line, place))[:_MOST_CHARACTERS].rstrip(".")
     return StorageError(f"cannot {doing} {where}: {reason}; {_advice(number)}", path=where)
@@ -57,22 +57,23 @@ def storage_error(doing: str, place: str, error: BaseException) -> StorageError:
 
 @contextmanager
 def reaching(doing: str, place: str, absent: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Has a body that asks a file system for something at `place` raise `storage_error` if it fails.
+    """Makes a body that uses a file system at `place` raise `storage_error` if it fails.
 
-    A file system may be one of Python's libraries, each of which has exceptions of its own. Those of `absent`,
-    by which the caller knows that nothing is there, stay what they are. So do those of mistakes in the program.
+    The file system may be one of Python's libraries, each of which has exceptions of its own. Exceptions in
+    `absent`, which tell the caller that nothing is there, are passed on. So are those of mistakes in the
+    program.
     """
     try:
         yield
     except (*_PASSED_ON, *absent):
         raise
     except Exception as error:
-        # Not `from error`, whose text may have the credentials.
+        # Not `from error`, because its text may contain the credentials.
         raise storage_error(doing, place, error) from None
 
 
 def is_of_system(error: BaseException) -> bool:
-    """Whether the system cannot do something, for want of room perhaps, and not that data are wrong."""
+    """Whether the system failed, for example because a disk is full. If not, the data are wrong."""
     number = error.errno if isinstance(error, OSError) else None
     return number in _SAID.values() or _number_in(str(error)) is not None
 
@@ -90,8 +91,8 @@ class Reading:
         self.close()
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes, fewer than `size` at the end of the file only."""
-        # No context manager, which costs more than a small read.
+        """The next bytes; fewer than `size` only at the end of the file."""
+        # A context manager would cost more than a small read.
         try:
             return self._stream.read(size) if size >= 0 else self._stream.read()
         except Exception as error:
@@ -103,7 +104,7 @@ class Reading:
 
 
 def _number_in(said: str) -> int | None:
-    """The number of the system's error that another library's message names in words."""
+    """The number of the system's error, whose text is in the message of another library."""
     return next((number for words, number in _SAID.items() if words in said), None)
 
 

@@ -1,4 +1,4 @@
-"""A checkpoint's files on any file system that pyarrow reaches. Only reads; what writes has `filesystem`."""
+"""Reads a checkpoint's files on any file system that pyarrow reaches. To write, use `filesystem`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from binshift.errors import ConfigurationError, StateFormatError
 
 __all__ = ["Files", "file_system_of"]
 
-#: What a file system raises if there is no such file. The second one is for a path that goes on below a file.
+#: Exceptions for a missing file. The second one is raised for a path that continues below a file.
 _ABSENT = (FileNotFoundError, NotADirectoryError)
 
 
@@ -30,21 +30,21 @@ class Files:
     ----------
     root : str or path
         A local directory, or a URI of a file system that pyarrow knows (`s3://`, `gs://`, …). Its path is taken
-        by the letter, as Spark takes it.
+        literally, as Spark does.
     filesystem : pyarrow.fs.FileSystem, optional
-        The file system that `root` is a path of, for one that a URI cannot describe.
+        The file system of the path `root`, if a URI can't describe it.
 
     Raises
     ------
     ConfigurationError
         If no file system is known for the URI.
     StorageError
-        Of each method: if the operating system or the store refuses, or fails.
+        By each method, if the operating system or the store refuses, or fails.
 
     Attributes
     ----------
     name : str
-        What `root` was given as, without credentials: what messages show.
+        `root` as it was given, without credentials, for messages.
     filesystem : pyarrow.fs.FileSystem
     """
 
@@ -66,7 +66,7 @@ class Files:
     def reaching(
         self, doing: str, path: str, absent: tuple[type[Exception], ...] = ()
     ) -> AbstractContextManager[None]:
-        """For a body that does something with a file by way of `filesystem`; see `failures.reaching`."""
+        """Wraps a body that uses a file through `filesystem`; see `failures.reaching`."""
         return reaching(doing, self._place(path), absent)
 
     def _place(self, path: str) -> str:
@@ -77,7 +77,7 @@ class Files:
         return {i.base_name: i.size for i in self._list(directory) if i.type == fs.FileType.File}
 
     def times(self, directory: str) -> dict[str, datetime | None]:
-        """When each file of a directory was changed last, by name, as far as the file system tells."""
+        """When each file of a directory was last changed, by name, if the file system knows."""
         return {i.base_name: i.mtime for i in self._list(directory) if i.type == fs.FileType.File}
 
     def directories(self, directory: str) -> list[str]:
@@ -94,7 +94,7 @@ class Files:
             return cast(list[fs.FileInfo], self.filesystem.get_file_info(selector))
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file or directory."""
+        """Whether a file or directory exists."""
         with self.reaching("look for", path):
             return bool(self.filesystem.get_file_info(self.path(path)).type != fs.FileType.NotFound)
 
@@ -124,7 +124,7 @@ class Files:
             return stream.read()
 
     def find(self, path: str) -> bytes | None:
-        """All bytes of a small file; None if it is not there."""
+        """All bytes of a small file; None if it doesn't exist."""
         try:
             with (
                 self.reaching("read", path, _ABSENT),
@@ -140,12 +140,12 @@ class Files:
         Raises
         ------
         StateFormatError
-            If the file is not there or no JSON.
+            If the file doesn't exist or isn't JSON.
         """
         return parse_json(self.read(path), f"{self.name}/{path}")
 
     def fetch(self, path: str, target: Path) -> None:
-        """Makes a file available at a local path: a hard link where that can be, a copy elsewhere."""
+        """Makes a file available at a local path: as a hard link if possible, else as a copy."""
         if isinstance(self.filesystem, fs.LocalFileSystem):
             try:
                 os.link(self.path(path), target)
@@ -172,8 +172,8 @@ def file_system_of(uri: str) -> tuple[fs.FileSystem, str]:
     try:
         found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(opened)
     except (OSError, ValueError) as error:
-        # Not `from error`, whose text may have the credentials. Of HDFS, it has a line for each place that was
-        # searched.
+        # Not `from error`, because its text may contain the credentials. For HDFS, it also has a line for each
+        # place that was searched.
         reason = without_secrets(str(error).partition("\n")[0], opened)
         raise ConfigurationError(
             f"pyarrow cannot open {shown(uri)} ({reason}); {_advice(uri)}", condition="FILE_SYSTEM_UNKNOWN"

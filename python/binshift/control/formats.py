@@ -1,4 +1,4 @@
-"""The format of the files of `binshift/`, which each of them names."""
+"""Checks the format of the files in `binshift/`. Each file names its format."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def require_format(data: Mapping[str, Any], name: str, root: str) -> None:
     Raises
     ------
     ConfigurationError
-        If the format is another one.
+        If the file has another format.
     KeyError
         If the file names none.
     """

@@ -27,12 +27,12 @@ _SCHEMA = pa.schema(
 
 
 def history_table(entries: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """A row for each entry of a routing log that has a step; see `Controller.history` for the columns.
+    """Makes a table with a row for each entry of a routing log that has a step; see `Controller.history`.
 
     Parameters
     ----------
     entries : iterable of mapping
-        With epoch, partitions, written_at (in ISO form) and step, which is None or has migration_id, index,
+        Each has epoch, partitions, written_at (in ISO form) and step, which is None or has migration_id, index,
         steps, strategy and moves.
     """
     rows = [

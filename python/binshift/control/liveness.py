@@ -1,4 +1,4 @@
-"""Whether the query of a checkpoint runs, as far as another process can know."""
+"""Finds out whether the query of a checkpoint runs, as far as another process can know."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _LOGS = ("offsets", "commits")
 def query_runs(directory: ControlDir, seconds: float) -> bool:
     """Asks the query whether it runs, until its last run is known to have ended.
 
-    One that was killed leaves no word of its end, and does not answer either. One that has planned no epoch
-    since it was started, or that takes no requests, does not answer though it runs.
+    A query that was killed leaves no record of its end, and doesn't answer either. A query that has planned no
+    epoch since it was started, or that takes no requests, doesn't answer although it runs.
 
     Parameters
     ----------
     directory : ControlDir
-        Of a checkpoint of binshift's.
+        The directory of a checkpoint of binshift's.
     seconds : float
         How long to wait for an answer.
     """
@@ -27,9 +27,9 @@ def query_runs(directory: ControlDir, seconds: float) -> bool:
 
 
 def has_ended(directory: ControlDir) -> bool:
-    """Whether the run that planned the last epoch has said that it ended, and no log was written since then.
+    """Whether the run that planned the last epoch has recorded its end, and no log was written since then.
 
-    False also if that is not known, because the file system does not tell when files were changed.
+    Also False if that isn't known, because the file system doesn't say when files were changed.
     """
     end = directory.read("binshift/ended.json")
     logged = directory.logged_epoch()

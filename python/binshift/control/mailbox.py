@@ -1,10 +1,10 @@
-"""Asking a query that runs in another process, through its checkpoint.
+"""Sends requests to a query that runs in another process, through its checkpoint.
 
-A request is a file in `<checkpoint>/binshift/requests`. The driver, which looks there every few seconds,
-takes it, writes an answer of the same name to `<checkpoint>/binshift/answers`, and deletes the request. A query
-that is stopped finds the request when it is started, so a plan can be left for it.
+A request is a file in `<checkpoint>/binshift/requests`. The driver, which looks there every few seconds, takes
+it, writes an answer of the same name to `<checkpoint>/binshift/answers`, and deletes the request. A stopped
+query finds the request when it is started, so you can leave a plan for it.
 
-As long as the file of a request is there, it can be taken back, and no second plan is left beside it.
+As long as a request's file exists, the request can be taken back, and no second plan can be left beside it.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class Waiting:
     Parameters
     ----------
     id : str
-        Of the request; also that of the migration, once the query has accepted a plan.
+        Id of the request. Once the query has accepted a plan, it is also the migration's id.
     kind : str
-        `submit`, `cancel`, or a question; empty if the file does not say it.
+        `submit`, `cancel`, or a question; empty if the file doesn't say it.
     left_at : datetime or None
-        When it was left, as far as the file system tells.
+        When the request was left, if the file system knows.
     plan : MigrationPlan or None
-        Of `submit`, if it is one that is understood.
+        The plan to submit, if it is understood.
     """
 
     id: str
@@ -58,7 +58,7 @@ class Waiting:
 
     @property
     def is_plan(self) -> bool:
-        """Whether it is one that would start a migration, or is not understood."""
+        """Whether the request would start a migration, or isn't understood."""
         return self.kind in ("submit", "")
 
     def __str__(self) -> str:
@@ -81,7 +81,7 @@ class Mailbox:
         return self._send("submit", plan=json.loads(plan.to_json()), options=options.as_dict())
 
     def cancel(self, migration: str) -> str:
-        """Asks that a migration takes no further step; returns the request's id."""
+        """Asks the query to cancel a migration; returns the request's id."""
         return self._send("cancel", migration_id=migration)
 
     def ask(self, kind: str, timeout: float, **fields: Any) -> dict[str, Any]:
@@ -93,14 +93,14 @@ class Mailbox:
         timeout : float
             Seconds to wait.
         fields
-            What the question is about: `migration_id` with `status`; by default the one under way.
+            What the question is about: `migration_id` for `status`, by default the one under way.
 
         Raises
         ------
         MigrationTimeout
             If the query does not answer in time.
 
-        A request whose answer is not waited for any more, for whatever reason, is taken back.
+        The request is taken back when nobody waits for its answer any more, for whatever reason.
         """
         request = self._send(kind, **fields)
         try:
@@ -127,14 +127,14 @@ class Mailbox:
         return self._result(request, self._awaited(request, timeout, stays))
 
     def is_served(self, seconds: float, is_vain: Callable[[], bool]) -> bool:
-        """Whether a query serves a request, whatever it answers.
+        """Whether a query serves a request, with any answer.
 
         Parameters
         ----------
         seconds : float
             How long to wait for an answer.
         is_vain : callable
-            Whether there is none to be waited for any more.
+            Returns True once it is in vain to wait.
         """
         request = self._send("status")
         deadline = time.monotonic() + seconds
@@ -151,7 +151,7 @@ class Mailbox:
         return True
 
     def _awaited(self, request: str, timeout: float, otherwise: str) -> bytes:
-        """The text of the answer; if there is none, the error ends with what becomes of the request."""
+        """Waits for the text of the answer. If there is none, the error says what becomes of the request."""
         deadline = time.monotonic() + timeout
         name = f"{_ANSWERS}/{request}.json"
         while (text := self._files.find(name)) is None:
@@ -167,7 +167,7 @@ class Mailbox:
         return text
 
     def _result(self, request: str, text: bytes) -> dict[str, Any]:
-        """What an answer says."""
+        """The result in an answer; raises the error if it has one."""
         name = f"{_ANSWERS}/{request}.json"
         try:
             data = json.loads(text)
@@ -192,7 +192,7 @@ class Mailbox:
         return result
 
     def _delete_answer(self, request: str) -> None:
-        """With its checksum, which Hadoop's local file system has beside it, and which nobody else deletes."""
+        """Deletes an answer and its checksum, which Hadoop's local file system writes and nobody deletes."""
         system, name = self._files.filesystem, f"{_ANSWERS}/{request}.json"
         with self._files.reaching("delete", name):
             system.delete_file(self._files.path(name))
@@ -201,7 +201,7 @@ class Mailbox:
                 system.delete_file(self._files.path(f"{_ANSWERS}/.{request}.json.crc"))
 
     def take_back(self, request: str) -> bool:
-        """Deletes a request that the query has not taken yet; whether it was there."""
+        """Deletes a request that the query hasn't taken yet; returns whether it was still there."""
         name = f"{_REQUESTS}/{request}.json"
         try:
             with self._files.reaching("delete", name, (FileNotFoundError,)):
@@ -211,18 +211,18 @@ class Mailbox:
         return True
 
     def waiting(self) -> list[Waiting]:
-        """The requests that the query has not served yet, the oldest first."""
+        """The requests that the query hasn't served yet, oldest first."""
         times = self._files.times(_REQUESTS)
         ids = [n.removesuffix(".json") for n in times if n.endswith(".json") and not n.startswith(".")]
         found = []
         for id_ in sorted(ids, key=lambda i: (times[f"{i}.json"] or datetime.min.replace(tzinfo=UTC), i)):
-            # One that is gone was served since they were listed.
+            # If a request is gone, it was served since they were listed.
             if (text := self._files.find(f"{_REQUESTS}/{id_}.json")) is not None:
                 found.append(_waiting(id_, text, times[f"{id_}.json"]))
         return found
 
     def _send(self, kind: str, **fields: Any) -> str:
-        """A request is visible as a whole or not at all: the driver passes over names that begin with a dot."""
+        """Writes a request so that it appears as a whole: the driver skips names that begin with a dot."""
         id_ = str(uuid4())
         request = {"format": _FORMAT, "id": id_, "kind": kind, **fields}
         if (secret := secret_of()) is not None:
@@ -238,7 +238,7 @@ class Mailbox:
 
 
 def _waiting(id_: str, text: bytes, left_at: datetime | None) -> Waiting:
-    """What a request's file says; a file that is not understood is one that the query will refuse."""
+    """Parses a request's file. If it isn't understood, the query will refuse it, too."""
     try:
         request = json.loads(text)
         if "signed" in request:

@@ -1,4 +1,4 @@
-"""An entry of the routing log, as Python reads it: a table, and the step that led to it."""
+"""An entry of the routing log: a table, and the step that led to it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _STEP = (
 
 @dataclass(frozen=True, slots=True)
 class RoutingEntry:
-    """What a file in `routing/` holds.
+    """The content of a file in `routing/`.
 
     Parameters
     ----------
     file : str
-        The name of its file: its epoch and the CRC-32 of its content, or its epoch alone if it is older.
+        The name of the file: the entry's epoch and the CRC-32 of its content; in older versions only the epoch.
     table : RoutingTable
         In force from its epoch on.
     step : mapping or None
@@ -56,13 +56,13 @@ class RoutingEntry:
 
     @classmethod
     def of(cls, file: str, text: bytes, data: Mapping[str, Any]) -> RoutingEntry:
-        """From the content of a file, and the JSON that it is.
+        """Makes an entry from the content of a file, and the same content parsed as JSON.
 
         Raises
         ------
         ValueError
-            If a field is missing, the table is impossible, or the content is not what the file was named after;
-            says which.
+            If a field is missing, the table is impossible, or the content doesn't match the checksum in the
+            file's name; the message says which.
         """
         _, _, checksum = file.partition("-")
         if checksum and f"{zlib.crc32(text):08x}" != checksum:

@@ -1,8 +1,8 @@
-"""Which routing entries were in force, by what Spark's log of offsets and the claims of runs name.
+"""Finds the routing entries that were in force, by the names in Spark's log of offsets and the claims of runs.
 
-Each entry is a file that is written once, `routing/<epoch>-<checksum>`, and names the one that it follows.
-Entries that are on no way back from a named one are of drivers that came no further. Older entries are called
-by their epoch alone.
+Each entry is a file that is written once, `routing/<epoch>-<checksum>`, and names the entry that it follows. If
+no named entry leads back to an entry, it was written by a driver that got no further. Files of older versions
+are named by their epoch only.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ __all__ = ["ENTRY_KEY", "Logged", "Named", "RoutingLog"]
 #: The setting under which the routing entry in force is logged with an epoch's offsets.
 ENTRY_KEY = "spark.sql.streaming.stateStore.binshift.routingEntry"
 _FILE = re.compile(r"\d+(-[0-9a-f]{8})?")
-#: Epochs that are looked at for the name of an entry.
+#: How many epochs are searched for the name of an entry.
 _MAX_LOGGED = 8
 
 
 class Logged(NamedTuple):
-    """What was logged with an epoch: settings, and when that was, in milliseconds since 1970."""
+    """What was logged with an epoch: the settings, and the time in milliseconds since 1970."""
 
     conf: Mapping[str, Any]
     at_ms: int | None
 
     @classmethod
     def of(cls, text: bytes | None) -> Logged | None:
-        """From a file of the log of offsets; None if there is none.
+        """Parses a file of the log of offsets; None if there is none.
 
         Relies on Spark: its second line has the settings and the time.
         """
@@ -58,7 +58,7 @@ class Named(NamedTuple):
 
 
 class RoutingLog:
-    """The routing entries of a checkpoint, as they were when it was looked at.
+    """The routing entries of a checkpoint, as of the time when they were read.
 
     Parameters
     ----------
@@ -70,13 +70,13 @@ class RoutingLog:
 
     def __init__(self, files: Files, read: Callable[[str], RoutingEntry | None]) -> None:
         self._files = files
-        # Caches of their own, so that they go with it.
+        # Caches per instance, so that they are freed with it.
         self.logged = lru_cache(maxsize=64)(lambda epoch: Logged.of(files.find(f"offsets/{epoch}")))
         self._find = lru_cache(maxsize=512)(read)
 
     @cached_property
     def listed(self) -> list[str]:
-        """The files of entries, in the order of their epochs; not all of them need have been in force."""
+        """The files of entries, in the order of their epochs. Some may never have been in force."""
         found = [name for name in self._files.sizes("binshift/routing") if _FILE.fullmatch(name)]
         return sorted(found, key=lambda name: (epoch_of(name), name))
 
@@ -86,7 +86,7 @@ class RoutingLog:
 
     @cached_property
     def _claims(self) -> list[dict[str, Any]]:
-        """The runs, the newest first."""
+        """The runs, newest first."""
         numbers = reversed(self._files.numbers("binshift/runs"))
         texts = [self._files.find(f"binshift/runs/{n}") for n in numbers]
         runs = [run for text in texts if (run := _json(text)) is not None and not run.get("withdrawn")]
@@ -94,7 +94,7 @@ class RoutingLog:
         return [*runs, *reversed(old.get("runs", []))]
 
     def named(self, epoch: int) -> Named | None:
-        """The entry with which an epoch was run, by its offsets or the claim of the run that began with it."""
+        """The entry with which an epoch ran, by its offsets, or by the claim of the run that began with it."""
         logged = self.logged(epoch)
         if logged is None:
             return None
@@ -106,18 +106,18 @@ class RoutingLog:
         return None
 
     def newest_named(self, first: int = 0) -> Named | None:
-        """The entry of the newest epoch of which it is known."""
+        """The entry of the newest epoch for which it is known."""
         recent = [e for e in self._epochs[-_MAX_LOGGED:] if e >= first]
         return next((n for e in reversed(recent) if (n := self.named(e)) is not None), None)
 
     def _claimed_after(self, epoch: int) -> Named | None:
-        """The entry of the earliest run known that began after an epoch; one goes back from it."""
+        """The entry of the earliest known run that began after an epoch, to go back from there."""
         after = list(itertools.takewhile(lambda run: run.get("began", -1) > epoch, self._claims))
         named = Named(after[-1]["began"], _file(after[-1]["routing"])) if after else None
         return named if named is not None and self.entry(named.file) is not None else None
 
     def at(self, epoch: int, first: int = 0) -> RoutingEntry | None:
-        """The entry in force at an epoch; None if it is not there.
+        """The entry in force at an epoch; None if it is missing.
 
         Parameters
         ----------
@@ -128,7 +128,7 @@ class RoutingLog:
         later = newest if newest is not None and newest.at > epoch else None
         named = self.named(epoch) or later or self._claimed_after(epoch) or newest
         if named is None:
-            # In a checkpoint in which nothing names an entry, the newest one up to the epoch is in force.
+            # If nothing in the checkpoint names an entry, the newest one up to the epoch is in force.
             file = next((f for f in reversed(self.listed) if epoch_of(f) <= epoch), None)
         else:
             file = named.file
@@ -138,10 +138,10 @@ class RoutingLog:
         return entry
 
     def entry(self, file: str) -> RoutingEntry | None:
-        """An entry by its name, also if it was written before files had these names."""
+        """An entry by its name, which may have been written before files had these names."""
         found = self._find(f"routing/{file}")
         if found is None and "-" in file:
-            # Older versions set entries aside that might have been in force for another run.
+            # Older versions moved entries to "aside" that might have been in force for another run.
             older = (self._find(f"{folder}/{epoch_of(file)}") for folder in ("routing", "aside"))
             found = next((e for e in older if e is not None and f"{e.epoch}-{checksum(e):08x}" == file), None)
         return found
@@ -151,18 +151,18 @@ class RoutingLog:
         return None if entry.previous is None else self.entry(entry.previous)
 
     def is_lost(self, file: str) -> bool:
-        """Whether an entry that is not there was lost, and not deleted as an old one: older ones go first."""
+        """Whether a missing entry was lost. Otherwise it was pruned, which deletes all older ones before."""
         return any(epoch_of(f) < epoch_of(file) for f in self.listed)
 
     def back_from(self, epoch: int, first: int = 0) -> Iterator[RoutingEntry]:
-        """The entries from that in force at an epoch back to the oldest one."""
+        """The entries from the one in force at an epoch back to the oldest."""
         entry = self.at(epoch, first)
         while entry is not None:
             yield entry
             entry = self.before(entry)
 
     def prepared(self, logged: int, first: int = 0) -> RoutingEntry | None:
-        """The entry of an epoch that is not logged yet, which follows the one in force."""
+        """The entry for an epoch that isn't logged yet, which follows the one in force."""
         now = self.at(logged, first)
         names = set() if now is None else {now.file}
         if now is not None and "-" not in now.file:
@@ -178,7 +178,7 @@ def epoch_of(file: str) -> int:
 
 
 def checksum(entry: RoutingEntry) -> int:
-    """The checksum by which older entries are named: that of the table."""
+    """The checksum of a table, by which older entries are named."""
     table = entry.table
     return zlib.crc32(f"{table.partitions}:{','.join(map(str, table.assignment))}".encode())
 

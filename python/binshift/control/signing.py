@@ -1,4 +1,4 @@
-"""Signs requests with a secret that the query has, too, and by which it knows whom to serve."""
+"""Signs requests with a secret that the query knows, too, so that it serves only those who have it."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from binshift.errors import ConfigurationError
 
 __all__ = ["SECRET", "SECRET_FILE", "secret_of", "signed"]
 
-#: Variables of the environment with the secret, or with the name of a file that has it, which comes first.
+#: Environment variables with the secret, or with the name of a file that contains it. The file takes
+#: precedence.
 SECRET, SECRET_FILE = "BINSHIFT_REQUESTS_SECRET", "BINSHIFT_REQUESTS_SECRET_FILE"
 _FEWEST_BYTES = 16
-#: What editors put at the end of a file, as `String.trim` of the driver has it.
+#: Blanks that editors put at the end of a file; the same that `String.trim` removes in the driver.
 _BLANKS = bytes(range(33))
 _DOMAIN = b"binshift request 1\n"
 
 
 def secret_of(environment: Mapping[str, str] = os.environ) -> bytes | None:
-    """The secret that the environment has or names; None if it does neither.
+    """The secret from the environment, or from the file named there; None if there is neither.
 
     Raises
     ------
     ConfigurationError
-        If its file cannot be read, or it is so short that it can be guessed.
+        If the file can't be read, or the secret is so short that it can be guessed.
     """
     if file := environment.get(SECRET_FILE):
         try:
@@ -46,14 +47,14 @@ def secret_of(environment: Mapping[str, str] = os.environ) -> bytes | None:
 
 
 def signed(request: Mapping[str, Any], secret: bytes, query: str) -> dict[str, Any]:
-    """A request in an envelope with its signature.
+    """Puts a request into an envelope with its signature.
 
     Parameters
     ----------
     request : mapping
     secret : bytes
     query : str
-        Id of the query that it is for; no other one serves it.
+        Id of the query that the request is for; no other query serves it.
     """
     issued_at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     text = json.dumps({**request, "query": query, "issued_at": issued_at})

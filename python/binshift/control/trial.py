@@ -1,4 +1,4 @@
-"""Whether a file system does what binshift asks of it, tried with a small file."""
+"""Tries with a small file whether a file system does what binshift needs."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _SLOW_SECONDS = 1.0
 
 
 def try_files(files: Files) -> Check:
-    """Does with a small file whatever binshift does with its own: writes, renames, lists, reads, deletes.
+    """Does with a small file what binshift does with its own files: writes, renames, lists, reads, deletes.
 
-    The file is deleted again. So are the directories that are made for it, on a local file system; on others
+    The file is deleted again. On a local file system, so are the directories that were made for it; on others,
     they stay, and are empty.
     """
     name = f".doctor-{uuid4()}"
@@ -74,14 +74,14 @@ def _problem(error: StorageError) -> Check:
     return Check(
         "file system",
         Verdict.PROBLEM,
-        # What comes last in the message is advice for this user alone.
+        # The last part of the message is advice that doesn't apply here.
         str(error).rpartition("; ")[0],
         "give this user, and those of the driver and the executors, the right to do so",
     )
 
 
 def _absent(files: Files) -> list[str]:
-    """The directories, the deepest first, that have to be made for the folder of requests."""
+    """The directories that have to be made for the folder of requests, deepest first."""
     absent = []
     path = files.path(_FOLDER)
     while path and files.filesystem.get_file_info(path).type == fs.FileType.NotFound:
@@ -91,9 +91,9 @@ def _absent(files: Files) -> list[str]:
 
 
 def _clean_up(files: Files, name: str, made: list[str]) -> None:
-    """What others have put into the directories meanwhile stays, and so do they.
+    """Deletes directories unless others have put something into them meanwhile.
 
-    Empty directories are deleted on a local file system only.
+    Empty directories are deleted only on a local file system.
     """
     system = files.filesystem
     for rest in (name, f"{name}.part"):

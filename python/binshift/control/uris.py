@@ -1,4 +1,4 @@
-"""URIs: told from paths, as pyarrow takes them, and as they may be shown, without credentials in them."""
+"""Distinguishes URIs from paths, converts them for pyarrow, and hides the credentials in them."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ __all__ = ["for_pyarrow", "is_uri", "shown", "within", "without_secrets"]
 
 _HIDDEN = "***"
 
-#: Parameters of pyarrow's URIs that say where and how, and not who; all others are hidden.
+#: Parameters of pyarrow's URIs that may be shown; all others may identify somebody, and are hidden.
 _PLAIN = frozenset({"region", "scheme", "endpoint_override", "allow_bucket_creation", "allow_bucket_deletion"})
 
 
-#: What begins so is a URI; a colon alone may be in a path. With where it is, its path, and its parameters.
+#: A URI: scheme and host, path, parameters. (A colon alone may be part of a path.)
 _URI = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+:(?://[^/?]*|(?=/)))([^?]*)(.*)", re.DOTALL)
-#: What a path may have beside letters and digits, which pyarrow's parser takes as it is.
+#: Characters, besides letters and digits, that pyarrow's parser takes literally in a path.
 _OF_PATHS = "/:@!$&'()*+,;=~"
 
 
 def is_uri(text: str) -> bool:
-    """Whether it is a URI, and not a local path."""
+    """Whether it is a URI, rather than a local path."""
     return _split_path(text) is not None
 
 
 def for_pyarrow(uri: str) -> str:
-    """The URI in the form from which pyarrow takes the same path as Hadoop from `uri`.
+    """Converts a URI so that pyarrow takes the same path from it that Hadoop takes from `uri`.
 
-    Hadoop, and so Spark, take a path by the letter. pyarrow decodes `%`, and refuses blanks. What is in front
-    of the path and behind it is pyarrow's own form, and stays, but for the name that Hadoop has for S3.
+    Hadoop, and so Spark, take a path literally. pyarrow decodes `%`, and refuses blanks. The parts before and
+    after the path are pyarrow's own form already, and stay as they are, except for Hadoop's name for S3.
     """
     parts = _split_path(uri)
     if parts is None:
@@ -47,7 +47,7 @@ def shown(uri: str) -> str:
     """The URI without its password or keys, and without parameters that may be secret."""
     parts = _split(uri)
     if parts is None:
-        # Whatever it is, it may have a password in it.
+        # It isn't understood, so it may have a password anywhere.
         return f"{uri.partition('://')[0]}://{_HIDDEN}" if "://" in uri else uri
     if not _secrets(parts):
         return uri
@@ -58,7 +58,7 @@ def shown(uri: str) -> str:
 
 
 def without_secrets(text: str, uri: str) -> str:
-    """A message of another library about `uri`, without what `shown` hides."""
+    """A message of another library about `uri`, without the parts that `shown` hides."""
     text = text.replace(uri, shown(uri))
     parts = _split(uri)
     for secret in {s for value in _secrets(parts) for s in (value, unquote(value)) if s} if parts else ():
@@ -72,7 +72,7 @@ def _split_path(uri: str) -> tuple[str, str, str] | None:
 
 
 def _split(uri: str) -> SplitResult | None:
-    """The parts of a URI; None if it is none, as with brackets that do not hold an address."""
+    """The parts of a URI; None if it can't be parsed, for example because its brackets contain no address."""
     try:
         return urlsplit(uri)
     except ValueError:
@@ -80,7 +80,7 @@ def _split(uri: str) -> SplitResult | None:
 
 
 def _account(parts: SplitResult) -> list[str]:
-    """User and password. A user alone is no secret but in S3: of HDFS it is a name, of Azure the container."""
+    """User and password. A user alone is a secret only in S3. In HDFS it is a name, in Azure a container."""
     account = parts.netloc.rpartition("@")[0]
     return account.split(":", 1) if account and (":" in account or parts.scheme.startswith("s3")) else []
 

@@ -1,6 +1,6 @@
 """Looks into a checkpoint's state without a JVM.
 
-Reads what Spark's RocksDB provider and binshift's have written, with rocksdict and pyarrow alone.
+It reads checkpoints of Spark's RocksDB provider and of binshift's, with only rocksdict and pyarrow.
 """
 
 from binshift.libraries import needed_for

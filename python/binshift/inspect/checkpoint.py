@@ -40,38 +40,38 @@ def open(
     filesystem: fs.FileSystem | None = None,
     scratch: str | os.PathLike[str] | None = None,
 ) -> Checkpoint:
-    """Opens a checkpoint of binshift's or Spark's RocksDB provider, without a JVM; nothing in it changes.
+    """Opens a checkpoint of binshift's or Spark's RocksDB provider, without a JVM, for reading only.
 
-    The query may be running. What it purges meanwhile is reported as missing.
+    The query may be running. Files that it purges meanwhile are reported as missing.
 
     Parameters
     ----------
     checkpoint : str or path
         The query's `checkpointLocation`: a path, or a URI that pyarrow knows (`s3://`, `gs://`, `hdfs://`, …).
     filesystem : pyarrow.fs.FileSystem, optional
-        The file system that `checkpoint` is a path of, for one that a URI cannot describe.
+        The file system of the path `checkpoint`, if a URI can't describe it.
     scratch : str or path, optional
-        Where partitions are put together, one at a time and some that bins come from; by default the
-        system's temporary directory. Needs room for about four partitions.
+        A directory in which partitions are put together: one at a time, and some that its bins come from. It
+        needs room for about four partitions. The default is the system's temporary directory.
 
     Returns
     -------
     Checkpoint
-        To be closed, or used in a `with` statement.
+        Close it when you are done, or use it in a `with` statement.
 
     Raises
     ------
     ConfigurationError
-        If it is no checkpoint, or one of another provider.
+        If it is no checkpoint, or another provider wrote it.
     """
     return Checkpoint(Files(checkpoint, filesystem), scratch)
 
 
 @checked(ConfigurationError, but=("files",))
 class Checkpoint:
-    """Reads a checkpoint; made by `open`. Not to be shared between threads.
+    """Reads a checkpoint; made by `open`. Not thread-safe.
 
-    What begins with an underscore is for the tools of this package.
+    Names that begin with an underscore are for the tools of this package.
     """
 
     def __init__(self, files: Files, scratch: str | os.PathLike[str] | None = None) -> None:
@@ -91,7 +91,7 @@ class Checkpoint:
         self.close()
 
     def close(self) -> None:
-        """Deletes what was put together."""
+        """Deletes the partitions that were put together."""
         self._partitions.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
@@ -122,7 +122,7 @@ class Checkpoint:
         family: str | None = None,
         version: int | None = None,
     ) -> list[Source]:
-        """All that can be read, or what of it the arguments name."""
+        """All sources, or those that the arguments select."""
         at = self._facts.require_version(version)
         return [
             Source(o, store=s, family=f, version=at)
@@ -142,15 +142,15 @@ class Checkpoint:
         family: str | None = None,
         version: int | None = None,
     ) -> Source:
-        """The one that the arguments name.
+        """The source that the arguments select.
 
         Raises
         ------
         ConfigurationError
-            If they name none, or several.
+            If they select none, or several.
         """
         found = self.sources(operator=operator, store=store, family=family, version=version)
-        # Every store with families has one called default, of which operators with others make no use.
+        # Every store with families has one called default, which operators with other families don't use.
         named = found if family or len(found) == 1 else [s for s in found if not s.is_unused]
         if len(named) == 1:
             return named[0]
@@ -186,18 +186,18 @@ class Checkpoint:
     ) -> pa.RecordBatchReader:
         """Rows of a family, partition by partition and within it in the order of bins.
 
-        Memory is that of a batch and of RocksDB's buffers, whatever the size of the state.
+        It needs memory for a batch and for RocksDB's buffers, whatever the size of the state.
 
         Parameters
         ----------
         source : Source, optional
-            What to read; or else name it by `operator`, `store`, `family` and `version`.
+            What to read. You can also name it by `operator`, `store`, `family` and `version`.
         bins, partitions : iterable of int, optional
-            Read these only; other partitions are not even opened.
+            Read only these; other partitions are not even opened.
         where : pyarrow.compute.Expression, optional
-            Keeps the rows for which it holds, such as `pc.field("key", "k") == "key7"`.
+            Keeps only the rows for which it holds, such as `pc.field("key", "k") == "key7"`.
         batch_rows : int
-            Most rows of a batch, 1 at least.
+            The largest number of rows of a batch, at least 1.
 
         Returns
         -------
@@ -209,7 +209,7 @@ class Checkpoint:
         ConfigurationError
             If a bin, partition or version does not exist, or if `batch_rows` is impossible.
         StateFormatError
-            If state is damaged; also while the reader is read.
+            If state is damaged. The reader may raise this as well.
         """
         if not is_whole(batch_rows, 1):
             raise impossible(ConfigurationError, "batch_rows", batch_rows, "a whole number from 1 on")
@@ -227,7 +227,7 @@ class Checkpoint:
         return pa.RecordBatchReader.from_batches(chosen.schema, batches())
 
     def head(self, n: int = 10, **kwargs: Any) -> pa.Table:
-        """The first `n` rows of what `scan` with the same arguments reads."""
+        """The first `n` rows that `scan` with the same arguments would return."""
         taken: list[pa.RecordBatch] = []
         left = n
         reader = self.scan(**{"batch_rows": max(1, min(n, BATCH_ROWS)), **kwargs})
@@ -239,19 +239,20 @@ class Checkpoint:
     def lookup(self, key: Mapping[str, Any], *, source: Source | None = None, **kwargs: Any) -> pa.Table:
         """The rows of a key.
 
-        A whole key costs one look into the partition that owns it, or a scan of its bin where the key has
-        several parts. So do all columns by which Spark distributes rows. Fewer columns cost a scan of all.
+        With a whole key, it reads one row of the partition that owns the key, or scans the key's bin if keys
+        have several parts. It does the latter, too, if you give all columns by which Spark distributes rows.
+        With fewer columns, it scans everything.
 
         Parameters
         ----------
         key : mapping
-            Value of each column of the key, or of some; structs as mappings.
+            Values of all or some columns of the key; structs as mappings.
         source : Source, optional
-            Or else name it as for `scan`.
+            What to read, or name it as for `scan`.
         """
         chosen = source or self.source(**kwargs)
         stored = encoded_key(key, chosen.family, self._facts.settings(chosen.version).encoding)
-        # Several partitions may have state of a key that has changed on its way, in whatever bin.
+        # If a key has changed on its way, several partitions may have state of it, in any bin.
         keys_change = self._facts.keys_change(chosen.operator.id)
         if stored is None or keys_change:
             bin = self._bin_of(key, chosen) if chosen.operator.is_binned and not keys_change else None
@@ -265,7 +266,7 @@ class Checkpoint:
         return chosen.schema.empty_table()
 
     def _homes(self, key: Mapping[str, Any], source: Source) -> Iterator[tuple[Place, int | None]]:
-        """Where a key can be, the likeliest place first."""
+        """The places where a key can be, likeliest first."""
         if source.operator.is_binned:
             table = self._facts.table(source.version - 1)
             bin = self._bin_of(key, source)
@@ -309,7 +310,7 @@ class Checkpoint:
 
     @contextlib.contextmanager
     def _database(self, source: Source, place: Place) -> Iterator[tuple[Database, Settings]]:
-        """The rows of a partition as they are stored, as long as the context lasts."""
+        """The stored rows of a partition; valid while the context lasts."""
         settings = self._facts.settings(source.version)
         with self._partitions.at(place, source.version, settings) as database:
             yield database, settings

@@ -30,16 +30,16 @@ class CheckpointIds:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        # A cache of its own, so that it goes with it.
+        # A cache per instance, so that it is freed with it.
         self._ids = lru_cache(maxsize=64)(self._read)
 
     def of(self, operator: int, partition: int, store: str, version: int) -> str | None:
-        """The id of a store's version; none under format 1.
+        """The id of a store's version; None under format 1.
 
         Raises
         ------
         StateFormatError
-            If the version is of format 2, and its ids are gone.
+            If the version has format 2, and its ids are gone.
         """
         ids = self._ids(version)
         if not ids:

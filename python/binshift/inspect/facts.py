@@ -1,6 +1,6 @@
-"""What a checkpoint says about itself: its versions, settings, operators, bins and routing.
+"""Reads the facts of a checkpoint: its versions, settings, operators, bins and routing.
 
-Version V of the state is what epoch V - 1 committed, with the routing table that was in force then.
+Version V of the state was committed by epoch V - 1, with the routing table that was in force then.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Settings:
         "unsaferow" or "avro".
     has_row_checksums : bool
     delimiter : bytes
-        What stands between the values of a key, if anything does.
+        The bytes between the values of a key; may be empty.
     """
 
     partitions: int
@@ -50,7 +50,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """What one partition adopts and releases at one epoch.
+    """The bins that one partition adopts and releases at one epoch.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class Switch:
 
 
 class Facts:
-    """Reads the facts of a checkpoint, each when it is first asked for.
+    """Reads the facts of a checkpoint, each on first use.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class Facts:
 
     def __init__(self, files: Files) -> None:
         self.files = files
-        # Caches of its own, so that they go with it.
+        # Caches per instance, so that they are freed with it.
         self.conf = lru_cache(maxsize=64)(self._read_conf)
         self._routing = RoutingLog(files, self._read_entry)
         self.ids = CheckpointIds(files)
@@ -112,23 +112,23 @@ class Facts:
 
     @property
     def bins(self) -> int | None:
-        """Number of bins; none in a checkpoint of Spark's own provider."""
+        """Number of bins; None in a checkpoint of Spark's own provider."""
         return int(self._control["bins"]) if self._control else None
 
     @property
     def first_binned_epoch(self) -> int:
-        """The epoch from which on the state has bins: the epoch of the takeover, if Spark's provider began."""
+        """The epoch from which on the state has bins: that of the takeover, if Spark's provider began."""
         return int((self._control or {}).get("taken_over_at") or 0)
 
     def keys_change(self, operator: int) -> bool:
-        """Whether keys of an operator changed on their way to its state: some then are in bins of others."""
+        """Whether keys of an operator changed on their way to its state, so that some are in other bins."""
         return self.files.exists(f"binshift/changed_keys/{operator}")
 
     def is_binned_at(self, epoch: int) -> bool:
-        """Whether what an epoch committed has bins."""
+        """Whether the state that an epoch committed has bins."""
         if not self.is_binned or epoch < self.first_binned_epoch:
             return False
-        # Spark's provider may have gone on where a takeover was prepared, and not begun.
+        # Spark's provider may have continued after a takeover was prepared but not begun.
         is_logged = self.first_binned_epoch > 0 and epoch in self._logged
         return not is_logged or self._provider(epoch) == PROVIDER
 
@@ -146,7 +146,7 @@ class Facts:
         return tuple(b + 1 for b in self.files.numbers("commits"))
 
     def require_version(self, version: int | None) -> int:
-        """The version, or the newest.
+        """Checks a version, and returns it; without one, returns the newest.
 
         Raises
         ------
@@ -194,7 +194,7 @@ class Facts:
         for entry in self._control["operators"] if self._control and self.is_binned_at(batch) else []:
             if entry["id"] == id:
                 return operator.with_storage(str(entry["storage"]))
-        # Relies on Spark: what needs all rows in one place has one partition, whatever the setting says.
+        # Relies on Spark: an operator that needs all rows in one place has one partition, whatever the setting.
         keys = operator.stores[0].families[0].key.fields if operator.stores else ()
         is_single = operator.name == "globalLimit" or (operator.name == "stateStoreSave" and not keys)
         return operator.with_storage("single") if is_single else operator
@@ -221,7 +221,7 @@ class Facts:
             )
 
     def partitions(self, operator: Operator, version: int) -> range:
-        """The partitions that a version has."""
+        """The partitions of a version."""
         if operator.is_binned:
             return range(self.table(version - 1).partitions)
         return range(1) if operator.storage == "single" else range(self.settings(version).partitions)
@@ -239,7 +239,7 @@ class Facts:
         StateFormatError
             If it is missing or damaged.
         ConfigurationError
-            If it is of another format.
+            If it has another format.
         """
         entry = self._routing.entry(file)
         if entry is None:
@@ -259,7 +259,7 @@ class Facts:
             return RoutingEntry.of(file, text, data)
 
     def routing_problems(self) -> Iterator[tuple[str, str]]:
-        """Entries that are missing from the routing log, and why they should be there.
+        """Entries that are missing from the routing log, and the reason why they should exist.
 
         An entry names the one before it, and Spark's log of offsets the one in force at most epochs.
         """
@@ -307,7 +307,7 @@ class Facts:
         return entry
 
     def switch(self, epoch: int, partition: int) -> Switch | None:
-        """What a partition adopts and releases at an epoch; none if the table does not change there."""
+        """The bins that a partition adopts and releases at an epoch; None if the table doesn't change there."""
         entry = self._entry(epoch)
         if entry.epoch != epoch or entry.previous is None:
             return None

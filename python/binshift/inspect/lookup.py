@@ -1,4 +1,4 @@
-"""From the columns of a key to the bytes that it is stored as, and to its bin. Flat keys only."""
+"""Computes the stored bytes and the bin of a key from its columns. Only for flat keys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["bin_of_key", "encoded_key", "equal_to", "impossible_key"]
 
 
 def encoded_key(key: Mapping[str, Any], family: Family, encoding: str) -> bytes | None:
-    """The stored key; none if only a scan finds it: columns are left out, or are not simple.
+    """The stored key; None if only a scan can find it, because columns are missing, or are not simple.
 
     Raises
     ------
@@ -51,13 +51,13 @@ def encoded_key(key: Mapping[str, Any], family: Family, encoding: str) -> bytes 
 
 
 def bin_of_key(key: Mapping[str, Any], store: Store, family: Family, bins: int) -> int | None:
-    """The bin of a key; none if columns that it depends on are left out, or are not simple.
+    """The bin of a key; None if columns that it depends on are missing, or are not simple.
 
     Parameters
     ----------
     key : mapping
     store : Store
-        Its other families tell what an index is of.
+        Store of the key. Its other families tell what an index refers to.
     family : Family
     bins : int
         Number of bins.
@@ -80,7 +80,7 @@ def bin_of_key(key: Mapping[str, Any], store: Store, family: Family, bins: int) 
 
 
 def equal_to(key: Mapping[str, Any], family: Family) -> pc.Expression:
-    """That the columns of a key have these values, however deep they lie."""
+    """An expression that compares the columns of a key with values, at any depth."""
 
     def conditions(path: tuple[str, ...], kind: pa.DataType, value: Any) -> Iterator[pc.Expression]:
         if isinstance(value, Mapping) and pa.types.is_struct(kind):
@@ -109,7 +109,7 @@ def equal_to(key: Mapping[str, Any], family: Family) -> pc.Expression:
 
 
 def impossible_key(column: str, value: Any, wanted: str) -> ConfigurationError:
-    """The error for a key that has an impossible value in a column, whose name is shown as it is."""
+    """The error for a key with an impossible value in a column. The column's name is shown literally."""
     what = f"the value {value!r} of column {column} of the key"
     return impossible(ConfigurationError, column, value, wanted, what=what)
 
@@ -126,7 +126,7 @@ def _scalar(field: Field, value: Any) -> pa.Scalar:
 
 
 def _bytes_of(field: Field, value: Any) -> bytes:
-    """A value as it lies in its slot, or in the variable part."""
+    """The bytes of a value in its slot, or in the variable part."""
     kind, scalar = field.type, _scalar(field, value)
     if kind.kind is TypeKind.STRING:
         return str(scalar.as_py()).encode()

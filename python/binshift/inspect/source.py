@@ -1,4 +1,4 @@
-"""What can be read of a checkpoint, a family at a time: its stored rows, and these as typed columns."""
+"""Reads one family of a checkpoint at a time: its stored rows, and the same rows as typed columns."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from binshift.inspect.storage.partition import BIN_BYTES, bin_of, rows_of_bins
 
 __all__ = ["BATCH_ROWS", "Source", "StoredRow", "decoded", "stored_row", "stored_rows"]
 
-#: Rows of a record batch, and the bytes from which on it has fewer.
+#: Rows of a record batch, and the bytes above which it has fewer.
 BATCH_ROWS = 8192
 BATCH_BYTES = 4 << 20
 
-#: Key and value without the family's number, the bin and row checksums; and the bin, if there are bins.
+#: Key and value, without the family's number, the bin and row checksums; and the bin, if there are bins.
 StoredRow = tuple[bytes, bytes, int | None]
 
 
@@ -44,7 +44,7 @@ class Source:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of what is read: partition, bin (null if there are none), key and value (structs)."""
+        """The columns that are read: partition, bin (null if there are none), key and value (structs)."""
         return pa.schema(
             [
                 pa.field("partition", pa.int32(), nullable=False),
@@ -56,7 +56,7 @@ class Source:
 
     @property
     def is_unused(self) -> bool:
-        """Whether it is the family that every store has, of a store whose operator uses others."""
+        """Whether it is the default family of a store whose operator uses others."""
         return len(self.store.families) > 1 and self.family.name == DEFAULT
 
     def __str__(self) -> str:
@@ -70,12 +70,12 @@ def stored_rows(
     bins: Iterable[int] | None = None,
     most: int = BATCH_ROWS,
 ) -> Iterator[list[StoredRow]]:
-    """The rows of a source in one partition, in lists, in the order in which they are stored.
+    """The rows of a source in one partition, as lists, in the order in which they are stored.
 
     Raises
     ------
     StateFormatError
-        If a row's checksum does not hold.
+        If a row's checksum is wrong.
     """
     name = source.family.name
     prefix = database.prefix(name)
@@ -100,7 +100,7 @@ def stored_rows(
 def stored_row(
     source: Source, database: Database, settings: Settings, key: bytes, bin: int | None
 ) -> list[StoredRow]:
-    """The row with this key, or none. Not of a family that is read in order."""
+    """The row with this key, or None. Not for families that are read in order."""
     prefix = database.prefix(source.family.name)
     if prefix is None:
         return []

@@ -1,1 +1,1 @@
-"""Which bins go where, and in which steps. Pure: no module here does I/O or knows Spark."""
+"""Plans which bins move where, and in which steps. Pure: no module here does I/O or knows Spark."""

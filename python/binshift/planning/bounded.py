@@ -1,4 +1,4 @@
-"""Steps that cost no more than the user allows: another strategy's steps, cut where they would."""
+"""Steps that cost no more than the user allows. They are another strategy's steps, cut where necessary."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 
 from binshift.arguments import checked
+from binshift.display import brief
 from binshift.errors import PlanError, impossible
 from binshift.numbers import is_number
 from binshift.planning.plan import MigrationPlan
@@ -17,41 +18,41 @@ __all__ = ["DEFAULT_BYTES_PER_S", "Bounded"]
 
 _log = logging.getLogger("binshift")
 
-#: Bytes that a partition adopts in a second where no migration has been measured yet: 50 MB/s, which is
-#: what an unprepared step reads from another executor; a prepared one is a hundred times as quick.
+#: Bytes that a partition adopts in a second, if no migration has been measured yet. 50 MB/s is what an
+#: unprepared step reads from another executor; a prepared step is a hundred times as fast.
 DEFAULT_BYTES_PER_S = 50e6
 
 
 @checked(PlanError, but=("strategy",))
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Bounded:
-    """Another strategy, with steps that move so many bytes at most, or take so long at most.
+    """Another strategy, whose steps are bounded in the bytes that they move, or the time that they take.
 
-    The steps of `strategy` keep their order; one that is beyond a bound is cut into several. A bin
-    cannot be cut: one that is beyond a bound alone moves in a step of its own, and is logged.
+    The steps of `strategy` keep their order. A step that exceeds a bound is cut into several. A bin can't be
+    cut, so if a single bin exceeds a bound, it moves in a step of its own, and this is logged.
 
-    The time that a step takes is estimated from `bytes_per_s`, for partitions that adopt their bins at
-    the same time on `cores` cores. The estimate is Graham's bound (1969), which holds for any order in
-    which Spark starts the tasks. So tasks at that rate never take longer.
+    The time of a step is estimated from `bytes_per_s`, for partitions that adopt their bins at the same time on
+    `cores` cores. The estimate is Graham's bound (1969), which holds for any order in which Spark starts the
+    tasks. So tasks at that rate never take longer.
 
     Parameters
     ----------
     strategy : Strategy or str
-        What is bounded, or its name: any but `OnDemand`, which has no steps to cut.
+        The strategy to bound, or its name: any except `OnDemand`, which has no steps to cut.
     max_bytes_per_step : int, optional
-        Bytes of state that one step moves at most, summed over all stateful operators.
+        The most bytes of state that one step may move, summed over all stateful operators.
     pause_budget_s : float, optional
-        Seconds that the bins of one step take to be adopted, at most: how much longer the epoch of the
-        step may be.
+        The most seconds that adopting the bins of one step may take. The epoch of the step may be longer by
+        this time.
     bin_bytes : sequence of int, optional
         State bytes of each bin, indexed by bin. `Controller.plan` fills it in from `Controller.stats`.
     bytes_per_s : float, optional
-        Bytes that one partition adopts in a second. `Controller.plan` fills in what the query's
-        earlier steps took; with `prepare=False`, those that were not prepared either. Without any, it is
-        `DEFAULT_BYTES_PER_S`, 50 MB/s.
+        Bytes that one partition adopts in a second. `Controller.plan` fills in the rate of the query's earlier
+        steps; with `prepare=False`, the rate of those that were not prepared either. Without any such steps, it
+        is `DEFAULT_BYTES_PER_S`, 50 MB/s.
     cores : int
-        Partitions that adopt at the same time. `Controller.plan` fills in the cores of the executors;
-        1, the default, is the cautious assumption that they do so one after the other.
+        Partitions that adopt at the same time. `Controller.plan` fills in the cores of the executors. The
+        default, 1, is the cautious assumption that they adopt one after the other.
 
     Raises
     ------
@@ -99,7 +100,7 @@ class Bounded:
                 raise impossible(PlanError, "bin_bytes", wrong[0], wanted)
 
     def with_costs(self, bin_bytes: Sequence[int] | None, *, bytes_per_s: float | None, cores: int) -> Bounded:
-        """The same with what was measured, where the user has not said otherwise."""
+        """A copy with measured costs, unless the user has given them."""
         return replace(
             self,
             bin_bytes=bin_bytes if self.bin_bytes is None else self.bin_bytes,
@@ -108,7 +109,7 @@ class Bounded:
         )
 
     def pause_s(self, moves: Sequence[Move]) -> float:
-        """How long the adoption of `moves` in one step takes at most, in seconds, as estimated."""
+        """An estimate of the most seconds that adopting `moves` in one step takes."""
         load = _Load(self)
         for move in moves:
             load.add(move)
@@ -120,7 +121,7 @@ class Bounded:
         Raises
         ------
         PlanError
-            If the bytes of the bins are not known, or of another number of bins.
+            If the bytes of the bins are not known, or are for another number of bins.
         """
         if self.bin_bytes is None:
             raise PlanError(
@@ -160,9 +161,12 @@ class Bounded:
             parts[-1].append(move)
         return parts
 
+    def __repr__(self) -> str:
+        return brief(self)
+
 
 class _Load:
-    """What a step costs so far."""
+    """The cost of a step so far."""
 
     def __init__(self, bounds: Bounded) -> None:
         self._bounds = bounds

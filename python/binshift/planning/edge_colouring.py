@@ -1,9 +1,9 @@
-"""Colouring the edges of a bipartite multigraph: edges of one colour are a matching.
+"""Colours the edges of a bipartite multigraph, so that edges of one colour are a matching.
 
-By König's theorem as many colours are enough as the busiest node has edges; no fewer can be. The proof is
-the algorithm: an edge gets a colour that both its ends have free; if there is none, the colours along an
-alternating path are swapped, which makes one free. With E edges and N nodes that takes at most E * N
-steps, and far fewer in practice, since most edges find a free colour at once.
+By König's theorem, as many colours are enough as the busiest node has edges, and fewer are impossible. The
+algorithm is also the proof: an edge gets a colour that is free at both ends; if there is none, the colours
+along an alternating path are swapped, which makes one free. With E edges and N nodes this takes at most
+E * N steps, and far fewer in practice, because most edges find a free colour at once.
 """
 
 from __future__ import annotations
@@ -18,27 +18,28 @@ Node = tuple[int, int]
 
 
 def max_degree(edges: Sequence[Edge]) -> int:
-    """Most edges at one node; a node on the left and its namesake on the right are two."""
+    """The most edges at one node. A node on the left and its namesake on the right are different nodes."""
     left, right = Counter(u for u, _ in edges), Counter(v for _, v in edges)
     return max((*left.values(), *right.values()), default=0)
 
 
 def edge_colours(edges: Sequence[Edge]) -> list[int]:
-    """A colour for each edge, from 0 on, so that no two edges of one colour meet; as few as possible.
+    """Colours each edge, from 0 on, with as few colours as possible, so that no two edges of one colour meet.
 
     Parameters
     ----------
     edges : sequence of (left, right)
-        May have the same pair several times. Left and right nodes are told apart, whatever their names.
+        The same pair may occur several times. Left and right nodes are different, even if they have the same
+        name.
 
     Returns
     -------
     list of int
-        Colours 0 to `max_degree(edges)` - 1, in the order of the edges; the same for the same edges.
+        Colours 0 to `max_degree(edges)` - 1, in the order of the edges; always the same for the same edges.
     """
     every = (1 << max_degree(edges)) - 1
     nodes = [*((0, u) for u in sorted({u for u, _ in edges})), *((1, v) for v in sorted({v for _, v in edges}))]
-    # For each node: the colours that are free as bits, and the edge that has each of the others.
+    # For each node: the free colours as bits, and for each other colour the edge that has it.
     free = dict.fromkeys(nodes, every)
     taken: dict[Node, dict[int, int]] = {node: {} for node in nodes}
     colours = [-1] * len(edges)
@@ -71,7 +72,8 @@ def edge_colours(edges: Sequence[Edge]) -> list[int]:
     for edge, (u, v) in enumerate(edges):
         both = free[0, u] & free[1, v]
         if not both:
-            # A path from v that leaves it by u's colour arrives at left nodes by that colour, so never at u.
+            # A path that leaves v by u's colour arrives at left nodes by that colour, which is free at u. So it
+            # never reaches u.
             colour = _lowest(free[0, u])
             swap_along_path(1, v, colour, _lowest(free[1, v]))
             give(edge, colour)

@@ -1,4 +1,4 @@
-"""Who carries how much: loads of bins and skew of partitions, from the table of statistics. Pure functions.
+"""Computes loads of bins and skew of partitions, from the table of statistics. Pure functions.
 
 They read the columns `bin`, `bytes`, `reads` and `writes` of the table that `Controller.stats` returns,
 which has a row per stateful operator and bin.
@@ -19,8 +19,8 @@ from binshift.planning.routing import RoutingTable
 
 __all__ = ["By", "Skew", "bin_bytes", "bin_loads", "measured_loads", "skew_of"]
 
-#: What load is: rows read and written in the last epoch, bytes of state, both with equal weight, or nothing
-#: but the number of bins.
+#: How load is measured: by rows read and written in the last epoch, by bytes of state, by both with equal
+#: weight, or only by the number of bins.
 By = Literal["rows", "bytes", "both", "bins"]
 
 
@@ -31,9 +31,9 @@ class Skew:
     Parameters
     ----------
     by : str
-        What load is; see `By`.
+        How load is measured; see `By`.
     loads : tuple of float
-        Load of each partition, in shares of the whole, which add up to 1; 0 if there is no load at all.
+        Load of each partition, as shares of the whole, which add up to 1; all 0 if there is no load.
     """
 
     by: By
@@ -42,7 +42,7 @@ class Skew:
 
     @property
     def ratio(self) -> float:
-        """Load of the busiest partition divided by the mean; 1 is even, and also an idle query."""
+        """Load of the busiest partition divided by the mean; 1 if the load is even, or the query is idle."""
         total = sum(self.loads)
         return max(self.loads) * len(self.loads) / total if total else 1.0
 
@@ -71,17 +71,18 @@ def bin_loads(stats: pa.Table | None, bins: int, by: By) -> tuple[float, ...]:
     Parameters
     ----------
     stats : pyarrow.Table or None
-        As `Controller.stats` returns it. A bin without a row has no load. Without a table, and by
-        "bins", all bins have the same.
+        The table that `Controller.stats` returns. A bin without a row has no load. Without a table, and by
+        "bins", all bins have the same load.
     bins : int
         Number of bins.
     by : {"rows", "bytes", "both", "bins"}
-        What load is. "both" is the mean of the shares of rows and of bytes.
+        How load is measured. "both" is the mean of the shares of rows and of bytes.
 
     Returns
     -------
     tuple of float
-        Adds up to 1, or is all 0 where there is no load of that kind, as after an epoch without rows.
+        The shares add up to 1, or are all 0 if there is no load of that kind, for example after an epoch
+        without rows.
 
     Raises
     ------
@@ -97,7 +98,7 @@ def bin_loads(stats: pa.Table | None, bins: int, by: By) -> tuple[float, ...]:
 
 
 def measured_loads(stats: pa.Table | None, bins: int, by: By) -> tuple[By, tuple[float, ...]]:
-    """The load of each bin, of the first kind that there is any of: `by`, else bytes, else bins.
+    """The load of each bin, measured by `by`; if there is no such load, by bytes, and else by bins.
 
     Parameters
     ----------
@@ -109,7 +110,7 @@ def measured_loads(stats: pa.Table | None, bins: int, by: By) -> tuple[By, tuple
     Returns
     -------
     tuple
-        What load is, and the share of each bin, which add up to 1.
+        How load was measured, and the share of each bin, which add up to 1.
     """
     _require_kind(by)
     kinds: tuple[By, ...] = () if stats is None else (by, "bytes")
@@ -123,14 +124,14 @@ _COLUMNS = (("rows", ("reads", "writes")), ("bytes", ("bytes",)))
 
 
 def bin_bytes(stats: pa.Table, bins: int) -> tuple[int, ...] | None:
-    """The bytes of state of each bin, summed over operators; None if they are not known of all."""
+    """The bytes of state of each bin, summed over operators; None if some are not known."""
     if stats["bytes"].null_count:
         return None
     return tuple(int(x) for x in _sums(stats, bins, ("bytes",)))
 
 
 def skew_of(table: RoutingTable, stats: pa.Table | None, by: By = "rows") -> Skew:
-    """How unevenly the load lies on the partitions of `table`.
+    """How unevenly the load is spread over the partitions of `table`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""How a plan is to be carried out, beside the steps that it has."""
+"""Options for carrying out a plan."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["MigrationOptions"]
 
 @dataclass(frozen=True, slots=True)
 class MigrationOptions:
-    """What is submitted together with a plan.
+    """Options that are submitted together with a plan.
 
     Parameters
     ----------
@@ -25,12 +25,12 @@ class MigrationOptions:
     place_on : tuple of str
         Ids of the executors for new partitions; by default all.
     vacate : str, optional
-        Id of the executor that runs no partition when the plan is done.
+        Id of an executor that should run no partition when the plan is done.
     places : mapping
-        The executor of each partition that is to run on another one than now.
+        The new executor of each partition that should move.
     application : str, optional
-        Whose executors these are, for a plan that is left in a checkpoint: the driver may have been started
-        again when it is taken.
+        The application of these executors. A plan may be left in a checkpoint, and the driver started again
+        before it takes the plan.
 
     Raises
     ------
@@ -52,11 +52,11 @@ class MigrationOptions:
 
     @property
     def moves_partitions(self) -> bool:
-        """Whether whole partitions go to other executors, which only the driver knows the end of."""
+        """Whether whole partitions move to other executors. Only the driver knows when they have arrived."""
         return self.vacate is not None or bool(self.places)
 
     def as_dict(self) -> dict[str, Any]:
-        """As the driver reads them; the application only where one is named."""
+        """The options in the form that the driver reads. The application is included only if one is named."""
         application = {} if self.application is None else {"application": self.application}
         return {
             "start_epoch": self.start_epoch,

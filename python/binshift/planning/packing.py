@@ -1,4 +1,4 @@
-"""Packing loads into a number of groups so that the heaviest group is light."""
+"""Packs loads into a number of groups so that the heaviest group is light."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 __all__ = ["Packing", "longest_first", "multifit"]
 
-#: Beyond so many loads times groups, MULTIFIT would take longer than it gains.
+#: With more loads times groups than this, MULTIFIT would cost more time than it is worth.
 _MAX_WORK = 2_000_000
 _HALVINGS = 10
 
@@ -22,7 +22,7 @@ class Packing:
 
 
 def longest_first(loads: Sequence[float], n: int) -> Packing:
-    """Each load, heaviest first, goes to the lightest group: at most 4/3 - 1/3n of the best (Graham 1969)."""
+    """Puts each load, heaviest first, into the lightest group: at most 4/3 - 1/3n of the best (Graham 1969)."""
     groups = [0] * len(loads)
     heap = [(0.0, g) for g in range(n)]
     for i in sorted(range(len(loads)), key=lambda i: (-loads[i], i)):
@@ -33,10 +33,10 @@ def longest_first(loads: Sequence[float], n: int) -> Packing:
 
 
 def multifit(loads: Sequence[float], n: int) -> Packing:
-    """The smallest capacity found for which the loads, heaviest first, each fit in the first group with room.
+    """Searches for the least capacity for which each load, heaviest first, fits in the first group with room.
 
-    At most 13/11 of the best, and 1/1024 for the end of the search (Coffman, Garey and Johnson, SIAM J.
-    Comput. 1978; the bound by Yue 1990). Large inputs are packed `longest_first`.
+    The result is at most 13/11 of the best, plus 1/1024 because the search ends there (Coffman, Garey and
+    Johnson, SIAM J. Comput. 1978; the bound by Yue 1990). Large inputs are packed `longest_first`.
     """
     best = longest_first(loads, n)
     if len(loads) * n > _MAX_WORK:

@@ -1,4 +1,4 @@
-"""Where partitions run, where they should run, and how many there should be. Pure functions."""
+"""Decides where partitions should run, and how many there should be. Pure functions."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ __all__ = ["Placement", "executor_ids"]
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The live executors, and for each partition those that its operators are on.
+    """The live executors, and for each partition the executors that hold its state.
 
     Parameters
     ----------
     executors : tuple of str
         Ids of the live executors, without those that Spark decommissions.
     partitions : tuple of tuple of str
-        For each partition the executors that hold its state; none while it has not run.
+        For each partition the executors that hold its state; empty before it has run.
     decommissioned : tuple of str
         Ids of executors that get no tasks: Spark is about to remove them, or excludes them after failures.
     leaving : tuple of str
         Ids of live executors that were drained. Nothing is placed there unless somebody asks for it.
     application : str, optional
-        Whose executors these are; None if the jar is older and does not say.
+        The application of these executors; None if an older jar doesn't say.
     excluded : tuple of str
         Those of `decommissioned` that Spark excludes for a while. They are among the application's executors.
     configured : int, optional
-        Executors that the application is to have, with those that are not there yet; None if nobody has said.
+        Executors that the application should have, including those that haven't joined yet; None if unknown.
     """
 
     executors: tuple[str, ...]
@@ -43,7 +43,7 @@ class Placement:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Placement:
-        """From what the driver says of it."""
+        """Parses the driver's answer."""
         return cls(
             tuple(data["executors"]),
             tuple(tuple(p) for p in data["partitions"]),
@@ -56,33 +56,33 @@ class Placement:
 
     @property
     def in_all(self) -> int:
-        """Executors that Spark counts as the application's; those that it decommissions are none any more."""
+        """Executors that Spark counts as the application's, which excludes those that it is decommissioning."""
         return len(self.executors) + len(self.excluded)
 
     @property
     def rejoined(self) -> Placement:
-        """The same, where executors that were drained count like any other."""
+        """The same placement, but executors that were drained count like any other."""
         return replace(self, leaving=())
 
     @property
     def idle(self) -> tuple[str, ...]:
-        """Live executors that run no partition, as those do that have just joined; none if all are so."""
+        """Live executors that run no partition, such as new ones; empty if no executor runs any."""
         used = {e for executors in self.partitions for e in executors} & set(self.executors)
         return tuple(e for e in self._open if e not in used) if used else ()
 
     def partitions_with_idle(self, most: int) -> int:
-        """Partitions when each idle executor gets as many new ones as the others have on average."""
+        """Partitions in all if each idle executor gets as many new ones as the others have on average."""
         now, idle = len(self.partitions), len(self.idle)
         used = len(self._open) - idle
         return min(most, now + idle * max(1, round(now / used))) if idle else min(most, now)
 
     def spread(self, loads: Sequence[float] = (), place_on: Sequence[str] = ()) -> dict[int, str]:
-        """The partitions that move so that each executor runs equally many, within one; few moves.
+        """The partitions that move so that all executors run equally many, within one, with few moves.
 
         Parameters
         ----------
         loads : sequence of float
-            Load of each partition; the ones that move level it. Without it, each counts the same.
+            Load of each partition, which the moves even out. Without it, each partition counts the same.
         place_on : sequence of str
             Executors to which partitions may go; by default all that are open.
 
@@ -97,12 +97,12 @@ class Placement:
         return residents.moved
 
     def drained(self, executor: str, place_on: Sequence[str] = ()) -> dict[int, str]:
-        """The partitions on an executor that is to be emptied, each with its new executor.
+        """The partitions on an executor that should be emptied, each with its new executor.
 
         Raises
         ------
         PlanError
-            If the executor is not there, one of `place_on` is not alive, or there is no other one.
+            If the executor doesn't exist, one of `place_on` is not alive, or there is no other executor.
         """
         if executor not in self.decommissioned:
             self.require_live([executor])
@@ -141,7 +141,7 @@ class Placement:
         return tuple(e for e in self.executors if e not in self.leaving)
 
     def _home(self, partition: int) -> str | None:
-        """The first open executor of a partition; it may have some more for a while."""
+        """The first open executor of a partition. A partition may be on several executors for a while."""
         return next((e for e in self.partitions[partition] if e in self._open), None)
 
 
@@ -151,7 +151,8 @@ def executor_ids(place_on: Sequence[str]) -> tuple[str, ...]:
     Raises
     ------
     ConfigurationError
-        If it is one text, whose letters would be taken for executors, or has something else than texts.
+        If it is a single string, whose letters would be taken for executors, or contains something else than
+        strings.
     """
     if isinstance(place_on, str | bytes | Mapping) or not isinstance(place_on, Iterable):
         raise impossible(
@@ -165,7 +166,7 @@ def executor_ids(place_on: Sequence[str]) -> tuple[str, ...]:
 
 
 class _Residents:
-    """Partitions on their way to executors: who has which, and what that comes to."""
+    """Tracks which partitions each executor gets, and the load that this adds up to."""
 
     def __init__(self, placement: Placement, loads: Sequence[float], receivers: Sequence[str]) -> None:
         self.moved: dict[int, str] = {}
@@ -178,7 +179,7 @@ class _Residents:
                 self._on[home].append(p)
 
     def house(self, partitions: Iterable[int]) -> None:
-        """Gives each of `partitions`, heaviest first, to the receiver that has fewest."""
+        """Gives each of `partitions`, heaviest first, to the receiver with the fewest."""
         leaving = set(partitions)
         for on in self._on.values():
             on[:] = [p for p in on if p not in leaving]
@@ -186,7 +187,7 @@ class _Residents:
             self._give(p, min(self._receivers, key=self._rank))
 
     def level(self) -> None:
-        """The executor with most partitions gives to the receiver with fewest, as long as that levels them."""
+        """Moves partitions from the executor with most to the receiver with fewest, until they are even."""
         while True:
             most = max(self._on, key=self._rank)
             fewest = min(self._receivers, key=self._rank)

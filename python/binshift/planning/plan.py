@@ -17,7 +17,7 @@ from binshift.planning.routing import Move, RoutingTable, require_partitions
 __all__ = ["MigrationPlan", "Step"]
 
 _FORMAT = 1
-#: A notebook shows so many steps of a plan.
+#: How many steps of a plan a notebook shows.
 _SHOWN_STEPS = 20
 
 
@@ -29,7 +29,7 @@ class Step:
     Parameters
     ----------
     moves : tuple of Move
-        What moves; no bin twice.
+        The moves of the step; no bin moves twice.
     partitions : int
         Number of state partitions from the step's epoch on.
     """
@@ -55,14 +55,14 @@ class Step:
 @checked(PlanError)
 @dataclass(frozen=True, slots=True, repr=False)
 class MigrationPlan:
-    """A value: immutable, comparable, and nothing happens until it is submitted.
+    """A plan is a value: immutable and comparable. Nothing happens until it is submitted.
 
     Parameters
     ----------
     source : RoutingTable
-        Table that the plan starts from; a plan is refused if another one is in force.
+        Table that the plan starts from. The plan is refused if another table is in force.
     steps : tuple of Step
-        The steps in order; none if the target is the source.
+        The steps in order; empty if the target is the source.
     strategy : str
         Name of the strategy that cut the plan, for logs and the history. Nothing else depends on it.
     gap : int
@@ -70,18 +70,19 @@ class MigrationPlan:
     on_demand : bool
         Whether each bin is fetched when it is first touched, after its step; see `OnDemand`.
     bin_bytes : tuple of int, optional
-        State bytes of each bin when the plan was made, for people: neither compared nor kept in JSON.
+        State bytes of each bin when the plan was made. Only for people: it is neither compared nor kept in
+        JSON.
     earliest_epoch : int, optional
-        The epoch before which the first step cannot take effect, if the plan is submitted at once.
-        For people, as `bin_bytes` is.
+        The earliest epoch at which the first step can take effect if the plan is submitted at once. Only for
+        people, like `bin_bytes`.
     whole_bins : tuple of str
-        Why bins come whole, although the plan is on demand, such as operators that look through their state.
-        Empty if rows come, or if that is not known. For people, too.
+        Why bins come whole, although the plan is on demand, for example because operators scan their state.
+        Empty if rows come, or if that isn't known. Only for people, too.
 
     Raises
     ------
     PlanError
-        If a step does not fit the table that the steps before it lead to.
+        If a step doesn't fit the table that the steps before it lead to.
     """
 
     source: RoutingTable
@@ -108,7 +109,7 @@ class MigrationPlan:
 
     @property
     def summary(self) -> str:
-        """What it does, in one line."""
+        """What the plan does, in one line."""
         return (
             f"{self.source.partitions} -> {self.target.partitions} partitions, {self.strategy}, "
             f"{len(self.moves)} bins in {len(self.steps)} steps"
@@ -120,7 +121,7 @@ class MigrationPlan:
         return None if self.bin_bytes is None else sum(self._bytes_of(step) for step in self.steps)
 
     def with_bytes(self, bin_bytes: Sequence[int]) -> MigrationPlan:
-        """The same plan, which knows the state bytes of each bin."""
+        """The same plan, with the state bytes of each bin."""
         return replace(self, bin_bytes=tuple(bin_bytes))
 
     def tables(self) -> Iterator[RoutingTable]:
@@ -131,7 +132,7 @@ class MigrationPlan:
             yield table
 
     def _walk(self) -> RoutingTable:
-        """Checks all steps at a cost in moves, not in steps times bins, and returns the last table."""
+        """Checks all steps, in time that grows with moves, not steps times bins; returns the last table."""
         owners = list(self.source.assignment)
         sizes = Counter(owners)
         partitions = self.source.partitions
@@ -189,7 +190,7 @@ class MigrationPlan:
         Raises
         ------
         PlanError
-            If `text` is no plan, is of another format, or does not fit together.
+            If `text` is no plan, has another format, or is inconsistent.
         """
         try:
             data = json.loads(text)
@@ -237,7 +238,7 @@ class MigrationPlan:
 
     @property
     def _soonest(self) -> str:
-        """A line for people; none if that is not known."""
+        """The earliest epoch as text; empty if that isn't known."""
         if self.earliest_epoch is None:
             return ""
         first, last = self.earliest_epoch, self.earliest_epoch + (len(self.steps) - 1) * (1 + self.gap)
@@ -271,7 +272,7 @@ _T = TypeVar("_T")
 
 
 def _field(data: Any, name: str, kind: type[_T]) -> _T:
-    """A field of the JSON of a plan, which has to be of this kind."""
+    """A field of a plan's JSON, which must have this type."""
     if not isinstance(data, dict) or name not in data:
         raise _unreadable(f"it has no {name}")
     value = data[name]

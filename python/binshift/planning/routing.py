@@ -1,4 +1,4 @@
-"""Which partition owns which bin."""
+"""The routing table: which partition owns which bin."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from binshift.numbers import is_whole
 
 __all__ = ["MAX_BINS", "Move", "RoutingTable"]
 
-#: Number of distinct bins that the two-byte prefix of a stored key can tell apart.
+#: Number of distinct bins that the two-byte prefix of a stored key can represent.
 MAX_BINS = 1 << 16
-#: A notebook shows so many partitions of a table.
+#: How many partitions of a table a notebook shows.
 _SHOWN_PARTITIONS = 64
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Move:
-    """One bin that goes from one partition to another.
+    """A bin that moves from one partition to another.
 
     Parameters
     ----------
@@ -61,8 +61,8 @@ class RoutingTable:
     assignment : tuple of int
         Owner of each bin, indexed by bin.
     epoch : int, optional
-        Epoch (batch id) from which on the table is in force. Two tables that route alike are equal
-        whatever their epochs.
+        Epoch (batch id) from which on the table is in force. It doesn't matter for equality: two tables that
+        route alike are equal.
 
     Raises
     ------
@@ -133,7 +133,7 @@ class RoutingTable:
         Raises
         ------
         PlanError
-            If `target` has another number of bins, which is fixed for a checkpoint.
+            If `target` has another number of bins. That number is fixed for a checkpoint.
         """
         if target.bins != self.bins:
             raise PlanError(
@@ -173,7 +173,7 @@ class RoutingTable:
     def balanced(self, partitions: int) -> RoutingTable:
         """The table with `partitions` partitions of equal size (within one bin) and the fewest moves.
 
-        As in Meces (ATC 2022), only the bins that have to move do: each partition keeps what it owns
+        As in Meces (ATC 2022), only bins that have to move do so: each partition keeps the bins that it owns,
         up to its quota.
 
         Raises
@@ -186,7 +186,7 @@ class RoutingTable:
 
     @checked(PlanError)
     def without(self, partitions: Collection[int]) -> RoutingTable:
-        """The table in which `partitions` own no bins and the others own equally many; few moves.
+        """The table in which `partitions` own no bins and the others own equally many, with few moves.
 
         Raises
         ------
@@ -204,7 +204,7 @@ class RoutingTable:
         return self._levelled(self.partitions, others)
 
     def _levelled(self, partitions: int, owners: Sequence[int]) -> RoutingTable:
-        """Bins are spread evenly over `owners`; the other partitions own none."""
+        """Spreads bins evenly over `owners`; the other partitions own none."""
         sizes = self.sizes() + (0,) * (partitions - self.partitions)
         quota, larger = divmod(self.bins, len(owners))
         by_size = sorted(owners, key=lambda p: (-sizes[p], p))
@@ -214,8 +214,8 @@ class RoutingTable:
             if room.get(owner, 0) > 0:
                 room[owner] -= 1
                 assignment[bin_] = owner
-        # One partition after the other is filled, from one old owner after the other: few pairs of
-        # partitions have anything to do with each other, and what a partition gives away lies together.
+        # Fills one partition after the other, from one old owner after the other. So few pairs of partitions
+        # exchange bins, and the bins that a partition gives away are neighbours.
         receivers = [p for p in sorted(room) for _ in range(room[p])]
         homeless = [b for b, owner in enumerate(assignment) if owner < 0]
         homeless.sort(key=lambda b: (self.assignment[b], b))

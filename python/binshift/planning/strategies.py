@@ -1,4 +1,4 @@
-"""How the moves of a migration are cut into steps. Strategies propose; the controller enforces.
+"""Cuts the moves of a migration into steps. Strategies propose; the controller enforces.
 
 A strategy is a pure function of two routing tables. The names follow Megaphone (VLDB 2019), section 3.
 """
@@ -37,7 +37,7 @@ class Strategy(Protocol):
     """Cuts the way from one table to another into steps."""
 
     def plan(self, source: RoutingTable, target: RoutingTable) -> MigrationPlan:
-        """A plan that starts at `source`, ends at `target` and moves no bin that need not move."""
+        """A plan that starts at `source`, ends at `target`, and moves only bins that have to move."""
         ...
 
 
@@ -49,7 +49,7 @@ class AllAtOnce:
     Parameters
     ----------
     gap : int
-        Without effect, since there is one step; accepted as all strategies do.
+        Without effect, because there is one step; all strategies accept it.
     """
 
     _: KW_ONLY
@@ -82,16 +82,16 @@ class Fluid:
 @checked(PlanError)
 @dataclass(frozen=True, slots=True)
 class OnDemand:
-    """Everything at once, and state fetched when it is first touched, as in Meces (ATC 2022), section 4.
+    """Everything at once, with state fetched when it is first touched, as in Meces (ATC 2022), section 4.
 
-    The new owners take over at one epoch. Operators that look up by key fetch the rows that their epoch
-    touches, and the bins follow over the next epochs. Others wait for each bin that they touch. The old
-    owners send the bins that were touched most first. Nothing is copied before, whatever `prepare` says.
+    The new owners take over at one epoch. Operators that look up state by key fetch the rows that their epoch
+    touches, and the bins follow over the next epochs. Other operators wait for each bin that they touch. The
+    old owners send the most touched bins first. Nothing is copied ahead, whatever `prepare` says.
 
     Parameters
     ----------
     gap : int
-        Without effect, since there is one step; accepted as all strategies do.
+        Without effect, because there is one step; all strategies accept it.
     """
 
     _: KW_ONLY
@@ -137,16 +137,15 @@ class Batched:
 class Optimized:
     """As many bins per step as can move without any partition being busier than another.
 
-    In a step no partition sends more than `bins_per_pair` bins and none receives more; what it sends
-    and what it receives count apart. There is no plan with fewer steps of this kind. The moves are the
-    edges of a bipartite multigraph, and a step is made of `bins_per_pair` matchings. By König's theorem, the
-    graph falls apart into as many matchings as its busiest node has edges. Megaphone's strategy of
-    the same name.
+    In a step, no partition sends more than `bins_per_pair` bins, and none receives more; sent and received bins
+    are counted separately. No plan with this property has fewer steps. The moves are the edges of a bipartite
+    multigraph, and a step consists of `bins_per_pair` matchings. By König's theorem, the graph can be divided
+    into as many matchings as its busiest node has edges. Megaphone has a strategy of the same name.
 
     Parameters
     ----------
     bins_per_pair : int
-        Most bins that a partition sends, and most that it receives, in one step; at least 1.
+        The most bins that a partition sends, and the most that it receives, in one step; at least 1.
     gap : int
         Epochs that stay idle between two steps.
 
@@ -174,17 +173,17 @@ class Optimized:
 
 
 def default_strategy(source: RoutingTable, *, gap: int = 0) -> Strategy:
-    """A quarter of the bins a step: a step costs its epoch little, but also little less if it is smaller."""
+    """A quarter of the bins per step. Such a step costs its epoch little, and smaller ones not much less."""
     return Batched(max(1, source.bins // _DEFAULT_STEPS), gap=gap)
 
 
 def strategy_at_once(*, fetches_rows: bool) -> Strategy:
-    """What takes effect soonest without copies: rows on demand where operators allow it, else all bins."""
+    """What takes effect soonest without copies: on demand if the operators allow it, else all at once."""
     return OnDemand() if fetches_rows else AllAtOnce()
 
 
 def strategy_of(strategy: Strategy | str) -> Strategy:
-    """The strategy that an argument means: one that is given, or one of a name.
+    """The strategy for an argument, which may be a strategy or a name.
 
     Raises
     ------
@@ -200,12 +199,12 @@ def strategy_of(strategy: Strategy | str) -> Strategy:
 
 
 def parse_strategy(text: str, *, gap: int = 0) -> Strategy:
-    """The strategy of a name, as the command line has it: `fluid`, `batched:16`, `optimized:2`.
+    """The strategy with a name as on the command line: `fluid`, `batched:16`, `optimized:2`.
 
     Raises
     ------
     PlanError
-        If there is no such strategy, or its number is none.
+        If there is no such strategy, or its number is no number.
     """
     name, _, size = text.partition(":")
     if name not in _BY_NAME or (size and not size.isdigit()) or bool(size) is not (name in _SIZED):
@@ -252,15 +251,15 @@ def in_steps(
     gap: int = 0,
     on_demand: bool = False,
 ) -> MigrationPlan:
-    """The plan whose steps make the moves of `parts`, for strategies to end with.
+    """Makes a plan whose steps are `parts`. Strategies use it for their result.
 
     Parameters
     ----------
     source, target : RoutingTable
         Where the plan begins and ends.
     parts : sequence of sequence of Move
-        The moves of each step; together those from `source` to `target`. Without any, there is one
-        step if the number of partitions changes, and none otherwise.
+        The moves of each step; all together lead from `source` to `target`. If it is empty, there is one step
+        if the number of partitions changes, and none otherwise.
     name : str
         Name of the strategy.
     gap : int
@@ -270,7 +269,7 @@ def in_steps(
     """
     if not parts and source.partitions != target.partitions:
         parts = [()]
-    # Partitions that come are there from the first step on; those that go stay until the last.
+    # New partitions exist from the first step on, and partitions that go away stay until the last step.
     meanwhile = max(source.partitions, target.partitions)
     steps = tuple(
         Step(tuple(part), partitions=target.partitions if i == len(parts) - 1 else meanwhile)
@@ -280,7 +279,7 @@ def in_steps(
 
 
 def _in_turn(moves: tuple[Move, ...]) -> tuple[Move, ...]:
-    """The moves with the pairs of source and target taking turns, so that a step loads all alike."""
+    """Orders moves so that the pairs of source and target take turns, and a step loads all of them alike."""
     pairs: defaultdict[tuple[int, int], list[Move]] = defaultdict(list)
     for m in moves:
         pairs[m.source, m.target].append(m)

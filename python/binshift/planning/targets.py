@@ -1,9 +1,9 @@
-"""Target tables by load: the skew of partitions goes, with few moves. Pure functions.
+"""Computes target tables by load, which remove the skew of partitions with few moves. Pure functions.
 
-Assigning bins so that the busiest partition has as little as possible is NP-hard, and so is doing it with
-as few moves as possible, hence approximations whose bounds are known: longest first (Graham 1969: 4/3 of
-the best), MULTIFIT (Coffman, Garey and Johnson 1978: 13/11), and for a limited number of moves the greedy
-way of Aggarwal, Motwani and Zhu (SPAA 2003: twice the best).
+Assigning bins so that the busiest partition has as little load as possible is NP-hard, and so is doing it with
+as few moves as possible. So we use approximations with known bounds: longest first (Graham 1969: 4/3 of the
+best), MULTIFIT (Coffman, Garey and Johnson 1978: 13/11), and for a limited number of moves the greedy algorithm
+of Aggarwal, Motwani and Zhu (SPAA 2003: twice the best).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import cast
 
 import pyarrow as pa
 
+from binshift.display import brief
 from binshift.errors import PlanError, impossible
 from binshift.numbers import is_whole
 from binshift.planning.load import By, measured_loads
@@ -32,16 +33,16 @@ __all__ = [
     "table_of",
 ]
 
-#: How far the busiest partition may be above the least that is possible, so that few bins move.
+#: How far the busiest partition may be above the possible minimum, so that few bins move.
 TOLERANCE = 0.1
 _HALVINGS = 16
-#: Sums of loads in another order differ by so little.
+#: Sums of the same loads in another order differ by less than this.
 _ROUNDING = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class HotBin:
-    """A bin that has more than a partition's fair share of the load. A bin cannot be split, nor can a key.
+    """A bin that has more than a partition's fair share of the load. Neither bins nor keys can be split.
 
     Parameters
     ----------
@@ -66,23 +67,26 @@ class HotBin:
             "hot, and make them finer (by salting, for example), or have fewer partitions"
         )
 
+    def __repr__(self) -> str:
+        return brief(self)
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LoadTarget:
-    """A target table, and what it does to the load of the partitions.
+    """A target table, and its effect on the load of the partitions.
 
     Parameters
     ----------
     table : RoutingTable
         The target.
     before, after : tuple of float
-        Load of each partition of the table in force and of the target.
+        Load of each partition in the table in force, and in the target.
     bound : float
-        What the busiest partition of any table has at least: the fair share, or the hottest bin.
+        The least load that the busiest partition of any table can have: the fair share, or the hottest bin.
     moves : int
-        Bins that move.
+        Number of bins that move.
     hot : tuple of HotBin
-        Bins beyond the fair share, hottest first.
+        Bins with more than the fair share, hottest first.
     """
 
     table: RoutingTable
@@ -111,7 +115,7 @@ Target = int | RoutingTable | LoadTarget | Sequence[int]
 
 
 def table_of(to: Target, source: RoutingTable) -> RoutingTable:
-    """The table that is meant by `to`, where `source` is in force.
+    """The table for the argument `to`, if `source` is in force.
 
     Raises
     ------
@@ -141,16 +145,16 @@ def balanced(
     partitions: int | None = None,
     max_moves: int | None = None,
 ) -> LoadTarget:
-    """The table that levels the load that was measured, or the number of bins where there is none.
+    """The table that evens out the measured load, or the number of bins if nothing was measured.
 
     Parameters
     ----------
     table : RoutingTable
         The table in force.
     stats : pyarrow.Table or None
-        As `Controller.stats` returns it; None if nothing was measured.
+        The table that `Controller.stats` returns; None if nothing was measured.
     by : {"rows", "bytes", "both", "bins"}
-        What load is; see `measured_loads`.
+        How load is measured; see `measured_loads`.
     partitions, max_moves : int, optional
         See `balanced_by_load`.
 
@@ -175,24 +179,24 @@ def balanced_by_load(
 ) -> LoadTarget:
     """The table whose busiest partition is within `tolerance` of the best possible, with few moves.
 
-    Exactly: the busiest partition has at most 1 + `tolerance` times what no table can be below (the
-    fair share, or the hottest bin). Where the bins are too coarse for that, it has at most what packing
-    all bins anew gets to, which is within 2/11 of the best table (1/3 beyond two million bins times
-    partitions). The same input gives the same table.
+    More exactly, the busiest partition has at most 1 + `tolerance` times the lower bound for any table (the
+    fair share, or the hottest bin). If the bins are too coarse for that, it has at most the load that results
+    from packing all bins from scratch, which is within 2/11 of the best table (1/3 beyond two million bins
+    times partitions). The same input always gives the same table.
 
     Parameters
     ----------
     table : RoutingTable
         The table in force.
     loads : sequence of float
-        Load of each bin, in any unit, from 0 on. If all are 0, each bin counts as 1.
+        Load of each bin, in any unit, not negative. If all are 0, each bin counts as 1.
     partitions : int, optional
-        Partitions of the target; as many as now by default.
+        Partitions of the target; by default as many as now.
     max_moves : int, optional
-        No more bins than this move; the busiest partition then gets as little as that allows, at most
-        twice the best that so many moves can do.
+        The largest number of bins that may move. The busiest partition then has at most twice the least load
+        that is possible with so many moves.
     tolerance : float
-        Larger means fewer moves.
+        A larger tolerance means fewer moves.
 
     Raises
     ------
@@ -270,7 +274,7 @@ class _Problem:
             (self.owned[owner] if owner < n else self.homeless).append(bin_)
 
     def within(self, limit: float) -> _Found:
-        """The fewest moves found with which no partition is above `limit`, or what packing anew gets to."""
+        """The table with the fewest moves found in which no partition is above `limit`, or a fresh packing."""
         anew = longest_first(self.loads, self.n)
         if anew.busiest > limit:
             anew = min(anew, multifit(self.loads, self.n), key=lambda p: p.busiest)
@@ -279,7 +283,7 @@ class _Problem:
         return min(candidates, key=lambda f: f.moves)
 
     def with_moves(self, max_moves: int) -> _Found:
-        """The least busy table found with so many moves at most."""
+        """The table with the least busy partitions found with so many moves at most."""
         found = [self.greedy(max_moves)]
         if not self.homeless:
             found.append(self.found(list(self.table.assignment)))
@@ -292,7 +296,7 @@ class _Problem:
         return min(found, key=lambda f: (f.busiest, f.moves))
 
     def shed(self, limit: float) -> Iterator[_Found]:
-        """Partitions above the limit give away as few bins as they can; with and without their heaviest."""
+        """Takes as few bins as possible from partitions above the limit, with and without their heaviest."""
         for keep in (0, 1):
             removed = list(self.homeless)
             for bins in self.owned:
@@ -302,7 +306,7 @@ class _Problem:
                 yield self.pruned(found.owners, limit)
 
     def surplus(self, bins: list[int], limit: float, keep: int) -> list[int]:
-        """The fewest of `bins` without which the others are within the limit, the lightest such."""
+        """The fewest, and among those the lightest, of `bins` without which the others are within the limit."""
         excess = sum(self.loads[b] for b in bins) - limit * (1 + _ROUNDING)
         gone: list[int] = []
         rest = bins[keep:]
@@ -317,7 +321,7 @@ class _Problem:
         return gone
 
     def greedy(self, moves: int) -> _Found:
-        """The busiest partition gives its heaviest bin away, so many times; then all go where least is."""
+        """Takes the heaviest bin of the busiest partition, so many times; then puts all where least is."""
         left = [list(reversed(bins)) for bins in self.owned]
         heap = [(-sum(self.loads[b] for b in bins), p) for p, bins in enumerate(left)]
         heapq.heapify(heap)
@@ -330,7 +334,7 @@ class _Problem:
         return self.placed(removed)
 
     def placed(self, removed: list[int]) -> _Found:
-        """What was removed goes, heaviest first, to the partition that has least."""
+        """Puts the removed bins, heaviest first, into the partition with the least load."""
         owners = list(self.table.assignment)
         gone = set(removed)
         heap = [(sum(self.loads[b] for b in bins if b not in gone), p) for p, bins in enumerate(self.owned)]
@@ -342,7 +346,7 @@ class _Problem:
         return self.found(owners)
 
     def renamed(self, packing: Packing) -> list[int]:
-        """The packing's groups, each with the name of the partition of which it keeps most bins."""
+        """Names each group of a packing after the partition from which it keeps the most bins."""
         kept: dict[tuple[int, int], int] = {}
         for group, owner in zip(packing.groups, self.table.assignment, strict=True):
             if owner < self.n:
@@ -358,7 +362,7 @@ class _Problem:
         return [names[g] for g in packing.groups]
 
     def pruned(self, owners: list[int], limit: float) -> _Found:
-        """Without the moves that can be done without: lightest bins first, which leave most room."""
+        """Undoes moves that aren't needed, lightest bins first, because those leave the most room."""
         owners = list(owners)
         sums = self.sums(owners)
         moved = [b for b, owner in enumerate(self.table.assignment) if owner != owners[b] and owner < self.n]

@@ -1,1 +1,1 @@
-"""Stored bytes to values: schemas, encodings, and the bin of a key."""
+"""Decodes stored bytes to values: schemas, encodings, and the bin of a key."""

@@ -1,6 +1,6 @@
-"""State rows in Avro's binary form, under the Avro schemas that Spark derives from its own.
+"""Decodes state rows in Avro's binary form, with the Avro schemas that Spark derives from its own.
 
-A column is a union of null (0) and its type (1), a column without type has no bytes. An element of an array
+A column is a union of null (0) and its type (1); a column of the null type has no bytes. An element of an array
 or a value of a map is a union only if it is itself a struct, an array or a map.
 """
 
@@ -18,7 +18,7 @@ from binshift.inspect.decoding.types import Field, SparkType, TypeKind
 __all__ = ["avro_columns"]
 
 _NESTED = (TypeKind.STRUCT, TypeKind.ARRAY, TypeKind.MAP)
-#: Widest decimal of Spark.
+#: The widest decimal in Spark.
 _EXACT = Context(prec=38)
 
 
@@ -28,16 +28,16 @@ def avro_columns(rows: list[bytes], row: SparkType, written: SparkType | None = 
     Parameters
     ----------
     rows : list of bytes
-        Without version byte and schema id.
+        The rows, without version byte and schema id.
     row : SparkType
         The struct to decode to.
     written : SparkType, optional
-        The struct that the rows were written with, if an older one: its columns go by name.
+        The struct with which the rows were written, if that is an older one. Its columns are matched by name.
 
     Raises
     ------
     StateFormatError
-        If a row is damaged, or has a type that Spark does not write as Avro.
+        If a row is damaged, or has a type that Spark doesn't write as Avro.
     """
     source = written or row
     try:

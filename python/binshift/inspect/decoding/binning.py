@@ -1,9 +1,9 @@
-"""The bin of a key: Spark's Murmur3 of the columns by which rows are distributed, many keys at once.
+"""Computes the bins of many keys at once, by Spark's Murmur3 of the columns by which rows are distributed.
 
-The same columns as in `PartitioningKey` of the Scala side: what an operator appends to a key has no part.
-Keys with arrays, maps, variants, intervals of Spark's own type, or decimals of more than 18 digits are not
-hashed here. Relies on Spark: state keys have no collations under which other bytes are equal, so that a string
-is hashed by its bytes (`StateSchemaCompatibilityChecker` refuses them).
+These are the same columns as in `PartitioningKey` on the Scala side: columns that an operator appends to a key
+don't count. Keys with arrays, maps, variants, intervals of Spark's own type, or decimals of more than 18 digits
+are not hashed here. Relies on Spark: state keys have no collations under which different bytes are equal, so a
+string is hashed by its bytes (`StateSchemaCompatibilityChecker` refuses such collations).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Words = npt.NDArray[np.uint32]
 
 
 def partitioning(store: Store, family: Family) -> tuple[bool, tuple[Field, ...]]:
-    """Whether the columns that are hashed are in the key's second column, and which they are.
+    """Whether the hashed columns are within the key's second column, and which columns they are.
 
-    That second column is the element of an index by time. The element of a map's index is the key and the map's
-    own key, of which the latter has no part.
+    In an index by time, the second column is the element. The element of a map's index consists of the key and
+    the map's own key, which isn't hashed.
     """
     fields = family.key.fields
     match family.encoder.name:
@@ -45,13 +45,13 @@ def partitioning(store: Store, family: Family) -> tuple[bool, tuple[Field, ...]]
 
 
 def bins_of_keys(keys: pa.StructArray, store: Store, family: Family, bins: int) -> npt.NDArray[np.int64] | None:
-    """The bins of keys as they are decoded; None if their columns are not all simple.
+    """The bins of decoded keys; None if their columns are not all simple.
 
     Parameters
     ----------
     keys : pyarrow.StructArray
     store : Store
-        Of the keys; its other families tell what an index is of.
+        Store of the keys. Its other families tell what an index refers to.
     family : Family
     bins : int
         Number of bins.
@@ -65,7 +65,7 @@ def bins_of_keys(keys: pa.StructArray, store: Store, family: Family, bins: int) 
 
 
 def bins_of(columns: list[tuple[Field, pa.Array]], n: int, bins: int) -> npt.NDArray[np.int64] | None:
-    """The bins of `n` keys whose columns, without structs, these are; None if they are not all simple."""
+    """The bins of `n` keys with these columns, none of which is a struct; None if they are not all simple."""
     if not all(f.type.kind in _SIMPLE for f, _ in columns):
         return None
     hashes = np.full(n, _SEED, np.uint32)
@@ -77,7 +77,7 @@ def bins_of(columns: list[tuple[Field, pa.Array]], n: int, bins: int) -> npt.NDA
 
 
 def flat(fields: tuple[Field, ...]) -> list[Field]:
-    """Structs hash like their columns."""
+    """Takes structs apart, because a struct hashes like its columns."""
     out = []
     for field in fields:
         out += flat(field.type.fields) if field.type.kind is TypeKind.STRUCT else [field]
@@ -92,7 +92,7 @@ def _flat_columns(field: Field, column: pa.Array) -> list[tuple[Field, pa.Array]
 
 
 def _hashed(field: Field, column: pa.Array, seeds: Words) -> Words:
-    """Numbers of fewer than four bytes are hashed as ints; -0.0 as 0.0, and each NaN as the same one."""
+    """Hashes a column. Small integers are hashed as ints, -0.0 as 0.0, and all NaNs alike."""
     n = len(column)
     if field.type.kind in (TypeKind.STRING, TypeKind.BINARY):
         offsets = np.frombuffer(column.buffers()[1], np.int32, n + 1, column.offset * 4).astype(np.int64)
@@ -100,7 +100,7 @@ def _hashed(field: Field, column: pa.Array, seeds: Words) -> Words:
     if field.type.kind is TypeKind.BOOLEAN:
         numbers = np.asarray(column.fill_null(False)).astype("<i4")
     elif field.type.kind is TypeKind.DECIMAL:
-        # The low half of sixteen bytes: no more digits than that holds.
+        # The low half of the sixteen bytes has all digits.
         numbers = np.frombuffer(column.buffers()[1], "<i8", 2 * n, column.offset * 16)[::2].copy()
     else:
         width = column.type.bit_width // 8
@@ -117,14 +117,14 @@ def _hashed(field: Field, column: pa.Array, seeds: Words) -> Words:
 
 
 def _bytes(buffer: pa.Buffer | None) -> npt.NDArray[np.uint8]:
-    """The buffer of strings; there may be none if all are empty."""
+    """The buffer of strings; Arrow may have none if all are empty."""
     return np.frombuffer(buffer, np.uint8) if buffer is not None else np.zeros(0, np.uint8)
 
 
 def murmur3(
     data: npt.NDArray[np.uint8], start: npt.NDArray[np.int64], end: npt.NDArray[np.int64], seeds: Words
 ) -> Words:
-    """Spark's Murmur3 of each range of `data`, whose odd bytes at the end go one by one, each as an int.
+    """Spark's Murmur3 of each range of `data`. The odd bytes at the end are hashed one by one, each as an int.
 
     Time grows with the longest range, and with the number of those that are as long.
     """
@@ -152,7 +152,7 @@ def murmur3(
 
 
 def _mixed(hashes: Words, words: Words) -> Words:
-    """A round; numbers wrap around at 32 bits."""
+    """One round of Murmur3; numbers wrap around at 32 bits."""
     words = words * np.uint32(0xCC9E2D51)
     words = (words << np.uint32(15) | words >> np.uint32(17)) * np.uint32(0x1B873593)
     hashes = hashes ^ words

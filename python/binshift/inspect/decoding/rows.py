@@ -1,4 +1,4 @@
-"""Stored keys and values of a family to Arrow columns, whatever the encoder and the encoding.
+"""Decodes stored keys and values of a family to Arrow columns, for all encoders and encodings.
 
 ```
  NoPrefix             | row |
@@ -9,9 +9,9 @@
 ```
 
 Sizes are four bytes, little-endian. A time, which is the last column, is eight bytes, big-endian, with its
-sign bit turned. An ordered column is a marker (0 negative, 1 positive, 2 null) and the number, big-endian;
-of a negative float, all bits are turned. Rows begin with a version byte, which is 0; in Avro, then comes the
-id of the schema, two bytes, unless the row is a first part.
+sign bit flipped. An ordered column is a marker (0 negative, 1 positive, 2 null) and the number, big-endian; of
+a negative float, all bits are flipped. Rows begin with a version byte, which is 0. In Avro, it is followed by
+the id of the schema, two bytes, unless the row is a first part.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RowDecoder:
     encoding: str
 
     def keys(self, keys: list[bytes]) -> pa.StructArray:
-        """Keys, without their family's number and their bin.
+        """Decodes keys, without their family's number and their bin.
 
         Raises
         ------
@@ -79,7 +79,7 @@ class RowDecoder:
         return _struct(key, columns, len(keys))
 
     def values(self, values: list[bytes]) -> pa.StructArray:
-        """Values, one row each.
+        """Decodes values, one row each.
 
         Raises
         ------
@@ -144,7 +144,7 @@ class RowDecoder:
 def _by_schema(
     rows: list[bytes], ids: npt.NDArray[np.generic], row: SparkType, versions: dict[int, SparkType]
 ) -> list[pa.Array]:
-    """Rows that may have been written with several schemas."""
+    """Decodes rows that may have been written with several schemas."""
     distinct = np.unique(ids)
     parts = []
     order = []
@@ -169,7 +169,7 @@ def _joined(rows: list[bytes]) -> tuple[unsafe_row.Bytes, Ints, Ints]:
 
 
 def _middle(data: unsafe_row.Bytes, start: Ints, end: Ints) -> Ints:
-    """Where the second part of a key begins."""
+    """The offset at which the second part of a key begins."""
     _require(end - start >= 4, "a key has no room for the size of its first part")
     size = np.asarray(data.numbers("<i4")[start], np.int64)
     _require((size > 0) & (start + 4 + size <= end), "the first part of a key is larger than the key")

@@ -1,4 +1,4 @@
-"""What an operator's metadata and state schema files say: its stores, their families, and their columns.
+"""Reads an operator's metadata and state schema files: its stores, their families, and their columns.
 
 ```
 state/<operator>/_metadata/metadata            format 1: names of stores, columns of a key's prefix
@@ -16,6 +16,7 @@ from typing import Any
 
 from binshift.control.damage import plain_name, understood
 from binshift.control.files import Files, parse_json
+from binshift.display import brief
 from binshift.errors import StateFormatError
 from binshift.inspect.decoding.types import SparkType, parse_struct
 
@@ -29,16 +30,16 @@ _TIMESTAMP_ENCODERS = ("TimestampAsPrefixKeyStateEncoderSpec", "TimestampAsPostf
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """How a family's keys are made into bytes.
+    """How a family's keys are encoded as bytes.
 
     Parameters
     ----------
     name : str
         "NoPrefix", "PrefixKeyScan", "RangeKeyScan", "TimestampAsPrefix" or "TimestampAsPostfix".
     prefix : int
-        Columns of a prefix.
+        Number of columns of the prefix.
     ordering : tuple of int
-        Columns that keys are ordered by.
+        Columns by which keys are ordered.
     """
 
     name: str = "NoPrefix"
@@ -47,21 +48,21 @@ class Encoder:
     ordering: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Family:
     """A column family: rows of one form.
 
     Parameters
     ----------
     name : str
-        What Spark calls it: "default" if the store has but one.
+        Spark's name for it: "default" if it is the only one of the store.
     key, value : SparkType
         Structs.
     encoder : Encoder
     is_multi_valued : bool
         Whether a key has a list of values.
     values : tuple of (int, SparkType)
-        All schemas that values may have been written with, by id (avro only).
+        All schemas with which values may have been written, by id (only for Avro).
     """
 
     name: str
@@ -72,8 +73,12 @@ class Family:
     is_multi_valued: bool = False
     values: tuple[tuple[int, SparkType], ...] = ()
 
+    def __repr__(self) -> str:
+        columns = f"{len(self.key.fields)} columns of keys and {len(self.value.fields)} of values"
+        return brief(self, f"{self.name}, {columns}")
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Store:
     """A store of an operator: a database in each partition.
 
@@ -99,8 +104,11 @@ class Store:
         base = f"state/{operator}/{partition}"
         return base if self.name == DEFAULT else f"{base}/{self.name}"
 
+    def __repr__(self) -> str:
+        return brief(self, f"{self.name}, {len(self.families)} families")
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Operator:
     """A stateful operator.
 
@@ -108,7 +116,7 @@ class Operator:
     ----------
     id : int
     name : str
-        As the query's progress reports it.
+        The name that the query's progress reports.
     stores : tuple of Store
     storage : str
         "binned", "single" (all in partition 0), "plain", or "stock" for a checkpoint without bins.
@@ -129,9 +137,13 @@ class Operator:
         """The same operator, stored in another way."""
         return replace(self, storage=storage)
 
+    def __repr__(self) -> str:
+        stores = ", ".join(store.name for store in self.stores)
+        return brief(self, f"{self.id}, {self.name}, {self.storage}, stores {stores}")
+
 
 def is_read_in_order(family: str) -> bool:
-    """Whether a binned store has the bin behind the keys of a family (`ColumnFamily.isReadInOrder`)."""
+    """Whether the bin comes behind the keys of a family. Must agree with `ColumnFamily.isReadInOrder`."""
     return (
         family.startswith("$ttl_")
         or (family.startswith("$") and family.endswith("_timestampToKey"))
@@ -185,7 +197,7 @@ def _store_of_v1(files: Files, operator: int, info: dict[str, Any]) -> Store:
 
 
 def _store_of_v2(files: Files, operator: int, info: dict[str, Any], lists: set[str]) -> Store:
-    # The paths are those at which the checkpoint was written, and it may have been moved since.
+    # The paths say where the checkpoint was when it was written. It may have been moved since.
     store = plain_name(info["storeName"])
     names = [plain_name(str(p).rsplit("/", 1)[-1]) for p in info["stateSchemaFilePaths"]]
     families: dict[str, Family] = {}
@@ -242,7 +254,7 @@ def _list_variables(properties: str) -> set[str]:
 
 
 class _JavaReader:
-    """What Java's DataOutputStream wrote."""
+    """Reads the output of Java's DataOutputStream."""
 
     def __init__(self, data: bytes, path: str) -> None:
         self._data, self._path, self._at = data, path, 0
@@ -254,7 +266,7 @@ class _JavaReader:
         return int.from_bytes(self._take(4), "big", signed=True)
 
     def utf(self) -> str:
-        """Java's own UTF-8 writes characters beyond 16 bits as two surrogates, and NUL as two bytes."""
+        """Reads Java's modified UTF-8: characters beyond 16 bits are two surrogates, and NUL has two bytes."""
         data = self._take(int.from_bytes(self._take(2), "big")).replace(b"\xc0\x80", b"\0")
         try:
             return data.decode("utf-8", "surrogatepass").encode("utf-16", "surrogatepass").decode("utf-16")
@@ -262,7 +274,7 @@ class _JavaReader:
             raise StateFormatError(f"{self._path} is damaged ({error}); restore it from a copy") from error
 
     def chunks(self) -> str:
-        """Text in pieces of at most 64 KiB."""
+        """Reads text that is stored in pieces of at most 64 KiB."""
         return "".join(self.utf() for _ in range(self.number()))
 
     def _take(self, size: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Spark's SQL types, as state schemas name them in JSON, and the Arrow types that they become."""
+"""Parses Spark's SQL types from the JSON of state schemas, and maps them to Arrow types."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from typing import Any
 import pyarrow as pa
 
 from binshift.control.damage import understood
+from binshift.display import brief
 from binshift.errors import StateFormatError
 
 __all__ = ["Field", "SparkType", "TypeKind", "parse", "parse_struct"]
 
 
 class TypeKind(Enum):
-    """How a value lies in an UnsafeRow."""
+    """How a value is stored in an UnsafeRow."""
 
     NULL = "null"
     FIXED = "fixed"  # in its slot
@@ -34,7 +35,7 @@ class TypeKind(Enum):
     MAP = "map"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Field:
     """A named part of a struct, an array's element, or a map's key or value.
 
@@ -51,19 +52,22 @@ class Field:
     type: SparkType
     nullable: bool = True
 
+    def __repr__(self) -> str:
+        return brief(self, f"{self.name}, {self.type.name}")
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class SparkType:
     """A type.
 
     Parameters
     ----------
     name : str
-        As Spark's JSON has it; "struct", "array" or "map" for those.
+        The name in Spark's JSON; "struct", "array" or "map" for those.
     kind : TypeKind
     arrow : pyarrow.DataType
     width : int
-        Bytes of a slot in an array; in a row, a slot has eight.
+        Bytes of a slot in an array. In a row, every slot has eight.
     fields : tuple of Field
         A struct's fields, an array's element, a map's key and value.
     """
@@ -74,6 +78,10 @@ class SparkType:
     arrow: pa.DataType
     width: int = 8
     fields: tuple[Field, ...] = ()
+
+    def __repr__(self) -> str:
+        inner = ", ".join(f"{f.name}: {f.type.name}" for f in self.fields)
+        return brief(self, f"{self.name}<{inner}>" if inner else self.name)
 
 
 _VARIANT = pa.struct([pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False)])
@@ -102,18 +110,18 @@ _SIMPLE = {
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
 _TEXT = re.compile(r"(string collate .*|(var)?char\(\d+\))", re.IGNORECASE)
 _TIME = re.compile(r"time(\(\d\))?")
-#: Arrow has no interval of months that files can hold, so it is a number of months.
+#: Represented as a number of months, because files can't store Arrow's interval of months.
 _YEAR_MONTH = re.compile(r"interval (year|month|year to month)")
 _DAY_TIME = re.compile(r"interval (day|hour|minute|second)( to (hour|minute|second))?")
 
 
 def parse(json_type: Any) -> SparkType:
-    """The type that a value of Spark's JSON stands for.
+    """The type for a value of Spark's JSON.
 
     Raises
     ------
     StateFormatError
-        If no such type is known.
+        If the type is unknown.
     """
     if isinstance(json_type, str):
         return _atomic(json_type)
@@ -139,7 +147,7 @@ def parse(json_type: Any) -> SparkType:
 
 
 def parse_struct(text: str) -> SparkType:
-    """The struct that JSON text stands for.
+    """The struct for JSON text.
 
     Raises
     ------
@@ -154,7 +162,7 @@ def parse_struct(text: str) -> SparkType:
 
 
 def struct(fields: Iterable[Field]) -> SparkType:
-    """The struct of the fields; of several of one name, as an aggregation has them, the later get a number."""
+    """The struct with these fields. If names repeat, as in an aggregation, the later ones get a number."""
     listed: dict[str, Field] = {}
     for field in fields:
         name, n = field.name, 1
@@ -171,7 +179,8 @@ def _field(name: str, json_type: Any, nullable: bool) -> Field:
 
 
 def _arrow_field(field: Field) -> pa.Field:
-    # Whether Spark's planner took a column for nullable says little about what is stored.
+    # All columns are nullable here: whether Spark's planner took a column for nullable says little about the
+    # data.
     return pa.field(field.name, field.type.arrow)
 
 

@@ -1,4 +1,4 @@
-"""Spark's UnsafeRow to Arrow, a batch of rows at a time.
+"""Decodes Spark's UnsafeRow to Arrow, a batch of rows at a time.
 
 ```
  row    | bit per field: is null, in words of 8 bytes | slot of 8 bytes per field | variable part |
@@ -6,9 +6,9 @@
  map    | size of the keys, 8 bytes | array of keys    | array of values |
 ```
 
-A slot holds the value itself or, for what has no fixed size, `offset << 32 | size`, the offset being
-counted from the start of the row or array. Numbers are little-endian, as on all platforms that Spark is
-run on but s390x. Nothing is read outside of the row that it belongs to.
+A slot holds the value itself or, if the type has no fixed size, `offset << 32 | size`, where the offset is
+counted from the start of the row or array. Numbers are little-endian, as on all platforms on which Spark runs
+except s390x. Nothing outside of a row is read for the row.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ __all__ = ["Bytes", "unsafe_columns"]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-#: From this size on, values are copied one by one, which needs less memory than an index of their bytes.
+#: Values of this size or more are copied one by one, which needs less memory than an index of their bytes.
 _LARGE = 256
-#: Of what Arrow has in nanoseconds.
+#: The most microseconds that Arrow can represent in nanoseconds.
 _MOST_MICROS = (2**63 - 1) // 1000
 
 
 class Bytes:
-    """The bytes of a batch, and numbers at any place in them.
+    """The bytes of a batch, from which numbers can be read at any offset.
 
     Parameters
     ----------
     data : bytes
-        Padded, so that a number can be read at each of its places.
+        Padded, so that a number can be read at each offset.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -60,7 +60,7 @@ class Bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Slots:
-    """Values of one type: where each one's slot is, and the part of the bytes that it must not leave."""
+    """Values of one type: the slot of each, and the range of bytes that it must not leave."""
 
     at: Ints
     start: Ints
@@ -78,9 +78,9 @@ def unsafe_columns(data: Bytes, row: SparkType, start: Ints, end: Ints) -> list[
     ----------
     data : Bytes
     row : SparkType
-        The struct that the rows are of.
+        The struct of the rows.
     start, end : array of int
-        Where each row lies.
+        Offsets of each row.
 
     Returns
     -------
@@ -235,10 +235,10 @@ _DECODERS: dict[TypeKind, Callable[[Bytes, SparkType, _Slots], pa.Array]] = {
 def _elements(
     data: Bytes, field: Field, start: Ints, end: Ints, valid: Bools
 ) -> tuple[npt.NDArray[np.int32], pa.Array]:
-    """Where the elements of each array begin, and the elements of all."""
+    """The offset of each array's elements, and the elements of all arrays."""
     _require(~valid | (end - start >= 8), "an array has no room for its count")
     count = np.where(valid, data.longs(np.where(valid, start, 0)), 0)
-    # Divided rather than multiplied: a damaged count must not overflow.
+    # Divides rather than multiplies, so that a damaged count can't overflow.
     fits = (count >= 0) & (count <= np.maximum(end - start - 8, 0) // field.type.width)
     _require(~valid | fits, "an array has more elements than bytes")
     header = 8 + (count + 63) // 64 * 8
@@ -255,7 +255,7 @@ def _elements(
 
 
 def _parts(data: Bytes, slots: _Slots) -> tuple[Ints, Ints]:
-    """Where the values without fixed size begin and end; 0 for the null ones."""
+    """The begin and end of each value without fixed size; 0 for nulls."""
     word = np.where(slots.valid, data.longs(np.where(slots.valid, slots.at, 0)), 0)
     size = word & 0xFFFFFFFF
     offset = (word >> 32) & 0xFFFFFFFF

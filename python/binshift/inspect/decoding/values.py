@@ -1,4 +1,4 @@
-"""A stored value taken apart: row checksums, and the values of a key that has a list of them.
+"""Takes stored values apart: row checksums, and the list of values of a key.
 
 ```
  with row checksums   | checksum | size | value |  delimiter  | checksum | size | value | …
@@ -19,22 +19,22 @@ __all__ = ["row_values", "split_list", "verified"]
 
 
 def row_values(value: bytes, delimiter: bytes) -> list[bytes]:
-    """The values in a stored value with row checksums, which are left out and not verified."""
+    """The values in a stored value with row checksums. The checksums are removed, but not verified."""
     return [value[start:end] for _, start, end in _summed(value, delimiter)]
 
 
 def verified(keys: list[bytes], values: list[bytes], delimiter: bytes) -> list[bytes]:
-    """Stored values without their checksums, which must hold.
+    """Verifies the checksums of stored values, and returns the values without them.
 
     Parameters
     ----------
     keys : list of bytes
-        As they are stored.
+        The keys in their stored form.
 
     Raises
     ------
     StateFormatError
-        If a checksum does not hold.
+        If a checksum is wrong.
     """
     out = []
     for key, value in zip(keys, values, strict=True):
@@ -53,7 +53,7 @@ def split_list(value: bytes, delimiter: bytes) -> list[bytes]:
     Raises
     ------
     StateFormatError
-        If the sizes in it do not add up.
+        If the sizes in it don't add up.
     """
     out = []
     at = 0

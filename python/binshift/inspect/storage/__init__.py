@@ -1,1 +1,1 @@
-"""Spark's state files as they lie in a checkpoint: snapshots, changelogs, checksums."""
+"""Reads Spark's state files in a checkpoint: snapshots, changelogs, checksums."""

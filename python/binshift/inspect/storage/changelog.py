@@ -5,8 +5,8 @@ format 1, 3:  { key size, key, value size, value | key size, key, -1 }  -1
 format 2, 4:  { kind, key size, key, value size, value | kind, key size, key, -1 }  end
 ```
 
-Sizes are four bytes, big-endian. Formats 2 to 4 begin with "v2" to "v4"; 3 and 4 go on with the lineage:
-the versions and checkpoint ids since the last snapshot.
+Sizes are four bytes, big-endian. Formats 2 to 4 begin with "v2" to "v4". In formats 3 and 4, the lineage
+follows: the versions and checkpoint ids since the last snapshot.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from binshift.inspect.storage.compression import ByteStream, decompressed
 
 __all__ = ["Changelog", "Lineage", "Record", "RecordKind"]
 
-#: A larger key or value is damage: the JVM's arrays end here.
+#: The JVM's arrays can't be larger, so a larger key or value means damage.
 _MAX_SIZE = (1 << 31) - 1
 _INT = struct.Struct(">i").unpack_from
 
 
 class RecordKind(IntEnum):
-    """What a record does, by the byte that stands for it."""
+    """The kinds of records, with the bytes that stand for them."""
 
     END = 0x00
     PUT = 0x01
@@ -38,32 +38,32 @@ class RecordKind(IntEnum):
     DELETE_RANGE = 0x20
 
 
-#: Kind, key and value; a deletion has an empty value, a deletion of a range the end of the range.
+#: Kind, key and value. A deletion has an empty value; the deletion of a range has the end of the range.
 Record = tuple[RecordKind, bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """One version of a store and the checkpoint id that its files are named by."""
+    """A version of a store, and the checkpoint id in the names of its files."""
 
     version: int
     id: str
 
 
 class Changelog:
-    """One changelog, read once, from front to back, in memory of the largest record.
+    """A changelog, which can be read once, from front to back. Needs memory for the largest record.
 
     Parameters
     ----------
     stream : binary file
-        The file as it is in the checkpoint.
+        The file in the checkpoint.
     name : str
-        For errors.
+        Its name, for errors.
 
     Raises
     ------
     StateFormatError
-        If the file is damaged or of an unknown format; also while its records are read.
+        If the file is damaged or has an unknown format. Reading its records may raise this as well.
     """
 
     def __init__(self, stream: ByteStream, name: str) -> None:
@@ -75,7 +75,7 @@ class Changelog:
         self.lineage = self._read_lineage() if self.format >= 3 else ()
 
     def records(self) -> Iterator[Record]:
-        """The records in order, without the one that marks the end."""
+        """The records in order, without the end marker."""
         typed = self.format in (2, 4)
         while True:
             yield from self._buffered(typed)
@@ -83,12 +83,12 @@ class Changelog:
             if record is None:
                 break
             yield record
-        # Reading on also finds out whether the file is whole.
+        # Reading on also shows whether the file is complete.
         if self._at < len(self._buffer) or next(self._pieces, None) is not None:
             raise self._damaged("it goes on after its end")
 
     def _buffered(self, typed: bool) -> Iterator[Record]:
-        """The records that are in the buffer as a whole, up to one that is not a put or a merge."""
+        """The records that are completely in the buffer, up to one that is not a put or a merge."""
         buffer, at, end = self._buffer, self._at, len(self._buffer)
         kind, head = RecordKind.PUT, 1 if typed else 0
         while at + head + 8 <= end:
@@ -129,7 +129,7 @@ class Changelog:
         return RecordKind.DELETE, key, b""
 
     def _read_format(self) -> int:
-        """Format 1 begins with the size of a key, which is no text of "v" and a digit: keys are smaller."""
+        """Finds out the format. Format 1 begins with the size of a key, which is less than "v" and a digit."""
         head = self._peek(4)
         if head[:3] != b"\x00\x02v" or not head[3:].isdigit():
             return 1
@@ -167,7 +167,7 @@ class Changelog:
         return data
 
     def _fill(self, size: int) -> None:
-        """Has `size` bytes in the buffer, or all that there are."""
+        """Reads until the buffer has `size` bytes, or all that there are."""
         parts = [self._buffer[self._at :]]
         have = len(parts[0])
         while have < size and (piece := next(self._pieces, None)) is not None:

@@ -38,7 +38,7 @@ def is_unfinished(name: str) -> bool:
 
 
 def check_file(files: Files, directory: str, name: str, there: Mapping[str, int]) -> str | None:
-    """What is wrong with a file by the checksums beside it; none if nothing is.
+    """Compares a file with the checksums beside it, and returns what is wrong; None if nothing is.
 
     Raises
     ------

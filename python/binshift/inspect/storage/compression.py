@@ -1,6 +1,6 @@
-"""Streams as Spark compresses them: LZ4 blocks of lz4-java, Snappy blocks of snappy-java, and zstd.
+"""Decompresses Spark's streams: LZ4 blocks of lz4-java, Snappy blocks of snappy-java, and zstd.
 
-The codec is told by the first bytes, so that no setting of the query has to be known.
+The first bytes show the codec, so that no setting of the query has to be known.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _SNAPPY = b"\x82SNAPPY\x00"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _LZF = b"ZV"
 
-#: lz4-java's upper bound for a block, bytes; more is damage and not worth allocating.
+#: lz4-java's upper bound for a block, in bytes. A larger size means damage, and isn't allocated.
 _MAX_BLOCK = 1 << 25
 _LZ4_RAW, _LZ4_COMPRESSED = 0x10, 0x20
-#: Of the checksums of blocks, which have 28 bits.
+#: The seed for the checksums of blocks, which have 28 bits.
 _LZ4_SEED = 0x9747B28C
 
 
 class ByteStream(Protocol):
-    """What bytes are read from."""
+    """A stream of bytes."""
 
     def read(self, size: int = -1, /) -> bytes:
-        """The next bytes; fewer than `size` at the end only."""
+        """The next bytes; fewer than `size` only at the end."""
 
     def close(self) -> None:
-        """Closes it."""
+        """Closes the stream."""
 
 
 def decompressed(stream: ByteStream, name: str) -> Iterator[bytes]:
@@ -45,7 +45,7 @@ def decompressed(stream: ByteStream, name: str) -> Iterator[bytes]:
     Raises
     ------
     StateFormatError
-        If the stream is damaged, ends early, or is of another codec (lzf).
+        If the stream is damaged, ends early, or has another codec (lzf).
     """
     head = stream.read(8)
     if head == _LZ4:
@@ -120,7 +120,7 @@ def _block(codec: pa.Codec, block: bytes, plain: int, name: str) -> bytes:
 
 
 class _Rejoined:
-    """A stream with what was read of it put back in front, as much of a file as pyarrow asks for."""
+    """A stream to whose front the bytes that were read are put back, with the methods that pyarrow needs."""
 
     closed = False
 

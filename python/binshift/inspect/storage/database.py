@@ -1,7 +1,7 @@
-"""One partition's rows at one version, in a RocksDB of our own in a scratch directory.
+"""The rows of a partition at a version, in a RocksDB database in a scratch directory.
 
-Spark's snapshot is opened as it is, its SST files being linked or copied; what changed since goes into the
-memtables and files of the scratch copy. So memory stays flat, and nothing in the checkpoint changes.
+Spark's snapshot is opened as it is, with its SST files linked or copied. Later changes are written to the
+scratch copy. So memory stays flat, and nothing in the checkpoint changes.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from binshift.inspect.storage.changelog import Record, RecordKind
 
 __all__ = ["Database", "Snapshot", "successor"]
 
-#: Bytes of changes that are gathered before they are written.
+#: Bytes of changes that are collected before they are written.
 _BATCH_BYTES = 4 << 20
 #: Bytes that RocksDB keeps in memory before it writes a file.
 _BUFFER_BYTES = 16 << 20
-#: More than all files of a snapshot but those of rows have.
+#: More than the files of a snapshot have in all, apart from those with rows.
 _ARCHIVE_BYTES = 1 << 30
-#: Options of RocksDB that name directories.
+#: RocksDB's options that name directories.
 _ELSEWHERE = ("wal_dir=", "db_log_dir=", "db_paths=", "cf_paths=")
 
 
 class Snapshot:
-    """What a snapshot's archive says, and its files.
+    """A snapshot's archive, and its files.
 
     Raises
     ------
@@ -76,13 +76,13 @@ class Snapshot:
                     f"{path} has metadata of the unknown format {version!r:.100}; use a newer binshift"
                 )
             said = json.loads(body)
-            #: Rows, those of families that Spark keeps for itself included; -1 if they were not counted.
+            #: Number of rows, including families that Spark keeps for itself; -1 if they were not counted.
             self.rows = int(said["numKeys"])
             if self.rows >= 0:
                 self.rows += int(said.get("numInternalKeys") or 0)
             #: Numbers of the families by name; empty in a store without families.
             self.families = {str(k): int(v) for k, v in (said.get("columnFamilyMapping") or {}).items()}
-            #: Files of rows: the local name, the one in the checkpoint, and the size in bytes.
+            #: Files with rows: the local name, the name in the checkpoint, and the size in bytes.
             self.ssts = [
                 (plain_name(f["localFileName"]), plain_name(f["dfsSstFileName"]), int(f["sizeBytes"]))
                 for f in said["sstFiles"]
@@ -95,7 +95,7 @@ class Snapshot:
             raise _failure(path, scratch, error, error) from error
 
     def fetch(self) -> None:
-        """Brings the files of rows.
+        """Fetches the files with rows.
 
         Raises
         ------
@@ -118,23 +118,23 @@ class Snapshot:
 
 
 class Database:
-    """Rows as they are stored: the number of the family in front of the key if the store has families.
+    """The stored rows. Keys begin with the number of their family if the store has families.
 
     Parameters
     ----------
     path : path
         An empty directory, which is deleted when the database is closed.
     snapshot : Snapshot, optional
-        What to begin with, extracted into `path`.
+        The snapshot to begin with, extracted into `path`.
     delimiter : bytes
-        What Spark puts between the values of a key.
+        The bytes that Spark puts between the values of a key.
     is_read_only : bool
         Whether nothing will be changed.
 
     Raises
     ------
     StateFormatError
-        If RocksDB cannot open the snapshot; later also if it finds damage while it reads.
+        If RocksDB can't open the snapshot. Methods raise it if RocksDB finds damage while it reads.
     """
 
     def __init__(self, path: Path, snapshot: Snapshot | None, delimiter: bytes, is_read_only: bool) -> None:
@@ -144,7 +144,7 @@ class Database:
         self._pending: dict[bytes, bytes | None] = {}
         self._pending_bytes = 0
         self._write = WriteOptions()
-        # A property, whatever the stub says.
+        # This is a property, although the stub says otherwise.
         self._write.disable_wal = True  # type: ignore[method-assign, assignment]
         try:
             if snapshot is None:
@@ -164,14 +164,14 @@ class Database:
             raise self._failure(error) from error
 
     def prefix(self, family: str) -> bytes | None:
-        """What keys of a family begin with; none if the database has no such family."""
+        """The bytes that keys of a family begin with; None if the database has no such family."""
         if not self.families:
             return b""
         number = self.families.get(family)
         return None if number is None else number.to_bytes(2, "little", signed=True)
 
     def ensure_family(self, family: str) -> bytes:
-        """The prefix of a family, which gets the next number if there is none, as Spark does it."""
+        """The prefix of a family. A new family gets the next number, as in Spark."""
         if family not in self.families:
             self.families[family] = max(self.families.values(), default=-1) + 1
         return self.prefix(family) or b""
@@ -227,7 +227,7 @@ class Database:
             if kind is RecordKind.PUT:
                 self.put(key, value)
             elif kind is RecordKind.DELETE:
-                # With row checksums, the key of a deletion has one too.
+                # With row checksums, the key of a deletion has a checksum, too.
                 self.put(key[4:] if has_row_checksums else key, None)
             elif kind is RecordKind.MERGE:
                 before = self.get(key)
@@ -259,15 +259,15 @@ class Database:
 
 
 def _failure(path: str, scratch: Path, error: Exception, reason: object) -> BinshiftError:
-    """That a file is damaged; or that the system has no room for its copy, or cannot read that."""
+    """The error for a damaged file, or for a system that has no room for its copy or can't read it."""
     return storage_error("use", str(scratch), error) if is_of_system(error) else damaged(path, reason)
 
 
 def _name_delimiter(path: Path, delimiter: bytes) -> None:
-    """Makes a snapshot's options fit for this process.
+    """Adapts a snapshot's options to this process.
 
-    They name the merge operator, but RocksDB does not write down that its delimiter is empty. Directories that
-    they name are not this process's to write to.
+    They name the merge operator, but RocksDB doesn't write down that its delimiter is empty. They also name
+    directories, to which this process must not write.
     """
     for options in path.glob("OPTIONS-*"):
         text = "\n".join(x for x in options.read_text().splitlines() if not x.strip().startswith(_ELSEWHERE))
@@ -280,6 +280,6 @@ def _name_delimiter(path: Path, delimiter: bytes) -> None:
 
 
 def successor(prefix: bytes) -> bytes | None:
-    """The smallest key that is greater than all that begin with `prefix`; none if there is none."""
+    """The smallest key that is greater than all keys that begin with `prefix`; None if there is none."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None

@@ -1,8 +1,8 @@
 """Brings a partition to a version: snapshot, changelogs, and the switches between them.
 
-What a switch adopts and releases is in no changelog. Replaying the changelog of version V begins with the
-switch at epoch V - 1, if there is one: leaving bins go, arriving bins are read from what their old owners
-had at version V - 1, which may have to be replayed in the same way.
+The bins that a switch adopts and releases are in no changelog. So replaying the changelog of version V begins
+with the switch at epoch V - 1, if there is one: leaving bins are removed, and arriving bins are read from their
+old owners at version V - 1, which may have to be replayed in the same way.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["BIN_BYTES", "Partitions", "Place", "bin_of", "rows_of_bins"]
 #: Bytes of a bin in a key.
 BIN_BYTES = 2
 _SNAPSHOT = re.compile(r"(\d+)(?:_(.+))?\.zip")
-#: Rows whose checksums are made anew together.
+#: How many rows get new checksums at a time.
 _ROWS = 4096
 
 
@@ -53,7 +53,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a version is put together: a snapshot, if any, and the files to replay on top of it."""
+    """The files that make up a version: a snapshot, if any, and the changelogs to replay on top of it."""
 
     snapshot: str | None
     snapshot_version: int
@@ -61,15 +61,15 @@ class Recipe:
 
 
 class Partitions:
-    """Partitions at versions, each in a scratch directory, the last few of which are kept.
+    """Puts partitions at versions together, each in a scratch directory. The last few are kept.
 
     Parameters
     ----------
     facts : Facts
     scratch : path
-        Where scratch directories are made; each is as large as its partition.
+        Parent of the scratch directories, each of which is as large as its partition.
     keep : int
-        How many are kept open, for switches that read the same source.
+        How many partitions are kept open, for switches that read the same one.
     """
 
     def __init__(self, facts: Facts, scratch: Path, keep: int = 4) -> None:
@@ -79,7 +79,7 @@ class Partitions:
 
     @contextlib.contextmanager
     def at(self, place: Place, version: int, settings: Settings) -> Iterator[Database]:
-        """The rows of a partition at a version, as long as the context lasts.
+        """The rows of a partition at a version; valid while the context lasts.
 
         Raises
         ------
@@ -97,7 +97,7 @@ class Partitions:
             self._drop_idle(self._keep)
 
     def close(self) -> None:
-        """Closes what is open and deletes the scratch directories."""
+        """Closes all databases and deletes the scratch directories."""
         self._drop_idle(0)
 
     def _drop_idle(self, keep: int) -> None:
@@ -125,18 +125,18 @@ class Partitions:
         return database
 
     def recipe(self, place: Place, version: int) -> Recipe:
-        """The files that a version is made of.
+        """The files that make up a version.
 
         Raises
         ------
         StateFormatError
-            If they are not all there.
+            If some are missing.
         """
         id = self._facts.ids.of(place.operator.id, place.partition, place.store.name, version)
         return self._by_version(place, version) if id is None else self._by_lineage(place, version, id)
 
     def rows_said(self, snapshot: str) -> int:
-        """How many rows a snapshot says to have; -1 if it does not."""
+        """The number of rows according to a snapshot; -1 if it doesn't say."""
         path = Path(tempfile.mkdtemp(prefix="snapshot-", dir=self._scratch))
         try:
             return Snapshot(self._facts.files, snapshot, path).rows
@@ -159,7 +159,7 @@ class Partitions:
         return Recipe(snapshot, first, tuple((v, f"{place.directory}/{n}") for v, n in needed))
 
     def _by_lineage(self, place: Place, version: int, id: str) -> Recipe:
-        """From the version's id back along the lineages in the changelogs, to a snapshot or the beginning."""
+        """Follows the lineages in the changelogs back from the version's id, to a snapshot or the beginning."""
         there = self._facts.files.sizes(place.directory)
         steps = [Lineage(version, id)]
         changelogs: list[tuple[int, str]] = []
@@ -200,7 +200,7 @@ def bin_of(key: bytes, is_behind: bool) -> int:
 
 
 def _bin_range(prefix: bytes, bin: int) -> tuple[bytes, bytes | None]:
-    """The range of keys of a bin in a family that has it in front."""
+    """The range of keys of a bin, in a family whose keys begin with the bin."""
     start = prefix + bin.to_bytes(BIN_BYTES, "big")
     return start, successor(start)
 
@@ -241,7 +241,7 @@ def _adopt(source: Database, into: Database, family: str, bins: list[int], setti
 def rows_of_bins(
     database: Database, prefix: bytes, family: str, bins: Iterable[int]
 ) -> Iterator[tuple[bytes, bytes]]:
-    """The rows of bins of a family, as they are stored."""
+    """The stored rows of some bins in a family."""
     if is_read_in_order(family):
         wanted = set(bins)
         yield from (r for r in database.rows(prefix, successor(prefix)) if bin_of(r[0], True) in wanted)
@@ -251,7 +251,7 @@ def rows_of_bins(
 
 
 def _put_renewed(into: Database, rows: list[tuple[bytes, bytes]], settings: Settings) -> None:
-    """Row checksums cover the number of the family, which is another one here."""
+    """Puts rows with new checksums. A row checksum covers the family's number, which is different here."""
     for key, value in rows:
         seed = google_crc32c.value(key)
         stored = [

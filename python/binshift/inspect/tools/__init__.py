@@ -1,1 +1,1 @@
-"""What is done with state that was read: compare, export, count, check."""
+"""Tools for state: compare, export, count, check."""

@@ -1,8 +1,8 @@
-"""Which rows differ between two versions of a checkpoint, or between two checkpoints.
+"""Finds the rows that differ between two versions of a checkpoint, or between two checkpoints.
 
-Rows are compared as they are stored, in the order of their keys, two streams side by side. Where both sides
-have the same bins, or the same partitions, those that lie in the same pair of partitions are compared at a
-time; else both sides are sorted on disk first, in the scratch directory.
+Stored rows are compared in the order of their keys, two streams side by side. If both sides have the same bins,
+or the same partitions, rows in the same pair of partitions are compared at a time. Otherwise both sides are
+sorted on disk first, in the scratch directory.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from binshift.inspect.storage.database import Database
 
 __all__ = ["Side", "diff", "diff_schema"]
 
-#: What rows are ordered by, the key, and the value.
+#: The bytes by which rows are ordered, the key, and the value.
 _Row = tuple[bytes, bytes, bytes]
 _Difference = tuple[str, bytes, bytes | None, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of two things to compare."""
+    """One of the two sides of a comparison."""
 
     checkpoint: Checkpoint
     source: Source
@@ -57,9 +57,9 @@ def diff(before: Side, after: Side) -> pa.RecordBatchReader:
     Raises
     ------
     ConfigurationError
-        If the two have other columns, encoders or encodings.
+        If the two have different columns, encoders or encodings.
     StateFormatError
-        If state is damaged; also while the reader is read.
+        If state is damaged. The reader may raise this as well.
     """
     _require_alike(before, after)
     differences = (c for a, b in _groups(before, after) for c in _differences(a, b))
@@ -83,7 +83,7 @@ def _require_alike(before: Side, after: Side) -> None:
 
 
 def _groups(before: Side, after: Side) -> Iterator[tuple[Iterator[_Row], Iterator[_Row]]]:
-    """Pairs of streams in the order of keys, which have no key in common with those of another pair."""
+    """Pairs of streams in the order of keys. Different pairs have no keys in common."""
     bins = [s.checkpoint._facts.bins if s.source.operator.is_binned else None for s in (before, after)]
     counts = [len(s.checkpoint._places(s.source)) for s in (before, after)]
     if bins[0] is not None and bins[0] == bins[1]:
@@ -101,7 +101,7 @@ def _groups(before: Side, after: Side) -> Iterator[tuple[Iterator[_Row], Iterato
 
 
 def _rows(side: Side, partitions: list[int], bins: list[int] | None = None) -> Iterator[_Row]:
-    """Rows in the order of keys, or first of bins if they are stored like that."""
+    """Rows in the order of keys, or of bins and then keys if they are stored like that."""
     source = side.source
     in_front = bins is not None and not is_read_in_order(source.family.name)
     for place in side.checkpoint._places(source, partitions=partitions):
@@ -125,7 +125,7 @@ def _sorted(side: Side) -> Iterator[_Row]:
 
 
 def _normal(value: bytes, source: Source, delimiter: bytes) -> bytes:
-    """A list without delimiters, which depend on the checkpoint's settings."""
+    """A list without its delimiters, because these depend on the checkpoint's settings."""
     if not (delimiter and source.family.is_multi_valued):
         return value
     return b"".join(len(v).to_bytes(4, "little") + v for v in split_list(value, delimiter))

@@ -1,4 +1,4 @@
-"""Record batches to files: Parquet, CSV, or a JSON object per line. Batch by batch, in flat memory."""
+"""Writes record batches to files: Parquet, CSV, or a JSON object per line. Batch by batch, in flat memory."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _MONTHS_DAYS_NANOS = pa.struct([("months", pa.int32()), ("days", pa.int32()), ("
 def export(reader: pa.RecordBatchReader, output: str | os.PathLike[str], format: str) -> int:
     """Writes batches to one file.
 
-    Parquet keeps all types. CSV has a column for each column of the key and of the value, and JSON text
-    in those that are lists, maps or structs. In JSON, binary is base64, and times and decimals are text.
+    Parquet keeps all types. CSV has a column for each column of the key and of the value; lists, maps and
+    structs are JSON text there. In JSON, binary data are base64, and times and decimals are text.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def export(reader: pa.RecordBatchReader, output: str | os.PathLike[str], format:
 
 
 def json_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Rows as values that JSON has."""
+    """Rows as values that JSON can represent."""
     columns = [_plain(c) for c in batch.columns]
     return [dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
 
@@ -98,7 +98,7 @@ def _parquet(reader: pa.RecordBatchReader, sink: IO[bytes]) -> int:
 
 
 def _storable(kind: pa.DataType) -> pa.DataType:
-    """The type as which Parquet takes it: it has no intervals of several parts, and no empty structs."""
+    """Converts a column for Parquet, which has no intervals of several parts, and no empty structs."""
     if kind == pa.month_day_nano_interval():
         return _MONTHS_DAYS_NANOS
     if pa.types.is_struct(kind):
@@ -116,7 +116,7 @@ def _stored(column: pa.Array) -> pa.Array:
         return column
     if pa.types.is_null(kind):
         return pa.nulls(len(column))
-    # Rare: by way of Python.
+    # Rare, so it may go through Python.
     values = [_parts(v) for v in column.to_pylist()]
     return pa.array(values, kind)
 
@@ -148,7 +148,7 @@ def _csv(reader: pa.RecordBatchReader, sink: IO[bytes]) -> int:
 
 
 def _flat(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A column for each column of a struct; what then still is nested becomes JSON text."""
+    """A column for each column of a struct. Columns that are still nested become JSON text."""
     names, columns = [], []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if pa.types.is_struct(column.type):
@@ -202,7 +202,7 @@ def _plain(column: pa.Array) -> list[Any]:
             values = _plain(column.values)
         return [values[a:b] if ok else None for a, b, ok in zip(offsets, offsets[1:], valid, strict=False)]
     if pa.types.is_temporal(kind) and not pa.types.is_duration(kind) and kind != pa.month_day_nano_interval():
-        # By way of Arrow, which has years that Python has not.
+        # Converted by Arrow, because its range of years is larger than Python's.
         column = column.cast(pa.string())
     elif pa.types.is_duration(kind):
         column = column.cast(pa.int64())

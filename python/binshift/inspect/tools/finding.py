@@ -1,4 +1,4 @@
-"""What a check of a checkpoint finds."""
+"""The findings of a check of a checkpoint."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Finding", "Severity"]
 
 
 class Severity(Enum):
-    """What a finding means."""
+    """How serious a finding is."""
 
     DAMAGE = "damage"  # state is lost or wrong, at least at some version
     ORPHAN = "orphan"  # a file that nothing refers to; harmless
@@ -17,7 +17,7 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it should be.
+    """Something that isn't as it should be.
 
     Parameters
     ----------

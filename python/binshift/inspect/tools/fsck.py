@@ -1,4 +1,4 @@
-"""Checks a checkpoint: its files are there and whole, and each bin is at its owner and nowhere else."""
+"""Checks a checkpoint: that its files are complete, and that each bin is at its owner and nowhere else."""
 
 from __future__ import annotations
 
@@ -22,31 +22,32 @@ from binshift.inspect.tools.fsck_files import checksums, files_of
 
 __all__ = ["Finding", "Severity", "fsck"]
 
-#: Characters of a key in a message.
+#: How many characters of a key a message shows.
 _SHOWN = 200
 
 
 def fsck(checkpoint: Checkpoint, version: int | None = None) -> Iterator[Finding]:
-    """Looks at all files of a checkpoint, and at all rows of one version.
+    """Checks all files of a checkpoint, and all rows of one version.
 
-    Files: each batch of the logs, the routing log, the metadata and schemas of operators; of each store, that
-    every version from the oldest readable one on can be put together, that snapshots and what they refer to
-    are there with their sizes, that changelogs are whole, and that all checksums hold that Spark has written.
+    Files: it reads each batch of the logs, the routing log, and the metadata and schemas of operators. For each
+    store, it checks that every version from the oldest readable one on can be put together, that snapshots and
+    the files that they refer to exist with the right sizes, that changelogs are complete, and that all
+    checksums written by Spark are right.
 
-    Rows: each can be decoded, its row checksum holds if there is one, its bin belongs to the partition
-    that it is in, and is that of its key, unless `bins_of_keys` cannot tell; and snapshots have as many as
-    they say. Memory is that of a batch of rows, and of a number for each family and bin.
+    Rows: it checks that each can be decoded, that its row checksum (if any) is right, that its bin belongs to
+    the partition that it is in and is the bin of its key (unless `bins_of_keys` can't tell), and that snapshots
+    have as many rows as they say. It needs memory for a batch of rows, and a number for each family and bin.
 
     Parameters
     ----------
     checkpoint : Checkpoint
     version : int, optional
-        The version whose rows are looked at; by default the newest.
+        The version whose rows are checked; by default the newest.
 
     Yields
     ------
     Finding
-        Nothing, if all is well. Files that a running query purges meanwhile are found missing.
+        Nothing, if all is well. Files that a running query purges meanwhile are reported as missing.
     """
     facts = checkpoint._facts
     at = facts.require_version(version)
@@ -88,7 +89,7 @@ def _logs(checkpoint: Checkpoint) -> Iterator[Finding]:
     except StateFormatError:
         pass  # found above
     try:
-        # Also of versions that are gone from the commit log: replaying needs the table of the oldest batch.
+        # Includes versions that are gone from the commit log, because replaying needs the oldest batch's table.
         facts.table(max(facts.first_binned_epoch, min(files.numbers("commits"), default=0)))
     except StateFormatError as error:
         yield Finding(Severity.DAMAGE, "binshift/routing", str(error))
@@ -111,7 +112,7 @@ def _store(checkpoint: Checkpoint, operator: Operator, store: Store, version: in
 
 
 def _versions(checkpoint: Checkpoint, place: Place) -> Iterator[Finding]:
-    """What is missing below the oldest readable version, Spark has purged."""
+    """Finds missing versions, except before the oldest readable one: those were purged by Spark."""
     facts = checkpoint._facts
     missing = []
     has_older = False
@@ -138,7 +139,7 @@ def _rows(checkpoint: Checkpoint, place: Place, version: int, settings: Settings
     try:
         with checkpoint._partitions.at(place, version, settings) as database:
             known = {family.name: family for family in place.store.families}
-            # Rows of a state variable that the query has no more stay, without a schema to decode them by.
+            # Rows of a state variable that the query no longer has are kept, without a schema to decode them.
             for name in [*known, *sorted(set(database.families) - set(known))]:
                 family = known.get(name) or replace(place.store.families[0], name=name)
                 source = Source(place.operator, store=place.store, family=family, version=version)
@@ -177,7 +178,7 @@ def _rows(checkpoint: Checkpoint, place: Place, version: int, settings: Settings
 
 @dataclass(slots=True)
 class _Strangers:
-    """Rows in a bin that is not that of their keys: how many, and the first one's key and bin."""
+    """Rows that are not in the bin of their key: how many, and the key and bin of the first."""
 
     rows: int
     key: str
@@ -187,7 +188,7 @@ class _Strangers:
 def _find_strangers(
     source: Source, batch: pa.RecordBatch, bins: int, found: dict[tuple[str, int], _Strangers]
 ) -> None:
-    """Adds what a batch has of them, by family and bin."""
+    """Adds those of a batch, by family and bin."""
     homes = bins_of_keys(batch.column("key"), source.store, source.family, bins)
     if homes is None:
         return
@@ -203,7 +204,7 @@ def _find_strangers(
 
 
 def _strays(checkpoint: Checkpoint, operator: Operator) -> Iterator[Finding]:
-    """Partitions that no version has: retired ones, until nothing needs them any more."""
+    """Partitions that belong to no version. Retired ones stay until nothing needs them any more."""
     facts = checkpoint._facts
     try:
         most = max(len(facts.partitions(operator, v)) for v in facts.versions)

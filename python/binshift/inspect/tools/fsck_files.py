@@ -1,4 +1,4 @@
-"""Checks the files of a checkpoint: each is whole, and what a snapshot refers to is there."""
+"""Checks the files of a checkpoint: that each is complete, and that the files of snapshots exist."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHANGELOG = re.compile(r"(\d+)(_.+)?\.changelog")
 
 
 def files_of(checkpoint: Checkpoint, place: Place) -> Iterator[Finding]:
-    """Checks the files of one partition, whatever version they are of."""
+    """Checks the files of one partition, of all versions."""
     files, directory = checkpoint._facts.files, place.directory
     referred: set[str] = set()
     whole, lacking = -1, []
@@ -58,7 +58,7 @@ def checksums(checkpoint: Checkpoint, directory: str) -> Iterator[Finding]:
     there = files.sizes(directory)
     for name in sorted(there):
         if is_unfinished(name):
-            # What a writer that died has left is no damage: nothing refers to it.
+            # A file that a dead writer has left is no damage, because nothing refers to it.
             continue
         try:
             problem = check_file(files, directory, name, there)
@@ -73,10 +73,10 @@ def checksums(checkpoint: Checkpoint, directory: str) -> Iterator[Finding]:
 def _lacking(
     checkpoint: Checkpoint, lacking: list[tuple[int, str, str]], newest_whole: int
 ) -> Iterator[Finding]:
-    """Snapshots, by version and path, of which files are missing.
+    """Snapshots with missing files, by version and path.
 
     Spark deletes the files of old versions before the versions themselves, and may be stopped in between. By
-    then the commit log has no older versions, either.
+    then, the commit log no longer has these versions either.
     """
     oldest = min(checkpoint._facts.files.numbers("commits"), default=-1) + 1
     for version, path, problem in lacking:

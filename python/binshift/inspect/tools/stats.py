@@ -1,4 +1,4 @@
-"""How many keys and bytes there are, by operator, store, family, partition and bin."""
+"""Counts keys and bytes, by operator, store, family, partition and bin."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _COUNTS = pa.schema(
 
 
 def stats(checkpoint: Checkpoint, sources: Iterable[Source]) -> pa.Table:
-    """A row for each family, partition and bin that has keys.
+    """Makes a table with a row for each family, partition and bin that has keys.
 
-    Bytes are those of keys and values, without the family's number, the bin, and row checksums.
+    Bytes count keys and values, without the family's number, the bin, and row checksums.
     """
     rows = []
     for source in sources:

@@ -15,7 +15,7 @@ import org.apache.spark.sql.streaming.StreamingQuery
  * }}}
  *
  * The session needs the jar and two settings, which docs/sql.md lists. Names, defaults and errors are those of the Python
- * package. Targets by load, bounds on steps and the autoscaler are Python's alone.
+ * package. Targets by load, bounds on steps and the autoscaler exist only in Python.
  *
  * All methods of the objects made here may be called from any thread. They throw
  * `org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException`, whose `condition` tells what is wrong.
@@ -29,7 +29,7 @@ object Binshift {
   def attach(query: StreamingQuery): Controller = new Controller(JvmController.of(query))
 
   /**
-   * The controller of a running query of the application, whichever of its sessions has started it.
+   * The controller of a running query of the application, which any of its sessions may have started.
    *
    * @param nameOrId the query's name, id or run id
    */
@@ -51,7 +51,7 @@ final class Controller private[binshift] (jvm: JvmController) {
   /** Owner of each bin in the table in force, indexed by bin. */
   def assignment: Array[Int] = jvm.assignment
 
-  /** A plan that cuts a quarter of the bins a step. */
+  /** A plan whose steps move a quarter of the bins each. */
   def plan(partitions: Int): Plan = new Plan(jvm.plan(partitions, None, 0))
 
   /** @param strategy `all-at-once`, `fluid`, `batched:BINS`, `optimized:BINS` or `on-demand` */
@@ -86,7 +86,7 @@ final class Controller private[binshift] (jvm: JvmController) {
 /** An ordered list of steps from one routing table to another. A value: nothing happens until it is submitted. */
 final class Plan private[binshift] (made: JvmController.Planned) {
 
-  /** As Python's `MigrationPlan.from_json` reads it. */
+  /** The plan in the form that Python's `MigrationPlan.from_json` reads. */
   def json: String = made.json
 
   /** Number of steps. */
@@ -98,7 +98,7 @@ final class Plan private[binshift] (made: JvmController.Planned) {
   override def toString: String = s"Plan: ${made.summary}"
 }
 
-/** A submitted plan on its way through a running query. It goes on when this object, or the driver, is gone. */
+/** A submitted plan on its way through a running query. It continues even if this object, or the driver, is gone. */
 final class Migration private[binshift] (jvm: JvmController, val id: String) {
 
   /** Where it stands now. */

@@ -3,8 +3,8 @@ package binshift
 import org.apache.spark.sql.binshift.sql.BinshiftCatalog
 
 /**
- * The class of `spark.sql.catalog.binshift`, by which SQL sees the running queries that use binshift and rescales them.
+ * The class for `spark.sql.catalog.binshift`, through which SQL shows and rescales the running queries that use binshift.
  *
- * A session that has the jar gets the catalog by itself.
+ * A session with the jar registers the catalog by itself.
  */
 class Catalog extends BinshiftCatalog

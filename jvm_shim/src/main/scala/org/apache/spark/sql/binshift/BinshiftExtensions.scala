@@ -10,8 +10,8 @@ import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan}
 
 /**
- * Registers binshift's rules in every session; found by `java.util.ServiceLoader`, so that the jar on
- * the class path is all a session needs.
+ * Registers binshift's rules in every session. `java.util.ServiceLoader` finds this class, so a session only needs the jar on the
+ * class path.
  *
  * Relies on Spark: `preColumnarTransitions` rules see the physical plan of each micro-batch after
  * `EnsureRequirements` has placed the exchanges, and nothing after them checks distributions again.
@@ -19,7 +19,7 @@ import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan}
 class BinshiftExtensions extends SparkSessionExtensionsProvider {
   override def apply(extensions: SparkSessionExtensions): Unit = if (BinshiftExtensions.claim(extensions)) {
     extensions.injectPostHocResolutionRule { session =>
-      // When the analyser is made, before it looks up a catalog.
+      // This runs when the analyser is created, before it looks up a catalog.
       BinshiftCatalog.register(session.asInstanceOf[SparkSession])
       RegisterQueryObserver(session.asInstanceOf[SparkSession])
     }
@@ -33,21 +33,21 @@ class BinshiftExtensions extends SparkSessionExtensionsProvider {
 }
 
 private[binshift] object BinshiftExtensions {
-  /** Those that have the rules; compared by identity, as they define no equality. */
+  /** Extensions that have the rules; compared by identity, because they define no equality. */
   private val claimed = Collections.newSetFromMap(new WeakHashMap[SparkSessionExtensions, java.lang.Boolean]())
 
-  /** True for whoever comes first, so that no session has a rule twice. */
+  /** Returns true only for the first caller, so that no session gets a rule twice. */
   private def claim(extensions: SparkSessionExtensions): Boolean = claimed.synchronized(claimed.add(extensions))
 
   /** Whether queries that the session starts from now on have the rules. */
   def isActive(session: SparkSession): Boolean = claimed.synchronized(claimed.contains(session.extensions))
 
   /**
-   * Makes the rules those of a session that was there before the jar, and of all that are made from it.
+   * Adds the rules to a session that existed before the jar, and to all sessions made from it.
    *
-   * Relies on Spark: a session and those made of it share one mutable object of extensions, and the clone of a session that a
-   * query runs in builds its columnar rules from it anew, when the query is started. The analyser of the
-   * session itself has been built, so what its first analysis would have done is done here.
+   * Relies on Spark: a session and those made from it share one mutable object of extensions. Each query runs in a clone of its
+   * session, which builds its columnar rules from that object when the query starts. The session's own analyser has been built
+   * already, so this method does what its first analysis would have done.
    */
   def activate(session: SparkSession): Unit = {
     new BinshiftExtensions().apply(session.extensions)

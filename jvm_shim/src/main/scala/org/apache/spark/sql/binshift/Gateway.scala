@@ -10,28 +10,28 @@ import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.streaming.StreamingQuery
 
 /**
- * The whole of what Python calls, through py4j. Narrow on purpose: a call costs about a millisecond,
- * so each answers a whole question, as JSON. Failures are `BinshiftException`s.
+ * Everything that Python calls through py4j. The interface is narrow on purpose: a call costs about a millisecond, so each call
+ * answers a whole question, as JSON. Failures are `BinshiftException`s.
  */
 object Gateway {
 
-  /** Version of the jar, to be compared with that of the Python package. */
+  /** Version of the jar. Python compares it with the version of its package. */
   def version: String = JarVersion.version
 
   def requireSupportedVersion(sparkVersion: String): Unit =
     SparkInternals.requireSupportedVersion(sparkVersion)
 
   /**
-   * Refuses settings that a session is to have and that binshift does not know. Each query looks again when it starts.
+   * Refuses settings for a session that binshift doesn't know. Each query checks again when it starts.
    *
-   * @param keys with line feeds between them
+   * @param keys the settings' keys, separated by line feeds
    */
   def requireKnownSettings(keys: String): Unit = KnownSettings.require(keys.linesIterator.toSeq)
 
   /**
-   * Makes binshift active in a session, whether its jar was there before the session or came later.
+   * Makes binshift active in a session, whether its jar was loaded before the session or later.
    *
-   * @param jar the jar's path, as the driver sees it; given to the executors unless they get one of its name anyway
+   * @param jar the jar's path on the driver; given to the executors unless they get a jar of that name anyway
    */
   def activate(session: SparkSession, jar: String): Unit = {
     SparkInternals.requireSupportedVersion()

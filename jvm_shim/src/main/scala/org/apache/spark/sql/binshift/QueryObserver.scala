@@ -20,19 +20,17 @@ import org.apache.spark.sql.streaming.StreamingQueryListener
 import org.apache.spark.sql.streaming.StreamingQueryListener._
 
 /**
- * What has to be known before a query begins: whether it takes over state of Spark's own provider (see
- * [[TakeoverEpochs]]), whether it ended in the middle of a switch, and how far it had got.
+ * Looks at each query before it begins: whether it takes over state of Spark's own provider (see [[TakeoverEpochs]]), whether its
+ * last run ended in the middle of a switch, and how far that run had got.
  *
- * Lets a query start again whose last run ended in the middle of an epoch at which the number of
- * partitions changes.
+ * If the last run ended in the middle of an epoch at which the number of partitions changes, Spark takes the epoch for an offline
+ * repartition that was cut short, and refuses to start. But if the routing log has an entry for the epoch, with the number of
+ * partitions that was logged, then it is a step of a migration, and it is right to run it again. So this class turns Spark's check
+ * off, for that one query only.
  *
- * Spark takes such an epoch for an offline repartition that was cut short, and refuses to start. Where
- * the routing log has an entry for the epoch, with the partitions that were logged, it is a step of a
- * migration, and running it again is exactly right. The check is turned off for that one query only.
- *
- * Relies on Spark: `onQueryStarted` is called on the stream's thread before the offset log is looked
- * at, when the query is among the active ones already. The context keeps the listeners of each session, also of
- * one that is cloned for a run of a query, as long as it lives: so this must not hold a session.
+ * Relies on Spark: `onQueryStarted` is called on the stream's thread, before the offset log is read, when the query is among the
+ * active ones already. The context keeps the listeners of each session for as long as it lives, including those of sessions that
+ * are cloned for a run of a query. So this class must not hold a session.
  */
 private[binshift] final class QueryObserver(shared: SharedState) extends StreamingQueryListener {
   override def onQueryStarted(event: QueryStartedEvent): Unit =
@@ -68,8 +66,8 @@ private[binshift] object QueryObserver extends Logging {
   private val MaxEndMs = 5000L
 
   /**
-   * What is written at the end of a run. The listeners of all queries share this thread, so it waits for what a next
-   * run may need, but not for a file system that does not answer.
+   * Waits for what is written at the end of a run, because the next run may need it. The listeners of all queries share this
+   * thread, so it doesn't wait for a file system that doesn't answer.
    */
   private def awaitEnd(event: QueryTerminatedEvent): Unit =
     try EndingRuns.end(event.runId).get(MaxEndMs, TimeUnit.MILLISECONDS)
@@ -78,7 +76,7 @@ private[binshift] object QueryObserver extends Logging {
           s"$MaxEndMs ms, because its checkpoint does not answer; the next run has more to look for there")
     }
 
-  /** Has all queries that the session starts from now on observed; again does nothing. */
+  /** Observes all queries that the session starts from now on. A second call does nothing. */
   def register(session: SparkSession): Unit = session.streams.synchronized {
     if (!session.streams.listListeners().exists(_.isInstanceOf[QueryObserver])) {
       session.streams.addListener(new QueryObserver(session.sharedState))
@@ -87,11 +85,11 @@ private[binshift] object QueryObserver extends Logging {
 }
 
 /**
- * Registers [[QueryObserver]] in a session, the first time that the session analyses a plan of a stream: an
- * extension has no other hook that runs once a session is usable and before it can start a query.
+ * Registers [[QueryObserver]] in a session, the first time that the session analyses a plan of a stream. An extension has no other
+ * hook that runs once a session is usable and before it can start a query.
  *
- * Not at the first plan of any kind. Relies on Spark: what a session's listeners hear of stays known to the context for good,
- * also when the session is gone, and is made when it is first asked for.
+ * It waits for a plan of a stream, rather than for any plan. Relies on Spark: the context keeps what a session's listeners are
+ * attached to for good, even when the session is gone, and creates it on first use.
  */
 private[binshift] final case class RegisterQueryObserver(session: SparkSession) extends Rule[LogicalPlan] {
   private val guarded = new AtomicBoolean(false)

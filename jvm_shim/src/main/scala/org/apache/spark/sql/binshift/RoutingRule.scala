@@ -17,11 +17,10 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{Layou
 import org.apache.spark.sql.internal.SQLConf
 
 /**
- * Routes the micro-batches of queries that use binshift's provider, and lets every other plan pass.
+ * Routes the micro-batches of queries that use binshift's provider, and returns every other plan unchanged.
  *
- * Called on the stream's thread, once per batch, by Spark's planner. Also called for plans that are no
- * batch of a running query (`explain` of a streaming DataFrame, subqueries): those have no entry among
- * the active queries, or no stateful operator, and pass.
+ * Spark's planner calls it on the stream's thread, once per batch. It is also called for plans that are no batch of a running query
+ * (`explain` of a streaming DataFrame, subqueries). Those belong to no active query, or have no stateful operator.
  */
 private[binshift] final case class RoutingRule(session: SparkSession) extends Rule[SparkPlan] {
 

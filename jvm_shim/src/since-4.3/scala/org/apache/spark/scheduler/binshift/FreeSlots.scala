@@ -3,21 +3,21 @@ package org.apache.spark.scheduler.binshift
 import org.apache.spark.SparkContext
 import org.apache.spark.scheduler.TaskSchedulerImpl
 
-/** What the scheduler compares the tasks of a job with, all of which are to run at once. In its package, because of that. */
+/** Counts free slots as the scheduler does for a job whose tasks all run at once. That's why it is in the scheduler's package. */
 private[spark] object FreeSlots {
 
   /**
-   * Slots that no other work has: a task of another job takes one from when its stage is submitted until it has succeeded,
-   * whether it runs or waits for a slot itself. Any thread.
+   * Slots that no other work takes. A task of another job takes one from the moment when its stage is submitted until it has
+   * succeeded, whether it runs or is itself waiting for a slot. May be called from any thread.
    *
    * Relies on Spark: the scheduler admits a job whose stages run at once if their tasks are no more than the slots of the
-   * default resource profile, less the outstanding tasks of that profile. The scheduler is asked, because what listeners
-   * write lags behind it. Jobs of a streaming query have its run as their group.
+   * default resource profile, less the outstanding tasks of that profile. We ask the scheduler, because what listeners write lags
+   * behind it. Jobs of a streaming query have its run as their group.
    *
-   * Slots of single executors are known from what listeners wrote when they joined. One that Spark is about to remove has
-   * none any more.
+   * The slots of single executors are known from what listeners wrote when the executors joined. An executor that Spark is about to
+   * remove no longer has any.
    *
-   * @param run     whose own tasks are not counted: they are over when its next batch begins
+   * @param run     the run whose own tasks are not counted, because they are over when its next batch begins
    * @param leaving executors whose slots are not to be used
    */
   def freeBut(context: SparkContext, run: String, leaving: Set[String] = Set.empty): Int = {

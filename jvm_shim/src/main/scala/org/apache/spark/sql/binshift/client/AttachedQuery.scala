@@ -9,7 +9,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.streaming.StreamingQuery
 
-/** Which queries can be rescaled. May be called from any thread; lists the log of offsets. */
+/** Finds out whether a query can be rescaled. May be called from any thread; lists the log of offsets. */
 private[binshift] object AttachedQuery {
 
   /** The execution of a running query that uses binshift; throws for any other. */
@@ -35,7 +35,7 @@ private[binshift] object AttachedQuery {
   private def requireBinshift(query: MicroBatchExecution): Unit = {
     val wanted = query.sparkSession.sessionState.conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS)
     val logged = SparkInternals.lastLogged(query).flatMap(_.providerClass)
-    // In real-time mode a query gets its provider when it starts, and its first epoch is logged when it ends.
+    // In real-time mode, a query gets its provider when it starts, and its first epoch is only logged when that epoch ends.
     val used = logged.getOrElse(
       query.sparkSessionForStream.sessionState.conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS))
     if (!SparkInternals.isBinshiftProvider(used) && TakeoverEpochs.of(query.runId).isEmpty) {

@@ -11,7 +11,7 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.streaming.StreamingQuery
 
-/** What [[binshift.Controller]] does, behind the names that others see. May be called from any thread. */
+/** The implementation behind the public [[binshift.Controller]]. May be called from any thread. */
 final class JvmController private (query: MicroBatchExecution) {
   private val rescaler = new Rescaler(query)
 
@@ -59,7 +59,7 @@ object JvmController {
     new JvmController(RunningQueries.find(session.asInstanceOf[classic.SparkSession], nameOrId))
   }
 
-  /** A plan, of which others see what it comes to. */
+  /** A plan, of which callers see only the totals. */
   final class Planned private[JvmController] (made: PlanOfEntry) {
     def json: String = made.json
     def steps: Int = made.plan.steps.size

@@ -24,7 +24,7 @@ private[binshift] final class Rescaler(query: MicroBatchExecution) {
   /** The entry in force. */
   def inForce: RoutingEntry = router.snapshot().tables.current.getOrElse(throw router.notPlannedYet())
 
-  /** Nothing happens yet. */
+  /** Makes a plan; nothing changes until it is submitted. */
   def plan(partitions: Int, cut: Cut = Cut(), isPrepared: Boolean = true): PlanOfEntry = {
     requireActive()
     val now = inForce
@@ -47,7 +47,7 @@ private[binshift] final class Rescaler(query: MicroBatchExecution) {
     submit(plan(partitions, cut, options.isPrepared), options)
 
   /**
-   * Spreads the bins evenly over the partitions, and those over the live executors.
+   * Spreads the bins evenly over the partitions, and the partitions over the live executors.
    *
    * @param grow whether executors that run no partition get new ones, as many as the others have on average
    */
@@ -95,12 +95,13 @@ private[binshift] final class Rescaler(query: MicroBatchExecution) {
 /**
  * How moves are cut into steps.
  *
- * @param strategy by name, as the command line has it; by default a quarter of the bins a step, or without copies what is quickest
+ * @param strategy a name as on the command line. By default, each step has a quarter of the bins; without copies, it is what
+ *                 takes effect soonest
  * @param gap      epochs that stay idle between two steps
  */
 private[binshift] final case class Cut(strategy: Option[String] = None, gap: Int = 0)
 
-/** @param epoch from which on the table that the plan starts from is in force */
+/** @param epoch since when the table that the plan starts from has been in force */
 private[binshift] final case class PlanOfEntry(epoch: Long, plan: MigrationPlan) {
   lazy val json: String = compact(render(plan.toJson(epoch)))
 }

@@ -11,18 +11,18 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 
 /**
- * The running queries of an application, whichever of its sessions has started them.
+ * The running queries of all sessions of an application.
  *
- * Relies on Spark: the state that all sessions of an application share has its active queries.
+ * Relies on Spark: the state that all sessions of an application share lists its active queries.
  */
 private[binshift] object RunningQueries {
 
-  /** Those that use binshift, by name and id. */
+  /** The queries that use binshift, ordered by name and id. */
   def all(session: SparkSession): Seq[MicroBatchExecution] =
     active(session).filter(q => isRouted(q) || Try(AttachedQuery.of(q)).isSuccess)
 
   /**
-   * One query, by its name, id or run id. By its run id, a run is found that has ended a moment ago.
+   * Finds a query by its name, id or run id. A run id also finds a run that ended a moment ago.
    *
    * @throws BinshiftException if there is none, or several have the name, or it does not use binshift
    */
@@ -30,7 +30,7 @@ private[binshift] object RunningQueries {
     val there = active(session)
     there.filter(q => q.name == nameOrId || q.id.toString == nameOrId || q.runId.toString == nameOrId) match {
       case Seq(one) => if (isRouted(one)) one else AttachedQuery.of(one)
-      // A client of a run that has just ended hears of its end.
+      // So the client of a run that has just ended is told about its end.
       case Seq() if ended(nameOrId).isDefined => ended(nameOrId).get
       case Seq() =>
         val names = there.map(q => Option(q.name).getOrElse(q.id.toString)).mkString(", ")
@@ -41,7 +41,7 @@ private[binshift] object RunningQueries {
     }
   }
 
-  /** Whether binshift has planned an epoch of the run: then nothing is asked of the checkpoint, however often one asks. */
+  /** Whether binshift has planned an epoch of the run. If so, no call has to ask the checkpoint. */
   private def isRouted(query: MicroBatchExecution): Boolean =
     QueryRouters.known(query.runId).exists(_.hasPlanned)
 

@@ -7,14 +7,14 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.binshift.Faults
 import org.apache.spark.SparkContext
 
-/** Broadcast variables that end with what they were made for. */
+/** Destroys broadcast variables that are no longer needed. */
 private[binshift] object Broadcasts extends Logging {
 
   /**
-   * Destroys one that `context` has made; never fails, because what else ends with a run is to end, too.
+   * Destroys a broadcast variable that `context` has made. Never fails, so that everything else that ends with a run ends, too.
    *
-   * Relies on Spark: it is destroyed by its number, in whichever context there is now. A context that was stopped has
-   * taken all of its own along, and the next one counts from 0 again.
+   * Relies on Spark: a variable is destroyed by its number, in whichever context exists now. When a context is stopped, its
+   * variables are gone, and the next context counts from 0 again.
    */
   def destroy(broadcast: Broadcast[_], context: SparkContext): Unit = if (!context.isStopped) {
     try {

@@ -10,17 +10,17 @@ import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 /**
  * The newest committed epoch of a query, known without a request to the checkpoint's file system. Any thread, at any rate.
  *
- * Relies on Spark: a run's commit log keeps the entries that the run has added, the last two, in memory from the moment
- * they are durable. Before the first of them the log is as the runs before have left it, and is listed once.
+ * Relies on Spark: a run's commit log keeps the last two entries that the run has added in memory, from the moment when they are
+ * durable. Before it has added any, the log is as earlier runs have left it, and is listed once.
  *
- * Where `spark.sql.streaming.metadataCache.enabled` is off, the log is listed, once a second at most. An answer may then
- * be a second old: an epoch that is told as committed always is.
+ * If `spark.sql.streaming.metadataCache.enabled` is off, the log is listed, at most once a second. Then an answer may be a second
+ * old, but an epoch that is reported as committed always is.
  */
 private[binshift] object CommittedEpoch {
   private val MaxAgeNanos = SECONDS.toNanos(1)
   private val listed = Collections.synchronizedMap(new WeakHashMap[StreamExecution, Listed])
 
-  /** -1 before the first. */
+  /** The newest committed epoch; -1 before the first. */
   def of(query: StreamExecution): Long = ofThisRun(query).getOrElse {
     val known = listed.get(query)
     if (known != null && (isOfRunKnown(query) || System.nanoTime() - known.atNanos < MaxAgeNanos)) known.epoch
@@ -31,10 +31,10 @@ private[binshift] object CommittedEpoch {
     }
   }
 
-  /** Whether [[ofThisRun]] tells anything. */
+  /** Whether [[ofThisRun]] can give an answer. */
   def isOfRunKnown(query: StreamExecution): Boolean = SparkInternals.keepsLogs(query)
 
-  /** As far as the run itself has committed; `None` before its first epoch. */
+  /** The newest epoch that the run itself has committed; `None` before its first. */
   def ofThisRun(query: StreamExecution): Option[Long] = {
     val cache = query.commitLog.batchCache
     cache.synchronized(cache.keySet.asScala.maxOption)

@@ -1,6 +1,6 @@
 package org.apache.spark.sql.binshift.internals
 
 private[binshift] object JarVersion {
-  /** The version of the jar that this is in. */
+  /** The version of the jar that contains this class. */
   def version: String = Option(getClass.getPackage.getImplementationVersion).getOrElse("unknown")
 }

@@ -6,17 +6,18 @@ import java.util.concurrent.ConcurrentHashMap
 import scala.jdk.CollectionConverters._
 
 /**
- * What the driver keeps of each run of a query, made once, by whoever asks first.
+ * Holds an object for each run of a query, which is created for the first caller who asks.
  *
- * Making it may read the checkpoint, which may not answer. Whoever else wants that of the same run waits for it then, and
- * nobody else does: no lock that runs share is held meanwhile, not even one that a map would hold for some of its keys.
+ * Creating it may read the checkpoint, which may not answer. Other callers that want the object of the same run then wait for it,
+ * but callers of other runs don't: no lock that runs share is held meanwhile, not even one that a map would hold for some of its
+ * keys.
  *
  * Thread-safe.
  */
 private[binshift] final class OncePerRun[T] {
   private val entries = new ConcurrentHashMap[UUID, Entry]()
 
-  /** @param make if it fails, the next one who asks tries again */
+  /** @param make creates the object; if it fails, the next caller tries again */
   def of(runId: UUID)(make: => T): T = {
     val entry = entries.computeIfAbsent(runId, _ => new Entry)
     entry.synchronized {
@@ -25,7 +26,7 @@ private[binshift] final class OncePerRun[T] {
     }
   }
 
-  /** Waits for nothing: what is still being made is not known. */
+  /** The object if it exists already; waits for nothing. */
   def known(runId: UUID): Option[T] = Option(entries.get(runId)).flatMap(_.made)
 
   def all: Seq[T] = entries.values.asScala.flatMap(_.made).toSeq

@@ -6,10 +6,10 @@ import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.sources.ForeachBatchSink
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 
-/** The failures of binshift among those that Spark tells of. */
+/** Finds the failures of binshift among those that Spark reports. */
 private[binshift] object QueryFailure {
 
-  /** The binshift failure that ended the query, or else the plain fact that it has ended. */
+  /** The binshift failure that ended the query, or else an error that merely says that it has ended. */
   def ended(query: StreamExecution): BinshiftException =
     query.exception.flatMap(of).getOrElse {
       val why = query.exception.map(e => s" with an error: ${firstLine(e)}").getOrElse("")
@@ -25,8 +25,8 @@ private[binshift] object QueryFailure {
           "run an epoch; in Python, binshift.attach(query, timeout=60) waits for that"))
 
   /**
-   * That a query keeps no state, once that is known. To be asked about a run of which binshift has planned no epoch: if it has
-   * done one all the same, no operator of it has state. Any thread.
+   * The error for a query that keeps no state, once that is known. Ask it about runs of which binshift has planned no epoch: if such
+   * a run has done an epoch all the same, none of its operators has state. May be called from any thread.
    *
    * Relies on Spark: only the report of an epoch that was run says how long its `addBatch` took.
    */
@@ -41,7 +41,7 @@ private[binshift] object QueryFailure {
         s"query ${query.id} has no stateful operator, so it has no state that could be rescaled: $advice")
     }
 
-  /** Failures in tasks reach the driver as text only, hence the search for the marker, which has no parameters. */
+  /** Failures in tasks reach the driver only as text. So this searches for the marker, and parameters are lost. */
   def of(error: Throwable): Option[BinshiftException] =
     BinshiftException.find(error).orElse {
       Iterator.iterate(error)(_.getCause).takeWhile(_ != null).take(64)

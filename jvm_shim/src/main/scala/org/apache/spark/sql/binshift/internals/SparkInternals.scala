@@ -30,7 +30,8 @@ private[binshift] object SparkInternals {
   val UnloadKey = "spark.sql.streaming.stateStore.unloadOnCommit"
 
   /**
-   * Whether stores are closed at each commit. What they keep for the next step goes with them, and no partition is on an executor.
+   * Whether stores are closed at each commit. If so, copies for the next step are lost with them, and between epochs no partition is
+   * on an executor.
    *
    * Relies on Spark: such stores do not report to the coordinator.
    */
@@ -51,15 +52,15 @@ private[binshift] object SparkInternals {
     }
 
   /**
-   * The running query of a plan. The session of the plan is the query's clone, whose own list of
-   * active queries is empty; the state shared by all sessions has it, under its query id.
+   * The running query of a plan. The plan's session is the query's clone, whose own list of active queries is empty. But the state
+   * shared by all sessions lists the query under its query id.
    */
   def activeQuery(session: SparkSession, runId: UUID): Option[MicroBatchExecution] =
     session.sharedState.activeStreamingQueries.values.asScala.collectFirst {
       case m: MicroBatchExecution if m.runId == runId => m
     }
 
-  /** Tells this application from all others, also from another attempt of a driver at it: only here do ids name executors. */
+  /** Identifies this application, or rather this attempt of its driver, because executor ids mean nothing outside of it. */
   def applicationOf(context: SparkContext): String = s"${context.applicationId}@${context.startTime}"
 
   /**
@@ -70,7 +71,7 @@ private[binshift] object SparkInternals {
   def taskSlots(context: SparkContext): Int =
     context.maxNumConcurrentTasks(context.resourceProfileManager.defaultResourceProfile)
 
-  /** Of how many epochs the query remembers its reports. */
+  /** For how many epochs the query remembers its progress reports. */
   def reportsKept(query: StreamExecution): Int = query.sparkSession.sessionState.conf.streamingProgressRetention
 
   /** The interval of the query's trigger; 0 if it has none. */
@@ -82,9 +83,9 @@ private[binshift] object SparkInternals {
   /**
    * Makes the batch after the one being planned run with `n` state partitions.
    *
-   * The context of the next batch copies `offsetSeqMetadata` from this one; Spark logs it with the
-   * next batch's offsets and plans stateful operators, exchanges and commit validation with it. Must
-   * be called on the stream's thread while a batch is planned, whose own metadata is logged already.
+   * Relies on Spark: the context of the next batch copies `offsetSeqMetadata` from this one. Spark logs it with the next batch's
+   * offsets, and plans stateful operators, exchanges and commit validation with it. Must be called on the stream's thread while a
+   * batch is planned, because the metadata of that batch has been logged by then.
    */
   def setNextPartitions(query: MicroBatchExecution, n: Int): Unit =
     StreamLogs.setNextConf(query, SQLConf.SHUFFLE_PARTITIONS.key -> n.toString)
@@ -98,15 +99,15 @@ private[binshift] object SparkInternals {
     query.sparkSessionForStream.sessionState.conf.getConf(SQLConf.STREAMING_METADATA_CACHE_ENABLED)
 
   /**
-   * Has a run that is about to start go on from `last`, whose entry is `offsets`, with another setting than was logged. The log on
-   * the disk stays as it is. Only where the query [[keepsLogs]].
+   * Makes a run that is about to start continue from `last`, whose entry is `offsets`, with another setting than was logged. The log on
+   * disk isn't changed. Works only if the query [[keepsLogs]].
    *
    * Relies on Spark: the run reads the settings from the entry in memory.
    */
   def goOnWith(query: StreamExecution, last: Long, offsets: Offsets, setting: (String, String)): Unit =
     query.offsetLog.batchCache.put(last, StreamLogs.withConf(offsets, setting))
 
-  /** Takes `epoch` out of the log of offsets, and no other one. Relies on Spark: its entry is a file of this name. */
+  /** Removes only `epoch` from the log of offsets. Relies on Spark: its entry is a file of this name. */
   def unlog(query: StreamExecution, epoch: Long): Unit = {
     val log = query.offsetLog
     CheckpointFileManager.create(log.metadataPath, query.sparkSession.sessionState.newHadoopConf())
@@ -132,24 +133,24 @@ private[binshift] object SparkInternals {
   def loggedConf(offsets: Offsets, key: String): Option[String] = StreamLogs.confOf(offsets).flatMap(_.get(key))
 
   /**
-   * Whether another driver has logged `epoch`, one of the two newest, maybe between the start of this run and its first
-   * look at the log.
+   * Whether another driver has logged `epoch`, which is one of the two newest epochs. It may have done so between the start of this
+   * run and this run's first look at the log. Always false if the cache of logs is off.
    *
-   * Relies on Spark: a log keeps in memory what its own `add` has written, if its cache is on; false if it is off.
+   * Relies on Spark: if its cache is on, a log keeps in memory what its own `add` has written.
    */
   def isOfAnother(query: StreamExecution, epoch: Long): Boolean = !query.offsetLog.batchCache.containsKey(epoch) &&
     keepsLogs(query) &&
     query.offsetLog.get(epoch).isDefined
 
-  /** When Spark planned to log an epoch: it tells it from another one that was logged in its place. */
+  /** The time at which Spark logged an epoch. It distinguishes the epoch from another one that was logged in its place. */
   def loggedAtMs(offsets: Offsets): Option[Long] = StreamLogs.timestampMsOf(offsets)
 
   /** The routing entry in force at an epoch; not logged with the first epoch of a run. */
   def entryName(offsets: Offsets): Option[EntryName] = loggedConf(offsets, EntryName.Key).flatMap(EntryName.parse)
 
   /**
-   * Refuses to run `epoch` if the logs have epochs after `logged`, or have it committed: Spark notices when it logs the end of the
-   * epoch, after other files of it were written. The logs are listed on disk for this.
+   * Refuses to run `epoch` if the logs have epochs after `logged`, or say that it is committed. Spark would only notice when it
+   * logs the end of the epoch, after other files of it were written. Lists the logs on disk.
    */
   def requireNewest(query: StreamExecution, logged: Long, epoch: Long): Unit = {
     val begun = query.offsetLog.getLatestBatchId().filter(_ > logged).map(e => s"offsets/$e")
@@ -162,14 +163,14 @@ private[binshift] object SparkInternals {
   }
 
   /**
-   * Corrects the number of partitions in the operator's metadata, which Spark writes in the first
-   * batch of a run only and the `state-metadata` source reads. Version 1 is one file, which is
-   * replaced; version 2 is a file per batch at which something changed.
+   * Corrects the number of partitions in the operator's metadata. Spark writes the metadata only in the first batch of a run, and
+   * the `state-metadata` source reads it. Version 1 is one file, which is replaced. Version 2 has a file for each batch at which
+   * something changed.
    *
-   * Relies on Spark: in real-time mode it writes the metadata when the first batch of a run ends, unless a file is there.
+   * Relies on Spark: in real-time mode, it writes the metadata when the first batch of a run ends, unless a file exists.
    *
-   * @param logged the newest epoch in the log of offsets, which is the one before in real-time mode: version 2 is not read
-   *               beyond it
+   * @param logged the newest epoch in the log of offsets, which is the epoch before in real-time mode. Version 2 isn't read
+   *               beyond it.
    * @param isFirst whether this is the first epoch of a run
    */
   def updateOperatorMetadata(session: SparkSession, op: StateStoreWriter, logged: Long, isFirst: Boolean): Unit = {
@@ -178,7 +179,7 @@ private[binshift] object SparkInternals {
     val dir = new Path(info.checkpointLocation, info.operatorId.toString)
     val conf = session.sessionState.newHadoopConf()
     lazy val fm = CheckpointFileManager.create(dir, conf)
-    // Spark's writer of version 2 leaves a file alone that is there, maybe of an epoch that was wound back.
+    // Spark's writer of version 2 keeps an existing file, which may be from an epoch that was wound back.
     def write(metadata: OperatorStateMetadata, file: Path): Unit = {
       fm.mkdirs(file.getParent)
       OperatorStateMetadataUtils.writeMetadata(ReplacedFile.create(fm, file), metadata, file)
@@ -187,9 +188,9 @@ private[binshift] object SparkInternals {
       if (op.operatorStateMetadataVersion == 1) OperatorStateMetadataV1.metadataFilePath(dir)
       else OperatorStateMetadataV2.metadataFilePath(dir, info.storeVersion)
     val isThere = logged >= info.storeVersion || fm.exists(file)
-    // What an attempt has left that did not come to its end.
+    // An attempt that wasn't committed has left it.
     val isLeft = logged < info.storeVersion && op.operatorStateMetadataVersion != 1 && isThere
-    // The code of this run may have other variables of state than that attempt, and Spark is yet to write them.
+    // This run's code may have other state variables than that attempt, and Spark hasn't written them yet.
     val isSparks = isFirst && isLeft
     if (isSparks) fm.delete(file)
     val known =

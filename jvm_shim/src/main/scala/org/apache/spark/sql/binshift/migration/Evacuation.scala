@@ -3,7 +3,8 @@ package org.apache.spark.sql.binshift.migration
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
-import org.apache.spark.sql.execution.streaming.state.binshift.LogLine
+import org.apache.spark.sql.execution.streaming.state.binshift.{LogLine, Trace}
+import org.apache.spark.sql.binshift.internals.SparkInternals
 
 /**
  * Has partitions leave executors that Spark decommissions, without that anybody asks for it.
@@ -114,6 +115,8 @@ private[binshift] final class Evacuation(
     val found = ready ++ Placement.spread(rest, targets, others ++ ready.map { case (_, executor) => Seq(executor) })
     placed ++= found.map { case (p, executor) => p -> EvacuatedPlace(executor) }
     count += found.count { case (p, _) => !lost(p) }
+    if (Trace.isOn) Trace("evacuation", SparkInternals.controlDir(query).checkpoint, "partitions" -> found.map(_._1),
+      "epoch" -> operators.headOption.map(_.getStateInfo.storeVersion))
     logInfo(LogLine("evacuation", "query" -> query.id, "executors" -> leaving.toSeq.sorted.mkString(","),
         "partitions" -> found.size, "to" -> found.map(_._2).distinct.sorted.mkString(",")))
     found

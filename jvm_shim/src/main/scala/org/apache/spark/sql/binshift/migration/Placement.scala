@@ -7,6 +7,7 @@ import org.apache.spark.sql.binshift.internals.SparkInternals
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.state.{StateStoreId, StateStoreProviderId}
+import org.apache.spark.sql.execution.streaming.state.binshift.Trace
 
 /**
  * Where the partitions of an operator live, as Spark's scheduler believes.
@@ -69,6 +70,7 @@ private[binshift] object Placement {
   def prefer(
       session: SparkSession, operators: Seq[StateStoreWriter], partition: Int, executor: String, host: String): Unit =
     for (op <- operators; store <- stores(op, partition); now <- executorOf(session, store) if now != executor) {
+      if (Trace.isOn) Trace("moves to", store.storeId, "executor" -> executor, "before" -> now)
       put(session, store, host, executor)
     }
 
@@ -94,7 +96,10 @@ private[binshift] object Placement {
       session: SparkSession, operators: Seq[StateStoreWriter], partition: Int, dead: Set[String], executor: String,
       host: String): Boolean = {
     val lost = for (op <- operators; store <- stores(op, partition); now <- executorOf(session, store) if dead(now)) yield store
-    lost.foreach(put(session, _, host, executor))
+    lost.foreach { store =>
+      if (Trace.isOn) Trace("rescued to", store.storeId, "executor" -> executor, "lost" -> dead)
+      put(session, store, host, executor)
+    }
     lost.nonEmpty
   }
 

@@ -6,7 +6,7 @@ import org.apache.spark.broadcast.Broadcast
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.binshift.internals.{Broadcasts, CommittedEpoch}
 import org.apache.spark.sql.execution.{QueryExecution, SparkPlan}
-import org.apache.spark.sql.execution.streaming.state.binshift.LogLine
+import org.apache.spark.sql.execution.streaming.state.binshift.{LogLine, Trace}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.ControlDir
 import org.apache.spark.sql.execution.streaming.state.binshift.provider.BinMetrics
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Move, ShippingHint, ShippingOrder, StepRef}
@@ -39,6 +39,12 @@ private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, di
     val order = ShippingOrder(
       UUID.randomUUID().toString, broadcast.id, base, firstStep, steps, isUrgent, isOnDemand, splits)
     open = open :+ new OpenOrder(migration, order, broadcast)
+    if (Trace.isOn) Trace("order", dir.checkpoint, "order" -> order.id, "epoch" -> (base - 1), "base" -> base,
+      "migration" -> migration,
+      "urgent" -> isUrgent, "on_demand" -> isOnDemand, "splits" -> splits,
+      "moves" -> steps.flatten.groupMap(m => (m.source, m.target))(_.bin).toSeq.map { case ((source, target), bins) =>
+        Seq[Any](source, target, Trace.ranges(bins))
+      })
     ShippingOrder.write(dir, open.map(_.order))
     logInfo(LogLine("copies", "query" -> query.id, "epoch" -> (base - 1), "migration" -> migration,
         "steps" -> s"${firstStep + 1}-${firstStep + steps.size}", "bins" -> steps.map(_.size).sum, "splits" -> splits.size,
@@ -121,7 +127,10 @@ private[binshift] final class ShipmentCoordinator(query: MicroBatchExecution, di
     over.foreach(destroy)
   }
 
-  private def destroy(order: OpenOrder): Unit = Broadcasts.destroy(order.broadcast, query.sparkSession.sparkContext)
+  private def destroy(order: OpenOrder): Unit = {
+    if (Trace.isOn) Trace("order closed", dir.checkpoint, "order" -> order.order.id)
+    Broadcasts.destroy(order.broadcast, query.sparkSession.sparkContext)
+  }
 }
 
 private final class OpenOrder(migration: String, val order: ShippingOrder, val broadcast: Broadcast[_]) {

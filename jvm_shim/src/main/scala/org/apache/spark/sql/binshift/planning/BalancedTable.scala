@@ -30,15 +30,15 @@ private[binshift] object BalancedTable {
         assignment(bin) = owner
       }
     }
-    // One partition after the other is filled, from one old owner after the other: few pairs of partitions have anything
-    // to do with each other, and what a partition gives away lies together.
+    // Fills one partition after the other, from one old owner after the other. So few pairs of partitions exchange bins, and the
+    // bins that a partition gives away are neighbours.
     val receivers = room.indices.iterator.flatMap(p => Iterator.fill(room(p))(p))
     assignment.indices.filter(assignment(_) == Homeless).sortBy(bin => (table.owner(bin), bin))
       .foreach(assignment(_) = receivers.next())
     RoutingTable(partitions, ArraySeq.unsafeWrapArray(assignment))
   }
 
-  /** The moves that lead from one table to another of as many bins, ascending by bin. */
+  /** The moves from one table to another with equally many bins, ascending by bin. */
   def moves(source: RoutingTable, target: RoutingTable): IndexedSeq[Move] =
     source.owners.indices.collect {
       case bin if source.owner(bin) != target.owner(bin) => Move(bin, source.owner(bin), target.owner(bin))

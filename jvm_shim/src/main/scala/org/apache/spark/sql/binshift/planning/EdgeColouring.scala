@@ -11,8 +11,9 @@ import scala.collection.mutable
 private[binshift] object EdgeColouring {
 
   /**
-   * @param edges pairs of a left and a right node, told apart whatever their names; a pair may come several times
-   * @return a colour for each edge, from 0 on; the same for the same edges
+   * @param edges pairs of a left and a right node, which are different nodes even if they have the same number; may contain a pair
+   *              several times
+   * @return a colour for each edge, from 0 on; always the same for the same edges
    */
   def apply(edges: IndexedSeq[(Int, Int)]): Array[Int] = {
     val colouring = new EdgeColouring(edges)
@@ -28,7 +29,7 @@ private final class EdgeColouring(edges: IndexedSeq[(Int, Int)]) {
   private val left = mutable.Map.empty[Int, Node]
   private val right = mutable.Map.empty[Int, Node]
 
-  /** The colours that are free at a node, and the edge that has each of the others. */
+  /** The free colours of a node, and for each other colour the edge that has it. */
   private final class Node {
     val free = new BitSet(degree)
     free.set(0, degree)
@@ -42,7 +43,7 @@ private final class EdgeColouring(edges: IndexedSeq[(Int, Int)]) {
     while (both >= 0 && !atV.free.get(both)) both = atU.free.nextSetBit(both + 1)
     if (both >= 0) give(edge, both)
     else {
-      // A path from v that leaves it by u's colour arrives at left nodes by that colour, so never at u.
+      // A path that leaves v by u's colour arrives at left nodes by that colour, which is free at u. So it never reaches u.
       val colour = atU.free.nextSetBit(0)
       swapAlongPath(v, colour, atV.free.nextSetBit(0))
       give(edge, colour)

@@ -6,7 +6,7 @@ import org.apache.spark.sql.binshift.migration.{Executors, PlacementSnapshot}
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 
 /**
- * Where partitions should run, and how many there should be.
+ * Decides where partitions should run, and how many there should be.
  *
  * The rules are those of `planning/placement.py`; golden placements keep both languages equal. Pure.
  *
@@ -14,27 +14,27 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  */
 private[binshift] final case class PartitionPlaces(now: PlacementSnapshot) {
 
-  /** The same, where executors that were drained count like any other. */
+  /** The same places, but executors that were drained count like any other. */
   def rejoined: PartitionPlaces = PartitionPlaces(now.copy(leaving = Nil))
 
-  /** Live executors that run no partition, as those do that have just joined; none if all are so. */
+  /** Live executors that run no partition, such as those that have just joined; empty if no executor runs any. */
   def idle: Seq[String] = {
     val used = now.partitions.flatten.toSet.intersect(now.executors.toSet)
     if (used.isEmpty) Nil else open.filterNot(used)
   }
 
-  /** Partitions when each idle executor gets as many new ones as the others have on average. */
+  /** The number of partitions if each idle executor gets as many new ones as the others have on average. */
   def partitionsWithIdle(most: Int): Int = {
     val n = now.partitions.size
     val used = open.size - idle.size
-    // To the even neighbour from half way, as Python rounds.
+    // Rounds halves to even, as Python does.
     math.min(most, if (idle.isEmpty) n else n + idle.size * math.max(1, math.rint(n.toDouble / used).toInt))
   }
 
   /**
-   * The new executor of each partition that moves so that each executor runs equally many, within one.
+   * The new executor of each partition that has to move so that all executors run equally many, within one.
    *
-   * @param loads   bins of each partition, or none if each counts the same
+   * @param loads   bins of each partition; empty if each partition counts the same
    * @param placeOn executors to which partitions may go; by default all that are open
    */
   def spread(loads: Seq[Int] = Nil, placeOn: Seq[String] = Nil): Map[Int, String] = {
@@ -63,31 +63,31 @@ private[binshift] final case class PartitionPlaces(now: PlacementSnapshot) {
   /** Executors that may get partitions. */
   private def open: Seq[String] = now.executors.filterNot(now.leaving.contains)
 
-  /** The first open executor of a partition; it may have some more for a while. */
+  /** The first open executor of a partition. A partition may be on several executors for a while. */
   private def home(partition: Int): Option[String] = now.partitions(partition).find(open.contains)
 
-  /** Partitions on their way to executors: who has which, and what that comes to. */
+  /** Tracks which partitions each executor gets, and the load that this adds up to. */
   private final class Residents(known: Seq[Int], open: Seq[String], receivers: Seq[String]) {
     val moved = mutable.SortedMap.empty[Int, String]
     private val loads = if (known.size == now.partitions.size) known else Seq.fill(now.partitions.size)(1)
-    // In the order of the executors, which decides between equals.
+    // Keeps the order of the executors, because the first of several equal ones is taken.
     private val on = mutable.LinkedHashMap.from((open ++ receivers).distinct.map(_ -> mutable.ArrayBuffer.empty[Int]))
     now.partitions.indices.foreach(p => home(p).foreach(on(_) += p))
 
-    /** Gives each of `partitions`, heaviest first, to the receiver that has fewest. */
+    /** Gives each of `partitions`, heaviest first, to the receiver with the fewest. */
     def house(partitions: Seq[Int]): Unit = {
       val leaving = partitions.toSet
       on.values.foreach(_.filterInPlace(!leaving(_)))
       partitions.sortBy(p => (-loads(p), p)).foreach(give(_, receivers.minBy(rank)))
     }
 
-    /** The executor with most partitions gives to the receiver with fewest, as long as that levels them. */
+    /** Moves partitions from the executor with the most to the receiver with the fewest, as long as that evens them out. */
     def level(): Unit = {
       def most = on.keys.maxBy(rank)
       def fewest = receivers.minBy(rank)
       while (on(most).size - on(fewest).size > 1) {
         val (from, to) = (most, fewest)
-        // Twice the load that would level both, so that it is a whole number.
+        // Twice the load that would make both equal, to stay with whole numbers.
         val wanted = load(from) - load(to)
         val partition = on(from).minBy(p => (math.abs(2 * loads(p) - wanted), p))
         on(from) -= partition

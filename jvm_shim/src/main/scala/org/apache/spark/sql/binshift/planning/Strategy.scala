@@ -7,14 +7,14 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{Move, RoutingTable}
 
 /**
- * How the moves from one table to another are cut into steps.
+ * Cuts the moves from one table to another into steps.
  *
  * The rules are those of `planning/strategies.py`; golden plans keep both languages equal. Pure. `Bounded`, which needs the
- * bytes of bins, is Python's alone.
+ * bytes of bins, exists only in Python.
  */
 private[binshift] sealed abstract class Strategy(val name: String, val isOnDemand: Boolean = false) {
 
-  /** The moves of each step; together all of them. */
+  /** The moves of each step. Each of `moves` is in exactly one step. */
   def cut(moves: IndexedSeq[Move]): Seq[Seq[Move]]
 
   /** @param gap epochs that stay idle between two steps */
@@ -23,7 +23,7 @@ private[binshift] sealed abstract class Strategy(val name: String, val isOnDeman
       s"gap $gap is impossible; give a whole number of epochs from 0 on")
     val cuts = cut(BalancedTable.moves(source, target))
     val parts = if (cuts.isEmpty && source.partitions != target.partitions) Seq(Nil) else cuts
-    // Partitions that come are there from the first step on; those that go stay until the last.
+    // New partitions exist from the first step on, and partitions that go away stay until the last step.
     val meanwhile = math.max(source.partitions, target.partitions)
     val steps = parts.zipWithIndex.map { case (part, i) =>
       Step(if (i == parts.size - 1) target.partitions else meanwhile, part)
@@ -34,13 +34,13 @@ private[binshift] sealed abstract class Strategy(val name: String, val isOnDeman
 
 private[binshift] object Strategy {
 
-  /** A quarter of the bins a step. */
+  /** Each step has a quarter of the bins. */
   def default(source: RoutingTable): Strategy = new InTurn(s"batched(${quarter(source)})", quarter(source))
 
-  /** What takes effect soonest without copies: rows on demand where operators allow it, else whole files or bins. */
+  /** The strategy that takes effect soonest without copies: rows on demand if the operators allow it, else whole files or bins. */
   def atOnce(fetchesRows: Boolean): Strategy = parse(if (fetchesRows) "on-demand" else "all-at-once")
 
-  /** The strategy of a name, as the command line has it: `fluid`, `batched:16`, `optimized:2`. */
+  /** The strategy with a name as on the command line: `fluid`, `batched:16`, `optimized:2`. */
   def parse(text: String): Strategy = {
     val (name, size) = text.split(":", 2) match {
       case Array(name, size) => (name, size)
@@ -71,11 +71,11 @@ private[binshift] object Strategy {
   private val Sized = Set("batched", "optimized")
 }
 
-/** So many moves a step, with the pairs of source and target taking turns, so that a step loads all alike. */
+/** Puts `size` moves into each step. The pairs of source and target take turns, so that a step loads all of them alike. */
 private final class InTurn(name: String, size: Int, isOnDemand: Boolean = false) extends Strategy(name, isOnDemand) {
   override def cut(moves: IndexedSeq[Move]): Seq[Seq[Move]] = {
     val pairs = moves.groupBy(m => (m.source, m.target)).toSeq.sortBy(_._1).map(_._2)
-    // Those that are through leave the round: a round costs no more than its moves.
+    // A pair without moves left is dropped from the round, so a round costs no more than its moves.
     val inTurn = mutable.ArrayBuffer.empty[Move]
     var (round, left) = (0, pairs)
     while (left.nonEmpty) {
@@ -87,7 +87,7 @@ private final class InTurn(name: String, size: Int, isOnDemand: Boolean = false)
   }
 }
 
-/** In a step, no partition sends more than so many bins, and none receives more. */
+/** In a step, no partition sends or receives more than `binsPerPair` bins. */
 private final class Matchings(name: String, binsPerPair: Int) extends Strategy(name) {
   override def cut(moves: IndexedSeq[Move]): Seq[Seq[Move]] = {
     val colours = EdgeColouring(moves.map(m => (m.source, m.target)))

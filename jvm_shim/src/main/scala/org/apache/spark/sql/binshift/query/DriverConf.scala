@@ -9,7 +9,7 @@ import scala.util.Try
 
 import org.apache.spark.network.util.JavaUtils
 import org.apache.spark.sql.classic.SparkSession
-import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, BinshiftException}
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, BinshiftException, Trace}
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{BackgroundConf, StandbyConf}
 
 /**
@@ -52,6 +52,10 @@ private[binshift] object DriverConf {
       }
     def count(key: String, default: Int): Int =
       setting(key, default, "a whole number from 0 on")(_.toIntOption.filter(_ >= 0))
+    for (dir <- session.conf.getOption(BinshiftConf.Trace) if !Trace.folder.contains(dir))
+      throw BinshiftException("INVALID_VALUE", "name" -> BinshiftConf.Trace, "value" -> dir).configuration(
+        s"${BinshiftConf.Trace} is '$dir' in the query's session, and ${Trace.folder.getOrElse("nothing")} in the application; executors " +
+          "read it when they start, so set it by spark-submit --conf or before the session is made")
     val enabled = setting(BinshiftConf.RequestsEnabled, "true", "true, false or signed")(text =>
       Some(text.trim.toLowerCase(Locale.ROOT)).filter(Set("true", "false", "signed")))
     DriverConf(

@@ -9,9 +9,10 @@ import org.apache.spark.sql.binshift.stock.TakeoverEpochs
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
-import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, Trace}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint._
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingEntry, RoutingTable}
+import org.apache.spark.sql.internal.SQLConf
 
 /**
  * The first epoch of a run, in two phases: `look` reads all that may refuse the run, and writes nothing; `write` claims the place
@@ -26,6 +27,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingE
  */
 private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: ControlDir, entries: RoutingEntries) {
   private val lost = new LostState(query, dir)
+  private def conf = query.sparkSessionForStream.sessionState.conf
 
   /**
    * @param n the partitions that Spark has logged
@@ -124,8 +126,15 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
    */
   def write(opening: Opening): Unit = for (run <- opening.run) {
     Faults.at("run.begin")
+    if (Trace.isOn) Trace("run claims", dir.checkpoint, "run" -> run.runId, "number" -> (opening.history.newest + 1),
+      "epoch" -> run.epoch,
+      "logged_at" -> run.loggedAtMs, "entry" -> run.began._2.render, "again" -> opening.isAgain,
+      "bins" -> opening.layout.bins, "taken_over_at" -> opening.layout.takenOverAt,
+      "real_time" -> RealTimeMode.isOf(query), "retained" -> conf.minBatchesToRetain,
+      "format" -> conf.getConf(SQLConf.STATE_STORE_CHECKPOINT_FORMAT_VERSION))
     if (opening.isEntryNew) entries.write(opening.entry)
     val claim = RunHistory.claim(dir, opening.history, run).getOrElse(throw anotherRun("began while this one looked at"))
+    if (Trace.isOn) Trace("run claimed", dir.checkpoint, "run" -> run.runId, "number" -> claim)
     Faults.at("run.claimed")
     TakeoverEpochs.requireLogged(query, run.epoch)
     def requireNewest(): Unit =
@@ -134,6 +143,7 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
     writeLayout(opening, () => requireNewest())
     Faults.at("run.begun")
     TakeoverEpochs.requireLogged(query, run.epoch)
+    if (Trace.isOn) Trace("run begun", dir.checkpoint, "run" -> run.runId, "epoch" -> run.epoch)
   }
 
   /** Replaces one only that was there before the run looked, in an earlier life of the checkpoint. */

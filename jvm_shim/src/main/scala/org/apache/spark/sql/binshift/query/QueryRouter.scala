@@ -18,7 +18,7 @@ import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, StateStoreConf}
-import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Trace}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint._
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingEntry, RoutingHint}
 import org.apache.spark.sql.internal.SQLConf
@@ -153,6 +153,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       if (!isAgain && epoch % EpochsBetweenCleaning == 0) cleanUp(epoch)
       standbys.foreach(_.enter(epoch, operators, n))
       relocation.leaveLost()
+      if (Trace.isOn) trace(epoch, n, entry)
     }
     val entry = tables.current.get
     val hint = RoutingHint(query.runId.toString, epoch, entry.name,
@@ -160,6 +161,12 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     Epoch(layout.get, entry.table, arriving, shipments.onTheWay(epoch), hint, shippingHint,
       isStepNext = tables.scheduled.isDefined)
   }
+
+  private def trace(epoch: Long, n: Int, entry: RoutingEntry): Unit = Trace("epoch", dir.checkpoint,
+    "run" -> query.runId, "epoch" -> epoch, "logged_at" -> Option.when(slots.isEmpty)(StreamLogs.plannedAtMs(query)),
+    "named" -> Option.when(slots.isEmpty)(epoch).flatMap(query.offsetLog.get(_)).flatMap(SparkInternals.entryName).map(_.render),
+    "entry" -> entry.name.render, "partitions" -> n, "again" -> isAgain, "scheduled" -> tables.scheduled.map(_.name.render),
+    "ids" -> binned.flatMap(op => op.getStateInfo.stateStoreCkptIds.map(StatefulOperators.idOf(op) -> _)).toMap)
 
   /**
    * Whether the query goes on with this run, as far as is known: it has begun with an epoch that no run had logged, or has
@@ -308,6 +315,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     synchronized {
       shipments.close()
       Utils.tryLogNonFatalError(relocation.close())
+      if (Trace.isOn && !isClosed) Trace("run ended", dir.checkpoint, "run" -> query.runId, "epoch" -> planned,
+        "committed" -> CommittedEpoch.ofThisRun(query))
       if (!isClosed) for (epoch <- planned)
         try RunEnd(query.runId.toString, epoch).write(dir)
         catch {

@@ -21,7 +21,7 @@ private[binshift] trait EpochSettings {
   def tell(now: RoutingEntry, next: Option[RoutingEntry]): Unit
 }
 
-/** An epoch is in the log before it is planned: what is told now is logged with the next one. */
+/** For modes in which an epoch is logged before it is planned. What Spark is told now is logged with the next epoch. */
 private[realtime] final class LoggedAhead(query: MicroBatchExecution) extends EpochSettings {
   override def tell(now: RoutingEntry, next: Option[RoutingEntry]): Unit = {
     next.foreach(entry => SparkInternals.setNextPartitions(query, entry.table.partitions))

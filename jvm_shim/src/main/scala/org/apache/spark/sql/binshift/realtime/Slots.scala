@@ -6,21 +6,23 @@ import org.apache.spark.sql.execution.SparkPlan
 private[binshift] trait Slots {
 
   /**
-   * @param plan   of a batch, as Spark made it
+   * Notes the plan of a batch.
+   *
+   * @param plan   the plan as Spark made it
    * @param binned ids of the operators whose state follows the routing table
    */
   def note(plan: SparkPlan, binned: Set[Long]): Unit
 
   /**
-   * Why a batch with `n` state partitions would not be run, or not without slots of `leaving`, if it would not. Never if it
-   * takes no more slots than one with `now`. Fewer partitions may take more: Spark plans an exchange that is of no use with
-   * one number only.
+   * The reason why Spark would not run a batch with `n` state partitions without the slots of `leaving`; `None` if it would. There
+   * is never a reason if the batch takes no more slots than one with `now` partitions. Fewer partitions may take more slots,
+   * because Spark omits an exchange only for the number of partitions for which it isn't needed.
    *
-   * @param leaving executors on which no state is to be, also if they are gone
+   * @param leaving executors on which no state should be, including those that are gone
    */
   def reasonAgainst(n: Int, now: Int, leaving: Set[String]): Option[String]
 
-  /** Throws if there is a reason against it. */
+  /** Throws if [[reasonAgainst]] gives a reason. */
   def requireRoomFor(n: Int, now: Int, leaving: Set[String]): Unit
 
   /** Throws if a batch with `n` state partitions would need slots of `executors`. */

@@ -15,6 +15,9 @@ import org.apache.spark.util.ThreadUtils
 private[retention] final class DirectoryTree private (fs: FileSystem, files: Seq[Path], directories: Seq[Path]) {
   import DirectoryTree._
 
+  /** The paths of its files. */
+  def paths: Seq[String] = files.map(_.toUri.getPath)
+
   /** Deletes that, and nothing that has come since: a directory that holds such a file stays. */
   def delete(): Unit = {
     if (files.nonEmpty) ThreadUtils.parmap(files, "binshift-retired", MaxThreads)(fs.delete(_, false))

@@ -7,7 +7,7 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileStatus, FileSystem, Path}
 
 import org.apache.spark.SparkException
-import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Trace}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
 import org.apache.spark.util.ThreadUtils
 
@@ -58,6 +58,8 @@ private[binshift] final class LostVersions(stateRoot: Path, hadoopConf: Configur
    * @param requireAllowed throws if nothing is to be deleted any more; called before each delete
    */
   def delete(files: Seq[LaterFile], requireAllowed: () => Unit): Unit = {
+    if (Trace.isOn)
+      Trace("deletes lost", stateRoot.getParent, "files" -> files.filter(_.version.isDefined).map(_.path.toUri.getPath))
     val isOver = new AtomicBoolean(false)
     try inParallel(files) { file =>
         requireAllowed()

@@ -10,7 +10,7 @@ import org.apache.hadoop.fs.Path
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, StateStoreId}
-import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, Trace}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
 import org.apache.spark.sql.execution.streaming.state.binshift.recovery.RetainedVersions
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
@@ -88,6 +88,8 @@ private[binshift] final class RetiredPartitions(stateRoot: String, hadoopConf: C
           val found = DirectoryTree.of(fs, new Path(dir, p.toString))
           Faults.at("retired.delete", p)
           if (routing.listed == listed || p >= routing.partitionsSince(oldest)) {
+            if (Trace.isOn)
+              Trace("deletes", new Path(dir, p.toString), "files" -> found.paths, "oldest" -> oldest, "committed" -> last)
             found.delete()
             logInfo(s"deleted the state of partition $p of operator $operator, which no epoch uses any more")
           }

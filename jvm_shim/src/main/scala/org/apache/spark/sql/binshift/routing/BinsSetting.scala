@@ -7,7 +7,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, Bi
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Layout
 
 /**
- * The number of bins that a session asks for; `None` leaves it to the checkpoint, or to the default.
+ * The number of bins that a session asks for. If it asks for none, the checkpoint decides, or the default.
  *
  * @throws BinshiftException if the setting is no number in range
  */
@@ -21,7 +21,7 @@ private[binshift] final class BinsSetting(session: SparkSession) {
       operators.map(op => StatefulOperators.idOf(op) -> StatefulOperators.layoutOf(op)).toMap)
   }
 
-  /** Refuses to go on with another number than the checkpoint was started with. */
+  /** Refuses to continue with another number than the checkpoint was started with. */
   def requireThatOf(known: Layout): Unit =
     requested.filter(b => b != known.bins && b != known.requestedBins).foreach { b =>
       throw BinshiftException("BINS_ARE_FIXED", "bins" -> known.requestedBins).configuration(

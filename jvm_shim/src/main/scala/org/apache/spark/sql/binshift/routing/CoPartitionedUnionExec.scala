@@ -9,8 +9,8 @@ import org.apache.spark.sql.execution.SparkPlan
 /**
  * Unites branches that are partitioned alike, partition by partition.
  *
- * Stands for Spark's `UnionExec` in routed stages, because that one compares the partitioning of its
- * branches again when it runs, and takes branches that follow a routing table for partitioned unlike.
+ * Replaces Spark's `UnionExec` in routed stages. `UnionExec` compares the partitioning of its branches again when it runs, and
+ * considers branches that follow a routing table to be partitioned differently.
  */
 private[binshift] final case class CoPartitionedUnionExec(
     output: Seq[Attribute], partitions: Int, children: Seq[SparkPlan]) extends SparkPlan {

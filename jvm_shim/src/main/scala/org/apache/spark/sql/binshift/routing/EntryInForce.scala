@@ -9,16 +9,16 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingE
 /**
  * Finds the routing entry that is in force at the first epoch of a run. Only reads.
  *
- * It is the one that the log of offsets or the claim of a run names, which must be there: any other entry, though it may have as many
- * partitions, has keys elsewhere. Where nothing names the entry of the very epoch, the one before it is in force, or one that
- * follows that one and was made for the epoch by a run that did not come to log it.
+ * It is the entry that the log of offsets or the claim of a run names, and it must exist: any other entry has keys in other places,
+ * even if it has as many partitions. If nothing names an entry for this very epoch, the entry before it is in force, or an entry
+ * that follows that one and was made for the epoch by a run that didn't come to log it.
  *
- * In real-time mode an entry of the very epoch is never in force: the epoch was logged by nobody, and runs as a new one,
- * under the table of the one before it.
+ * In real-time mode, an entry for this very epoch is never in force: nobody has logged the epoch, so it runs as a new one, under the
+ * table of the epoch before it.
  *
- * Costs a listing, and a read of two or three small files; called on the stream's thread once for a run.
+ * Costs a listing, and a read of two or three small files. Called on the stream's thread, once for a run.
  *
- * @param isUnderWay whether a migration is not over: a step of one that was cancelled is void until its epoch is logged
+ * @param isUnderWay whether a migration isn't over. A step of a cancelled migration is void until its epoch is logged.
  */
 private[binshift] final class EntryInForce(
     query: StreamExecution, dir: ControlDir, history: => RunHistory, isRealTime: Boolean, isUnderWay: String => Boolean) {
@@ -41,7 +41,7 @@ private[binshift] final class EntryInForce(
         s"${dir.path} has no routing entry at or before epoch $epoch; restore it from a copy of the checkpoint"))
     if (isAgain && named.exists(_.at == epoch)) entry
     else {
-      // Only in checkpoints whose claims were lost are there epochs in between of which nothing is known.
+      // Nothing is known of epochs in between only if the checkpoint has lost its claims.
       def next(e: RoutingEntry) = Some(followers(e, at => at < epoch && named.forall(at > _.at))).filter(_.size == 1).map(_.head)
       val before = Iterator.iterate(Option(entry))(_.flatMap(next)).takeWhile(_.isDefined).flatten.toSeq.last
       def isTaken(e: RoutingEntry) = e.table.partitions == n && (isAgain || e.step.forall(s => isUnderWay(s.migration)))
@@ -49,14 +49,14 @@ private[binshift] final class EntryInForce(
     }
   }
 
-  /** The step that was made durable for `epoch`, which nobody has logged yet, if its migration is still under way. */
+  /** The step that was made durable for `epoch`, if nobody has logged the epoch yet and the step's migration is still under way. */
   def prepared(epoch: Long): Option[RoutingEntry] = for {
     named <- known(epoch - 1, 0)
     now <- log.read(named.entry).flatMap(log.inForce(_, epoch - 1))
     entry <- followers(now, _ == epoch).filter(_.step.exists(s => isUnderWay(s.migration))).lastOption
   } yield entry
 
-  /** For clients that ask before the run has planned an epoch: what is in force at `last`, or at the epoch after it with `n` partitions. */
+  /** For clients that ask before the run plans an epoch: the entry in force at `last`, or after it if that has `n` partitions. */
   def shown(last: Long, n: Int): Option[RoutingEntry] = {
     val now =
       known(last, 0).fold(log.names.filter(_.epoch <= last).lastOption)(named => Some(named.entry)).flatMap(log.read)
@@ -64,7 +64,7 @@ private[binshift] final class EntryInForce(
     now.map(e => followers(e, at => !isRealTime && at == last + 1).filter(_.table.partitions == n).lastOption.getOrElse(e))
   }
 
-  /** An entry from which the one in force at `last` is found by going back: its own if it is known, or that of a later epoch. */
+  /** An entry from which one can go back to the entry in force at `last`: that entry if it is known, or one of a later epoch. */
   private def known(last: Long, first: Long): Option[NamedEntry] = {
     val upTo = logged.upTo(last, first)
     upTo.filter(_.at == last).orElse(logged.claimedAfter(last).filter(n => log.unnamed(n.entry).isDefined)).orElse(upTo)
@@ -76,7 +76,7 @@ private[binshift] final class EntryInForce(
         s"${dir.path}/routing: the entry was lost or changed, or the directory is older than the rest of the checkpoint; restore " +
         s"routing/${named.entry.file} from a copy, or take the epochs from there on out of the logs of offsets and commits"))
 
-  /** The entries of some epochs that follow another one, as they were written. */
+  /** The entries of wanted epochs that follow `entry`, as they were written. */
   private def followers(entry: RoutingEntry, isWanted: Long => Boolean): Seq[RoutingEntry] =
     log.names.filter(n => n.epoch > entry.epoch && isWanted(n.epoch)).flatMap(log.unnamed).filter(_.follows(entry)).sortBy(
       _.writtenAtMs)

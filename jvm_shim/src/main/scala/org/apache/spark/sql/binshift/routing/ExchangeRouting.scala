@@ -9,22 +9,20 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.{NoteKeys
 import org.apache.spark.sql.types.{ArrayType, IntegerType}
 
 /**
- * Rewrites the stages that hold binned operators so that rows go where the routing table says. A pure
- * function of the plan.
+ * Rewrites the stages with binned operators so that rows go where the routing table says. A pure function of the plan.
  *
- * A stage is what lies between exchanges. Rows of two inputs meet within a stage and nowhere else, and
- * Spark's plan of a stage is right for any function from a hash to one of n partitions, as long as all
- * that is partitioned by hash uses the same one. So a stage with a binned operator has its whole hash
- * partitioning into n replaced, wherever it comes from (see [[HashSources]]), and every other stage is left
- * as it is. Nothing has to be known of the operators in between.
+ * A stage is the part of a plan between exchanges. Rows of two inputs meet within a stage and nowhere else. Spark's plan of a stage
+ * is right for any function from a hash to one of n partitions, as long as everything that is partitioned by hash uses the same
+ * function. So in a stage with a binned operator, every hash partitioning into n partitions is replaced, wherever it comes from (see
+ * [[HashSources]]), and all other stages stay as they are. Nothing has to be known about the operators in between.
  *
- * Relies on Spark: whatever meets in a stage by hash has the same number of partitions; what is
- * partitioned otherwise, or into another number, meets nothing.
+ * Relies on Spark: inputs that meet in a stage by hash have the same number of partitions. Inputs that are partitioned in another
+ * way, or into another number of partitions, don't meet any other.
  *
- * @param arriving  bins that have a new owner at this epoch
- * @param onTheWay  bins that may come on demand; their rows come after those of all others, and so do those of `arriving`
+ * @param arriving  bins that have a new owner at this epoch; their rows come after those of all other bins
+ * @param onTheWay  bins that may come on demand; their rows come last as well
  * @param binned    ids of the operators with binned storage
- * @param isOrdered whether operators take their rows in the order of bins, for which some are held back
+ * @param isOrdered whether operators take their rows in the order of bins, for which some rows are held back
  */
 private[binshift] final class ExchangeRouting(
     table: RoutingTable, arriving: Set[Int], onTheWay: Set[Int], binned: Set[Long], isOrdered: Boolean) {
@@ -32,13 +30,13 @@ private[binshift] final class ExchangeRouting(
   private val sources = new HashSources(table.partitions)
 
   /**
-   * One literal for all exchanges. Generated code holds it by reference, so a new table compiles nothing;
-   * in the binary of a task it takes four bytes a bin, and as many objects as a table has: one.
+   * One literal for all exchanges. Generated code refers to it, so that a new table doesn't need new code. In the binary of a task,
+   * it takes four bytes a bin, and is a single object.
    */
   private val owners = Literal(
     UnsafeArrayData.fromPrimitiveArray(table.owners), ArrayType(IntegerType, containsNull = false))
 
-  /** Whether the table places each key where Spark's hash partitioning does, as that of a query that never migrated. */
+  /** Whether the table places each key where Spark's hash partitioning would, as before the first migration. */
   private val isOfSpark =
     table.bins % table.partitions == 0 && table.owners.indices.forall(bin => table.owners(bin) == bin % table.partitions)
 
@@ -52,7 +50,7 @@ private[binshift] final class ExchangeRouting(
     case other => other.children.exists(holdsBinned)
   }
 
-  /** A stage that stays as it is, on top of others that may not. */
+  /** Leaves a stage as it is, and goes on to the stages below. */
   private def descend(plan: SparkPlan): SparkPlan = plan match {
     case exchange: Exchange => withChildren(exchange, exchange.children.map(apply))
     case other => withChildren(other, other.children.map(descend))
@@ -91,13 +89,13 @@ private[binshift] final class ExchangeRouting(
     // A single partition owns all bins.
     val moved = if (table.partitions == 1) exchange else exchange.copy(outputPartitioning = partitioning(keys))
     moved.copyTagsFrom(exchange)
-    // Where rows are not held back, as in real-time mode, whole bins come.
+    // If rows aren't held back, as in real-time mode, whole bins come.
     val notesKeys = isOrdered && above.isByKey.contains(true) && onTheWay.nonEmpty
     if (above.isInOrder || notesKeys) OrderByBinExec(keys, table.bins, late, notesKeys, above.forgetting, moved)
     else moved
   }
 
-  /** What is stored where Spark's hash puts it is shuffled, and sorted again if it was sorted. */
+  /** Shuffles the rows of a leaf that is stored by Spark's hash, and sorts them again if they were sorted. */
   private def exchanged(leaf: SparkPlan, keys: Seq[Expression]): SparkPlan = {
     val moved = ShuffleExchangeExec(partitioning(keys), leaf)
     val order = leaf.outputOrdering.takeWhile(_.references.subsetOf(leaf.outputSet))
@@ -117,12 +115,12 @@ private[binshift] final class ExchangeRouting(
 }
 
 /**
- * What is above a part of the plan.
+ * Describes what is above a part of the plan.
  *
- * @param reliesOn  whether something counts on how the rows are partitioned
+ * @param reliesOn  whether something relies on how the rows are partitioned
  * @param isInOrder whether a binned operator takes the rows in the order that they have here
- * @param isByKey   whether all binned operators, of which there is one, look up state by the key of a row and in no other way,
- *                  but for scans that only forget
+ * @param isByKey   whether there are binned operators above, and all of them look up state only by the key of a row, except for
+ *                  scans that only remove rows; `None` if there are none
  * @param forgetting ids of the operators that have such scans
  */
 private final case class Above(

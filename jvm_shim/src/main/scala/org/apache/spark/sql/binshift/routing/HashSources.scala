@@ -9,12 +9,12 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Storage
 
 /**
- * Where the rows of a stage get partitioned by hash into `partitions`: at its exchanges, and at leaves
- * that are stored that way (bucketed and cached tables).
+ * Finds the places where rows of a stage get partitioned by hash into `partitions`: exchanges, and leaves that are stored that way
+ * (bucketed and cached tables).
  */
 private[binshift] final class HashSources(partitions: Int) {
 
-  /** What the rows of an exchange or a leaf are hashed by, if it is a source. */
+  /** The expressions by which an exchange or a leaf hashes its rows, if it does. */
   def keysOf(source: SparkPlan): Option[Seq[Expression]] = source match {
     case exchange: ShuffleExchangeExec => hashes(exchange.outputPartitioning).headOption.map(_.expressions)
     case leaf => hashes(leaf.outputPartitioning).map(_.expressions)
@@ -35,7 +35,7 @@ private[binshift] final class HashSources(partitions: Int) {
           case clustered: ClusteredDistribution => clustered.clustering
           case other => throw cannotRoute(op, s"it has no keys that its rows are distributed by, but asks for $other")
         }
-        // Checkpoints of old Spark versions may have rows by some of the columns of the state's key.
+        // In checkpoints of old Spark versions, rows may be distributed by only some of the columns of the state's key.
         if (!child.outputPartitioning.satisfies(StatefulOpClusteredDistribution(keys, partitions))) {
           throw cannotRoute(op,
             s"its rows are partitioned by ${child.outputPartitioning}, and its state by ${keys.mkString(", ")}")
@@ -44,7 +44,7 @@ private[binshift] final class HashSources(partitions: Int) {
     }
   }
 
-  /** Why rows come to the top of `plan` otherwise than by a source; an input that is broadcast partitions none. */
+  /** Why some rows reach the top of `plan` without passing such a place. A broadcast input doesn't count, as it partitions nothing. */
   private def reasonAgainst(plan: SparkPlan): Option[String] = plan match {
     case exchange: ShuffleExchangeExec =>
       Option.when(keysOf(exchange).isEmpty)(s"its exchange is partitioned by ${exchange.outputPartitioning}")
@@ -75,7 +75,7 @@ private[binshift] final class HashSources(partitions: Int) {
 
 private[binshift] object HashSources {
 
-  /** Fails if a plan has an operator with binned storage some of whose rows would not follow a routing table. */
+  /** Fails if rows of any operator with binned storage would not follow a routing table. */
   def requireThatRowsFollow(plan: SparkPlan, writers: Seq[StateStoreWriter]): Unit = {
     val binned = writers.filter(StatefulOperators.layoutOf(_).storage == Storage.Binned).map(StatefulOperators.idOf).toSet
     val sources = new HashSources(writers.head.getStateInfo.numPartitions)

@@ -8,16 +8,16 @@ import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types.{CalendarIntervalType, DataType, DayTimeIntervalType, TimestampNTZType, TimestampType}
 import org.apache.spark.unsafe.types.CalendarInterval
 
-/** Which joins of two streams look up state by the key of the row at hand, and which scan it besides. */
+/** Tells which joins of two streams look up state by the key of the row at hand, and which ones scan it besides. */
 private[routing] object Joins extends PredicateHelper {
 
   /**
-   * Whether a join scans its state for nothing but to remove rows that no later row meets.
+   * Whether a join scans its state only to remove rows that no later row can meet.
    *
-   * Relies on Spark: an inner or left semi join removes what is not later than its watermark and gives nothing out, where other
-   * joins give out what found no other side. A side drops rows that are not later than the one by which the epoch before removed,
-   * by the event time that it has; a row is removed by the event time in its key, or by its own one, if a comparison in the condition
-   * tells by which. State of formats 1 to 3 has a count of each key's values, which have the numbers below it.
+   * Relies on Spark: an inner or left semi join removes rows that are not later than its watermark, and gives nothing out. Other
+   * joins give out rows that found no match. Each side drops arriving rows by its event time, if they are not later than the
+   * watermark by which the epoch before removed. A row of state is removed by the event time in its key, or by its own event time
+   * if a comparison in the condition gives a limit. State of formats 1 to 3 counts the values of each key, and numbers them from 0.
    */
   def lookUpByKey(join: StreamingSymmetricHashJoinExec): Boolean =
     isQuiet(join) && join.stateFormatVersion <= 3 && !join.conf.getConf(SQLConf.STATE_STORE_SKIP_NULLS_FOR_STREAM_STREAM_JOINS) &&
@@ -36,10 +36,10 @@ private[routing] object Joins extends PredicateHelper {
       comparesTimes(join)
 
   /**
-   * Whether what the condition says of an event time, it says of the two event times alone and as they are, moved by one interval at
-   * most. Spark takes a comparison of one with any column of the other side for one with its event time, and disregards casts
-   * that round. It counts a day as 24 hours, where a comparison counts local days, and equal intervals once. By any of these,
-   * later rows may meet what is removed.
+   * Whether every comparison of an event time in the condition is between the two event times themselves, shifted by one interval at
+   * most. Otherwise Spark may remove rows that later rows should meet: it takes a comparison with any column of the other side for
+   * one with the event time, ignores casts that round, counts a day as 24 hours although the comparison counts local days, and
+   * counts equal intervals only once.
    */
   private def comparesTimes(join: StreamingSymmetricHashJoinExec): Boolean = {
     val times = (join.left.output ++ join.right.output).filter(StatefulOperators.isEventTime).map(_.exprId).toSet

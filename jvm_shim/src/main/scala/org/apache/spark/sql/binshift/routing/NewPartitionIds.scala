@@ -6,13 +6,13 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Checkp
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 
 /**
- * Under checkpoint format 2, Spark keeps the checkpoint id of each partition and hands it to the
- * partition's task. A partition that comes into being has none, so it gets one that says just that;
- * the executor's store answers with it.
+ * Gives new partitions a checkpoint id, under checkpoint format 2. Spark keeps the id of each partition and hands it to the
+ * partition's task. A partition that comes into being has no id, so it gets one that says that it is new, and the executor's store
+ * answers with it.
  *
- * Relies on Spark: the ids of all operators are in one mutable map, shared by the query and the
- * execution of each of its batches, against which Spark checks the ids that the tasks report; and an
- * operator can be copied with other constructor arguments, as any node of a plan.
+ * Relies on Spark: the ids of all operators are in one mutable map, which the query and the execution of each of its batches share.
+ * Spark compares the ids that tasks report with that map. And an operator can be copied with other constructor arguments, like any
+ * node of a plan.
  *
  * Called on the stream's thread, before any task of the batch runs.
  */

@@ -7,14 +7,14 @@ import org.apache.spark.sql.execution.streaming.state.binshift.keys.KeyBins
 import org.apache.spark.sql.types.{DataType, IntegerType}
 
 /**
- * The partition that owns the bin of a row's key.
+ * Evaluates to the partition that owns the bin of a row's key.
  *
- * To whoever analyses, compares or prints a plan, this is a function of the keys and of nothing else, like Spark's own
- * `HashPartitioning`. The hash and the table only come up when it is evaluated. Spark analyses the partitioning of a finished plan
- * again, for example when it hands a batch to `foreachBatch`, and its analyser refuses a hash of maps, which its own
- * partitioning computes as well without showing it.
+ * In a plan that is analysed, compared or printed, this looks like a function of the keys only, like Spark's own `HashPartitioning`.
+ * The hash and the table appear only when it is evaluated. The reason is that Spark analyses the partitioning of a finished plan
+ * again, for example when it hands a batch to `foreachBatch`, and its analyser refuses a hash of maps. Spark's own partitioning
+ * computes such a hash as well, but doesn't show it.
  *
- * @param owners the owner of each bin, as an array; no child, so that nothing looks into it or copies it
+ * @param owners the owner of each bin, as an array. It isn't a child, so that nothing looks into it or copies it.
  */
 private[binshift] final case class RoutedPartition(keys: Seq[Expression], bins: Int, owners: Literal) extends Expression {
 
@@ -33,7 +33,7 @@ private[binshift] final case class RoutedPartition(keys: Seq[Expression], bins: 
     ev.copy(code = code.code, isNull = code.isNull, value = code.value)
   }
 
-  /** What is evaluated. */
+  /** The expression that is evaluated. */
   private[binshift] lazy val owner: Expression = GetArrayItem(owners, KeyBins.expression(keys, bins), failOnError = false)
 
   override protected def withNewChildrenInternal(newChildren: IndexedSeq[Expression]): Expression = copy(keys = newChildren)

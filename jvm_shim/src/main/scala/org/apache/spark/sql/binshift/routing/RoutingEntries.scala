@@ -1,13 +1,14 @@
 package org.apache.spark.sql.binshift.routing
 
+import org.apache.spark.sql.execution.streaming.state.binshift.Trace
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{CheckpointIds, ControlDir, EntryName}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{RoutingEntry, RoutingLog, StepRef}
 import org.apache.spark.util.ThreadUtils
 
 /**
- * The routing log as the driver of a running query keeps it: listed when a run begins, and counted from then on.
+ * The driver's view of the routing log. The log is listed when a run begins; from then on, the driver keeps track of the entries.
  *
- * Called under the router's lock, but for what says otherwise.
+ * Called under the router's lock, except for methods that say otherwise.
  */
 private[binshift] final class RoutingEntries(dir: ControlDir) {
   private val log = new RoutingLog(dir)
@@ -22,11 +23,11 @@ private[binshift] final class RoutingEntries(dir: ControlDir) {
   def read(name: EntryName): Option[RoutingEntry] = log.read(name)
 
   /**
-   * The entries from `newest` back to the oldest that is there, as each names the one before it; not more than `limit`. Any
-   * thread.
+   * The entries from `newest` back to the oldest that exists, but at most `limit`. Each entry names the one before it. May be called
+   * from any thread.
    */
   def upTo(newest: RoutingEntry, limit: Int): Seq[RoutingEntry] = {
-    // Some at a time, because each is a request. What is listed and was never in force is passed over.
+    // Each read is a request, so several are made at a time. Listed entries that were never in force are skipped.
     lazy val fetched = readAll(log.names.filter(_.epoch < newest.epoch).takeRight(limit))
     def before(entry: RoutingEntry) = entry.previous.flatMap(p => fetched.find(entry.follows).orElse(log.read(p)))
     Iterator.iterate(Option(newest))(_.flatMap(before)).take(limit).takeWhile(_.isDefined).flatten.toSeq
@@ -36,7 +37,7 @@ private[binshift] final class RoutingEntries(dir: ControlDir) {
     if (names.size < 2) names.flatMap(log.unnamed)
     else ThreadUtils.parmap(names, "binshift-routing-log", math.min(names.size, RoutingEntries.AtATime))(log.unnamed).flatten
 
-  /** The entries of a migration up to `newest`, oldest first: others do not come between them. Any thread. */
+  /** The entries of a migration up to `newest`, oldest first. No others come between them. May be called from any thread. */
   def of(migration: String, newest: RoutingEntry): Seq[RoutingEntry] = {
     def isOf(entry: RoutingEntry) = entry.step.exists(_.migration == migration)
     Iterator.iterate(Option(newest))(_.flatMap(_.previous).flatMap(log.read)).takeWhile(_.isDefined).flatten
@@ -45,12 +46,17 @@ private[binshift] final class RoutingEntries(dir: ControlDir) {
 
   /** Makes `entry` durable. */
   def write(entry: RoutingEntry): Unit = {
+    if (Trace.isOn) Trace("entry", dir.checkpoint, "entry" -> entry.name.render, "previous" -> entry.previous.map(_.render),
+      "run" -> entry.run,
+      "partitions" -> entry.table.partitions, "owners" -> entry.table.assignment, "migration" -> entry.step.map(_.migration),
+      "step" -> entry.step.map(_.index), "opening" -> entry.step.map(_.isOpening))
     log.write(entry)
     change(_ + entry.name)
   }
 
-  /** Takes back an entry that this run has written, and nothing names. */
+  /** Deletes an entry that this run has written and that nothing names yet. */
   def withdraw(name: EntryName): Unit = {
+    if (Trace.isOn) Trace("deletes entries", dir.checkpoint, "entries" -> Seq(name.render), "withdrawn" -> true)
     log.delete(name)
     change(_ - name)
   }
@@ -58,8 +64,9 @@ private[binshift] final class RoutingEntries(dir: ControlDir) {
   /** Deletes all entries of epochs before `oldest`, in force or not; returns how many. Called by the thread that prunes. */
   def deleteBefore(oldest: Long): Int = {
     val gone = log.names.filter(_.epoch < oldest)
+    if (Trace.isOn && gone.nonEmpty) Trace("deletes entries", dir.checkpoint, "entries" -> gone.map(_.render))
     gone.foreach { name =>
-      // The entry last: without it, nothing would look for the other file.
+      // The entry is deleted last: without it, nobody would find the other file.
       CheckpointIds.forget(dir, name.epoch)
       log.delete(name)
     }
@@ -71,14 +78,14 @@ private[binshift] final class RoutingEntries(dir: ControlDir) {
 }
 
 private object RoutingEntries {
-  /** Entries that are read at a time. */
+  /** How many entries are read at a time. */
   private val AtATime = 8
 }
 
 /**
  * The tables that matter while an epoch is planned.
  *
- * @param current   the entry in force at the epoch planned last, or at the next one if there is none yet
+ * @param current   the entry in force at the epoch planned last; before any was planned, the one in force at the next epoch
  * @param scheduled the entry that is durable for the epoch after it
  */
 private[binshift] final case class TablesInForce(
@@ -93,14 +100,14 @@ private[binshift] final case class TablesInForce(
   def stepsTaken(migration: String): Int = of(migration).map(_._2.index + 1).maxOption.getOrElse(0)
 
   /**
-   * Steps of `migration` that are committed, if the query has committed up to `epoch`. They are taken one by one, so
-   * the one before an uncommitted step is committed.
+   * How many steps of `migration` are committed, if the query has committed up to `epoch`. Steps are taken one by one, so the step
+   * before an uncommitted one is committed.
    */
   def stepsCommitted(migration: String, epoch: Long): Int = of(migration).map { case (at, step) =>
     if (at <= epoch || step.isOpening) step.index + 1 else step.index
   }.maxOption.getOrElse(0)
 
-  /** The epoch of the newest of these entries that is of `migration`. */
+  /** The epoch of the newest of these entries that belongs to `migration`. */
   def newestOf(migration: String): Option[Long] = of(migration).map(_._1).maxOption
 
   /** The step that takes effect at `epoch`. */

@@ -14,7 +14,7 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.transformwith
 import org.apache.spark.sql.streaming.{GroupStateTimeout, TimeMode}
 import org.apache.spark.sql.types.{DataType, DoubleType, FloatType, StructType, TimestampType}
 
-/** Which stateful operators a plan has, and how each stores its state. */
+/** Finds the stateful operators of a plan, and says how each of them stores its state. */
 private[binshift] object StatefulOperators {
 
   /** The operators that write state; those that only read it share the writer's id. */
@@ -37,12 +37,13 @@ private[binshift] object StatefulOperators {
   }
 
   /**
-   * Whether an operator reads and writes its state by the key of the row at hand, which is what its exchange hashes, and never
-   * scans it but [[scansToForget to forget]]. It is a matter of speed alone: what is not so is right, and waits for whole bins.
+   * Whether an operator reads and writes its state only by the key of the row at hand, which is the key that its exchange hashes, and
+   * never scans it except [[scansToForget to remove rows]]. This only matters for speed: the results of other operators are right as
+   * well, but they wait for whole bins.
    *
-   * Relies on Spark: an aggregation in update mode scans its state if the event time is in its keys, a deduplication too, and an
-   * operator with arbitrary state if it has a timeout; `transformWithState` has neither timers nor TTL if it has no time mode. A
-   * deduplication of Spark 4.3 asks for a scan in each epoch; without the event time in its key, it does not read it.
+   * Relies on Spark: an aggregation in update mode and a deduplication scan their state if the event time is in their keys, and an
+   * operator with arbitrary state scans it if it has a timeout. `transformWithState` has neither timers nor TTL if it has no time
+   * mode. In Spark 4.3, a deduplication opens a scan in each epoch, but reads it only if the event time is in its key.
    */
   def looksUpByKey(op: StatefulOperator): Boolean = op match {
     case _: StateStoreRestoreExec => true
@@ -57,11 +58,12 @@ private[binshift] object StatefulOperators {
   }
 
   /**
-   * Whether the only scan of an operator that looks up by key is that at the end of an epoch, which removes what is not later than
-   * the watermark and gives nothing out. Such a scan may leave out bins that have not come, and removes their rows when they have.
+   * Whether an operator that looks up by key has a single scan, at the end of an epoch, which removes rows that are not later than
+   * the watermark and gives nothing out. Such a scan may leave out bins that haven't arrived, and removes their rows once they have.
    *
-   * Relies on Spark: a watermark never falls, and an epoch drops rows that are not later than the one by which the epoch before
-   * removed, before they meet state. So a row of state that was left out is met by none: its event time is in its key.
+   * Relies on Spark: a watermark never falls, and an epoch drops arriving rows that are not later than the watermark by which the
+   * epoch before removed, before they meet state. So no row can meet a row of state that was left out, because that row's event
+   * time is in its key.
    */
   def scansToForget(op: StatefulOperator): Boolean = looksUpByKey(op) && (op match {
     case save: StateStoreSaveExec => save.keyExpressions.exists(isEventTime)
@@ -70,18 +72,18 @@ private[binshift] object StatefulOperators {
     case _ => false
   })
 
-  /** Whether there is nothing that is removed by time, or it is removed by the column by which late rows are dropped. */
+  /** Whether nothing is removed by time, or the column by which rows are removed is the one by which late rows are dropped. */
   private def mayForget(op: WatermarkSupport): Boolean = !op.keyExpressions.exists(isEventTime) || {
-    // With several of them, as the setting for old queries allows, the two may be different.
+    // With several event times, which a setting for old queries allows, the two may be different.
     val times = op.child.output.filter(isEventTime).map(_.exprId).distinct
     times.size == 1 && op.keyExpressions.filter(isEventTime).forall(_.exprId == times.head) &&
     op.eventTimeWatermarkForLateEvents.isDefined
   }
 
-  /** Whether the keys of its state are made from what the user's language gives back for those of its rows. */
+  /** Whether the operator makes the keys of its state from values that passed through the user's language. */
   def mayChangeKeys(op: StateStoreWriter): Boolean = op.isInstanceOf[TransformWithStateExecBase]
 
-  /** Of each input of such an operator, the columns that its rows are distributed by. */
+  /** For each input of such an operator, the columns by which its rows are distributed. */
   def keysThatMayChange(op: StatefulOperator): Seq[Seq[Attribute]] = op match {
     case jvm: TransformWithStateExec => Seq(jvm.groupingAttributes, jvm.initialStateGroupingAttrs)
     case python: TransformWithStateInPySparkExec => Seq(python.groupingAttributes, python.initialStateGroupingAttrs)
@@ -98,9 +100,8 @@ private[binshift] object StatefulOperators {
   }
 
   /**
-   * Binned are the operators whose state key consists of the columns that their exchange hashes, and
-   * of what they append. Without grouping columns there is one partition, whatever the number of
-   * state partitions.
+   * The storage is binned if the operator's state key consists of the columns that its exchange hashes, and of columns that the
+   * operator appends. Without grouping columns there is one partition, whatever the number of state partitions.
    */
   private def storageOf(op: StateStoreWriter): Storage = op match {
     case save: StateStoreSaveExec => unlessGlobal(save.keyExpressions)
@@ -111,7 +112,7 @@ private[binshift] object StatefulOperators {
     case _: StreamingSymmetricHashJoinExec => Storage.Binned
     case _: FlatMapGroupsWithStateExecBase => Storage.Binned
     case tws: TransformWithStateExec =>
-      // A typed key of another type than its column (groupBy(int).as[Long, V]) hashes otherwise.
+      // A typed key of another type than its column (groupBy(int).as[Long, V]) has another hash.
       if (sameTypes(tws.keyEncoder.schema, tws.groupingAttributes)) Storage.Binned else Storage.Plain
     case python: TransformWithStateInPySparkExec =>
       if (python.groupingAttributes.exists(mayComeBackAsAnother(python, _))) Storage.Plain else Storage.Binned
@@ -119,8 +120,8 @@ private[binshift] object StatefulOperators {
   }
 
   /**
-   * Whether Python may give a key back as another value than the one that the exchange hashed. It takes a timestamp for one of its
-   * own time zone, and pandas has no null among floats but NaN.
+   * Whether Python may return a key as another value than the one that the exchange hashed. Python takes a timestamp for one in its
+   * own time zone, and in pandas a null among floats is NaN.
    */
   private def mayComeBackAsAnother(python: TransformWithStateInPySparkExec, key: Attribute): Boolean = {
     def has(types: DataType*) = key.dataType.existsRecursively(types.contains)
@@ -129,9 +130,9 @@ private[binshift] object StatefulOperators {
   }
 
   /**
-   * The operator into which real-time mode plans an aggregation, row by row. By its name, as Spark 4.2 does not have it.
+   * The operator that real-time mode uses for an aggregation, row by row. Recognized by its name, because Spark 4.2 doesn't have it.
    *
-   * Relies on Spark: its state is that of the other one, which Spark lets it go on with, and the other way round.
+   * Relies on Spark: it has the same state as the usual operator, and Spark lets each of them continue with the state of the other.
    */
   private val RealTimeAggregate = "StatefulStreamlineAggregate"
 

@@ -13,8 +13,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 /**
  * A catalog of one namespace, `system`, with tables to read ([[SystemTables]]) and procedures to call ([[Procedures]]).
  *
- * It keeps nothing: all is asked of the running queries of the application. Spark makes one for each session, and calls it
- * on the thread that analyses a statement.
+ * It has no state of its own, and asks the running queries of the application for everything. Spark makes one for each session, and
+ * calls it on the thread that analyses a statement.
  */
 class BinshiftCatalog extends TableCatalog with SupportsNamespaces with ProcedureCatalog {
   private var ownName = BinshiftCatalog.Name
@@ -83,7 +83,7 @@ private[binshift] object BinshiftCatalog {
   val Name = "binshift"
   private val Key = s"spark.sql.catalog.$Name"
 
-  /** Gives a session the catalog, unless something else has its name. */
+  /** Registers the catalog in a session, unless another one has its name. */
   def register(session: SparkSession): Unit = {
     val conf = session.sessionState.conf
     if (!conf.contains(Key)) conf.setConfString(Key, classOf[binshift.Catalog].getName)

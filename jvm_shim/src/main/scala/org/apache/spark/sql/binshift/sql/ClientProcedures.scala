@@ -12,8 +12,8 @@ import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types._
 
 /**
- * What Python asks for where it has no py4j, through Spark Connect. Answers are the JSON that [[QueryHandle]] gives to py4j, so
- * that both ways have one form; statistics are the bytes of the same.
+ * The procedures that Python calls through Spark Connect, where it has no py4j. Answers are the same JSON that [[QueryHandle]] gives
+ * to py4j, and statistics are the same bytes, so that both ways have one form.
  */
 private[sql] object ClientProcedures {
   import Procedures.optional
@@ -30,7 +30,7 @@ private[sql] object ClientProcedures {
     (session, arguments) => {
       val query = arguments.query(session)
       val id = arguments.textOf("id").getOrElse(UUID.randomUUID().toString)
-      // It becomes part of names of files.
+      // The id becomes part of file names.
       if (!id.matches("[A-Za-z0-9_-]{1,64}")) throw BinshiftException("INVALID_VALUE", "name" -> "id", "value" -> id).plan(
         s"id '$id' is impossible; give 1 to 64 letters, digits, - and _, such as a UUID")
       val options = arguments.textOf("options").getOrElse("""{"prepare": true, "place_on": []}""")

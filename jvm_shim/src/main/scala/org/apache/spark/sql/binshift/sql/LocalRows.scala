@@ -6,9 +6,9 @@ import org.apache.spark.sql.connector.read.LocalScan
 import org.apache.spark.sql.types.StructType
 
 /**
- * Rows that are in the driver already; no task runs for them.
+ * A scan of rows that are in the driver already, so that no task has to run.
  *
- * @param made called once, when a plan is made physical
+ * @param made evaluated once, when the physical plan is made
  */
 private[sql] final class LocalRows(schema: StructType, made: => Seq[Row]) extends LocalScan {
   override def readSchema(): StructType = schema

@@ -8,8 +8,8 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.types._
 
 /**
- * The procedures of `binshift.system`: what `Controller` does in Python, with its names, defaults and errors. Targets by load
- * are Python's alone; see docs/decisions/0110-planning-in-both-languages.md.
+ * The procedures of `binshift.system`. They do what `Controller` does in Python, with its names, defaults and errors. Targets by
+ * load exist only in Python; see docs/decisions/0110-planning-in-both-languages.md.
  */
 private[sql] object Procedures {
   private val OfQuery = Parameter("query", StringType, "Name, id or run id of the running query.")

@@ -7,8 +7,8 @@ import org.apache.spark.sql.AnalysisException
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 
 /**
- * A failure of binshift as a statement of SQL raises it: `getCondition` is Python's `condition`, and the message parameters
- * have the values that the message names. A client of Spark Connect gets both.
+ * A failure of binshift, in the form in which SQL statements raise it. `getCondition` is Python's `condition`, and the message
+ * parameters have the values that the message names. A client of Spark Connect gets both.
  *
  * Relies on Spark: Spark Connect sends condition and parameters of an `AnalysisException` to its client.
  */
@@ -19,12 +19,12 @@ private[sql] final class SqlFailure(failure: BinshiftException) extends Analysis
     } +
       (SqlFailure.Parameter -> SqlFailure.typed(failure))) {
 
-  /** Without the state that Spark would look for among its own conditions. */
+  /** Overridden because Spark would look the condition up among its own to find the state. */
   override def getSqlState: String = SqlFailure.State
 }
 
 private[sql] object SqlFailure {
-  /** What Python makes its error of: the kind, and the parameters with their types. */
+  /** The parameter from which Python makes its error: the kind, and the parameters with their types. */
   val Parameter = "binshift"
 
   /** "External routine exception" of the SQL standard. */
@@ -34,7 +34,7 @@ private[sql] object SqlFailure {
     "ConfigurationError" -> "CONFIGURATION", "PlanError" -> "PLAN_REFUSED", "MigrationError" -> "MIGRATION_REFUSED",
     "UnsupportedOperatorError" -> "UNSUPPORTED_OPERATOR", "UnsupportedVersionError" -> "UNSUPPORTED_VERSION")
 
-  /** Runs what may fail with a failure of binshift. */
+  /** Runs `body`, and raises a failure of binshift as a [[SqlFailure]]. */
   def raised[A](body: => A): A =
     try body
     catch { case e: BinshiftException => throw new SqlFailure(e) }

@@ -41,7 +41,7 @@ private[sql] final class SystemProcedure(
   }
 }
 
-/** @param default as SQL; a parameter without one has to be given */
+/** @param default a SQL expression; a parameter without a default has to be given */
 private[sql] final case class Parameter(name: String, kind: DataType, comment: String, default: Option[String] = None) {
   def toSpark: ProcedureParameter = {
     val made = ProcedureParameter.in(name, kind).comment(comment)
@@ -49,7 +49,7 @@ private[sql] final case class Parameter(name: String, kind: DataType, comment: S
   }
 }
 
-/** What a procedure was called with, in the order of its parameters. */
+/** The arguments of a call of a procedure, in the order of its parameters. */
 private[sql] final class Arguments(row: InternalRow, takes: Seq[Parameter]) {
   private def find[A](name: String)(get: Int => A): Option[A] = {
     val at = takes.indexWhere(_.name == name)

@@ -10,9 +10,9 @@ import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /**
- * A table of `binshift.system`, which is what the running queries of the application say when it is read.
+ * A table of `binshift.system`. Its rows are what the running queries of the application say at the moment when it is read.
  *
- * @param rowsOf what is read, in the session that reads it
+ * @param rowsOf makes the rows, given the session that reads the table
  */
 private[sql] final class SystemTable(override val name: String, columnsOf: StructType, rowsOf: SparkSession => Seq[Row])
   extends Table with SupportsRead {

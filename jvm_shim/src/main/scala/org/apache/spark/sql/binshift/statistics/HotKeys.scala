@@ -6,7 +6,7 @@ import org.json4s.JsonDSL._
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingTable
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.StoreReport
 
-/** The hottest keys of one epoch that was sampled, of all operators, hottest first. */
+/** The hottest keys of all operators in a sampled epoch, hottest first. */
 private[binshift] final case class HotKeys(epoch: Long, keys: Seq[OperatorKey]) {
   def toJson: JValue = ("epoch" -> epoch) ~ ("keys" -> keys.map { k =>
     ("operator" -> k.operator) ~ ("name" -> k.name) ~ ("bin" -> k.bin) ~ ("partition" -> k.partition) ~
@@ -15,9 +15,9 @@ private[binshift] final case class HotKeys(epoch: Long, keys: Seq[OperatorKey]) 
 }
 
 /**
- * @param operations reads and writes that are certain, in all stores of the operator
- * @param missing    reads and writes that there may be more
- * @param share      the certain ones, divided by all of the bin
+ * @param operations reads and writes that certainly happened, in all stores of the operator
+ * @param missing    how many more reads and writes there may have been
+ * @param share      the certain operations, divided by all operations of the bin
  */
 private[binshift] final case class OperatorKey(
     operator: Long, name: String, bin: Int, partition: Int, key: String, operations: Long, missing: Long,

@@ -47,15 +47,15 @@ private[binshift] final class OperatorStatistics(val id: Long, val name: String,
 /**
  * @param isSized   whether keys and bytes are known
  * @param executors where each partition ran last
- * @param standbys  the executors that keep each partition's files, best one first, and the versions that they lack if they
- *                  have any; empty without standbys
+ * @param standbys  the executors that keep each partition's files, best one first, with the number of versions that each lacks, if
+ *                  it has a version; empty without standbys
  */
 private[binshift] final case class OperatorSnapshot(
     id: Long, name: String, isSized: Boolean, executors: Seq[Option[String]],
     keys: Array[Long], bytes: Array[Long], reads: Array[Long], writes: Array[Long],
     standbys: Seq[Seq[(String, Option[Long])]] = Nil) {
 
-  /** Of a partition, the standby that lacks least. */
+  /** The standby of a partition that lacks the fewest versions. */
   def standby(partition: Int): Option[(String, Option[Long])] =
     standbys.lift(partition).flatMap(_.minByOption(_._2.getOrElse(Long.MaxValue)))
 }

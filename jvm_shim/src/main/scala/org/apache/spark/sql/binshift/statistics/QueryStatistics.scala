@@ -20,10 +20,9 @@ import org.apache.spark.util.{CollectionAccumulator, ThreadUtils}
 /**
  * The statistics of one run of a query, per operator and bin, as of the last committed epoch.
  *
- * Stores report with the results of their tasks (see [[ReportAddress]]). Reports of an epoch are complete
- * when it is committed; then they are taken in, in the background, or when somebody asks. Of two reports
- * of one store the later counts: both attempts did the same. What the bins hold is saved in the checkpoint
- * now and then, and at the end.
+ * Stores report with the results of their tasks (see [[ReportAddress]]). The reports of an epoch are complete when it is committed.
+ * After that they are added up, in the background or when somebody asks. If a store reports twice, the later report counts; both
+ * attempts did the same. The contents of the bins are saved in the checkpoint from time to time, and at the end.
  *
  * Thread-safe.
  */
@@ -31,14 +30,14 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
   import QueryStatistics._
 
   private val dir = SparkInternals.controlDir(query)
-  /** By operator, all of them binned. */
+  /** By operator; contains only binned ones. */
   private var operators = SortedMap.empty[Long, OperatorStatistics]
   private var table: Option[RoutingTable] = None
   /** The last epoch that was taken in, in this run or an earlier one. */
   private var epoch = -1L
   /** Epochs that have not been taken in, ascending. */
   private var awaited = Vector.empty[AwaitedEpoch]
-  /** What clients wait for, and what they have got last. */
+  /** The number of hot keys that clients wait for, and the keys that they got last. */
   private var keysWanted = 0
   private var hotKeys: Option[HotKeys] = None
   private var isClosed = false
@@ -46,7 +45,7 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
 
   private[binshift] def isActive: Boolean = query.isActive
 
-  /** Begins an epoch; what its jobs are to carry. Called on the stream's thread, before any task runs. */
+  /** Begins an epoch, and returns what its jobs should carry. Called on the stream's thread, before any task runs. */
   def announce(e: Epoch): String = {
     val saved = if (synchronized(operators.isEmpty)) savedBefore(e) else None
     announce(e, saved)
@@ -54,8 +53,8 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
 
   private def announce(e: Epoch, saved: Option[SavedStatistics]): String = synchronized {
     if (!awaited.exists(_.epoch == e.hint.epoch)) {
-      // An epoch is planned when the one before it is committed. There may be many bins, so the stream does
-      // not wait for it.
+      // The epoch before is committed by now. Adding up its reports may take long if there are many bins, so the stream
+      // doesn't wait for it.
       if (awaited.nonEmpty) Background.execute(() => takeUpTo(e.hint.epoch - 1))
       if (operators.isEmpty) begin(e, saved)
       val reports = new CollectionAccumulator[Array[Byte]]
@@ -73,13 +72,13 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
     synchronized(table.map(t => StatisticsSnapshot(epoch, t, operators.values.map(_.snapshot(t)).toSeq)))
   }
 
-  /** Has the stores count the keys of the next epoch that is planned. Returns the last one that is. */
+  /** Has the stores count the keys of the next epoch that will be planned. Returns the epoch planned last. */
   def sampleKeys(n: Int): Long = synchronized {
     keysWanted = math.max(keysWanted, n)
     awaited.lastOption.map(_.epoch).getOrElse(epoch)
   }
 
-  /** What was sampled at an epoch after `after`, once it is committed; of all operators, hottest first. */
+  /** The keys that were sampled at an epoch after `after`, once it is committed. */
   def sampledKeys(after: Long): Option[HotKeys] = {
     takeUpToCommitted()
     synchronized(hotKeys.filter(_.epoch > after))
@@ -88,7 +87,7 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
   /** Called when the query has ended; waits until all is saved. */
   def close(): Unit = end().foreach(_.get())
 
-  /** The same in the background, for a query of which nobody heard that it has ended. */
+  /** Does the same in the background, for a query whose end nobody was told of. */
   def closeLater(): Unit = Saves.execute { () =>
     try end()
     catch {
@@ -96,7 +95,7 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
     }
   }
 
-  /** Whoever comes first has the statistics saved. */
+  /** The first caller has the statistics saved. */
   private def end(): Option[Future[_]] = {
     takeUpToCommitted()
     val isFirst = synchronized {
@@ -117,7 +116,7 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
     catch { case NonFatal(error) => logWarning(s"query ${query.id}: $NotUsable", error) }
   }
 
-  /** What an earlier run has saved. A request to the checkpoint, made without the lock: the thread of all queries takes it. */
+  /** What an earlier run has saved. Makes a request to the checkpoint, without the lock, because a thread of all queries takes it. */
   private def savedBefore(e: Epoch): Option[SavedStatistics] =
     try if (e.hint.epoch > 0 && e.layout.operators.exists(_._2.storage == Storage.Binned))
         SavedStatistics.read(dir).filter(_.bins == e.layout.bins)
@@ -128,7 +127,7 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
         None
     }
 
-  /** How far the query has got may have to be asked of the checkpoint, again without the lock. */
+  /** May have to ask the checkpoint how far the query has got, again without the lock. */
   private def takeUpToCommitted(): Unit = takeUpTo(CommittedEpoch.of(query))
 
   private def takeUpTo(committed: Long): Unit = synchronized {
@@ -167,16 +166,16 @@ private[binshift] final class QueryStatistics(query: MicroBatchExecution) extend
 private final case class AwaitedEpoch(
     epoch: Long, table: RoutingTable, address: ReportAddress, rendered: String)
 
-/** The statistics of the runs of this driver; those of runs that ended go when the next one is made. */
+/** The statistics of the runs of this driver. Those of ended runs are removed when those of another run are created. */
 private[binshift] object QueryStatistics {
   private val SaveIntervalMs = 60000L
   private val NotUsable = "the saved statistics cannot be used"
   private lazy val Background = ThreadUtils.newDaemonSingleThreadExecutor("binshift-statistics")
-  /** A file system that does not answer holds up the query whose checkpoint is there, and no other. */
+  /** Several threads, so that a file system that doesn't answer only delays the query with its checkpoint there. */
   private lazy val Saves = ThreadUtils.newDaemonCachedThreadPool("binshift-statistics-save", 16)
   private val all = new ConcurrentHashMap[UUID, QueryStatistics]()
 
-  /** Of each query, the last of its saves, those of all runs: a newer one comes after an older one. */
+  /** The last save of each query, across its runs: a newer save waits for the older one. */
   private val saves = new ConcurrentHashMap[UUID, CompletableFuture[Void]]()
 
   private def isSaving(query: UUID): Boolean = saves.containsKey(query)
@@ -196,7 +195,7 @@ private[binshift] object QueryStatistics {
       val ended = all.values.asScala.filterNot(_.isActive).toSeq
       all.values.removeAll(ended.asJava)
       ended.foreach(_.closeLater())
-      // Reads nothing.
+      // Creating one doesn't read the checkpoint.
       all.computeIfAbsent(query.runId, _ => new QueryStatistics(query))
     }
 

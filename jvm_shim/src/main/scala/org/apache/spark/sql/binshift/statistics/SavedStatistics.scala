@@ -11,9 +11,8 @@ import org.json4s.{DefaultFormats, Formats}
 import org.json4s.JsonDSL._
 
 /**
- * What the bins of a query held after an epoch; the content of `statistics.json`. Nothing depends on it: a
- * query that starts without it, or with one of an earlier epoch, divides what its stores hold among bins as
- * they held it then, or evenly.
+ * The contents of a query's bins after an epoch, as saved in `statistics.json`. No result depends on it. A query that starts with an
+ * old file divides the contents of its stores among the bins in the same proportions as then; without a file, it does so evenly.
  */
 private[binshift] final case class SavedStatistics(epoch: Long, bins: Int, stores: Seq[SavedStore]) {
   def write(dir: ControlDir): Unit = dir.write(SavedStatistics.File,
@@ -23,7 +22,7 @@ private[binshift] final case class SavedStatistics(epoch: Long, bins: Int, store
       }))
 }
 
-/** @param rows rows of all families, by bin */
+/** @param rows rows of all families, for each bin */
 private[binshift] final case class SavedStore(
     operator: Long, store: String, keys: Array[Long], bytes: Array[Long], rows: Array[Long])
 

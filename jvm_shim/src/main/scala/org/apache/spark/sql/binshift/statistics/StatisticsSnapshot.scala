@@ -14,8 +14,8 @@ private[binshift] final case class StatisticsSnapshot(
     epoch: Long, table: RoutingTable, operators: Seq[OperatorSnapshot]) {
 
   /**
-   * For Python, in one piece, little-endian: the length of a JSON header (4 bytes), the header, the owner of
-   * each bin (4 bytes each), and for each operator its keys, bytes, reads and writes (8 bytes each).
+   * Encodes the statistics for Python, in little-endian order: the length of a JSON header (4 bytes), the header, the owner of each
+   * bin (4 bytes each), and for each operator its keys, bytes, reads and writes (8 bytes each).
    */
   def toBytes: Array[Byte] = {
     val header = compact(jsonHeader).getBytes(UTF_8)
@@ -33,7 +33,7 @@ private[binshift] final case class StatisticsSnapshot(
     out.array()
   }
 
-  /** For other processes: the columns of the table, by name. */
+  /** Encodes the statistics for other processes, as the columns of the table by name. */
   def toColumns: JValue = {
     def perBin[T](of: OperatorSnapshot => Int => T): Seq[T] =
       operators.flatMap(o => (0 until table.bins).map(of(o)))

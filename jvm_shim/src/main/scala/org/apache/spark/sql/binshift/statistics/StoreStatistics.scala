@@ -4,12 +4,11 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingTa
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.{BinCount, StoreReport}
 
 /**
- * What is known of the bins of one kind of store of an operator, over all of its partitions.
+ * The statistics of the bins of one kind of store of an operator, over all of its partitions.
  *
- * Keys follow the stores' own count of the rows that come and go. Bytes follow what is written: exact while
- * all rows of a bin are of one size; else an estimate, since what a rewritten or removed row had occupied
- * is taken for the mean of its bin, so that it is never below what as many of the smallest rows written
- * would take, nor above what as many of the largest would.
+ * Keys follow the stores' own count of rows that are added and removed. Bytes follow what is written. They are exact while all rows
+ * of a bin have the same size. Otherwise they are an estimate, because a rewritten or removed row is assumed to have had the mean
+ * size of its bin. The estimate always lies between what as many of the smallest, and of the largest, rows written would take.
  *
  * Not thread-safe.
  */
@@ -19,11 +18,11 @@ private[binshift] final class StoreStatistics(bins: Int) {
   val reads = new Array[Long](bins)
   val writes = new Array[Long](bins)
 
-  /** Rows of all families, those included that Spark keeps for itself. */
+  /** Rows of all families, including those that Spark keeps for itself. */
   private[binshift] val rows = new Array[Long](bins)
   private var isSized = true
 
-  /** Whether keys and bytes are known: Spark keeps count of rows, unless it is told not to. */
+  /** Whether keys and bytes are known. They are, unless Spark is told not to count rows. */
   def isSizeKnown: Boolean = isSized
 
   def restore(saved: SavedStore): Unit = {
@@ -32,7 +31,7 @@ private[binshift] final class StoreStatistics(bins: Int) {
     saved.rows.copyToArray(rows)
   }
 
-  /** Takes in an epoch: what the stores reported at its commit, one report for each partition at most. */
+  /** Adds the reports of an epoch, at most one for each partition. */
   def commit(reports: Iterable[StoreReport], table: RoutingTable): Unit = {
     java.util.Arrays.fill(reads, 0L)
     java.util.Arrays.fill(writes, 0L)
@@ -63,8 +62,8 @@ private[binshift] final class StoreStatistics(bins: Int) {
     }
 
   /**
-   * Makes the bins of each partition add up to what its store has. They do, unless reports are missing:
-   * those of epochs between the last save and a crash, or of jobs from threads of a foreign pool.
+   * Makes the bins of each partition add up to the rows of its store. They do anyway, unless reports are missing: those of epochs
+   * between the last save and a crash, or of jobs from threads of a foreign pool.
    */
   private def correct(reports: Iterable[StoreReport], table: RoutingTable): Unit = {
     val sums = new Array[Long](table.partitions)
@@ -99,16 +98,16 @@ private[binshift] final class StoreStatistics(bins: Int) {
 }
 
 /**
- * Divides what a partition has among its bins as they had it before, or evenly if they had nothing, so that
- * the parts add up.
+ * Divides the rows of a partition among its bins in the proportions that they had before, or evenly if they had none, so that the
+ * parts add up to the whole.
  *
- * @param sums what the bins of each partition had
+ * @param sums what the bins of each partition had in all
  */
 private final class Shares(table: RoutingTable, sums: Array[Long]) {
   private val seen = new Array[Long](table.partitions)
   private val handed = new Array[Long](table.partitions)
 
-  /** The part of `total` that falls to a bin, which had `part`; each bin is asked for once. */
+  /** The share of `total` for a bin that had `part`. Called once for each bin. */
   def next(bin: Int, part: Long, total: Long): Long = {
     val p = table.owners(bin)
     seen(p) += (if (sums(p) > 0) part else 1)

@@ -16,12 +16,12 @@ import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.internal.SQLConf
 
 /**
- * The checkpoint that a conversion writes: all but the state itself, which [[StateRewrite]] writes.
+ * Writes the checkpoint of a conversion, except for the state itself, which [[StateRewrite]] writes.
  *
- * It is complete when its file `metadata` is there, which is written last and in one atomic step. No query starts from one that
- * is not: the log of offsets is there before any state is, and names a version that is not. Without the log, Spark would
- * begin with no state, and with sources that have seen all their data. What a conversion that did not end has left is
- * told by a marker and replaced by the next one, which has the output from then on (see [[OutputClaim]]).
+ * The checkpoint is complete when its file `metadata` exists, which is written last and in one atomic step. No query starts from
+ * an incomplete checkpoint, because the log of offsets is written before any state and names a version that doesn't exist yet.
+ * (Without the log, Spark would begin with no state, and with sources that have seen all their data.) If a conversion didn't end,
+ * a marker identifies what it left. The next conversion takes over the output and replaces that (see [[OutputClaim]]).
  */
 private[binshift] final class CheckpointCopy(
     source: StoredCheckpoint, root: Path, provider: String, partitions: Int, session: SparkSession) {
@@ -40,20 +40,20 @@ private[binshift] final class CheckpointCopy(
 
   def begin(): Unit = {
     requireFree()
-    // The marker is there for as long as anything else is: whenever this ends, the next conversion may replace the rest.
+    // The marker exists for as long as anything else does. So whenever this ends, the next conversion may replace the rest.
     claim.take(("source" -> source.root.toString) ~ ("epoch" -> source.epoch), hadoopConf)
     if (fs.exists(metadata)) {
-      // The other one has ended meanwhile.
+      // The other conversion has ended meanwhile.
       claim.end(hadoopConf)
       throw notEmpty
     }
-    // The log of offsets goes last, as it is what keeps a query from starting with no state.
+    // The log of offsets is deleted last, because it keeps a query from starting with no state.
     val old = fs.listStatus(root).filterNot(_.getPath.getName.contains(OutputClaim.Marker))
     old.sortBy(_.getPath.getName == "offsets").foreach { file =>
       fs.delete(file.getPath, true)
       Faults.at("convert.clean")
     }
-    // The other one may have ended since it was looked for, and fails as this one has the output.
+    // The other conversion may have ended since we looked for it. It fails, because this one now has the output.
     fs.delete(metadata, false)
     val offsetLog = StreamLogs.offsets(session, root, readOnly = false)
     source.offsets.foreach { case (epoch, entry) =>
@@ -66,7 +66,7 @@ private[binshift] final class CheckpointCopy(
     source.operators.foreach(copyOperator)
   }
 
-  /** @param ids under checkpoint format 2, by operator, partition and store */
+  /** @param ids checkpoint ids by operator, partition and store, under checkpoint format 2 */
   def finish(ids: Option[Map[Long, Array[Array[String]]]]): Unit = {
     val commit = ids.fold(source.commit)(StreamLogs.withStateIds(source.commit, _))
     claim.require(hadoopConf)
@@ -80,7 +80,7 @@ private[binshift] final class CheckpointCopy(
   private def notEmpty: BinshiftException = BinshiftException("OUTPUT_NOT_EMPTY", "output" -> root).configuration(
     s"the output $root exists and is not empty; name a directory that does not exist")
 
-  /** The sources' own files, and whatever else there is. */
+  /** Copies the sources' own files, and anything else that exists. */
   private def copyOthers(): Unit = sourceFs.listStatus(source.root).toSeq
     .filterNot(f => CheckpointCopy.Rewritten(f.getPath.getName) || f.getPath.getName.startsWith("."))
     .foreach { file =>
@@ -126,6 +126,6 @@ private[binshift] final class CheckpointCopy(
 }
 
 private object CheckpointCopy {
-  /** What is written anew, or is binshift's. */
+  /** Files that are written from scratch, or belong to binshift. */
   private val Rewritten = Set("offsets", "commits", "state", "metadata", "binshift", OutputClaim.Marker)
 }

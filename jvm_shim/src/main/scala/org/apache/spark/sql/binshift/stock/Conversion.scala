@@ -21,14 +21,13 @@ import org.apache.spark.sql.execution.streaming.state.{HDFSBackedStateStoreProvi
 import org.apache.spark.util.LongAccumulator
 
 /**
- * Writes the checkpoint of a stopped query anew, in another directory, in the form of Spark's RocksDB
- * provider: with the state of its last committed epoch, from which the query goes on exactly. The original
- * is only read.
+ * Writes the checkpoint of a stopped query to another directory, in the form of Spark's RocksDB provider, with the state of the
+ * last committed epoch. The query can continue exactly from there. The original is only read.
  *
- * From that form, Spark's provider goes on; and so does binshift's, which takes the state over at its
- * first epoch. It is so for both since how an operator's state is to be stored only its plan tells.
+ * Spark's provider continues from that form, and so does binshift's, which takes the state over at its first epoch. A conversion
+ * for binshift writes the same form, because only an operator's plan shows how its state should be stored.
  *
- * For Python, which runs `run` in one thread and asks `progress` in another.
+ * Used by Python, which calls `run` in one thread and `progress` in another.
  */
 final class Conversion private[binshift] (session: SparkSession, options: ConversionOptions) extends Logging {
   import Conversion._
@@ -42,14 +41,14 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
   /** Whether a query with binshift's provider can go on with the checkpoint as it is. */
   private val isNeeded = options.to == "rocksdb" || source.provider != Stock || partitions != source.partitions
 
-  /** Between two stores no job is there to be cancelled. */
+  /** Checked between two stores, when there is no job that could be cancelled. */
   @volatile private var isCancelled = false
 
   private val group = s"binshift-conversion-${UUID.randomUUID()}"
 
   check()
 
-  /** What is converted, as JSON. */
+  /** Describes what will be converted, as JSON. */
   def plan(): String = json(
     ("checkpoint" -> source.root.toString) ~ ("output" -> output.toString) ~ ("to" -> options.to) ~
       ("needed" -> isNeeded) ~ ("provider" -> source.provider) ~ ("epoch" -> source.epoch) ~
@@ -60,7 +59,7 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
           ("moved" -> isMoved(s))
       }))
 
-  /** Partitions written, and to be written, of all stores. */
+  /** How many partitions of all stores were written, out of how many, as JSON. */
   def progress(): String = {
     val total = source.stores.map(s => if (s.isSingle) 1L else partitions.toLong).sum
     json(("done" -> done.get.map(_.sum).getOrElse(0L)) ~ ("total" -> total))
@@ -79,7 +78,7 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
     } finally context.clearJobGroup()
   }
 
-  /** Has `run` fail soon. */
+  /** Makes `run` fail soon. */
   def cancel(): Unit = {
     isCancelled = true
     session.sparkContext.cancelJobGroupAndFutureJobs(group)
@@ -107,7 +106,7 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
     logInfo(s"${source.root} as of epoch ${source.epoch} was written to $output")
   }
 
-  /** Nobody can be asked whether another process runs the query, but a query that runs goes on with its epochs. */
+  /** Refuses a query that runs. We can't ask other processes, but if the query runs, its epochs advance. */
   private def requireStopped(): Unit = source.goneOnTo.foreach { epoch =>
     throw runs(s"it has gone on to epoch $epoch while epoch ${source.epoch} was converted")
   }
@@ -170,11 +169,11 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
     target.requireFree()
   }
 
-  /** Whether keys may be in other partitions than their hash says, of which nothing but the keys themselves tells. */
+  /** Whether keys may be in other partitions than their hash says. Only the keys themselves can show that. */
   private def mayBeElsewhere(store: StoreForm): Boolean =
     source.layout.isEmpty && !store.isSingle && (store.mayBePlain || !source.isPlacedByKey)
 
-  /** With a single partition, no key can be found elsewhere than where its hash puts it. */
+  /** Refuses stores whose keys can't show it. With a single partition, for example, every key is where its hash puts it. */
   private def requirePlacementIsKnown(): Unit = source.stores.find(mayBeElsewhere).foreach { s =>
     if (source.partitions == 1) throw placementUnknown(s, "all its state in 1 partition, which does not tell")
     if (s.singleKeysMayDiffer)
@@ -217,7 +216,7 @@ private[binshift] object Conversion {
               "'binshift doctor' and 'binshift fsck'", e))
     }
 
-  /** Without the stacks that Spark's messages have. */
+  /** The message without the stack trace that Spark's messages contain. */
   private def firstLine(e: Throwable): String = Option(e.getMessage).flatMap(_.linesIterator.nextOption()).getOrElse(e.toString)
 
   /** Hadoop's name for S3 is s3a; other tools, and binshift's commands, know it as s3. */
@@ -236,8 +235,8 @@ private[binshift] object Conversion {
 
 /**
  * @param to         `rocksdb` or `binshift`
- * @param partitions of the result; as many as the checkpoint has, if not given
- * @param force      whether the query may run: what it has committed so far is converted
+ * @param partitions of the result; by default as many as the checkpoint has
+ * @param force      whether to convert even if the query may be running, with what it has committed so far
  */
 private[binshift] final case class ConversionOptions(
     checkpoint: String, output: String, to: String, partitions: Option[Int], force: Boolean = false)

@@ -7,17 +7,17 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreConf
 import org.apache.spark.util.{LongAccumulator, SerializableConfiguration}
 
 /**
- * Writes the state of a store anew, each key to the partition that Spark's own hash partitioning gives
- * it, as Spark jobs: a task for each partition that is written and, where keys change their partition,
- * one for each that is read, with a shuffle in between, so that no task holds more than its share.
+ * Rewrites the state of a store, each key to the partition that Spark's own hash partitioning gives it. It runs as Spark jobs, with
+ * a task for each partition that is written. If keys change their partition, there is also a task for each partition that is read,
+ * and a shuffle in between, so that no task holds more than its share.
  *
- * A task that fails is tried again; what it has written is written over.
+ * A task that fails is tried again, and overwrites what it has written.
  */
 private[binshift] final class StateRewrite(session: SparkSession, source: StoredCheckpoint, target: CheckpointCopy,
     from: StateStoreConf, to: StateStoreConf, partitions: Int, done: LongAccumulator) {
 
   /**
-   * @param keys which were looked at, if few of them prove nothing
+   * @param keys collects the keys that were checked, if a few of them prove nothing
    * @return the checkpoint id of each partition, under checkpoint format 2
    */
   def run(store: StoreForm, isMoved: Boolean, keys: Option[DistinctKeys]): Array[Option[String]] = {
@@ -40,7 +40,7 @@ private[binshift] final class StateRewrite(session: SparkSession, source: Stored
   }
 }
 
-/** What travels with the tasks, and nothing else. */
+/** Here, so that closures carry only what tasks need. */
 private object StateRewrite {
   type Conf = org.apache.spark.broadcast.Broadcast[SerializableConfiguration]
 
@@ -56,7 +56,7 @@ private object StateRewrite {
     Iterator(id)
   }
 
-  /** The partition is the first of a pair. */
+  /** Takes the first element of a pair as its partition. */
   final class AsGiven(override val numPartitions: Int) extends Partitioner {
     override def getPartition(key: Any): Int = key.asInstanceOf[Int]
   }

@@ -17,8 +17,8 @@ import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.SerializableConfiguration
 
 /**
- * A checkpoint of a query that is stopped, as an offline conversion reads it: as of the last epoch that
- * is committed. Reads on creation and changes nothing.
+ * The checkpoint of a stopped query, as of its last committed epoch. An offline conversion reads from it. It is read on creation,
+ * and never changed.
  *
  * Relies on Spark: the logs and the metadata of operators can be read without the query.
  */
@@ -41,7 +41,7 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
 
   val commit: Commit = commitLog.get(epoch).get
 
-  /** What a restart reads: the last committed epoch, the one before it, and those that are not committed. */
+  /** The entries that a restart reads: the last committed epoch, the one before it, and those that are not committed. */
   val offsets: Seq[(Long, Offsets)] =
     (math.max(0, epoch - 1) to math.max(epoch, offsetLog.getLatestBatchId().getOrElse(epoch)))
       .flatMap(e => offsetLog.get(e).map(e -> _))
@@ -60,15 +60,15 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
 
   val provider: String = loggedConf(SQLConf.STATE_STORE_PROVIDER_CLASS.key)
 
-  /** As a takeover asks for it. */
+  /** Whether keys are placed as a takeover requires. */
   val isPlacedByKey: Boolean = TakeoverEpochs.isPlacedByKey(logged)
 
   private val binned: Option[Layout] = if (SparkInternals.isBinshiftProvider(provider)) Layout.read(controlDir) else None
 
-  /** Operators whose state is found in its partition alone. */
+  /** Operators whose state can only be found in its partition, because keys have changed. */
   val changedKeys: Seq[ChangedKeys] = if (binned.isEmpty) Nil else ChangedKeys.read(controlDir)
 
-  /** Of a checkpoint whose state is binned at the last committed epoch. State that has to stay in its partition counts as plain. */
+  /** The layout, if the state is binned at the last committed epoch. State that has to stay in its partition counts as plain. */
   val layout: Option[Layout] = binned.map(l =>
     l.copy(operators = l.operators.map {
       case (id, o) if changedKeys.exists(_.operator == id) => id -> o.copy(storage = Storage.Plain)
@@ -79,7 +79,7 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
   def isTableOfSpark: Boolean = layout.forall(l =>
     entryInForce.exists(_.table == RoutingTable.initial(l.bins, partitions)))
 
-  /** A lost entry would have bins where their owners were, which nothing but its name tells. */
+  /** If the entry in force is lost, bins would be looked for at former owners. Only the name in the log shows that it is missing. */
   if (layout.nonEmpty) requireEntryInForce()
 
   val operators: Seq[OperatorStateMetadata] = new StateMetadataPartitionReader(
@@ -91,7 +91,7 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
   def checkpointId(store: StoreForm, partition: Int): Option[String] =
     commit.stateUniqueIds.flatMap(_.get(store.operatorId)).map(_(partition)(CheckpointIds.position(store.storeName)))
 
-  /** The settings with which the query keeps its state, but for the provider. */
+  /** The settings with which the query keeps its state, except for the provider. */
   def conf(provider: String): StateStoreConf = {
     val conf = session.sessionState.conf.clone()
     StreamLogs.setSessionConf(logged, conf)
@@ -100,7 +100,7 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
     new StateStoreConf(conf)
   }
 
-  /** An entry from which the one in force is found, if the logs or the claims name any. */
+  /** An entry from which the one in force can be found, if the logs or the claims name one. */
   private lazy val named: Option[NamedEntry] =
     LoggedEpochs.read(controlDir).near(epoch, layout.flatMap(_.takenOverAt).getOrElse(0L))
 

@@ -20,30 +20,29 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.RunHis
 import org.apache.spark.sql.internal.SQLConf
 
 /**
- * Checkpoints of Spark's RocksDB provider that a session with binshift's provider goes on with.
+ * Decides at which epoch a session with binshift's provider takes over a checkpoint of Spark's RocksDB provider.
  *
- * Spark keeps the provider that is in the offset log, whatever the session says. The offset log stays
- * the truth: an epoch runs in the form of the provider that it was logged with, and the first epoch
- * that is logged with binshift's provider takes the state over (see `PartitionTakeover`). Which epoch that is
- * depends on how the last run ended.
+ * Spark keeps the provider that is in the offset log, whatever the session says, and the offset log stays the only source of truth.
+ * An epoch runs in the form of the provider that it was logged with, and the first epoch that is logged with binshift's provider
+ * takes the state over (see `PartitionTakeover`). Which epoch that is depends on how the last run ended.
  *
- *  - Its last epoch is committed. The next one is logged with binshift's provider, since Spark copies
- *    the provider from the last entry, of which the query is given a corrected copy, in memory.
- *  - Its last epoch is not committed. It was logged with Spark's provider, so it runs again in that
- *    provider's form, and the epoch after it is logged with binshift's.
- *  - It is not committed and was logged with binshift's provider: an earlier run died while it took
- *    over. The epoch takes over again.
+ *  - Its last epoch is committed. Then the next epoch is logged with binshift's provider. Spark copies the provider from the last
+ *    entry, so we give the query a corrected copy of that entry, in memory.
+ *  - Its last epoch isn't committed, and was logged with Spark's provider. Then it runs again in that provider's form, and the
+ *    epoch after it is logged with binshift's.
+ *  - Its last epoch isn't committed, and was logged with binshift's provider: an earlier run died while it took over. Then the
+ *    epoch takes over again.
  */
 private[binshift] object TakeoverEpochs extends Logging {
   private val runs = new ConcurrentHashMap[UUID, TakeoverEpoch]()
   private val StockProvider = classOf[RocksDBStateStoreProvider].getName
 
-  /** The takeover that the run `runId` is to do, if any. */
+  /** The takeover that the run `runId` has to do, if any. */
   def of(runId: UUID): Option[TakeoverEpoch] = Option(runs.get(runId))
 
   /**
-   * Looks at a query that is about to start. Called on the stream's thread, before the offset log is
-   * read to find where to go on.
+   * Looks at a query that is about to start. Called on the stream's thread, before Spark reads the offset log to find out where to
+   * continue.
    *
    * @param latest the newest entry of the log of offsets
    *
@@ -60,7 +59,7 @@ private[binshift] object TakeoverEpochs extends Logging {
         } else if (isCommitted && SparkInternals.keepsLogs(query)) {
           goOnWith(query, last, offsets, wanted)
         } else {
-          // The next entry is a copy of this one, or is logged with the provider of this one.
+          // The next entry copies the provider of this one.
           takeOver(query, if (isCommitted) last + 2 else last + 1, wanted, isLoggedByThisRun = true)
         }
       } else if (SparkInternals.isBinshiftProvider(logged) && !isCommitted && last > 0 &&
@@ -70,7 +69,7 @@ private[binshift] object TakeoverEpochs extends Logging {
     }
   }
 
-  /** In real-time mode a run goes on from the last committed epoch, whatever else was logged. */
+  /** In real-time mode, a run continues from the last committed epoch, whatever else was logged. */
   private def observeRealTime(query: StreamExecution, wanted: String): Unit = {
     val last = CommittedEpoch.of(query)
     for (offsets <- Option.when(last >= 0)(last).flatMap(query.offsetLog.get(_))
@@ -85,7 +84,7 @@ private[binshift] object TakeoverEpochs extends Logging {
     }
   }
 
-  /** Has the epoch after `last` begin with binshift's provider. */
+  /** Makes the epoch after `last` begin with binshift's provider. */
   private def goOnWith(query: StreamExecution, last: Long, offsets: Offsets, provider: String): Unit = {
     SparkInternals.goOnWith(query, last, offsets, SQLConf.STATE_STORE_PROVIDER_CLASS.key -> provider)
     takeOver(query, last + 1, provider, isLoggedByThisRun = true)
@@ -95,11 +94,11 @@ private[binshift] object TakeoverEpochs extends Logging {
     runs.put(query.runId, TakeoverEpoch(epoch, provider, isLoggedByThisRun))
 
   /**
-   * Plans `epoch`. If it is the one that takes the state over, a refusal takes it out of the log of offsets again: so Spark's own
-   * provider can go on with the checkpoint. Nothing of the epoch is written in another form before its tasks run, and these
-   * run after it is planned.
+   * Runs `plan`, which plans `epoch`. If the epoch takes the state over and is refused, it is removed from the log of offsets again,
+   * so that Spark's own provider can continue with the checkpoint. Nothing was written in another form by then, because the tasks
+   * of an epoch run after it is planned.
    *
-   * Relies on Spark: an epoch that is in no log is made again of what its sources have.
+   * Relies on Spark: an epoch that is in no log is built again from what its sources have.
    */
   def begin[T](query: MicroBatchExecution, epoch: Long)(plan: => T): T = {
     val planned =
@@ -117,8 +116,8 @@ private[binshift] object TakeoverEpochs extends Logging {
 
   /**
    * Fails unless the log of offsets has the epoch of the takeover as this run knows it, to be run with binshift's provider. A run
-   * looks once it has claimed its place, since another one whose takeover is refused looks for claims before it takes the epoch back,
-   * and after; and before its tasks run, since another run may have logged the epoch anew.
+   * checks that after it has claimed its place: another run whose takeover is refused looks for claims before and after it removes
+   * the epoch. It must also check before its tasks run, because another run may have logged the epoch again.
    */
   def requireLogged(query: MicroBatchExecution, epoch: Long): Unit =
     if (of(query.runId).exists(_.epoch == epoch) && !RealTimeMode.isOf(query)) {
@@ -136,16 +135,16 @@ private[binshift] object TakeoverEpochs extends Logging {
         "stop it, and start the query again")
   }
 
-  /** The log of offsets, without what this run remembers of it. */
+  /** The log of offsets as it is on disk, without the entries that this run has in memory. */
   private def onDisk(query: MicroBatchExecution) =
     StreamLogs.offsets(query.sparkSession, new Path(query.resolvedCheckpointRoot), readOnly = true)
 
-  /** Whether what the log has is binshift's, and was not logged anew since this run has logged or read it. */
+  /** Whether the logged entry is for binshift's provider, and wasn't logged again since this run has logged or read it. */
   private def isAsKnown(query: MicroBatchExecution, epoch: Long, logged: Offsets): Boolean =
     SparkInternals.providerOf(logged).exists(SparkInternals.isBinshiftProvider) &&
       query.offsetLog.get(epoch).exists(SparkInternals.loggedAtMs(_) == SparkInternals.loggedAtMs(logged))
 
-  /** Leaves the epoch to a run that may have begun it: one that an earlier run has logged, or one that is alive. */
+  /** Removes the epoch, unless a run may have begun it that had logged it earlier or is alive. */
   private def takeBack(query: MicroBatchExecution, at: TakeoverEpoch): Unit = {
     val epoch = at.epoch
     val isOwn = at.isLoggedByThisRun && !SparkInternals.isOfAnother(query, epoch)
@@ -155,20 +154,20 @@ private[binshift] object TakeoverEpochs extends Logging {
     for (offsets <- Option.when(isNewest)(epoch).flatMap(log.get(_))
       if isAsKnown(query, epoch, offsets) && !mayBeBegun(query, epoch, offsets, isOwn)) {
       SparkInternals.unlog(query, epoch)
-      // Another run may have begun with it meanwhile, and seen that it was there.
+      // Another run may have seen it and begun with it meanwhile.
       if (mayBeBegun(query, epoch, offsets, isOwn)) query.offsetLog.add(epoch, offsets)
       else logInfo(s"query ${query.id}: epoch $epoch is not run, so the checkpoint stays one of Spark's own provider")
     }
-    // It has planned nothing, and would disown what the others make of the epoch.
+    // This run has planned nothing. Its claim would disown what the other runs make of the epoch.
     RunHistory.withdraw(SparkInternals.controlDir(query), query.runId.toString)
   }
 
   /**
-   * Whether another run may have got as far as to run tasks of `epoch`, as it is logged in `offsets`. A run that begins with it claims
-   * its place before, and one that began with an earlier epoch has logged its name.
+   * Whether another run may already be running tasks of `epoch`, as it is logged in `offsets`. A run that begins with the epoch
+   * claims its place before, and a run that began with an earlier epoch has logged its own name.
    *
-   * @param isOwn whether this run has logged it: others then need a moment between that and the refusal, which counts where
-   *              the claims cannot be read
+   * @param isOwn whether this run has logged the epoch. If so, another run would have had to begin between that and the refusal.
+   *              This decides if the claims can't be read.
    */
   private def mayBeBegun(query: MicroBatchExecution, epoch: Long, offsets: Offsets, isOwn: Boolean): Boolean = {
     val run = query.runId.toString
@@ -182,12 +181,12 @@ private[binshift] object TakeoverEpochs extends Logging {
 
   def forget(runId: UUID): Unit = runs.remove(runId)
 
-  /** Why a checkpoint of `provider` is not taken over, though its session names binshift's. */
+  /** Why a checkpoint of `provider` isn't taken over, although its session names binshift's provider. */
   def reasonAgainst(provider: String): String =
     if (provider == StockProvider) reasonNotPlacedByKey
     else "its state can be converted while the query is stopped: binshift convert CHECKPOINT --to binshift"
 
-  /** Has the rest of the run log binshift's provider, and use it. */
+  /** Makes the rest of the run use binshift's provider, and log it. */
   def switchProvider(at: TakeoverEpoch, query: MicroBatchExecution, session: SparkSession): Unit = {
     val provider = SQLConf.STATE_STORE_PROVIDER_CLASS.key -> at.provider
     StreamLogs.setNextConf(query, provider)
@@ -196,8 +195,8 @@ private[binshift] object TakeoverEpochs extends Logging {
   }
 
   /**
-   * Whether keys are in the partition of the hash of all of their columns. In checkpoints that older
-   * versions of Spark started, rows may have been distributed by some of the columns only.
+   * Whether each key is in the partition given by the hash of all of its columns. In checkpoints that older versions of Spark
+   * started, rows may have been distributed by only some of the columns.
    */
   def isPlacedByKey(offsets: Offsets): Boolean =
     SparkInternals.loggedConf(offsets, SQLConf.STATEFUL_OPERATOR_USE_STRICT_DISTRIBUTION.key).contains("true")
@@ -207,7 +206,7 @@ private[binshift] object TakeoverEpochs extends Logging {
 }
 
 /**
- * @param epoch    the first epoch that is binned
+ * @param epoch    the first binned epoch
  * @param provider the class that the session names
  * @param isLoggedByThisRun whether no earlier run has logged the epoch
  * @param isPlanned whether this run has planned the epoch, so that its tasks may have begun

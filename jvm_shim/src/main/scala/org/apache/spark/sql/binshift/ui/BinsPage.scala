@@ -8,32 +8,46 @@ import scala.xml.Node
 import jakarta.servlet.http.HttpServletRequest
 
 import org.apache.spark.sql.binshift.migration.StandbyView
-import org.apache.spark.sql.binshift.query.QueryRouters
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+import org.apache.spark.sql.execution.streaming.state.binshift.provider.BinMetrics
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingEntry
+import org.apache.spark.sql.streaming.StreamingQueryProgress
 import org.apache.spark.ui.{UIUtils, WebUIPage}
 import org.apache.spark.util.Utils
 
-/** The one page of [[BinsTab]]. Text is escaped by Scala's XML. */
+/**
+ * The one page of [[BinsTab]]. Text is escaped by Scala's XML.
+ *
+ * Its script asks for the part that changes every two seconds. So a request costs neither a task nor a request to a checkpoint;
+ * see [[Latest]].
+ */
 private[binshift] final class BinsPage(tab: BinsTab) extends WebUIPage("") {
   import BinsPage._
 
   override def render(request: HttpServletRequest): Seq[Node] = {
-    val queries = Telemetry.queries.filter(_.sparkSession.sparkContext.ui.exists(_ eq tab.parentUi))
+    val queries = Telemetry.all.filter(_.query.sparkSession.sparkContext.ui.exists(_ eq tab.parentUi))
     val content =
       if (queries.isEmpty) <p>No query with binshift's provider is running.</p> else queries.flatMap(section)
-    UIUtils.headerSparkPage(request, "Bins", content, tab)
+    val part = <div id="binshift-queries">{content}</div>
+    if (request.getParameter("part") != null) part
+    else {
+      val script = UIUtils.prependBaseUri(request, BinsTab.ScriptPath)
+      UIUtils.headerSparkPage(request, "Bins",
+        <p id="binshift-updated" class="text-muted"></p> ++ part ++ <script src={script} defer="defer"></script>, tab)
+    }
   }
 
-  private def section(query: MicroBatchExecution): Seq[Node] =
+  private def section(shown: ShownQuery): Seq[Node] = {
+    val query = shown.query
     try {
-      val view = QueryView.of(query)
+      val view = shown.view.get()
       <h4>{Option(query.name).getOrElse(query.id.toString)}</h4> ++ routing(query, view) ++ migration(view) ++
-        <h5>{partitionsTitle(view)}</h5> ++ partitions(view) ++ history(query)
+        <h5>{partitionsTitle(view)}</h5> ++ partitions(view) ++ longest(query) ++ history(shown.history.get().steps)
     } catch {
       // The query may be ending.
       case NonFatal(e) => <h4>{query.id}</h4><p>{s"cannot be shown: ${e.getMessage}"}</p>
     }
+  }
 
   private def routing(query: MicroBatchExecution, view: QueryView): Seq[Node] =
     <ul class="list-unstyled">
@@ -109,8 +123,33 @@ private[binshift] final class BinsPage(tab: BinsTab) extends WebUIPage("") {
 
   private def standby(s: StandbyView): String = s"${s.executor} (${s.lag.fold("not yet")(n => s"$n behind")})"
 
-  private def history(query: MicroBatchExecution): Seq[Node] = {
-    val steps = QueryRouters.of(query).history(StepsShown).reverse.filter(_.step.exists(!_.isOpening))
+  /**
+   * The longest of the epochs that Spark remembers.
+   *
+   * Relies on Spark: only the report of an epoch that was run says how long its `addBatch` took.
+   */
+  private def longest(query: MicroBatchExecution): Seq[Node] = {
+    val epochs = query.recentProgress.toSeq.filter(_.durationMs.containsKey("addBatch"))
+    def duration(p: StreamingQueryProgress): Long = p.durationMs.get("triggerExecution")
+    val shown = epochs.sortBy(-duration(_)).take(EpochsShown)
+    def row(p: StreamingQueryProgress): Seq[Node] =
+      <tr>
+        <td>{p.batchId}</td>
+        <td sorttable_customkey={duration(p).toString}>{UIUtils.formatDuration(duration(p))}</td>
+        <td>{p.numInputRows}</td><td>{Telemetry.total(p, BinMetrics.AdoptedName)}</td>
+        <td sorttable_customkey={duration(p).toString}>
+          <div class="progress">
+            <div class="progress-bar" style={s"width: ${100 * duration(p) / math.max(1L, duration(shown.head))}%"}></div>
+          </div>
+        </td>
+      </tr>
+    if (shown.isEmpty) Nil
+    else
+      <h5>{s"The longest of the last ${epochs.size} epochs"}</h5> ++
+        UIUtils.listingTable(EpochColumns, row, shown, fixedWidth = true)
+  }
+
+  private def history(steps: Seq[RoutingEntry]): Seq[Node] = {
     def row(e: RoutingEntry): Seq[Node] = e.step.toSeq.flatMap { s =>
       <tr>
         <td>{e.epoch}</td><td>{e.table.partitions}</td><td>{s.moves}</td><td>{s.index + 1} of {s.steps}</td>
@@ -118,15 +157,16 @@ private[binshift] final class BinsPage(tab: BinsTab) extends WebUIPage("") {
       </tr>
     }
     if (steps.isEmpty) Nil
-    else <h5>{s"History (the last $StepsShown steps)"}</h5> ++ UIUtils.listingTable(HistoryColumns, row, steps)
+    else <h5>{s"History (the last ${StepHistory.Shown} steps)"}</h5> ++ UIUtils.listingTable(HistoryColumns, row, steps)
   }
 }
 
 private object BinsPage {
-  private val StepsShown = 20
+  private val EpochsShown = 5
   private val StandbyColumn = "Standby"
   private val PartitionColumns =
     Seq("Partition", "Executor", StandbyColumn, "Bins", "Keys", "Bytes", "Reads", "Writes", "Load in the last epoch")
+  private val EpochColumns = Seq("Epoch", "Duration", "Input rows", "Bins adopted", "Share of the longest")
   private val HistoryColumns =
     Seq("Epoch", "Partitions", "Bins moved", "Step", "Strategy", "Migration", "Written at")
 }

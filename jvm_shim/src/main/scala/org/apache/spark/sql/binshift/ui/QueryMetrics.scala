@@ -1,28 +1,20 @@
 package org.apache.spark.sql.binshift.ui
 
-import java.util.concurrent.{TimeoutException, TimeUnit}
-import java.util.concurrent.atomic.{AtomicBoolean, AtomicLong}
+import java.util.concurrent.atomic.AtomicLong
 
-import com.codahale.metrics.{CachedGauge, Gauge, MetricRegistry}
+import com.codahale.metrics.{Gauge, MetricRegistry}
 
 import org.apache.spark.metrics.source.Source
-import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
-import org.apache.spark.util.ThreadUtils
 
 /**
  * The metrics of one run of a query in Spark's metrics system, under `binshift.<query's name or id>`. Any
- * thread may read them; they look at the query once a second at most.
+ * thread may read them.
  */
-private[binshift] final class QueryMetrics(query: MicroBatchExecution, val sourceName: String) extends Source {
+private[binshift] final class QueryMetrics(view: Latest[QueryView], val sourceName: String) extends Source {
   override val metricRegistry = new MetricRegistry
 
   private val binsAdopted = new AtomicLong
   private val bytesAdopted = new AtomicLong
-  @volatile private var last = QueryView.Unknown
-  private val isLooking = new AtomicBoolean
-  private val view = new CachedGauge[QueryView](1, TimeUnit.SECONDS) {
-    override protected def loadValue(): QueryView = look()
-  }
 
   gauge("bins")(_.entry.map(_.table.bins).getOrElse(0))
   gauge("partitions")(_.entry.map(_.table.partitions).getOrElse(0))
@@ -47,26 +39,6 @@ private[binshift] final class QueryMetrics(query: MicroBatchExecution, val sourc
     bytesAdopted.addAndGet(bytes)
   }
 
-  /**
-   * One thread asks for the metrics of all queries. What a query has to say may wait for its checkpoint: then it is as it was last.
-   */
-  private def look(): QueryView = {
-    if (isLooking.compareAndSet(false, true)) {
-      val asks: Runnable = () =>
-        try last = QueryView.of(query)
-        finally isLooking.set(false)
-      val asked = QueryMetrics.Looks.submit(asks)
-      try asked.get(QueryMetrics.MaxWaitMs, TimeUnit.MILLISECONDS)
-      catch { case _: TimeoutException => () }
-    }
-    last
-  }
-
   private def gauge[T](name: String)(read: QueryView => T): Unit =
-    metricRegistry.register(name, (() => read(view.getValue)): Gauge[T])
-}
-
-private object QueryMetrics {
-  private val MaxWaitMs = 1000L
-  private lazy val Looks = ThreadUtils.newDaemonCachedThreadPool("binshift-metrics", 16)
+    metricRegistry.register(name, (() => read(view.get())): Gauge[T])
 }

@@ -59,6 +59,26 @@ private[binshift] final case class PartitionLoad(
     partition: Int, executors: Seq[String], bins: Int, keys: Option[Long], bytes: Option[Long],
     reads: Long, writes: Long)
 
+/**
+ * The latest steps that were committed.
+ *
+ * @param newest epochs of the entry in force and of the commit that they were read at
+ */
+private[binshift] final case class StepHistory(newest: Option[(Long, Boolean)], steps: Seq[RoutingEntry]) {
+
+  /** The same if no step has been committed since. */
+  def of(query: MicroBatchExecution): StepHistory = {
+    val router = QueryRouters.of(query)
+    val now = router.snapshot().tables.current.map(e => (e.epoch, e.epoch <= CommittedEpoch.of(query)))
+    if (now == newest) this
+    else StepHistory(now, router.history(StepHistory.Shown).reverse.filter(_.step.exists(!_.isOpening)))
+  }
+}
+
+private[binshift] object StepHistory {
+  val Shown = 20
+}
+
 private[binshift] object QueryView {
   /** Before the query has answered. */
   val Unknown: QueryView =

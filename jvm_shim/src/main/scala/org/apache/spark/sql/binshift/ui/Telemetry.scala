@@ -20,27 +20,29 @@ private[binshift] object Telemetry extends Logging {
   /** Called with each epoch of a routed query; does something with the first of a run only. */
   def show(query: MicroBatchExecution): Unit = if (!shown.containsKey(query.runId)) {
     // The query's last run gives its name free, should the news of its end still be on their way.
-    queries.filter(q => !q.isActive && (q.id == query.id || !hasFailedAudit(q.runId))).foreach(q => remove(q.runId))
-    val metrics = new QueryMetrics(query, freeName(query))
-    shown.put(query.runId, new ShownQuery(query, metrics))
+    all.map(_.query).filter(q => !q.isActive && (q.id == query.id || !hasFailedAudit(q.runId))).foreach(q => remove(q.runId))
+    val one = new ShownQuery(query, freeName(query))
+    shown.put(query.runId, one)
     try {
-      SparkEnv.get.metricsSystem.registerSource(metrics)
+      SparkEnv.get.metricsSystem.registerSource(one.metrics)
       BinsTab.attach(query.sparkSession.sparkContext)
     } catch {
       case NonFatal(e) => logWarning(s"query ${query.id} runs without its metrics or its tab in Spark's UI", e)
     }
   }
 
-  /** The routed queries that run, and those that ended for an audit. */
-  def queries: Seq[MicroBatchExecution] = shown.values.asScala.map(_.query).toSeq.sortBy(_.id)
+  /** The routed queries that run, and those that an audit has ended. */
+  def all: Seq[ShownQuery] = shown.values.asScala.toSeq.sortBy(_.query.id)
 
   def progressed(progress: StreamingQueryProgress): Unit = Option(shown.get(progress.runId)).foreach { q =>
-    def total(name: String): Long =
-      progress.stateOperators.flatMap(o => Option(o.customMetrics.get(name))).map(_.longValue).sum
-    q.metrics.adopted(total(BinMetrics.AdoptedName), total(BinMetrics.BytesAdoptedName))
+    q.metrics.adopted(total(progress, BinMetrics.AdoptedName), total(progress, BinMetrics.BytesAdoptedName))
   }
 
-  /** Called when a query has ended. If it ended for an audit, monitoring is to see that until its next run begins. */
+  /** A metric of an epoch, over all of its operators. */
+  def total(progress: StreamingQueryProgress, name: String): Long =
+    progress.stateOperators.flatMap(o => Option(o.customMetrics.get(name))).map(_.longValue).sum
+
+  /** Called when a query has ended. If an audit has ended it, monitoring is to see that until its next run begins. */
   def close(runId: UUID): Unit = if (!hasFailedAudit(runId)) remove(runId)
 
   private def hasFailedAudit(runId: UUID): Boolean = QueryRouters.known(runId).exists(_.auditFailure.isDefined)
@@ -54,4 +56,11 @@ private[binshift] object Telemetry extends Logging {
       .filter(SparkEnv.get.metricsSystem.getSourcesByName(_).isEmpty).getOrElse(s"binshift.${query.id}")
 }
 
-private final class ShownQuery(val query: MicroBatchExecution, val metrics: QueryMetrics)
+/** A query that runs, with what monitoring sees of it. */
+private[ui] final class ShownQuery(val query: MicroBatchExecution, name: String) {
+  val view: Latest[QueryView] = new Latest(QueryView.Unknown)(_ => QueryView.of(query))
+  val metrics: QueryMetrics = new QueryMetrics(view, name)
+
+  /** The latest steps; the routing log is read again only if there is another one. */
+  val history: Latest[StepHistory] = new Latest(StepHistory(None, Nil))(_.of(query))
+}

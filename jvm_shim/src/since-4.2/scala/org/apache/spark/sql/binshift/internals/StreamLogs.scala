@@ -19,10 +19,10 @@ private[binshift] object StreamLogs {
   def offsets(session: SparkSession, root: Path, readOnly: Boolean): OffsetSeqLog =
     new OffsetSeqLog(session, new Path(root, "offsets").toString, readOnly)
 
-  /** To be read. */
+  /** The log of commits, for reading only. */
   def commits(session: SparkSession, root: Path): CommitLog = new CommitLog(session, new Path(root, "commits").toString, true)
 
-  /** Whether there was none of that epoch. */
+  /** Adds a commit, and returns whether that epoch had none. */
   def addCommit(session: SparkSession, root: Path, epoch: Long, commit: Commit): Boolean =
     new CommitLog(session, new Path(root, "commits").toString, false).add(epoch, commit)
 
@@ -30,10 +30,10 @@ private[binshift] object StreamLogs {
 
   def timestampMsOf(offsets: Offsets): Option[Long] = offsets.metadataOpt.map(_.batchTimestampMs)
 
-  /** When the batch that is being planned was logged, as the log has it, unless it is logged when it ends. */
+  /** The time in the log at which the batch that is being planned was logged; meaningless if batches are logged when they end. */
   def plannedAtMs(query: MicroBatchExecution): Long = query.getLatestExecutionContext().offsetSeqMetadata.batchTimestampMs
 
-  /** Gives the settings of an entry to a session. */
+  /** Applies the settings of an entry to a session. */
   def setSessionConf(offsets: Offsets, conf: SQLConf): Unit =
     OffsetSeqMetadata.setSessionConf(offsets.metadataOpt.get, conf)
 
@@ -47,7 +47,7 @@ private[binshift] object StreamLogs {
   /** A copy with other checkpoint ids of state. */
   def withStateIds(commit: Commit, ids: Map[Long, Array[Array[String]]]): Commit = commit.withStateUniqueIds(Some(ids))
 
-  /** Has the batch after the one being planned logged with another setting; see `SparkInternals.setNextPartitions`. */
+  /** Makes Spark log the batch after the one being planned with another setting; see `SparkInternals.setNextPartitions`. */
   def setNextConf(query: MicroBatchExecution, conf: (String, String)): Unit = {
     val context = query.getLatestExecutionContext()
     context.offsetSeqMetadata = withConf(context.offsetSeqMetadata, conf)

@@ -15,11 +15,10 @@ import org.apache.spark.sql.types.StructType
 /**
  * Lets `transformWithState` run with binshift's provider.
  *
- * Spark's operator checks the provider's class name against its own one only. The operators of a plan
- * are replaced by the subclasses below, which accept binshift's provider as well and are otherwise the
- * same. They have the constructor parameters of what they extend, because Spark copies plan nodes by
- * calling the constructor with the fields of the case class; and they equal no operator of Spark's,
- * because a plan keeps the children that equal the new ones.
+ * Spark's operator accepts only Spark's own provider, by its class name. So the operators of a plan are replaced by the subclasses
+ * below, which accept binshift's provider as well and are otherwise the same. They have the constructor parameters of the class
+ * that they extend, because Spark copies plan nodes by calling the constructor with the fields of the case class. They never equal
+ * one of Spark's operators, because a plan keeps its old children if they equal the new ones.
  */
 private[binshift] object TransformWithStateProvider {
   def accept(plan: SparkPlan): SparkPlan = plan.transformUp {
@@ -30,7 +29,7 @@ private[binshift] object TransformWithStateProvider {
   }
 }
 
-/** What the operators below have besides. */
+/** What the operators below have in common. */
 private[binshift] trait AcceptingBinshift extends TransformWithStateExecBase {
 
   override def validateStateStoreProvider(isStreaming: Boolean): Unit =

@@ -14,20 +14,19 @@ import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.internal.{SQLConf, SessionState}
 
 /**
- * Spark's offline repartition and checkpoints of binshift.
+ * Keeps Spark's offline repartition away from checkpoints of binshift.
  *
- * Spark's tool first logs an epoch with the new number of partitions, and only then finds that it
- * cannot read the provider's state. The query would not start any more. So it is refused before it
- * begins, in sessions that have the jar; and what it has left from a session that had not, an epoch
- * without data or state, is taken away when the query starts.
+ * Spark's tool first logs an epoch with the new number of partitions, and only then finds that it can't read the provider's state.
+ * After that, the query wouldn't start any more. So in sessions with the jar, the tool is refused before it begins. In a session
+ * without the jar it leaves an epoch without data or state, which is removed when the query starts.
  */
 private[binshift] object OfflineRepartition extends Logging {
 
   /**
-   * Has the session's tool refuse checkpoints of binshift.
+   * Makes the session's tool refuse checkpoints of binshift.
    *
-   * Relies on Spark: the session's state makes the tool when it is first asked for, and keeps it in a
-   * private field; there is no hook to give it another one.
+   * Relies on Spark: the session's state creates the tool on first use and keeps it in a private field. There is no hook to replace
+   * it.
    */
   def guard(session: SparkSession): Unit = session.sessionState.streamingCheckpointManager match {
     case _: GuardedCheckpointManager =>
@@ -35,7 +34,7 @@ private[binshift] object OfflineRepartition extends Logging {
   }
 
   /**
-   * Takes away the epoch of a repartition that was cut short. Called before the log is read to start.
+   * Removes the epoch of a repartition that was cut short. Called before Spark reads the log to start.
    *
    * @param latest the newest entry of the log of offsets
    */
@@ -46,11 +45,11 @@ private[binshift] object OfflineRepartition extends Logging {
       (last, offsets) <- latest if last > committed && last > 0 && isBinshift(offsets)
       n <- SparkInternals.loggedConf(offsets, SQLConf.SHUFFLE_PARTITIONS.key)
       before <- log.get(last - 1).flatMap(SparkInternals.loggedConf(_, SQLConf.SHUFFLE_PARTITIONS.key)) if n != before
-      // The entry of a switch may be lost, which is not to be taken for a repartition.
+      // A switch whose entry is lost must not be mistaken for a repartition.
       if !SparkInternals.entryName(offsets).exists(_.epoch == last) && !isSwitch(query, last, n.toInt)
     } yield last
     abandoned.foreach { epoch =>
-      // Another run may have logged more since: nothing but what was looked at goes.
+      // Another run may have logged more since, so this removes only the epoch that it has looked at.
       SparkInternals.unlog(query, epoch)
       logWarning(s"query ${query.id}: epoch $epoch was logged by Spark's offline repartition, which cannot convert " +
         "state of binshift; the entry is removed, and the query goes on as it was")
@@ -58,7 +57,7 @@ private[binshift] object OfflineRepartition extends Logging {
     abandoned.isDefined
   }
 
-  /** Has a query start whose last epoch changed the number of partitions. */
+  /** Lets a query start although its last epoch changed the number of partitions. */
   def letStart(query: StreamExecution): Unit =
     query.sparkSessionForStream.conf.set(SQLConf.STREAMING_CHECK_UNFINISHED_REPARTITION_ON_RESTART.key, "false")
 

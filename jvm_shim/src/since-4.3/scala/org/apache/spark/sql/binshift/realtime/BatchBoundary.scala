@@ -3,16 +3,16 @@ package org.apache.spark.sql.binshift.realtime
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, MicroBatchExecutionContext, TriggerExecutor}
 
 /**
- * Where one batch is committed and nothing of the next one is decided.
+ * Hooks into the moment at which one batch is committed and nothing of the next batch is decided.
  *
- * In real-time mode, Spark logs a batch when it ends, with the settings that its context has then. So what the next batch is
- * to be planned and logged with can be told to the next batch's own context only.
+ * In real-time mode, Spark logs a batch when it ends, with the settings that its context has then. So the settings with which the
+ * next batch should be planned and logged have to be set in that batch's own context.
  *
- * Relies on Spark: the query hands the context of each batch to its trigger executor, on the stream's thread, when the
- * batch before is in both logs, and makes the batch's settings and its plan from that context. The executor that runs the
- * loop is the one of the start; whatever takes its place later is only handed contexts.
+ * Relies on Spark: the query hands the context of each batch to its trigger executor, on the stream's thread, when the batch before
+ * is in both logs. It makes the batch's settings and its plan from that context. The loop runs in the trigger executor that the
+ * query started with; an executor that replaces it later is only handed the contexts.
  *
- * @param before what is done with the context of a batch
+ * @param before called with the context of each batch
  */
 private[realtime] final class BatchBoundary private (
     inner: TriggerExecutor, before: MicroBatchExecutionContext => Unit) extends TriggerExecutor {

@@ -9,13 +9,13 @@ import org.apache.spark.sql.execution.exchange.{Exchange, REPARTITION_BY_COL, RE
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperator
 
 /**
- * How many tasks a batch in real-time mode runs at once, by the number of its state partitions.
+ * Computes how many tasks a batch in real-time mode runs at once, given the number of its state partitions.
  *
  * Relies on Spark: each exchange between a source and the sink is pipelined, so the stages on both sides of it run at the same
- * time. Other exchanges, as of a table that is joined, are not: their stages are over before. An exchange whose rows are
- * partitioned by its keys and number already is left out. So one of the user's own may stand for that of the state, or the
- * other way round, with one number of state partitions only. One to which the user gave no number keeps the one that it had
- * when the query was defined.
+ * time. Other exchanges, such as that of a joined table, are not: their stages are over before. Spark omits an exchange if its input
+ * already has its keys and its number of partitions. So for one number of state partitions, and only for that, the user's exchange
+ * may serve for that of the state, or the other way round. An exchange without a number keeps the default number of partitions at
+ * the time when the query was defined.
  *
  * @param plan   as Spark made it, with one number of state partitions
  * @param binned ids of the operators whose state follows the routing table
@@ -23,7 +23,7 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOpera
 private[realtime] final class BatchTasks(plan: SparkPlan, binned: Set[Long]) {
   import BatchTasks._
 
-  /** Partitions of the user's exchanges above the state which this plan does not need, and one with another number does. */
+  /** Partitions of the user's exchanges above the state that this plan omits, but a plan with another number of partitions needs. */
   private val leftOut: Seq[Int] = {
     val wanted = plan.collectFirst { case p if p.logicalLink.nonEmpty => p.logicalLink.get }.toSeq.flatMap(_.collect {
       case r: RepartitionByExpression => r.numPartitions
@@ -32,18 +32,18 @@ private[realtime] final class BatchTasks(plan: SparkPlan, binned: Set[Long]) {
     wanted.diff(plan.collect { case e: ShuffleExchangeExec if isOfUser(e) => partitionsOf(e) })
   }
 
-  /** With `n` state partitions. */
+  /** The number of tasks with `n` state partitions. */
   def needed(n: Int): Int = of(plan, n) + leftOut.filter(_ != n).sum
 
-  /** Of the stage with `top` as its topmost operator, and of those below. */
+  /** The tasks of the stage whose topmost operator is `top`, and of the stages below. */
   private def of(top: SparkPlan, n: Int): Int = {
     val operators = within(top).collect { case op: StatefulOperator if op.stateInfo.exists(i => binned(i.operatorId)) => op }
     if (operators.isEmpty) below(top, n) + width(top, n)
     else {
-      // With one state partition, what has one partition anyway needs no exchange, and operators of any keys share a stage.
+      // With one state partition, inputs with one partition need no exchange, and operators with different keys share a stage.
       val isSplit = operators.exists(_.getStateInfo.numPartitions == 1) && n > 1
       val scans = if (isSplit) within(top).collect { case s: RealTimeStreamScanExec => s.inputPartitions.size }.sum else 0
-      // Those of a union are one stage's, because Spark unites branches that are partitioned alike partition by partition.
+      // The exchanges below a union count once, because Spark unites branches that are partitioned alike partition by partition.
       val users = inputs(top).filter(isOfUser).map(partitionsOf).filter(_ != n).distinct.sum
       val others = inputs(top).map(e => if (!isOfUser(e) && isLeftOut(e, n)) below(e.child, n) else of(e.child, n)).sum
       others + users + scans + n * (if (isSplit) distributions(operators) else 1)
@@ -66,7 +66,7 @@ private[realtime] final class BatchTasks(plan: SparkPlan, binned: Set[Long]) {
 
 private object BatchTasks {
 
-  /** What of a plan is in the stage of `top`, with the exchanges from which it reads. */
+  /** The operators in the stage of `top`, including the exchanges from which it reads. */
   private def within(top: SparkPlan): Seq[SparkPlan] = top match {
     case exchange: Exchange => Seq(exchange)
     case other => other +: other.children.flatMap(within)
@@ -88,14 +88,14 @@ private object BatchTasks {
   private def isOfUser(exchange: ShuffleExchangeExec): Boolean =
     exchange.shuffleOrigin == REPARTITION_BY_NUM || exchange.shuffleOrigin == REPARTITION_BY_COL
 
-  /** Whether Spark leaves out an exchange with `n` state partitions, since what it reads or writes has that number by itself. */
+  /** Whether Spark omits an exchange with `n` state partitions, because its input or its output has that number of partitions anyway. */
   private def isLeftOut(exchange: ShuffleExchangeExec, n: Int): Boolean = {
     val own = if (isOfUser(exchange)) partitionsOf(exchange) else exchange.child.outputPartitioning.numPartitions
     val below = exchange.child.outputPartitioning
     own == n && (areAlike(exchange.outputPartitioning, below) || !isOfUser(exchange) && below == SinglePartition)
   }
 
-  /** Whether rows of the same keys are together, but for the number of partitions. */
+  /** Whether both put rows of the same keys together, regardless of the number of partitions. */
   private def areAlike(one: Partitioning, other: Partitioning): Boolean = (one, other) match {
     case (a: HashPartitioning, b: HashPartitioning) =>
       a.expressions.size == b.expressions.size && a.expressions.zip(b.expressions).forall { case (x, y) => x.semanticEquals(y) }
@@ -103,7 +103,7 @@ private object BatchTasks {
     case _ => false
   }
 
-  /** By how many sets of keys the operators of a stage want their rows together. */
+  /** The number of different sets of keys by which the operators of a stage are distributed. */
   private def distributions(operators: Seq[StatefulOperator]): Int =
     operators.map(op => ExpressionSet(op.requiredChildDistribution.flatMap(keys))).distinct.size
 

@@ -7,10 +7,10 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingEn
 import org.apache.spark.sql.internal.SQLConf
 
 /**
- * An epoch is logged when it ends, with what its own context has then: the name of its own entry. The partitions of the
- * next one are given to its context, once the log has those of this one.
+ * For real-time mode, in which an epoch is logged when it ends, with what its own context has then: the name of its own entry. The
+ * next epoch's number of partitions is set in the next context, once this epoch is in the log.
  *
- * @param atBoundary gives the entry that the next batch takes, right before it is begun
+ * @param atBoundary gives the entry that the next batch uses, right before the batch begins
  */
 private[realtime] final class LoggedAtTheEnd(query: MicroBatchExecution, atBoundary: () => Option[RoutingEntry])
   extends EpochSettings {

@@ -14,17 +14,16 @@ import org.apache.spark.sql.internal.SQLConf
 /**
  * Queries in Spark's real-time mode, whose rows flow through all stages while a batch is open.
  *
- * Spark names the providers and operators of the mode by class name. The three places where binshift's get past that are
- * here, and docs/porting.md names the test of each. They hold for queries of sessions that ask for them only
- * (`binshift.realTime`).
+ * Spark lists the providers and operators of the mode by class name. The three places where binshift gets past these lists are
+ * here, and docs/porting.md names the test of each. They apply only to queries of sessions that ask for it (`binshift.realTime`).
  */
 private[binshift] object RealTimeMode extends Logging {
 
   def isOf(query: StreamExecution): Boolean = query.trigger.isInstanceOf[RealTimeTrigger]
 
   /**
-   * Whether the session that the query was started in asked for it. Nothing is thrown, because a listener asks, whose failures
-   * Spark hides.
+   * Whether the session in which the query was started asked for it. Throws nothing, because a listener calls this, and Spark hides
+   * the failures of listeners.
    */
   private def isWanted(query: StreamExecution): Boolean =
     query.sparkSessionForStream.conf.getOption(BinshiftConf.RealTime).flatMap(_.toBooleanOption).contains(true)
@@ -47,18 +46,19 @@ private[binshift] object RealTimeMode extends Logging {
     }
   }
 
-  /** How many tasks of the query can run at once; `None` if they need not. */
+  /** How many tasks of the query can run at once; `None` if its tasks don't have to run at once. */
   def slots(query: MicroBatchExecution): Option[Slots] = Option.when(isOf(query))(new TaskSlots(query))
 
-  /** @param atBoundary gives the entry that the next batch takes, right before it is begun, in real-time mode */
+  /** @param atBoundary in real-time mode: gives the entry that the next batch uses, right before the batch begins */
   def settings(query: MicroBatchExecution)(atBoundary: () => Option[RoutingEntry]): EpochSettings =
     if (isOf(query)) new LoggedAtTheEnd(query, atBoundary) else new LoggedAhead(query)
 
   /**
-   * Refuses what the mode, or binshift in it, cannot do. Called while a batch is planned, before anything of it is written.
+   * Refuses plans that the mode, or binshift in this mode, can't run. Called while a batch is planned, before anything of it is
+   * written.
    *
-   * Relies on Spark: the plan is compared with a list of class names after all rules, in which the operator that accepts
-   * binshift's provider is not. So the plan is compared with that list here, as Spark made it.
+   * Relies on Spark: after all rules, Spark compares the plan with a list of class names. The list doesn't contain the operator that
+   * accepts binshift's provider. So we compare the plan with that list here, as Spark made it.
    *
    * @param plan before operators are replaced
    */
@@ -73,7 +73,7 @@ private[binshift] object RealTimeMode extends Logging {
         "state of a batch that did not end would pass for that of the next one", "set it to 2 and start with a new checkpoint")
     RealTimeModeAllowlist.checkAllowedSink(query.sink, throwException = true)
     RealTimeModeAllowlist.checkAllowedPhysicalOperator(plan, throwException = true)
-    // Of the user's session, as Spark asks that one.
+    // Read from the user's session, as Spark does.
     val isChecked = query.sparkSession.sessionState.conf.getConf(SQLConf.STREAMING_REAL_TIME_MODE_ALLOWLIST_CHECK)
     if (isChecked) replaced(plan).foreach(what =>
       throw unsupported(query,
@@ -82,7 +82,7 @@ private[binshift] object RealTimeMode extends Logging {
         "set it to false: binshift compares the plan with Spark's list itself"))
   }
 
-  /** What of a plan needs an operator of binshift's own, with this number of state partitions or another. */
+  /** The part of a plan that needs an operator of binshift's own, with this number of state partitions or another. */
   private def replaced(plan: SparkPlan): Option[String] = plan.collectFirst {
     case _: TransformWithStateExec => "transformWithState"
     case union: UnionExec if union.outputPartitioning.isInstanceOf[HashPartitioningLike] =>

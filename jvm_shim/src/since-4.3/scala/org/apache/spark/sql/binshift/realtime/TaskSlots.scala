@@ -7,10 +7,10 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 
 /**
- * Whether a batch with another number of partitions would be run.
+ * Tells whether Spark would run a batch with another number of partitions.
  *
- * In real-time mode all tasks of a batch run at once. Spark ends a query whose batch needs more slots than are free, so a
- * number of partitions that does not fit must not be told to it.
+ * In real-time mode, all tasks of a batch run at once. Spark ends a query whose batch needs more slots than are free, so it must
+ * never be told a number of partitions that doesn't fit.
  */
 private[realtime] final class TaskSlots(query: MicroBatchExecution) extends Slots {
   @volatile private var latest = Option.empty[Noted]
@@ -55,7 +55,7 @@ private final case class Missing(partitions: Int, needed: Int, free: Int, leavin
     BinshiftException("TOO_FEW_SLOTS", "needed" -> needed, "present" -> free).plan(s"$reason; $advice")
 }
 
-/** A plan whose tasks are counted once somebody asks: until then its sources need not say what they would read. */
+/** A plan whose tasks are counted on demand, because counting makes the sources say what they would read. */
 private final class Noted(plan: SparkPlan, binned: Set[Long]) {
   lazy val tasks: BatchTasks = new BatchTasks(plan, binned)
 }

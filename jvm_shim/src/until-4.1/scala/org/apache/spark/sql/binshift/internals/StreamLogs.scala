@@ -17,11 +17,11 @@ private[binshift] object StreamLogs {
   /** An entry of the log of commits. */
   type Commit = CommitMetadata
 
-  /** @param readOnly changes nothing: in Spark 4.1, a log that is only read makes its directory as well */
+  /** @param readOnly ignored: in Spark 4.1, a log that is only read makes its directory as well */
   def offsets(session: SparkSession, root: Path, readOnly: Boolean): OffsetSeqLog =
     new OffsetSeqLog(session, new Path(root, "offsets").toString)
 
-  /** To be read, whatever checkpoint format the session has: Spark 4.1 reads entries of that of the session only. */
+  /** The log of commits, for reading only. Works for any checkpoint format; Spark 4.1 itself only reads entries of the session's format. */
   def commits(session: SparkSession, root: Path): CommitLog = {
     val directory = new Path(root, "commits")
     val files = CheckpointFileManager.create(directory, session.sessionState.newHadoopConf())
@@ -35,7 +35,7 @@ private[binshift] object StreamLogs {
     log(session, directory, format.getOrElse("1"))
   }
 
-  /** Whether there was none of that epoch. */
+  /** Adds a commit, and returns whether that epoch had none. */
   def addCommit(session: SparkSession, root: Path, epoch: Long, commit: Commit): Boolean =
     log(session, new Path(root, "commits"), if (commit.stateUniqueIds.isDefined) "2" else "1").add(epoch, commit)
 
@@ -49,10 +49,10 @@ private[binshift] object StreamLogs {
 
   def timestampMsOf(offsets: Offsets): Option[Long] = offsets.metadata.map(_.batchTimestampMs)
 
-  /** When the batch that is being planned was logged, as the log has it, unless it is logged when it ends. */
+  /** The time in the log at which the batch that is being planned was logged; meaningless if batches are logged when they end. */
   def plannedAtMs(query: MicroBatchExecution): Long = query.getLatestExecutionContext().offsetSeqMetadata.batchTimestampMs
 
-  /** Gives the settings of an entry to a session. */
+  /** Applies the settings of an entry to a session. */
   def setSessionConf(offsets: Offsets, conf: SQLConf): Unit = OffsetSeqMetadata.setSessionConf(offsets.metadata.get, conf)
 
   /** A copy with another setting. */
@@ -62,7 +62,7 @@ private[binshift] object StreamLogs {
   /** A copy with other checkpoint ids of state. */
   def withStateIds(commit: Commit, ids: Map[Long, Array[Array[String]]]): Commit = commit.copy(stateUniqueIds = Some(ids))
 
-  /** Has the batch after the one being planned logged with another setting; see `SparkInternals.setNextPartitions`. */
+  /** Makes Spark log the batch after the one being planned with another setting; see `SparkInternals.setNextPartitions`. */
   def setNextConf(query: MicroBatchExecution, conf: (String, String)): Unit = {
     val context = query.getLatestExecutionContext()
     val metadata = context.offsetSeqMetadata

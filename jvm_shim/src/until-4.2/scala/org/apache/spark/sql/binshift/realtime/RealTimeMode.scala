@@ -7,12 +7,12 @@ import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, St
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingEntry
 
-/** Real-time mode before Spark 4.3, which has it for queries without state only. */
+/** Real-time mode before Spark 4.3, where only queries without state can use it. */
 private[binshift] object RealTimeMode {
 
   def isOf(query: StreamExecution): Boolean = query.trigger.isInstanceOf[RealTimeTrigger]
 
-  /** Gives a query that starts the provider; there is none with state. */
+  /** Does nothing, because no query in this mode has state. */
   def begin(query: StreamExecution): Unit = ()
 
   /** Refuses a plan with stateful operators. */

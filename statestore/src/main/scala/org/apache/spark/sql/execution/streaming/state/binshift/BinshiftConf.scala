@@ -11,19 +11,19 @@ private[sql] object BinshiftConf {
   /** Routing-log entries that are kept, beyond those that recovery needs, for the history. */
   val RoutingEntriesToRetain: String = Prefix + "routing.minEntriesToRetain"
 
-  /** Epochs in which nothing of its copies comes that a step waits before its bins are sent at the switch. */
+  /** A step waits for its copies for so many epochs without progress. Then its bins are sent at the switch. */
   val MaxEpochsToWait: String = Prefix + "ship.maxEpochsToWait"
 
   /** How many of the bins that a step moves are compared with what their old owner had committed: a number, `all` or `off`. */
   val Audit: String = Prefix + "audit"
 
-  /** Whether partitions leave executors that Spark decommissions, without a user's call. */
+  /** Whether partitions leave executors that Spark decommissions, without a call by the user. */
   val EvacuationEnabled: String = Prefix + "decommission.drain"
 
-  /** On how many other executors the files of each partition are kept, for when its own dies. */
+  /** On how many other executors the files of each partition are kept, in case its own executor dies. */
   val Standbys: String = Prefix + "standbys"
 
-  /** Time between two looks of a standby at the checkpoint. */
+  /** How often a standby looks at the checkpoint. */
   val StandbysInterval: String = Prefix + "standbys.interval"
 
   /** Most bytes of standbys on an executor. */
@@ -32,42 +32,44 @@ private[sql] object BinshiftConf {
   /** Whether the driver looks for requests of other processes in the checkpoint, and whether they have to be signed. */
   val RequestsEnabled: String = Prefix + "requests.enabled"
 
-  /** File of the driver's machine with the secret that signed requests are signed with. */
+  /** A file on the driver's machine that contains the secret for signing requests. */
   val RequestsSecretFile: String = Prefix + "requests.secretFile"
 
-  /** Whether queries of a session run on binshift in real-time mode, too. */
+  /** Whether queries of a session that are in real-time mode run on binshift, too. */
   val RealTime: String = Prefix + "realTime"
 
-  /** Time between two looks, while nobody asks. */
+  /** The directory in which each process of the application writes down what it does (see [[Trace]]). */
+  val Trace: String = Prefix + "trace"
+
+  /** How often the driver looks for requests while there are none. */
   val RequestsInterval: String = Prefix + "requests.interval"
 
-  /** All settings that a user can make. A query that finds another one below `Prefix` does not start (see KnownSettings). */
+  /** All settings for users. A query doesn't start if there is any other setting below `Prefix` (see KnownSettings). */
   val All: Set[String] = Set(
     Bins, RoutingEntriesToRetain, MaxEpochsToWait, EvacuationEnabled, Standbys, StandbysInterval, StandbysMaxBytes,
     RequestsEnabled,
-    RequestsSecretFile, RealTime, RequestsInterval, Audit) ++ Seq("ship.chunkBytes", "ship.maxBytesPerSecond",
+    RequestsSecretFile, RealTime, RequestsInterval, Trace, Audit) ++ Seq("ship.chunkBytes", "ship.maxBytesPerSecond",
     "ship.maxBytesInFlight",
     "ship.maxStagedBytes", "ship.minBytesToSplit", "ship.timeout", "compaction.bytesPerSecond").map(Prefix + _)
 
-  /** What binshift itself sets in the sessions of queries, from which a user's function may start another query. */
+  /** Prefix of what binshift itself sets in the sessions of queries. A user's function may start another query from such a session. */
   val Internal: String = Prefix + "internal."
 
   /**
-   * Set by the routing rule in the session of the running query, to the query's run id. A store that
-   * finds its own run id here belongs to a routed query; any other store only reads (the `statestore`
-   * data source, a session without the extension).
+   * The routing rule sets this in the session of the running query, to the query's run id. A store that finds its own run id here
+   * belongs to a routed query. Any other store only reads, as in the `statestore` data source or a session without the extension.
    */
   val RoutedRun: String = Internal + "routedRun"
 
   /**
-   * Set with [[RoutedRun]]: the layout of the checkpoint. Spark makes stores under a lock that the tasks of all queries need, so
-   * that nothing may be read there.
+   * Set with [[RoutedRun]]: the layout of the checkpoint. Stores need it when Spark creates them, and can't read it from the
+   * checkpoint at that moment, because Spark holds a lock that the tasks of all queries need.
    */
   val RoutedLayout: String = Prefix + "internal.routedLayout"
 
   /**
-   * Set in the session of a query in real-time mode: each of its tasks has a core all the time, and an epoch is logged when
-   * it ends.
+   * Set in the session of a query in real-time mode, in which each task has a core all the time, and an epoch is logged when it
+   * ends.
    */
   val RealTimeRun: String = Internal + "realTimeRun"
 

@@ -7,16 +7,16 @@ import org.json4s.jackson.JsonMethods.{compact, render}
  * A failure that is reported to the user. `kind` is the name of the Python class that
  * [[binshift.errors]] raises for it, so that both languages share one hierarchy.
  *
- * @param condition what is wrong, by an id that does not change; empty if `kind` says it all
+ * @param condition a stable id of what is wrong; empty if `kind` says it all
  */
 final class BinshiftException(
     val kind: String, val condition: String, parameters: Seq[(String, Any)], message: String, cause: Throwable = null)
-  extends RuntimeException(s"[binshift.$kind${if (condition.isEmpty) "" else s".$condition"}] $message", cause) {
+  extends RuntimeException(BinshiftException.text(kind, condition, message), cause) {
 
-  /** The message without the prefix that names kind and condition. */
+  /** The message without the prefix that names kind and condition, and without the link behind it. */
   def detail: String = message
 
-  /** The values that the message names, as they go to Python. */
+  /** The values that the message names, in the form in which Python gets them. */
   def json: JObject = JObject(parameters.map {
     case (name, n: Int) => name -> JInt(n)
     case (name, n: Long) => name -> JInt(n)
@@ -26,7 +26,7 @@ final class BinshiftException(
   def parametersJson: String = compact(render(json))
 }
 
-/** Failures that have no condition but that of their kind. */
+/** Failures whose kind says everything, so that they need no condition of their own. */
 private[sql] object BinshiftException extends Failures("") {
 
   /** Failures of a condition, each of which has a row in docs/errors.md. */
@@ -38,11 +38,20 @@ private[sql] object BinshiftException extends Failures("") {
       case e: BinshiftException => e
     }
 
-  /** Bound on the chain that is searched: a cause may, through a bug elsewhere, lead to itself. */
+  /** The link has a line of its own, so that the first line is the message and nothing else. */
+  private def text(kind: String, condition: String, message: String): String = {
+    val name = if (condition.isEmpty) kind else s"$kind.$condition"
+    s"[binshift.$name] $message\nSee $Site/errors.html#$name"
+  }
+
+  /** Where the site of the documentation is; Python's `errors.SITE`. */
+  private val Site = "https://binshift.github.io/binshift"
+
+  /** Bounds the search, because a bug elsewhere may have made a chain of causes circular. */
   private val MaxCauses = 64
 }
 
-/** Makes failures of one condition, by what they are to Python. */
+/** Makes failures of one condition; each method stands for a class of errors in Python. */
 private[sql] sealed class Failures(condition: String, parameters: (String, Any)*) {
   def configuration(message: String, cause: Throwable = null): BinshiftException =
     of("ConfigurationError", message, cause)
@@ -55,7 +64,7 @@ private[sql] sealed class Failures(condition: String, parameters: (String, Any)*
 
   def unsupportedVersion(message: String): BinshiftException = of("UnsupportedVersionError", message)
 
-  /** What is wrong with nobody's input: a disk that is full, an executor that is lost once too often. */
+  /** A failure that isn't caused by anybody's input, such as a full disk or an executor that was lost once too often. */
   def failure(message: String, cause: Throwable): BinshiftException = of("BinshiftError", message, cause)
 
   private def of(kind: String, message: String, cause: Throwable = null): BinshiftException =

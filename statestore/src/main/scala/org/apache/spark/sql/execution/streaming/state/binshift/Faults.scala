@@ -4,8 +4,8 @@ import org.apache.spark.SparkEnv
 import org.apache.spark.util.Utils
 
 /**
- * What happens at the named points of shipping and conversion; by default nothing. Tests of what must be survived
- * name a class of theirs in the Spark configuration.
+ * Injects faults at named points of shipping and conversion. By default it does nothing. Tests name a class of their own in the
+ * Spark configuration.
  *
  * Points: `export.begin`, `export.link`, `export.start`, `export.chunk`, `export.scan`, `export.removal`, `export.later`, `fetch.chunk` (and with `.` and the name
  * of a store, or the partition that sends), `push` (with `.` and that partition), `stage.file`, `stage.done`, `changelog.read`, `changelog.change`, `switch.ingest`, `switch.changes`, `switch.flush`, `switch.removal`, `switch.scan`, `switch.done`,
@@ -25,7 +25,7 @@ private[sql] trait Faults {
 private[sql] object Faults {
   val ClassKey = "spark.binshift.internal.faults"
 
-  /** Where it is not known which partition's the point is. */
+  /** Stands for the partition at points that don't know it. */
   val AnyPartition = -1
 
   private lazy val injected: Option[Faults] =

@@ -1,9 +1,9 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
 /**
- * Lines of the log that tools can take apart: `binshift step: query=… epoch=7 step=1/4`.
+ * Makes log lines that tools can parse, such as `binshift step: query=… epoch=7 step=1/4`.
  *
- * The names that all lines share are query, epoch, migration, operator and partition. A value with blanks is quoted.
+ * Lines use the same names where they apply: query, epoch, migration, operator and partition. A value with blanks is quoted.
  */
 private[sql] object LogLine {
   def apply(what: String, values: (String, Any)*): String =

@@ -6,19 +6,19 @@ import org.json4s.JsonDSL._
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 
 /**
- * An operator that keeps state under other keys than those of the rows that came for it: from its first such row on, none of
- * its bins may change its partition.
+ * Says that an operator keeps state under other keys than those of its rows. From the first such row on, none of the operator's bins
+ * may move.
  *
- * Only the partition to which the row came finds that state again, as with Spark's own provider; so the table in force when the
- * first of these rows was written stays in force for good. A task makes the file durable before it commits such state, and the
- * driver looks for it before it makes a step durable.
+ * Only the partition that got the row can find that state again, as with Spark's own provider. So the table in force when the first
+ * of these rows was written stays in force for good. A task makes this file durable before it commits such state, and the driver
+ * looks for it before it makes a step durable.
  *
- * @param columns names of the grouping columns that have changed, or some of which have; none if it isn't known which
- * @param epoch   the epoch in which it was found out
+ * @param columns names of the grouping columns of which all or some have changed; empty if it isn't known which
+ * @param epoch   the epoch in which this was noticed
  */
 private[sql] final case class ChangedKeys(operator: Long, name: String, columns: Seq[String], epoch: Long) {
 
-  /** For messages that go on with what follows from it. */
+  /** The beginning of messages that go on with the consequences. */
   def described: String = {
     val what = columns match {
       case Nil => "one of its grouping columns has"
@@ -29,7 +29,7 @@ private[sql] final case class ChangedKeys(operator: Long, name: String, columns:
       "the state, as a number does that is null in other rows, if it goes through pandas"
   }
 
-  /** What is said to whoever wants bins to move. */
+  /** The error for a plan that wants to move bins. */
   def refusal(more: String): BinshiftException =
     BinshiftException("KEYS_CHANGE", "operator" -> operator, "columns" -> columns.mkString(", ")).unsupportedOperator(
       s"$described; such state is found in its partition alone, so that no bins can move; $more")
@@ -39,10 +39,10 @@ private[sql] object ChangedKeys {
   val Dir = "changed_keys"
   private val FormatVersion = 1
 
-  /** A listing, and a read for each operator that is concerned. */
+  /** Lists the directory, and reads a file for each operator concerned. */
   def read(dir: ControlDir): Seq[ChangedKeys] = dir.numbers(Dir).flatMap(op => dir.decoded(s"$Dir/$op")(fromJson(op, _)))
 
-  /** Unless it was said before. Several tasks may say the same. */
+  /** Writes the file unless it exists. Several tasks may write the same. */
   def write(dir: ControlDir, changed: ChangedKeys): Unit = {
     val file = s"$Dir/${changed.operator}"
     if (!dir.exists(file)) dir.write(file, toJson(changed))

@@ -13,8 +13,8 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.join.Symmetri
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
 /**
- * Under checkpoint format 2, the ids with which the stores of each partition were committed: the names
- * of their files end in them, so that of two attempts only the committed one is ever read.
+ * Under checkpoint format 2, the ids with which the stores of each partition were committed. The names of their files end in these
+ * ids, so that of two attempts only the committed one is ever read.
  *
  * @param ids by operator, partition and store
  */
@@ -36,12 +36,12 @@ private[sql] object CheckpointIds {
   /** Joins of the older state formats list the ids of their stores in this order. */
   private val JoinStores = SymmetricHashJoinStateManager.allStateStoreNames(LeftSide, RightSide)
 
-  /** Where the id of a store is among those of its operator's partition. */
+  /** The position of a store's id among the ids of its operator's partition. */
   def position(storeName: String): Int = math.max(0, JoinStores.indexOf(storeName))
 
   /**
-   * The ids of `version`: from the commit log or, where Spark has purged that, from the copy that was
-   * kept because bins moved at `version`.
+   * Reads the ids of `version` from the commit log. If Spark has purged that entry, reads the copy that was kept because bins moved at
+   * `version`.
    */
   private[binshift] def read(dir: ControlDir, version: Long): CheckpointIds = {
     val ids = committed(dir, version).orElse(dir.read(kept(version))).getOrElse(
@@ -54,7 +54,7 @@ private[sql] object CheckpointIds {
     }
   }
 
-  /** Keeps the ids of `version`, as long as the routing entry of the switch at that version. */
+  /** Keeps a copy of the ids of `version`, which is deleted together with the routing entry of the switch at that version. */
   def keep(dir: ControlDir, version: Long): Unit =
     committed(dir, version).filter(_ != JNothing).foreach(dir.write(kept(version), _))
 

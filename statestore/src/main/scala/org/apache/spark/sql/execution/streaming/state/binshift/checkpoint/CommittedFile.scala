@@ -8,9 +8,9 @@ import org.apache.hadoop.fs.{FileStatus, Path}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
 /**
- * Tells which attempt of a task committed a version: two attempts may differ in what they wrote, and a
- * shipment must hold what the checkpoint holds. Under checkpoint format 2 it is the checkpoint id; under
- * format 1, in which the attempt that renames last wins, length and time of the version's file.
+ * Identifies the attempt of a task that committed a version. Two attempts may write different rows, and a shipment must contain what
+ * the checkpoint contains. Under checkpoint format 2, the checkpoint id identifies the attempt. Under format 1, in which the attempt
+ * that renames last wins, the length and time of the version's file do.
  */
 private[binshift] object CommittedFile {
   def attempt(store: StateStoreId, version: Long, checkpointId: Option[String], conf: Configuration): String =

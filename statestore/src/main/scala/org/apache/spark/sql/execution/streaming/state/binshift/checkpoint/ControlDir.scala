@@ -41,6 +41,9 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
 
   private lazy val fm = CheckpointFileManager.create(path, hadoopConf)
 
+  /** The checkpoint that it is in. */
+  def checkpoint: Path = path.getParent
+
   /** @param maxBytes a larger file is an error */
   def read(name: String, maxBytes: Long = MaxBytes): Option[JValue] = {
     val file = new Path(path, name)
@@ -51,7 +54,7 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
     }
   }
 
-  /** A file as it is there; of a file that has more than `maxBytes`, one byte more. */
+  /** The text of a file, cut off one byte after `maxBytes`. */
   def text(name: String, maxBytes: Long = MaxBytes): Option[String] =
     try {
       val in = fm.open(new Path(path, name))
@@ -61,16 +64,16 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
       case _: FileNotFoundException => None
     }
 
-  /** What `decode` makes of a file, if it is there; one that `decode` does not understand is damaged. */
+  /** Decodes a file, if it exists. A file that `decode` doesn't understand is reported as damaged. */
   def decoded[T](name: String)(decode: JValue => T): Option[T] =
     read(name).map(json => ControlDir.understood(new Path(path, name))(decode(json)))
 
   def write(name: String, json: JValue): Unit = write(name, ControlDir.textOf(json), ReplacedFile.create(fm, _))
 
   /**
-   * Writes a file that must not be there; whether it was not. Of those who do so at once, one succeeds.
+   * Creates a file, and returns whether it did. Returns false if the file exists. If several callers do this at once, one succeeds.
    *
-   * Relies on Spark: its logs are written in the same way, and it is they who decide which of two runs goes on.
+   * Relies on Spark: its logs are written in the same way, and they decide which of two runs continues.
    */
   def create(name: String, text: String): Boolean =
     try {
@@ -94,14 +97,14 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
     }
   }
 
-  /** Whether there is a checkpoint around this directory: its offsets are there before any state. */
+  /** Whether there is a checkpoint around this directory. Its offsets exist before any state does. */
   def isOfCheckpoint: Boolean = fm.exists(new Path(path.getParent, "offsets"))
 
   def exists(name: String): Boolean = fm.exists(new Path(path, name))
 
   /**
-   * The names, without their ending, of the JSON files of `dir`, from the one that was changed first to
-   * the last. Files whose names begin with a dot or an underscore are being written, or not ours.
+   * The names of the JSON files of `dir`, without their ending, in the order in which they were changed. Files whose names begin with
+   * a dot or an underscore are still being written, or not ours.
    */
   def jsonFiles(dir: String): Seq[String] = list(dir).toSeq
     .filter(f => f.isFile && f.getPath.getName.endsWith(JsonEnding) && !"._".contains(f.getPath.getName.head))
@@ -112,7 +115,7 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
   /** The files of `dir` whose names are numbers, ascending. Temporary files have other names. */
   def numbers(dir: String): Seq[Long] = names(dir).flatMap(_.toLongOption).sorted
 
-  /** The names of the files of `dir`, also of temporary ones. */
+  /** The names of the files of `dir`, including temporary ones. */
   def names(dir: String): Seq[String] = list(dir).map(_.getPath.getName).toSeq
 
   private def list(dir: String): Array[FileStatus] =
@@ -124,10 +127,10 @@ private[sql] object ControlDir {
   private val JsonEnding = ".json"
   private val MaxBytes = Int.MaxValue - 8L
 
-  /** A file's content. */
+  /** The text of a file with this content. */
   def textOf(json: JValue): String = compact(render(json))
 
-  /** Has whatever fails in `decode` say that `file` is damaged. */
+  /** Runs `decode`, and reports any failure as damage of `file`. */
   def understood[T](file: Path)(decode: => T): T =
     try decode
     catch {
@@ -136,7 +139,7 @@ private[sql] object ControlDir {
           s"$file is damaged (${e.getMessage}); restore it from a copy of the checkpoint", e)
     }
 
-  /** A time as the files have it, in UTC, such as `2026-01-01T00:00:00.004Z`. */
+  /** A time in the format of the files, in UTC, such as `2026-01-01T00:00:00.004Z`. */
   def timeOf(millis: Long): String = Instant.ofEpochMilli(millis).toString
 
   /** Milliseconds since 1970 of what [[timeOf]] has made. */

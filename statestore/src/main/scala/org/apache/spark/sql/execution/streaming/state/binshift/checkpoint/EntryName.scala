@@ -8,14 +8,14 @@ import scala.util.Try
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftConf
 
 /**
- * What a routing entry is called, wherever it is referred to: its epoch, and a checksum of all that it says.
+ * The name by which a routing entry is referred to: its epoch, and a checksum of its content.
  *
- * An entry is never changed, and says which run made it. So a name means one decision of one run, and what another driver
- * writes for the same epoch has another name. Spark logs the name of the entry in force with the offsets of each epoch but
- * the first one of a run, which the claim of the run names ([[RunHistory]]).
+ * An entry is never changed, and says which run made it. So a name stands for one decision of one run, and an entry that another
+ * driver writes for the same epoch has another name. Spark logs the name of the entry in force with the offsets of each epoch, except
+ * for the first epoch of a run, for which the run's claim has the name ([[RunHistory]]).
  *
- * @param checksum CRC-32 of the file's text; of an entry that was written before files had names of their own, of its table;
- *                 [[EntryName.Unknown]] where only the epoch is known of such an entry
+ * @param checksum CRC-32 of the file's text. For an entry of an older version, whose file name has no checksum, it is that of its
+ *                 table, or [[EntryName.Unknown]] if only the epoch of such an entry is known.
  */
 private[sql] final case class EntryName(epoch: Long, checksum: Long) {
   def render: String = f"$epoch:$checksum%08x"
@@ -42,7 +42,7 @@ private[sql] object EntryName {
     case _ => None
   }
 
-  /** That of a file; `None` if the name is not that of an entry. */
+  /** The name of the entry in a file called `name`; `None` if it isn't the file of an entry. */
   def ofFile(name: String): Option[EntryName] = name match {
     case File(epoch, checksum) => epoch.toLongOption.map(
         EntryName(_, Option(checksum).fold(Unknown)(java.lang.Long.parseLong(_, 16))))

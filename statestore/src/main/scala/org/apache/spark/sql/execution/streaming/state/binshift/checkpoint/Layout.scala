@@ -8,14 +8,14 @@ import org.json4s.JsonDSL._
 import org.json4s.jackson.JsonMethods
 
 /**
- * What is fixed for the whole life of a checkpoint.
+ * The facts that are fixed for the whole life of a checkpoint.
  *
  * @param bins          number of bins, a multiple of the first batch's partitions
  * @param requestedBins the number the user asked for, which `bins` rounds up
  * @param sparkVersion  Spark version that started the checkpoint
  * @param operators     storage of each stateful operator, by operator id
- * @param takenOverAt   the first binned epoch of a checkpoint that Spark's own provider started: versions
- *                      up to this one are in that provider's form
+ * @param takenOverAt   the first binned epoch of a checkpoint that Spark's own provider started. Versions up to this one are in
+ *                      that provider's form.
  */
 private[sql] final case class Layout(
     bins: Int,
@@ -24,7 +24,7 @@ private[sql] final case class Layout(
     operators: Map[Long, OperatorLayout],
     takenOverAt: Option[Long] = None) {
 
-  /** Operators whose state cannot change its partition; while there are some, nothing migrates. */
+  /** Operators whose state can't move. While there are any, nothing migrates. */
   def unsupported: Seq[OperatorLayout] =
     operators.toSeq.sortBy(_._1).map(_._2).filter(_.storage == Storage.Plain)
 }
@@ -32,7 +32,7 @@ private[sql] final case class Layout(
 /** @param name the operator's name as Spark's progress and metadata report it */
 private[sql] final case class OperatorLayout(name: String, storage: Storage)
 
-/** How an operator's rows lie in its stores. */
+/** How an operator's rows are placed and stored. */
 private[sql] sealed abstract class Storage(val name: String)
 
 private[sql] object Storage {
@@ -57,12 +57,12 @@ private[sql] object Layout {
 
   def write(dir: ControlDir, layout: Layout): Unit = dir.write(File, toJson(layout))
 
-  /** What [[parse]] reads. */
+  /** The layout as text that [[parse]] reads. */
   def render(layout: Layout): String = ControlDir.textOf(toJson(layout))
 
   def parse(text: String): Layout = fromJson(JsonMethods.parse(text))
 
-  /** Writes one where there must be none; whether there was none. */
+  /** Writes a layout unless one exists, and returns whether it did. */
   def create(dir: ControlDir, layout: Layout): Boolean = dir.create(File, ControlDir.textOf(toJson(layout)))
 
   /** Rounds `requested` up to the next multiple of `partitions`. */

@@ -8,14 +8,14 @@ import org.apache.spark.SparkException
 import org.apache.spark.sql.execution.streaming.state.{LineageItem, RocksDBFileManager}
 
 /**
- * Under checkpoint format 2, the ids of a store's versions, also of those that Spark has purged from the commit log.
+ * Under checkpoint format 2, the ids of a store's versions, including those that Spark has purged from the commit log.
  *
- * Relies on Spark: each changelog says which versions led to it, back to the snapshot that was there when it was written.
+ * Relies on Spark: each changelog says which versions led to it, back to the newest snapshot at the time when it was written.
  *
- * Used by one thread at a time; reads changelogs only as far back as it is asked, and each of them once.
+ * Used by one thread at a time. Reads changelogs only as far back as somebody asks, and each of them once.
  *
- * @param read what the changelog of a version and id says; nothing if there is no such changelog
- * @param ids  what is known, and becomes known
+ * @param read reads what the changelog of a version and id says; empty if there is no such changelog
+ * @param ids  the ids that are known; ids are added as they are found
  */
 private[binshift] final class Lineage(
     read: (Long, String) => Seq[LineageItem], ids: mutable.TreeMap[Long, String] = mutable.TreeMap.empty) {
@@ -23,10 +23,10 @@ private[binshift] final class Lineage(
 
   def knows(version: Long): Boolean = ids.contains(version)
 
-  /** The commit log has `version` with this id. */
+  /** Adds an id from the commit log. */
   def add(version: Long, id: String): Unit = ids(version) = id
 
-  /** The id of `version`, if it led to one that is known. */
+  /** The id of `version`, if a known version goes back to it. */
   def id(version: Long): Option[String] = {
     def next = if (knows(version)) None else ids.minAfter(version).filterNot { case (later, _) => asked(later) }
     Iterator.continually(next).takeWhile(_.isDefined).flatten.foreach { case (later, id) =>
@@ -36,7 +36,7 @@ private[binshift] final class Lineage(
     ids.get(version)
   }
 
-  /** Nobody will ask for versions before `version` any more. */
+  /** Forgets versions before `version`, which nobody will ask for any more. */
   def forget(version: Long): Unit = {
     ids.filterInPlace((v, _) => v >= version)
     asked.filterInPlace(_ >= version)
@@ -44,7 +44,7 @@ private[binshift] final class Lineage(
 }
 
 private[binshift] object Lineage {
-  /** What changelogs of a store say. */
+  /** Reads the lineage from the changelogs of a store. */
   def in(files: RocksDBFileManager)(version: Long, id: String): Seq[LineageItem] =
     try {
       val reader = files.getChangelogReader(version, Some(id))

@@ -8,17 +8,17 @@ import org.json4s.{JInt, JObject, JString, JValue}
 import org.json4s.jackson.JsonMethods
 
 /**
- * What Spark logged with an epoch, as a process reads it that has no log open.
+ * What Spark logged with an epoch. For processes that don't have the log open.
  *
- * @param conf settings
- * @param atMs when it was logged
+ * @param conf the settings
+ * @param atMs when the epoch was logged
  */
 private[sql] final case class LoggedConf(conf: Map[String, String], atMs: Option[Long])
 
 private[sql] object LoggedConf {
 
   /**
-   * That of `epoch`; `None` if the epoch is not in the log of offsets.
+   * Reads what was logged with `epoch`; `None` if the epoch isn't in the log of offsets.
    *
    * Relies on Spark: the log has a file per batch, the first line of which is its format and the second a JSON object with
    * the settings and the time.

@@ -6,31 +6,31 @@ import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, Bi
 import org.json4s.JsonDSL._
 
 /**
- * The latest runs of a query, each of which has claimed its place: run n is the content of `runs/<n>`, which is written once.
+ * The latest runs of a query. Each run claims its place by creating `runs/<n>`, which is written once and describes the run.
  *
- * A run looks for the newest claim before it looks at anything else, and takes the number after it once all that can
- * refuse it has looked. If that number is taken, another run has begun meanwhile, and what this one has seen may have changed. A
- * run that is stopped before it claims cannot begin any more once another one has. One that is stopped after it has claimed may
- * wake up behind its successor, and finds the later claim before it deletes anything.
+ * A run looks for the newest claim before it looks at anything else. Once everything that can refuse the run has been checked, it
+ * claims the next number. If that number is taken, another run has begun meanwhile, and what this run has seen may have changed. A
+ * run that is stopped before it claims can't begin any more once another one has. A run that is stopped after it has claimed may
+ * wake up after its successor has begun, but finds the later claim before it deletes anything.
  *
- * Claims fence what is in `binshift/` and what is deleted. Which of two runs goes on is decided by Spark's logs alone, in which each
- * epoch is logged by one of them. A driver that was started by mistake is here, too, though it came no further.
+ * Claims protect what is in `binshift/`, and what would be deleted. Spark's logs alone decide which of two runs continues, because
+ * only one of them can log each epoch. A driver that was started by mistake has a claim, too, even though it gets no further.
  *
- * An immutable view of what was listed; claims are read when they are asked for. Any thread.
+ * An immutable view of what was listed; claims are read on demand. May be used by any thread.
  *
- * @param numbers those of the claims, the newest first
+ * @param numbers numbers of the claims, newest first
  * @param claim   reads a claim; `None` if it is gone
- * @param old     runs from before there were claims, the newest first
+ * @param old     runs from before there were claims, newest first
  */
 private[sql] final class RunHistory(numbers: Seq[Long], claim: Long => Option[RunStart], old: => Seq[RunStart]) {
 
   /** The number of the newest claim; 0 if there is none. */
   val newest: Long = numbers.headOption.getOrElse(0L)
 
-  /** The newest first. */
+  /** The runs, newest first. */
   lazy val runs: LazyList[RunStart] = numbers.to(LazyList).flatMap(n => claim(n)) #::: LazyList.from(old)
 
-  /** The runs that began after `runId`; all if it is not known any more. */
+  /** The runs that began after `runId`; all runs if `runId` is no longer known. */
   def after(runId: String): Seq[RunStart] = runs.takeWhile(_.runId != runId)
 
   /** The newest run that began with `epoch` as it was logged at `loggedAtMs`. */
@@ -39,27 +39,27 @@ private[sql] final class RunHistory(numbers: Seq[Long], claim: Long => Option[Ru
 
 /**
  * @param began      the first epoch of the run, and the routing entry in force at it
- * @param loggedAtMs when Spark logged the epoch that the run began with, as the log of offsets says. An epoch that was
- *                   taken out of the log, and is logged anew, has another time.
+ * @param loggedAtMs when Spark logged the epoch that the run began with, according to the log of offsets. An epoch that was taken
+ *                   out of the log and logged again has another time.
  */
 private[sql] final case class RunStart(runId: String, began: (Long, EntryName), loggedAtMs: Option[Long] = None) {
 
   /** The first epoch of the run. */
   def epoch: Long = began._1
 
-  /** Whether the run began with an epoch as it was logged then; false if that is not known. */
+  /** Whether the run began with the epoch that was logged at this time; false if that isn't known. */
   def hasBegun(epoch: Long, loggedAtMs: Option[Long]): Boolean =
     this.epoch == epoch && loggedAtMs.isDefined && this.loggedAtMs == loggedAtMs
 }
 
 private[sql] object RunHistory {
   val Dir = "runs"
-  /** What runs were written to before they claimed their place; it counts as the runs before the first claim. */
+  /** The file in which older versions noted runs. Its runs count as those before the first claim. */
   val OldFile = "runs.json"
-  /** The setting under which Spark logs the run with each of its epochs but the first. */
+  /** The setting under which Spark logs the run, with each of its epochs except the first. */
   val Key: String = BinshiftConf.Prefix + "run"
   private val FormatVersion = 1
-  /** One tells which entry is in force, and the others tell people what happened. */
+  /** How many claims are kept. The newest may be needed to find the entry in force; the others tell people what happened. */
   private val MaxRuns = 20
 
   val Empty: RunHistory = new RunHistory(Nil, _ => None, Nil)
@@ -67,7 +67,7 @@ private[sql] object RunHistory {
   def read(dir: ControlDir): RunHistory =
     new RunHistory(dir.numbers(Dir).reverse.take(MaxRuns), readClaim(dir, _), readOld(dir).reverse)
 
-  /** `None` if it is gone, or was withdrawn. */
+  /** Reads a claim; `None` if it is gone, or was withdrawn. */
   def readClaim(dir: ControlDir, number: Long): Option[RunStart] = {
     val file = s"$Dir/$number"
     dir.decoded(file) { json =>
@@ -83,19 +83,19 @@ private[sql] object RunHistory {
    */
   def claim(dir: ControlDir, seen: RunHistory, run: RunStart): Option[Long] = {
     val number = seen.newest + 1
-    // Where a file system creates what is there already, what is there afterwards decides.
+    // Some file systems let two callers create the same file. Then the content that is there afterwards decides.
     val isWritten = dir.create(s"$Dir/$number", ControlDir.textOf(("format" -> FormatVersion) ~ toJson(run))) &&
       readClaim(dir, number).exists(_.runId == run.runId)
     val there = dir.numbers(Dir)
-    // So many runs may have begun meanwhile that the claim with this number has been deleted.
+    // So many runs may have begun meanwhile that an earlier claim with this number was deleted.
     val isNewest = isWritten && there.last == number
     if (isNewest) there.filter(_ <= number - MaxRuns).foreach(old => dir.delete(s"$Dir/$old"))
     Option.when(isNewest)(number)
   }
 
   /**
-   * Takes back the claim of a run that has begun nothing. The file stays: its number, if it were free again, could be claimed by a run
-   * that has looked before others came and went.
+   * Withdraws the claim of a run that has begun nothing. The file is kept. If its number became free, it could be claimed by a run that
+   * looked before other runs came and went.
    */
   def withdraw(dir: ControlDir, runId: String): Unit = for {
     (number, run) <- dir.numbers(Dir).reverseIterator.flatMap(n => readClaim(dir, n).map(n -> _)).find(_._2.runId == runId)

@@ -9,9 +9,9 @@ import org.apache.hadoop.fs.{FileSystem, Path}
 import org.apache.spark.sql.execution.streaming.state.RocksDBCheckpointMetadata
 
 /**
- * What a snapshot says of itself, and which files beside its zip it consists of.
+ * Reads a snapshot's list of its files, which is in its zip.
  *
- * Relies on Spark: the zip has it under this name.
+ * Relies on Spark: the zip contains the list under this name.
  */
 private[binshift] object SnapshotList {
   private val Name = "metadata"

@@ -9,12 +9,12 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, RocksDBFileManager, StateStoreId}
 
 /**
- * A file of a version of a store, by its name.
+ * A file of a version of a store, as described by its name.
  *
  * Relies on Spark: a snapshot is `<version>.zip`, a changelog `<version>.changelog`, with `_<id>` behind the version under
  * checkpoint format 2; the checksum of either has its name and `.crc`.
  *
- * @param id of the attempt that made it, under checkpoint format 2
+ * @param id the id of the attempt that made it, under checkpoint format 2
  */
 private[sql] final case class VersionFile(version: Long, id: Option[String], kind: VersionFile.Kind, isChecksum: Boolean) {
   def isSnapshot: Boolean = kind == VersionFile.Snapshot && !isChecksum
@@ -48,12 +48,12 @@ private[sql] object VersionFile {
       case _: FileNotFoundException => Nil
     }
 
-  /** The files of a store that is another one's, for reading its changelogs; to be closed. */
+  /** Opens the files of another store, to read its changelogs. The caller closes it. */
   def opened(store: StateStoreId, conf: RocksDBConf, hadoopConf: Configuration): RocksDBFileManager =
     new RocksDBFileManager(store.storeCheckpointLocation().toString, Unused, hadoopConf, conf.compressionCodec,
       s"binshift-changes-$store", conf.stateStoreConf, conf.fileChecksumEnabled,
       fileChecksumThreadPoolSize = Some(ReaderThreads.Size))
 
-  /** Relies on Spark: local files are for snapshots alone. */
+  /** Relies on Spark: local files are used only for snapshots. */
   private val Unused = new File("unused")
 }

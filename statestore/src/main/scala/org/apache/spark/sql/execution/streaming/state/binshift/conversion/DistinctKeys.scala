@@ -8,12 +8,12 @@ import org.apache.spark.sql.execution.streaming.state.binshift.keys.StoreBins
 import org.apache.spark.util.CollectionAccumulator
 
 /**
- * The different keys that the tasks of a conversion found where Spark's hash of them puts them.
+ * The distinct keys that the tasks of a conversion found in the partition where Spark's hash would put them.
  *
- * A key that is distributed by something else is there by chance, once in as many times as there are partitions. So it takes
- * some keys to tell how an operator distributes its rows.
+ * A key that is distributed by something else is in that partition by chance, with a probability of one in the number of
+ * partitions. So we need to see several keys before we know how an operator distributes its rows.
  *
- * Made, and asked, in the driver; travels with tasks.
+ * Created and queried in the driver; travels with tasks.
  *
  * @param hashes     of the keys, a few of each task
  * @param partitions in which the keys are; 2 or more
@@ -21,7 +21,7 @@ import org.apache.spark.util.CollectionAccumulator
 private[sql] final class DistinctKeys private (hashes: CollectionAccumulator[Int], partitions: Int) extends Serializable {
   import DistinctKeys._
 
-  /** As many as are by chance all in their places less often than once in a billion. */
+  /** So many keys that the chance of finding all of them in their places by accident is below one in a billion. */
   val needed: Int = math.ceil(BitsOfProof * math.log(2) / math.log(partitions)).toInt
 
   def count: Int = hashes.value.asScala.toSet.size

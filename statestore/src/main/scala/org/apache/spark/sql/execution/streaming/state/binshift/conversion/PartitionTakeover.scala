@@ -7,19 +7,18 @@ import org.apache.spark.sql.execution.streaming.state.{ByteArrayPair, RocksDB, S
 import org.apache.spark.util.NextIterator
 
 /**
- * Brings the state of a partition, as Spark's own RocksDB provider has written it, under its bins.
+ * Rewrites the state of a partition from the form of Spark's own RocksDB provider into the binned form.
  *
- * The partition loads an empty database at the epoch of the takeover and fills it from its checkpoint,
- * which stays as it is: versions up to that epoch are Spark's, and those after it are binned. The
- * commit of an empty database uploads a whole snapshot and no changelog, so that no recovery from a
- * binned version replays a changelog of the stock form. A task that fails, or runs twice, does it all
- * again from the same files.
+ * At the epoch of the takeover, the partition loads an empty database and fills it from its checkpoint. The checkpoint isn't
+ * changed: versions up to that epoch are in Spark's form, and later ones are binned. The commit of an empty database uploads a
+ * whole snapshot and no changelog, so no recovery from a binned version replays a changelog of the stock form. A task that fails
+ * or runs twice does everything again from the same files.
  *
- * Since the bins are a multiple of the partitions, a key's bin belongs to the partition that has the
- * key, unless the key has changed on its way to the state (`ChangedKeys`); with any other operator, one that does not is
- * refused by the database, as any row of a foreign bin is.
+ * The number of bins is a multiple of the number of partitions, so the partition that has a key also owns the key's bin, unless
+ * the key has changed on its way to the state (`ChangedKeys`). For operators whose keys can't change, the database refuses a row
+ * whose bin is foreign, as always.
  *
- * @param epoch  the first epoch that is binned; the one before it committed the version to read
+ * @param epoch  the first binned epoch; the version to read was committed by the epoch before it
  * @param binsOf bins of the keys of this store
  * @param noteChangedKeys called for each key that has changed
  */
@@ -53,7 +52,7 @@ private[binshift] final class PartitionTakeover(
     SwitchStats(rowsAdopted = rows, bytesAdopted = bytes, adoptMs = (System.nanoTime() - started) / 1000000)
   }
 
-  /** Spark's own provider puts keys that have changed on their way where their rows were. */
+  /** Spark's own provider keeps a key that has changed on its way in the partition of its rows. */
   private def placeOf(bin: Int, target: BinKeyedRocksDB): Int =
     if (target.owns(bin) || !binsOf.mayChangeKeys) bin
     else {

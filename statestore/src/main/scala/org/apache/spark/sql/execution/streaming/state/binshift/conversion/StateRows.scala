@@ -15,8 +15,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamil
 import org.apache.spark.TaskContext
 
 /**
- * Reads and writes whole partitions of a store through its provider, whichever it is, in tasks of an
- * offline conversion.
+ * Reads and writes whole partitions of a store in the tasks of an offline conversion, through any provider.
  *
  * @param form      the store
  * @param stateRoot the checkpoint's directory of state
@@ -25,14 +24,11 @@ import org.apache.spark.TaskContext
 private[sql] final class StateRows(form: StoreForm, stateRoot: String, conf: StateStoreConf, hadoopConf: Configuration) {
   private val families = form.families.toIndexedSeq
 
-  /**
-   * The keys of a partition with all their values, as [[StateRow]] encodes them, and the partition that
-   * each of them belongs to by Spark's own hash partitioning.
-   */
+  /** The keys of a partition with all their values, encoded by [[StateRow]], each with its partition by Spark's hash partitioning. */
   def read(partition: Int, version: Long, checkpointId: Option[String], placed: Placed): Iterator[(Int, Array[Byte])] = {
     val provider = open(StateStoreProvider.create(conf.providerClass), partition)
     val task = Option(TaskContext.get())
-    // Listeners are called last one first.
+    // Listeners are called in reverse order.
     task.foreach(_.addTaskCompletionListener[Unit](_ => provider.close()))
     val store = provider.getReadStore(version, checkpointId)
     task.foreach(_.addTaskCompletionListener[Unit](_ => store.release()))
@@ -58,9 +54,9 @@ private[sql] final class StateRows(form: StoreForm, stateRoot: String, conf: Sta
   }
 
   /**
-   * Writes a partition anew, as a whole snapshot of `version`.
+   * Writes a partition from scratch, as a whole snapshot of `version`.
    *
-   * @param requireOwn fails if the output is another's meanwhile
+   * @param requireOwn fails if somebody else has taken over the output meanwhile
    * @return the checkpoint id under which it is committed, under checkpoint format 2
    */
   def write(partition: Int, version: Long, rows: Iterator[Array[Byte]], requireOwn: () => Unit): Option[String] = {
@@ -125,9 +121,9 @@ private[sql] final class StateRows(form: StoreForm, stateRoot: String, conf: Sta
 }
 
 /**
- * @param partitions to which keys go
- * @param before     partitions in which keys are by the same rule, if that is to be checked
- * @param keys       which were looked at, if few of them prove nothing
+ * @param partitions number of partitions to which the keys are distributed
+ * @param before     number of partitions over which the same rule distributes the keys now, if that should be checked
+ * @param keys       collects the keys that were checked, if a few of them prove nothing
  */
 private[sql] final case class Placed(partitions: Int, before: Option[Int], keys: Option[DistinctKeys])
 

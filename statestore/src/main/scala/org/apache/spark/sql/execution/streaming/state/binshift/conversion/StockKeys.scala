@@ -8,14 +8,13 @@ import org.apache.spark.sql.types.StructType
 /**
  * Reads the keys of a store back into rows, from the bytes that Spark's encoders made of them.
  *
- * The families of a store are made known by its operator, after the store is loaded. Whoever needs the
- * keys before that takes the families from the schema files of the checkpoint, as Spark's own offline
- * tools do.
+ * An operator registers the families of its store only after the store is loaded. Code that needs the keys earlier takes the
+ * families from the schema files of the checkpoint, as Spark's own offline tools do.
  *
  * Not thread-safe: encoders reuse their rows.
  *
- * @param default  the schema of the store itself, which is that of its rows if it has no families
- * @param families those of the schema files; asked for only if the store has families
+ * @param default  the schema of the store itself, which describes its rows if it has no families
+ * @param families the families from the schema files; evaluated only if the store has families
  */
 private[binshift] final class StockKeys(
     default: KeyForm,
@@ -57,5 +56,5 @@ private[binshift] final class StockKeys(
   }
 }
 
-/** @param valueSchema of the values, which the encoders want to know as well */
+/** @param valueSchema schema of the values, which the encoders need as well */
 private[binshift] final case class KeyForm(spec: KeyStateEncoderSpec, valueSchema: StructType)

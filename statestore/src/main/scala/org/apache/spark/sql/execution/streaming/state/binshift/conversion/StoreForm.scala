@@ -12,13 +12,14 @@ import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.{DataType, DoubleType, FloatType, StructType, TimestampType}
 
 /**
- * What has to be known to open a store without its operator, from the files that Spark keeps for that.
+ * Describes a store well enough to open it without its operator. The description comes from the metadata and schema files that
+ * Spark keeps in the checkpoint.
  *
  * Serializable: it travels with the tasks of an offline conversion.
  *
  * @param operator    name of the operator, as its progress reports it
- * @param families    column families; just the default one for a store without
- * @param schemaFiles the files that the schemas are from, of operators that may change them
+ * @param families    column families; only the default one if the store has none
+ * @param schemaFiles the files that the schemas come from, for operators that may change them
  */
 private[sql] final case class StoreForm(
     operatorId: Long,
@@ -33,29 +34,29 @@ private[sql] final case class StoreForm(
   def isSingle: Boolean = operator == StoreForm.GlobalLimit || families.forall(_.keySchema.isEmpty)
 
   /**
-   * Whether Spark may distribute rows by other values than those of the keys. A JVM key may be kept as another type than
-   * that of its column, which only the plan has, and Python may change some.
+   * Whether Spark may distribute rows by other values than those of the keys. A JVM key may be stored as another type than that of
+   * its column, which only the plan knows, and Python may change some keys.
    */
   def mayBePlain: Boolean = operator == StoreForm.TransformInJvm || singleKeysMayDiffer
 
-  /** Whether Python may make another value of single keys: another instant of a timestamp, or NaN of null. */
+  /** Whether Python may turn some keys into other values: a timestamp into another instant, or null into NaN. */
   def singleKeysMayDiffer: Boolean = {
     def has(types: DataType*) = groupingTypes.exists(_.existsRecursively(types.contains))
     operator != StoreForm.TransformInJvm && StatefulOperatorsUtils.TRANSFORM_WITH_STATE_OP_NAMES.contains(operator) &&
     (has(TimestampType) || operator == StoreForm.TransformInPandas && has(FloatType, DoubleType))
   }
 
-  /** Which of so many partitions Spark's hash puts the keys of each family in. */
+  /** Computes the partition, out of `partitions`, into which Spark's hash puts the keys of each family. */
   private[conversion] def placing(partitions: Int): StoreBins = {
     val placing = new StoreBins(operator, storeName, partitions)
     families.foreach(f => placing.register(f.name, f.spec))
     placing
   }
 
-  /** The family that Spark makes in each store with families, whose schema is but a placeholder. */
+  /** Whether it is the family that Spark makes in each store with families, and whose schema is only a placeholder. */
   private[conversion] def isUnused(f: FamilyForm): Boolean = useColumnFamilies && f.name == StateStore.DEFAULT_COL_FAMILY_NAME
 
-  /** Of the columns that rows are distributed by, as the keys of the families have them. */
+  /** Types of the columns by which rows are distributed, as they are in the keys of the families. */
   private def groupingTypes: Seq[DataType] = {
     val placed = placing(partitions = 1)
     families.filterNot(isUnused).flatMap(f => placed.of(f.name).keyTypes)
@@ -65,8 +66,8 @@ private[sql] final case class StoreForm(
 private[sql] final case class FamilyForm(
     name: String, keySchema: StructType, valueSchema: StructType, spec: KeyStateEncoderSpec, isMultiValued: Boolean) {
   /**
-   * Whether Spark counts its rows apart from the user's. Relies on Spark: operators say so when they make
-   * a family, of timers, TTL and counters of `transformWithState`, and of all but the values of a join.
+   * Whether Spark counts its rows separately from the user's. Relies on Spark: operators declare this when they make a family. It
+   * is so for the timers, TTL and counters of `transformWithState`, and for everything but the values of a join.
    */
   def isInternal: Boolean =
     name.startsWith("$") || ColumnFamily.isReadInOrder(name) || StoreForm.JoinCounts(name)
@@ -78,7 +79,7 @@ private[sql] object StoreForm {
   private val TransformInPandas = "transformWithStateInPandasExec"
   private val MetadataVersion = 2
   private[binshift] val JoinCounts = Set("left-keyToNumValues", "right-keyToNumValues")
-  /** Of state format 4 of joins, whose keys have several values. */
+  /** Families of joins of state format 4, in which a key has several values. */
   private val JoinFamilies =
     for (side <- Set("left", "right"); name <- Set("keyWithTsToValues", "tsWithKey")) yield s"$side-$name"
 
@@ -128,9 +129,8 @@ private[sql] object StoreForm {
   }
 
   /**
-   * Relies on Spark: metadata of version 2 names all schema files in use, oldest first, by absolute
-   * paths (of the checkpoint's place at the time, which may be another one now); the schema of an
-   * operator without families is below its partition 0.
+   * Relies on Spark: metadata of version 2 names all schema files in use, oldest first, by absolute paths. If the checkpoint was
+   * moved since, these are out of date. The schema of an operator without families is below its partition 0.
    */
   private def schemaFiles(stateRoot: String, operatorId: Long, store: StateStoreMetadata): Seq[String] = store match {
     case s: StateStoreMetadataV2 => s.stateSchemaFilePaths.map(relocated(stateRoot, operatorId, _))
@@ -140,7 +140,7 @@ private[sql] object StoreForm {
       Seq(StateSchemaCompatibilityChecker.schemaFile(dir).toString)
   }
 
-  /** Where a schema file of a checkpoint is that has been moved. */
+  /** The present path of a schema file, in a checkpoint that may have been moved. */
   def relocated(stateRoot: String, operatorId: Long, file: String): String = {
     val marker = s"/$SchemaDir/"
     file.lastIndexOf(marker) match {
@@ -151,7 +151,7 @@ private[sql] object StoreForm {
 
   val SchemaDir = "_stateSchema"
 
-  /** The newest schema of each family: one that the operator does not use any more is in an older file only. */
+  /** The newest schema of each family. If the operator no longer uses a family, only an older file has its schema. */
   private def schemasOf(files: Seq[String], hadoopConf: Configuration): Seq[StateStoreColFamilySchema] =
     files.flatMap { file =>
       val path = new Path(file)

@@ -12,9 +12,9 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  *   +----------+----------------------------+        +----------------------------+----------+
  * }}}
  *
- * The bin is an unsigned big-endian number. In front, it keeps a bin's keys together and bins in
- * ascending order. Families that operators read in the order of their keys, across bins, have it
- * behind, where it changes no order: no key that Spark encodes begins another one of its family.
+ * The bin is an unsigned big-endian number. In front of the key, it keeps the keys of a bin together, in the order of bins. If
+ * operators read a family in the order of its keys, across bins, the bin comes behind the key. It doesn't change that order there,
+ * because no key that Spark encodes is a prefix of another key of its family.
  *
  * @param isBehind whether the family has the bin behind the key
  */
@@ -53,10 +53,10 @@ private[sql] object BinKeyCodec {
   private val InFront = new BinKeyCodec(isBehind = false)
   private val Behind = new BinKeyCodec(isBehind = true)
 
-  /** The form of a family's keys, which its name alone decides, so that all partitions agree on it. */
+  /** The form of a family's keys. It depends on the family's name only, so that all partitions agree on it. */
   def of(family: String): BinKeyCodec = if (ColumnFamily.isReadInOrder(family)) Behind else InFront
 
-  /** The smallest possible key of `bin` in front; `None` for the bin after the last that can be encoded. */
+  /** The smallest possible key that begins with `bin`; `None` for the bin after the last one that can be encoded. */
   def lowerBound(bin: Int): Option[Array[Byte]] = Option.when(bin < MaxBins) {
     val out = new Array[Byte](BinBytes)
     putBin(bin, out, 0)

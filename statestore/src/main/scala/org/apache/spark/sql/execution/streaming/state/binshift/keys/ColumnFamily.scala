@@ -11,18 +11,18 @@ import org.apache.spark.sql.execution.streaming.state.{ByteArrayPair, ColumnFami
 import org.apache.spark.util.NextIterator
 
 /**
- * A column family of a store. Its number differs from partition to partition, in the order in which
- * operators happened to create the families; what is moved is moved by name.
+ * A column family of a store. Families are numbered in the order in which an operator happened to create them, so a family may have
+ * another number in each partition. That's why rows are moved by the name of their family.
  *
- * @param isInternal whether Spark counts its rows apart from the user's
+ * @param isInternal whether Spark counts its rows separately from the user's
  */
 private[binshift] final case class ColumnFamily(name: String, isInternal: Boolean) {
-  /** Whether it is read in the order of its keys, and has the bin behind them. */
+  /** Whether operators read it in the order of its keys, so that the bin comes behind the key. */
   def isReadInOrder: Boolean = ColumnFamily.isReadInOrder(name)
 }
 
 private[binshift] object ColumnFamily {
-  /** The only family of a store that was made without. */
+  /** The only family of a store that was made without column families. */
   val Default: ColumnFamily = ColumnFamily(StateStore.DEFAULT_COL_FAMILY_NAME, isInternal = false)
 
   /**
@@ -44,7 +44,7 @@ private[binshift] object ColumnFamily {
     try rows.foreach(consume)
     finally rows.closeIfNeeded()
 
-  /** Runs of bins with nothing but empty ones between them, as (first, last), so that neighbours cost one scan. */
+  /** Groups bins into ranges (first, last) that contain no other bins except empty ones, so that neighbours need only one scan. */
   def ranges(bins: Seq[Int], isEmpty: Int => Boolean = _ => false): Seq[(Int, Int)] =
     bins.sorted.foldLeft(List.empty[(Int, Int)]) {
       case ((first, last) :: done, bin) if (last + 1 until bin).forall(isEmpty) => (first, bin) :: done
@@ -61,7 +61,7 @@ private[binshift] object ColumnFamily {
       NumberedFamily(ColumnFamily(name, info.isInternal), Some(info.cfId))
     }
 
-  /** Whether Spark counts the rows of a family of a loaded database apart; asked once per family. */
+  /** Whether Spark counts the rows of a family of a loaded database separately; asked once per family. */
   def isInternal(db: RocksDB, useColumnFamilies: Boolean, name: String): Boolean =
     useColumnFamilies && families(db)(name).isInternal
 
@@ -82,7 +82,7 @@ private[binshift] object ColumnFamily {
  * @param number `None` in a store without families
  */
 private[binshift] final case class NumberedFamily(family: ColumnFamily, number: Option[Short]) {
-  /** What the keys of all rows begin with. */
+  /** The bytes that the keys of all its rows begin with. */
   val prefix: Array[Byte] = number.fold(Array.emptyByteArray)(
     RocksDBStateStoreProvider.encodeStateRowWithPrefix(Array.emptyByteArray, _))
 
@@ -141,7 +141,7 @@ private[binshift] final case class NumberedFamily(family: ColumnFamily, number: 
 }
 
 private[binshift] object NumberedFamily {
-  /** The number of the family that a native key is of, in a store with families. */
+  /** The number of the family to which a native key belongs, in a store with families. */
   def numberIn(native: Array[Byte]): Short = RocksDBStateStoreProvider.getColumnFamilyBytesAsId(native)
 
   /** The smallest key that is greater than all keys that begin with `prefix`. */

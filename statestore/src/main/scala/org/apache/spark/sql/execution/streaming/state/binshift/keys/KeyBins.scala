@@ -9,7 +9,7 @@ import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.{DataType, StructField, StructType}
 
 /**
- * The bin of a state key: the hash of those of its columns that the exchange hashed.
+ * Computes the bin of a state key, from the hash of those of its columns that the exchange hashed.
  *
  * Not thread-safe: the projection reuses its output row. One instance per column family of a store.
  *
@@ -18,15 +18,15 @@ import org.apache.spark.sql.types.{DataType, StructField, StructType}
 private[binshift] final class KeyBins(key: Seq[Expression], bins: Int) {
   private val projection = UnsafeProjection.create(Seq(KeyBins.expression(key, bins)))
 
-  /** Also of a row that has the leading columns of a key only, if they hold all partitioning columns. */
+  /** The bin of `key`, which may also consist of the leading columns of a key, if these include all partitioning columns. */
   def apply(key: UnsafeRow): Int = projection(key).getInt(0)
 
-  /** The partitioning columns of a key, those of structs one by one; the same row is handed out again. */
+  /** The partitioning columns of a key, with structs taken apart. Reuses the row that it returns. */
   def keyOf(key: UnsafeRow): UnsafeRow = keyProjection(key)
 
   def keyTypes: Seq[DataType] = columns.map(_.dataType)
 
-  /** Of the partitioning columns of a key. */
+  /** Hashes of the partitioning columns of a key. */
   lazy val hashes: KeyHashes = new KeyHashes(columns)
 
   private lazy val columns = key.flatMap(flat)
@@ -42,9 +42,8 @@ private[sql] object KeyBins {
   /**
    * Bin of a row. The exchange and the store must agree on it, so both take it from here.
    *
-   * Relies on Spark: `HashPartitioning.partitionIdExpression` is `Pmod` of this very hash. Being the
-   * same hash makes the first table of a checkpoint (bin modulo n, n dividing bins) place each key
-   * where Spark does.
+   * Relies on Spark: `HashPartitioning.partitionIdExpression` is `Pmod` of this very hash. Because both use the same hash, the
+   * first table of a checkpoint (bin modulo n, where n divides the number of bins) places each key where Spark does.
    */
   def expression(keys: Seq[Expression], bins: Int): Expression =
     Pmod(new CollationAwareMurmur3Hash(keys), Literal(bins))
@@ -56,9 +55,8 @@ private[binshift] object PartitioningKey {
   /**
    * The partitioning columns of a family's keys.
    *
-   * Relies on Spark: how each operator builds its state keys. The form of the encoder tells the
-   * operator's part of the key from what it appends, but for two cases that go by name: a join's
-   * values by index, and the TTL index of a map variable.
+   * Relies on Spark: how each operator builds its state keys. In most cases, the encoder's form shows which columns of the key the
+   * operator has appended. Two cases are recognized by their names: a join's values by index, and the TTL index of a map variable.
    *
    * @param operator name of the operator, as its progress reports it
    * @param family   name of the column family, or of the store for operators with several stores
@@ -80,14 +78,14 @@ private[binshift] object PartitioningKey {
   def isReadInOrder(spec: KeyStateEncoderSpec): Boolean =
     spec.isInstanceOf[RangeKeyScanStateEncoderSpec] || TimestampKeys.areInOrder(spec)
 
-  /** Whether the rows of a key have numbers from zero on without a gap, which are the last column of their keys. */
+  /** Whether the rows of a key are numbered from zero on without gaps, in the last column of the state key. */
   def haveNumbers(operator: String, family: String): Boolean = operator == Join && ValuesByIndex(family)
 
-  /** The store that has the values of the keys whose numbers are in `store`. */
+  /** The store with the values that `store` counts. */
   def storeOfValues(operator: String, store: String): Option[String] =
     Option.when(operator == Join)(store.replace(Counts, Values)).filter(_ != store)
 
-  /** The store that counts the values of the keys that are in `store`. */
+  /** The store that counts the values in `store`. */
   def storeOfCounts(operator: String, store: String): Option[String] =
     Option.when(operator == Join)(store.replace(Values, Counts)).filter(_ != store)
 
@@ -95,7 +93,7 @@ private[binshift] object PartitioningKey {
   private val Counts = "-keyToNumValues"
   private val Values = "-keyWithIndexToValue"
 
-  /** A join that counts the values of a key appends the index of the value. */
+  /** In these stores, a join that counts the values of a key appends the index of the value to the key. */
   private val ValuesByIndex = Set("left-keyWithIndexToValue", "right-keyWithIndexToValue")
 
   /** Timers and TTL indexes of transformWithState: (time, element); a map's element is (key, user key). */
@@ -126,8 +124,8 @@ private[binshift] final class StoreBins(operator: String, storeName: String, bin
   def operatorName: String = operator
 
   /**
-   * Whether the operator makes the keys of its state from values that its user's language has given back, rather than from the
-   * rows, so that they may be others.
+   * Whether the operator makes the keys of its state not from the rows, but from values that passed through the user's language
+   * and may have changed there.
    */
   def mayChangeKeys: Boolean = StatefulOperatorsUtils.TRANSFORM_WITH_STATE_OP_NAMES.contains(operator)
 
@@ -135,10 +133,10 @@ private[binshift] final class StoreBins(operator: String, storeName: String, bin
   def register(family: String, spec: KeyStateEncoderSpec): Unit =
     if (spec != registered.put(family, spec)) families.clear()
 
-  /** The encoders of the families that are known by now. */
+  /** The encoders of the families that were registered so far. */
   def specs: Map[String, KeyStateEncoderSpec] = registered.asScala.toMap
 
-  /** The families are resolved at the first key, when those that refer to each other are all known. */
+  /** Resolved at the first key of a family: families may refer to each other, and all are registered by then. */
   def of(family: String): KeyBins = {
     val known = families.get(family)
     if (known != null) known
@@ -150,10 +148,10 @@ private[binshift] final class StoreBins(operator: String, storeName: String, bin
     }
   }
 
-  /** The name of the store that has the values which this one counts. */
+  /** The name of the store with the values that this one counts. */
   def storeOfValues: Option[String] = PartitioningKey.storeOfValues(operator, storeName)
 
-  /** The name of the store that counts the values which this one has. */
+  /** The name of the store that counts the values in this one. */
   def storeOfCounts: Option[String] = PartitioningKey.storeOfCounts(operator, storeName)
 
   /** See [[PartitioningKey.haveNumbers]]. */

@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.binshift.keys
 import org.apache.spark.sql.catalyst.expressions.{CollationAwareMurmur3Hash, Expression, Literal, UnsafeProjection, UnsafeRow}
 
 /**
- * Hashes by which the key of a row is told from others: one of all its columns, and one of all but each of them.
+ * Hashes that distinguish the keys of rows: one over all columns of a key, and for each column, one over all the others.
  *
  * Not thread-safe: the projections reuse their rows.
  *
@@ -16,7 +16,7 @@ private[binshift] final class KeyHashes(columns: Seq[Expression]) {
   def size: Int = columns.size
   def whole(row: UnsafeRow): Int = all(row).getInt(0)
 
-  /** Without column i, for each i. The same row is handed out again. */
+  /** For each i, the hash of all columns but column i. Reuses the row that it returns. */
   def withoutEach(row: UnsafeRow): UnsafeRow = without(row)
 
   private def hashOf(some: Seq[Expression]): Expression = if (some.isEmpty) Literal(0) else new CollationAwareMurmur3Hash(some)

@@ -6,12 +6,12 @@ import java.nio.{ByteBuffer, ByteOrder}
  * The rows of a partitioning key in a column family.
  *
  * @param family the name of the family
- * @param key    in its stored form and without the number of the family, what `extent` says
+ * @param key    a key in its stored form, without the number of the family; `extent` says which rows it stands for
  */
 private[binshift] final case class KeyRows(family: String, key: Array[Byte], extent: Extent)
 
 private[binshift] object KeyRows {
-  /** The order in which a database has keys. */
+  /** The order of keys in a database. */
   val Order: Ordering[Array[Byte]] = (a, b) => java.util.Arrays.compareUnsigned(a, b)
 
   def begins(key: Array[Byte], prefix: Array[Byte]): Boolean =
@@ -20,7 +20,7 @@ private[binshift] object KeyRows {
 
 /** Which rows a key of [[KeyRows]] stands for. */
 private[binshift] sealed trait Extent {
-  /** The key of one of the rows, of which `rest` is what tells it from the others. */
+  /** The key of one of the rows; `rest` are the bytes that distinguish it from the others. */
   def rowKey(key: Array[Byte], rest: Array[Byte]): Array[Byte]
 }
 
@@ -30,14 +30,14 @@ private[binshift] object Extent {
     override def rowKey(key: Array[Byte], rest: Array[Byte]): Array[Byte] = key
   }
 
-  /** All rows whose keys begin with it. */
+  /** All rows whose keys begin with this key. */
   case object Beginning extends Extent {
     override def rowKey(key: Array[Byte], rest: Array[Byte]): Array[Byte] = key ++ rest
   }
 
   /**
-   * Rows with the numbers from zero on, without a gap. Each has its number in its key, in the bytes from `at` on, and is like
-   * the others else. The key is that of number zero.
+   * Rows that are numbered from zero on without gaps. Their keys differ only in the number, which begins at byte `at`. The key
+   * of [[KeyRows]] is that of number zero.
    */
   final case class Numbered(at: Int) extends Extent {
     override def rowKey(key: Array[Byte], rest: Array[Byte]): Array[Byte] = {
@@ -50,10 +50,10 @@ private[binshift] object Extent {
 
     def numberOf(row: Array[Byte]): Long = Numbered.in(row).getLong(at)
 
-    /** What tells a row from the others of its key. */
+    /** The bytes that distinguish a row from the others of its key. */
     def restOf(row: Array[Byte]): Array[Byte] = java.util.Arrays.copyOfRange(row, at, at + Numbered.Width)
 
-    /** The same of keys that have the number of their family in front. */
+    /** The same for keys that begin with the number of their family. */
     def in(family: NumberedFamily): Numbered = Numbered(at + family.prefix.length)
   }
 
@@ -66,14 +66,14 @@ private[binshift] object Extent {
       bytes
     }
 
-    /** Where the number is, if all that differs between the keys of two rows is there: those of number zero and of -1. */
+    /** Finds the number by comparing the keys of number zero and of -1; `None` if they also differ elsewhere. */
     def of(zero: Array[Byte], minusOne: Array[Byte]): Option[Numbered] = {
       val at = java.util.Arrays.mismatch(zero, minusOne)
       Option.when(at >= 0 && at + Width <= zero.length)(Numbered(at))
         .filter(where => java.util.Arrays.equals(where.rowKey(zero, -1L), minusOne))
     }
 
-    /** Relies on Spark: an `UnsafeRow` has a number as the processor has it. */
+    /** Relies on Spark: numbers in an `UnsafeRow` are in the processor's byte order. */
     private def in(row: Array[Byte]): ByteBuffer = ByteBuffer.wrap(row).order(ByteOrder.nativeOrder)
   }
 }

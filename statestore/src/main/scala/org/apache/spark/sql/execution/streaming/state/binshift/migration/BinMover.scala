@@ -1,7 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.migration
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, Trace}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.NumberedFamily
 import org.apache.spark.sql.execution.streaming.state.binshift.recovery.{BinRecovery, CheckpointedBins}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{BinSwitch, EpochRouting}
@@ -43,7 +43,9 @@ private[binshift] final class BinMover(
     moved = 0
     comesFromGone = false
     shipping.departed(version, switch.leaving) match {
-      case Some(known) => drop(switch, known)
+      case Some(known) =>
+        if (Trace.isOn && known.ordered.isDefined) Trace("files of deletions", store, "version" -> version)
+        drop(switch, known)
       case None => shipping.leavingUncounted(version, switch.leaving) match {
           case Some(counts) =>
             drop(switch, DepartedBins(RowCounts.sum(counts.map(_.count.expected))))
@@ -62,6 +64,7 @@ private[binshift] final class BinMover(
     }
     val others = switch.arriving.toSeq.filterNot { case (source, _) => begun.exists(_.source == source) }.sortBy(_._1)
     val adopted = begun.map(_.stats).toSeq ++ others.map { case (source, bins) => arrive(version, source, bins) }
+    if (Trace.isOn) Trace("switched", store, "version" -> version, "left" -> Trace.ranges(switch.leaving))
     Faults.at("switch.done", store.partitionId)
     adopted.foldLeft(SwitchStats(binsReleased = switch.leaving.size))(_ + _)
       .copy(adoptMs = (System.nanoTime() - started) / 1000000)
@@ -83,6 +86,8 @@ private[binshift] final class BinMover(
     new BinIntake {
       override def adopt(bins: Seq[Int], recopied: Int, taken: TakenCopy): Unit = arriving(db.inStoredForm {
         val bytes = bytesOf(taken)
+        if (Trace.isOn) Trace("arrived", store, "version" -> switchedAt, "way" -> "bins on demand", "again" -> (recopied > 0),
+          "bins" -> Trace.ranges(bins), "base" -> taken.version)
         if (known.count(bins) == 0) takeIn(taken)
         else {
           // Where there are families, lookups by a prefix read all files.
@@ -101,6 +106,7 @@ private[binshift] final class BinMover(
       })
 
       override def fetched(rows: Seq[FetchedRows]): Unit = {
+        if (Trace.isOn) Trace("rows on demand", store, "version" -> switchedAt, "keys" -> rows.size)
         arriving(orElseUnusable(known.add(rows)))
         adopted(SwitchStats(rowsFetched = rows.iterator.map(of => math.max(1, of.rows.size)).sum))
       }
@@ -173,13 +179,14 @@ private[binshift] final class BinMover(
     shipping.onDemand(version, source, bins) match {
       case Some(staged) =>
         comesFromGone ||= source >= routing.at(version).now.partitions
+        if (Trace.isOn) Trace("awaits", store, "version" -> version, "from" -> source, "bins" -> Trace.ranges(bins))
         pendingBins.expect(version, source, bins, staged)
         SwitchStats.None
       case None =>
         val copied = for {
           (copy, step) <- shipping.find(version, source, bins)
           taken <- copy.take(step, version)
-          stats <- unlessItFails(bins)(ingest(version, copy, step, taken, bins.size))
+          stats <- unlessItFails(bins)(ingest(version, copy, step, taken, bins))
         } yield stats
         copied.getOrElse(readCheckpoint(version, source, bins))
     }
@@ -196,16 +203,19 @@ private[binshift] final class BinMover(
   /** Before they are taken in, which moves the files. */
   private def bytesOf(taken: TakenCopy): Long = (taken.base ++ taken.changes).map(_.length).sum
 
-  private def ingest(version: Long, copy: StagedCopy, step: Int, taken: TakenCopy, bins: Int): SwitchStats = {
+  private def ingest(version: Long, copy: StagedCopy, step: Int, taken: TakenCopy, bins: Seq[Int]): SwitchStats = {
     val bytes = bytesOf(taken)
     takeIn(taken)
     (taken.version + 1 to version).foreach { v => copy.foreachChange(v, step)(applyChange) }
     Faults.at("switch.changes", store.partitionId)
     val isPrepared = copy.base < version
+    if (Trace.isOn) Trace("arrived", store, "version" -> version, "from" -> copy.sourcePartition, "bins" -> Trace.ranges(bins),
+      "way" -> (if (isPrepared) "copied ahead" else "sent at the switch"), "again" -> !copy.wasShipped,
+      "base" -> copy.base, "attempt" -> copy.attemptRead, "up_to" -> taken.version)
     SwitchStats(
-      binsPrepared = if (isPrepared) bins else 0,
-      binsShipped = if (isPrepared) 0 else bins,
-      binsRecopied = if (copy.wasShipped) 0 else bins,
+      binsPrepared = if (isPrepared) bins.size else 0,
+      binsShipped = if (isPrepared) 0 else bins.size,
+      binsRecopied = if (copy.wasShipped) 0 else bins.size,
       rowsAdopted = taken.rows.rows + taken.rows.internal, bytesAdopted = bytes)
   }
 
@@ -230,6 +240,8 @@ private[binshift] final class BinMover(
     new CheckpointedBins(store, routing, arguments).count(version, bins)
 
   private def readCheckpoint(version: Long, source: Int, bins: Seq[Int]): SwitchStats = {
+    if (Trace.isOn)
+      Trace("arrived", store, "version" -> version, "from" -> source, "way" -> "checkpoint", "bins" -> Trace.ranges(bins))
     val (rows, bytes) = BinRecovery.adopt(db, store.copy(partitionId = source), routing, arguments, bins, version)
     SwitchStats(binsFromCheckpoint = bins.size, rowsAdopted = rows, bytesAdopted = bytes)
   }

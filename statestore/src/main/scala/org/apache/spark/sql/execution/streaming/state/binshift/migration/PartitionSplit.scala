@@ -9,7 +9,7 @@ import scala.util.control.NonFatal
 import org.apache.spark.TaskKilledException
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
-import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, Trace}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.recovery.CheckpointedBins
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{BinSwitch, EpochRouting}
@@ -83,6 +83,8 @@ private[migration] final class PartitionSplit(
       beginWith(offer)
       Faults.at("split.begun", store.partitionId)
       val mine = bins.toSet
+      if (Trace.isOn) Trace("arrived", store, "version" -> version, "from" -> source, "way" -> "split", "here" -> isHere,
+        "bins" -> Trace.ranges(bins))
       ranges.drop((0 until routing.at(version).now.bins).filterNot(mine), !mine(_), DepartedBins(offer.foreign.expected))
       Begun(source, offer.foreign,
         SwitchStats(

@@ -4,7 +4,7 @@ import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, LogLine}
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, LogLine, Trace}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
 import org.apache.spark.sql.execution.streaming.state.binshift.conversion.PartitionTakeover
 import org.apache.spark.sql.execution.streaming.state.binshift.migration.{BinAudits, BinMover, PendingBins}
@@ -103,6 +103,7 @@ private[binshift] final class BinnedRocksDB(
   def isRetired: Boolean = retired
 
   private val statistics = new EpochStatistics(storeId, routing)
+  private val trace = new StoreTrace(storeId, routing)
 
   /** The loaded version, if its switch has been applied and nothing was committed since. */
   private var switchedAt: Option[Long] = None
@@ -165,6 +166,7 @@ private[binshift] final class BinnedRocksDB(
           pendingBins.pull()
           auditIfWhole(version)
       }
+      if (Trace.isOn) trace.loaded(version, stateStoreCkptId, readOnly, table, isTakeOver(version))
     } else {
       if (!readOnly && !VersionedRocksDB.ReadersOpenToWrite) throw notRouted()
       routing.requireLogged(version)
@@ -212,6 +214,7 @@ private[binshift] final class BinnedRocksDB(
     }
     // Another native database: all is loaded from the checkpoint, which another attempt may have written.
     if (RocksDBFields.native(this) ne native) {
+      if (Trace.isOn && isRouted && !isStock(version)) trace.opened(version, ckptId, loadEmpty, binnedFiles.loadedSnapshot)
       mover.forget()
       audits.forget()
       shipping.invalidateCounts()
@@ -359,6 +362,8 @@ private[binshift] final class BinnedRocksDB(
     val isUploaded = RocksDBFields.isUploadedWhole(this)
     val result @ (version, info) =
       snapshotTurn.commit(loadedVersion + 1, isWhole, () => PromptUploads.submit(this))(commitBySpark(forceSnapshot))
+    if (Trace.isOn && isBinned)
+      trace.committed(version, info.stateStoreCkptId, hasChangelog = conf.enableChangelogCheckpointing && !isUploaded)
     if (isUploaded) RocksDBFields.forgetForced(this)
     replayed.committed(version, info.stateStoreCkptId)
     binnedFiles.proven()
@@ -403,6 +408,7 @@ private[binshift] final class BinnedRocksDB(
     statistics.forget()
     replayed.close()
     binnedFiles.rolledBack()
+    if (Trace.isOn && isRouted) Trace("rolled back", storeId, "run" -> routing.run)
     super.rollback()
   }
 

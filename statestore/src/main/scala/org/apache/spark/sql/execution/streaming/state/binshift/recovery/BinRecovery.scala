@@ -8,7 +8,7 @@ import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, Trace}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, ColumnFamily, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
@@ -99,6 +99,7 @@ private[binshift] final class BinRecovery private (
     // Only now: a base that cannot be read may give way to the snapshot that is loaded.
     drop(present -- plan.bases.values.flatten)
     val stretches = plan.stretches
+    if (Trace.isOn) trace(plan)
     val (mine, others) = stretches.toSeq.partition { case (s, _) =>
       s.partition == owner.partitionId && held.exists(s.first > _)
     }
@@ -113,6 +114,10 @@ private[binshift] final class BinRecovery private (
     others.foreach { case (stretch, _) => source(stretch.partition) }
     changes = Some(new Ahead(jobs.iterator, (_: (Long, HeldChanges))._2.close()))
   }
+
+  private def trace(plan: RecoveryPlan): Unit = Trace("recovery", owner, "version" -> version, "held" -> held,
+    "bases" -> plan.bases.toSeq.map { case (s, of) => Seq[Any](s.partition, s.version, Trace.ranges(of)) },
+    "stretches" -> plan.stretches.toSeq.map { case (s, of) => Seq[Any](s.partition, s.first, s.last, Trace.ranges(of)) })
 
   /** The bins that the partition owned at a version of its own. */
   private def ownedAt(snapshot: Long): Set[Int] =

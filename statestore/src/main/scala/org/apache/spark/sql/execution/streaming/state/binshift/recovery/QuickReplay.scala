@@ -5,12 +5,13 @@ import java.util.concurrent.atomic.{AtomicBoolean, AtomicLong}
 
 import scala.util.control.NonFatal
 
+import org.apache.hadoop.fs.Path
 import org.rocksdb.{ReadOptions, RocksDB => NativeRocksDB, Snapshot, WriteBatch, WriteOptions}
 
 import org.apache.spark.TaskContext
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.RecordType
-import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, Trace}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{ColumnFamily, KeyRows}
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{BinnedFileManager, RocksDBFields}
@@ -39,6 +40,7 @@ private[binshift] final class QuickReplay(db: ReplayingRocksDB, isIdle: () => Bo
   private val isCounted = db.conf.trackTotalNumberOfRows
   private var left = RecordsBySpark
   private var isFull = false
+  private var isTraced = false
 
   /** The keys that were changed, and whether they are there since; guarded by this, like all that follows. */
   private val changed = new TreeMap[Array[Byte], java.lang.Boolean](KeyRows.Order)
@@ -82,6 +84,10 @@ private[binshift] final class QuickReplay(db: ReplayingRocksDB, isIdle: () => Bo
 
   override def end(): Unit = {
     write()
+    if (Trace.isOn && left <= 0 && !isTraced) {
+      isTraced = true
+      Trace("quick replay", new Path(db.dfsRoot))
+    }
     Faults.at("replay.quick", db.partition)
   }
 

@@ -34,6 +34,9 @@ private[binshift] abstract class ReplayingRocksDB(
   override def replayOf(version: Long): Option[BinnedFileManager.Replay] = replay.of(version)
 
   override def partition: Int = partitionId
+
+  /** The store's directory in the checkpoint. */
+  def dfsRoot: String = arguments.dfsRootDir
 }
 
 /** A private copy of a store, to read `wanted` from: nobody commits to it, or fetches its files ahead. */

@@ -13,21 +13,21 @@ import org.apache.spark.sql.types.{DataType, StructType}
 import org.apache.spark.util.collection.OpenHashSet
 
 /**
- * The keys of the rows that a running task has handed to an operator, by their hashes: with them goes whether the key of the
- * operator's state is one of its rows'.
+ * Remembers the keys of the rows that a running task has handed to an operator, by their hashes. A key of the operator's state that
+ * isn't among them has changed on its way.
  *
- * A key that did not come is taken for one that did if their 32 bits of hash are equal, which is as good as never for the few
- * keys of a task; it is found out with a later epoch.
+ * If the 32-bit hashes of two keys are equal, a changed key may be taken for one that came. That hardly ever happens with the few
+ * keys of a task, and a later epoch will find it.
  *
  * Thread-safe: Python's operators read rows on another thread than the one that writes state.
  *
- * @param names of the columns of the key, those of structs one by one
+ * @param names names of the key's columns, with structs taken apart
  */
 private[binshift] final class ArrivedKeys(names: Seq[String]) {
   private val whole = new OpenHashSet[Int]
   private val without = Seq.fill(names.size)(new OpenHashSet[Int])
 
-  /** @param hash of the whole key */
+  /** @param hash the hash of the whole key */
   def add(hash: Int, key: UnsafeRow, hashes: KeyHashes): Unit = synchronized {
     if (!whole.contains(hash)) {
       whole.add(hash)
@@ -39,8 +39,8 @@ private[binshift] final class ArrivedKeys(names: Seq[String]) {
   def has(hash: Int): Boolean = synchronized(whole.contains(hash))
 
   /**
-   * The columns in which `key`, which has not come, differs from one that has; all columns if it differs in several. It may be but
-   * one column away from keys in several ways: those that are null then are the likelier ones to have been something else.
+   * The columns in which `key`, which has changed, differs from a key that came; all columns if it differs in several. It may differ
+   * from different keys in different single columns. Then columns that are null are more likely to have been something else.
    */
   def changed(key: UnsafeRow, bins: KeyBins): Seq[String] = {
     val others = bins.hashes.withoutEach(key)
@@ -54,10 +54,10 @@ private[binshift] final class ArrivedKeys(names: Seq[String]) {
 private[binshift] object ArrivedKeys {
   private val tasks = new ConcurrentHashMap[(Long, Long), ArrivedKeys]()
 
-  /** Those of an attempt of a task for an operator; `None` if none are noted. */
+  /** The keys noted by an attempt of a task for an operator; `None` if it notes none. */
   def of(attempt: Long, operator: Long): Option[ArrivedKeys] = Option(tasks.get((attempt, operator)))
 
-  /** Those of the task of this thread, for an operator with an input or two. */
+  /** Begins to note keys, for an operator in the task of this thread. An operator with two inputs calls it twice. */
   def begin(operator: Long, names: Seq[String]): ArrivedKeys = {
     val task = TaskContext.get()
     val key = (task.taskAttemptId(), operator)
@@ -71,7 +71,7 @@ private[binshift] object ArrivedKeys {
     }
   }
 
-  /** Of a key's columns, those of structs one by one. */
+  /** The names of a key's columns, with structs taken apart. */
   def namesOf(columns: Seq[(String, DataType)]): Seq[String] = columns.flatMap {
     case (name, s: StructType) => namesOf(s.map(f => s"$name.${f.name}" -> f.dataType))
     case (name, _) => Seq(name)
@@ -79,9 +79,9 @@ private[binshift] object ArrivedKeys {
 }
 
 /**
- * Notes the keys of the rows that an operator gets ([[ArrivedKeys]]), and changes nothing about them.
+ * Notes the keys of the rows that an operator gets ([[ArrivedKeys]]), and passes the rows on unchanged.
  *
- * @param keys     what the operator's exchange hashes, as columns of the child
+ * @param keys     the columns of the child that the operator's exchange hashes
  * @param operator id of the operator
  */
 private[sql] final case class NoteKeysExec(keys: Seq[Attribute], operator: Long, child: SparkPlan) extends UnaryExecNode {
@@ -95,7 +95,7 @@ private[sql] final case class NoteKeysExec(keys: Seq[Attribute], operator: Long,
     child.execute().mapPartitionsInternal { rows =>
       val arrived = ArrivedKeys.begin(id, names)
       val hashes = new KeyBins(bound, bins = 1).hashes
-      // Rows come in the order of their keys.
+      // Rows come in the order of their keys, so it suffices to compare with the key before.
       var last = Option.empty[Int]
       rows.map { row =>
         val key = row.asInstanceOf[UnsafeRow]

@@ -6,8 +6,8 @@ package org.apache.spark.sql.execution.streaming.state.binshift.routing
  * @param arriving  bins to adopt, by the partition that owned them at the epoch before
  * @param leaving   bins to release, ascending
  * @param staying   bins that were owned before and still are
- * @param isNew     whether the partition did not exist at the epoch before: whatever files its
- *                  directory holds are from an earlier life and must not be read
+ * @param isNew     whether the partition did not exist at the epoch before. If so, any files in its directory are from an earlier
+ *                  life and must not be read.
  */
 private[binshift] final case class BinSwitch(
     arriving: Map[Int, Seq[Int]],
@@ -15,7 +15,7 @@ private[binshift] final case class BinSwitch(
     staying: Int => Boolean,
     isNew: Boolean) {
 
-  /** What the switch does to some bins. */
+  /** The same switch, restricted to some bins. */
   def of(bins: Set[Int]): BinSwitch = copy(
     arriving = arriving.map { case (source, all) => source -> all.filter(bins) }.filter(_._2.nonEmpty),
     leaving = leaving.filter(bins))
@@ -24,7 +24,7 @@ private[binshift] final case class BinSwitch(
 }
 
 private[binshift] object BinSwitch {
-  /** For a partition that starts empty. */
+  /** The switch of a partition that starts empty. */
   val Fresh: BinSwitch = BinSwitch(Map.empty, Nil, _ => false, isNew = true)
 
   def between(before: RoutingTable, now: RoutingTable, partition: Int): BinSwitch = {

@@ -16,9 +16,9 @@ import org.apache.spark.util.CollectionAccumulator
 /**
  * The routing of one run of a query, as its executors see it.
  *
- * The entry that was in force at an epoch is found by going back from a later one, from entry to entry. A task begins with
- * the one that the driver has named to it, and whoever else asks with the one that the log of offsets or a claim names. The directory
- * of entries is not asked what is in force.
+ * To find the entry that was in force at an epoch, it goes back from a later one, entry by entry. A task starts from the entry that
+ * the driver has named to it; other callers start from the entry that the log of offsets or a claim names. The directory of entries
+ * doesn't tell what is in force.
  *
  * Thread-safe; shared by all stores of the run in this JVM, so that a table is read once per executor
  * and not once per store. Keeps the last [[EpochRouting.MaxEntries]] tables.
@@ -33,15 +33,15 @@ private[sql] final class EpochRouting(
   private val entries = new ConcurrentHashMap[EntryName, RoutingEntry]()
   private val ids = new ConcurrentHashMap[Long, CheckpointIds]()
   private val changedKeys = new ConcurrentHashMap[Long, Boolean]()
-  /** When the epochs that this run has run were logged. */
+  /** The times at which the epochs of this run were logged. */
   private val loggedAt = new ConcurrentHashMap[Long, Option[Long]]()
   private var orders = Seq.empty[ShippingOrder]
   /** The newest entry that is known to have been in force. */
   @volatile private var newest = Option.empty[NamedEntry]
-  /** Those that were asked for last, as long as some recovery uses them: there may be many tables. */
+  /** The owners that were asked for last. Weak, because they may hold many tables, and are only needed while a recovery uses them. */
   private var latestOwners = new WeakReference[Owners](null)
 
-  /** As it is while the run lasts: the driver writes it before the first task of the run, if it does. Read once. */
+  /** The layout; read once. It doesn't change during a run, because the driver writes it, if at all, before the first task. */
   lazy val layout: Option[Layout] = readLayout()
 
   /** The id of the run. */
@@ -56,15 +56,15 @@ private[sql] final class EpochRouting(
   }
 
   /**
-   * The entry in force as the driver named it when it planned the batch. A job that the user submits from a thread of a foreign
-   * pool may carry the property of another batch or none, hence the check of the run. One of an earlier batch is right, but
-   * for the epochs after it.
+   * The entry in force, as the driver named it when it planned the batch. A job that the user submits from a thread of a foreign pool
+   * may carry the property of another batch or none, so the run is checked. A property of an earlier batch is right for the epochs
+   * up to that batch.
    */
   private def hint: Option[RoutingHint] =
     Option(TaskContext.get()).flatMap(c => Option(c.getLocalProperty(BinshiftConf.RoutingHint)))
       .flatMap(RoutingHint.parse).filter(_.runId == runId)
 
-  /** An entry that was in force at `epoch` or later; the newest one known before it if there is none. */
+  /** An entry that was in force at `epoch` or later; if none is known, the newest known one before it. */
   private def named(epoch: Long): NamedEntry = {
     def known = newest.filter(_.at >= epoch)
     for (told <- hint if !newest.exists(_.at >= told.epoch) || !loggedAt.containsKey(told.epoch)) synchronized {
@@ -76,7 +76,7 @@ private[sql] final class EpochRouting(
       known.getOrElse {
         val found = readLogged().near(epoch, layout.flatMap(_.takenOverAt).getOrElse(0L)).orElse(unnamed(epoch))
           .getOrElse(throw Owners.missing(epoch))
-        // Of an epoch that is not logged yet, the newest one before it is known.
+        // If the epoch isn't logged yet, this is the newest entry before it.
         newest = (newest.toSeq :+ found).maxByOption(_.at)
         newest.get
       }
@@ -86,7 +86,7 @@ private[sql] final class EpochRouting(
   /** In a checkpoint so old that nothing names an entry, the newest one up to the epoch is in force. */
   private def unnamed(epoch: Long): Option[NamedEntry] = log.names.filter(_.epoch <= epoch).lastOption.map(NamedEntry(epoch, _))
 
-  /** Who owned which bin, at `version` and before. */
+  /** The owners of bins, at `version` and before. */
   def owners(version: Long): Owners = {
     val name = named(version - 1)
     val head = entry(name.entry).getOrElse(throw lost(name))
@@ -101,16 +101,16 @@ private[sql] final class EpochRouting(
     })
   }
 
-  /** How many partitions committed `version`. */
+  /** The number of partitions that committed `version`. */
   def partitionsOf(version: Long): Option[Int] = {
     val owners = this.owners(version)
     owners.find(version).map(owners.table(_).partitions)
   }
 
-  /** Fails unless the entry that was in force at the epoch of `version` is there. For readers, before they read anything. */
+  /** Fails if the entry that was in force at the epoch of `version` is missing. Readers call it before they read anything. */
   def requireLogged(version: Long): Unit = owners(version).at(version)
 
-  /** Says once for each operator of the run that its keys change; whoever asks goes on when `say` is done. */
+  /** Runs `say` once for each operator of the run, to report that its keys change. Other callers wait until `say` is done. */
   def sayOfChangedKeys(operator: Long)(say: => Unit): Unit = changedKeys.computeIfAbsent(operator,
     _ => {
       say
@@ -120,26 +120,29 @@ private[sql] final class EpochRouting(
   /** Whether this run has made a table durable for the epoch after `epoch`. */
   def hasStepAfter(epoch: Long): Boolean = log.allOf(epoch + 1).exists(_.run.contains(runId))
 
-  /** The entries that are there, listed anew. */
+  /** The existing entries; lists them. */
   def listed: Seq[EntryName] = log.names
 
-  /** The largest number of partitions of any epoch from `epoch` on, also by entries that nothing names yet. */
+  /** The largest number of partitions of any epoch from `epoch` on, including entries that nothing names yet. */
   def partitionsSince(epoch: Long): Int =
     (partitionsOf(epoch + 1) ++ log.names.filter(_.epoch > epoch).flatMap(log.unnamed).map(_.table.partitions)).max
 
   /**
-   * Whether the epoch of `version` was logged anew since this run has run it, so that the query goes on with another content; reads it
-   * from the checkpoint.
+   * Whether the epoch of `version` was logged again since this run has run it, so that the query continues with another content.
+   * Reads the checkpoint.
    *
-   * @param hasIds    whether the version's files have ids in their names. Nobody reads them then but for the attempt that was committed.
-   * @param isWritten whether a file of the version is there already. It stays if Spark has purged the epoch from its log: the epoch was
-   *                  committed long ago then, and others may rely on the file.
+   * @param hasIds    whether the version's files have ids in their names. If so, nobody reads those of attempts that aren't committed.
+   * @param isWritten whether a file of the version exists already. It is kept if Spark has purged the epoch from its log, because
+   *                  the epoch was committed long ago then, and others may rely on the file.
    */
   def isDisowned(version: Long, hasIds: Boolean, isWritten: Boolean): Boolean = !hasIds && {
-    val ranAtMs = Option(loggedAt.get(version - 1)).flatten
+    val ranAtMs = this.ranAtMs(version - 1)
     if (isWritten) readLogged().isLoggedAnew(version - 1, runId, ranAtMs)
     else !readLogged().owns(version - 1, runId, ranAtMs)
   }
+
+  /** When `epoch` was logged that this run has run; `None` if that is not known. */
+  def ranAtMs(epoch: Long): Option[Long] = Option(loggedAt.get(epoch)).flatten
 
   /** What the jobs of `epoch` say about shipping; `None` for jobs from threads of a foreign pool. */
   def shippingHints(epoch: Long): Option[Seq[ShippingHint]] =
@@ -149,7 +152,7 @@ private[sql] final class EpochRouting(
   /** Where the stores of `epoch` send their statistics; `None` for jobs from threads of a foreign pool. */
   def reportAddress(epoch: Long): Option[CollectionAccumulator[Array[Byte]]] = ReportAddress.ofTask(runId, epoch)
 
-  /** How many of its hottest keys a store is to report at `epoch`; mostly 0. */
+  /** How many of its hottest keys a store should report at `epoch`; usually 0. */
   def keysWanted(epoch: Long): Int = ReportAddress.keysWanted(runId, epoch)
 
   /** The order `id`; `None` if the driver has replaced it since. */
@@ -158,10 +161,10 @@ private[sql] final class EpochRouting(
     orders.find(_.id == id)
   }
 
-  /** Those that are not there may come, or come back. */
+  /** Doesn't remember that an entry is missing, because it may appear later. */
   private def entry(name: EntryName): Option[RoutingEntry] = Option(entries.get(name)).orElse {
     val found = log.read(name)
-    // Older entries are also asked for by their epochs.
+    // Entries of older versions are also asked for by their epochs.
     found.foreach(entries.put(name, _))
     if (entries.size > EpochRouting.MaxEntries) {
       entries.keySet.asScala.toSeq.sortBy(_.epoch).dropRight(EpochRouting.MaxEntries).foreach(n => entries.remove(n))
@@ -174,7 +177,7 @@ private[sql] final class EpochRouting(
       s"epoch ${name.at} was run with the routing table of epoch ${name.entry.epoch} (${name.entry.render}), which is not in the " +
         "routing log: it was lost or changed; restore <checkpoint>/binshift/routing from a copy of the checkpoint")
 
-  /** The ids with which `version` was committed; only asked for under checkpoint format 2. */
+  /** The ids with which `version` was committed; only called under checkpoint format 2. */
   def checkpointIds(version: Long): CheckpointIds = {
     val found = ids.computeIfAbsent(version, v => readIds(v))
     if (ids.size > EpochRouting.MaxEntries)
@@ -182,7 +185,7 @@ private[sql] final class EpochRouting(
     found
   }
 
-  /** The id with which `version` of a store was committed; `None` if the checkpoint has it no more. */
+  /** The id with which `version` of a store was committed; `None` if the checkpoint no longer has it. */
   def committedId(store: StateStoreId, version: Long): Option[String] =
     try Some(checkpointIds(version).of(store))
     catch { case _: BinshiftException => None }
@@ -190,14 +193,14 @@ private[sql] final class EpochRouting(
 
 /**
  * @param now    the table in force
- * @param before the table in force one epoch earlier, if it was another one
+ * @param before the table in force one epoch earlier, if that was a different one
  */
 private[sql] final case class EpochTables(now: RoutingTable, before: Option[RoutingTable])
 
 /**
- * What a batch's jobs carry as a local property: the routing entry in force at `epoch`.
+ * Names the routing entry in force at `epoch`. A batch's jobs carry it as a local property.
  *
- * @param loggedAtMs when the epoch was logged, as the log says; `None` where an epoch is logged when it ends
+ * @param loggedAtMs when the epoch was logged, according to the log; `None` if epochs are logged when they end
  */
 private[sql] final case class RoutingHint(runId: String, epoch: Long, now: EntryName, loggedAtMs: Option[Long]) {
   def render: String = s"$runId:$epoch:${loggedAtMs.getOrElse("")}:${now.render}"
@@ -214,10 +217,10 @@ private[sql] object EpochRouting {
   /** Tables kept per run: those in force at this epoch and the last, and some for retried tasks. */
   private val MaxEntries = 16
 
-  /** Epochs of which is known when they were logged. A snapshot of one before is not uploaded unless a later epoch is the run's. */
+  /** How many times of epochs are remembered. A snapshot of an older epoch is uploaded only if a later epoch is this run's. */
   private val MaxLoggedAt = 1000
 
-  /** Runs kept per JVM; a run that is dropped while it is active is read again when it is needed. */
+  /** Runs kept per JVM. If an active run is dropped, its routing is read again when it is needed. */
   private val MaxRuns = 32
 
   private val runs = new java.util.LinkedHashMap[String, EpochRouting](MaxRuns, 0.75f, true) {
@@ -228,7 +231,7 @@ private[sql] object EpochRouting {
   def forRun(runId: String, stateRoot: String, hadoopConf: Configuration): EpochRouting =
     runs.synchronized(runs.computeIfAbsent(runId, make(_, stateRoot, hadoopConf)))
 
-  /** For a store that only reads what is committed. */
+  /** Routing for a store that only reads committed versions. */
   def forReader(stateRoot: String, hadoopConf: Configuration): EpochRouting =
     make("none", stateRoot, hadoopConf)
 

@@ -14,18 +14,17 @@ import org.apache.spark.unsafe.Platform
  * Gives the rows of each task in the order of their bins, a run of rows at a time. Rows of one bin keep
  * their order.
  *
- * Neighbours in a binned store are keys of one bin, so rows in this order find the blocks of their state
- * in the processor's caches, where the arbitrary order of a shuffle reads all over the store. Order is
- * good for speed and for nothing else, hence no sort of Spark's, which takes a page of up to 64 MB for
- * each task, and holds all rows before it gives the first.
+ * In a binned store, the keys of one bin are neighbours. So rows in this order find the blocks of their state in the processor's
+ * caches, while rows in the arbitrary order of a shuffle read all over the store. The order only matters for speed. That's why this
+ * isn't one of Spark's sorts, which takes a page of up to 64 MB for each task, and holds all rows before it returns the first.
  *
- * Relies on Spark: an exchange gives `UnsafeRow`s and reuses them, so that whoever keeps one copies it.
+ * Relies on Spark: an exchange returns `UnsafeRow`s and reuses them, so rows that are kept have to be copied.
  *
- * @param keys       what the exchange below hashes
- * @param arriving   bins whose rows come after those of all others, so that bins that come on demand travel
- *                   while the others' rows are processed
- * @param notesKeys  whether the keys of these rows are noted ([[TouchedKeys]]), since the operators above look up by them
- * @param forgetting ids of those operators whose scans only forget
+ * @param keys       the expressions that the exchange below hashes
+ * @param arriving   bins whose rows come after those of all others, so that bins on demand can travel while the other rows are
+ *                   processed
+ * @param notesKeys  whether to note the keys of these rows ([[TouchedKeys]]), because the operators above look up state by them
+ * @param forgetting ids of those operators whose scans only remove rows
  */
 private[sql] final case class OrderByBinExec(
     keys: Seq[Expression], bins: Int, arriving: Set[Int], notesKeys: Boolean, forgetting: Set[Long], child: SparkPlan)
@@ -36,7 +35,7 @@ private[sql] final case class OrderByBinExec(
 
   override protected def doExecute(): RDD[InternalRow] = {
     val bound = BindReferences.bindReferences(keys, child.output)
-    // Not this plan with all that is below it: a task gets what it needs.
+    // Local copies, so that the closure doesn't carry this plan and everything below it to the tasks.
     val (count, late, fields, notes, ids) = (bins, arriving, child.output.size, notesKeys, forgetting)
     child.execute().mapPartitionsInternal { rows =>
       val binOf = new KeyBins(bound, count)
@@ -60,12 +59,11 @@ private[sql] final case class OrderByBinExec(
 }
 
 /**
- * Rows in the order of `placeOf`, within runs that hold as many rows as `runBytes` take, or one.
+ * Returns rows in the order of `placeOf`, within runs of up to `runBytes`, or of one larger row.
  *
- * The same row is handed out again, and is good until the next one is asked for, as with a shuffle's rows.
+ * The returned row is reused, and valid until the next one is requested, as with a shuffle's rows.
  *
- * @param placeOf called once per row, before the first row of its run is handed out; not a function of Scala's, which would make
- *                an object of each place
+ * @param placeOf called once per row, before the first row of its run is returned; not a Scala function, which would box each place
  */
 private[binshift] final class OrderedRuns(
     rows: Iterator[UnsafeRow], fields: Int, placeOf: ToIntFunction[UnsafeRow], runBytes: Int)
@@ -73,9 +71,9 @@ private[binshift] final class OrderedRuns(
 
   /** The rows of a run, one after the other. */
   private var bytes = new Array[Byte](math.min(runBytes, 64 << 10))
-  /** Where each begins; the entry after the last is the end. */
+  /** The offset of each row; the entry after the last one is the end. */
   private var begins = new Array[Int](256)
-  /** Place and number of each row, in one comparable value. */
+  /** Place and number of each row, combined into one comparable value. */
   private var order = new Array[Long](255)
   private var count = 0
   private var done = 0
@@ -101,7 +99,7 @@ private[binshift] final class OrderedRuns(
     left = None
     while (left.isEmpty && rows.hasNext) {
       val next = rows.next()
-      // Spark gives it again for the row after, which nobody asks for before this one was added.
+      // Spark reuses this row for the next one, but nobody requests that before this one has been added.
       if (count > 0 && begins(count) + next.getSizeInBytes > runBytes) left = Some(next) else add(next)
     }
     java.util.Arrays.sort(order, 0, count)
@@ -123,6 +121,6 @@ private[binshift] final class OrderedRuns(
 }
 
 private[binshift] object OrderedRuns {
-  /** Some ten thousand rows, which is a good part of the rows of an epoch for each bin of a store. */
+  /** Room for some ten thousand rows, which usually is a good part of what a store gets in an epoch. */
   val RunBytes: Int = 8 << 20
 }

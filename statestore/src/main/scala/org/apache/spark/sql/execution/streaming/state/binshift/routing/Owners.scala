@@ -4,28 +4,29 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.EntryName
 
 /**
- * Who owned which bin, by the entries from one that was in force back to the first: each names the one that it follows.
+ * Tells who owned which bin, by following the entries from one that was in force back to the first. Each entry names the one that it
+ * follows.
  *
- * The content of version v is what epoch v - 1 left, and so goes by the table in force at v - 1: what arrives at the switch
- * of epoch e is in versions from e + 1 on.
+ * Epoch v - 1 produces version v. So the table in force at v - 1 says who has which bin in version v, and bins that arrive with the
+ * switch at epoch e are in versions from e + 1 on.
  *
- * An entry has a position, which is one less than that of the entry that follows it. Entries are read as far back as somebody asks:
- * what is older than that may be pruned, and a long history costs nothing.
+ * Each entry has a position, which is one less than the position of the entry that follows it. Entries are read only as far back as
+ * somebody asks, so older ones may have been pruned, and a long history costs nothing.
  *
- * Thread-safe, for the stores of an executor that recover at the same time: an entry is read once for all of them.
+ * Thread-safe. All stores of an executor that recover at the same time share it, so that each entry is read once.
  *
- * @param known the newest entry, at position 0, and some before it, the newest first
- * @param read  an entry; `None` if it is not there
+ * @param known the newest entry, at position 0, and some before it, newest first
+ * @param read  reads an entry; `None` if it doesn't exist
  */
 private[binshift] final class Owners(known: Vector[RoutingEntry], read: EntryName => Option[RoutingEntry]) {
   @volatile private var entries = known
 
   def newest: RoutingEntry = entries.head
 
-  /** With an entry that came after the newest one. */
+  /** The same, with an entry that follows the newest one. */
   def followedBy(entry: RoutingEntry): Owners = new Owners(entry +: entries, read)
 
-  /** The position of the table that the content of `version` goes by; `None` if there is none, or it has been deleted. */
+  /** The position of the table that applies to the content of `version`; `None` if there is none, or it has been deleted. */
   def find(version: Long): Option[Int] =
     Iterator.from(0).map(back => entryAt(-back).map(-back -> _)).takeWhile(_.isDefined).flatten
       .collectFirst { case (position, entry) if entry.epoch < version => position }
@@ -33,7 +34,7 @@ private[binshift] final class Owners(known: Vector[RoutingEntry], read: EntryNam
   /** The entry in force at `epoch`; `None` if there is none, or it has been deleted. */
   def upTo(epoch: Long): Option[RoutingEntry] = find(epoch + 1).map(entry)
 
-  /** The same as `find`. Fails if it is not there. */
+  /** Like `find`, but fails if there is none. */
   def at(version: Long): Int = find(version).getOrElse(throw Owners.missing(version - 1))
 
   def table(position: Int): RoutingTable = entry(position).table
@@ -48,8 +49,8 @@ private[binshift] final class Owners(known: Vector[RoutingEntry], read: EntryNam
   def isFirst(position: Int): Boolean = entry(position).epoch == 0 && entry(position).step.isEmpty && !isAfterAnother(position)
 
   /**
-   * Whether any of the bins that `isWanted` came to or left `partition` at an epoch from `first` to `last`; also if that is not
-   * known, since the entry before has been deleted.
+   * Whether any of the wanted bins came to or left `partition` at an epoch from `first` to `last`. Also true if that isn't known,
+   * because the entry before has been deleted.
    */
   def changed(partition: Int, first: Long, last: Long, isWanted: Int => Boolean): Boolean =
     since(first).filter { case (_, entry) => entry.epoch <= last }.exists { case (position, entry) =>
@@ -59,9 +60,9 @@ private[binshift] final class Owners(known: Vector[RoutingEntry], read: EntryNam
       }
     }
 
-  /** The entries of epochs from `first` on, the newest first, with their positions. Fails if one of them is not there. */
+  /** The entries of epochs from `first` on, newest first, with their positions. Fails if one of them is missing. */
   def since(first: Long): Iterator[(Int, RoutingEntry)] =
-    // The name of the one before tells its epoch.
+    // The name of the entry before contains its epoch.
     Iterator.iterate(0)(_ - 1).takeWhile(p => p == 0 || entry(p + 1).previous.exists(_.epoch >= first)).map(p => p -> entry(p))
       .dropWhile(_._2.epoch < first)
 
@@ -71,7 +72,7 @@ private[binshift] final class Owners(known: Vector[RoutingEntry], read: EntryNam
   def entry(position: Int): RoutingEntry =
     entryAt(position).getOrElse(throw Owners.missing(entries.last.previous.fold(-1L)(_.epoch)))
 
-  /** `None` if there is none, or it has been deleted. */
+  /** The entry at `position`; `None` if there is none, or it has been deleted. */
   def entryAt(position: Int): Option[RoutingEntry] = entries.lift(-position).orElse(synchronized {
     while (entries.size <= -position && entries.last.previous.flatMap(read).map(entries :+= _).isDefined) {}
     entries.lift(-position)

@@ -8,15 +8,14 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftConf
 import org.apache.spark.util.CollectionAccumulator
 
 /**
- * The way of reports to the driver: an accumulator of Spark's, one per epoch, which travels to the tasks as
- * a local property of the epoch's jobs, and back with the result of each task. So the reports of a task that
- * fails are lost with it, and those of all tasks are there before the epoch is committed.
+ * Tells stores where to send their reports: to an accumulator of Spark's. There is one per epoch, which travels to the tasks as a
+ * local property of the epoch's jobs, and back with the result of each task. So the reports of a failed task are lost with it, and
+ * those of all tasks have arrived before the epoch is committed.
  *
- * Relies on Spark: an accumulator that is deserialised in a task is the task's from then on, and is merged
- * into that of the driver when the task has succeeded. A task that ran twice, and succeeded twice, reports
- * twice.
+ * Relies on Spark: an accumulator that is deserialised in a task belongs to the task, and is merged into the driver's when the task
+ * has succeeded. A task that ran twice, and succeeded twice, reports twice.
  *
- * @param keysWanted how many of its hottest keys each store is to report
+ * @param keysWanted how many of its hottest keys each store should report
  */
 private[sql] final case class ReportAddress(
     runId: String, epoch: Long, keysWanted: Int, accumulator: CollectionAccumulator[Array[Byte]]) {

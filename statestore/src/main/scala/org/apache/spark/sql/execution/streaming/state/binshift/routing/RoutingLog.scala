@@ -11,9 +11,9 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{Contr
 import org.json4s.JsonDSL._
 
 /**
- * A routing table and the epoch from which on it is in force.
+ * A routing table, with the epoch from which on it is in force.
  *
- * @param name        what others call it
+ * @param name        the name by which others refer to it
  * @param step        the step of a migration that led to the table; `None` for the first table
  * @param writtenAtMs wall-clock time, milliseconds since 1970
  * @param previous    the entry that this one follows
@@ -24,21 +24,21 @@ private[sql] final case class RoutingEntry private (
     run: Option[String]) {
   def epoch: Long = name.epoch
 
-  /** The same, not yet written, as the one that comes after `entry`. */
+  /** A copy of this entry, not yet written, that follows `entry`. */
   def after(entry: RoutingEntry): RoutingEntry =
     RoutingEntry(epoch, table, step, Some(entry.name), run.getOrElse(""), writtenAtMs)
 
-  /** Whether this entry was made to come after `entry`. */
+  /** Whether this entry was made to follow `entry`. */
   def follows(entry: RoutingEntry): Boolean =
     previous.exists(p => p == entry.name || p.checksum == EntryName.Unknown && p.epoch == entry.epoch)
 
-  /** `writtenAtMs` as files and answers have it. */
+  /** `writtenAtMs` in the format of files and answers. */
   def writtenAt: String = ControlDir.timeOf(writtenAtMs)
 }
 
 private[sql] object RoutingEntry {
 
-  /** One that is yet to be written. */
+  /** An entry that hasn't been written yet. */
   def apply(
       epoch: Long, table: RoutingTable, step: Option[StepRef], previous: Option[EntryName], run: String,
       writtenAtMs: Long = System.currentTimeMillis()): RoutingEntry = {
@@ -49,7 +49,7 @@ private[sql] object RoutingEntry {
   private[routing] def read(
       name: EntryName, table: RoutingTable, step: Option[StepRef], writtenAtMs: Long, previous: Option[EntryName],
       run: Option[String]): RoutingEntry =
-    // What was written before names were those of files has the checksum of its table.
+    // Entries that were written before their files had checksums in their names are named by the checksum of their table.
     new RoutingEntry(if (name.checksum == EntryName.Unknown) name.copy(checksum = table.checksum) else name, table, step,
       writtenAtMs, previous, run)
 }
@@ -62,20 +62,20 @@ private[sql] final case class StepRef(
     migration: String, index: Int, steps: Int, strategy: String, moves: Int, isOpening: Boolean = false)
 
 /**
- * The files of routing entries. Each is written once, under a name that no other decision has, and names the one that it follows:
- * going back from the entry that was in force at an epoch, one finds those of all epochs before. Entries that are not
- * on that way are of drivers that came no further. They are neither obeyed nor a reason to refuse anything, and go when
- * entries of their epochs are pruned.
+ * The files of routing entries. Each is written once, under a name that no other decision has, and names the entry that it follows.
+ * So going back from the entry that was in force at an epoch leads to those of all epochs before. Other entries were written by
+ * drivers that got no further. They are not used and are no reason to refuse anything, and are deleted when entries of their
+ * epochs are pruned.
  *
  * An entry is written before anything names it: before Spark logs its epoch, and before the claim of a run.
  */
 private[sql] final class RoutingLog(dir: ControlDir) {
   import RoutingLog._
 
-  /** What is there, ascending by epoch, on the way of the query or not. */
+  /** The names of all entries, ascending by epoch, whether they were ever in force or not. */
   def names: Seq[EntryName] = dir.names(Dir).flatMap(EntryName.ofFile).sortBy(n => (n.epoch, n.checksum))
 
-  /** `None` if it is not there. */
+  /** Reads an entry; `None` if it doesn't exist. */
   def read(name: EntryName): Option[RoutingEntry] = {
     val found = if (name.checksum == EntryName.Unknown) None
     else dir.text(s"$Dir/${name.file}").map { text =>
@@ -88,12 +88,12 @@ private[sql] final class RoutingLog(dir: ControlDir) {
     found.orElse(old(Dir, name)).orElse(old(Aside, name))
   }
 
-  /** One that nothing names yet, and maybe never will: it is passed over if it cannot be understood. */
+  /** Reads an entry that perhaps nothing names; `None` if it can't be understood. */
   def unnamed(name: EntryName): Option[RoutingEntry] =
     try read(name)
     catch { case _: BinshiftException => None }
 
-  /** All that can be read of an epoch, on the way of the query or not. */
+  /** All readable entries of an epoch, whether they were ever in force or not. */
   def allOf(epoch: Long): Seq[RoutingEntry] = names.filter(_.epoch == epoch).flatMap(unnamed)
 
   /** The entry that was in force at `epoch`, going back from one that was in force then or later. */
@@ -103,7 +103,7 @@ private[sql] final class RoutingLog(dir: ControlDir) {
     dir.decoded(s"$folder/${name.epoch}")(fromJson(name.copy(checksum = EntryName.Unknown), _))
       .filter(e => name.checksum == EntryName.Unknown || e.name == name)
 
-  /** Does nothing if it is there. */
+  /** Writes an entry; does nothing if it exists. */
   def write(entry: RoutingEntry): Unit = dir.create(s"$Dir/${entry.name.file}", textOf(entry))
 
   def delete(name: EntryName): Unit = dir.delete(s"$Dir/${name.file}")
@@ -111,7 +111,7 @@ private[sql] final class RoutingLog(dir: ControlDir) {
 
 private[sql] object RoutingLog {
   val Dir = "routing"
-  /** Where older versions kept entries of which a run did not know whether another one was in the midst of their epoch. */
+  /** Older versions moved entries here if another run might have been in the middle of their epoch. */
   private val Aside = "aside"
   private val FormatVersion = 1
 
@@ -149,7 +149,7 @@ private[sql] object RoutingLog {
       (json \ "run").extractOpt[String])
   }
 
-  /** The name of a file; the number of an epoch in entries that were written before, -1 if there is none. */
+  /** The entry that a file says it follows. Older entries only give an epoch, or -1 if there is none. */
   private def previousOf(json: JValue): Option[EntryName] = json match {
     case JString(file) => Some(EntryName.ofFile(file).getOrElse(throw new IllegalArgumentException(s"it follows '$file'")))
     case JInt(epoch) => Some(EntryName(epoch.toLong, EntryName.Unknown)).filter(_.epoch >= 0)

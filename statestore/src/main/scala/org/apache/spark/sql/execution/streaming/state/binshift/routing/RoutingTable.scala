@@ -16,7 +16,7 @@ import scala.collection.immutable.ArraySeq
  */
 private[sql] final case class RoutingTable(partitions: Int, assignment: ArraySeq[Int]) {
   require(partitions >= 1, s"a routing table needs at least 1 partition, not $partitions")
-  // Arrays are made of so many, and the number may come from outside.
+  // The number may come from outside, and arrays of that size are allocated.
   require(partitions <= RoutingTable.MaxPartitions,
     s"a routing table has at most ${RoutingTable.MaxPartitions} partitions, not $partitions")
   require(assignment.nonEmpty, "a routing table needs at least 1 bin")
@@ -29,7 +29,7 @@ private[sql] final case class RoutingTable(partitions: Int, assignment: ArraySeq
 
   def owner(bin: Int): Int = assignment(bin)
 
-  /** Owner of each bin; not to be changed. */
+  /** Owner of each bin. Must not be modified. */
   lazy val owners: Array[Int] = assignment.unsafeArray.asInstanceOf[Array[Int]]
 
   /** CRC-32 of the partitions and the owners, as decimal numbers: `4:0,1,2,3`. */
@@ -46,7 +46,7 @@ private[sql] final case class RoutingTable(partitions: Int, assignment: ArraySeq
     out
   }
 
-  /** For each bin, the number of its owner's bins before it: its place in an array of the owner's bins. */
+  /** For each bin, its position among the bins of its owner. */
   lazy val ranks: Array[Int] = {
     val next = new Array[Int](partitions)
     owners.map { owner =>
@@ -55,7 +55,7 @@ private[sql] final case class RoutingTable(partitions: Int, assignment: ArraySeq
     }
   }
 
-  /** The bins of each partition, ascending; not to be changed. */
+  /** The bins of each partition, ascending. Must not be modified. */
   lazy val binsOf: Array[Array[Int]] = {
     val out = sizes.map(new Array[Int](_))
     owners.indices.foreach(bin => out(owners(bin))(ranks(bin)) = bin)
@@ -79,7 +79,7 @@ private[sql] final case class RoutingTable(partitions: Int, assignment: ArraySeq
 }
 
 private[sql] object RoutingTable {
-  /** As many as there can be bins. */
+  /** The largest possible number of bins. */
   val MaxPartitions: Int = 1 << 16
 
   /** The first table of a checkpoint: places every key where Spark's own hash partitioning would. */
@@ -87,7 +87,7 @@ private[sql] object RoutingTable {
     RoutingTable(partitions, ArraySeq.tabulate(bins)(_ % partitions))
 }
 
-/** One bin that goes from one partition to another. */
+/** A bin that moves from one partition to another. */
 private[sql] final case class Move(bin: Int, source: Int, target: Int) {
   require(source != target, s"bin $bin moves from partition $source to itself")
 }

@@ -7,41 +7,40 @@ import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.Contro
 import org.json4s.JsonDSL._
 
 /**
- * What is to be shipped: the moves of some steps of a migration, as copies of what was committed as
- * version `base`. The content of `shipping.json`, from which executors read it; while the driver
- * announces an order with each epoch, sources export and targets stage, and an order that is no longer
- * announced is forgotten by both.
+ * Says what should be shipped: the moves of some steps of a migration, as copies of version `base`. It is the content of
+ * `shipping.json`, where executors read it. The driver announces an order with each epoch. While it does, sources export and targets
+ * stage; once an order is no longer announced, both forget it.
  *
  * Invariants: no bin moves twice in an order, and each is at its source from `base` until its step.
  *
  * @param id        unique among all orders
- * @param broadcast number of a Spark broadcast whose blocks the shipments are: destroying the broadcast
- *                  removes what is left of them from all executors
+ * @param broadcast number of a Spark broadcast. The shipments are its blocks, so destroying the broadcast removes what is left of
+ *                  them from all executors.
  * @param firstStep  position of the first of `steps` in the migration's plan
  * @param isUrgent   whether the moves take effect at `base`, so that an epoch waits for the bins
- * @param isOnDemand whether, moreover, each bin is fetched when it is first touched; bins then travel
- *                   one by one, each as a part of its own
- * @param splits     by partitions that are empty at `base`, the partition with whose files they begin; what moves between the
- *                   two travels by rows only where a store has families that are read in order
+ * @param isOnDemand whether, in addition, each bin is fetched when it is first touched. Bins then travel one by one, each as a
+ *                   part of its own.
+ * @param splits     maps partitions that are empty at `base` to the partition with whose files they begin. Bins that move between
+ *                   the two travel as rows only if a store has families that are read in order.
  */
 private[sql] final case class ShippingOrder(
     id: String, broadcast: Long, base: Long, firstStep: Int, steps: IndexedSeq[Seq[Move]],
     isUrgent: Boolean, isOnDemand: Boolean, splits: Map[Int, Int] = Map.empty) {
 
-  /** The step of each bin that leaves `partition`, by the partition that it goes to. */
+  /** The bins that leave `partition`, with their steps, by the partition that they go to. */
   def leaving(partition: Int): Map[Int, Seq[ShippedBin]] = shipped(_.source == partition, _.target)
 
-  /** The step of each bin that arrives at `partition`, by the partition that it comes from. */
+  /** The bins that arrive at `partition`, with their steps, by the partition that they come from. */
   def arriving(partition: Int): Map[Int, Seq[ShippedBin]] = shipped(_.target == partition, _.source)
 
-  /** The same, without what comes with whole files. */
+  /** The same order without the bins that come with whole files. */
   def byRows: ShippingOrder = if (splits.isEmpty) this else copy(steps = steps.map(_.filterNot(isSplit)))
 
-  /** The bins with which others begin that have the files of `partition`, by those others. */
+  /** For each partition that begins with the files of `partition`, the bins with which it begins. */
   def splitsOf(partition: Int): Map[Int, Seq[Int]] =
     steps.flatten.filter(m => m.source == partition && isSplit(m)).groupMap(_.target)(_.bin)
 
-  /** With whose files `partition` begins, and with which bins. */
+  /** The partition with whose files `partition` begins, and the bins with which it begins. */
   def splitTo(partition: Int): Option[(Int, Seq[Int])] = splits.get(partition).map { source =>
     source -> steps.flatten.filter(m => m.target == partition && m.source == source).map(_.bin)
   }
@@ -56,7 +55,7 @@ private[sql] final case class ShippingOrder(
     }.groupMap(_._1)(_._2)
 }
 
-/** @param step the step with which the bin goes, or the bin itself if it goes on demand */
+/** @param step the step with which the bin moves, or the bin's own number if it comes on demand */
 private[binshift] final case class ShippedBin(bin: Int, step: Int)
 
 private[sql] object ShippingOrder {
@@ -95,7 +94,7 @@ private[sql] object ShippingOrder {
 }
 
 /**
- * What the jobs of an epoch carry of an order in force.
+ * Announces an order in force. The jobs of an epoch carry it.
  *
  * @param next  the step that is waited for
  * @param isDue whether that step takes effect at the epoch after this one
@@ -106,7 +105,7 @@ private[sql] object ShippingHint {
   def render(runId: String, epoch: Long, hints: Seq[ShippingHint]): String =
     (s"$runId:$epoch" +: hints.map(h => s"${h.order}:${h.next}:${h.isDue}")).mkString(";")
 
-  /** `None` if the text is of another run or epoch. */
+  /** Parses the hints; `None` if the text is for another run or epoch. */
   def parse(text: String, runId: String, epoch: Long): Option[Seq[ShippingHint]] = text.split(';').toSeq match {
     case where +: hints if where == s"$runId:$epoch" =>
       Some(hints.map(_.split(':')).collect {

@@ -8,10 +8,10 @@ import org.apache.spark.TaskContext
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 
 /**
- * The keys of arriving bins whose rows a running task has read, before it looks up the state of the first of them. So the rows
- * of their state are asked for together.
+ * Remembers the keys of arriving bins that a running task has read, before it looks up the state of the first of them. So it can
+ * request the rows of their state together.
  *
- * It is a hint: a key that is missing here has its whole bin fetched, and one too many a row that nobody looks at.
+ * It is only a hint: for a key that is missing here, the whole bin is fetched, and for a key too many, a row that nobody looks at.
  *
  * Thread-safe: Python's operators may read rows on another thread than the one that looks up state.
  */
@@ -24,7 +24,7 @@ private[binshift] final class TouchedKeys {
   private var forgetting = Set.empty[Long]
   private var late = Set.empty[Int]
 
-  /** Adds a key, which the caller may change afterwards; those above a number are forgotten. */
+  /** Adds a copy of a key, unless there are too many already. */
   def add(bin: Int, key: UnsafeRow): Unit = synchronized {
     if (keys.size < MaxKeys && bytes < MaxBytes && !seen.contains(key)) {
       val mine = key.copy()
@@ -34,10 +34,10 @@ private[binshift] final class TouchedKeys {
     }
   }
 
-  /** Whether a scan of `operator` may leave out rows that are not here, since it only removes such as no later row meets. */
+  /** Whether a scan of `operator` may leave out rows that haven't arrived, because it only removes rows that no later row can meet. */
   def leavesOut(operator: Long): Boolean = synchronized(forgetting(operator))
 
-  /** The bins that may not have come, as the plan of the epoch has it: the same in all attempts of the task. */
+  /** The bins that may not have arrived, according to the plan of the epoch. They are the same in all attempts of the task. */
   def onTheWay: Set[Int] = synchronized(late)
 
   private def leaveOut(operators: Set[Long], bins: Set[Int]): Unit = synchronized {
@@ -45,28 +45,28 @@ private[binshift] final class TouchedKeys {
     late ++= bins
   }
 
-  /** The keys behind the first `known`. */
+  /** The keys after the first `known` ones. */
   def after(known: Int): Seq[TouchedKey] = synchronized(if (known == keys.size) Nil else keys.drop(known).toSeq)
 }
 
-/** @param key the columns that the exchange hashes, by which an operator that looks up by key looks up */
+/** @param key the columns that the exchange hashes, which are also the key by which the operator looks up its state */
 private[binshift] final case class TouchedKey(bin: Int, key: UnsafeRow)
 
 private[binshift] object TouchedKeys {
-  /** With more, whole bins are the cheaper way. */
+  /** With more keys than this, whole bins are cheaper. */
   private val MaxKeys = 200000
   private val MaxBytes = 32L << 20
 
   private val tasks = new ConcurrentHashMap[Long, TouchedKeys]()
 
-  /** Those of an attempt of a task; `None` if none were noted. */
+  /** The keys noted by an attempt of a task; `None` if it notes none. */
   def of(attempt: Long): Option[TouchedKeys] = Option(tasks.get(attempt))
 
   /**
-   * Those of the task of this thread, to which it adds. A task may read several exchanges.
+   * Begins to note keys in the task of this thread. A task may read several exchanges, which add to the same keys.
    *
    * @param forgetting ids of operators whose scans only remove rows that no later row meets
-   * @param onTheWay   bins that may not have come
+   * @param onTheWay   bins that may not have arrived
    */
   def begin(forgetting: Set[Long], onTheWay: Set[Int]): TouchedKeys = {
     val task = TaskContext.get()

@@ -4,6 +4,8 @@ import java.io.File
 
 import org.apache.spark.sql.execution.streaming.state.RocksDBFileMapping
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.FilesHere
+import org.apache.spark.sql.execution.streaming.state.binshift.Trace
+import org.apache.hadoop.fs.Path
 
 /** What this executor has of a store that comes to it: the files of a partition that moves, and those of a standby. */
 private[binshift] final class FilesFetchedAhead(root: String) extends FilesHere {
@@ -14,8 +16,8 @@ private[binshift] final class FilesFetchedAhead(root: String) extends FilesHere 
     Option.when(warm.isDefined || standby.isDefined)(new FilesHere.Loading {
 
       override def link(into: File, mapping: RocksDBFileMapping, version: Long): Seq[File] =
-        standby.fold(Seq.empty[File])(_.link(into, mapping, version)) ++ warm.fold(Seq.empty[File])(_.link(into, mapping,
-            version))
+        traced("standby", version)(standby.fold(Seq.empty[File])(_.link(into, mapping, version))) ++
+          traced("fetched ahead", version)(warm.fold(Seq.empty[File])(_.link(into, mapping, version)))
 
       override def changelog(version: Long, id: Option[String]): Option[File] = standby.flatMap(_.changelog(version, id))
 
@@ -24,5 +26,11 @@ private[binshift] final class FilesFetchedAhead(root: String) extends FilesHere 
         standby.foreach(_.close(isOk))
       }
     })
+  }
+
+  private def traced(way: String, version: Long)(linked: Seq[File]): Seq[File] = {
+    if (Trace.isOn && linked.nonEmpty)
+      Trace("files here", new Path(root), "way" -> way, "version" -> version, "files" -> linked.size)
+    linked
   }
 }

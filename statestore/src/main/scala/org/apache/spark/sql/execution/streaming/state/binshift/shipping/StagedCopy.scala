@@ -116,6 +116,9 @@ private[binshift] final class StagedCopy(
 
   def sourcePartition: Int = source.partitionId
 
+  /** The attempt of the source's task that made what was shipped; `None` if it was read from the checkpoint. */
+  def attemptRead: Option[String] = attempt
+
   /**
    * Called when the store loads `version`, before its switch; does not wait for a turn that takes long.
    *

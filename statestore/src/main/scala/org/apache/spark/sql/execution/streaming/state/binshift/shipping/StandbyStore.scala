@@ -10,7 +10,7 @@ import org.apache.hadoop.fs.{EtagSource, FileStatus, Path}
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.{RocksDBFileMapping, RocksDBSstFile}
-import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, Trace}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.FilesHere
 
@@ -111,6 +111,7 @@ private[shipping] final class StandbyStore(root: Path, val partition: Int, conf:
 
   private def become(snapshot: Snapshot): Unit = {
     Faults.at("standby.snapshot", partition)
+    if (Trace.isOn) Trace("standby", root, "version" -> snapshot.version)
     synchronized {
       held = Some(snapshot)
       coming = None
@@ -176,6 +177,7 @@ private[shipping] final class StandbyStore(root: Path, val partition: Int, conf:
   }
 
   def close(): Unit = synchronized {
+    if (Trace.isOn) Trace("standby closed", root)
     files.close()
     dropChanges(_ => true)
   }

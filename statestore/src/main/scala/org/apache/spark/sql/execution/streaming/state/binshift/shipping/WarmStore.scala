@@ -10,7 +10,7 @@ import org.apache.hadoop.fs.Path
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.{RocksDBFileMapping, RocksDBSstFile}
-import org.apache.spark.sql.execution.streaming.state.binshift.Faults
+import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, Trace}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
 import org.apache.spark.storage.{BlockId, BroadcastBlockId}
 
@@ -117,6 +117,7 @@ private[sql] object WarmStore extends Logging {
   /** Begins to fetch the files of a store; called in a task on the executor that they are wanted on. */
   def begin(root: String, partition: Int, order: Long, place: Int, conf: BackgroundConf, hadoopConf: Configuration): Unit = {
     val store = new WarmStore(new Path(root), partition, order, place, conf, hadoopConf)
+    if (Trace.isOn) Trace("fetches ahead", new Path(root), "order" -> order)
     Option(stores.put(root, store)).foreach(_.end())
     ShippingThreads.warming.execute(() => store.turn())
   }

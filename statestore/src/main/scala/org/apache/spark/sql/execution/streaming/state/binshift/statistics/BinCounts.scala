@@ -3,11 +3,11 @@ package org.apache.spark.sql.execution.streaming.state.binshift.statistics
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingTable
 
 /**
- * What a store's operations did to each bin that its partition owns, at the loaded version: an addition to
- * an array or two for each of them.
+ * Counts what a store's operations did to each bin that its partition owns, at the loaded version. Each operation costs one or
+ * two additions to arrays.
  *
- * Rows that are moved or replayed are not counted, only what the operator does. Used by the store's task;
- * background threads may read a value that is a little old.
+ * Counts only what the operator does, and not rows that are moved or replayed. Used by the store's task; background threads may
+ * read a value that is slightly out of date.
  *
  * @param table     the table in force, whose arrays all stores of an executor share
  * @param partition of the store
@@ -22,10 +22,10 @@ private[binshift] final class BinCounts(table: RoutingTable, partition: Int) {
   /**
    * Counts a write to an owned bin.
    *
-   * @param rows       rows that it added; negative for a removal, 0 if the row was there (or was not)
+   * @param rows       rows that it added; negative for a removal, 0 if the row existed already (or didn't exist, for a removal)
    * @param isInternal whether the rows are in a family that Spark keeps for itself
-   * @param bytes      of the key and the value that were written
-   * @param appended   of those, the bytes by which a row grows that was there
+   * @param bytes      bytes of the key and the value that were written
+   * @param appended   how many of those bytes were appended to an existing row
    */
   def wrote(bin: Int, rows: Long, isInternal: Boolean, bytes: Int, appended: Int): Unit = {
     val at = table.ranks(bin) * Width
@@ -80,11 +80,11 @@ private[binshift] object BinCounts {
  *
  * @param reads          lookups and scans of a key
  * @param writes         puts, merges and removals
- * @param keys           rows that came, less those that went, in families that users see
- * @param added          rows that came, in all families
- * @param removed        rows that went, in all families
- * @param rewritten      puts of rows that were there
- * @param bytesAdded     bytes of keys and values of the rows that came, and of values that were appended
+ * @param keys           rows added, less rows removed, in families that users see
+ * @param added          rows added, in all families
+ * @param removed        rows removed, in all families
+ * @param rewritten      puts of rows that existed already
+ * @param bytesAdded     bytes of keys and values of the added rows, and of values that were appended
  * @param bytesRewritten bytes of keys and values of the rewritten rows
  */
 private[sql] final case class BinCount(

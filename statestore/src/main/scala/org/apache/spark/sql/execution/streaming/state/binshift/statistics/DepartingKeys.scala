@@ -6,15 +6,15 @@ import java.util.concurrent.atomic.AtomicLong
 import scala.collection.mutable
 
 /**
- * The keys that a store has written, since an order's base, into families that are read in order, of bins that leave with one
- * step. Such keys lie among those of bins that stay, and a switch that does not know them looks through the family.
+ * Remembers the keys that a store has written since an order's base into families that are read in order, for the bins that leave
+ * with one step. Such keys are scattered among those of bins that stay, so a switch that doesn't know them has to scan the family.
  *
- * It may have keys too many, since an attempt that failed wrote them: they are removed with all others of their bin. It has none
- * too few: a removal counts once its version is committed.
+ * It may contain too many keys, because an attempt that failed wrote them. That does no harm, because all keys of the bin are
+ * removed anyway. It never contains too few: a removal counts only once its version is committed.
  *
  * Used by the store's task.
  *
- * @param budget what the keys of all stores of this executor may take
+ * @param budget bytes that the keys of all stores of this executor may take together
  */
 private[binshift] final class DepartingKeys(budget: KeyBudget) {
   import DepartingKeys._
@@ -24,7 +24,7 @@ private[binshift] final class DepartingKeys(budget: KeyBudget) {
   private var bytes = 0L
   private var areAllHere = true
 
-  /** A key, in its stored form, that the caller does not change. */
+  /** @param key in its stored form; the caller must not change the array afterwards */
   def put(family: String, key: Array[Byte]): Unit = if (areAllHere) {
     val k = ByteBuffer.wrap(key)
     if (removed.nonEmpty) removed -= family -> k
@@ -43,10 +43,10 @@ private[binshift] final class DepartingKeys(budget: KeyBudget) {
     removed.clear()
   }
 
-  /** What its keys take, about. */
+  /** Approximate bytes that its keys take. */
   def size: Long = bytes
 
-  /** The keys so far, by family, which it has no more then. Called when a version is loaded. */
+  /** Hands over the keys so far, by family, and forgets them. Called when a version is loaded. */
   def takeSoFar(): Map[String, Seq[Array[Byte]]] = {
     val all = written.view.mapValues(_.toSeq.map(_.array)).toMap
     written.clear()
@@ -54,7 +54,7 @@ private[binshift] final class DepartingKeys(budget: KeyBudget) {
     all
   }
 
-  /** The other keys, by family, which it has no more then; `None` if they were too many to be remembered, or were taken before. */
+  /** Hands over the remaining keys, by family; `None` if there were too many to remember, or they were taken before. */
   def take(): Option[Map[String, Iterable[Array[Byte]]]] = {
     val all = Option.when(areAllHere)(takeSoFar())
     forget()
@@ -76,24 +76,24 @@ private[binshift] final class DepartingKeys(budget: KeyBudget) {
 }
 
 private object DepartingKeys {
-  /** Of an entry of the set, about. */
+  /** Approximate bytes that an entry of the set takes besides its key. */
   private val Overhead = 100
 
   private def costOf(key: ByteBuffer): Long = key.remaining + Overhead
 }
 
-/** Bytes that may be remembered. Thread-safe. */
+/** A bound on the bytes that may be remembered. Thread-safe. */
 private[binshift] final class KeyBudget(max: Long) {
   private val used = new AtomicLong()
 
-  /** Takes `bytes`, which also may be given back; whether that is within the bound. */
+  /** Takes `bytes`, or gives them back if negative. Returns whether the total is within the bound. */
   def reserve(bytes: Long): Boolean = used.addAndGet(bytes) <= max
 
-  /** Bytes that are taken. */
+  /** Bytes that are taken at present. */
   def reserved: Long = used.get
 }
 
 private[binshift] object KeyBudget {
-  /** That of this executor. */
+  /** The budget of this executor. */
   val here = new KeyBudget(64L << 20)
 }

@@ -3,12 +3,12 @@ package org.apache.spark.sql.execution.streaming.state.binshift.statistics
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{ShippedBin, ShippingOrder}
 
 /**
- * Counts what a store's writes add to the bins that are about to leave it, by step, so that they can be
- * dropped in one piece and the store still knows how many rows it has. Remembers the keys of families that are read in order,
- * which lie in no piece.
+ * Counts, by step, the rows that a store's writes add to bins that are about to leave it. These bins can then be dropped as whole
+ * ranges, and the store still knows how many rows it has. For families that are read in order, whose bins are no ranges, it
+ * remembers the keys.
  *
- * Counts only hold along the versions of one store in one place: anything else makes them invalid.
- * Used by the store's task.
+ * Counts are valid only while one store in one place goes from version to version. Anything else invalidates them. Used by the
+ * store's task.
  */
 private[binshift] final class DepartingRows(order: ShippingOrder, bins: Iterable[ShippedBin]) {
   private val steps = bins.map(_.step).toSeq.distinct.sorted.toIndexedSeq
@@ -19,12 +19,12 @@ private[binshift] final class DepartingRows(order: ShippingOrder, bins: Iterable
   private val keys = Array.fill(steps.size)(new DepartingKeys(KeyBudget.here))
   private var version = order.base
 
-  /** A write to `bin` added `rows`, or took them away. */
+  /** Notes that a write to `bin` added `rows`, or removed them if negative. */
   def add(bin: Int, rows: Long, isInternal: Boolean): Unit = if (rows != 0 && isDeparting(bin)) {
     pending(slots(bin) - 1) += RowCounts.of(isInternal, rows)
   }
 
-  /** A write of `bytes` to `key`, of a family that is read in order; a removal if there are none. */
+  /** Notes a write of `bytes` to `key`, in a family that is read in order. Zero bytes mean a removal. */
   def addKey(bin: Int, family: String, key: Array[Byte], bytes: Int): Unit = if (isDeparting(bin)) {
     val of = keys(slots(bin) - 1)
     if (bytes > 0) of.put(family, key) else of.remove(family, key)
@@ -50,19 +50,19 @@ private[binshift] final class DepartingRows(order: ShippingOrder, bins: Iterable
     close()
   }
 
-  /** What was added to the bins of `step` from the order's base up to version `at`, if that is known. */
+  /** The rows added to the bins of `step` from the order's base up to version `at`, if that is known. */
   def since(step: Int, at: Long): Option[RowCounts] = known(step, at).map(committed(_))
 
   /**
-   * The keys of families that are read in order that were written to the bins of `step` since the base, or since
-   * [[takeKeysSoFar]], if they are known and were not asked for before.
+   * The keys that were written to the bins of `step` since the base, or since [[takeKeysSoFar]], in families that are read in
+   * order; `None` if they aren't known, or were taken before.
    */
   def takeKeysSince(step: Int, at: Long): Option[Map[String, Iterable[Array[Byte]]]] = known(step, at).flatMap(keys(_).take())
 
   /**
-   * Those of them that are known when version `at` is loaded, of the steps that want them; the rest is for [[takeKeysSince]].
+   * The keys that are known when version `at` is loaded, for the steps that want them. [[takeKeysSince]] returns the rest.
    *
-   * @param wants a step, and the bytes that its keys take
+   * @param wants called with a step and the bytes that its keys take
    */
   def takeKeysSoFar(at: Long)(wants: (Int, Long) => Boolean): Seq[(Int, Map[String, Seq[Array[Byte]]])] =
     if (version != at) Nil
@@ -70,7 +70,7 @@ private[binshift] final class DepartingRows(order: ShippingOrder, bins: Iterable
       (step, i) <- steps.zipWithIndex if keys(i).size > 0 && wants(step, keys(i).size)
     } yield step -> keys(i).takeSoFar()
 
-  /** Nothing of it is wanted any more. */
+  /** Forgets everything: nobody needs the counts any more. */
   def close(): Unit = keys.foreach(_.forget())
 
   /** The position of `step`, if what was written up to version `at` is known. */
@@ -82,7 +82,7 @@ private[binshift] final class DepartingRows(order: ShippingOrder, bins: Iterable
 private[binshift] object DepartingRows {
   private val Invalid = -1L
 
-  /** Of those of all orders, the oldest first, the last is told of writes. The others miss them, and know nothing any more. */
+  /** Of the counters of all orders, oldest first, picks the last one to hear of writes. The others are invalidated, as they miss them. */
   def fed(ofOrders: Seq[DepartingRows]): Option[DepartingRows] = {
     ofOrders.dropRight(1).foreach(_.invalidate())
     ofOrders.lastOption

@@ -8,9 +8,9 @@ import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types.{DataType, StringType}
 
 /**
- * The keys that a store's operations concern most in one epoch, in bounded memory; only made while a client
- * asks for it. A sketch of Apache DataSketches, which Spark carries, counts: with few keys exactly, and else
- * up to 0.35 % of all operations too few, so that it reports what certainly is frequent.
+ * Finds the keys that a store's operations concern most in one epoch, in bounded memory. It exists only while a client asks for it.
+ * A sketch of Apache DataSketches, which Spark ships, does the counting. With few keys it is exact. Otherwise it may undercount a
+ * key by up to 0.35 % of all operations, so the keys that it reports are certainly frequent.
  *
  * Used by the store's task.
  */
@@ -38,7 +38,7 @@ private[binshift] final class KeySample {
 }
 
 private[binshift] object KeySample {
-  /** A power of two; three quarters of it are keys that are counted at a time. */
+  /** A power of two. Three quarters of it are the number of keys that can be counted at a time. */
   private val Slots = 1024
   private val TextLength = 256
 }
@@ -47,7 +47,7 @@ private final case class SampledKey(bin: Int, key: UnsafeRow)
 
 /**
  * @param key        the partitioning columns as text
- * @param operations reads and writes that are certain
- * @param missing    reads and writes that there may be more
+ * @param operations reads and writes that certainly happened
+ * @param missing    how many more reads and writes there may have been
  */
 private[sql] final case class HotKey(bin: Int, key: String, operations: Long, missing: Long)

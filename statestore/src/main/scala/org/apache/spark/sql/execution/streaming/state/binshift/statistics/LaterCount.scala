@@ -1,14 +1,14 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.statistics
 
-/** Rows that are counted in the background. Thread-safe. */
+/** A number of rows that is counted in the background. Thread-safe. */
 private[binshift] trait LaterCount {
-  /** Whether nothing more is counted. */
+  /** Whether the counting has ended, successfully or not. */
   def isOver: Boolean
 
-  /** `None` until all are counted, and if they never are. */
+  /** The number of rows; `None` until all are counted, and for ever if the counting fails. */
   def rows: Option[RowCounts]
 
-  /** About how many they are, for as long as they are not counted. */
+  /** An estimate to be used until the rows are counted. */
   def expected: RowCounts
 }
 

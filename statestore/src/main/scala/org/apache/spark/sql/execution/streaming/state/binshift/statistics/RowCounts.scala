@@ -5,7 +5,7 @@ private[sql] final case class RowCounts(rows: Long, internal: Long) {
   def +(o: RowCounts): RowCounts = RowCounts(rows + o.rows, internal + o.internal)
   def -(o: RowCounts): RowCounts = RowCounts(rows - o.rows, internal - o.internal)
 
-  /** Those of some of all bins, as if each had as many. */
+  /** The rows of `bins` out of `all` bins, assuming that each bin has equally many. */
   def part(bins: Int, all: Int): RowCounts =
     RowCounts(rows * bins / math.max(all, 1), internal * bins / math.max(all, 1))
 }

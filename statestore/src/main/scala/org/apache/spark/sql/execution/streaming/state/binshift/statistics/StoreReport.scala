@@ -10,10 +10,10 @@ import org.apache.spark.SparkEnv
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
 /**
- * What one store says of its bins with the commit of an epoch.
+ * What one store reports about its bins when it commits an epoch.
  *
  * @param size   rows of the whole store after the commit; `None` while bins that it owns are on their way
- * @param isSized whether Spark keeps count of rows; if not, only reads and writes hold
+ * @param isSized whether Spark keeps count of rows; if not, only the numbers of reads and writes are meaningful
  * @param bins   the bins that were touched
  * @param hotKeys the keys that were touched most, if they were asked for
  */
@@ -64,7 +64,7 @@ private[sql] object StoreReport {
       Seq.fill(readVInt(in))(HotKey(readVInt(in), in.readUTF(), readVLong(in), readVLong(in))))
   }
 
-  /** Of a store that has just been committed. */
+  /** The report of a store that has just been committed. */
   private[binshift] def of(
       id: StateStoreId, epoch: Long, counts: BinCounts, isSized: Boolean, size: Option[RowCounts],
       hotKeys: Seq[HotKey]): StoreReport = {

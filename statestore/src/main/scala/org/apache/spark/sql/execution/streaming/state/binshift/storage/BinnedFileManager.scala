@@ -38,6 +38,7 @@ private[binshift] final class BinnedFileManager(
 
   @volatile private var binding: Option[BinnedFileManager.Binding] = None
   private var beginning: Option[BinnedFileManager.Beginning] = None
+  private var snapshot = (0L, Option.empty[String])
 
   def bind(to: BinnedFileManager.Binding): Unit = binding = Some(to)
 
@@ -74,8 +75,13 @@ private[binshift] final class BinnedFileManager(
             whole
         }
     }
-    beginning.fold(wanted)(begin(_, localDir, rocksDBFileMapping))
+    val metadata = beginning.fold(wanted)(begin(_, localDir, rocksDBFileMapping))
+    snapshot = (version, checkpointUniqueId)
+    metadata
   }
+
+  /** The version and the id of the snapshot that the last load from files began with. */
+  def loadedSnapshot: (Long, Option[String]) = snapshot
 
   /** None of the files is one of this partition's checkpoint: the next snapshot uploads all. */
   private def begin(

@@ -10,6 +10,7 @@ import org.apache.hadoop.fs.Path
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.execution.streaming.state.binshift.Trace
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{SnapshotList, VersionFile}
 
 /**
@@ -46,6 +47,8 @@ private[binshift] trait OldVersions extends RocksDBFileManager with Logging {
    */
   protected final def deleteBefore(bound: Long, listed: Seq[VersionFile]): Unit = {
     val (gone, kept) = listed.partition(_.version < bound)
+    if (Trace.isOn && gone.nonEmpty)
+      Trace("deletes", directory, "before" -> bound, "files" -> pathsOf(gone), "kept" -> pathsOf(kept))
     val manager = CheckpointFileManager.create(directory, hadoop)
     def delete(file: Path): Boolean =
       try {
@@ -73,6 +76,9 @@ private[binshift] trait OldVersions extends RocksDBFileManager with Logging {
     oldestSeen = bound
     if (gone.nonEmpty) logInfo(s"deleted ${gone.size} files of versions before $bound in $directory")
   }
+
+  private def pathsOf(files: Seq[VersionFile]): Seq[String] =
+    files.filterNot(_.isChecksum).map(f => new Path(directory, f.name).toUri.getPath)
 
   private def lists = RocksDBFields.snapshotFiles(this)
 

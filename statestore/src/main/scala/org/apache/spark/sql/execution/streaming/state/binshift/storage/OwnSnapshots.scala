@@ -11,7 +11,7 @@ import org.apache.hadoop.fs.Path
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults}
+import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, Trace}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{SnapshotList, VersionFile}
 
 /**
@@ -41,16 +41,21 @@ private[binshift] trait OwnSnapshots extends RocksDBFileManager with Logging {
       checkpointUniqueId: Option[String],
       verifyNonEmptyFilesInZip: Boolean): Unit = {
     requireOwned(version, isWritten = false)
+    if (Trace.isOn) Trace("uploads", directory, "version" -> version, "id" -> checkpointUniqueId)
     Faults.at("snapshot.upload")
     super.saveCheckpointToDfs(checkpointDir, version, numKeys, numInternalKeys, fileMapping, columnFamilyMapping,
       maxColumnFamilyId, checkpointUniqueId, verifyNonEmptyFilesInZip)
+    if (Trace.isOn) Trace("uploaded", directory, "version" -> version, "id" -> checkpointUniqueId)
     // An upload takes its time, and the next run deletes what is there when it begins.
     try requireOwned(version, isWritten = true)
     catch {
       case e: BinshiftException =>
         val zip = new Path(directory, VersionFile.name(version, checkpointUniqueId, VersionFile.Snapshot))
         // The next run may have replaced it by its own.
-        if (!isAnothers(zip, fileMapping)) CheckpointFileManager.create(directory, hadoop).delete(zip)
+        if (!isAnothers(zip, fileMapping)) {
+          if (Trace.isOn) Trace("deletes", directory, "files" -> Seq(zip.toUri.getPath), "withdrawn" -> true)
+          CheckpointFileManager.create(directory, hadoop).delete(zip)
+        }
         throw e
     }
   }
@@ -74,6 +79,7 @@ private[binshift] trait OwnSnapshots extends RocksDBFileManager with Logging {
   private def requireOwned(version: Long, isWritten: Boolean): Unit = {
     Faults.at("snapshot.check")
     if (isDisowned(version, isWritten)) {
+      if (Trace.isOn) Trace("upload refused", directory, "version" -> version, "written" -> isWritten)
       throw BinshiftException("RUN_SUPERSEDED", "version" -> version).migration(
         s"the snapshot of version $version in $directory is of a run that has ended, and the query has gone on from an " +
           "earlier version since; it is not kept")

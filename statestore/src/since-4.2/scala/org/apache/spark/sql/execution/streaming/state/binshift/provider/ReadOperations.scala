@@ -10,7 +10,7 @@ private[binshift] trait ReadOperations extends StateStore {
   /** Called before the row of a key is read or written. */
   protected def enterKey(key: UnsafeRow, family: String): Unit
 
-  /** Called before several rows of a bin are, or one of several values. */
+  /** Called before several rows of a bin, or a row with several values, are read or written. */
   protected def enterBin(key: UnsafeRow, family: String): Unit
 
   /** Called before a range is read. */
@@ -19,7 +19,7 @@ private[binshift] trait ReadOperations extends StateStore {
   /** Called before a whole family is read. */
   protected def enterAll(): Unit
 
-  /** Called with the rows of a scan, which tell of their keys. */
+  /** Called with the rows of a scan, to see their keys. */
   protected def scanned(rows: StateStoreIterator[UnsafeRowPair], family: String): StateStoreIterator[UnsafeRowPair]
 
   override def keyExists(key: UnsafeRow, colFamilyName: String): Boolean = {
@@ -27,7 +27,7 @@ private[binshift] trait ReadOperations extends StateStore {
     delegate.keyExists(key, colFamilyName)
   }
 
-  /** One lookup after the other: each key has a bin of its own. */
+  /** Looks the keys up one after the other, because they may have different bins. */
   override def multiGet(keys: Array[UnsafeRow], colFamilyName: String): Iterator[UnsafeRow] =
     keys.iterator.map(get(_, colFamilyName))
 

@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.checkpoint
 
-/** Threads for checksums of files, of a store that is only read: Spark 4.1 wants a pair, and starts none before a checksum. */
+/** The number of checksum threads for a store that is only read. Spark 4.1 requires two, and starts none before the first checksum. */
 private[binshift] object ReaderThreads {
   val Size: Int = 2
 }

@@ -8,7 +8,7 @@ import org.apache.hadoop.fs.Path
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.storage.{LoadsAndCommits, RocksDBArguments, VersionedFiles}
 
-/** How whole partitions are read and made anew in Spark 4.1. */
+/** Reads whole partitions, and writes them from scratch, in Spark 4.1. */
 private[binshift] object WholeStore {
   /** The rows of a family; several values of one key follow one another. */
   def rows(store: ReadStateStore, family: String, isMultiValued: Boolean): Iterator[UnsafeRowPair] =
@@ -18,7 +18,7 @@ private[binshift] object WholeStore {
       store.valuesIterator(key, family).map(new UnsafeRowPair(key, _))
     }
 
-  /** A provider that makes stores anew, not yet begun; in the form of Spark's RocksDB, whatever `conf` names. */
+  /** A provider for stores that are written from scratch, always in the form of Spark's RocksDB, whatever `conf` names; not initialized. */
   def provider(conf: StateStoreConf): StateStoreProvider = new EmptyStores
 
   /** The store of such a provider at `version`, without content; its commit makes a whole snapshot of the next one. */

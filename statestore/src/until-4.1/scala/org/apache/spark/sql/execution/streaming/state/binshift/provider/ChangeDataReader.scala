@@ -12,8 +12,8 @@ import org.apache.spark.sql.execution.streaming.state._
 /** Spark's reader of changelogs, with the parameters that it has in 4.1. */
 private[binshift] object ChangeDataReader {
   /**
-   * @param start     a version after `end` if nothing is to be read: 4.1 reads directories of retired partitions, too
-   * @param storeConf says nothing that this reader wants to know
+   * @param start     a version after `end` if nothing should be read: 4.1 reads directories of retired partitions, too
+   * @param storeConf not used in this version
    */
   def of(storeId: StateStoreId, db: RocksDB, start: Long, end: Long, endId: Option[String], codec: CompressionCodec,
       encoders: ConcurrentHashMap[String, (RocksDBKeyStateEncoder, RocksDBValueStateEncoder, Short)],

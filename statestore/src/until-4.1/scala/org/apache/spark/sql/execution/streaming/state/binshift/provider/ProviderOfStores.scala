@@ -5,10 +5,10 @@ import org.apache.spark.sql.execution.streaming.state.{ReadStateStore, RocksDBSt
 /** How a provider hands out stores in Spark 4.1. */
 private[binshift] trait ProviderOfStores extends RocksDBStateStoreProvider {
 
-  /** What is handed out instead of one of Spark's stores. */
+  /** The store that is handed out in place of Spark's. */
   protected def wrap(store: StateStore): StateStore
 
-  /** The store of Spark in one that was handed out, and the provider that did. */
+  /** Spark's store within one that was handed out, and the provider that handed it out. */
   protected def unwrap(store: ReadStateStore): Option[(ReadStateStore, ProviderOfStores)]
 
   override def getStore(version: Long, uniqueId: Option[String]): StateStore = wrap(super.getStore(version, uniqueId))

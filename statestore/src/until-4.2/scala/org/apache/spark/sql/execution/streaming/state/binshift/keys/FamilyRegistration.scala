@@ -3,16 +3,16 @@ package org.apache.spark.sql.execution.streaming.state.binshift.keys
 import org.apache.spark.sql.execution.streaming.state.{KeyStateEncoderSpec, ReadStateStore, RocksDBStateStoreProvider, StateStore}
 import org.apache.spark.sql.types.StructType
 
-/** A store that hears of column families which are there, and are to be read. Spark 4.2 makes them as if they were new. */
+/** A store that is told about existing column families before they are read. Spark 4.2 makes them as if they were new. */
 private[binshift] trait FamilyRegistration extends StateStore {
   def delegate: RocksDBStateStoreProvider#RocksDBStateStore
 
-  /** Called before Spark's own store hears of the family. */
+  /** Called before Spark's own store is told about the family. */
   protected def register(family: String, spec: KeyStateEncoderSpec): Unit
 }
 
 private[binshift] object FamilyRegistration {
-  /** Tells a store that only reads of a family that it has. */
+  /** Tells a read-only store about one of its families. */
   def register(
       store: ReadStateStore, name: String, keySchema: StructType, valueSchema: StructType, spec: KeyStateEncoderSpec,
       isMultiValued: Boolean, isInternal: Boolean): Unit =
