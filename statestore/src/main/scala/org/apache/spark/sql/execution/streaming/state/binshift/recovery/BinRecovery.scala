@@ -99,7 +99,7 @@ private[binshift] final class BinRecovery private (
     // Only now: a base that cannot be read may give way to the snapshot that is loaded.
     drop(present -- plan.bases.values.flatten)
     val stretches = plan.stretches
-    if (Trace.isOn) trace(plan)
+    if (Trace.isOn && ownSnapshotsUpTo == Long.MaxValue) trace(plan)
     val (mine, others) = stretches.toSeq.partition { case (s, _) =>
       s.partition == owner.partitionId && held.exists(s.first > _)
     }
