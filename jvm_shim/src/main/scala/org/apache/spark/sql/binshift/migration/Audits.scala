@@ -57,9 +57,6 @@ private[binshift] final class Audits(query: MicroBatchExecution, sampled: Int) e
   def ofMigration(id: String, isAlive: String => Boolean): Option[AuditView] =
     sum(synchronized(steps.values.filter(_.migration.contains(id)).map(_.view(isAlive)).toSeq))
 
-  /** Of the step at an epoch. */
-  def at(epoch: Long, isAlive: String => Boolean): Option[AuditView] = synchronized(steps.get(epoch).map(_.view(isAlive)))
-
   /** Of the newest steps of the run. */
   def all(isAlive: String => Boolean): Option[AuditView] = sum(synchronized(steps.values.map(_.view(isAlive)).toSeq))
 

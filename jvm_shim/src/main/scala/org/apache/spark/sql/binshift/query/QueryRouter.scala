@@ -256,13 +256,13 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   /** What the audits of a migration's steps have found so far, those that this run has taken. */
   def auditOf(migration: String): Option[AuditView] = audits.ofMigration(migration, isAlive)
 
-  /** What the audits of the step at an epoch have found so far. */
-  def auditAt(epoch: Long): Option[AuditView] = audits.at(epoch, isAlive)
-
   /** What the audits of the newest steps have found so far. */
   def auditView: Option[AuditView] = audits.all(isAlive)
 
-  private def isAlive: String => Boolean = Executors.of(session.sparkContext).isThere
+  private def isAlive: String => Boolean = {
+    lazy val now = Executors.of(session.sparkContext)
+    now.isThere(_)
+  }
 
   /** Forgets the migration once it is over. */
   def finishIfDone(): Unit = synchronized(scheduler.finishIfDone(tables))
