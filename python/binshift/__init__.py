@@ -29,7 +29,7 @@ from binshift.planning.plan import MigrationPlan, Step
 from binshift.planning.routing import Move, RoutingTable
 from binshift.planning.strategies import AllAtOnce, Batched, Fluid, OnDemand, Optimized, Strategy
 from binshift.planning.targets import HotBin, LoadTarget
-from binshift.report import MigrationReport, StepTiming
+from binshift.report import AuditReport, MigrationReport, StepTiming
 from binshift.session import configure, jar_path
 from binshift.status import MigrationState, MigrationStatus
 from binshift.versions import show_versions
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AllAtOnce",
+    "AuditReport",
     "Autoscaler",
     "Batched",
     "BinshiftError",

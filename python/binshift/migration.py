@@ -19,13 +19,15 @@ from binshift.errors import ConfigurationError, MigrationError, MigrationTimeout
 from binshift.observation import ObservedQuery
 from binshift.planning.plan import MigrationPlan
 from binshift.progress import ProgressBar, has_viewer
-from binshift.report import MigrationReport, report_of
+from binshift.report import AuditReport, MigrationReport, report_of
 from binshift.status import MigrationState, MigrationStatus
 
 __all__ = ["Migration"]
 
 _log = logging.getLogger("binshift")
 _PROGRESS_SECONDS = 5.0
+#: Audits of the last step mostly take less than one.
+_AUDIT_SECONDS = 5.0
 #: A message is logged if copies are expected to take longer.
 _LONG_SECONDS = 60
 
@@ -107,7 +109,7 @@ class Migration:
                     bar.update(status, self._last_epoch())
                     seen = status
                 if status.is_over:
-                    report = self._report(status)
+                    report = self._report(status, self._audit(deadline))
                     bar.finish(report)
                     return report
                 if status.state is MigrationState.STOPPED:
@@ -185,14 +187,33 @@ class Migration:
         except Exception:
             _log.exception("migration %s: the callback %r has failed", self._id, callback)
 
-    def _report(self, status: MigrationStatus) -> MigrationReport:
+    def _audit(self, deadline: float | None) -> AuditReport | None:
+        """What audits have found; those of the last step go on for a moment after its epoch."""
+        until = time.monotonic() + _AUDIT_SECONDS
+        until = until if deadline is None else min(until, deadline)
+        while True:
+            found = json.loads(self._query._link.progress(self._id)).get("audit")
+            if found is None or not found["under_way"] or time.monotonic() >= until:
+                break
+            time.sleep(self._query._link.poll_s)
+        return found and AuditReport(
+            found["drawn"], equal=found["equal"], under_way=found["under_way"], dropped=found["dropped"]
+        )
+
+    def _report(self, status: MigrationStatus, audit: AuditReport | None) -> MigrationReport:
         # If it took no step, the driver would search the whole routing log in vain.
         entries = json.loads(self._query._link.history(self._id)) if status.steps_done else []
         rows = history_table(entries).to_pylist()
         last = max((r["epoch"] for r in rows), default=None)
         cancelled = status.state is MigrationState.CANCELLED
         return report_of(
-            self._id, self._plan, rows, self._epochs(last), steps=status.steps_done, cancelled=cancelled
+            self._id,
+            self._plan,
+            rows,
+            self._epochs(last),
+            steps=status.steps_done,
+            cancelled=cancelled,
+            audit=audit,
         )
 
     def _epochs(self, last: int | None) -> list[EpochProgress]:

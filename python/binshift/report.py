@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from binshift.planning.plan import MigrationPlan
 
-__all__ = ["MigrationReport", "StepTiming", "adopt_rate", "report_of"]
+__all__ = ["AuditReport", "MigrationReport", "StepTiming", "adopt_rate", "report_of"]
 
 _UNKNOWN = "?"
 #: Of a longer plan, only the first and the last steps are printed.
@@ -52,6 +52,45 @@ class StepTiming:
         return brief(self)
 
 
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """What the audits of a migration have found: moved bins, compared with what their old owners had committed.
+
+    A bin that differs ends the query with `AUDIT_FAILED`, so there is no number of those here.
+
+    Parameters
+    ----------
+    drawn : int
+        Bins that were drawn for an audit; see the setting `audit`.
+    equal : int
+        Those whose rows are all what their old owners had committed.
+    under_way : int
+        Those that are still being compared.
+    dropped : mapping of str to int
+        Those that cannot be audited any more, by reason.
+    """
+
+    drawn: int
+    _: KW_ONLY
+    equal: int
+    under_way: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, bins: int) -> str:
+        """The same for people.
+
+        Parameters
+        ----------
+        bins : int
+            That moved.
+        """
+        parts = [f"audited {self.equal} of {bins} bins" + (", equal" if self.equal else "")]
+        parts += [f"{n} not audited: {reason}" for reason, n in sorted(self.dropped.items())]
+        if self.under_way:
+            parts.append(f"audits of {self.under_way} under way")
+        return "; ".join(parts)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class MigrationReport:
     """What a migration did.
@@ -78,6 +117,8 @@ class MigrationReport:
         Longest duration, in seconds, of an epoch at which a step took effect or, on demand, bins arrived.
     cancelled : bool
         Whether the migration was cancelled before its last step.
+    audit : AuditReport or None
+        What the audits of its bins have found by now. None if there were none, or if an earlier run made them.
     timings : tuple of StepTiming
         The steps, in their order. If a migration has hundreds of steps, only the newest, which the routing log
         still has. The setting `routing.minEntriesToRetain` determines how many those are.
@@ -107,6 +148,7 @@ class MigrationReport:
     adopt_s: float | None
     longest_epoch_s: float | None
     cancelled: bool
+    audit: AuditReport | None = None
     timings: tuple[StepTiming, ...] = ()
     epochs: tuple[EpochProgress, ...] = field(default=(), repr=False, compare=False)
 
@@ -153,9 +195,10 @@ class MigrationReport:
             return f"{self.strategy}, {self._end} without a step"
         first = _UNKNOWN if self.first_epoch is None else self.first_epoch
         longest = _UNKNOWN if self.longest_epoch_s is None else in_seconds(self.longest_epoch_s)
+        audit = f"; {self.audit.of(self.bins_moved)}" if self.audit else ""
         return (
             f"{self.strategy}, {self._end}: {self.bins_moved} bins ({self._size}) in {self.steps} steps, "
-            f"epochs {first} to {self.last_epoch}; longest epoch {self._at_least(longest)}"
+            f"epochs {first} to {self.last_epoch}; longest epoch {self._at_least(longest)}{audit}"
         )
 
     @property
@@ -194,6 +237,7 @@ def report_of(
     *,
     steps: int,
     cancelled: bool,
+    audit: AuditReport | None = None,
 ) -> MigrationReport:
     """The report of a migration.
 
@@ -211,6 +255,8 @@ def report_of(
         How many steps took effect.
     cancelled : bool
         Whether it was cancelled before its last step.
+    audit : AuditReport, optional
+        What the audits of its bins have found.
     """
     by_epoch = {e.epoch: e for e in epochs}
     first = next((r["epoch"] for r in history if r["step"] == 1), None)
@@ -252,6 +298,7 @@ def report_of(
         adopt_s=sum(e.metrics.get("adopt_s", 0.0) for e in taken) if is_known else None,
         longest_epoch_s=max((e.duration_s for e in taken), default=0) if is_known else None,
         cancelled=cancelled,
+        audit=audit,
         timings=tuple(timing(r) for r in history),
         epochs=tuple(epochs),
     )

@@ -63,6 +63,7 @@ DRAWN = {
     "unload-on-commit": {STORE + "unloadOnCommit": "true"},
     "no-row-count": {"spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false"},
     "split": {BINSHIFT + "ship.minBytesToSplit": "1b"},
+    "audit-all": {BINSHIFT + "audit": "all"},
     "small-chunks": {BINSHIFT + "ship.chunkBytes": "300b"},
     "short-timeout": {BINSHIFT + "ship.timeout": "2s"},
     "eager-cleanup": {

@@ -40,9 +40,9 @@ API: Any = binshift
 PLAN = Fluid().plan(TWO, TWO.balanced(4))
 #: Values that the library constructs and users only read.
 RESULTS = {
-    "ConversionReport", "EpochProgress", "HotBin", "LoadTarget", "MigrationReport", "MigrationStatus", "Skew",
-    "StepTiming", "Source", "Operator", "Store", "Family", "Field", "SparkType", "Encoder", "TypeKind",
-    "Decision", "Change", "Observation", "Cluster",
+    "AuditReport", "ConversionReport", "EpochProgress", "HotBin", "LoadTarget", "MigrationReport",
+    "MigrationStatus", "Skew", "StepTiming", "Source", "Operator", "Store", "Family", "Field", "SparkType",
+    "Encoder", "TypeKind", "Decision", "Change", "Observation", "Cluster",
 }  # fmt: skip
 #: Spark calls these, or the test has no instance to call them on.
 OTHERS = {"EpochLog.onQueryStarted", "EpochLog.onQueryProgress", "EpochLog.onQueryTerminated", "Strategy.plan"}

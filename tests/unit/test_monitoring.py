@@ -37,7 +37,7 @@ def expressions():
 
 
 def test_each_gauge_of_each_query_gets_a_name_of_its_own_and_the_query_as_label():
-    assert len(GAUGES) == 14
+    assert len(GAUGES) == 16
     for gauge in GAUGES:
         for query in ("orders", "orders_migration", "a_bins", "7b1d0c1e_52b9"):
             name = f"metrics_local_1795284970_driver_binshift_{query}_{gauge}_Value"

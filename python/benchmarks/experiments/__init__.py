@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from experiments.audits import audits
 from experiments.common import BATCHED, PREPARED, SIZES, STOCK, UNPREPARED, Size
 from experiments.ondemand import assignments, both_ways, on_demand
 from experiments.overhead import overhead
@@ -22,6 +23,7 @@ def experiments(size: Size) -> list[Experiment]:
     all_of_them = [
         noise_floor(size),
         *strategies(size),
+        audits(size),
         *queries(size),
         *overhead(size),
         *shapes(size),

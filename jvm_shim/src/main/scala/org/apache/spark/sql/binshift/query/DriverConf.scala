@@ -10,7 +10,7 @@ import scala.util.Try
 import org.apache.spark.network.util.JavaUtils
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, BinshiftException, Trace}
-import org.apache.spark.sql.execution.streaming.state.binshift.shipping.StandbyConf
+import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{BackgroundConf, StandbyConf}
 
 /**
  * Settings that the driver reads, once for each run of a query; see docs/settings.md.
@@ -22,11 +22,13 @@ import org.apache.spark.sql.execution.streaming.state.binshift.shipping.StandbyC
  * @param standbys           executors that keep the files of each partition for when its own dies
  * @param standby            what they may use
  * @param evacuates          whether partitions leave executors that Spark decommissions, without a user's call
+ * @param auditedBins        bins of each step that are audited; none if 0
  * @param requestsSecret     what requests have to be signed with; `None` if they need not be
  */
 private[binshift] final case class DriverConf(
     entriesToRetain: Int, maxEpochsToWait: Int, areRequestsServed: Boolean, requestsIntervalMs: Long,
-    evacuates: Boolean, standbys: Int, standby: StandbyConf, requestsSecret: Option[Array[Byte]] = None)
+    evacuates: Boolean, standbys: Int, standby: StandbyConf, auditedBins: Int,
+    requestsSecret: Option[Array[Byte]] = None)
 
 private[binshift] object DriverConf {
   private val Secret = "BINSHIFT_REQUESTS_SECRET"
@@ -66,6 +68,7 @@ private[binshift] object DriverConf {
       standbys = setting(BinshiftConf.Standbys, 0, s"a whole number from 0 to $MaxStandbys")(
         _.trim.toIntOption.filter(n => n >= 0 && n <= MaxStandbys)),
       standby = StandbyConf(session.sessionState.conf.getAllConfs),
+      auditedBins = BackgroundConf(session.sessionState.conf.getAllConfs).auditedBins,
       requestsSecret =
         Option.when(enabled == "signed")(secret(session.conf.getOption(BinshiftConf.RequestsSecretFile), sys.env)))
   }

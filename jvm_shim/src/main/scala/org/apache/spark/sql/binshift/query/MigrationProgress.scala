@@ -4,7 +4,7 @@ import org.json4s.JObject
 import org.json4s.JsonDSL._
 
 import org.apache.spark.sql.binshift.internals.CommittedEpoch
-import org.apache.spark.sql.binshift.migration.CopyForecast
+import org.apache.spark.sql.binshift.migration.{AuditView, CopyForecast}
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 
@@ -18,18 +18,19 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  * @param committedEpoch newest committed epoch of the query, -1 before the first
  * @param awaited        bins whose copies the next step waits for
  * @param givenUp        bins that could not be copied ahead
+ * @param audit          what the audits of its steps have found; `None` if this run has taken none that is audited
  * @param misplaced      partitions that are to run on another executor than they do
  * @param waitsBecause   why the next step waits, if it waits for anything else than epochs and copies
  */
 private[binshift] final case class MigrationProgress(
     state: String, stepsDone: Int, scheduledEpoch: Option[Long], earliestEpoch: Option[Long], committedEpoch: Long,
     awaited: Option[Long], givenUp: Option[Long], misplaced: Option[Int], forecast: Option[CopyForecast],
-    waitsBecause: Option[String] = None) {
+    waitsBecause: Option[String] = None, audit: Option[AuditView] = None) {
 
   def toJson: JObject = ("state" -> state) ~ ("steps_done" -> stepsDone) ~ ("scheduled_epoch" -> scheduledEpoch) ~
     ("earliest_epoch" -> earliestEpoch) ~ ("committed_epoch" -> committedEpoch) ~ ("bins_awaited" -> awaited) ~
-    ("forecast" -> forecast.map(
-      _.toJson)) ~ ("bins_given_up" -> givenUp) ~ ("misplaced" -> misplaced) ~ ("waits_because" -> waitsBecause)
+    ("forecast" -> forecast.map(_.toJson)) ~ ("bins_given_up" -> givenUp) ~ ("misplaced" -> misplaced) ~
+    ("waits_because" -> waitsBecause) ~ ("audit" -> audit.map(_.toJson))
 }
 
 private[binshift] object MigrationProgress {
@@ -62,7 +63,8 @@ private[binshift] object MigrationProgress {
         awaited = None,
         givenUp = None,
         misplaced = None,
-        forecast = None)
+        forecast = None,
+        audit = router.auditOf(id))
     }
   }
 
@@ -90,6 +92,7 @@ private[binshift] object MigrationProgress {
       givenUp = mine.map(router.binsGivenUp),
       misplaced = mine.map(_ => router.misplaced),
       forecast = router.forecast(id),
-      waitsBecause = mine.flatMap(_ => router.waitsBecause))
+      waitsBecause = mine.flatMap(_ => router.waitsBecause),
+      audit = router.auditOf(id))
   }
 }

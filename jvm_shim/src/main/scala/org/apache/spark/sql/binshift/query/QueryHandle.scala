@@ -15,7 +15,7 @@ final class QueryHandle private[binshift] (query: MicroBatchExecution) {
   private val router = QueryRouters.of(query)
   private val statisticsOfRun = QueryStatistics.of(query)
 
-  def requireActive(): Unit = if (!query.isActive) throw QueryFailure.ended(query)
+  def requireActive(): Unit = if (!query.isActive) throw router.auditFailure.getOrElse(QueryFailure.ended(query))
 
   /**
    * Whether an epoch of this run is committed, after which all that can be asked is known.

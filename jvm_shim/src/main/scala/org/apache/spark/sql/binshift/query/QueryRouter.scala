@@ -69,6 +69,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   val ownExecutors: OwnExecutors = new OwnExecutors(
     session.sparkContext, () => QueryRouters.activeBut(this).find(_.ownExecutors.areOurs).map(_.query.id.toString),
     () => executorsOf(this +: QueryRouters.activeBut(this)))
+  private val audits = new Audits(query, conf.auditedBins)
   private val watch = Option.when(conf.evacuates)(new ExecutorWatch(
       s"query ${query.id}", () => relocation.isEvacuationDue, () => synchronized(if (!isClosed) relocation.evacuate())))
   private val scheduler = new StepScheduler(
@@ -130,6 +131,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     val epoch = info.storeVersion
     val n = info.numPartitions
     if (!planned.contains(epoch)) {
+      audits.requireNone()
       val isFirst = planned.isEmpty
       val previous = tables.current.filterNot(_ => isFirst)
       val entry = if (isFirst) begin(epoch, n, streamSession) else next(epoch, n)
@@ -140,6 +142,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       relocation.enter(epoch, operators, n)
       if (entry.epoch == epoch && epoch > 0 && info.stateStoreCkptIds.isDefined) CheckpointIds.keep(dir, epoch)
       arriving = previous.fold(Set.empty[Int])(_.table.movedIn(entry.table))
+      if (entry.epoch == epoch) previous.foreach(p => audits.expect(p.table, entry, binnedStores))
       tables = TablesInForce(Some(entry))
       planned = Some(epoch)
       if (isFirst) changedKeys.foreach(c => logWarning(s"query ${query.id}: ${c.described}; its partitions cannot change"))
@@ -256,6 +259,20 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     }
   }
 
+  /** What ends the query, if an audit has found a bin that differs. */
+  def auditFailure: Option[BinshiftException] = audits.failure
+
+  /** What the audits of a migration's steps have found so far, those that this run has taken. */
+  def auditOf(migration: String): Option[AuditView] = audits.ofMigration(migration, isAlive)
+
+  /** What the audits of the newest steps have found so far. */
+  def auditView: Option[AuditView] = audits.all(isAlive)
+
+  private def isAlive: String => Boolean = {
+    lazy val now = Executors.of(session.sparkContext)
+    now.isThere(_)
+  }
+
   /** Forgets the migration once it is over. */
   def finishIfDone(): Unit = synchronized(scheduler.finishIfDone(tables))
 
@@ -303,6 +320,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
     watch.foreach(w => Utils.tryLogNonFatalError(w.close()))
     standbys.foreach(s => Utils.tryLogNonFatalError(s.close()))
     retired.close()
+    audits.close()
     synchronized {
       shipments.close()
       Utils.tryLogNonFatalError(relocation.close())
@@ -438,6 +456,10 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private def binned: Seq[StateStoreWriter] = operators.filter { op =>
     layout.flatMap(_.operators.get(StatefulOperators.idOf(op))).exists(_.storage == Storage.Binned)
   }
+
+  /** The stores that each bin has rows in, by operator. */
+  private def binnedStores: Seq[(Long, String)] = for (op <- binned; store <- op.stateStoreNames)
+    yield StatefulOperators.idOf(op) -> store
 
   /**
    * Why new owners wait for whole bins, and fetch no rows, if a plan is on demand. Empty where all operators whose bins move look state

@@ -62,6 +62,7 @@ private[binshift] final class BinsPage(tab: BinsTab) extends WebUIPage("") {
       <li><strong>Skew: </strong>{f"${view.skew}%.2f"}
         (the most reads and writes of a partition in the last epoch, by their mean)</li>
       {executors(view)}
+      {audits(view)}
     </ul>
 
   private def executors(view: QueryView): Seq[Node] =
@@ -76,6 +77,11 @@ private[binshift] final class BinsPage(tab: BinsTab) extends WebUIPage("") {
            s"${view.standbysReady} of ${view.standbys.values.map(_.size).sum} ready, ${view.standbyLag} versions behind at " +
              s"most; ${view.takenOver} partitions have gone to theirs"
          }</li>)
+
+  private def audits(view: QueryView): Seq[Node] = view.audit.toSeq.flatMap { a =>
+    val reasons = a.dropped.toSeq.sorted.map { case (reason, bins) => s"; $bins: $reason" }
+    <li><strong>Audited bins of the newest steps: </strong>{a.text + reasons.mkString}</li>
+  }
 
   private def migration(view: QueryView): Seq[Node] = view.migration.toSeq.flatMap { m =>
     <h5>Migration</h5> ++

@@ -28,6 +28,8 @@ private[binshift] final class QueryMetrics(view: Latest[QueryView], val sourceNa
   gauge("standbysReady")(_.standbysReady)
   gauge("standbyLag")(_.standbyLag)
   gauge("partitionsTakenOver")(_.takenOver)
+  gauge("binsAudited")(_.audit.fold(0)(_.equal))
+  gauge("binsDiffering")(_.audit.fold(0)(_.differing))
   gauge("binsAdopted")(_ => binsAdopted.get)
   gauge("bytesAdopted")(_ => bytesAdopted.get)
 

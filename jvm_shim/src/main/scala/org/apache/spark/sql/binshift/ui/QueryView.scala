@@ -1,7 +1,7 @@
 package org.apache.spark.sql.binshift.ui
 
 import org.apache.spark.sql.binshift.internals.CommittedEpoch
-import org.apache.spark.sql.binshift.migration.StandbyView
+import org.apache.spark.sql.binshift.migration.{AuditView, StandbyView}
 import org.apache.spark.sql.binshift.query.QueryRouters
 import org.apache.spark.sql.binshift.statistics.{OperatorSnapshot, QueryStatistics, StatisticsSnapshot}
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
@@ -15,6 +15,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.RoutingEn
  * @param misplaced partitions that are to run on another executor than they do
  * @param evacuated partitions that left executors which Spark decommissions, in this run
  * @param standbys  of each partition that has any
+ * @param audit     what the audits of its newest steps have found
  * @param takenOver partitions that went to their standbys, in this run
  */
 private[binshift] final case class QueryView(
@@ -26,7 +27,8 @@ private[binshift] final case class QueryView(
     misplaced: Int,
     evacuated: Long,
     standbys: Map[Int, Seq[StandbyView]],
-    takenOver: Long) {
+    takenOver: Long,
+    audit: Option[AuditView]) {
 
   /** Most versions that a standby lacks, of those that have any. */
   def standbyLag: Long = standbys.values.flatten.flatMap(_.lag).maxOption.getOrElse(0L)
@@ -80,7 +82,8 @@ private[binshift] object StepHistory {
 private[binshift] object QueryView {
   /** Before the query has answered. */
   val Unknown: QueryView =
-    QueryView(None, None, None, Nil, loadsOf = None, misplaced = 0, evacuated = 0, standbys = Map.empty, takenOver = 0)
+    QueryView(None, None, None, Nil, loadsOf = None, misplaced = 0, evacuated = 0, standbys = Map.empty, takenOver = 0,
+      audit = None)
 
   def of(query: MicroBatchExecution): QueryView = {
     val router = QueryRouters.of(query)
@@ -92,7 +95,7 @@ private[binshift] object QueryView {
     }
     val statistics = QueryStatistics.of(query).snapshot()
     QueryView(s.planned, s.tables.current, migration, statistics.map(loads).getOrElse(Nil), statistics.map(_.epoch),
-      router.misplaced, router.evacuated, router.standbyViews, router.takenOver)
+      router.misplaced, router.evacuated, router.standbyViews, router.takenOver, router.auditView)
   }
 
   private def loads(s: StatisticsSnapshot): Seq[PartitionLoad] = {

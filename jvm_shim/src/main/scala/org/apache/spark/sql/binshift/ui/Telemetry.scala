@@ -8,6 +8,7 @@ import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.SparkEnv
+import org.apache.spark.sql.binshift.query.QueryRouters
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.execution.streaming.state.binshift.provider.BinMetrics
 import org.apache.spark.sql.streaming.StreamingQueryProgress
@@ -19,7 +20,7 @@ private[binshift] object Telemetry extends Logging {
   /** Called with each epoch of a routed query; does something with the first of a run only. */
   def show(query: MicroBatchExecution): Unit = if (!shown.containsKey(query.runId)) {
     // The query's last run gives its name free, should the news of its end still be on their way.
-    all.map(_.query).filterNot(_.isActive).foreach(q => close(q.runId))
+    all.map(_.query).filter(q => !q.isActive && (q.id == query.id || !hasFailedAudit(q.runId))).foreach(q => remove(q.runId))
     val one = new ShownQuery(query, freeName(query))
     shown.put(query.runId, one)
     try {
@@ -30,7 +31,7 @@ private[binshift] object Telemetry extends Logging {
     }
   }
 
-  /** The routed queries that run. */
+  /** The routed queries that run, and those that an audit has ended. */
   def all: Seq[ShownQuery] = shown.values.asScala.toSeq.sortBy(_.query.id)
 
   def progressed(progress: StreamingQueryProgress): Unit = Option(shown.get(progress.runId)).foreach { q =>
@@ -41,7 +42,12 @@ private[binshift] object Telemetry extends Logging {
   def total(progress: StreamingQueryProgress, name: String): Long =
     progress.stateOperators.flatMap(o => Option(o.customMetrics.get(name))).map(_.longValue).sum
 
-  def close(runId: UUID): Unit =
+  /** Called when a query has ended. If an audit has ended it, monitoring is to see that until its next run begins. */
+  def close(runId: UUID): Unit = if (!hasFailedAudit(runId)) remove(runId)
+
+  private def hasFailedAudit(runId: UUID): Boolean = QueryRouters.known(runId).exists(_.auditFailure.isDefined)
+
+  private def remove(runId: UUID): Unit =
     Option(shown.remove(runId)).foreach(q => SparkEnv.get.metricsSystem.removeSource(q.metrics))
 
   /** Names are unique in a session only. */

@@ -14,6 +14,9 @@ private[sql] object BinshiftConf {
   /** A step waits for its copies for so many epochs without progress. Then its bins are sent at the switch. */
   val MaxEpochsToWait: String = Prefix + "ship.maxEpochsToWait"
 
+  /** How many of the bins that a step moves are compared with what their old owner had committed: a number, `all` or `off`. */
+  val Audit: String = Prefix + "audit"
+
   /** Whether partitions leave executors that Spark decommissions, without a call by the user. */
   val EvacuationEnabled: String = Prefix + "decommission.drain"
 
@@ -45,7 +48,7 @@ private[sql] object BinshiftConf {
   val All: Set[String] = Set(
     Bins, RoutingEntriesToRetain, MaxEpochsToWait, EvacuationEnabled, Standbys, StandbysInterval, StandbysMaxBytes,
     RequestsEnabled,
-    RequestsSecretFile, RealTime, RequestsInterval, Trace) ++ Seq("ship.chunkBytes", "ship.maxBytesPerSecond",
+    RequestsSecretFile, RealTime, RequestsInterval, Trace, Audit) ++ Seq("ship.chunkBytes", "ship.maxBytesPerSecond",
     "ship.maxBytesInFlight",
     "ship.maxStagedBytes", "ship.minBytesToSplit", "ship.timeout", "compaction.bytesPerSecond").map(Prefix + _)
 

@@ -4,7 +4,7 @@ import java.util.concurrent.ConcurrentHashMap
 
 import scala.jdk.CollectionConverters._
 
-import org.rocksdb.{ColumnFamilyHandle, ReadOptions, RocksDB => NativeRocksDB, Slice}
+import org.rocksdb.{ColumnFamilyHandle, ReadOptions, RocksDB => NativeRocksDB, Slice, Snapshot}
 
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.StateStoreColumnFamilySchemaUtils
 import org.apache.spark.sql.execution.streaming.state.{ByteArrayPair, ColumnFamilyInfo, RocksDB, RocksDBStateStoreProvider, StateStore}
@@ -105,19 +105,28 @@ private[binshift] final case class NumberedFamily(family: ColumnFamily, number: 
     }
   }
 
-  /** Calls `consume(native key, value)` for each row of `bins`, in the order of keys. */
-  def foreachRow(db: NativeRocksDB, handle: ColumnFamilyHandle, bins: Seq[Int])(
+  /**
+   * Calls `consume(native key, value)` for each row of `bins`, in the order of keys.
+   *
+   * @param snapshot which rows there are; if it is not given, those that are there now
+   * @param passing  called with the bytes of each key that is passed, also of others
+   */
+  def foreachRow(
+      db: NativeRocksDB, handle: ColumnFamilyHandle, bins: Seq[Int], snapshot: Option[Snapshot] = None,
+      passing: Long => Unit = _ => ())(
       consume: (Array[Byte], Array[Byte]) => Unit): Unit = {
     val codec = BinKeyCodec.of(family.name)
     val wanted = bins.toSet
     ranges(bins).foreach { case (from, to) =>
       val upper = new Slice(to)
       val options = new ReadOptions().setIterateUpperBound(upper)
+      snapshot.foreach(options.setSnapshot(_).setFillCache(false))
       val rows = db.newIterator(handle, options)
       try {
         rows.seek(from)
         while (rows.isValid) {
           val key = rows.key
+          passing(key.length)
           if (!codec.isBehind || wanted(codec.binOf(key))) consume(key, rows.value)
           rows.next()
         }

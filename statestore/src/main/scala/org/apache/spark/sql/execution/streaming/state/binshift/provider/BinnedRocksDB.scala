@@ -7,7 +7,7 @@ import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftException, Faults, LogLine, Trace}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.VersionFile
 import org.apache.spark.sql.execution.streaming.state.binshift.conversion.PartitionTakeover
-import org.apache.spark.sql.execution.streaming.state.binshift.migration.{BinMover, PendingBins}
+import org.apache.spark.sql.execution.streaming.state.binshift.migration.{BinAudits, BinMover, PendingBins}
 import org.apache.spark.sql.execution.streaming.state.binshift.recovery.{ReplayedRows, ReplayingRocksDB, RetainedVersions}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.{BinSwitch, EpochRouting}
 import org.apache.spark.sql.execution.streaming.state.binshift.shipping.{BackgroundConf, ExecutorLoad, FilesFetchedAhead, PartitionShipping, ShippingStore}
@@ -113,6 +113,8 @@ private[binshift] final class BinnedRocksDB(
   private val mover =
     new BinMover(this, storeId, routing, shipping, background, arguments, count, beginWith, () => beginAnew())
 
+  private val audits = new BinAudits(this, storeId, routing, arguments, background)
+
   private val snapshotTurn = new SnapshotTurn(this, storeId, isShared = background.areAllCoresBusy)
   /** Whether files of it are gone, so that the next commit is to make a snapshot. Set by tasks and by maintenance. */
   @volatile private var isSnapshotWanted = false
@@ -162,6 +164,7 @@ private[binshift] final class BinnedRocksDB(
           loadStored(version, stateStoreCkptId, readOnly, loadEmpty)
           startShipping(version)
           pendingBins.pull()
+          auditIfWhole(version)
       }
       if (Trace.isOn) trace.loaded(version, stateStoreCkptId, readOnly, table, isTakeOver(version))
     } else {
@@ -193,6 +196,7 @@ private[binshift] final class BinnedRocksDB(
   /** Changelogs hold keys in their stored form. */
   private def loadStored(version: Long, ckptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): Unit = {
     val native = RocksDBFields.native(this)
+    if (loadEmpty || loadedVersion != version || !replayed.has(version, ckptId)) audits.release()
     replayed.beginLoad(version, ckptId, isLoaded = loadedVersion == version && !loadEmpty)
     replayingUpTo(version)(binnedFiles.loading {
       try loadBySpark(version, ckptId, readOnly, loadEmpty)
@@ -212,6 +216,7 @@ private[binshift] final class BinnedRocksDB(
     if (RocksDBFields.native(this) ne native) {
       if (Trace.isOn && isRouted && !isStock(version)) trace.opened(version, ckptId, loadEmpty, binnedFiles.loadedSnapshot)
       mover.forget()
+      audits.forget()
       shipping.invalidateCounts()
       if (replayed.isReady) replayed.settle()
     }
@@ -245,6 +250,7 @@ private[binshift] final class BinnedRocksDB(
         reload = () => loadStored(version, ckptId, readOnly = true, loadEmpty)
         reload()
         startShipping(version)
+        auditIfWhole(version)
         applySwitch(version, switch, ckptId)
       }
       if (!readOnly) loadStored(version, ckptId, readOnly, loadEmpty)
@@ -270,7 +276,12 @@ private[binshift] final class BinnedRocksDB(
       replayed.settle()
       count(
         if (isTakeOver(version)) takeOver.get.fill(this, ckptId, arguments)
-        else inStoredForm(mover.apply(version, switch)))
+        else {
+          val moved = inStoredForm(mover.apply(version, switch))
+          audits.switched(version, switch.arriving)
+          moved
+        })
+      auditIfWhole(version)
     } catch {
       case e: Throwable =>
         rollback()
@@ -285,6 +296,9 @@ private[binshift] final class BinnedRocksDB(
         "split" -> switchStats.isSplit,
         "ms" -> switchStats.adoptMs))
   }
+
+  /** Before the loaded version is written to. */
+  private def auditIfWhole(version: Long): Unit = if (pendingBins.missing == 0) audits.whole(version)
 
   override def loadFromSnapshot(
       snapshotVersion: Long,
@@ -425,6 +439,7 @@ private[binshift] final class BinnedRocksDB(
     // Whatever happens to the one, the database is closed, whose memory nobody else frees.
     Utils.tryLogNonFatalError(shipping.close())
     mover.close()
+    audits.release()
     CompactionPace.closed(this)
     Utils.tryLogNonFatalError(replayed.close())
     // An upload lists the local files: one that goes on while they are deleted would take what is left for all of them.

@@ -8,7 +8,7 @@ import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.execution.streaming.state.binshift.Trace
+import org.apache.spark.sql.execution.streaming.state.binshift.{Faults, Trace}
 import org.apache.spark.sql.execution.streaming.state.binshift.keys.{BinKeyCodec, ColumnFamily, NumberedFamily}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.EpochRouting
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
@@ -25,11 +25,13 @@ import org.apache.spark.util.Utils
  *
  * @param db      the database, which is changed
  * @param owner   the store that holds `bins` at `version`
+ * @param ownSnapshotsUpTo later ones of `owner` are not read
  * @param held    if it is that of `db`, the snapshot that is loaded, of which `owner` replays its own changelogs
  */
 private[binshift] final class BinRecovery private (
     db: BinKeyedRocksDB, owner: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments,
-    bins: Set[Int], version: Long, held: Option[Long]) extends AutoCloseable with Logging {
+    bins: Set[Int], version: Long, held: Option[Long], ownSnapshotsUpTo: Long = Long.MaxValue) extends AutoCloseable
+  with Logging {
 
   private val owners = routing.owners(version)
   private val rows = new BinRows(db, arguments.useColumnFamilies)
@@ -97,7 +99,7 @@ private[binshift] final class BinRecovery private (
     // Only now: a base that cannot be read may give way to the snapshot that is loaded.
     drop(present -- plan.bases.values.flatten)
     val stretches = plan.stretches
-    if (Trace.isOn) trace(plan)
+    if (Trace.isOn && ownSnapshotsUpTo == Long.MaxValue) trace(plan)
     val (mine, others) = stretches.toSeq.partition { case (s, _) =>
       s.partition == owner.partitionId && held.exists(s.first > _)
     }
@@ -164,7 +166,9 @@ private[binshift] final class BinRecovery private (
   }
 
   private def newest(partition: Int, at: Long): Option[Long] =
-    if (partition == owner.partitionId && held.exists(_ <= at)) held else source(partition).newestSnapshot(at)
+    if (partition != owner.partitionId) source(partition).newestSnapshot(at)
+    else if (held.exists(_ <= at)) held
+    else source(partition).newestSnapshot(math.min(at, ownSnapshotsUpTo))
 
   private def source(partition: Int): SourceFiles = sources.getOrElseUpdate(
     partition, new SourceFiles(owner.copy(partitionId = partition), routing, arguments, scratch))
@@ -185,7 +189,7 @@ private[binshift] final class BinRecovery private (
             None
           } else {
             theirs.foreachRow(native, native.getDefaultColumnFamily, of) { (key, value) =>
-              files.put(mine(theirs.family).nativeKey(theirs.keyIn(key)), value)
+              files.put(mine(theirs.family).nativeKey(theirs.keyIn(key)), Faults.change("recovery.row", value))
             }
             files.finish(theirs.family.isInternal)
           }
@@ -246,9 +250,9 @@ private[binshift] object BinRecovery {
   /** Adds `bins` to a store that has none of them, as `source` had them at `version`; returns rows and bytes. */
   def adopt(
       db: BinKeyedRocksDB, source: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments,
-      bins: Seq[Int], version: Long): (Long, Long) = {
+      bins: Seq[Int], version: Long, ownSnapshotsUpTo: Long = Long.MaxValue): (Long, Long) = {
     val before = RocksDBFields.rows(db)
-    val recovery = new BinRecovery(db, source, routing, arguments, bins.toSet, version, None)
+    val recovery = new BinRecovery(db, source, routing, arguments, bins.toSet, version, None, ownSnapshotsUpTo)
     try recovery.advance(version)
     finally recovery.close()
     val came = RocksDBFields.rows(db) - before

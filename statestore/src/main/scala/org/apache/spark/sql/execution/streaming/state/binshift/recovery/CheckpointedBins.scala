@@ -21,9 +21,10 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId
  *
  * @param source    store of the partition to read from
  * @param arguments the arguments of the adopting database
+ * @param point     the name of this reading for [[Faults]]
  */
 private[binshift] final class CheckpointedBins(
-    source: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments) extends Logging {
+    source: StateStoreId, routing: EpochRouting, arguments: RocksDBArguments, point: String = "checkpoint.read") extends Logging {
 
   /**
    * Calls `consume(step, family, key, value)` for each row of the bins of each step, step by step and
@@ -32,14 +33,32 @@ private[binshift] final class CheckpointedBins(
    */
   def foreachStoredRow(version: Long, steps: Seq[(Int, Seq[Int])])(begin: Seq[NumberedFamily] => Unit)(
       consume: (Int, NumberedFamily, Array[Byte], Array[Byte]) => Unit): Unit = at(version, steps.flatMap(_._2)) { db =>
-    val families = ColumnFamily.numbered(db, arguments.useColumnFamilies)
-    val native = RocksDBFields.native(db)
-    begin(families)
-    for ((step, bins) <- steps; family <- families) {
-      family.foreachRow(native, native.getDefaultColumnFamily, bins) { (key, value) =>
-        consume(step, family, family.keyIn(key), value)
+    begin(ColumnFamily.numbered(db, arguments.useColumnFamilies))
+    for ((step, bins) <- steps) eachOf(db, bins)(consume(step, _, _, _))
+  }
+
+  /**
+   * Calls `consume(family, key, value)` in the same order for each row of `bins`, which came to the partition with the step at `epoch`, as
+   * they are at `version`: what their old owners had committed, and what the partition has logged since. None of its snapshots of after the step
+   * is read.
+   */
+  def foreachRowSince(epoch: Long, version: Long, bins: Seq[Int])(
+      consume: (NumberedFamily, Array[Byte], Array[Byte]) => Unit): Unit = {
+    Faults.at(point, source.partitionId)
+    val empty = privateCopy(None)
+    try {
+      empty.loadAt(0, None, readOnly = false, loadEmpty = true)
+      empty.inStoredForm {
+        BinRecovery.adopt(empty, source, routing, arguments, bins, version, ownSnapshotsUpTo = epoch)
+        eachOf(empty, bins)(consume)
       }
-    }
+    } finally empty.close()
+  }
+
+  private def eachOf(db: BinKeyedRocksDB, bins: Seq[Int])(consume: (NumberedFamily, Array[Byte], Array[Byte]) => Unit): Unit = {
+    val native = RocksDBFields.native(db)
+    for (family <- ColumnFamily.numbered(db, arguments.useColumnFamilies))
+      family.foreachRow(native, native.getDefaultColumnFamily, bins)((key, value) => consume(family, family.keyIn(key), value))
   }
 
   /** The rows of `bins` at `version`. */
@@ -64,7 +83,7 @@ private[binshift] final class CheckpointedBins(
    * @param id that of the version under checkpoint format 2
    */
   def openAt(version: Long, id: Option[String], bins: Set[Int]): BinKeyedRocksDB = {
-    Faults.at("checkpoint.read", source.partitionId)
+    Faults.at(point, source.partitionId)
     // Once more, and as a whole: the first time may have met a passing failure, or a list of files that is not understood.
     try open(version, id, Some(bins))
     catch {
@@ -80,10 +99,7 @@ private[binshift] final class CheckpointedBins(
   }
 
   private def open(version: Long, id: Option[String], wanted: Option[Set[Int]]): BinKeyedRocksDB = {
-    val opened = new PrivateRocksDB(source, routing,
-      arguments.inPrivate(s"binshift-adopt-op${source.operatorId}-part${source.partitionId}")
-        .copy(dfsRootDir = source.storeCheckpointLocation().toString, partitionId = source.partitionId),
-      wanted)
+    val opened = privateCopy(wanted)
     try {
       opened.loadAt(version, id, readOnly = true, loadEmpty = false)
       opened
@@ -93,6 +109,11 @@ private[binshift] final class CheckpointedBins(
         throw e
     }
   }
+
+  private def privateCopy(wanted: Option[Set[Int]]): PrivateRocksDB = new PrivateRocksDB(source, routing,
+    arguments.inPrivate(s"binshift-adopt-op${source.operatorId}-part${source.partitionId}")
+      .copy(dfsRootDir = source.storeCheckpointLocation().toString, partitionId = source.partitionId),
+    wanted)
 
   private def at(version: Long, bins: Seq[Int])(body: BinKeyedRocksDB => Unit): Unit = {
     val opened = openAt(version, idAt(version), bins.toSet)

@@ -19,6 +19,9 @@ private[binshift] final class ReplayedRows(db: ReplayingRocksDB, isIdle: () => B
   /** Whether the number of rows is right. */
   def isCounted: Boolean = replay.isEmpty
 
+  /** Whether a version with this id is the one that was loaded or committed last. */
+  def has(version: Long, id: Option[String]): Boolean = loaded.contains((version, id))
+
   /** Whether nothing is left to be looked up. */
   def isReady: Boolean = replay.exists(_.isOver)
 

@@ -1,5 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.binshift.shipping
 
+import java.util.Locale
+
 import org.apache.spark.network.util.ByteUnit
 import org.apache.spark.network.util.JavaUtils
 import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, BinshiftException}
@@ -14,11 +16,12 @@ import org.apache.spark.sql.execution.streaming.state.binshift.{BinshiftConf, Bi
  * @param bytesToSplit      rows that move at once with which new partitions are opened before, to begin with whole files
  * @param timeoutMs         how long a task waits for bins before it reads the checkpoint
  * @param compactionPace    bytes per second that compactions read
+ * @param auditedBins       bins of each step that are audited; none if 0
  * @param areAllCoresBusy   whether a core without a task is nothing to wait for, as in real-time mode
  */
 private[sql] final case class BackgroundConf(
     chunkBytes: Int, maxBytesPerSecond: Long, maxBytesInFlight: Long, maxStagedBytes: Long, bytesToSplit: Long, timeoutMs: Long,
-    compactionPace: Long, areAllCoresBusy: Boolean) {
+    compactionPace: Long, auditedBins: Int, areAllCoresBusy: Boolean) {
 
   /** What an executor sends in a second, as far as that can be told before tasks tell. */
   def expectedBytesPerSecond: Long = math.min(maxBytesPerSecond, CopyPace.FirstRate)
@@ -29,6 +32,7 @@ private[sql] object BackgroundConf {
 
   /** A piece is an array, sent and received as a whole. */
   private val MaxChunkBytes = 64L << 20
+
 
   def apply(conf: Map[String, String]): BackgroundConf = {
     def bytes(name: String, default: String): Long =
@@ -41,7 +45,16 @@ private[sql] object BackgroundConf {
       bytesToSplit = bytes("ship.minBytesToSplit", "16m"),
       timeoutMs = positive(Prefix + "ship.timeout", conf.getOrElse(Prefix + "ship.timeout", "30s"))(JavaUtils.timeStringAsMs),
       compactionPace = bytes("compaction.bytesPerSecond", "3m"),
+      auditedBins = auditedBins(conf.get(BinshiftConf.Audit)),
       areAllCoresBusy = conf.get(BinshiftConf.RealTimeRun).contains("true"))
+  }
+
+  private def auditedBins(text: Option[String]): Int = text.map(_.trim.toLowerCase(Locale.ROOT)) match {
+    case None | Some("off") => 0
+    case Some("all") => Int.MaxValue
+    case Some(number) => number.toIntOption.filter(_ >= 0).getOrElse(
+        throw BinshiftException("INVALID_VALUE", "name" -> BinshiftConf.Audit, "value" -> text.get).configuration(
+          s"${BinshiftConf.Audit} is '${text.get}'; it must be a whole number from 0 on, or all, or off"))
   }
 
   /** @throws BinshiftException if the text of a setting is not a positive amount */

@@ -38,7 +38,7 @@ private[shipping] final class BinSender(
       if (isInOrder) Faults.at("export.scan")
       val rows = each(family, writerOf.keys.toSeq) { (key, value) =>
         val stored = family.keyIn(key)
-        writerOf(codec.binOf(stored)).write(part, position, stored, value)
+        writerOf(codec.binOf(stored)).write(part, position, stored, Faults.change("export.row", value))
         if (isInOrder) removed.add(key)
       }
       if (isInOrder) removed.endFamily()

@@ -27,6 +27,12 @@ private[binshift] object ShippingThreads {
   /** Counts rows of files, which snapshots wait for; as fast as one core can. */
   lazy val counts: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(1, "binshift-count")
 
+  /** Notes the rows of bins that are audited; the snapshots that they are read from keep databases from being closed. */
+  lazy val notes: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(1, "binshift-audit-notes")
+
+  /** Audits, which read the checkpoint and tell the driver. */
+  lazy val audits: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(1, "binshift-audit")
+
   /** Makes files of deletions; what is late is done without. */
   lazy val removals: ThreadPoolExecutor = ThreadUtils.newDaemonFixedThreadPool(1, "binshift-removals")
 
