@@ -33,7 +33,6 @@ private[sql] object BackgroundConf {
   /** A piece is an array, sent and received as a whole. */
   private val MaxChunkBytes = 64L << 20
 
-
   def apply(conf: Map[String, String]): BackgroundConf = {
     def bytes(name: String, default: String): Long =
       positive(Prefix + name, conf.getOrElse(Prefix + name, default))(JavaUtils.byteStringAs(_, ByteUnit.BYTE))
