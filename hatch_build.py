@@ -1,8 +1,8 @@
 """Build hook: puts the jars into the package, building one with Gradle where there is none that is up to date.
 
-A source tree has a jar for each minor version of Spark that it was built for (`make jar SPARK=4.2`). Where none
-is, as in `pip install git+...`, the hook builds one: that of the newest Spark, or of the one that
-BINSHIFT_SPARK names. It builds no more, because an environment has one pyspark to compile against.
+A source tree has a jar for each minor version of Spark that it was built for (`make jar SPARK=4.2`). If it has
+none, as in `pip install git+...`, the hook builds one: for the newest Spark, or for the one that BINSHIFT_SPARK
+names. It doesn't build more, because an environment has only one pyspark to compile against.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class JarBuildHook(BuildHookInterface):  # type: ignore[misc]
     PLUGIN_NAME = "custom"
 
     def dependencies(self) -> list[str]:
-        """pyspark, whose jars are compiler and class path; nothing if a jar is there."""
+        """pyspark, whose jars are compiler and class path; nothing if a jar exists already."""
         if self._current_jars():
             return []
-        # Before pip fetches 450 MB in vain.
+        # Checked first, so that pip doesn't fetch 450 MB in vain.
         self._require_tools()
         return [f"pyspark=={self._spark()}.*"]
 
@@ -48,7 +48,7 @@ class JarBuildHook(BuildHookInterface):  # type: ignore[misc]
         subprocess.run(command, cwd=self.root, check=True)
 
     def _spark(self) -> str:
-        """The minor version of Spark whose jar is to be built."""
+        """The minor version of Spark whose jar has to be built."""
         spark = os.environ.get("BINSHIFT_SPARK", NEWEST)
         known = sorted(
             f.name.removeprefix("spark-") for f in (Path(self.root) / "jvm_shim/src").glob("spark-*")
@@ -58,12 +58,12 @@ class JarBuildHook(BuildHookInterface):  # type: ignore[misc]
         return spark
 
     def _require_tools(self) -> None:
-        """Says what is missing to build the jar, all at once.
+        """Raises an error that lists everything that is missing to build the jar.
 
         Raises
         ------
         RuntimeError
-            With what to install.
+            The message says what to install.
         """
         java = _java_version()
         wrong = []
@@ -87,7 +87,7 @@ class JarBuildHook(BuildHookInterface):  # type: ignore[misc]
         return Path(self.root) / "python/binshift/jars"
 
     def _current_jars(self) -> list[Path]:
-        """The jars of this version that are newer than what they are built of."""
+        """The jars of this version that are newer than their sources."""
         root = Path(self.root)
         properties = root / "gradle.properties"
         match = re.search(r"^version=(.+)$", properties.read_text(), re.MULTILINE)
@@ -108,7 +108,7 @@ class JarBuildHook(BuildHookInterface):  # type: ignore[misc]
 
 
 def _java_version() -> int | None:
-    """The major version of the Java that Gradle takes; None if there is none that runs."""
+    """The major version of the Java that Gradle uses; None if there is none that runs."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if java is None:
@@ -122,7 +122,7 @@ def _java_version() -> int | None:
 
 
 def _is_of(folder: str, spark: str) -> bool:
-    """Whether sources in a folder are for a version of Spark, as build.gradle has it."""
+    """Whether the sources in a folder are for a version of Spark. Must agree with build.gradle."""
     kind, _, bound = folder.partition("-")
     if not bound:
         return kind == "main"

@@ -1,8 +1,8 @@
 """Runs a few tests of each row of the table of what works, on the Spark of this interpreter.
 
-The table is that of docs/what-works.md. What became of the tests goes to tests/compatibility.json, which
-keeps the results on other versions of Spark, and the table is made of that. Most of them compare a query with
-Spark's own provider.
+The table is that of docs/what-works.md. What became of the tests goes to tests/compatibility.json, which keeps
+the results on other versions of Spark, and the table is made from that file. Most of the tests compare a query
+with Spark's own provider.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Row:
 
 
 def of_test(module: str, function: str, ending: str = "") -> Callable[..., tuple[str, ...]]:
-    """What gives the ids of a test's cases."""
+    """Returns a function that makes the ids of a test's cases."""
 
     def ids(*cases: str) -> tuple[str, ...]:
         return tuple(f"tests/{module}.py::{function}[{case}{ending}]" for case in cases)
@@ -241,12 +241,12 @@ def main() -> int:
 
 
 def of(minor: str) -> tuple[Row, ...]:
-    """The rows of what a minor version of Spark has."""
+    """The rows for a minor version of Spark."""
     return tuple(row for row in ROWS if row.since <= minor)
 
 
 def run(tests: list[str]) -> dict[str, str]:
-    """What became of each test that was run: it has passed, or failed, or was skipped."""
+    """Runs tests, and returns the outcome of each: passed, failed or skipped."""
     if not tests:
         return {}
     with tempfile.TemporaryDirectory() as folder:
@@ -259,7 +259,7 @@ def run(tests: list[str]) -> dict[str, str]:
 
 
 def id_of(case: ET.Element) -> str:
-    """A test of the report by the id that pytest takes."""
+    """The id of a test in the report, as pytest takes it."""
     return f"{case.attrib['classname'].replace('.', '/')}.py::{case.attrib['name']}"
 
 
@@ -279,7 +279,7 @@ def page(text: str, results: Mapping[str, Any]) -> str:
 
 
 def table(results: Mapping[str, Any]) -> str:
-    """As Markdown: of each row, the tests that have passed on which Spark."""
+    """The table as Markdown, with the versions of Spark on which the tests of each row have passed."""
     heads = " | ".join(f"Spark {results[s]['spark'] if s in results else s}" for s in SPARKS)
     lines = [f"| operator or setting | can be rescaled | {heads} |", "|---|---|---|---|---|"]
     for row in ROWS:

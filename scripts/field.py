@@ -1,7 +1,7 @@
-"""Runs the tests that need servers, part by part, and says in docs/field.md what was run with which versions.
+"""Runs the tests that need servers, part by part, and records in docs/field.md what ran with which versions.
 
-A part that fails does not keep the others from running; the exit code tells. `--only kafka s3` runs some, and
-leaves what the page says of the others.
+If a part fails, the others still run, and the exit code tells. `--only kafka s3` runs only these parts, and
+keeps the page's rows of the others.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def main() -> int:
 
 
 def run(part: Part) -> dict[str, Any]:
-    """What became of a part."""
+    """The outcome of a part."""
     print(f"\n== {part.name} ==", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
@@ -140,17 +140,17 @@ def run(part: Part) -> dict[str, Any]:
 
 
 def versions(part: Part) -> dict[str, str]:
-    """Of Spark, of the clients and of the servers, in the order in which results are kept."""
+    """The versions of Spark, the clients and the servers, in the order of the results."""
     return dict(sorted(({p: metadata.version(p) for p in ("pyspark", *part.packages)} | asked(part)).items()))
 
 
 def asked(part: Part) -> dict[str, str]:
-    """What Maven is asked for, of a part."""
+    """The artifacts that Maven is asked for, in a part."""
     return {name: version(file, name) for file, name in part.artifacts}
 
 
 def version(file: str, artifact: str) -> str:
-    """What Maven is asked for."""
+    """The version that Maven is asked for."""
     found = re.search(
         rf"<artifactId>{re.escape(artifact)}</artifactId>\s*<version>([^<]+)",
         (SERVERS / f"{file}.xml").read_text(),
@@ -169,7 +169,7 @@ def page(text: str, outcomes: Mapping[str, Any]) -> str:
 
 
 def table(outcomes: Mapping[str, Any], parts: Sequence[Part] = PARTS) -> str:
-    """As Markdown; a part that was not run yet has no figures."""
+    """The table as Markdown; a part that hasn't run yet has no figures."""
     rows = [
         "| part | what is tried | with | passed | failed | skipped | s | on |",
         "|---|---|---|---|---|---|---|---|",

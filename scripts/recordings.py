@@ -1,8 +1,8 @@
-"""What the documentation shows of real runs, and what it was made with.
+"""Keeps track of what the recordings in the documentation were made with.
 
-A recording is as old as what it was made with: the program, and the sources of what that shows. Their
-fingerprint is kept with it, in docs/recordings.json, so that a test notices when they change. Layout, comments,
-docstrings, imports and annotations do not count.
+A recording is out of date if the program that made it has changed, or the code whose output it shows. A
+fingerprint of both is kept in docs/recordings.json, so that a test notices. Layout, comments, docstrings,
+imports and annotations don't count.
 
     python scripts/recordings.py                       runs the notebook anew, and signs it
     python scripts/recordings.py --sign docs/demo.png  signs a picture that was made anew
@@ -37,14 +37,14 @@ SHOWN = {
 
 
 def fingerprint(recording: str) -> dict[str, str]:
-    """What a recording would be made with now: of each source, and of itself."""
+    """The fingerprint that a recording would get now: of each source, and of itself."""
     found = {source: digest(said(ROOT / source)) for source in SHOWN[recording]}
     found["recording"] = hashlib.sha256((ROOT / recording).read_bytes()).hexdigest()[:16]
     return found
 
 
 def stale(recording: str) -> list[str]:
-    """What is not as it was when the recording was signed; its name alone if it never was."""
+    """What has changed since the recording was signed; only its name if it never was."""
     signed = json.loads(SIGNED.read_text()).get(recording) if SIGNED.exists() else None
     if signed is None:
         return [recording]
@@ -53,14 +53,14 @@ def stale(recording: str) -> list[str]:
 
 
 def sign(recording: str) -> None:
-    """Says that a recording shows what its sources do now."""
+    """Confirms that a recording shows what its sources do now."""
     signed = json.loads(SIGNED.read_text()) if SIGNED.exists() else {}
     signed[recording] = fingerprint(recording)
     SIGNED.write_text(json.dumps(signed, indent=2, sort_keys=True) + "\n")
 
 
 def said(source: Path) -> str:
-    """A source without what does not show."""
+    """A source without the parts that don't affect a recording."""
     text = source.read_text()
     if source.suffix == ".ipynb":
         cells = json.loads(text)["cells"]
@@ -72,7 +72,7 @@ def said(source: Path) -> str:
             if isinstance(body, list):
                 vars(node)["body"] = [_plain(n) for n in body if not _is_silent(n)]
             for name in {"annotation", "returns"} & set(vars(node)):
-                # A field of a class is nothing without one.
+                # A field of a class can't do without an annotation.
                 vars(node)[name] = ast.Constant(...) if isinstance(node, ast.AnnAssign) else None
         return ast.unparse(tree)
     text = re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.DOTALL)

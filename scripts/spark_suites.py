@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Runs Spark's own streaming suites with binshift's provider, and tells what differs from the stock one.
+"""Runs Spark's own streaming suites with binshift's provider, and reports differences from the stock one.
 
-The suites are the test jars of a Spark release, which Maven fetches from wherever its settings say. Their
-sessions get the provider from a system property; where a suite names Spark's RocksDB provider itself, the name
-is replaced in its compiled classes. A test that fails on binshift's provider runs on the stock one too: what
-passes there has to pass here, or to be explained in devtools/suites/explained.py.
+The suites are the test jars of a Spark release, which Maven fetches from the repositories in its settings.
+Their sessions get the provider from a system property. If a suite names Spark's RocksDB provider itself, the
+name is replaced in its compiled classes. A test that fails on binshift's provider also runs on the stock one:
+if it passes there, it has to pass here, or be explained in devtools/suites/explained.py.
 
-Results are kept in devtools/suites/results.jsonl, and what has run does not run again, so that a long run can
-go on after a stop, on this machine or on another.
+Results are kept in devtools/suites/results.jsonl. Suites with a result don't run again, so a long run can
+continue after a stop, on this machine or on another.
 
     scripts/spark_suites.py                        a suite or two of each operator
     scripts/spark_suites.py --all --minutes 60     all suites of streams and state, for an hour
@@ -83,7 +83,7 @@ def binned(work: Path, libs: list[Path], jar: Path) -> Provider:
 
 
 def write_page(every: list[str], comparing: Comparing, spark: str) -> None:
-    """The page, with what is known of a release, and what it has of others."""
+    """Writes the page with the results of a release, and keeps its sections on others."""
     known = {suite: comparing.known(suite) for suite in sorted(every)}
     left = [suite for suite, compared in known.items() if compared is None]
     told = section([c for c in known.values() if c], spark, left)

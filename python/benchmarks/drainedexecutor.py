@@ -1,6 +1,7 @@
-"""Drains an executor, a JVM of its own, of a query that goes on, and prints what the epochs took.
+"""Drains an executor, a JVM of its own, of a running query, and prints how long the epochs took.
 
-The whole partitions that leave are fetched as files. The time of `cp` for as many bytes is measured beside it.
+The partitions that leave are fetched as files. For comparison, it measures how long `cp` takes for as many
+bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ __all__ = ["main"]
 
 
 def run(spark: SparkSession, root: Path, rows: int, epochs: int, prepared: bool) -> dict[str, float]:
-    """What was measured. Epochs of the drain are those from the request until one after its end."""
+    """Runs the measurement. Epochs of the drain are those from the request until one after its end."""
     lost = Lost(spark, root, rows)
     controller = binshift.attach(lost.query)
     for _ in range(3):

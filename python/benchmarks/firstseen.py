@@ -1,4 +1,4 @@
-"""Passes each key when it comes for the first time: an operator that gives a row for each row that it takes."""
+"""Passes each key when it comes for the first time. This operator returns rows while it takes others."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ __all__ = ["firstseen"]
 def firstseen(keys: int, rows: int, intervals: int, interval: float = 1.0) -> Workload:
     """Keeps `keys` keys, and takes `rows` new ones an interval.
 
-    An aggregation takes all rows of an epoch before it gives the first. This query does not, so that it
-    shows when each row has left its operator, though the epoch ends for all of them at once.
+    An aggregation takes all rows of an epoch before it returns the first. This query doesn't, so it shows when
+    each row has left its operator, although the epoch ends for all of them at once.
     """
 
     def events() -> Iterator[list[np.ndarray]]:

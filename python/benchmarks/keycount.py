@@ -1,4 +1,4 @@
-"""Counts how often each key comes: the plainest state there is, of any size (Megaphone, section 5.3)."""
+"""Counts how often each key comes. This is the simplest kind of state, of any size (Megaphone, section 5.3)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from openloop.workload import Workload
 
 __all__ = ["keycount", "keyed", "keytext"]
 
-#: Keys that one epoch brings while the state is filled.
+#: Number of keys of an epoch while the state is filled.
 FILL = 2_000_000
 #: Files of an interval, so that both cores read.
 PARTS = 2
@@ -25,9 +25,10 @@ PARTS = 2
 def keycount(
     keys: int, rows: int, intervals: int, interval: float = 1.0, zipf: float = 0.0, seed: int = 1
 ) -> Workload:
-    """A count for each of `keys` keys, all of them known before; `rows` events an interval.
+    """A count for each of `keys` keys, all of which exist before; `rows` events an interval.
 
-    Keys are drawn uniformly, or with `zipf` > 0 so that the key of rank r comes in proportion to r ** -zipf.
+    Keys are drawn uniformly, or with `zipf` > 0 so that the frequency of the key of rank r is proportional to
+    r ** -zipf.
     """
     events = partial(_events, keys, rows, intervals, zipf, seed)
     name = f"keycount-{keys}-{rows}-{intervals}-{interval:g}-{zipf:g}-{seed}"
@@ -35,7 +36,7 @@ def keycount(
 
 
 def keytext(keys: int, rows: int, intervals: int, interval: float) -> Workload:
-    """The same with a text for each key besides: a row has 100 bytes, most of which no codec makes fewer."""
+    """The same, with a text for each key. A row has 100 bytes, most of which can't be compressed."""
     name = f"keytext-{keys}-{rows}-{intervals}-{interval:g}"
     return keyed(name, keep_texts, "update", keys, partial(_events, keys, rows, intervals), rows, interval)
 
@@ -49,7 +50,7 @@ def keyed(
     rows: int,
     interval: float,
 ) -> Workload:
-    """A query of keys alone: 0 to `keys` fill its state, then `events` gives the files of each interval."""
+    """A query over keys only: 0 to `keys` fill its state, then `events` makes the files of each interval."""
 
     def write_fill(directory: Path) -> None:
         for i, begin in enumerate(range(0, keys, FILL)):

@@ -1,8 +1,8 @@
-"""Runs a query that moves bins and whose driver is killed, in a JVM of its own.
+"""Runs a query that moves bins, in a JVM of its own, and kills its driver.
 
-Each of two partitions has a snapshot in the checkpoint. Since then no snapshot was uploaded, as if each upload
-took longer than the driver lived. Some epochs later there are steps within `SPAN` epochs, and in each of them
-two bins change places. The last step is in the last of these epochs, so that the changelogs are the same.
+Each of two partitions has a snapshot in the checkpoint. No snapshot was uploaded since, as if each upload took
+longer than the driver lived. Some epochs later there are steps within `SPAN` epochs, each of which swaps two
+bins. The last step is in the last of these epochs, so that the changelogs are the same for any number of steps.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ __all__ = ["PARTITIONS", "SPAN", "conf"]
 PARTITIONS = 2
 #: Epochs from the newest snapshots to the last step; a multiple of each number of steps.
 SPAN = 40
-#: From the snapshots to the first of these, so that a plan is there in time; and from the last one to the end.
+#: Epochs from the snapshots to the first of these, so that a plan is ready in time; and from the last one to
+#: the end.
 BEFORE, AFTER = 20, 2
 
 
@@ -43,7 +44,7 @@ def snapshots(root: Path) -> list[int]:
 
 
 def exchange(query: CountedQuery, controller: Controller, steps: int, start: int) -> None:
-    """Submits a plan that has two bins change places in each step, the last one `SPAN` epochs after `start`."""
+    """Submits a plan that swaps two bins in each step, with the last step `SPAN` epochs after `start`."""
     owners = list(controller.routing().assignment)
     of = [[bin for bin, owner in enumerate(owners) if owner == p][:steps] for p in range(PARTITIONS)]
     for bin in of[0] + of[1]:
@@ -55,8 +56,8 @@ def exchange(query: CountedQuery, controller: Controller, steps: int, start: int
 
 
 def run(root: Path, steps: int, scratch: Path) -> None:
-    """Does not come back: the JVM is killed in the end."""
-    # Maintenance would upload snapshots too, and would have stores that cannot be uploaded loaded again.
+    """Never returns: the JVM is killed at the end."""
+    # Maintenance would upload snapshots, too, and would reload stores that can't be uploaded.
     spark = session(scratch, memory="2g", **{"spark.sql.streaming.stateStore.maintenanceInterval": "1h"})
     query = CountedQuery(spark, root, PROVIDER, PARTITIONS, conf=conf())
     query.count()

@@ -1,6 +1,6 @@
-"""Runs a query whose executor, a JVM of its own, is killed, and prints what the next epoch took.
+"""Runs a query whose executor, a JVM of its own, is killed, and prints how long the next epoch took.
 
-The time in which Spark notices is not counted: the next epoch begins when it has.
+The time until Spark notices isn't counted, because the next epoch only begins after that.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from openloop.session import session
 __all__ = ["EXECUTORS", "PARTITIONS", "SETTINGS", "Lost", "cluster_session", "until"]
 
 EXECUTORS, PARTITIONS = 3, 6
-#: Rows of an epoch, and epochs before the executor dies, of which the second half counts.
+#: Rows of an epoch, and epochs before the executor dies, of which only the second half counts.
 UPDATES, EPOCHS = 20_000, 16
 SETTLE_SECONDS = 3
 SETTINGS = "spark.sql.streaming.stateStore."
-#: Of the standby's threads, as Linux has their names.
+#: The names of a standby's threads in Linux.
 STANDBY = "binshift-standb"
 
 
 def until(condition: Callable[[], bool], what: str, seconds: float = 300) -> None:
-    """Waits for what happens in the background."""
+    """Waits for work in the background."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -60,7 +60,7 @@ class Lost:
         self.query.processAllAvailable()
 
     def feed(self, rows: Any) -> None:
-        """One more file."""
+        """Writes one more file."""
         made = self.root / "making"
         rows.coalesce(1).write.mode("overwrite").parquet(str(made))
         (self.root / "input").mkdir(exist_ok=True)
@@ -68,7 +68,7 @@ class Lost:
         self.files += 1
 
     def epoch(self) -> float:
-        """Milliseconds of one more epoch."""
+        """Runs one more epoch, and returns its milliseconds."""
         self.feed(self.spark.range(UPDATES).selectExpr(f"(id * 7919 + {self.files}) % {self.rows} AS k"))
         self.query.processAllAvailable()
         last = [p for p in self.query.recentProgress if "addBatch" in p.durationMs][-1]
@@ -81,7 +81,7 @@ class Lost:
 
 
 def processor_seconds(pids: list[int]) -> dict[bool, float]:
-    """What the threads of standbys have used, and all others of these processes."""
+    """Processor time of the threads of standbys, and of all other threads of these processes."""
     used = {True: 0.0, False: 0.0}
     for pid in pids:
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -91,7 +91,7 @@ def processor_seconds(pids: list[int]) -> dict[bool, float]:
 
 
 def run(spark: SparkSession, root: Path, rows: int, standbys: int, epochs: int) -> dict[str, float]:
-    """What was measured."""
+    """Runs the measurement."""
     lost = Lost(spark, root, rows)
     controller = binshift.attach(lost.query)
 
@@ -111,7 +111,7 @@ def run(spark: SparkSession, root: Path, rows: int, standbys: int, epochs: int) 
     os.kill(before[victim], signal.SIGKILL)
     until(lambda: victim not in controller._placement().executors, "Spark does not notice")
     until(lambda: len(controller._placement().executors) == EXECUTORS, "there is no other executor")
-    # Starting it takes the processor.
+    # Starting it takes processor time.
     time.sleep(SETTLE_SECONDS)
     first = lost.epoch()
     here, fetched = lost.metric("binshiftFilesWarm"), lost.metric("binshiftFilesFetched")
@@ -130,7 +130,7 @@ def run(spark: SparkSession, root: Path, rows: int, standbys: int, epochs: int) 
 
 
 def cluster_session(root: Path, standbys: int, pace: str, **conf: str) -> SparkSession:
-    """A session whose executors are JVMs of their own; `conf` is for it besides."""
+    """A session whose executors are JVMs of their own, with additional settings `conf`."""
     root.mkdir(parents=True, exist_ok=True)
     # A local-cluster writes its executors' directories into SPARK_HOME.
     home = root / "spark"

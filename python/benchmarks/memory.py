@@ -1,8 +1,8 @@
 """Memory of executors outside Java's heap: with a query, while bins are copied, with standbys.
 
-Three executors are JVMs of their own, with two of six partitions each; a rescale makes twelve of them. All of
-an executor's heap is resident from the beginning, so what is resident beyond it is outside the heap. Prints
-the mean of an executor in megabytes.
+Three executors are JVMs of their own, with two of six partitions each; a rescale makes twelve partitions of
+them. All of an executor's heap is resident from the beginning, so any other resident memory is outside the
+heap. Prints the mean of an executor in megabytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from devtools.executors import executor_processes
 from lostexecutor import PARTITIONS, SETTINGS, Lost, cluster_session, until
 
 HEAP_MB = 1024
-#: Epochs before each look, within which stores make a snapshot.
+#: Epochs before each measurement, within which stores make a snapshot.
 EPOCHS = 12
 #: Seconds between two looks while bins are copied.
 PERIOD = 0.2
@@ -37,12 +37,12 @@ class Executors:
         ]
 
     def megabytes(self) -> float:
-        """What an executor has outside its heap now."""
+        """The memory that an executor has outside its heap now."""
         return float(statistics.mean(p.memory_info().rss for p in self._processes)) / 2**20 - HEAP_MB
 
 
 class Peak(threading.Thread):
-    """The most that was seen between entering and leaving it."""
+    """The highest memory that was seen between entering and leaving it."""
 
     def __init__(self, executors: Executors) -> None:
         super().__init__(daemon=True)
@@ -58,20 +58,20 @@ class Peak(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        """Looks until it is left."""
+        """Measures until the context is left."""
         while not self._ended.wait(PERIOD):
             self.megabytes = max(self.megabytes, self._executors.megabytes())
 
 
 def of_rocksdb(lost: Lost) -> float:
-    """What RocksDB says that it has, of an executor's share of stores, at the last epoch."""
+    """Memory that RocksDB reports for an executor's share of stores, at the last epoch."""
     last = [p for p in lost.query.recentProgress if "addBatch" in p.durationMs][-1]
     return sum(op.memoryUsedBytes for op in last.stateOperators) / 2**20 / 3
 
 
 def run(spark: SparkSession, root: Path, rows: int, standbys: int) -> dict[str, float]:
-    """What was measured."""
-    # Java compiles and loads what a query needs.
+    """Runs the measurement."""
+    # Lets Java load and compile the code that a query needs.
     small = Lost(spark, root / "small", 1000)
     for _ in range(EPOCHS):
         small.epoch()

@@ -1,4 +1,4 @@
-"""Runs a query in real-time mode on one provider, and prints what its records waited.
+"""Runs a query in real-time mode on one provider, and prints how long its records waited.
 
 Records come at a rate that nothing slows down, and each one's latency counts from when it was due. After
 some batches in which nothing happens, the number of partitions changes: live with binshift; with Spark's own
@@ -28,7 +28,7 @@ __all__ = ["between_boundaries", "longest_gap"]
 
 NS_PER_MS = 1_000_000
 PATIENCE_SECONDS = 600
-#: Of a boundary between two batches, in which tasks end and begin.
+#: The time around a boundary between two batches, in which tasks end and begin.
 BEFORE_NS, AFTER_NS = 500 * NS_PER_MS, 1500 * NS_PER_MS
 
 

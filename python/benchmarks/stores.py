@@ -1,4 +1,4 @@
-"""What one row costs in a state store, without a query around it (see jvm/StoreOperations.scala)."""
+"""Measures the cost of a row in a state store, without a query around it (see jvm/StoreOperations.scala)."""
 
 from __future__ import annotations
 

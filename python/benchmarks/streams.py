@@ -17,9 +17,9 @@ __all__ = ["LOOKS_AT", "nexmark"]
 
 #: Epochs that fill the state.
 FILLS = 4
-#: Events that are generated at once while it is filled.
+#: Events that are generated at a time while the state is filled.
 CHUNK = 500_000
-#: What queries look at that look at no bids. Those, most of the events, are left out of what fills the state.
+#: The events that these queries use. Bids, which are most of the events, are left out when the state is filled.
 LOOKS_AT = {"q3": (PERSON, AUCTION), "q8": (PERSON, AUCTION)}
 
 

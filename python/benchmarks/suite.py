@@ -1,7 +1,7 @@
-"""Runs the benchmarks, keeps what they showed, and writes the report.
+"""Runs the benchmarks, keeps the results, and writes the report.
 
-A run that is among the results is not run again, so a suite that was stopped goes on where it was. One
-that other processes disturbed is: at once if the size has the patience, else by the next call.
+A run that has a result isn't repeated, so a suite that was stopped continues where it was. A run that other
+processes disturbed is repeated: at once if the size has the patience, else by the next call.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from openloop.session import session
 from streams import nexmark
 
 SHORT = Phases(3, 3, 3, 6)
-#: Seconds in which to see whether the machine is quiet.
+#: For how many seconds to check whether the machine is quiet.
 LOOK = 10
 #: Short runs, of an operator with one family of rows and of others with several.
 COUNT, JOINS = keycount(500_000, 20_000, 150, 1.0), nexmark("q4", 1_000, 150, 40_000)
 WARM_UP = ((COUNT, UNPREPARED), (COUNT, ON_DEMAND), (COUNT, PREPARED), (COUNT, BATCHED), (JOINS, BATCHED))
-#: These meet most of the code.
+#: These execute most of the code.
 BRIEF_WARM_UP = (WARM_UP[0], WARM_UP[-1])
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "build" / "benchmarks" / "runs"
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def with_published(records: list[Record]) -> list[Record]:
-    """Adds the published runs of experiments of which there is none, so that a few may be done anew."""
+    """Adds the published runs of experiments without runs, so that only some have to be repeated."""
     new = {r.experiment for r in records}
     return [*records, *(r for r in read_tables(PUBLISHED) if r.experiment not in new)]
 
@@ -117,7 +117,7 @@ def run(todo: list[tuple[Experiment, Case, int]], args: argparse.Namespace, resu
         spark = session(Path(scratch))
         runner = Runner(spark, Path(scratch), SHORT)
         bench = Bench(runner, args.verify)
-        # A query runs for weeks; what the JVM does when it meets code for the first time is not measured.
+        # Queries run for weeks, so the time in which the JVM compiles code isn't measured.
         for load, action in BRIEF_WARM_UP if size.is_brief else WARM_UP:
             runner.run(load, action)
         runner.phases = size.phases

@@ -1,4 +1,4 @@
-"""A query that does little but set timers, next to Spark's own RocksDB provider, or while half of them move.
+"""A query that mainly sets timers, compared with Spark's own provider, or while half of them move.
 
 Timers fire, providers take turns, and a pair of runs gives a ratio of throughputs. With `--switch` none fires:
 4 partitions become 8 in one step, whose epoch is compared with the median of those before, and of those after.
@@ -21,10 +21,10 @@ import binshift
 from binshift.session import PROVIDER, PROVIDER_KEY, STOCK_PROVIDER
 from openloop.session import session
 
-#: Seconds after which no timer of a run fires.
+#: A time for timers that is longer than any run.
 NEVER = 1_000_000
 PARTITIONS = 4
-#: Epochs before a step, and after it, that are its measure.
+#: How many epochs before and after a step it is compared with.
 MEASURED = 20
 
 

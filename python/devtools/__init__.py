@@ -1,1 +1,1 @@
-"""What tests and benchmarks share: Scala compiled on the spot, and quick, slow or counted file systems."""
+"""Tools for tests and benchmarks: Scala compiled on the spot, and quick, slow or counted file systems."""

@@ -22,7 +22,7 @@ class Request:
     Attributes
     ----------
     epoch : int
-        The one after the newest that had been committed.
+        The epoch after the newest committed one.
     thread : str
         stream, task, maintenance, background (a thread of binshift's) or other.
     ours : bool
@@ -42,13 +42,13 @@ class Request:
 
     @classmethod
     def parse(cls, line: str) -> Request:
-        """Of a line of CountedRequests."""
+        """Parses a line of CountedRequests."""
         epoch, at_ms, kind, path, thread, ours, size, caller = line.split("\t")
         return cls(int(epoch), int(at_ms), kind, path, thread, ours == "true", int(size), caller)
 
 
 def by_caller(requests: Iterable[Request]) -> list[tuple[str, int]]:
-    """How often who asked for what, most first."""
+    """How often each caller asked for what, most frequent first."""
     return Counter(f"{r.thread} {r.kind} {r.caller}" for r in requests).most_common()
 
 
@@ -98,20 +98,20 @@ class CountedQuery:
 
     @property
     def epoch(self) -> int:
-        """The newest that is committed; -1 before the first."""
+        """The newest committed epoch; -1 before the first."""
         folder = self.root / "commits"
         return max((int(f.name) for f in folder.glob("[0-9]*")), default=-1)
 
     def count(self, delay_ms: int = 0, bytes_per_second: int = 0) -> None:
-        """Begins to count anew."""
+        """Starts counting from zero."""
         self.requests.begin(delay_ms, bytes_per_second)
 
     def counted(self) -> list[Request]:
-        """What has been counted since `count`."""
+        """The requests that were counted since `count`."""
         return [Request.parse(line) for line in self.requests.lines().splitlines()]
 
     def stop(self) -> None:
-        """Ends the query, and waits until its end has been heard of."""
+        """Ends the query, and waits until its listeners know."""
         if self.query is not None:
             self.query.stop()
             self.spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(120_000)

@@ -1,4 +1,4 @@
-"""The processes of Spark's executors on this machine, as Linux tells of them."""
+"""Finds the processes of Spark's executors on this machine, in Linux."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of the documentation of which a part is written by a program."""
+"""Writes the generated parts of pages of the documentation."""
 
 from __future__ import annotations
 

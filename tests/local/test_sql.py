@@ -7,6 +7,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 
 from binshift import Batched, MigrationPlan
+from binshift.errors import SITE
 from binshift.session import PROVIDER
 from harness import STOCK, assert_same_results
 from local.queries import count_by_key
@@ -145,6 +146,8 @@ def test_refusals_have_the_conditions_of_python(run):
         refused = refusal(run, procedure, query="orders", **arguments)
         told = {k: v for k, v in refused.getMessageParameters().items() if k != "binshift"}
         assert (refused.getCondition(), told) == (condition, parameters), (procedure, arguments)
+        kind = "MigrationError" if procedure == "cancel" else "PlanError"
+        assert f"See {SITE}/errors.html#{kind}.{condition}" in str(refused)
         assert run.attach().migration() is None
 
 

@@ -1,4 +1,4 @@
-"""The experiments: what is run at which size, and the figures that come of it."""
+"""The experiments: what is run at which size, and the figures that result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["SIZES", "Size", "experiments"]
 
 
 def experiments(size: Size) -> list[Experiment]:
-    """All of them, in the order of the report; where the size says so, one of each kind with few cases."""
+    """All experiments, in the order of the report. For a brief size, one of each kind with few cases."""
     all_of_them = [
         noise_floor(size),
         *strategies(size),

@@ -1,4 +1,4 @@
-"""The sizes of experiments, and what several of them have in common."""
+"""The sizes of experiments, and code that several of them share."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ PREPARED = Action("rescale", "all-at-once")
 BATCHED = Action("rescale", "batched", size=128)
 ON_DEMAND = Action("rescale", "on-demand", prepared=False)
 IDLE, STOCK = Action("idle"), Action("stock")
-#: Unless an experiment is about their number.
+#: The number of bins, unless an experiment is about it.
 BINS = 1024
-#: Who says what a figure should be; heads of columns in the report.
+#: Where the expected figures come from; column heads of the report.
 MEGAPHONE, MECES, AIM = "the Megaphone paper claims", "the Meces paper claims", "our aim"
 
 
@@ -56,7 +56,7 @@ MEGAPHONE, MECES, AIM = "the Megaphone paper claims", "the Meces paper claims", 
 class Size:
     """How large experiments are.
 
-    Rates are such that two cores are busy for half of the time, but for `more-load`.
+    Rates are chosen so that two cores are busy for half of the time, except in `more-load`.
 
     `keys` are those of key-count in `rescale` and `more-load`, `more_keys` in `more-keys` and `few_keys`
     elsewhere; `rows` are its events per interval. `rate` are the events per second of NEXMark and `fill` those
@@ -119,7 +119,7 @@ def _do_paced(
 
 
 def excess(values: Mapping[str, Any]) -> float:
-    """Seconds beyond the steady latency, of which less than 10 ms cannot be told from none."""
+    """Seconds beyond the steady latency. Less than 10 ms can't be told from none."""
     return max(0.01, values["excess"])
 
 

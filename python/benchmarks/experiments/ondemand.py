@@ -27,7 +27,8 @@ from openloop.results import Record
 __all__ = ["assignments", "both_ways", "on_demand"]
 
 #: Seconds of excess latency of Flink 2.3's adaptive scheduler in the workload of `rescale`, by the partitions
-#: after it. To more of them on a quiet machine of this kind; to fewer on a busy one, the least of several.
+#: afterwards. The figure for more partitions is from a quiet machine of this kind; that for fewer is from a
+#: busy one, the least of several.
 FLINK = {8: 0.9, 4: 5.0}
 
 
@@ -110,7 +111,7 @@ def on_demand(size: Size) -> list[Experiment]:
 
 
 def both_ways(size: Size) -> Experiment:
-    """More partitions and fewer, beside another engine that restarts its job."""
+    """More partitions and fewer, compared with another engine that restarts its job."""
     load, cases = counting(size), []
     for before, after in ((4, 8), (8, 4)):
         actions = [replace(a, before=before, after=after) for a in (ON_DEMAND, UNPREPARED)]

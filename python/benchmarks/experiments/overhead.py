@@ -23,7 +23,7 @@ def overhead(size: Size) -> list[Experiment]:
     few = min(size.intervals, 24)
     loads = {"key-count": keycount(size.few_keys, 10 * size.rows, few, size.interval)}
     for q in ("q3", "q4", "q5", "q8"):
-        # Without bids, an epoch of as many events would be little more than what any epoch takes.
+        # Without bids, an epoch with as many events would take little more than an empty one.
         events = 50 if q in LOOKS_AT else 10
         loads[q] = nexmark(q, events * size.rate, few, size.fill, size.interval)
     cases = [

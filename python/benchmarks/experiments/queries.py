@@ -33,7 +33,7 @@ def noise_floor(size: Size) -> Experiment:
     return Experiment("noise", title, claims, cases, figures, "noise floor", size.repeats, "largest")
 
 
-#: Queries whose state keeps few of the events are given so many times as many of them.
+#: Queries whose state keeps few of the events get this many times as many events.
 HISTORY = 15
 
 CLAIMS = {
@@ -67,10 +67,10 @@ def queries(size: Size) -> list[Experiment]:
 
 
 def _load(query: str, size: Size) -> Workload:
-    """A query with as much state as it takes for its moves to be seen, as far as windows allow."""
+    """A query with enough state for its moves to be noticeable, as far as windows allow."""
     if query in LOOKS_AT:
         return nexmark(query, size.rate, size.intervals, HISTORY * size.fill, size.interval)
-    # Python's share of Q6 makes it slower than the others.
+    # Q6 is slower than the others, because part of it is Python.
     rate = size.rate // 2 if query == "q6" else size.rate
     # Auctions are open for as long as those that fill the state take to begin: queries 4 and 6 keep them,
     # query 5 counts the bids for each of them.

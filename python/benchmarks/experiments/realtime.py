@@ -1,4 +1,4 @@
-"""Real-time mode: what bins cost a record, and how long a step keeps records waiting."""
+"""Real-time mode: how much bins cost a record, and how long a step keeps records waiting."""
 
 from __future__ import annotations
 

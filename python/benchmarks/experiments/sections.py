@@ -1,4 +1,4 @@
-"""The questions of the published report, in their order, and what the runs say."""
+"""The questions of the published report, in their order, and the answers of the runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An executor dies: what the next epoch takes with a standby and without, by the size of the state."""
+"""An executor dies: how long the next epoch takes with and without a standby, by the size of the state."""
 
 from __future__ import annotations
 

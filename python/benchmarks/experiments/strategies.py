@@ -1,4 +1,4 @@
-"""Key-count while it migrates, by strategies, bins, keys and rate."""
+"""Key-count while it migrates, by strategy, bins, keys and rate."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from openloop.results import Record
 __all__ = ["shapes", "strategies"]
 
 Value = Callable[[Mapping[str, Any]], float]
-#: What the overview has of some of them.
+#: The figure that the overview shows for some of them.
 HEADLINES = {"more-bins": "longest epoch", "more-keys": "longest", "more-load": "largest latency"}
 
 
@@ -42,7 +42,7 @@ def strategies(size: Size) -> list[Experiment]:
     optimized, fluid = Action("rescale", "optimized", size=16), Action("rescale", "fluid")
     moving = [UNPREPARED, PREPARED, _unprepared(BATCHED), BATCHED, _unprepared(optimized), optimized, ON_DEMAND]
     cases = paced("rescale", load, [*moving, IDLE, STOCK])
-    # A bin an epoch: with 1024 bins, half an hour.
+    # With a bin per epoch, 1024 bins would take half an hour.
     cases += paced("rescale", load, [fluid, _unprepared(fluid)], bins=64)
 
     def latencies(records: Sequence[Record]) -> list[Figure]:
@@ -50,11 +50,11 @@ def strategies(size: Size) -> list[Experiment]:
         for case in cases:
             same = [r.values for r in records if r.case == case.name]
             name = case.name["run"] + (f", {case.name['bins']} bins" if "bins" in case.name else "")
-            # That a stopped query takes no input is to be seen in no epoch.
+            # No epoch shows that a stopped query takes no input.
             if case.name["run"] != STOCK.name:
                 found += spread_if_any(f"longest ÷ median epoch: {name}", [v["ratio"] for v in same])
             found += spread_if_any(f"largest ÷ steady latency: {name}", [v["latency_ratio"] for v in same])
-        # An idle run has long epochs too, as the machine has.
+        # An idle run has long epochs, too, because of the machine.
         for action in (PREPARED, BATCHED, optimized):
             found += _against("longest ÷ median epoch: ", records, itemgetter("ratio"), action, IDLE)
         return found + _speeds(records)
@@ -91,7 +91,7 @@ def strategies(size: Size) -> list[Experiment]:
 
 
 def _long_rows(size: Size) -> Experiment:
-    """A step without copies where bytes are what takes time: rows of 100 bytes."""
+    """A step without copies in which bytes take most of the time: rows of 100 bytes."""
 
     def figures(records: Sequence[Record]) -> list[Figure]:
         found: list[Figure] = []
@@ -128,7 +128,7 @@ def _speeds(records: Sequence[Record]) -> list[Figure]:
 
 
 def _speed(values: Mapping[str, Any]) -> float:
-    """Of a move without copies, in one epoch: bytes a second ÷ those of copying the same files."""
+    """For a move without copies, in one epoch: bytes a second, divided by those of copying the same files."""
     share = sum(values["bins"]) / BINS
     return share * float(values["copy_seconds"]) / ((values["longest_ms"] - values["steady_ms"]) / 1000)
 
@@ -169,7 +169,7 @@ def shapes(size: Size) -> list[Experiment]:
             ("longest ÷ median epoch", "ratio"),
             ("largest latency", "longest_latency"),
         ):
-            # Of a query that is stopped, no epoch shows it.
+            # If a query is stopped, no epoch shows that.
             for name in (n for n in names if (n == STOCK.name) == (what == "largest latency")):
                 found += grown(records, what, value, name, key, low, high)
         return found

@@ -8,10 +8,10 @@ what a query has to give, without Spark::
     query = QUERIES["q5"].build(events(spark, "/tmp/nexmark"), MINUTE)
 
 All events are in one table: `event_type` (0 a person, 1 an auction, 2 a bid), `date_time`, and a struct for
-each kind, null but for one. That is the layout which the suites for Flink and Beam have, so that queries
-read as they do there; it is one stream with one order; and Spark reads from Parquet only those fields of
-the structs that a query uses. `date_time` is when an event is scheduled at the given rate: the latency of
-an event is the commit of its epoch minus that time.
+each kind, of which only one isn't null. The suites for Flink and Beam have the same layout, so queries look as
+they do there. It is one stream with one order, and Spark reads from Parquet only those fields of the structs
+that a query uses. `date_time` is when an event is scheduled at the given rate: the latency of an event is the
+commit of its epoch minus that time.
 
 Query 6 has a state function in Python: set PYSPARK_PYTHON to an interpreter that has pandas and pyarrow.
 """

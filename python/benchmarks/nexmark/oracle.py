@@ -1,4 +1,4 @@
-"""What the queries have to give, computed with pandas from the files: no Spark, and no code of the queries.
+"""Computes the expected results of the queries with pandas, without Spark or code of the queries.
 
 Rows are tuples of a query's columns, timestamps as milliseconds since 1970, sorted.
 """

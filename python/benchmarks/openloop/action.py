@@ -1,4 +1,4 @@
-"""What a run does, and what it shows."""
+"""The action in a run, and the result of the run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Action:
 
     @property
     def name(self) -> str:
-        """As a reader of the report sees it."""
+        """The action's name in the report."""
         if self.kind != "rescale":
             return self.kind
         return f"{self.strategy}, {'prepared' if self.prepared else 'unprepared'}"
@@ -49,7 +49,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a run showed. Latencies are those of events, from when they were due to the commit of their epoch.
+    """The result of a run. Latencies are those of events, from when they were due to the commit of their epoch.
 
     `steady_*` are medians of the epochs before the action, `longest_*` the largest values from the action on.
     `steps_ms` is the longest epoch at which bins changed their owner, `first_ms` the first one to which bins or
@@ -57,10 +57,10 @@ class Result:
     `most_ms` is the longest time from the beginning of an epoch until four in five of its rows had left their
     operator, where the query observes it.
 
-    What is used is that of `window_seconds` from the action on; the two growths are the peak ÷ what there was
-    before. `copy_seconds` is how long it takes to copy RocksDB's files of the state with which the run began,
-    within the page cache. `others` is the part of the machine's processor time that other processes took, over
-    the whole run.
+    Resources are measured for `window_seconds` from the action on; the two growths are the peak divided by the
+    value before. `copy_seconds` is how long it takes to copy RocksDB's files of the state with which the run
+    began, within the page cache. `others` is the part of the machine's processor time that other processes
+    took, over the whole run.
     """
 
     workload: str
@@ -104,11 +104,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """Intervals of a run that are left out, and that make the steady values.
+    """The numbers of intervals that are left out, that make the steady values, and that are watched.
 
-    It is watched for `window` intervals from the action on, whatever the action is, as many as a prepared
-    migration takes: so that what happens now and then, such as compactions, is seen in each run. At least
-    `tail` of them follow the action's end.
+    A run is watched for `window` intervals from the action on, whatever the action is. That is as long as a
+    prepared migration takes, so that occasional work, such as compactions, is seen in each run. At least `tail`
+    of these intervals follow the action's end.
     """
 
     cold: int = 4

@@ -19,13 +19,13 @@ __all__ = ["Bench"]
 
 PROVIDERS = {"binshift": PROVIDER, "stock": STOCK_PROVIDER}
 
-#: How often an operation is done on a store, and how often it is before that counts.
+#: How often an operation is measured on a store, and how many of the first times don't count.
 STORE_TURNS, STORE_COLD = 14, 4
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Measures, and makes records of it."""
+    """Measures, and makes records of the results."""
 
     runner: Runner
     verify: bool = False
@@ -72,12 +72,12 @@ class Bench:
     ) -> Record:
         """Rows per second while the query takes one interval after the other, without pauses.
 
-        Those of the whole time, and not of a median epoch: Spark's own stores make their snapshots all at
-        the same epoch, every tenth. `slow_rows_per_second` are those of the slowest epochs (of 20, the 99th
-        percentile), `get_us` the microseconds of one of RocksDB's lookups.
+        It is measured over the whole time, and not for a median epoch, because Spark's own stores all make
+        their snapshots at the same epoch, every tenth. `slow_rows_per_second` is that of the slowest epochs (of
+        20, the 99th percentile), `get_us` the microseconds of one of RocksDB's lookups.
         """
         epochs, others = self.runner.flat_out(load, PROVIDERS[provider], bins)
-        # Not the rows that Spark reports: those of a query that reads its input twice count twice.
+        # Not the rows that Spark reports, because it counts them twice if a query reads its input twice.
         per_interval = load.stream_files(self.runner.scratch).rows
         rows = [1000 * per_interval / e.took_ms for e in epochs]
         values = {

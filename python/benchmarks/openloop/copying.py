@@ -1,4 +1,4 @@
-"""What the disk could do: how long it takes to copy the files of a state as they are."""
+"""Measures what the disk could do: how long it takes to copy the files of a state as they are."""
 
 from __future__ import annotations
 

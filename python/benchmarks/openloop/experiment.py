@@ -1,4 +1,4 @@
-"""What an experiment is: the runs that it needs, and the figures that come of them."""
+"""An experiment: the runs that it needs, and the figures that result from them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["Case", "Experiment", "Figure", "compared", "paired", "spread", "spre
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A run to be done: what it is called in the results, and how it is done.
+    """A run to do: its name in the results, and how to do it.
 
-    `do` is given the runner's services and the repetition, and returns what was measured.
+    `do` gets the runner's services and the number of the repetition, and returns the measured values.
     """
 
     name: Mapping[str, Any]
@@ -54,15 +54,15 @@ class Experiment:
     id, title : str
         As in the report.
     claims : mapping
-        What the figures should be, by who says so.
+        Expected figures, by the source of the expectation.
     cases : sequence of Case
-        Done one after the other, and all of them again for each repetition.
+        The runs, which are done one after the other, and all of them again for each repetition.
     figures : callable
-        From the records of this experiment.
+        Computes the figures from the records of this experiment.
     headline : str
-        How the figures begin that the overview has beside the claim; only the first one if empty.
+        The overview shows figures whose names begin like this; only the first figure if empty.
     runs_of : str
-        The id of the experiment whose runs it looks at, if it has none of its own.
+        The id of the experiment whose runs it uses, if it has none of its own.
     """
 
     id: str
@@ -76,7 +76,7 @@ class Experiment:
     runs_of: str = ""
 
     def summary(self, figures: Sequence[Figure]) -> list[Figure]:
-        """Those of its figures that the overview has."""
+        """The figures that the overview shows."""
         if not self.headline:
             return list(figures[:1])
         return [f for f in figures if f.what.startswith(self.headline)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 __all__ = ["Feed", "Input"]
 
-#: A file appears so long before the moment at which a trigger with the same interval fires, seconds.
+#: How many seconds before a trigger with the same interval fires a file appears.
 AHEAD = 0.1
 
 
@@ -21,7 +21,7 @@ class Input:
     Parameters
     ----------
     directory : Path
-        With one directory per interval, in the order of their names. Each has parquet files.
+        Has one directory per interval, in the order of their names. Each has parquet files.
     rows : int
         Rows of each interval.
     interval : float
@@ -79,6 +79,6 @@ class Feed(threading.Thread):
         return self._fed == len(self._parts)
 
     def stop(self) -> None:
-        """No more files appear after this."""
+        """Stops feeding: no more files appear after this."""
         self._ended.set()
         self.join()

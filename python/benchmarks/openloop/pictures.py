@@ -1,4 +1,4 @@
-"""Pictures of what runs showed."""
+"""Draws the results of runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import matplotlib.pyplot as plt
 
 __all__ = ["draw", "pictures"]
 
-#: Colours by what a run does, so that no two of a picture look alike; dashed where nothing is prepared.
+#: Colours by the action of a run, so that no two in a picture look alike; dashed if nothing is prepared.
 COLOURS = {
     "idle": "#999999",
     "stock": "#000000",
@@ -43,7 +43,7 @@ OTHERS = (
 
 
 def pictures(records: Sequence[Record], directory: Path) -> list[tuple[str, Path]]:
-    """Draws all that there are records for; titles and files."""
+    """Draws everything for which there are records; returns titles and files."""
     directory.mkdir(parents=True, exist_ok=True)
     drawn = []
     for experiment in sorted({r.experiment for r in records if r.latencies}):
@@ -65,7 +65,7 @@ def draw(
     found: Sequence[tuple[Experiment, Sequence[Figure]]],
     directory: Path,
 ) -> Path | None:
-    """The picture of a section of the published report; None where there is nothing to draw."""
+    """The picture of a section of the published report; None if there is nothing to draw."""
     directory.mkdir(parents=True, exist_ok=True)
     id = found[0][0].id
     own = [r for r in records if r.experiment == id]
@@ -106,7 +106,7 @@ def _bars(title: str, found: Sequence[tuple[Experiment, Sequence[Figure]]], file
 
 
 def _common(names: Sequence[str]) -> str:
-    """What all names begin with."""
+    """The common beginning of all names."""
     ends = (i for i, letters in enumerate(zip(*names, strict=False)) if len(set(letters)) > 1)
     return names[0][: next(ends, min(map(len, names)))]
 
@@ -128,7 +128,7 @@ def _timeline(experiment: str, records: Sequence[Record], directory: Path) -> tu
 
 
 def _typical(records: Sequence[Record]) -> list[Record]:
-    """Of each kind of run, the repetition whose largest latency is the median."""
+    """For each kind of run, the repetition whose largest latency is the median."""
     ordered = [
         sorted(same, key=lambda r: float(r.values["longest_latency"])) for same in _kinds(records).values()
     ]
@@ -148,7 +148,7 @@ def _styles(labels: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def _action(label: str) -> str:
-    """What a run does, of its label."""
+    """The action of a run, from its label."""
     return next((part for part in label.split(", ") if part in COLOURS), "")
 
 

@@ -1,4 +1,4 @@
-"""BENCHMARKS.md: answers, the method, and a section for each question."""
+"""Writes BENCHMARKS.md: answers, the method, and a section for each question."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from openloop.sections import Section, answered, claimed, tables
 __all__ = ["BEGIN", "END", "markdown"]
 
 BEGIN = "<!-- Below: written by `make bench-report`. -->"
-#: What is below is written by hand, and kept.
+#: The text below this line is written by hand, and kept.
 END = "<!-- Above: written by `make bench-report`. -->"
 METHOD = Path(__file__).parents[1] / "method.md"
 
@@ -23,20 +23,20 @@ Found = Sequence[tuple[Experiment, Sequence[Figure]]]
 def markdown(
     found: Found, sections: Sequence[Section], records: Sequence[Record], file: Path, beside: Path, *notes: str
 ) -> str:
-    """The whole file, of which what stood above `BEGIN` and below `END` is kept.
+    """The whole file. The text above `BEGIN` and below `END` is kept.
 
     Parameters
     ----------
     found : sequence of (Experiment, figures)
-        What the runs showed.
+        The experiments and their figures.
     sections : sequence of Section
-        Experiments of none have one of their own, at the end.
+        The sections. Experiments that are in none get one of their own, at the end.
     records : sequence of Record
         The runs.
     file, beside : Path
         The Markdown file, and where its pictures are.
     notes : str
-        Lines behind the answers.
+        Lines that follow the answers.
     """
     old = file.read_text() if file.exists() else "# Benchmarks\n\n"
     head, _, rest = old.partition(BEGIN)
@@ -64,7 +64,7 @@ def _all(
 
 
 def _short(section: Section, own: Found) -> str:
-    """The answer of the overview; the figures themselves where nobody has put it into words."""
+    """The answer in the overview; the figures themselves if nobody has put it into words."""
     said = answered([section.short], _figures(own)) if section.short else ""
     return said or "; ".join(f"{f.what}: **{f}**" for e, figures in own for f in e.summary(figures))
 
@@ -86,6 +86,6 @@ def _section(section: Section, own: Found, picture: Path | None) -> Iterator[str
     yield from (f"- {caveat}" for caveat in section.caveats)
     if section.caveats:
         yield ""
-    # Several that answer a question are a group; some only look at the runs of another one.
+    # Several experiments that answer one question form a group. Some only use the runs of another one.
     first = own[0][0]
     yield f"Run it: `make bench ONLY={first.group if len(own) > 1 else first.runs_of or first.id}`.\n"

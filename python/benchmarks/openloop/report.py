@@ -1,4 +1,4 @@
-"""The report: figures beside what is claimed, and pictures; as text, HTML, JSON and Markdown."""
+"""The report: figures next to the expected ones, and pictures; as text, HTML, JSON and Markdown."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STYLE = (
 
 @dataclass(frozen=True)
 class Report:
-    """What some runs showed."""
+    """The results of some runs."""
 
     experiments: Sequence[Experiment]
     records: Sequence[Record]
@@ -64,7 +64,7 @@ class Report:
 
     @property
     def _notes(self) -> Iterator[str]:
-        """How far the runs were disturbed, and whether they ended with the state that they should have."""
+        """How much the runs were disturbed, and whether they ended with the expected state."""
         others = [r.values["others"] for r in self.records if "others" in r.values]
         if others:
             typical, most = (f"{share:.1%}" for share in (statistics.median(others), max(others)))
@@ -82,7 +82,7 @@ class Report:
 
     @cached_property
     def _sections(self) -> list[tuple[Experiment, list[Figure]]]:
-        """Experiments of which there are runs."""
+        """Experiments that have runs."""
         runs: dict[str, list[Record]] = {}
         for record in self._sound:
             runs.setdefault(record.experiment, []).append(record)
@@ -114,7 +114,7 @@ class Report:
 
 
 def machine() -> str:
-    """What the figures were measured on."""
+    """The machine on which the figures were measured."""
     memory = psutil.virtual_memory().total / 2**30
     return (
         f"{os.cpu_count()} cores ({platform.machine()}), {memory:.0f} GiB, Python {platform.python_version()}, "

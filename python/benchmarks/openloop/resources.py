@@ -1,4 +1,4 @@
-"""What a run costs: processor time, resident memory, bytes written."""
+"""Measures the cost of a run: processor time, resident memory, bytes written."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["Others", "Resources", "Usage", "others_share", "taken"]
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Over a span of time: processor time, bytes written to disk, peak memory ÷ memory before.
+    """Over a span of time: processor time, bytes written to disk, peak memory divided by memory before.
 
-    `native_growth` is of what is resident outside Java's heap, where state and its copies are; `heap_growth`
-    of the heap's old generation, which has what is kept for longer, and large blocks.
+    `native_growth` is for memory outside Java's heap, where state and its copies are; `heap_growth` is for the
+    heap's old generation, which contains long-lived objects and large blocks.
     """
 
     cpu_seconds: float
@@ -30,7 +30,7 @@ class Usage:
 
 
 class _Sampler(threading.Thread):
-    """Looks every `period` seconds until it is stopped."""
+    """Takes a sample every `period` seconds until it is stopped."""
 
     def __init__(self, name: str, period: float) -> None:
         super().__init__(daemon=True, name=name)
@@ -38,12 +38,12 @@ class _Sampler(threading.Thread):
         self._ended = threading.Event()
 
     def run(self) -> None:
-        """Looks until `stop`."""
+        """Takes samples until `stop`."""
         while not self._ended.wait(self._period):
             self._look()
 
     def stop(self) -> None:
-        """No more looks after this."""
+        """Ends the sampling."""
         self._ended.set()
         self.join()
 
@@ -52,9 +52,9 @@ class _Sampler(threading.Thread):
 
 
 class Others(_Sampler):
-    """What of the machine's processor time other processes take since this was made: what disturbs a run.
+    """The processor time that other processes take since this was made, which disturbs a run.
 
-    Adds up what the own processes take, some of which end on the way.
+    Adds up what this run's own processes take, some of which end before the run does.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Others(_Sampler):
         self.start()
 
     def share(self) -> float:
-        """0 to 1, of the time of all cores; the end of it."""
+        """The share, 0 to 1, of the time of all cores. Ends the measurement."""
         self.stop()
         self._look()
         spent = max(0.0, _busy() - self._busy - self._own)
@@ -79,19 +79,19 @@ class Others(_Sampler):
 
 
 def others_share(seconds: float) -> float:
-    """What other processes take of the machine in the next `seconds`, 0 to 1."""
+    """The share of the machine's time that other processes take in the next `seconds`, 0 to 1."""
     others = Others()
     time.sleep(seconds)
     return others.share()
 
 
 def taken(before: Mapping[int, float], now: Mapping[int, float]) -> float:
-    """Processor seconds between two looks; those of processes that have ended are not known any more."""
+    """Processor seconds between two samples, without those of processes that have ended."""
     return sum(max(0.0, seconds - before.get(pid, 0.0)) for pid, seconds in now.items())
 
 
 def _busy() -> float:
-    """Processor seconds that the machine was not idle, or not given by its host."""
+    """Processor seconds during which the machine was busy, or got no processor from its host."""
     times = psutil.cpu_times()
     return times.user + times.nice + times.system + times.irq + times.softirq + times.steal
 
@@ -119,7 +119,7 @@ class _Sample:
 class Resources(_Sampler):
     """Samples the driver's JVM, which is all of Spark under a local master, as long as it lives.
 
-    All of its heap has to be resident (see `session`): what is resident beyond that is outside the heap.
+    All of its heap has to be resident (see `session`), so any other resident memory is outside the heap.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -146,7 +146,7 @@ class Resources(_Sampler):
             )
 
     def usage(self, begin: float, end: float) -> Usage:
-        """Between two moments, seconds since 1970."""
+        """The usage between two moments, in seconds since 1970."""
         before = [s for s in self._samples if s.at < begin]
         during = [s for s in self._samples if begin <= s.at <= end]
         if not during:

@@ -1,4 +1,4 @@
-"""What runs showed, as files: a run that is there is not run again, unless it was disturbed."""
+"""Keeps the results of runs as files. A run with a result isn't repeated, unless it was disturbed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 __all__ = ["MAX_OTHERS", "Record", "Results", "final_states", "read_tables", "write_tables"]
 
-#: Of the processor time of a run, what other processes may take before it says nothing any more.
+#: The share of processor time that other processes may take before a run becomes meaningless.
 MAX_OTHERS = 0.05
 ID = ("experiment", "case", "repeat")
 PARTS = ("epochs", "latencies")
@@ -28,11 +28,11 @@ class Record:
     experiment : str
         Its id, such as "rescale".
     case : mapping
-        What distinguishes it from the other runs of the experiment, such as the strategy.
+        Distinguishes it from the other runs of the experiment, for example by the strategy.
     repeat : int
-        0 for the first.
+        Number of the repetition, from 0.
     values : mapping
-        What was measured: the fields of a `Result`, or others.
+        The measured values: the fields of a `Result`, or others.
     epochs, latencies : sequence of mapping
         For the pictures; seconds from the action on.
     """
@@ -46,17 +46,17 @@ class Record:
 
     @property
     def key(self) -> str:
-        """Its file's name."""
+        """The name of its file."""
         return key_of(self.experiment, self.case, self.repeat)
 
     @property
     def is_disturbed(self) -> bool:
-        """Whether other processes took so much of the machine that its figures are not those of the run."""
+        """Whether other processes took so much of the machine that the figures are meaningless."""
         return self.values.get("others", 0) > MAX_OTHERS
 
 
 def key_of(experiment: str, case: Mapping[str, Any], repeat: int) -> str:
-    """Names a run that was or is to be done."""
+    """Names a run that was done, or will be."""
     text = "_".join(f"{k}={v}" for k, v in sorted(case.items()))
     return "".join(c if c.isalnum() or c in "-_=." else "-" for c in f"{experiment}_{text}_{repeat}")
 
@@ -68,12 +68,12 @@ class Results:
         self._directory = directory
 
     def has(self, experiment: str, case: Mapping[str, Any], repeat: int) -> bool:
-        """Whether this run is there, and need not be done again because it was disturbed."""
+        """Whether this run exists, and wasn't so disturbed that it has to be repeated."""
         file = self._file(key_of(experiment, case, repeat))
         return file.exists() and not _record(file).is_disturbed
 
     def add(self, record: Record) -> None:
-        """Keeps a run."""
+        """Adds a run."""
         self._directory.mkdir(parents=True, exist_ok=True)
         fields = {name: getattr(record, name) for name in Record.__slots__}
         file = self._file(record.key)
@@ -95,9 +95,9 @@ def _record(file: Path) -> Record:
 
 
 def final_states(records: Sequence[Record]) -> dict[str, dict[str, list[str]]]:
-    """By workload, the final states that its runs had, and which runs; of those that were asked for it.
+    """The final states of runs by workload, with the runs that had each state. Only some runs record it.
 
-    All runs of a workload take the same input, so that more than one state is one too many.
+    All runs of a workload take the same input, so there should be only one state.
     """
     found: dict[str, dict[str, list[str]]] = {}
     for record in records:

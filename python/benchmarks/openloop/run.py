@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Run"]
 
-#: Before the action, so many epochs have to be without a backlog.
+#: How many epochs before the action must be without a backlog.
 STEADY = 3
 
 
@@ -58,7 +58,7 @@ class Run:
         self._query = self._start()
 
     def measured(self, verify: bool) -> tuple[Result, pa.Table, pa.Table]:
-        """Runs all of it."""
+        """Does the whole run."""
         phases = self._runner.phases
         actions = {"idle": self._idle, "rescale": self._rescale, "stock": self._stock}
         others = Others()
@@ -86,7 +86,7 @@ class Run:
         return self._runner.start(self._session, self._load, self._watched, self._checkpoint, pace)
 
     def _is_steady(self) -> bool:
-        """Whether enough epochs are over, the last of which each took the input of one interval."""
+        """Whether enough epochs are over, and each of the last ones took the input of one interval."""
         phases = self._runner.phases
         if self._feed.is_exhausted:
             raise TimeoutError(
@@ -109,7 +109,7 @@ class Run:
         return time.time() - begin, bins
 
     def _stock(self) -> tuple[float, tuple[int, int, int]]:
-        # A stop in the pause before the next trigger interrupts no epoch.
+        # Stops in the pause before the next trigger, to interrupt no epoch.
         self._await("a pause (the rate is too high)", lambda: not self._query.status["isTriggerActive"])
         begin = time.time()
         self._epochs += timeline(self._query)
@@ -121,7 +121,7 @@ class Run:
         return timeline(self._query)[0].committed - begin, (0, 0, 0)
 
     def _catch_up(self) -> None:
-        """Processes what has appeared, and lets the query evict what that made old."""
+        """Processes the input that has appeared, and lets the query evict rows that it made old."""
         self._query.processAllAvailable()
         self._epochs += timeline(self._query)
         self._query.stop()

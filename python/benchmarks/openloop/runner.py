@@ -49,9 +49,9 @@ class Runner:
     def flat_out(
         self, load: Workload, provider: str, bins: int, partitions: int = 4
     ) -> tuple[list[Epoch], float]:
-        """The epochs, without the cold ones, when all of the input is there at once; each takes an interval.
+        """Runs with all of the input there at once; each epoch takes an interval.
 
-        And the part of the machine's processor time that other processes took.
+        Returns the epochs, without the cold ones, and the part of processor time that other processes took.
         """
         filled = self._filled(load, provider, bins, partitions)
         with self._copied(filled) as checkpoint:
@@ -78,7 +78,8 @@ class Runner:
         checkpoint = self.scratch / f"checkpoint-{name}"
         if checkpoint.exists():
             return checkpoint
-        # Where the runs have their copies: state of transformWithState knows its files by absolute paths.
+        # At the same path as the runs' copies, because state of transformWithState has absolute paths of its
+        # files.
         making = self._place
         shutil.rmtree(making, ignore_errors=True)
         session = self.session(provider, bins, partitions, load)

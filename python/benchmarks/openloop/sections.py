@@ -1,4 +1,4 @@
-"""A section of the published report: what is asked, and what the figures answer."""
+"""A section of the published report: a question, and the answer by the figures."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class Section:
     Parameters
     ----------
     title : str
-        What is asked.
+        The question.
     experiments : tuple of str
-        Their ids. With more than one, the table has a row for each.
+        Ids of the experiments. With more than one, the table has a row for each.
     answer : tuple of str
-        Sentences. `{name}` is the median of the figure of that name, `{nexmark-q3: name}` that of one
-        experiment's. A sentence with a figure that no run gave is left out.
+        Sentences. `{name}` is the median of the figure with that name, `{nexmark-q3: name}` that of one
+        experiment. A sentence with a figure that no run has is left out.
     short : str
-        The answer in the overview; likewise.
+        The answer in the overview, in the same form.
     chart : {"timeline", "bars", "bins"}
-        What is drawn of it.
+        The kind of chart.
     caveats : tuple of str
-        Three at most.
+        At most three.
     """
 
     title: str
@@ -48,12 +48,12 @@ class Section:
 
     @property
     def anchor(self) -> str:
-        """Its heading's, as in Markdown."""
+        """The anchor of its heading in Markdown."""
         return re.sub(r"[^\w\- ]", "", self.title.lower()).replace(" ", "-")
 
 
 def answered(sentences: Sequence[str], figures: Mapping[str, Figure]) -> str:
-    """The sentences of which all figures are there, with these."""
+    """The sentences for which all figures exist, with the figures filled in."""
     known = [s for s in sentences if all(name in figures for name in _PLACE.findall(s))]
     return " ".join(_PLACE.sub(lambda m: figures[m[1]].median, s) for s in known)
 

@@ -18,10 +18,10 @@ JVM = Path(__file__).parents[1] / "jvm"
 
 
 def session(scratch: Path, master: str = "local[2]", memory: str = "6g", **conf: str) -> SparkSession:
-    """Quiet, with all progress reports of a run kept, and all that Spark writes below `scratch`.
+    """A quiet session that keeps all progress reports of a run, and writes only below `scratch`.
 
-    Its file system starts no processes, which on a local disk take most of a small epoch's time, as on no
-    other file system (devtools/jvm/QuickLocalFiles.scala).
+    Its file system starts no processes (devtools/jvm/QuickLocalFiles.scala). Spark's does so on a local disk,
+    and only there, which takes most of a small epoch's time.
     """
     jar = scratch / "benchmarks.jar"
     compile_to(jar, [*FILE_SYSTEMS, *sorted(JVM.glob("*.scala"))])
@@ -29,7 +29,7 @@ def session(scratch: Path, master: str = "local[2]", memory: str = "6g", **conf:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     options: dict[str, Any] = {
         "spark.driver.extraClassPath": str(jar),
-        # All of the heap from the beginning on: pages that it grows by cost time, and hide what else grows.
+        # Commits all of the heap at the start, because growing costs time, and hides what else grows.
         "spark.driver.extraJavaOptions": f"-Xms{memory} -XX:+AlwaysPreTouch -XX:+UseG1GC",
         "spark.driver.memory": memory,
         "spark.hadoop.fs.AbstractFileSystem.file.impl": "binshift.devtools.QuickLocalFs",

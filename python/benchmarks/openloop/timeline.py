@@ -1,4 +1,4 @@
-"""What the epochs of a run took, and how long events waited for theirs."""
+"""How long the epochs of a run took, and how long events waited for theirs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Epoch:
 
     @property
     def committed(self) -> float:
-        """When it was over."""
+        """The time at which it was over."""
         return self.began + self.took_ms / 1000
 
 

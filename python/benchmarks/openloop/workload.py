@@ -1,4 +1,4 @@
-"""What a benchmark runs: a query, the input that fills its state, and the input of the measured time."""
+"""The workload of a benchmark: a query, the input that fills its state, and the measured input."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Workload:
     Parameters
     ----------
     name : str
-        Unique for all that is in here, since filled checkpoints and files are kept under it.
+        Unique for everything in here, because filled checkpoints and files are kept under this name.
     build : callable
-        From the stream of the files to the query.
+        Makes the query from the stream of the files.
     schema : str or StructType
-        Of the files.
+        Schema of the files.
     mode : str
         Output mode.
     write_fill : callable
@@ -71,7 +71,7 @@ class Workload:
         return Input(directory, int(rows.read_text()), self.interval)
 
     def digest(self, spark: SparkSession, checkpoint: Path) -> str:
-        """Stands for all rows of the state at the newest batch, in whatever partition they are."""
+        """A digest of all rows of the state at the newest batch, regardless of their partitions."""
         sums = []
         for options in _stores(spark, checkpoint):
             state = spark.read.format("statestore").options(**options).load(str(checkpoint))

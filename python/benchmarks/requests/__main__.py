@@ -105,7 +105,7 @@ KINDS = ("changelogs", "snapshots", "routing", "other")
 
 
 def kind(request: Request) -> str:
-    """What a request is for, as far as it matters to a recovery."""
+    """The purpose of a request, as far as it matters for a recovery."""
     name = request.path.rsplit("/", 1)[-1]
     if "/routing" in request.path:
         return "routing"

@@ -1,1 +1,1 @@
-"""Servers on the loopback, each a process of its own, from what Maven serves: for tests and for the demo."""
+"""Servers on the loopback, each a process of its own, from Maven's artifacts. For tests and for the demo."""

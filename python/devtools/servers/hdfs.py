@@ -14,7 +14,7 @@ _MAIN = "org.apache.hadoop.test.MiniDFSClusterManager"
 
 
 class Hdfs:
-    """Serves from `with` on.
+    """A server that runs while the context lasts.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class Hdfs:
 
     @property
     def uri(self) -> str:
-        """Of its root."""
+        """The URI of its root."""
         return f"hdfs://127.0.0.1:{self._port}"
 
     @property
@@ -45,5 +45,5 @@ class Hdfs:
         try:
             return int(json.loads(self._details.read_text())["namenode_port"])
         except (FileNotFoundError, ValueError):
-            # It is not written, or not yet whole.
+            # The file isn't written, or not complete yet.
             return None

@@ -10,7 +10,7 @@ __all__ = ["BUILD", "jars"]
 
 HERE = Path(__file__).parent
 BUILD = HERE.parents[2] / "build/field"
-#: What Spark has itself, in other versions.
+#: Artifacts that Spark contains itself, in other versions.
 _OF_SPARK = ("io.netty", "org.slf4j", "commons-codec")
 
 

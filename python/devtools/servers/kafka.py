@@ -35,7 +35,7 @@ group.initial.rebalance.delay.ms=0
 
 
 class Kafka:
-    """Serves from `with` on.
+    """A server that runs while the context lasts.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class Kafka:
         self._jvm = Jvm(jars("kafka"), folder)
         broker, controller = free_ports(2)
         self.servers = f"127.0.0.1:{broker}"
-        # Without a word of the attempts before the broker is there.
+        # Doesn't log the attempts before the broker is ready.
         self._admin: Any = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         self._settings = _SETTINGS.format(broker=broker, controller=controller, folder=folder)
 

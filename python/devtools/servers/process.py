@@ -16,7 +16,7 @@ _POLL_SECONDS = 0.1
 
 
 class Jvm:
-    """Runs the main class of some jars until it is left.
+    """Runs the main class of some jars while the context lasts.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class Jvm:
             time.sleep(_POLL_SECONDS)
 
     def end(self) -> None:
-        """Kills it; what it keeps on disk is of no more use."""
+        """Kills it; its files are not needed any more."""
         if self._process is not None and self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()

@@ -1,18 +1,18 @@
-"""Why tests of Spark's suites may differ between providers."""
+"""Reasons why tests of Spark's suites may differ between providers."""
 
 from __future__ import annotations
 
 __all__ = ["EXPLAINED"]
 
-#: Of tests that look for `HashPartitioning` in a plan.
+#: The reason for tests that look for `HashPartitioning` in a plan.
 PLAN = (
     "the test asks for Spark's hash partitioning in the plan; here rows go to the owner of the bin of the same "
     "hash. Rows and results are as expected"
 )
-#: Of tests that repartition a checkpoint.
+#: The reason for tests that repartition a checkpoint.
 OFFLINE = "Spark's offline repartition cannot convert state of binshift, which refuses it and names `rescale`"
 
-#: Part of a suite's name, part of a test's name, and the reason; the first that fits is taken.
+#: Part of a suite's name, part of a test's name, and the reason; the first match counts.
 EXPLAINED: list[tuple[str, str, str]] = [
     ("StreamingAggregationSuite", "coalesce(1) with aggregation should still be repartitioned", PLAN),
     ("streaming.", "should require StatefulOpClusteredDistribution from children", PLAN),

@@ -1,4 +1,4 @@
-"""In which order suites run: those that ask most of a provider first."""
+"""The order in which suites run: those that are most demanding for a provider come first."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SELECTION = [
     "execution.streaming.state.RocksDBStateStoreIntegrationSuite",
 ]
 
-#: Parts of the names of suites that run earlier, the first before the second; what has none comes next.
+#: Parts of the names of suites that run early, in this order; suites without any of them come next.
 _STATEFUL = (
     "RocksDBStateStore", "StateStore", "TransformWith", "Join", "RealTimeMode", "Aggregation", "Dedup",
     "Session", "FlatMapGroups", "StateDataSource", "Repartition", "RocksDB", ".state.", "Watermark", "State",

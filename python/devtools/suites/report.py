@@ -1,4 +1,4 @@
-"""What Spark's suites say of two providers, as lines for a terminal and as a page of the documentation."""
+"""Reports the results of Spark's suites on two providers, for a terminal and as a page of the documentation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from devtools.suites.results import Outcome
 
 __all__ = ["HEAD", "Comparison", "page", "section", "sections"]
 
-#: Stands for the tests that a suite did not come to.
+#: Stands for the tests that a suite didn't get to.
 NOT_RUN = "(tests that did not run)"
 
 
@@ -23,7 +23,8 @@ class Comparison:
     Attributes
     ----------
     stock : Outcome, optional
-        What became of the tests that failed on binshift's provider; of all if the suite did not end there.
+        The outcome of the tests that failed on binshift's provider, or of all tests if the suite didn't end
+        there.
     """
 
     ours: Outcome
@@ -31,17 +32,17 @@ class Comparison:
 
     @property
     def suite(self) -> str:
-        """The name of both."""
+        """The name of the suite."""
         return self.ours.suite
 
     @property
     def failed_on_both(self) -> set[str]:
-        """The tests that no provider passes."""
+        """The tests that fail on both providers."""
         return set(self.ours.failed) & set(self.stock.failed) if self.stock else set()
 
     @property
     def differs(self) -> dict[str, str | None]:
-        """The tests that passed on one provider only, and the reasons that are known."""
+        """The tests that passed on only one provider, and the known reasons."""
         tests = set(self.ours.failed) ^ set(self.stock.failed if self.stock else ())
         if self.stock and not self.ours.ended and self.ours.tests < self.stock.tests:
             tests.add(NOT_RUN)
@@ -49,7 +50,7 @@ class Comparison:
 
     @property
     def unexplained(self) -> int:
-        """How many differences have no reason; a suite that ended on one provider only is one."""
+        """How many differences have no reason. A suite that ended on only one provider counts as one."""
         unended = self.stock is not None and self.stock.ended != self.ours.ended and self._reason("") is None
         return unended + sum(reason is None for reason in self.differs.values())
 
@@ -58,7 +59,7 @@ class Comparison:
         return test not in self.ours.failed and test != NOT_RUN
 
     def _reason(self, test: str) -> str | None:
-        """That of the first entry whose suite and part of a name fit."""
+        """The reason in the first entry that matches the suite and the test."""
         return next((r for suite, part, r in EXPLAINED if suite in self.suite and part in test), None)
 
     @property
@@ -102,18 +103,18 @@ COLUMNS = "| tests | passed | unsteady | failed on both | differ |"
 
 
 def page(parts: Mapping[str, str]) -> str:
-    """The page, with what there is to say of each release."""
+    """The page, with a section for each release."""
     return "\n".join([INTRODUCTION, *(parts[spark] for spark in sorted(parts, reverse=True))])
 
 
 def sections(text: str) -> dict[str, str]:
-    """What a page says of each release."""
+    """The sections of a page, by release."""
     parts = re.split(f"^(?={_HEADING})", text, flags=re.M)[1:]
     return {part.split()[2]: part.rstrip() + "\n" for part in parts}
 
 
 def section(compared: Sequence[Comparison], spark: str, left: Sequence[str]) -> str:
-    """What there is to say of a release: a row for each suite, and the reasons of what differs.
+    """The section of a release: a row for each suite, and the reasons of differences.
 
     Parameters
     ----------
@@ -155,7 +156,7 @@ def _cells(counts: Sequence[int]) -> str:
 
 
 def _differences(compared: Sequence[Comparison]) -> list[str]:
-    """A row for each reason in each suite, with the tests that it is of."""
+    """A row for each reason in each suite, with its tests."""
     out = ["| suite | tests | passes on | reason |", "|---|---|---|---|"]
     for c in compared:
         reasons = Counter(

@@ -1,4 +1,4 @@
-"""What became of suites, kept in the repository: a line for each suite and provider."""
+"""The results of suites, kept in the repository: a line for each suite and provider."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ __all__ = ["Outcome", "Results"]
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What became of the tests of a suite on a provider.
+    """The results of a suite's tests on a provider.
 
     Attributes
     ----------
     suite : str
         Its name below `PACKAGE`.
     spark : str
-        The release that the suite and Spark's jars are of.
+        The release of the suite and of Spark's jars.
     provider : str
         A title of the provider: stock or binshift.
     version : str
-        That of the provider.
+        Version of the provider.
     ended : bool
-        Whether the suite came to its end; else some of its tests are not there.
+        Whether the suite ran to its end. If not, some of its tests are missing.
     passed : int
         How many tests passed.
     failed : tuple of str
@@ -37,7 +37,7 @@ class Outcome:
     skipped : tuple of str
         The tests that are ignored or cancelled.
     repeated : bool
-        Whether the tests that failed on this provider only have run once more.
+        Whether the tests that failed only on this provider have run once more.
     """
 
     suite: str
@@ -53,7 +53,7 @@ class Outcome:
 
     @property
     def tests(self) -> int:
-        """How many ran."""
+        """How many tests ran."""
         return self.passed + len(self.failed) + len(self.unsteady)
 
     @property
@@ -69,15 +69,15 @@ class Results:
     file: Path
 
     def of(self, suite: str, spark: str, provider: str) -> Outcome | None:
-        """What became of the suite on that provider, if it has run there."""
+        """The outcome of the suite on that provider, if it has run there."""
         return self._read().get((spark, suite, provider))
 
     def put(self, outcome: Outcome) -> None:
-        """Keeps an outcome instead of an earlier one."""
+        """Keeps an outcome, replacing an earlier one."""
         self._write(self._read() | {(outcome.spark, outcome.suite, outcome.provider): outcome})
 
     def forget(self, suites: Iterable[str], spark: str) -> None:
-        """Has the suites run again."""
+        """Forgets suites, so that they run again."""
         gone = set(suites)
         self._write({k: o for k, o in self._read().items() if o.spark != spark or o.suite not in gone})
 
@@ -94,7 +94,7 @@ class Results:
 
 
 def _filled(outcome: Outcome) -> dict[str, object]:
-    """Its fields, without empty lists and what has not been done."""
+    """Its fields, without empty lists and default values."""
     return {k: v for k, v in asdict(outcome).items() if v != () and (k != "repeated" or v)}
 
 

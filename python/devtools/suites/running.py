@@ -1,4 +1,4 @@
-"""Runs suites in a JVM, one after the other, and tells what became of their tests."""
+"""Runs suites in a JVM, one after the other, and reports the results of their tests."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ OPENED = [
     "java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref", "sun.nio.ch", "sun.nio.cs",
     "sun.security.action", "sun.util.calendar",
 ]  # fmt: skip
-#: Suites run code a few times only, so that compiling it well costs more than it brings.
+#: Suites run most code only a few times, so compiling it well costs more than it gains.
 QUICK_TO_START = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-#: A suite that takes longer hangs.
+#: A suite that takes longer is considered to hang.
 TIMEOUT_S = 2400
 
 
@@ -35,7 +35,7 @@ class Provider:
     title: str
     version: str
     classes: Path
-    #: What else is on the class path, in front.
+    #: Additional jars at the front of the class path.
     jars: tuple[Path, ...] = ()
     options: tuple[str, ...] = ()
 
@@ -55,7 +55,7 @@ class Runner:
     spark : str
         Which release it is.
     same : str
-        What stands for the name of a provider in the name of a test.
+        The placeholder for the provider in names of tests.
     """
 
     work: Path
@@ -65,14 +65,15 @@ class Runner:
     same: str
 
     def run(self, suites: Mapping[str, Sequence[str]], provider: Provider) -> Iterator[Outcome]:
-        """Runs suites in a JVM, and yields what became of each as soon as it ends.
+        """Runs suites in a JVM, and yields the outcome of each as soon as it ends.
 
-        The last one yielded has not ended if the JVM dies or a suite hangs; those behind it have not run.
+        If the JVM dies or a suite hangs, the last outcome says that the suite hasn't ended; later suites
+        haven't run.
 
         Parameters
         ----------
         suites : mapping
-            By its name, the tests of each suite that are run; all of them if none is named.
+            For each suite, the names of the tests to run; all of them if it is empty.
         """
         place = self.work / "runs" / provider.title / next(iter(suites))
         shutil.rmtree(place, ignore_errors=True)
@@ -99,7 +100,7 @@ class Runner:
                 shutil.rmtree(scratch, ignore_errors=True)
 
     def _awaited(self, report: Path, jvm: subprocess.Popen[bytes]) -> ET.Element | None:
-        """What the suite reports at its end, or nothing if it does not come to it."""
+        """The report of a suite at its end; None if it doesn't get there."""
         until = time.monotonic() + TIMEOUT_S
         while time.monotonic() < until:
             over = jvm.poll() is not None
@@ -117,7 +118,7 @@ class Runner:
         cases = {} if report is None else {self._name(case, provider): case for case in report.iter("testcase")}
         skipped = {name for name, case in cases.items() if case.find("skipped") is not None}
         failed = {n for n, c in cases.items() if c.find("failure") is not None or c.find("error") is not None}
-        # An error of a suite, rather than of a test, is one that keeps its tests from running.
+        # An error of the suite itself, rather than of a test, keeps its tests from running.
         ended = report is not None and bool(cases) and report.get("errors") == "0"
         return Outcome(
             suite=suite,
@@ -131,11 +132,11 @@ class Runner:
         )
 
     def _name(self, case: ET.Element, provider: Provider) -> str:
-        """That of a test; some suites say in it which provider it runs on."""
+        """The name of a test, without the provider that some suites include in it."""
         return case.get("name", "").replace(provider.name, self.same)
 
     def _title(self, test: str, provider: Provider) -> str:
-        """The name of a test as its suite has it on the provider."""
+        """The name of a test in its suite, on the provider."""
         return test.replace(self.same, provider.name)
 
     def _command(
