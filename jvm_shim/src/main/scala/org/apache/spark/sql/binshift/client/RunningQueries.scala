@@ -23,11 +23,14 @@ private[binshift] object RunningQueries {
    *
    * @param question what `of` answers, see [[EachQuery]]
    */
-  def ask[T](session: SparkSession, question: String)(of: MicroBatchExecution => T): Seq[(MicroBatchExecution, Option[T])] =
-    EachQuery.ask(active(session), question)(q => Option.when(isRouted(q) || Try(AttachedQuery.of(q)).isSuccess)(of(q))).flatMap {
+  def ask[T](session: SparkSession, question: String, maxWaitMs: Long)(
+      of: MicroBatchExecution => T): Seq[(MicroBatchExecution, Option[T])] = {
+    def told(query: MicroBatchExecution) = Option.when(isRouted(query) || Try(AttachedQuery.of(query)).isSuccess)(of(query))
+    EachQuery.ask(active(session), question, maxWaitMs)(told).flatMap {
       case (query, Some(answer)) => answer.get.map(told => query -> Some(told))
       case (query, None) => Some(query -> None)
     }
+  }
 
   /**
    * Finds a query by its name, id or run id. A run id also finds a run that ended a moment ago.

@@ -93,13 +93,17 @@ private[binshift] object SparkInternals {
   /**
    * Has the report of `epoch`, which runs, tell how many rows an operator has. Any thread, while the jobs of the epoch run.
    *
-   * Relies on Spark: it makes the report of the metrics of the plan's nodes, after the last job of the epoch.
+   * Relies on Spark: it makes the report of the metrics of the plan's nodes, after the last job of the epoch. A plan whose tasks run
+   * has been made, so asking for it waits for nobody. That of a later epoch may be in the making, and isn't asked for.
+   *
+   * @param stores how many stores `rows` are the sum of; nothing is told unless these are all stores of the operator
    */
-  def setStateRows(query: StreamExecution, epoch: Long, operator: Long, rows: Long): Unit = for {
-    batch <- Option(query.lastExecution)
+  def setStateRows(query: StreamExecution, epoch: Long, operator: Long, stores: Int, rows: Long): Unit = for {
+    batch <- Option(query.lastExecution) if batch.currentBatchId == epoch
     op <- batch.executedPlan.collect {
       case op: StateStoreWriter if op.stateInfo.exists(i => i.operatorId == operator && i.storeVersion == epoch) => op
     }
+    if op.stateStoreNames.size == stores
     metric <- op.metrics.get("numTotalStateRows")
   } metric.set(rows)
 

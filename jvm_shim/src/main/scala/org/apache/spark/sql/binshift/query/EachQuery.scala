@@ -21,24 +21,25 @@ import org.apache.spark.util.ThreadUtils
  */
 private[binshift] object EachQuery extends Logging {
   /** What somebody who looks at a page still waits for. */
-  private val MaxWaitMs = 3000L
+  val MaxWaitMs = 3000L
   private lazy val Threads = ThreadUtils.newDaemonCachedThreadPool("binshift-each-query", 64)
   private val asked = new ConcurrentHashMap[(UUID, String), Future[Any]]()
 
   /** What is said of a query that does not answer. */
-  def silence(query: StreamExecution): String =
-    s"the checkpoint ${query.resolvedCheckpointRoot} has not answered for ${MaxWaitMs / 1000} s"
+  def silence(query: StreamExecution, waitedMs: Long = MaxWaitMs): String =
+    s"the checkpoint ${query.resolvedCheckpointRoot} has not answered for ${waitedMs / 1000} s"
 
   /**
    * @param question what `of` answers; with the run, it says what is the same
    * @return in the order of the queries; `None` for those that do not answer in time. What `of` throws is a failure.
    */
-  def ask[Q <: StreamExecution, T](queries: Seq[Q], question: String)(of: Q => T): Seq[(Q, Option[Try[T]])] = {
-    val until = System.nanoTime() + MaxWaitMs * 1000000L
+  def ask[Q <: StreamExecution, T](queries: Seq[Q], question: String, maxWaitMs: Long)(
+      of: Q => T): Seq[(Q, Option[Try[T]])] = {
+    val until = System.nanoTime() + maxWaitMs * 1000000L
     val answers = queries.map(query => query -> begin(query, question)(of(query)))
     answers.map { case (query, answer) => query -> await(answer, until).map(_.asInstanceOf[Try[T]]) }
       .map { case (query, answer) =>
-        if (answer.isEmpty) logWarning(s"query ${query.id} is not shown ($question): ${silence(query)}")
+        if (answer.isEmpty) logWarning(s"query ${query.id} is not shown ($question): ${silence(query, maxWaitMs)}")
         query -> answer
       }
   }

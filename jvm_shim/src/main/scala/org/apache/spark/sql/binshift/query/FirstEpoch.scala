@@ -94,7 +94,7 @@ private[binshift] final class FirstEpoch(query: MicroBatchExecution, dir: Contro
     val strays = entries.names.filter(name => name.epoch >= inForce.epoch && name != inForce.name)
     if (strays.nonEmpty) logInfo(
       s"query ${query.id} goes on with ${dir.path}/routing/${inForce.name.file}. It does not obey " +
-        s"${strays.map(_.file).mkString(", ")} beside it: a driver has prepared that for an epoch which it did not come to log. " +
+        s"${strays.map(_.file).mkString(", ")} beside it: the epoch for which that was prepared was never logged, or is no longer in the logs. " +
         "What was to move then is planned anew, if its migration is still wanted; the file is deleted later, with those of its epoch")
   }
 

@@ -50,7 +50,10 @@ private[sql] object SystemTables {
     }
   }
 
-  private val History = table("history")(_.add("epoch", LongType, false).add("partitions", IntegerType, false)
+  /** The history is read from the checkpoint, a request for each of some hundred entries. */
+  private lazy val HistoryWaitMs = 10000L
+
+  private val History = table("history", HistoryWaitMs)(_.add("epoch", LongType, false).add("partitions", IntegerType, false)
       .add("bins_moved", IntegerType, false).add("migration_id", StringType, false).add("strategy", StringType, false)
       .add("step", IntegerType, false).add("steps", IntegerType, false).add("written_at", TimestampType, false)) {
     (_, router) =>
@@ -78,14 +81,16 @@ private[sql] object SystemTables {
   /**
    * A table whose rows begin with the id and the name of a query.
    *
-   * @param silent the rows of a query whose checkpoint does not answer
+   * @param silent    the rows of a query whose checkpoint does not answer
+   * @param maxWaitMs how long a query may take to answer
    */
-  private def table(name: String)(columns: StructType => StructType, silent: MicroBatchExecution => Seq[Row] = _ => Nil)(
+  private def table(name: String, maxWaitMs: Long = EachQuery.MaxWaitMs)(
+      columns: StructType => StructType, silent: MicroBatchExecution => Seq[Row] = _ => Nil)(
       rows: (MicroBatchExecution, QueryRouter) => Seq[Row]): SystemTable =
     new SystemTable(name, columns(OfQuery),
       (session: SparkSession) =>
         for {
-          (query, told) <- RunningQueries.ask(session, name)(query => rows(query, QueryRouters.of(query)))
+          (query, told) <- RunningQueries.ask(session, name, maxWaitMs)(query => rows(query, QueryRouters.of(query)))
           row <- told.getOrElse(silent(query))
         } yield Row.fromSeq(Seq(query.id.toString, query.name) ++ row.toSeq))
 }

@@ -22,6 +22,7 @@ import org.apache.spark.util.{AccumulatorV2, CollectionAccumulator, Utils}
  */
 private[statistics] final class RowTotals(val epoch: Long, partitions: Int, before: Map[(Long, String), Long]) {
   private val stores = mutable.Map.empty[(Long, String), StoreTotal]
+  private val alreadyCorrected = mutable.Set.empty[Long]
 
   /** Takes in what a store says; what it says later replaces it. */
   def add(of: StoreRows): Unit =
@@ -31,14 +32,20 @@ private[statistics] final class RowTotals(val epoch: Long, partitions: Int, befo
   /** Those that are known, of stores of which each partition has told. */
   def totals: Map[(Long, String), Long] = for ((store, of) <- stores.toMap; total <- totalOf(store, of)) yield store -> total
 
-  /** The rows of each operator that Spark's sum is wrong of, once all of its partitions have told. */
-  def corrected: Map[Long, Long] = stores.toMap.groupBy(_._1._1).flatMap { case (operator, all) =>
+  /**
+   * The operators that Spark's sum is wrong of, with the number of stores that have told and their rows, once all partitions of these
+   * stores have told. An operator stays among them: to what was corrected, Spark adds what tasks tell that run again.
+   */
+  def corrected(): Map[Long, (Int, Long)] = stores.toMap.groupBy(_._1._1).flatMap { case (operator, all) =>
     // Relies on Spark: of a join, it does not count how many values each key has.
     def sums = all.toSeq.filterNot { case ((_, store), _) => StoreForm.JoinCounts(store) }.map { case (store, of) =>
       totalOf(store, of)
     }
-    val isWanted = all.values.forall(_.isComplete) && all.values.exists(!_.isCounted)
-    Option.when(isWanted && sums.forall(_.isDefined))(operator -> sums.flatten.sum)
+    val isWanted = all.values.forall(_.isComplete) && (alreadyCorrected(operator) || all.values.exists(!_.isCounted))
+    Option.when(isWanted && sums.forall(_.isDefined)) {
+      alreadyCorrected += operator
+      operator -> (all.size, sums.flatten.sum)
+    }
   }
 
   private def totalOf(store: (Long, String), of: StoreTotal): Option[Long] =
@@ -74,10 +81,15 @@ private[statistics] final class EpochReports(query: MicroBatchExecution, totals:
   override def merge(other: AccumulatorV2[Array[Byte], util.List[Array[Byte]]]): Unit = {
     super.merge(other)
     // The number is not worth an epoch.
-    Utils.tryLogNonFatalError(totals.synchronized {
-      other.value.forEach(report => totals.add(StoreRows.parse(report)))
-      totals.corrected.foreach { case (operator, rows) => SparkInternals.setStateRows(query, totals.epoch, operator, rows) }
-    })
+    Utils.tryLogNonFatalError {
+      val corrected = totals.synchronized {
+        other.value.forEach(report => totals.add(StoreRows.parse(report)))
+        totals.corrected()
+      }
+      corrected.foreach { case (operator, (stores, rows)) =>
+        SparkInternals.setStateRows(query, totals.epoch, operator, stores, rows)
+      }
+    }
   }
 
   /** Once the epoch is committed. */

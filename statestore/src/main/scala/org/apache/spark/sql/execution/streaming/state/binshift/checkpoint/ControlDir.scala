@@ -11,6 +11,7 @@ import org.apache.hadoop.fs.{FileAlreadyExistsException, FileStatus, FSDataOutpu
 import org.json4s.JValue
 import org.json4s.jackson.JsonMethods.{compact, parse, render}
 
+import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
@@ -36,7 +37,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  * executors and other processes only read, but for requests, and for changed keys, of which tasks tell. Relies on Spark: `CheckpointFileManager.createAtomic`
  * makes a file visible as a whole or not at all.
  */
-private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuration) {
+private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuration) extends Logging {
   import ControlDir.{JsonEnding, MaxBytes}
 
   private lazy val fm = CheckpointFileManager.create(path, hadoopConf)
@@ -76,31 +77,51 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
    *
    * On a local disk and on HDFS, the file is renamed into its place, as Spark's logs are. An object store has no rename: there, Spark's
    * managers check that the file doesn't exist and then write it, so of two drivers that do this at once, both may succeed. This
-   * method therefore asks the store itself not to overwrite the file, if its client can do that.
+   * method therefore asks the store itself not to overwrite the file, if its client can do that. Some stores with an S3 API refuse such
+   * requests, which the client doesn't know. There, the file is written as Spark writes its logs.
    */
   def create(name: String, text: String): Boolean =
+    if (!isConditional) createAtomically(name, text)
+    else
+      try {
+        put(name, text)
+        true
+      } catch {
+        // The store has another one, or this one from a request whose answer was lost.
+        case _: IOException if exists(name) => this.text(name).contains(text)
+        case e: IOException =>
+          logWarning(
+            s"the store of $path did not create $name in a request that fails if the file is there; the file is written as " +
+              "Spark's logs are. If the store knows no such requests, set fs.s3a.create.conditional.enabled to false", e)
+          createAtomically(name, text)
+      }
+
+  private def createAtomically(name: String, text: String): Boolean =
     try {
-      if (isConditional) put(name, text) else write(name, text, fm.createAtomic(_, overwriteIfPossible = false))
+      write(name, text, fm.createAtomic(_, overwriteIfPossible = false))
       true
-    } catch {
-      case _: FileAlreadyExistsException => false
-      // The store has another one, or this one from a request whose answer was lost.
-      case _: IOException if isConditional && exists(name) => this.text(name).contains(text)
-    }
+    } catch { case _: FileAlreadyExistsException => false }
 
   /** Whether a file can be created in one request that fails if it is there. Asks the client, and not the store. */
   private lazy val isConditional: Boolean = path.getFileSystem(hadoopConf).hasPathCapability(path, ControlDir.ConditionalCreate)
 
   /** Relies on Hadoop: S3A makes a file visible as a whole, when it is closed. */
   private def put(name: String, text: String): Unit = {
+    val bytes = text.getBytes(UTF_8)
     // The builder's type names itself.
     import scala.language.existentials
     val builder = path.getFileSystem(hadoopConf).createFile(new Path(path, name))
     builder.overwrite(false)
     builder.opt(ControlDir.ConditionalCreate, true)
     val out: FSDataOutputStream = builder.build()
-    try out.write(text.getBytes(UTF_8))
-    finally out.close()
+    try out.write(bytes)
+    catch {
+      case e: Throwable =>
+        // Closing it would make visible what was written so far.
+        out.abort()
+        throw e
+    }
+    out.close()
   }
 
   private def write(name: String, text: String, open: Path => CancellableFSDataOutputStream): Unit = {
