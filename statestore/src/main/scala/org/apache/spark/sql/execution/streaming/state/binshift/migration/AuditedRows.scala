@@ -88,9 +88,10 @@ private[migration] final class NotedRow(val family: String, val key: Array[Byte]
 
   /** The key as Spark encoded it, for people who look for it. */
   def text: String = {
-    val stripped = BinKeyCodec.of(family).stripBin(key)
+    // The message to the driver has room for 64 KB of text.
+    val stripped = BinKeyCodec.of(family).stripBin(key).take(NotedRow.KeyBytes)
     val printable = new String(stripped, UTF_8).filter(c => c >= ' ' && c != '\uFFFD' && c < '\u007f')
-    val hex = HexFormat.of.formatHex(stripped, 0, math.min(stripped.length, NotedRow.KeyBytes))
+    val hex = HexFormat.of.formatHex(stripped)
     s"$hex ('$printable')" + (if (family == ColumnFamily.Default.name) "" else s" of $family")
   }
 }

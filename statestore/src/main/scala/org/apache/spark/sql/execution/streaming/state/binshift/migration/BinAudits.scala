@@ -85,6 +85,8 @@ private[binshift] final class BinAudits(
       Faults.at("audit.note", store.partitionId)
       Utils.createDirectory(dir)
       d.bins.foreach { case (source, bins) => rows.note(bins, file(source))(new Pause(conf)(_, _)) }
+      // Before the driver is told, which may take its time.
+      rows.close()
       tell(d, Begun)
       ShippingThreads.audits.execute(() => audit(d, version, dir, file))
     } catch {
