@@ -85,6 +85,7 @@ def test_a_query_is_rescaled_and_followed_in_sql(stream):
         "bins": 64,
         "partitions": 5,
         "migration_id": None,
+        "unanswered": None,
     }
     table = controller.routing()
     assert sorted((r["epoch"], r["bin"], r["partition"]) for r in rows(run, "routing")) == [
