@@ -19,9 +19,7 @@ object TestLog {
     "org.apache.spark.sql.binshift.migration.ShipmentCoordinator",
     "org.apache.spark.sql.binshift.migration.Executors",
     "org.apache.spark.sql.binshift.query.FirstEpoch",
-    "org.apache.spark.sql.binshift.query.RemoteRequests",
-    // Of the package, as each store has a logger of its own.
-    "org.apache.spark.sql.execution.streaming.state.binshift.provider")
+    "org.apache.spark.sql.binshift.query.RemoteRequests")
   /** Kept here, because log4j forgets a logger that nobody has, and its level with it. */
   private lazy val loggers = names.map(loggerOf)
 

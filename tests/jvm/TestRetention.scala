@@ -191,6 +191,8 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
         if (triedOr(Option(0L))(retained.neededByOthers(there(p).toSeq, oldest + 1, last)).isEmpty) {
           history += s"partition $p is gone"
           there -= p
+          // It is closed, and files that come late are nobody's.
+          stores.remove(p).foreach(stale += p -> _)
         }
       }
     }
