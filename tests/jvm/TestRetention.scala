@@ -12,9 +12,12 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing._
 /** Random lives of checkpoints, without files: what is deleted, and whether each retained version can be recovered. */
 object TestRetention {
   /** What could not be recovered, or was kept too long, in so many lives; with what had happened. */
-  def faults(first: Long, lives: Int, events: Int, hasIds: Boolean): String =
-    (first until first + lives).flatMap(seed => new CheckpointLife(seed, hasIds).faultsIn(events).map(f => s"seed $seed: $f"))
-      .mkString("\n")
+  def faults(first: Long, lives: Int, events: Int, hasIds: Boolean): String = {
+    val all = (first until first + lives).map(seed => seed -> new CheckpointLife(seed, hasIds))
+    val found = all.flatMap { case (seed, life) => life.faultsIn(events).map(f => s"seed $seed: $f") }
+    // Else the lives would not tell whether a look has to be confirmed.
+    (found ++ Option.when(all.forall(_._2.overtaken == 0))("no look was overtaken")).mkString("\n")
+  }
 }
 
 /**
@@ -40,12 +43,14 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
   private var floor = 1L
   private var ids = 0
   private val falseAlarms = mutable.Buffer.empty[String]
+  /** How often a look was misled by what happened meanwhile. */
+  var overtaken = 0
   private val history = mutable.Buffer(s"retain $retain, every $every, table ${entries(0)}")
 
   def faultsIn(events: Int): Option[String] = {
     val found = Iterator.range(0, events).flatMap { _ =>
       event()
-      unreadable.orElse(checkedWrongly).orElse(falseAlarms.headOption)
+      unreadable.orElse(checkedWrongly).orElse(overtakenLook).orElse(falseAlarms.headOption)
     }.nextOption().orElse {
       // What nobody reads is gone in the end.
       for (_ <- 0 until 3 * (retain + every)) {
@@ -186,6 +191,8 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
         if (triedOr(Option(0L))(retained.neededByOthers(there(p).toSeq, oldest + 1, last)).isEmpty) {
           history += s"partition $p is gone"
           there -= p
+          // It is closed, and files that come late are nobody's.
+          stores.remove(p).foreach(stale += p -> _)
         }
       }
     }
@@ -262,6 +269,35 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
       try wrong(s"without ${file.name} of partition $of")
       finally there(of) += file
     })
+  }
+
+  /** What is said to be missing, though nothing is, by a look between whose listings others go on: with epochs, snapshots and cleanups. */
+  private def overtakenLook: Option[String] = if (last == 0 || random.nextInt(10) > 0) None
+  else {
+    val partitions = owners(last).table(owners(last).at(last)).assignment.toSet
+    def missing(files: RetainedVersions.Files)(version: Long, of: Set[Int]): Map[Int, String] = {
+      val check = new RecoveryCheck(files, version)
+      of.toSeq.sorted.flatMap(p => triedOr(Option.empty[String])(check.missing(p)).map(p -> _)).toMap
+    }
+    val suspects = missing(new OvertakingFiles)(last, partitions)
+    overtaken += suspects.size
+    val confirmed = RecoveryCheck.confirmed(suspects, () => last, retain)(missing(filesOfAll))
+    confirmed.flatMap(_.headOption).map(found => s"a look says that partition ${found._1} lacks ${found._2}")
+  }
+
+  /** After each listing, some epochs run, whose snapshots are uploaded at once, and all stores clean up. */
+  private final class OvertakingFiles extends RetainedVersions.Files {
+    override def hasIds: Boolean = filesOfAll.hasIds
+    override def list(partition: Int): Seq[VersionFile] = {
+      val listed = filesOfAll.list(partition)
+      for (_ <- 0 until random.nextInt(3)) epoch(isCommitted = true, isUploaded = random.nextBoolean())
+      cleanAll()
+      listed
+    }
+    override def owners(version: Long): Owners = filesOfAll.owners(version)
+    override def id(partition: Int, version: Long): String = filesOfAll.id(partition, version)
+    override def lineage(partition: Int, version: Long, id: String): Seq[LineageItem] = filesOfAll.lineage(partition, version, id)
+    override def absent(partition: Int, snapshot: VersionFile): Seq[String] = filesOfAll.absent(partition, snapshot)
   }
 
   private def keptTooLong: Option[String] = {

@@ -346,7 +346,7 @@ private[binshift] final class StepScheduler(
    */
   private def isSuspended(m: PlannedMigration, index: Int, next: Long, partitions: Int, now: Int): Boolean = {
     val reason =
-      slots.flatMap(_.reasonAgainst(partitions, now, relocation.leaving)).orElse(sources.reasonAgainst(m, index,
+      slots.flatMap(_.reasonAgainst(partitions, now, relocation.leaving)).orElse(sources.reasonAgainst(m, index, next,
           isFirst = firstDecided.contains(next)))
     if (reason != suspended) reason.foreach(r => logWarning(s"query ${query.id}: migration ${m.id} waits: $r"))
     suspended = reason

@@ -12,9 +12,9 @@ import org.apache.spark.sql.binshift.retention.SourceCheck
  *
  * Called under the router's lock.
  *
- * @param stores those of the epoch planned last
+ * @param stores those of the epoch planned last; `None` before the first
  */
-private[binshift] final class StepSources(check: SourceCheck, stores: () => SourceCheck.Stores) extends Logging {
+private[binshift] final class StepSources(check: SourceCheck, stores: () => Option[SourceCheck.Stores]) extends Logging {
   import StepSources._
 
   /** For how many epochs a step has waited for an answer. */
@@ -29,33 +29,28 @@ private[binshift] final class StepSources(check: SourceCheck, stores: () => Sour
   /**
    * Why step `index` cannot be decided yet; `None` if it can.
    *
+   * @param next    the epoch that it is decided for
    * @param isFirst whether the run has just begun: then it loads all stores from the checkpoint, and fails if one cannot be
    */
-  def reasonAgainst(m: PlannedMigration, index: Int, isFirst: Boolean): Option[String] =
-    check.allows(m.id, index) match {
-      case Some(true) =>
-        unanswered = 0
-        None
-      case Some(false) =>
-        unanswered = 0
-        check.whatIsLost
-      case None if isFirst =>
-        // It may still wait for copies.
-        look(m, index)
-        None
-      case None =>
-        look(m, index)
-        unanswered += 1
-        if (unanswered == MaxUnanswered + 1) logWarning(
-          s"step ${index + 1} of migration ${m.id} does not wait any more for an answer whether the checkpoint has all that its " +
-            s"bins could be rebuilt from: there was none for $MaxUnanswered epochs")
-        Option.when(unanswered <= MaxUnanswered)(
-          s"it is being looked whether the checkpoint has all that the bins of step ${index + 1} could be rebuilt from")
-    }
+  def reasonAgainst(m: PlannedMigration, index: Int, next: Long, isFirst: Boolean): Option[String] = {
+    val age = check.lookedAt(m.id, index).map(next - _)
+    // The step may still wait for something else. So the next answer is there before this one is too old.
+    if (age.forall(_ >= AgeToLookAgain)) look(m, index)
+    val isAnswered = isFirst || age.exists(_ <= MaxAge)
+    unanswered = if (isAnswered) 0 else unanswered + 1
+    if (unanswered == MaxUnanswered + 1) logWarning(
+      s"step ${index + 1} of migration ${m.id} does not wait any more for an answer whether the checkpoint has all that its " +
+        s"bins could be rebuilt from: there was none for $MaxUnanswered epochs")
+    check.whatIsLost.orElse(Option.when(!isAnswered && unanswered <= MaxUnanswered)(
+        s"it is being looked whether the checkpoint has all that the bins of step ${index + 1} could be rebuilt from"))
+  }
 }
 
 private object StepSources {
   /** Steps whose sources are looked at at a time, so that there is an epoch's time for each. */
   private val AtOnce = 2
   private val MaxUnanswered = 10
+  /** In epochs, of an answer. */
+  private val MaxAge = 50
+  private val AgeToLookAgain = 25
 }

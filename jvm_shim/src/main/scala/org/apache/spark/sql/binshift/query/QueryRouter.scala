@@ -442,11 +442,15 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   private def namesOfStores: Map[Long, Seq[String]] =
     binned.map(op => StatefulOperators.idOf(op) -> op.stateStoreNames).toMap
 
-  /** Those whose bins move; names of files have no ids as of the version with which a checkpoint changes its format. */
-  private def stores: SourceCheck.Stores = SourceCheck.Stores(
-    namesOfStores,
-    sqlConf.stateStoreCheckpointFormatVersion >= 2 && (CommittedEpoch.ofThisRun(query).isDefined ||
-      operators.headOption.exists(_.getStateInfo.stateStoreCkptIds.isDefined)))
+  /**
+   * Those whose bins move; `None` before this run has planned an epoch. Names of files have no ids as of the version with which a
+   * checkpoint changes its format. The next version has been committed with ids.
+   */
+  private def stores: Option[SourceCheck.Stores] = operators.headOption.filter(_ => layout.isDefined).map { op =>
+    val (began, formatHasIds) = (planned, sqlConf.stateStoreCheckpointFormatVersion >= 2)
+    val hadIds = op.getStateInfo.stateStoreCkptIds.isDefined
+    SourceCheck.Stores(namesOfStores, version => formatHasIds && (hadIds || began.exists(_ < version)))
+  }
 
   private def oldestRetained(epoch: Long): Long = epoch - sqlConf.minBatchesToRetain
 

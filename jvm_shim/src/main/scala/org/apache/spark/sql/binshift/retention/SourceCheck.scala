@@ -25,7 +25,7 @@ import org.apache.spark.util.ThreadUtils
  * All requests to the checkpoint are made by threads of its own, one look at a time. A look costs a listing of each partition in
  * question and of those that its bins came from since its last snapshot, and of the files that snapshots consist of.
  *
- * Thread-safe; waits for no request, but in `await`.
+ * Thread-safe; waits for no request, but in `await`. Each look also covers what is known to be lost.
  *
  * @param stateRoot the checkpoint's directory of state
  * @param conf      that of the query's stores
@@ -38,30 +38,33 @@ private[binshift] final class SourceCheck(
 
   private lazy val routing = EpochRouting.forReader(stateRoot, hadoopConf)
   private var running = Option.empty[CountDownLatch]
-  private var answer = Option.empty[Answer]
+  /** What has been asked for since the look began that is under way. */
+  private var pending = Option.empty[Request]
+  /** The steps that were looked at last, as of a version. */
+  private var answer = Option.empty[(Steps, Long)]
   /** What is known to be missing of partitions. */
   private var lost = Map.empty[Int, String]
   /** When each of them was asked for a snapshot. */
   private var askedAt = Map.empty[Int, Long]
 
   /**
-   * Begins to look at the partitions that give bins in some steps, unless a look is under way.
+   * Begins to look at the partitions that give bins in some steps, once the look that is under way is over.
    *
-   * @param steps those of migration `of` from `first` to before `until`, which move `bins`
+   * @param stores `None` before this run has planned an epoch: nothing is known of stores then, and nothing is looked at
+   * @param steps  those of migration `of` from `first` to before `until`, which move `bins`
    */
-  def look(stores: Stores, of: String, first: Int, until: Int, bins: Set[Int]): Unit =
-    begin(stores, bins.nonEmpty)(_.ownersOf(bins))(version => answer = Some(Answer(of, first, until, version)))
+  def look(stores: Option[Stores], of: String, first: Int, until: Int, bins: Set[Int]): Unit =
+    stores.foreach(s => begin(Request(s, Some(Steps(of, first, until, bins)), isOfAll = false)))
 
-  /** Begins to look at all partitions, unless a look is under way. */
-  def lookAtAll(stores: Stores): Unit = begin(stores, isNeeded = true)(_.all)(_ => ())
+  /** Begins to look at all partitions, once the look that is under way is over. */
+  def lookAtAll(stores: Option[Stores]): Unit = stores.foreach(s => begin(Request(s, None, isOfAll = true)))
 
   /** Waits until no look is under way, but not for long. */
   def await(): Unit = synchronized(running).foreach(_.await(MaxWaitMs, MILLISECONDS))
 
-  /** Whether step `index` of migration `of` may begin; `None` if that is not known, or not since lately. */
-  def allows(of: String, index: Int): Option[Boolean] = synchronized {
-    answer.filter(a => a.of == of && a.first <= index && index < a.until)
-      .filter(committedVersion - _.version <= MaxAge).map(_ => lost.isEmpty)
+  /** The version as of which the sources of step `index` of migration `of` have been looked at; `None` if they have not been. */
+  def lookedAt(of: String, index: Int): Option[Long] = synchronized {
+    answer.filter { case (steps, _) => steps.of == of && steps.first <= index && index < steps.until }.map(_._2)
   }
 
   /** What is missing, in words; empty if all can be rebuilt as far as is known. */
@@ -74,55 +77,79 @@ private[binshift] final class SourceCheck(
    * The partitions whose stores are to make a snapshot at `epoch`, which is being planned, maybe not for the first time. An upload may take its time, so that one is
    * asked again only if it is still not to be rebuilt some epochs later.
    */
-  def snapshotsWanted(stores: Stores, epoch: Long): Set[Int] = synchronized {
+  def snapshotsWanted(stores: => Option[Stores], epoch: Long): Set[Int] = synchronized {
     if (lost.isEmpty) Set.empty
     else {
       val asked = lost.keySet.filter(p => askedAt.get(p).forall(at => at == epoch || epoch - at >= EpochsBetweenAsking))
       askedAt = askedAt.filter(a => lost.contains(a._1)) ++ asked.map(_ -> epoch)
-      begin(stores, isNeeded = true)(_ => lost.keySet)(_ => ())
+      stores.foreach(s => begin(Request(s, None, isOfAll = false)))
       asked
     }
   }
 
-  private def committedVersion: Long = CommittedEpoch.of(query) + 1
-
-  private def begin(stores: Stores, isNeeded: Boolean)(of: RecoveryCheck => Set[Int])(found: Long => Unit): Unit = synchronized {
-    val version = committedVersion
-    if (stores.names.nonEmpty && (!isNeeded || version == 0)) found(version)
-    // Before this run has planned an epoch, nothing is known of stores.
-    else if (stores.names.nonEmpty && running.isEmpty) {
-      val done = new CountDownLatch(1)
-      running = Some(done)
-      Looker.execute { () =>
-        try look(stores, version, of, found)
-        catch {
-          case NonFatal(e) => logWarning(s"query ${query.id}: whether version $version can be rebuilt is not known", e)
-        } finally {
-          synchronized { running = None }
-          done.countDown()
-        }
-      }
+  private def begin(request: Request): Unit = synchronized {
+    pending = Some(pending.fold(request)(_.and(request)))
+    if (running.isEmpty) {
+      running = Some(new CountDownLatch(1))
+      next()
     }
   }
 
-  private def look(stores: Stores, version: Long, of: RecoveryCheck => Set[Int], found: Long => Unit): Unit = {
+  /** Begins the look that is asked for, or says that there is none. */
+  private def next(): Unit = synchronized {
+    pending match {
+      case Some(request) =>
+        pending = None
+        Looker.execute { () =>
+          try look(request)
+          catch {
+            case NonFatal(e) => logWarning(s"query ${query.id}: whether its partitions can be rebuilt is not known", e)
+          } finally next()
+        }
+      case None =>
+        running.foreach(_.countDown())
+        running = None
+    }
+  }
+
+  /** The newest committed version. Maybe a request to the checkpoint. */
+  private def newest: Long = CommittedEpoch.of(query) + 1
+
+  private def look(request: Request): Unit = {
+    val version = newest
     Faults.at("sources.look")
-    val checks =
-      for ((operator, names) <- stores.names.toSeq; name <- names) yield new RecoveryCheck(
-        RetainedVersions.filesOf(StateStoreId(stateRoot, operator, 0, name), routing, conf, hadoopConf, stores.hasIds), version)
-    val partitions = checks.headOption.fold(Set.empty[Int])(of)
-    val missing = new ConcurrentHashMap[Int, String]()
+    // Without a committed version there is nothing to rebuild.
+    val checks = if (version > 0) checksOf(request.stores, version) else Nil
+    val known = synchronized(lost.keySet)
+    val partitions = checks.headOption.fold(known) { check =>
+      known ++ request.steps.fold(Set.empty[Int])(s => check.ownersOf(s.bins)) ++ (if (request.isOfAll) check.all else Nil)
+    }
+    RecoveryCheck.confirmed(missing(checks, partitions), () => newest, retained) { (version, suspects) =>
+      missing(checksOf(request.stores, version), suspects)
+    } match {
+      case Some(missing) => synchronized {
+          val before = lost
+          lost = lost -- partitions ++ missing
+          request.steps.foreach(s => answer = Some((s, version)))
+          report(before, version)
+        }
+      case None => logWarning(s"query ${query.id}: whether its partitions can be rebuilt is not known, since the files of each " +
+          s"version that was looked at could have been deleted meanwhile: only $retained are retained")
+    }
+  }
+
+  private def checksOf(stores: Stores, version: Long): Seq[RecoveryCheck] =
+    for ((operator, names) <- stores.names.toSeq; name <- names) yield new RecoveryCheck(
+      RetainedVersions.filesOf(StateStoreId(stateRoot, operator, 0, name), routing, conf, hadoopConf, stores.hasIds(version)),
+      version)
+
+  private def missing(checks: Seq[RecoveryCheck], partitions: Set[Int]): Map[Int, String] = {
+    val found = new ConcurrentHashMap[Int, String]()
     val jobs = for (check <- checks; p <- partitions.toSeq) yield (check, p)
     if (jobs.nonEmpty) ThreadUtils.parmap(jobs, "binshift-sources", math.min(MaxThreads, jobs.size)) { case (check, p) =>
-      check.missing(p).foreach(missing.putIfAbsent(p, _))
+      check.missing(p).foreach(found.putIfAbsent(p, _))
     }
-    // What is not retained any more may have been deleted meanwhile.
-    if (missing.isEmpty || committedVersion - version < retained) synchronized {
-      val before = lost
-      lost = lost -- partitions ++ missing.asScala
-      found(version)
-      report(before, version)
-    }
+    found.asScala.toMap
   }
 
   private def report(before: Map[Int, String], version: Long): Unit = {
@@ -138,16 +165,19 @@ private[binshift] final class SourceCheck(
 
 private[binshift] object SourceCheck {
   /**
-   * @param names  of the stores of each operator whose bins move
-   * @param hasIds whether names of files of versions have ids
+   * @param names  of the stores of each operator whose bins move; empty if there is no such operator
+   * @param hasIds whether names of files have ids, if a version is the newest committed one
    */
-  final case class Stores(names: Map[Long, Seq[String]], hasIds: Boolean)
+  final case class Stores(names: Map[Long, Seq[String]], hasIds: Long => Boolean)
 
-  /** What all sources of some steps of a migration have been looked at for, as of a version. */
-  private final case class Answer(of: String, first: Int, until: Int, version: Long)
+  /** Those of migration `of` from `first` to before `until`, which move `bins`. */
+  private final case class Steps(of: String, first: Int, until: Int, bins: Set[Int])
 
-  /** Epochs after which it is looked anew before a step that has waited for something else meanwhile. */
-  private val MaxAge = 50
+  /** What is to be looked at besides what is lost. */
+  private final case class Request(stores: Stores, steps: Option[Steps], isOfAll: Boolean) {
+    def and(later: Request): Request = Request(later.stores, later.steps.orElse(steps), isOfAll || later.isOfAll)
+  }
+
   private val EpochsBetweenAsking = 10
   private val MaxWaitMs = 10000L
   private val MaxThreads = 16

@@ -118,6 +118,10 @@ private[binshift] final class BinnedRocksDB(
   private val snapshotTurn = new SnapshotTurn(this, storeId, isShared = background.areAllCoresBusy)
   /** Whether files of it are gone, so that the next commit is to make a snapshot. Set by tasks and by maintenance. */
   @volatile private var isSnapshotWanted = false
+  /** The version of the last snapshot that was made for that; read by maintenance. */
+  @volatile private var wantedSnapshot = 0L
+  /** The last file that was found to be gone; used by maintenance. */
+  private var lostFile = Option.empty[String]
   private val maintenance = new Object
   /** Guarded by it. What waits to be uploaded is the next owner's business then, and so is what may be deleted. */
   private var isClosed = false
@@ -347,15 +351,19 @@ private[binshift] final class BinnedRocksDB(
       }
     }
 
-  /** Whether a recovery of `version` lacks a file of the store; the next commit makes a snapshot then, while all of it is here. */
+  /**
+   * Whether a recovery of `version` lacks a file of the store; the next commit makes a snapshot then, while all of it is here, unless
+   * one has been made since that version.
+   */
   private def isIncomplete(listed: Seq[VersionFile], version: Long): Boolean = {
     val lost = retained.lacking(listed, version)
-    lost.foreach { file =>
+    for (file <- lost if wantedSnapshot <= version) {
       isSnapshotWanted = true
-      logError(BinshiftException("STATE_NOT_RECOVERABLE", "partition" -> partitionId).migration(
+      if (!lostFile.contains(file)) logError(BinshiftException("STATE_NOT_RECOVERABLE", "partition" -> partitionId).migration(
           s"$file of $storeId is gone, which a recovery of version $version reads: nothing of the store is deleted, and its next " +
             "commit makes a snapshot, after which the file is not needed any more; find out what deletes files of the " +
             "checkpoint, and run `binshift fsck`").getMessage)
+      lostFile = lost
     }
     lost.isDefined
   }
@@ -369,6 +377,7 @@ private[binshift] final class BinnedRocksDB(
     mover.countIfSent()
     val isBinned = !isStock(loadedVersion)
     if (isSnapshotWanted && isBinned) {
+      wantedSnapshot = loadedVersion + 1
       isSnapshotWanted = false
       snapshotTurn.request()
       RocksDBFields.forgetUploaded(this)

@@ -2,6 +2,8 @@ package org.apache.spark.sql.execution.streaming.state.binshift.recovery
 
 import java.util.concurrent.ConcurrentHashMap
 
+import scala.annotation.tailrec
+
 import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{Lineage, VersionFile}
 import org.apache.spark.sql.execution.streaming.state.binshift.routing.Owners
@@ -10,7 +12,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing.Owners
  * Whether partitions can be rebuilt from the files that are there. It asks for the [[RecoveryPlan]] that a recovery would go by, and then
  * whether each file of that plan is listed, with all files that a snapshot consists of.
  *
- * A cleanup may delete files while this looks. So what it finds missing is missing only if `version` is still retained afterwards.
+ * A cleanup may delete files while this looks. So what it finds missing has to be confirmed (`RecoveryCheck.confirmed`).
  *
  * Thread-safe. Lists each store once, and reads the list of files of each snapshot that is a base.
  *
@@ -61,6 +63,33 @@ private[sql] final class RecoveryCheck(files: RetainedVersions.Files, version: L
     def lackingOf(snapshot: Long): Option[String] = synchronized(committed.lackingOf(snapshot)).map(lost)
 
     private def lost(file: String): String = s"$file of partition $partition"
+  }
+}
+
+private[sql] object RecoveryCheck {
+  private val MaxTries = 3
+
+  /**
+   * What is missing of the partitions for which a check has found something, by partition.
+   *
+   * A check lists one store after the other. Meanwhile a store may upload a snapshot, and another one may then delete what the plan
+   * of the check still reads. And if few versions are retained, the version that is checked may not be by the end. So the
+   * partitions in question are checked once more, as of the newest version, which has to be retained afterwards.
+   *
+   * @param suspects what a check has found
+   * @param newest   the newest committed version
+   * @param retained how many versions are
+   * @param missing  checks partitions anew, as of a version
+   * @return `None` if the versions were overtaken each time
+   */
+  @tailrec
+  def confirmed(suspects: Map[Int, String], newest: () => Long, retained: Int, tries: Int = MaxTries)(
+      missing: (Long, Set[Int]) => Map[Int, String]): Option[Map[Int, String]] = {
+    val version = newest()
+    val found = if (suspects.isEmpty) suspects else missing(version, suspects.keySet)
+    if (found.isEmpty || newest() - version < retained) Some(found)
+    else if (tries == 1) None
+    else confirmed(found, newest, retained, tries - 1)(missing)
   }
 }
 
