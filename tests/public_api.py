@@ -116,7 +116,7 @@ def sql() -> Iterator[str]:
     tables = (_SQL / "SystemTables.scala").read_text()
     column = r'add\(\s*"(\w+)",\s*(\w+)Type'
     first = [f"{name} {kind}" for name, kind in re.findall(column, tables.partition("val Queries")[0])]
-    for name, columns in re.findall(r'= table\("(\w+)"\)\((.*?)\{', tables, re.S):
+    for name, columns in re.findall(r'= table\("(\w+)"[^)]*\)\((.*?)\{', tables, re.S):
         yield f"table {name}({', '.join([*first, *(f'{n} {k}' for n, k in re.findall(column, columns))])})"
     for file in ("Procedures.scala", "ClientProcedures.scala"):
         text = (_SQL / file).read_text()

@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
         metavar="GUARD",
         help="without these guards",
     )
-    parser.add_argument("--limit", type=int, default=2_000_000, help="states of a size, at most")
+    parser.add_argument("--limit", type=int, default=4_000_000, help="states of a size, at most")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument(
         "--walk",

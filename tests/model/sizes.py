@@ -83,6 +83,9 @@ LARGE = {
     "format 2, wound back, two drivers": Rules(
         epochs=2, retained=2, budget=Budget(starts=3, others=1, crashes=1, winds=1, snapshots=1, plans=0)
     ),
+    "format 2, wound back twice, two drivers": Rules(
+        epochs=2, retained=2, budget=Budget(starts=3, others=1, crashes=1, winds=2, snapshots=1, plans=0)
+    ),
     "format 2, wound back, a step": Rules(retained=2, budget=Budget(crashes=1, winds=1, snapshots=1)),
     "format 1, wound back, a step": Rules(format=1, retained=2, budget=Budget(crashes=1, winds=1, snapshots=1)),
     "a partition that leaves and comes back": Rules(
