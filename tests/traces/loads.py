@@ -161,6 +161,12 @@ class Loads(Part):
         ]
         return of[-1] if of else None
 
+    def _forget_later(self, process: str, store: Store, version: int) -> None:
+        """Forgets later versions, which a run before this one has made in the same process."""
+        later = version + 1
+        while self.life.records.pop((process, store, later), None) is not None:
+            later += 1
+
     def loaded(self, e: Event) -> None:
         h, version, store = self.h, e["version"], e.own
         instance = self._instance(e)
@@ -168,6 +174,7 @@ class Loads(Part):
             has = None if instance is None else instance.version
             raise WrongError(f"version {version} counts as loaded, and the store has {has}")
         instance.record = e.get("logged_at")
+        self._forget_later(e.process, store, version)
         table = h.tables.get(e["entry"])
         if table is None:
             raise WrongError(f"nobody has written {e['entry']}")
