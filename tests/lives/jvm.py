@@ -8,26 +8,28 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import jvms
+import prepared
+from harness import session
+
 FAULTS = "org.apache.spark.sql.execution.streaming.state.binshift.TestFaults"
+
+
+def prepare_jvms(scratch: Path) -> None:
+    """Makes what the JVMs of all processes share, once, and sets the environment of this process."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    jvms.SHARED.mkdir(parents=True, exist_ok=True)
+    jvms.surroundings(scratch)
+    if not jvms.SPARK_HOME.exists():
+        prepared.link_spark()
+    prepared.prepare()
 
 
 @contextmanager
 def session_of_lives(root: Path) -> Iterator[Any]:
     """A session with faults, whose files are below `root`."""
-    os.environ["BINSHIFT_TESTS_SHARED"] = os.environ.get("BINSHIFT_LIVES_SHARED", str(root / "shared"))
-    import jvms
-    import prepared
-
-    jvms.SHARED.mkdir(parents=True, exist_ok=True)
-    scratch = root / "scratch"
-    scratch.mkdir(parents=True)
-    jvms.surroundings(scratch)
+    prepare_jvms(root / "scratch")
     os.environ["BINSHIFT_TESTS_TRACE"] = str(root / "trace")
-    if not jvms.SPARK_HOME.exists():
-        prepared.link_spark()
-    prepared.prepare()
-    from harness import session
-
     spark = session(
         "local[2,4]",
         **{

@@ -19,6 +19,8 @@ import time
 from itertools import count
 from pathlib import Path
 
+import jvms
+from lives.jvm import prepare_jvms, session_of_lives
 from lives.life import Life
 from lives.shrink import shrunk
 
@@ -43,6 +45,9 @@ def main(arguments: list[str]) -> int:
 def _side_by_side(given: argparse.Namespace, seed: str) -> int:
     """The first process that finds something ends the others."""
     print(f"seed {seed}", flush=True)
+    scratch = Path(tempfile.mkdtemp(prefix="binshift-lives-"))
+    # The processes would be in each other's way.
+    prepare_jvms(scratch)
     own = [sys.executable, __file__, "--seed", seed, "--minutes", str(given.minutes), "--processes", "1"]
     own += ["--shrink", str(given.shrink)]
     running = [
@@ -60,10 +65,11 @@ def _side_by_side(given: argparse.Namespace, seed: str) -> int:
             p.terminate()
         for p in running:
             p.wait()
+        shutil.rmtree(scratch)
+        shutil.rmtree(jvms.SHARED)
 
 
 def _alone(given: argparse.Namespace, seed: str) -> int:
-    from lives.jvm import session_of_lives
     from lives.play import Oracles, WrongError, play
 
     root = Path(tempfile.mkdtemp(prefix="binshift-lives-"))
@@ -98,6 +104,8 @@ def _alone(given: argparse.Namespace, seed: str) -> int:
                 break
             index += given.step
     shutil.rmtree(root)
+    if given.step == 1:
+        shutil.rmtree(jvms.SHARED)
     return 0
 
 
