@@ -15,7 +15,7 @@ from hypothesis import settings
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
-from jvms import SHARED, TESTS_JAR, surroundings
+from jvms import FAULTS, SHARED, TESTS_JAR, surroundings
 from prepared import link_spark, prepare
 
 # The same examples in every run, without a deadline; --hypothesis-profile=default draws new ones.
@@ -119,7 +119,6 @@ def spark(jvm_jar: Path) -> Iterator[SparkSession]:
     from harness import session
 
     os.environ["BINSHIFT_TESTS_TRACE"] = str(SCRATCH / "trace")
-    faults = "org.apache.spark.sql.execution.streaming.state.binshift.TestFaults"
     prometheus = "spark.metrics.conf.*.sink.prometheusServlet"
     options = {
         "spark.jars": str(jvm_jar),
@@ -127,7 +126,7 @@ def spark(jvm_jar: Path) -> Iterator[SparkSession]:
         "spark.executor.cores": "2",
         # Some tests have 100 MB of state and more, which Spark sorts in memory; a JVM that runs out ends.
         "spark.driver.memory": "2g",
-        "spark.binshift.internal.faults": faults,
+        **FAULTS,
         "spark.ui.enabled": "true",
         "spark.ui.port": "0",
         f"{prometheus}.class": "org.apache.spark.metrics.sink.PrometheusServlet",

@@ -27,6 +27,11 @@ SPARK_HOME = SHARED / "spark"
 #: Spark's conf directory is on the class path, too, and has to be empty, or the archive isn't used.
 CONF_DIR = SHARED / "conf"
 
+#: Faults that tests lay in wait (TestFaults.scala), as settings of a session.
+FAULTS = {
+    "spark.binshift.internal.faults": "org.apache.spark.sql.execution.streaming.state.binshift.TestFaults"
+}
+
 # The optimising compiler doesn't pay for JVMs that live for minutes. Without it, a JVM reserves little room for
 # compiled code, and would spend a third of its time on discarding code and compiling it again.
 _FLAGS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"

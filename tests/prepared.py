@@ -11,7 +11,7 @@ from zipfile import ZipFile
 import pyspark
 
 from devtools.compiling import FILE_SYSTEMS, compile_to
-from jvms import ARCHIVE, CONF_DIR, FILES_JAR, SHARED, SPARK_HOME, TESTS_JAR
+from jvms import ARCHIVE, CONF_DIR, FILES_JAR, SHARED, SPARK_HOME, TESTS_JAR, surroundings
 
 HERE = Path(__file__).parent
 
@@ -22,6 +22,16 @@ def link_spark() -> None:
     for entry in Path(pyspark.__file__).parent.iterdir():
         if entry.name != "work":
             (SPARK_HOME / entry.name).symlink_to(entry)
+
+
+def prepare_jvms(scratch: Path) -> None:
+    """All that a program outside of pytest has to do before it starts JVMs, which leave things in `scratch`."""
+    SHARED.mkdir(parents=True, exist_ok=True)
+    scratch.mkdir(parents=True, exist_ok=True)
+    surroundings(scratch)
+    if not SPARK_HOME.exists():
+        link_spark()
+    prepare()
 
 
 def prepare() -> None:

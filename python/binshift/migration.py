@@ -66,7 +66,14 @@ class Migration:
         MigrationError
             If it took no step, and ended so long ago that the driver no longer knows it.
         """
+        return self._status(self._progress())
+
+    def _progress(self) -> dict[str, Any]:
+        """What the driver says of the migration now."""
         data: dict[str, Any] = json.loads(self._query._link.progress(self._id))
+        return data
+
+    def _status(self, data: dict[str, Any]) -> MigrationStatus:
         state = MigrationState(data["state"])
         done, total = data["steps_done"], len(self._plan.steps)
         next_epoch = data.get("scheduled_epoch")
@@ -104,12 +111,13 @@ class Migration:
         with ProgressBar(self._plan, is_shown=is_shown) as bar:
             seen = None
             while True:
-                status = self.status
+                data = self._progress()
+                status = self._status(data)
                 if is_shown and status != seen:
                     bar.update(status, self._last_epoch())
                     seen = status
                 if status.is_over:
-                    report = self._report(status, self._audit(deadline))
+                    report = self._report(status, self._audit(data.get("audit"), deadline))
                     bar.finish(report)
                     return report
                 if status.state is MigrationState.STOPPED:
@@ -187,16 +195,16 @@ class Migration:
         except Exception:
             _log.exception("migration %s: the callback %r has failed", self._id, callback)
 
-    def _audit(self, deadline: float | None) -> AuditReport | None:
-        """What audits have found; those of the last step go on for a moment after its epoch."""
+    def _audit(self, found: dict[str, Any] | None, deadline: float | None) -> AuditReport | None:
+        """What audits have `found`; those of the last step go on for a moment after its epoch."""
         until = time.monotonic() + _AUDIT_SECONDS
         until = until if deadline is None else min(until, deadline)
-        while True:
-            found = json.loads(self._query._link.progress(self._id)).get("audit")
-            if found is None or not found["under_way"] or time.monotonic() >= until:
-                break
+        while found is not None and found["under_way"] and time.monotonic() < until:
             time.sleep(self._query._link.poll_s)
-        return found and AuditReport(
+            found = self._progress().get("audit")
+        if found is None:
+            return None
+        return AuditReport(
             found["drawn"], equal=found["equal"], under_way=found["under_way"], dropped=found["dropped"]
         )
 

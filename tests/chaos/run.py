@@ -15,7 +15,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections import defaultdict
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from devtools.pages import with_part
+from devtools.results import commit, read
 
 TESTS = Path(__file__).resolve().parents[1]
 REPO = TESTS.parent
@@ -101,7 +101,7 @@ def one(seed: str, index: int, killed: str, args: argparse.Namespace) -> dict[st
     life = Life.of(root, f"{seed}-{index}", killed, args.epochs, args.kills, operators)
     began = time.monotonic()
     facts = {
-        "commit": commit(),
+        "commit": commit(REPO),
         "seed": seed,
         "index": index,
         "killed": killed,
@@ -116,18 +116,6 @@ def one(seed: str, index: int, killed: str, args: argparse.Namespace) -> dict[st
     except UndoneError as undone:
         facts |= {**undone.facts, "wrong": str(undone), "kept": str(root)}
     return {**facts, "epochs": args.epochs, "seconds": round(time.monotonic() - began)}
-
-
-def commit() -> str:
-    """Of the sources, as they are checked out."""
-    done = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=REPO, stdout=subprocess.PIPE, text=True, check=False
-    )
-    return done.stdout.strip()
-
-
-def read(results: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
 
 
 def table(done: list[dict[str, Any]]) -> str:
@@ -169,21 +157,8 @@ def prepare_jvms() -> None:
 
     if jvms.ARCHIVE.exists() and jvms.ARCHIVE.stat().st_mtime < binshift.jar_path().stat().st_mtime:
         shutil.rmtree(shared)
-    jvms.SHARED.mkdir(parents=True, exist_ok=True)
-    scratch = jvms.SHARED / "scratch"
-    scratch.mkdir(exist_ok=True)
-    os.environ.update(
-        SPARK_HOME=str(jvms.SPARK_HOME),
-        SPARK_CONF_DIR=str(jvms.CONF_DIR),
-        SPARK_LOCAL_DIRS=str(scratch),
-        SPARK_LOCAL_IP="127.0.0.1",
-        PYSPARK_PYTHON=sys.executable,
-        BINSHIFT_TESTS_TMP=str(scratch),
-        CHAOS_JAR=str(jvms.TESTS_JAR),
-    )
-    if not jvms.SPARK_HOME.exists():
-        prepared.link_spark()
-    prepared.prepare()
+    prepared.prepare_jvms(jvms.SHARED / "scratch")
+    os.environ["CHAOS_JAR"] = str(jvms.TESTS_JAR)
 
 
 if __name__ == "__main__":

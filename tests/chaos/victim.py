@@ -24,6 +24,7 @@ from binshift import AllAtOnce, Batched, Fluid, OnDemand, Optimized, Strategy
 from binshift.session import PROVIDER, PROVIDER_KEY
 from chaos.life import CLUSTER, Life, committed
 from harness import STOCK, StreamRun, session
+from jvms import FAULTS
 from local.queries import QUERIES
 
 #: What makes Spark patient with executors that die all the time, and quick to ask another one.
@@ -89,7 +90,7 @@ def slowed(life: Life) -> dict[str, str]:
     for point in life.slow:
         (folder / f"{point}.slow").touch()
     return {
-        "spark.binshift.internal.faults": "org.apache.spark.sql.execution.streaming.state.binshift.TestFaults",
+        **FAULTS,
         "spark.binshift.tests.faults": str(folder),
     }
 

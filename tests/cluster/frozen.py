@@ -11,12 +11,13 @@ from pathlib import Path
 import cluster.commands
 from cluster.processes import children
 from harness import until
+from jvms import FAULTS
 
 #: The shell's parent is the JVM.
 STOP = "kill -STOP $PPID"
 HALTING = {
     "spark.sql.streaming.checkpointFileManagerClass": "binshift.tests.HaltingCheckpointFileManager",
-    "spark.binshift.internal.faults": "org.apache.spark.sql.execution.streaming.state.binshift.TestFaults",
+    **FAULTS,
     # What a store has is read from changelogs, and no snapshot hides that a version is gone.
     "spark.sql.streaming.stateStore.minDeltasForSnapshot": "4",
 }

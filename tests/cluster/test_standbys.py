@@ -12,6 +12,7 @@ from cluster.commands import Driver
 from cluster.conftest import HERE
 from cluster.standalone import Standalone
 from harness import Fault, until
+from jvms import FAULTS
 
 CLUSTER = "local-cluster[3,1,1024]"
 STORE = "spark.sql.streaming.stateStore."
@@ -23,9 +24,6 @@ CONF = {
     STORE + "minDeltasForSnapshot": "3",
     STORE + "binshift.standbys": "1",
     STORE + "binshift.standbys.interval": "200ms",
-}
-FAULTS = {
-    "spark.binshift.internal.faults": "org.apache.spark.sql.execution.streaming.state.binshift.TestFaults"
 }
 IDS = {STORE + "checkpointFormatVersion": "2"}
 #: No snapshot is uploaded while an executor dies.

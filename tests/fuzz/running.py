@@ -8,18 +8,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from harness import session
-from jvms import SHARED, TESTS_JAR, surroundings
-from prepared import link_spark, prepare
+from jvms import SHARED, TESTS_JAR
+from prepared import prepare_jvms
 
 
 @contextmanager
 def fuzzed_jvm() -> Iterator[Any]:
     """`TestFuzz` in a JVM that ends with the context."""
-    scratch = SHARED / "alone"
-    scratch.mkdir()
-    surroundings(scratch)
-    link_spark()
-    prepare()
+    prepare_jvms(SHARED / "alone")
     spark = session("local[1]", **{"spark.jars": str(TESTS_JAR)})
     try:
         yield spark._jvm.org.apache.spark.sql.execution.streaming.state.binshift.TestFuzz

@@ -8,21 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import jvms
-import prepared
 from harness import session
-
-FAULTS = "org.apache.spark.sql.execution.streaming.state.binshift.TestFaults"
-
-
-def prepare_jvms(scratch: Path) -> None:
-    """Makes what the JVMs of all processes share, once, and sets the environment of this process."""
-    scratch.mkdir(parents=True, exist_ok=True)
-    jvms.SHARED.mkdir(parents=True, exist_ok=True)
-    jvms.surroundings(scratch)
-    if not jvms.SPARK_HOME.exists():
-        prepared.link_spark()
-    prepared.prepare()
+from jvms import FAULTS, TESTS_JAR
+from prepared import prepare_jvms
 
 
 @contextmanager
@@ -33,10 +21,10 @@ def session_of_lives(root: Path) -> Iterator[Any]:
     spark = session(
         "local[2,4]",
         **{
-            "spark.jars": str(jvms.TESTS_JAR),
+            "spark.jars": str(TESTS_JAR),
             "spark.executor.cores": "2",
             "spark.driver.memory": "1g",
-            "spark.binshift.internal.faults": FAULTS,
+            **FAULTS,
         },
     )
     yield spark

@@ -20,9 +20,10 @@ from itertools import count
 from pathlib import Path
 
 import jvms
-from lives.jvm import prepare_jvms, session_of_lives
+from lives.jvm import session_of_lives
 from lives.life import Life
 from lives.shrink import shrunk
+from prepared import prepare_jvms
 
 
 def main(arguments: list[str]) -> int:

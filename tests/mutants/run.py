@@ -28,6 +28,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 from binshift.session import jar_path
 from devtools.compiling import compile_to
 from devtools.pages import with_part
+from devtools.results import commit, read
 
 HERE = Path(__file__).resolve().parent
 REPO = HERE.parents[1]
@@ -78,14 +79,14 @@ def main() -> int:
     parser.add_argument("--page", action="store_true", help="only write what was done into the page")
     given = parser.parse_args()
     if given.page:
-        PAGE.write_text(with_part(PAGE.read_text(), MARKS, table(read())))
+        PAGE.write_text(with_part(PAGE.read_text(), MARKS, table(read(RESULTS))))
         return 0
-    commit = _commit()
-    done = {r["name"] for r in read() if r["commit"] == commit}
+    now = commit(REPO)
+    done = {r["name"] for r in read(RESULTS) if r["commit"] == now}
     missed = []
     for fault in faults():
         if fault.name in (given.only or [fault.name]) and (given.only or fault.name not in done):
-            result = {"commit": commit, "name": fault.name, **look_for(fault, given)}
+            result = {"commit": now, "name": fault.name, **look_for(fault, given)}
             with RESULTS.open("a") as out:
                 out.write(json.dumps(result) + "\n")
             print(json.dumps(result), flush=True)
@@ -146,10 +147,6 @@ def plant(fault: PlantedFault, root: Path) -> None:
             jar.write(file, name)
 
 
-def read() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
-
-
 def table(done: list[dict[str, Any]]) -> str:
     """One row for each fault, as it was looked for last."""
     last = {r["name"]: r for r in done}
@@ -159,11 +156,6 @@ def table(done: list[dict[str, Any]]) -> str:
         found = r["found"].split("\n")[0][:120].replace("|", "\\|") if r["found"] else "**not found**"
         lines.append(f"| {fault.name} | {fault.why} | {found} | {r['seconds']} | {r['lives']} |")
     return "\n".join(lines)
-
-
-def _commit() -> str:
-    head = ["git", "rev-parse", "--short", "HEAD"]
-    return subprocess.run(head, cwd=REPO, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from devtools.results import read
 from soak.driver import WORKLOAD
 
 _MB = 1 << 20
@@ -34,10 +35,6 @@ def write(folder: Path, wrong: Sequence[str]) -> None:
     began = min(n["t"] for n in notes["samples"])
     picture(folder / "soak.png", notes, began)
     (folder / "report.md").write_text(text(run, notes, began, wrong))
-
-
-def read(file: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def text(run: Path, notes: dict[str, list[dict[str, Any]]], began: float, wrong: Sequence[str]) -> str:

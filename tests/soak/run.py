@@ -61,15 +61,11 @@ def main() -> int:
 
 
 def prepare_jvms() -> None:
-    from jvms import SHARED, TESTS_JAR, surroundings
-    from prepared import link_spark, prepare
+    import prepared
+    from jvms import SHARED, TESTS_JAR
 
-    scratch = SHARED / "soak"
-    scratch.mkdir()
-    surroundings(scratch)
+    prepared.prepare_jvms(SHARED / "soak")
     os.environ["SOAK_JAR"] = str(TESTS_JAR)
-    link_spark()
-    prepare()
 
 
 def soaked(root: Path, args: argparse.Namespace) -> list[str]:

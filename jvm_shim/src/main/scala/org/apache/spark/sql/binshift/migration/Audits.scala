@@ -30,7 +30,7 @@ private[binshift] final class Audits(query: MicroBatchExecution, sampled: Int) e
   if (sampled > 0) AuditEndpoint.add(query.runId.toString, this)
 
   /** The step of `entry` takes effect; each of `stores`, by operator, has an audit of each bin. */
-  def expect(before: RoutingTable, entry: RoutingEntry, stores: Seq[(Long, String)]): Unit = if (sampled > 0) synchronized {
+  def expect(before: RoutingTable, entry: RoutingEntry, stores: => Seq[(Long, String)]): Unit = if (sampled > 0) synchronized {
     val bins = AuditSample.of(before, entry.table, entry.epoch, sampled)
     if (bins.nonEmpty) {
       steps(entry.epoch) = new StepAudit(entry.step.map(_.migration), bins, stores)

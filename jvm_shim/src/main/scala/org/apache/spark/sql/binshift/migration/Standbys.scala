@@ -38,7 +38,7 @@ import org.apache.spark.util.{SerializableConfiguration, ThreadUtils}
 private[binshift] final class Standbys(
     query: MicroBatchExecution, count: Int, conf: StandbyConf, avoided: () => Set[String],
     hasState: (StateStoreWriter, Int) => Boolean)
-  extends StandbyEndpoint.Listener with Logging {
+  extends StandbyListener with Logging {
   import Standbys._
 
   private val session = query.sparkSession

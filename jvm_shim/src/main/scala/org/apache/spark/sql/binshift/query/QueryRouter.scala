@@ -462,8 +462,8 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   }
 
   /** The stores that each bin has rows in, by operator. */
-  private def binnedStores: Seq[(Long, String)] = for (op <- binned; store <- op.stateStoreNames)
-    yield StatefulOperators.idOf(op) -> store
+  private def binnedStores: Seq[(Long, String)] = for ((operator, names) <- namesOfStores.toSeq; store <- names)
+    yield operator -> store
 
   /**
    * Why new owners wait for whole bins, and fetch no rows, if a plan is on demand. Empty where all operators whose bins move look state
