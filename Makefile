@@ -86,7 +86,7 @@ lives: setup  ## Live through random lives in one JVM, seconds each, and shorten
 
 mutants: setup  ## Plant small faults in copies of the sources, and see which ones random lives find; hours. MINUTES=10 for each.
 	PYTHONPATH=tests $(PY) tests/mutants/run.py --minutes $(or $(MINUTES),10)
-	$(PY) tests/mutants/run.py --page
+	PYTHONPATH=tests $(PY) tests/mutants/run.py --page
 
 fuzz: setup  ## Feed the decoders of both languages random and damaged inputs; INPUTS=1000000 of each language.
 	PYTHONPATH=tests $(PY) tests/fuzz/run.py --inputs $(or $(INPUTS),1000000)

@@ -19,7 +19,6 @@ import time
 from itertools import count
 from pathlib import Path
 
-import jvms
 from lives.jvm import session_of_lives
 from lives.life import Life
 from lives.shrink import shrunk
@@ -67,7 +66,6 @@ def _side_by_side(given: argparse.Namespace, seed: str) -> int:
         for p in running:
             p.wait()
         shutil.rmtree(scratch)
-        shutil.rmtree(jvms.SHARED)
 
 
 def _alone(given: argparse.Namespace, seed: str) -> int:
@@ -105,8 +103,6 @@ def _alone(given: argparse.Namespace, seed: str) -> int:
                 break
             index += given.step
     shutil.rmtree(root)
-    if given.step == 1:
-        shutil.rmtree(jvms.SHARED)
     return 0
 
 
