@@ -29,7 +29,7 @@ private[binshift] object DepartedBins {
 private[binshift] final case class OrderedRemoval(
     families: Seq[NumberedFamily], files: Seq[File], more: Seq[Seq[File]], keys: Seq[Map[String, Iterable[Array[Byte]]]]) {
 
-  /** Whether the files fit a store with these families. Families may have other numbers if the store came to its version differently. */
+  /** True if the files fit a store with these families. Families may have other numbers if the store came to its version differently. */
   def fits(now: Seq[NumberedFamily]): Boolean = {
     val numbers = now.map(f => f.family -> f.number).toMap
     families.forall(f => numbers.get(f.family).contains(f.number))
