@@ -64,7 +64,7 @@ private[migration] final class AuditedRows(
 private[migration] final class AuditDropped(reason: String) extends RuntimeException(reason)
 
 /**
- * What is compared of a row.
+ * The part of a row that is compared.
  *
  * @param key    with its bin, but without the number of its family, which differs between partitions
  * @param digest 128 bits of the values without their checksums, which depend on that number

@@ -113,7 +113,7 @@ private[binshift] final class BinnedFileManager(
 }
 
 private[binshift] object BinnedFileManager {
-  /** What the file manager asks the database. */
+  /** The questions that the file manager asks the database. */
   trait Binding {
     /** Called when a load begins with another snapshot, or again with the same one. The database has lost what was replayed. */
     def beginsAnew(): Unit

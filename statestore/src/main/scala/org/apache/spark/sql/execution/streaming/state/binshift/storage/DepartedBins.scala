@@ -6,7 +6,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.keys.NumberedFami
 import org.apache.spark.sql.execution.streaming.state.binshift.statistics.RowCounts
 
 /**
- * What is known about bins before they leave.
+ * The facts that are known about bins before they leave.
  *
  * @param rows    the number of their rows
  * @param ordered how to remove their rows from families that are read in order; `None` if those have to be scanned
