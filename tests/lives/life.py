@@ -22,6 +22,8 @@ SETTINGS: dict[str, dict[str, str]] = {
     **{f"retained-{n}": {RETAINED: str(n)} for n in range(1, 9)},
     **{f"deltas-{n}": {MIN_DELTAS: str(n)} for n in range(1, 6)},
 }
+#: Operators that are quick enough for changelogs which a recovery holds in a file and not in memory.
+LARGE = ("count", "tumbling-append")
 #: How often a life has a setting, where that is not a quarter: most faults of retention need a cleanup.
 ODDS = {"eager-cleanup": 0.5, "format-2": 0.4}
 #: Points of `Faults.scala` that a life passes outside of the driver's part in a start.
@@ -166,7 +168,7 @@ class Life:
         return Life(
             operator,
             rng.randint(1, 4),
-            rng.choice([20, 40, 40, 40, 300, 1500]),
+            rng.choice([20, 40, 40, 40, 300, 1500, *([20_000] if operator in LARGE else [])]),
             tuple(settings),
             tuple(events),
         )

@@ -26,6 +26,7 @@ from local.queries import QUERIES
 from local.settings import JOIN_4, ONE_EPOCH
 from traces.by_hand import wound_back
 from traces.checker import RejectedError, check
+from traces.ways import pairs_of
 
 #: An epoch takes half a second; one that takes so long does not end.
 PATIENCE_S = 60.0
@@ -90,13 +91,13 @@ def input_of(life: Life, epoch: int, variant: int) -> list[dict[str, Any]]:
     ]
 
 
-def play(spark: Any, life: Life, root: Path, oracles: Oracles) -> dict[str, int]:
+def play(spark: Any, life: Life, root: Path, oracles: Oracles) -> dict[str, Any]:
     """All of a life, in `root`, which is deleted unless it comes out wrong.
 
     Returns
     -------
     dict
-        How often what happened.
+        How often what happened, and the `pairs` of ways that were under way for one partition.
 
     Raises
     ------
@@ -112,8 +113,9 @@ def play(spark: Any, life: Life, root: Path, oracles: Oracles) -> dict[str, int]
         player.compare()
     finally:
         player.end()
+    pairs = pairs_of(_trace(), root)
     shutil.rmtree(root)
-    return player.counts
+    return {**player.counts, "pairs": pairs}
 
 
 class _Player:
