@@ -86,6 +86,27 @@ def test_a_snapshot_of_which_a_file_is_gone_is_made_anew_with_all_of_its_files(s
     assert_rebuilt(run, after)
 
 
+def test_a_snapshot_that_no_load_finds_without_a_deleted_one_is_not_relied_on(stream):
+    """Under format 2, Spark begins with a snapshot that the newest changelog names, and with no older one."""
+    no_repair = {"spark.sql.streaming.stateStore.autoSnapshotRepair.enabled": "false"}
+    run = stream(count_by_key, conf=ONE_EPOCH | IDS | no_repair | {MIN_DELTAS: "1"}).start()
+    run.run(0, 1)
+    assert until(lambda: snapshots_of(run, 0)[-1:] == [2])
+    run.run(2, 3)
+    assert until(lambda: snapshots_of(run, 0)[-1:] == [4])
+    run.stop()
+    end_maintenance(run.spark)
+    run.spark.conf.set(MIN_DELTAS, "1000")
+    run.start()
+    run.run(4, 5)
+    lose(max((run.checkpoint / "state/0/0").glob("*.zip"), key=version_of))
+    migration = submit_shift(run, prepare=False)
+    run.run(6)
+    assert "the next step waits: partition 0 cannot be rebuilt" in str(migration.status)
+    after = finish(run, migration, 7)
+    assert_rebuilt(run, after)
+
+
 def test_a_step_goes_on_though_the_checkpoint_does_not_say_for_some_epochs_what_it_has(stream):
     run = stream(count_by_key, conf=SELDOM).start()
     run.run(0, 1)

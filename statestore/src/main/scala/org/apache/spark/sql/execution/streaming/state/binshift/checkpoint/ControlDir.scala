@@ -78,10 +78,12 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
    * On a local disk and on HDFS, the file is renamed into its place, as Spark's logs are. An object store has no rename: there, Spark's
    * managers check that the file doesn't exist and then write it, so of two drivers that do this at once, both may succeed. This
    * method therefore asks the store itself not to overwrite the file, if its client can do that. Some stores with an S3 API refuse such
-   * requests, which the client doesn't know. There, the file is written as Spark writes its logs.
+   * requests, which the client doesn't know. There, the file is written as Spark writes its logs. A store may also take no notice of the
+   * condition. So this method looks whether the file is there before it asks, as Spark's managers do.
    */
   def create(name: String, text: String): Boolean =
-    if (!isConditional) createAtomically(name, text)
+    if (exists(name)) this.text(name).contains(text)
+    else if (!isConditional) createAtomically(name, text)
     else
       try {
         put(name, text)
