@@ -71,8 +71,8 @@ class ConnectLink:
             own = [q for q in self._session.streams.active if str(q.runId) == self._run]
             if not own:
                 raise errors.ConfigurationError(
-                    f"query {self.id} was started by another session of the server, which alone has it as a "
-                    "StreamingQuery; the controller works all the same",
+                    f"query {self.id} was started by another session of the server, and only that session can "
+                    "have its StreamingQuery; the controller works all the same",
                     condition="QUERY_OF_ANOTHER_SESSION",
                 )
             self._query = own[0]

@@ -127,7 +127,7 @@ class Migration:
                     )
                 if deadline is not None and time.monotonic() >= deadline:
                     raise MigrationTimeout(
-                        f"migration {self._id} is not over after {timeout} s: {status}; it goes on; wait "
+                        f"migration {self._id} is not over after {timeout} s: {status}; it continues; wait "
                         "again, feed the query data, or cancel it",
                         migration_id=self._id,
                         timeout=timeout,

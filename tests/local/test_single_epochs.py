@@ -43,7 +43,7 @@ def test_a_step_of_a_cancelled_migration_is_void_though_its_partitions_are_those
     log = spark._jvm.org.apache.spark.sql.binshift.TestLog
     log.listen()
     assert partitions_of_run(run, "available") == 2
-    (said,) = [line for line in log.heard() if "does not obey" in line]
+    (said,) = [line for line in log.heard() if "It ignores" in line]
     log.end()
     assert entries(run.checkpoint)[3].name in said
     assert Mailbox(run).answer(id)["result"] == {"migration_id": id}

@@ -326,7 +326,7 @@ class Autoscaler:
             self._keep(Decision(now, action=Action.HOLD, current=partitions, desired=partitions, reason=reason))
         if self._failures & (self._failures - 1) == 0:
             _log.warning(
-                "autoscaler of query %s: %d looks in a row have failed, and it goes on: %s",
+                "autoscaler of query %s: %d looks in a row have failed, and it continues: %s",
                 self._controller._link.id,
                 self._failures,
                 error,

@@ -122,7 +122,7 @@ class Mailbox:
         """
         stays = (
             f"the request {self._checkpoint.uri}/{_REQUESTS}/{request}.json stays, and takes effect when the "
-            "query goes on; withdraw it with 'binshift cancel'"
+            "query continues; withdraw it with 'binshift cancel'"
         )
         return self._result(request, self._awaited(request, timeout, stays))
 
@@ -157,8 +157,8 @@ class Mailbox:
         while (text := self._files.find(name)) is None:
             if time.monotonic() >= deadline:
                 raise errors.MigrationTimeout(
-                    f"the query did not answer in {timeout:g} s: it has to run, and to have got data since it "
-                    f"was started; {otherwise}",
+                    f"the query did not answer in {timeout:g} s; it answers only while it runs, and after it "
+                    f"has had data since its start; {otherwise}",
                     condition="NO_ANSWER",
                     timeout=timeout,
                 )
