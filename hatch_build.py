@@ -81,8 +81,8 @@ class JarBuildHook(BuildHookInterface):  # type: ignore[misc]
             problems = "".join(f"\n- {problem}" for problem in wrong)
             # Not an exception of another kind, because pip would print the stack of each above the message.
             raise SystemExit(
-                "binshift is being built from its sources, which compiles its jar, and something that this needs "
-                f"is missing:{problems}\n"
+                "binshift is being built from its sources, which compiles its jar, and something that this "
+                f"needs is missing:{problems}\n"
                 "On Debian and Ubuntu, 'apt-get install openjdk-17-jdk-headless gradle' installs both. A wheel "
                 "of binshift needs neither of them."
             )
@@ -127,7 +127,7 @@ def _java_version() -> int | None:
 
 
 def _is_of(folder: str, spark: str) -> bool:
-    """Whether the sources in a folder are for a version of Spark. Must agree with build.gradle."""
+    """True if the sources in a folder are for a version of Spark. Must agree with build.gradle."""
     kind, _, bound = folder.partition("-")
     if not bound:
         return kind == "main"

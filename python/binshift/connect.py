@@ -46,7 +46,7 @@ class ConnectLink:
         self._session = session
         self._run = query if isinstance(query, str) else str(query.runId)
         self._query = None if isinstance(query, str) else query
-        #: Whether such a run existed. If it didn't, a query that is asked for by its name is reported as
+        #: True if such a run existed. If it didn't, a query that is asked for by its name is reported as
         #: missing.
         self._is_known = self._query is not None
         facts = json.loads(str(self._ask("attach")))

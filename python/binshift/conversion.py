@@ -31,7 +31,7 @@ _log = logging.getLogger("binshift")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ConversionReport:
-    """What a conversion did, or would do.
+    """The result of a conversion, or of a dry run.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ _LOADER = "org.apache.spark.util.MutableURLClassLoader"
 
 
 def is_running() -> bool:
-    """Whether a JVM is running, with or without a SparkContext."""
+    """True if a JVM is running, with or without a SparkContext."""
     return SparkContext._jvm is not None
 
 

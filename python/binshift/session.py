@@ -313,7 +313,7 @@ def how_to_start_server() -> str:
 
 
 def is_connect(thing: object) -> bool:
-    """Whether a session, a query or a builder is of Spark Connect."""
+    """True if a session, a query or a builder is of Spark Connect."""
     return type(thing).__module__.startswith("pyspark.sql.connect")
 
 

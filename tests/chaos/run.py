@@ -134,7 +134,7 @@ def table(done: list[dict[str, Any]]) -> str:
 
 
 def pairs(done: list[dict[str, Any]]) -> str:
-    """Which ways of state met in lives that wrote down what they did."""
+    """The ways of state that met in lives which wrote down what they did."""
     from traces import ways
 
     return ways.table(d["pairs"] for d in done if "pairs" in d)
@@ -148,7 +148,7 @@ def page(text: str, done: list[dict[str, Any]]) -> str:
 
 
 def prepare_jvms() -> None:
-    """What the tests' JVMs share, for lives outside of pytest; kept until the jar is another one."""
+    """The files that the tests' JVMs share, for lives outside of pytest; kept until the jar is another one."""
     shared = BUILD / "shared"
     os.environ.setdefault("BINSHIFT_TESTS_SHARED", str(shared))
     import binshift

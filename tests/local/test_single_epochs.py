@@ -67,7 +67,7 @@ def test_a_claim_of_an_earlier_life_of_an_epoch_does_not_hide_the_step_that_was_
     claims = run.checkpoint / "binshift/runs"
     began = {json.loads(f.read_text())["began"]: f for f in claims.glob("[0-9]*")}
     lose(began[epoch - 1])
-    # What was logged before an epoch has no name of an entry, as each run has one epoch.
+    # No logged epoch names an entry, because each run has one epoch.
     assert partitions_of_run(run, "available") == 5
     assert_exact(run)
 

@@ -4,6 +4,7 @@ import importlib.util
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def hook(monkeypatch, tmp_path):
     """The hook for a source tree without jars; its base class is part of the build environment only."""
-    interface = types.ModuleType("hatchling.builders.hooks.plugin.interface")
+    interface: Any = types.ModuleType("hatchling.builders.hooks.plugin.interface")
     interface.BuildHookInterface = object
     monkeypatch.setitem(sys.modules, interface.__name__, interface)
     spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")

@@ -177,7 +177,7 @@ class Autoscaler:
 
     @property
     def is_running(self) -> bool:
-        """Whether the thread runs."""
+        """True if the thread runs."""
         return self._thread is not None and self._thread.is_alive()
 
     def start(self) -> Autoscaler:

@@ -168,7 +168,7 @@ def _look(checkpoint: str, output: str, settings: dict[str, str], *, is_asked: b
 
 
 def _is_of_spark(path: str, settings: dict[str, str]) -> bool:
-    """Whether Spark may take a path without a scheme for one of another file system than Python does."""
+    """True if Spark may take a path without a scheme for one of another file system than Python does."""
     configured = {"HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR"} & os.environ.keys()
     return not is_uri(path) and (bool(configured) or "spark.hadoop.fs.defaultFS" in settings)
 

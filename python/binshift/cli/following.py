@@ -32,7 +32,7 @@ class Follower:
         self.checkpoint, self.plan, self.options = checkpoint, plan, options
 
     def status(self, migration: str) -> MigrationStatus:
-        """Where the migration stands, from `plan.json` and the routing log.
+        """The state of the migration, from `plan.json` and the routing log.
 
         Neither says how a migration of whole partitions has ended, so the query is asked.
 
@@ -193,12 +193,12 @@ def _withdrawn(mailbox: Mailbox, *, replace: bool) -> list[str]:
 
 
 def _is_done(checkpoint: ControlDir, migration: PlannedMigration) -> bool:
-    """Whether the last step is committed. The driver forgets a migration only when it plans the next epoch."""
+    """True if the last step is committed. The driver forgets a migration only when it plans the next epoch."""
     done, _ = checkpoint.steps_of(migration.id)
     is_taken = done == len(migration.plan.steps)
     return is_taken and not _fetches(migration.plan) and not migration.moves_partitions
 
 
 def _fetches(plan: MigrationPlan) -> bool:
-    """Whether bins still travel after the last step. Only the driver knows when they have arrived."""
+    """True if bins still travel after the last step. Only the driver knows when they have arrived."""
     return plan.on_demand

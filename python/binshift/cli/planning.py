@@ -131,12 +131,12 @@ def options_of(
 
 
 def is_bounded(options: dict[str, Any]) -> bool:
-    """Whether the cost of steps is bounded."""
+    """True if the cost of steps is bounded."""
     return options["max_bytes_per_step"] is not None or options["pause_budget_s"] is not None
 
 
 def is_cut(options: dict[str, Any]) -> bool:
-    """Whether the options say how to cut a plan into steps."""
+    """True if the options say how to cut a plan into steps."""
     return options["strategy"] is not None or options["gap"] != 0 or is_bounded(options)
 
 

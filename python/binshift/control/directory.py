@@ -51,7 +51,7 @@ class PlannedMigration:
         self.id = str(data["id"])
         self.cancelled = bool(data["cancelled"])
         options = data.get("options", {})
-        #: Whether whole partitions move to other executors. Only the driver knows when they have arrived.
+        #: True if whole partitions move to other executors. Only the driver knows when they have arrived.
         self.moves_partitions = bool(options.get("vacate") or options.get("places"))
         self.plan = MigrationPlan.from_json(json.dumps(data["plan"]))
 

@@ -215,7 +215,7 @@ def _bins(uri: str, bins: int, partitions: int) -> Iterator[Check]:
 
 
 def _changelogs(directory: ControlDir, layout: dict[str, Any]) -> Iterator[Check]:
-    """Whether the newest versions were written as changelogs, which copies need."""
+    """True if the newest versions were written as changelogs, which copies need."""
     binned = [o["id"] for o in layout["operators"] if o["storage"] == "binned"]
     if not binned or directory.committed_epoch() < 1:
         return

@@ -58,7 +58,7 @@ class Waiting:
 
     @property
     def is_plan(self) -> bool:
-        """Whether the request would start a migration, or isn't understood."""
+        """True if the request would start a migration, or isn't understood."""
         return self.kind in ("submit", "")
 
     def __str__(self) -> str:
@@ -127,7 +127,7 @@ class Mailbox:
         return self._result(request, self._awaited(request, timeout, stays))
 
     def is_served(self, seconds: float, is_vain: Callable[[], bool]) -> bool:
-        """Whether a query serves a request, with any answer.
+        """True if a query serves a request, with any answer.
 
         Parameters
         ----------

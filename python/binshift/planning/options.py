@@ -52,7 +52,7 @@ class MigrationOptions:
 
     @property
     def moves_partitions(self) -> bool:
-        """Whether whole partitions move to other executors. Only the driver knows when they have arrived."""
+        """True if whole partitions move to other executors. Only the driver knows when they have arrived."""
         return self.vacate is not None or bool(self.places)
 
     def as_dict(self) -> dict[str, Any]:

@@ -109,7 +109,7 @@ class MigrationPlan:
 
     @property
     def summary(self) -> str:
-        """What the plan does, in one line."""
+        """The plan in one line."""
         return (
             f"{self.source.partitions} -> {self.target.partitions} partitions, {self.strategy}, "
             f"{len(self.moves)} bins in {len(self.steps)} steps"

@@ -178,7 +178,7 @@ def default_strategy(source: RoutingTable, *, gap: int = 0) -> Strategy:
 
 
 def strategy_at_once(*, fetches_rows: bool) -> Strategy:
-    """What takes effect soonest without copies: on demand if the operators allow it, else all at once."""
+    """The soonest strategy without copies: on demand if the operators allow it, else all at once."""
     return OnDemand() if fetches_rows else AllAtOnce()
 
 

@@ -110,7 +110,7 @@ class LoadTarget:
         return f"<{str(self).splitlines()[0]}>"
 
 
-#: Where a plan can lead: a number of partitions, a table, a target by load, or the owner of each bin.
+#: The target of a plan: a number of partitions, a table, a target by load, or the owner of each bin.
 Target = int | RoutingTable | LoadTarget | Sequence[int]
 
 
