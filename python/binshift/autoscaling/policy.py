@@ -159,7 +159,7 @@ def _decided(
         why = f"executors {', '.join(cluster.idle)} run no partition, and {cluster.to_move} move there"
         return decided(Action.REBALANCE, current, why)
     if not is_short and not high < target * (1 - s.dead_band):
-        why = "that is within the dead band, or changes within the window"
+        why = "that is within the dead band, at least for a part of the window"
         return decided(Action.HOLD, current, f"{seen}; {why}")
     wanted = ceil(current * (low if is_short else high) / target)
     desired = _within(wanted, current, s, cluster) if is_short else max(wanted, s.min_partitions)
