@@ -151,7 +151,7 @@ def convert(
     checkpoint = os.fspath(checkpoint)
     output = f"{checkpoint.rstrip('/')}-{to}" if output is None else os.fspath(output)
     if partitions is not None and not is_whole(partitions, 1):
-        raise impossible(ConfigurationError, "partitions", partitions, "a whole number from 1 on")
+        raise impossible(ConfigurationError, "partitions", partitions, "a whole number of at least 1")
     with _session(spark, conf or {}) as session:
         conversion = call(
             gateway_of(session).conversion,

@@ -83,7 +83,7 @@ def test_wrong_arguments_are_refused_before_spark_starts():
 
 @pytest.mark.parametrize("partitions", [0, -1, True, 2.5, "4"])
 def test_partitions_that_are_no_whole_number_are_refused_before_spark_starts(partitions):
-    with pytest.raises(ConfigurationError, match="is impossible; give a whole number from 1 on") as refused:
+    with pytest.raises(ConfigurationError, match="is impossible; give a whole number of at least 1") as refused:
         binshift.convert("in", to="rocksdb", partitions=partitions)
     assert refused.value.condition == "INVALID_VALUE"
     assert refused.value.parameters == {"name": "partitions", "value": partitions}

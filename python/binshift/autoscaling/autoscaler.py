@@ -148,7 +148,9 @@ class Autoscaler:
             )
             raise impossible(ConfigurationError, "window", window, wanted)
         if not executor_wait_s >= 0:
-            raise impossible(ConfigurationError, "executor_wait_s", executor_wait_s, "seconds from 0 on")
+            raise impossible(
+                ConfigurationError, "executor_wait_s", executor_wait_s, "a number of seconds, at least 0"
+            )
         self._executors = OwnExecutors(controller, executor_wait_s, are_counted=max_executors is not None)
         if max_executors is not None:
             self._executors.require()

@@ -99,7 +99,7 @@ class MigrationPlan:
 
     def __post_init__(self) -> None:
         if not is_whole(self.gap):
-            raise impossible(PlanError, "gap", self.gap, "a whole number of epochs from 0 on")
+            raise impossible(PlanError, "gap", self.gap, "a whole number of epochs, at least 0")
         object.__setattr__(self, "target", self._walk())
 
     @property
