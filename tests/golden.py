@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 GOLDEN = Path(__file__).parent / "golden"
-#: What older versions wrote, which is read and not written.
+#: Files that older versions wrote, which are read and not written.
 OLD = Path(__file__).parent / "golden_old"
 #: The epoch of the old routing entry, and the version of the ids.
 EPOCH = 4

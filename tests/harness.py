@@ -68,7 +68,7 @@ def _session(master: str, conf: dict[str, str], *, real_time: bool) -> SparkSess
 
 
 def traced() -> dict[str, str]:
-    """What has a session's processes write down what they do, if the environment says where."""
+    """The settings that make a session's processes write down what they do, if the environment says where."""
     folder = os.environ.get("BINSHIFT_TESTS_TRACE")
     return {"spark.sql.streaming.stateStore.binshift.trace": folder} if folder else {}
 

@@ -202,7 +202,8 @@ def test_a_second_driver_with_other_partitions_leaves_the_first_epoch_alone(tmp_
     with pytest.raises(DriverEndedError):
         second("open")
     said = (tmp_path / "second/stderr").read_text()
-    assert "epoch 0 was begun with 2 partitions, and this run has 4" in said
+    assert "epoch 0 was begun with 2 partitions by another run" in said
+    assert "this run has 4;" in said
     first("batches", 2)
     report = assert_exact(first("report"))
     assert report["partitions"] == 2

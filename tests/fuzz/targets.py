@@ -1,4 +1,4 @@
-"""What Python decodes of a checkpoint, each with valid examples and a way to feed it bytes.
+"""The decoders of Python for a checkpoint, each with valid examples and a way to feed it bytes.
 
 Whatever the bytes are, feeding them gives a value or a `BinshiftError`.
 """

@@ -41,7 +41,10 @@ object TestGolden {
     }
   }
 
-  /** What older versions wrote: the name of the entry of an epoch and the one that it follows, and the runs, the newest first. */
+  /**
+   * Reads files that older versions wrote: the name of an epoch's entry and of the one that it follows, and the runs, newest
+   * first.
+   */
   def old(checkpoint: String, epoch: Long): String = {
     val dir = dirOf(checkpoint)
     val entry = new RoutingLog(dir).read(EntryName(epoch, EntryName.Unknown)).get

@@ -11,7 +11,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.routing._
 
 /** Random lives of checkpoints, without files: what is deleted, and whether each retained version can be recovered. */
 object TestRetention {
-  /** What could not be recovered, or was kept too long, in so many lives; with what had happened. */
+  /** Lives as many checkpoints, and returns what could not be recovered, or was kept too long, with the events before. */
   def faults(first: Long, lives: Int, events: Int, hasIds: Boolean): String = {
     val all = (first until first + lives).map(seed => seed -> new CheckpointLife(seed, hasIds))
     val found = all.flatMap { case (seed, life) => life.faultsIn(events).map(f => s"seed $seed: $f") }
@@ -202,7 +202,7 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
     }
   }
 
-  /** What is not known keeps all. */
+  /** Returns `otherwise` if something isn't known, because then all files have to be kept. */
   private def triedOr[T](otherwise: T)(body: => T): T =
     try body
     catch { case _: NoSuchElementException => otherwise }
@@ -264,7 +264,7 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
     }
   }
 
-  /** What a look at the newest version finds, where it is otherwise; nothing is missing, or one file that is taken away for it. */
+  /** Checks the newest version, from which a file may have been taken away, and returns a finding that is wrong. */
   private def checkedWrongly: Option[String] = if (last == 0 || random.nextInt(5) > 0) None
   else {
     val table = owners(last).table(owners(last).at(last))
@@ -281,7 +281,10 @@ private final class CheckpointLife(seed: Long, hasIds: Boolean) {
     })
   }
 
-  /** What is said to be missing, though nothing is, by a look between whose listings others go on: with epochs, snapshots and cleanups. */
+  /**
+   * Checks partitions from which nothing is missing, while others go on between the listings with epochs, snapshots and cleanups.
+   * Returns what is said to be missing.
+   */
   private def overtakenLook: Option[String] = if (last == 0 || random.nextInt(10) > 0) None
   else {
     val partitions = owners(last).table(owners(last).at(last)).assignment.toSet

@@ -56,7 +56,7 @@ def test_both_languages_find_the_same_in_a_file(spark, jvm, tmp_path):
             json.dumps(stored | {"plan": stored["plan"] | {"strategy": "on-demand", "on_demand": is_on_demand}})
         )
         assert json.loads(jvm.plan(str(root)))["on_demand"] is is_on_demand
-    # What is in the bytes of the file, number by number; from the fifth bin on, numbers of two bytes.
+    # The content of the file, number by number; from the fifth bin on, numbers of two bytes.
     bins = range(8)
     numbers = {"keys": list(bins), "bytes": [30 * b if b < 4 else 256 + b for b in bins], "rows": list(bins)}
     assert json.loads(jvm.statistics(str(root))) == numbers

@@ -229,7 +229,7 @@ def test_what_has_finished_is_not_reported_as_cancelled(run, caplog):
         run.spark.sql(
             f"CALL binshift.system.cancel(query => '{run.query.id}', migration_id => '{migration.id}')"
         ).collect()
-    # Whoever did not hear that it was cancelled asks again.
+    # A client that did not hear that it was cancelled asks again.
     other = controller.rescale(2, strategy=Fluid(), prepare=False)
     asked = [box.ask("cancel", migration_id=other.id) for _ in range(2)]
     box.wait()

@@ -43,7 +43,7 @@ def test_a_step_of_a_cancelled_migration_is_void_though_its_partitions_are_those
     log = spark._jvm.org.apache.spark.sql.binshift.TestLog
     log.listen()
     assert partitions_of_run(run, "available") == 2
-    (said,) = [line for line in log.heard() if "does not obey" in line]
+    (said,) = [line for line in log.heard() if "It ignores" in line]
     log.end()
     assert entries(run.checkpoint)[3].name in said
     assert Mailbox(run).answer(id)["result"] == {"migration_id": id}
@@ -67,7 +67,7 @@ def test_a_claim_of_an_earlier_life_of_an_epoch_does_not_hide_the_step_that_was_
     claims = run.checkpoint / "binshift/runs"
     began = {json.loads(f.read_text())["began"]: f for f in claims.glob("[0-9]*")}
     lose(began[epoch - 1])
-    # What was logged before an epoch has no name of an entry, as each run has one epoch.
+    # No logged epoch names an entry, because each run has one epoch.
     assert partitions_of_run(run, "available") == 5
     assert_exact(run)
 

@@ -1,4 +1,4 @@
-"""What a step takes over can be rebuilt from the checkpoint, also where somebody has deleted files of it."""
+"""Bins that a step moves can be rebuilt from the checkpoint, even if somebody has deleted files of it."""
 
 from __future__ import annotations
 

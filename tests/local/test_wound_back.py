@@ -167,7 +167,7 @@ def with_one_on_its_way(stream, tmp_path):
 
 def test_a_snapshot_that_a_store_of_the_run_before_uploads_while_a_run_begins_is_gone(stream, tmp_path):
     run, late, copy = with_one_on_its_way(stream, tmp_path)
-    # What is there has been listed, and the new run is not in the history yet.
+    # The files have been listed, and the new run is not in the history yet.
     with held_up_at("run.begin", run.start):
         shutil.copy(copy, late)
     run.query.processAllAvailable()

@@ -51,7 +51,7 @@ class PlannedMigration:
         self.id = str(data["id"])
         self.cancelled = bool(data["cancelled"])
         options = data.get("options", {})
-        #: Whether whole partitions move to other executors. Only the driver knows when they have arrived.
+        #: True if whole partitions move to other executors. Only the driver knows when they have arrived.
         self.moves_partitions = bool(options.get("vacate") or options.get("places"))
         self.plan = MigrationPlan.from_json(json.dumps(data["plan"]))
 
@@ -92,7 +92,7 @@ def require_checkpoint(files: Files) -> None:
         )
     if not files.exists("offsets"):
         raise ConfigurationError(
-            f"{files.name} is no checkpoint of a streaming query: it has no directory offsets; give the "
+            f"{files.name} is not the checkpoint of a streaming query: it has no directory offsets; give the "
             "checkpointLocation of the query",
             condition="NOT_A_CHECKPOINT",
             checkpoint=files.name,
@@ -278,13 +278,12 @@ def _without_layout(directory: ControlDir) -> str:
     provider = directory.provider()
     if provider == STOCK_PROVIDER:
         return (
-            f"{directory.uri} is of Spark's RocksDB provider; to take it over, stop its query and start it on "
-            "this checkpoint in a session made with binshift.configure(): its next epoch brings the state "
-            "under bins"
+            f"{directory.uri} was written by Spark's RocksDB provider; to have binshift take it over, stop its "
+            "query and start it on this checkpoint in a session made with binshift.configure()"
         )
     if provider not in (None, PROVIDER):
         return (
-            f"{directory.uri} is of {provider}; with its query stopped, rewrite it with "
+            f"{directory.uri} was written by {provider}; stop its query, and rewrite the checkpoint with "
             f"'binshift convert {directory.uri} --to binshift'"
         )
     return f"the query of {directory.uri} has not planned its first epoch; feed it data, and ask again"

@@ -336,7 +336,9 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
       if (!isClosed) for (epoch <- planned)
         try RunEnd(query.runId.toString, epoch).write(dir)
         catch {
-          case NonFatal(e) => logWarning(s"query ${query.id}: its next start has to look for state of lost epochs", e)
+          case NonFatal(e) => logWarning(
+              s"query ${query.id}: the end of this run could not be recorded; the next start takes longer, because it " +
+                "searches for state of lost epochs", e)
         }
       isClosed = true
     }

@@ -50,7 +50,8 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
     val file = new Path(path, name)
     text(name, maxBytes).map { t =>
       if (t.length > maxBytes)
-        throw BinshiftException("CHECKPOINT_DAMAGED", "file" -> file).configuration(s"$file is larger than $maxBytes bytes")
+        throw BinshiftException("CHECKPOINT_DAMAGED", "file" -> file).configuration(
+          s"$file is larger than $maxBytes bytes, so binshift has not written it; delete it, or restore it from a copy")
       ControlDir.understood(file)(parse(t))
     }
   }
@@ -93,8 +94,9 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
         case _: IOException if exists(name) => this.text(name).contains(text)
         case e: IOException =>
           logWarning(
-            s"the store of $path did not create $name in a request that fails if the file is there; the file is written as " +
-              "Spark's logs are. If the store knows no such requests, set fs.s3a.create.conditional.enabled to false", e)
+            s"the object store of $path refused to create $name by a conditional request, which fails if the file exists; the file is " +
+              "written as Spark writes its logs. If the store does not support such requests, set " +
+              "fs.s3a.create.conditional.enabled to false", e)
           createAtomically(name, text)
       }
 
