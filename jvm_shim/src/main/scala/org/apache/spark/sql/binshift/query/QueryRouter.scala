@@ -51,7 +51,7 @@ private[binshift] final class QueryRouter(val query: MicroBatchExecution) extend
   /** In real-time mode: the slots that a number of partitions takes. */
   val slots: Option[Slots] = RealTimeMode.slots(query)
   // What is read may be damaged, and what is begun below has to be closed.
-  private val left = PlannedMigration.read(dir)
+  private val left = PlannedMigration.read(dir).headOption
   private var layout: Option[Layout] = Layout.read(dir)
   /** At first the table as an earlier run left it, for clients that ask before this run plans an epoch. */
   @volatile private var tables = TablesInForce(restored())
