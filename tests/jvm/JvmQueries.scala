@@ -80,6 +80,12 @@ object JvmQueries {
       .toDF("k", "what", "n")
   }
 
+  /** A key that is read into an array, which the processor could change. */
+  def keyOfBytes(df: DataFrame): DataFrame =
+    df.groupByKey((r: Row) => r.getString(0).getBytes)(Encoders.BINARY)
+      .transformWithState(new Rows[Array[Byte]], TimeMode.None(), OutputMode.Update())(Encoders.product[Output])
+      .toDF("k", "what", "n")
+
   /** Keys of text, some of which is not UTF-8, so that Java makes other characters of it. */
   def brokenText(df: DataFrame): DataFrame = {
     val typed = df.withColumn("i", expr("if(v % 4 = 0, cast(unhex(hex(160 + v)) as string), k)"))

@@ -135,6 +135,25 @@ def test_state_of_changed_keys_is_taken_over_from_sparks_provider(stream):
         taken.attach().rescale(4, strategy=AllAtOnce(), prepare=False)
 
 
+@pytest.mark.parametrize(
+    ("build", "inputs"),
+    [
+        pytest.param(counting_by_number, 1, id="python"),
+        pytest.param(in_jvm("brokenText"), 1, id="columns that were never objects"),
+        pytest.param(in_jvm("keyOfBytes"), 1, id="an array"),
+        pytest.param(in_jvm("transformed"), 0, id="text"),
+        pytest.param(in_jvm("transformedWithInitialState"), 0, id="text and a flag, with an initial state"),
+    ],
+)
+def test_keys_are_noted_only_where_they_may_change(stream, build, inputs):
+    run = stream(build).start()
+    run.feed(batch(0, False))
+    run.query.processAllAvailable()
+    plan = run.query._jsq.streamingQuery().lastExecution().executedPlan().toString()
+    assert plan.count("NoteKeys") == inputs
+    assert "OrderByBin" in plan
+
+
 @pytest.mark.long
 def test_text_that_is_not_utf_8_is_another_key_in_the_jvm(stream):
     run, oracle = pair(stream, in_jvm("brokenText"))

@@ -32,17 +32,13 @@ private[provider] final class KeyCheck(
     Option(task.getLocalProperty(BinshiftConf.StepHint)).map(_.split(':')).collect {
       case Array(run, epoch, isNext) if run == routing.run && epoch == version.toString => isNext.toBoolean
     }
-  private var noted = Option.empty[ArrivedKeys]
+  /** `None` if the keys are known to stay as they are. The operator uses the store only once it has its input, which begins to note them. */
+  private lazy val arrived = ArrivedKeys.of(attempt, id.operatorId)
   private var isFound = false
   private var refusal = Option.empty[Exception]
   /** Of the key that was written last, and came; on the path of each write, so it is no option. */
   private var last = 0
   private var hasLast = false
-
-  private def arrived: Option[ArrivedKeys] = {
-    if (noted.isEmpty) noted = ArrivedKeys.of(attempt, id.operatorId)
-    noted
-  }
 
   /** The bin in which a key of `bin` is looked up. */
   def toRead(bin: Int): Int = if (db.owns(bin) || arrived.isEmpty) bin else db.homeBin
