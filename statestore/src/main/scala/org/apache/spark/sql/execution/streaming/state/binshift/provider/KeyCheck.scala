@@ -34,6 +34,8 @@ private[provider] final class KeyCheck(
     }
   /** `None` if the keys are known to stay as they are. The operator uses the store only once it has its input, which begins to note them. */
   private lazy val arrived = ArrivedKeys.of(attempt, id.operatorId)
+  /** Where no keys are noted, an earlier run may have noted some, if the query made them in another way then. */
+  private lazy val mayHaveChanged = arrived.nonEmpty || ChangedKeys.read(dir).exists(_.operator == id.operatorId)
   private var isFound = false
   private var refusal = Option.empty[Exception]
   /** Hash of the key that was written last, if that key arrived in a row. Not an `Option`, because each write reads it. */
@@ -41,7 +43,7 @@ private[provider] final class KeyCheck(
   private var hasLast = false
 
   /** The bin in which to look up a key whose hash gives `bin`. */
-  def toRead(bin: Int): Int = if (db.owns(bin) || arrived.isEmpty) bin else db.homeBin
+  def toRead(bin: Int): Int = if (db.owns(bin) || !mayHaveChanged) bin else db.homeBin
 
   /**
    * The bin in which to write `key`. If the key arrived in a row, this is the bin of its hash, and the database checks that the
@@ -52,7 +54,7 @@ private[provider] final class KeyCheck(
   def toWrite(hash: Int, key: UnsafeRow, bins: KeyBins): Int = {
     val bin = bins.ofHash(hash)
     if (hasLast && last == hash) bin
-    else arrived.fold(bin) { keys =>
+    else arrived.fold(toRead(bin)) { keys =>
       if (keys.has(hash)) {
         last = hash
         hasLast = true
