@@ -151,7 +151,7 @@ def test_keys_are_noted_only_where_they_may_change(stream, build, inputs):
     run.query.processAllAvailable()
     plan = run.query._jsq.streamingQuery().lastExecution().executedPlan().toString()
     assert plan.count("NoteKeys") == inputs
-    assert "OrderByBin" in plan
+    assert "routed_partition" in plan
 
 
 @pytest.mark.long
