@@ -15,13 +15,14 @@ EPOCH = 4
 #: That of the routing entry, which follows the old one.
 NEXT = 6
 ENTRY = f"routing/{NEXT}-d31c74b6"
+PLAN = "plans/0b6c3a52-6c0f-4c1e-9a57-3f7f0d6f5f10.json"
 OLD_FILES = (f"routing/{EPOCH}", "runs.json")
 FILES = (
     "layout.json",
     ENTRY,
     "runs/3",
     "ended.json",
-    "plan.json",
+    PLAN,
     "shipping.json",
     "served.json",
     "statistics.json",

@@ -104,6 +104,11 @@ def entries(checkpoint: Path) -> dict[int, Path]:
     return {int(f.name.split("-")[0]): f for f in sorted(files, key=lambda f: int(f.name.split("-")[0]))}
 
 
+def plans(checkpoint: Path) -> list[Path]:
+    """The files of the migrations that are under way."""
+    return sorted((checkpoint / "binshift/plans").glob("*.json"))
+
+
 def lose(file: Path) -> None:
     """Deletes a file and its checksum file."""
     file.unlink()

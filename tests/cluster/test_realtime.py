@@ -73,7 +73,7 @@ def test_the_second_format_of_the_offset_log_says_what_held(drive, tmp_path):
 
 #: The rescale is asked for in epoch 2. Its step is prepared while epoch 3 is planned, for epoch 4.
 INSTANTS = [
-    "after:/binshift/plan.json",
+    "after:/binshift/plans/*.json",
     "before:/binshift/routing/4-*",
     "after:/binshift/routing/4-*",
     "after:/state/0/3/5_*.zip",

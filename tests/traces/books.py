@@ -50,7 +50,7 @@ class Life:
     begun: set[VersionFile] = field(default_factory=set)
     records: dict[tuple[str, Store, int], int | None] = field(default_factory=dict)
     plans: set[str] = field(default_factory=set)  # That were ever accepted.
-    plan: str | None = None  # That is there.
+    plan_of: dict[str, str] = field(default_factory=dict)  # By the names of the files that are there.
     lost: set[tuple[int, int]] = field(default_factory=set)
     starting: dict[str, tuple[Event, str | None]] = field(default_factory=dict)
     claimants: dict[int, str] = field(default_factory=dict)

@@ -268,7 +268,7 @@ ENTRY = {
     ("file", "data"),
     [
         ("plan.json", {"format": 1}),
-        ("plan.json", {"format": 1, "id": "m", "cancelled": False, "plan": PLAN | {"steps": 3}}),
+        ("plans/m.json", {"format": 1, "id": "m", "cancelled": False, "plan": PLAN | {"steps": 3}}),
         ("routing/0", {"format": 1}),
         ("routing/0", ENTRY | {"partitions": 1}),
         ("routing/0", ENTRY | {"assignment": 7}),

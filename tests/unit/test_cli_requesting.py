@@ -187,7 +187,7 @@ def test_a_migration_on_demand_is_not_over_as_long_as_the_driver_awaits_its_bins
     assert "migration m-1 is under way" in run("rescale", 3, code=5).stderr
     following = Follower(open_directory(str(checkpoint.root)), plan, MigrationOptions())
     assert str(following.status("m-1")) == "running: 1 of 1 steps done"
-    (checkpoint.root / "binshift/plan.json").unlink()
+    (checkpoint.root / "binshift/plans/m-1.json").unlink()
     assert following.status("m-1").state is MigrationState.FINISHED
 
 
@@ -397,7 +397,7 @@ def test_a_drain_that_somebody_else_cancels_is_an_error(run, checkpoint):
             return {"result": {"migration_id": "m-1", "progress": {"state": "cancelled", "steps_done": 0}}}
         return cluster(request)
 
-    # The driver deletes plan.json before it is read.
+    # The driver deletes the plan before it is read.
     with Answering(checkpoint, answer) as driver:
         result = run("drain", "2", "--wait", 20, code=EXIT_CODES[binshift.MigrationError])
     assert [r["kind"] for r in driver.seen] == ["placement", "submit", "status"]

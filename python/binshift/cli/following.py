@@ -32,7 +32,7 @@ class Follower:
         self.checkpoint, self.plan, self.options = checkpoint, plan, options
 
     def status(self, migration: str) -> MigrationStatus:
-        """The state of the migration, from `plan.json` and the routing log.
+        """The state of the migration, from its file and the routing log.
 
         Neither says how a migration of whole partitions has ended, so the query is asked.
 

@@ -25,6 +25,9 @@ __all__ = ["ControlDir", "PlannedMigration", "open_directory", "require_checkpoi
 
 #: How many entries of later migrations are read to find a step of a migration that is over.
 _MAX_OTHERS = 64
+#: Where earlier versions kept the migration under way. Each one has a file of its own now.
+_OLD_PLAN = "binshift/plan.json"
+_PLANS = "binshift/plans"
 _STORAGES = ("binned", "single", "plain")
 
 
@@ -45,7 +48,7 @@ def checked_layout(data: dict[str, Any]) -> dict[str, Any]:
 
 
 class PlannedMigration:
-    """The migration of `plan.json`, which is under way or waits for the query to start."""
+    """A migration of `plans/`, which is under way or waits for the query to start."""
 
     def __init__(self, data: dict[str, Any]) -> None:
         self.id = str(data["id"])
@@ -173,13 +176,18 @@ class ControlDir:
         return entry.table
 
     def migration(self) -> PlannedMigration | None:
-        """The migration under way, which may be waiting for the query to be started again."""
-        name = "binshift/plan.json"
-        data = self.read(name)
-        try:
-            return None if data is None else PlannedMigration(data)
-        except (*NOT_UNDERSTOOD, PlanError) as error:
-            raise self._damaged(name, error) from error
+        """The migration under way, which may be waiting for the query to be started again.
+
+        If two drivers have each accepted one, it's the one that goes on first.
+        """
+        files = sorted(n for n in self.files.sizes(_PLANS) if n.endswith(".json") and n[0] not in "._")
+        for name in (_OLD_PLAN, *(f"{_PLANS}/{n}" for n in files)):
+            if (data := self.read(name)) is not None:
+                try:
+                    return PlannedMigration(data)
+                except (*NOT_UNDERSTOOD, PlanError) as error:
+                    raise self._damaged(name, error) from error
+        return None
 
     def steps(self) -> list[dict[str, Any]]:
         """The entries of the routing log that were made by steps, oldest first, including uncommitted ones.

@@ -23,7 +23,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  *   <checkpoint>/binshift/layout.json       fixed facts of the checkpoint      (Layout)
  *                         runs/<n>          the latest runs of the query       (RunHistory)
  *                         ended.json        how far the last run had got       (RunEnd)
- *                         plan.json         the migration in progress, if any
+ *                         plans/<id>.json   the migration in progress, if any  (PlannedMigration)
  *                         routing/<epoch>-<checksum>   routing table from that epoch on   (RoutingLog)
  *                         ids/<epoch>       checkpoint ids from which bins moved (CheckpointIds)
  *                         served.json       signed requests that were served   (ServedRequests)
