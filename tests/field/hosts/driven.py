@@ -57,7 +57,7 @@ class Driven(Commands):
         controller = self.run.attach()
         partitions = 5 if controller.routing().partitions == 3 else 3
         if way == "prepared":
-            controller.rescale(partitions, strategy=binshift.Batched(16))
+            controller.rescale(partitions, strategy=binshift.Batched(32))
         else:
             controller.rescale(partitions, strategy=binshift.AllAtOnce(), prepare=False)
 
@@ -98,14 +98,20 @@ class Driven(Commands):
                 self.run.query.processAllAvailable()
                 return {"began": began, "seconds": time.time() - began, "failures": failures}
             except (PySparkException, Py4JError) as error:
-                failures.append(str(error)[:3000])
+                failures.append(self._failure(error))
             while len(failures) <= _MOST_STARTS:
                 try:
                     self.run.start()
                     break
                 except (PySparkException, Py4JError) as error:
-                    failures.append(f"start: {str(error)[:3000]}")
+                    failures.append(self._failure(error))
             assert len(failures) <= _MOST_STARTS, failures[-1]
+
+    def _failure(self, error: Exception) -> str:
+        """The first line of an error; all of it goes to a file."""
+        with (self.run.root / "failures").open("a") as out:
+            out.write(f"{time.time()} {error}\n\n")
+        return str(error).partition("\n")[0][:300]
 
     def _feed(self) -> None:
         rows = [
