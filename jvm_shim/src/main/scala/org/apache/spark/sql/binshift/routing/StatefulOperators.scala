@@ -1,11 +1,13 @@
 package org.apache.spark.sql.binshift.routing
 
+import org.apache.spark.sql.catalyst.encoders.AgnosticEncoder
+import org.apache.spark.sql.catalyst.encoders.AgnosticEncoders.{BoxedLeafEncoder, PrimitiveLeafEncoder, ProductEncoder, StringEncoder}
 import org.apache.spark.sql.catalyst.expressions.{Attribute, NamedExpression}
 import org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark
 import org.apache.spark.sql.catalyst.plans.logical.TransformWithStateInPySpark.UserFacingDataType
 import org.apache.spark.sql.catalyst.streaming.InternalOutputModes
 import org.apache.spark.sql.execution.python.streaming.{FlatMapGroupsInPandasWithStateExec, TransformWithStateInPySparkExec}
-import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.execution.{AppendColumnsExec, AppendColumnsWithObjectExec, SparkPlan}
 import org.apache.spark.sql.execution.streaming.operators.stateful._
 import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.{FlatMapGroupsWithStateExec, FlatMapGroupsWithStateExecBase}
 import org.apache.spark.sql.execution.streaming.state.binshift.checkpoint.{OperatorLayout, Storage}
@@ -37,7 +39,7 @@ private[binshift] object StatefulOperators {
   }
 
   /**
-   * Whether an operator reads and writes its state only by the key of the row at hand, which is the key that its exchange hashes, and
+   * True if an operator reads and writes its state only by the key of the row at hand, which is the key that its exchange hashes, and
    * never scans it except [[scansToForget to remove rows]]. This only matters for speed: the results of other operators are right as
    * well, but they wait for whole bins.
    *
@@ -58,7 +60,7 @@ private[binshift] object StatefulOperators {
   }
 
   /**
-   * Whether an operator that looks up by key has a single scan, at the end of an epoch, which removes rows that are not later than
+   * True if an operator that looks up by key has a single scan, at the end of an epoch, which removes rows that are not later than
    * the watermark and gives nothing out. Such a scan may leave out bins that haven't arrived, and removes their rows once they have.
    *
    * Relies on Spark: a watermark never falls, and an epoch drops arriving rows that are not later than the watermark by which the
@@ -72,7 +74,7 @@ private[binshift] object StatefulOperators {
     case _ => false
   })
 
-  /** Whether nothing is removed by time, or the column by which rows are removed is the one by which late rows are dropped. */
+  /** True if nothing is removed by time, or the column by which rows are removed is the one by which late rows are dropped. */
   private def mayForget(op: WatermarkSupport): Boolean = !op.keyExpressions.exists(isEventTime) || {
     // With several event times, which a setting for old queries allows, the two may be different.
     val times = op.child.output.filter(isEventTime).map(_.exprId).distinct
@@ -80,17 +82,41 @@ private[binshift] object StatefulOperators {
     op.eventTimeWatermarkForLateEvents.isDefined
   }
 
-  /** Whether the operator makes the keys of its state from values that passed through the user's language. */
+  /** True if the operator makes the keys of its state from values that passed through the user's language. */
   def mayChangeKeys(op: StateStoreWriter): Boolean = op.isInstanceOf[TransformWithStateExecBase]
 
-  /** For each input of such an operator, the columns by which its rows are distributed. */
+  /** For each input of such an operator, the columns by which its rows are distributed, unless these are known to stay as they are. */
   def keysThatMayChange(op: StatefulOperator): Seq[Seq[Attribute]] = op match {
+    case jvm: TransformWithStateExec if isWrittenAgain(jvm) => Nil
     case jvm: TransformWithStateExec => Seq(jvm.groupingAttributes, jvm.initialStateGroupingAttrs)
     case python: TransformWithStateInPySparkExec => Seq(python.groupingAttributes, python.initialStateGroupingAttrs)
     case _ => Nil
   }
 
-  /** Whether a watermark is on a column. */
+  /**
+   * Whether the key of the state is sure to be that of the row, because `groupByKey` has made the columns from the same kind of values.
+   *
+   * Relies on Spark: `groupByKey` appends the key in the form that its encoder writes, and the operator reads the key with an encoder and
+   * writes it again. The columns of `groupBy(…).as` may contain anything else, such as text that isn't UTF-8.
+   */
+  private def isWrittenAgain(op: TransformWithStateExec): Boolean = {
+    lazy val appended = op.collect {
+      case a: AppendColumnsExec => a.serializer
+      case a: AppendColumnsWithObjectExec => a.newColumnsSerializer
+    }.flatten.map(_.exprId).toSet
+    val inputs = op.groupingAttributes ++ (if (op.hasInitialState) op.initialStateGroupingAttrs else Nil)
+    isOfPlainValues(op.keyEncoder.encoder) && inputs.forall(column => appended(column.exprId))
+  }
+
+  /** Whether a key is text, a number or a tuple of them. All others can be changed by user code, or are read and written by some. */
+  private def isOfPlainValues(key: AgnosticEncoder[_]): Boolean = key match {
+    case StringEncoder | _: PrimitiveLeafEncoder[_] | _: BoxedLeafEncoder[_, _] => true
+    case p: ProductEncoder[_] =>
+      p.clsTag.runtimeClass.getName.startsWith("scala.Tuple") && p.fields.forall(f => isOfPlainValues(f.enc))
+    case _ => false
+  }
+
+  /** True if a watermark is on a column. */
   def isEventTime(column: NamedExpression): Boolean = column.metadata.contains(EventTimeWatermark.delayKey)
 
   private def hasInitialState(op: TransformWithStateExecBase): Boolean = op match {
@@ -120,7 +146,7 @@ private[binshift] object StatefulOperators {
   }
 
   /**
-   * Whether Python may return a key as another value than the one that the exchange hashed. Python takes a timestamp for one in its
+   * True if Python may return a key as another value than the one that the exchange hashed. Python takes a timestamp for one in its
    * own time zone, and in pandas a null among floats is NaN.
    */
   private def mayComeBackAsAnother(python: TransformWithStateInPySparkExec, key: Attribute): Boolean = {

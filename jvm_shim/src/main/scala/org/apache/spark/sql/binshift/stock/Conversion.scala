@@ -38,7 +38,7 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
   private val target = new CheckpointCopy(source, output, Stock, partitions, session)
   private val done = new AtomicReference[Option[LongAccumulator]](None)
 
-  /** Whether a query with binshift's provider can go on with the checkpoint as it is. */
+  /** False if a query with binshift's provider can continue from the checkpoint as it is. */
   private val isNeeded = options.to == "rocksdb" || source.provider != Stock || partitions != source.partitions
 
   /** Checked between two stores, when there is no job that could be cancelled. */
@@ -113,7 +113,8 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
 
   private def runs(how: String): BinshiftException =
     BinshiftException("QUERY_RUNS", "checkpoint" -> source.root).configuration(
-      s"the query of ${source.root} runs: $how; stop it first, or two queries go on from one state (force, if they are to)")
+      s"the query of ${source.root} runs: $how; stop it first, because two queries would continue from the same state " +
+        "(force the conversion if you want that)")
 
   private def requireWanted(): Unit = if (isCancelled) throw new CancellationException("it was cancelled")
 
@@ -122,7 +123,7 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
       Array.tabulate(stores.head.length)(p => stores.map(_(p).get).toArray)
     }.toMap
 
-  /** Whether keys may change their partition. */
+  /** True if keys may change their partition. */
   private def isMoved(store: StoreForm): Boolean =
     !store.isSingle && (partitions != source.partitions || storageOf(store).contains(Storage.Binned))
 
@@ -158,7 +159,7 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
     if (partitions != source.partitions) requirePlacementIsKnown()
     if (options.to == "binshift" && !source.isPlacedByKey)
       throw BinshiftException("CHECKPOINT_TOO_OLD", "checkpoint" -> source.root).configuration(
-        s"binshift cannot go on with ${source.root}, converted or not: ${TakeoverEpochs.reasonNotPlacedByKey}; go on with " +
+        s"binshift cannot continue from ${source.root}, converted or not: ${TakeoverEpochs.reasonNotPlacedByKey}; stay with " +
           "Spark's provider, or start the query with a new checkpoint")
     if (!options.force) Option(session.sharedState.activeStreamingQueries.get(UUID.fromString(source.id))).foreach { q =>
       throw runs(s"this application has it as ${q.id}")
@@ -169,7 +170,7 @@ final class Conversion private[binshift] (session: SparkSession, options: Conver
     target.requireFree()
   }
 
-  /** Whether keys may be in other partitions than their hash says. Only the keys themselves can show that. */
+  /** True if keys may be in other partitions than their hash says. Only the keys themselves can show that. */
   private def mayBeElsewhere(store: StoreForm): Boolean =
     source.layout.isEmpty && !store.isSingle && (store.mayBePlain || !source.isPlacedByKey)
 

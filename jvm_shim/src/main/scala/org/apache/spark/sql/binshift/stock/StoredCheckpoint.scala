@@ -31,8 +31,8 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
   /** The identity of the query. */
   val id: String = StreamMetadata.read(new Path(root, "metadata"), hadoopConf).map(_.id).getOrElse(
     throw BinshiftException("NOT_A_CHECKPOINT", "checkpoint" -> root).configuration(
-      s"$root is no checkpoint of a streaming query: it has no file 'metadata'; name the directory that the " +
-        "query has as its checkpointLocation"))
+      s"$root is not the checkpoint of a streaming query: it has no file 'metadata'; give the directory that is the " +
+        "query's checkpointLocation"))
 
   /** The last committed epoch. */
   val epoch: Long = commitLog.getLatestBatchId().getOrElse(
@@ -60,7 +60,7 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
 
   val provider: String = loggedConf(SQLConf.STATE_STORE_PROVIDER_CLASS.key)
 
-  /** Whether keys are placed as a takeover requires. */
+  /** True if keys are placed as a takeover requires. */
   val isPlacedByKey: Boolean = TakeoverEpochs.isPlacedByKey(logged)
 
   private val binned: Option[Layout] = if (SparkInternals.isBinshiftProvider(provider)) Layout.read(controlDir) else None
@@ -75,7 +75,7 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
       case other => other
     }))
 
-  /** Whether rows go where Spark's hash puts them. */
+  /** True if rows go where Spark's hash puts them. */
   def isTableOfSpark: Boolean = layout.forall(l =>
     entryInForce.exists(_.table == RoutingTable.initial(l.bins, partitions)))
 
@@ -126,6 +126,6 @@ private[binshift] final class StoredCheckpoint(val root: Path, session: SparkSes
 
   private def loggedConf(key: String): String = SparkInternals.loggedConf(logged, key).getOrElse(
     throw BinshiftException("CHECKPOINT_TOO_OLD", "checkpoint" -> root).configuration(
-      s"$root/offsets/$epoch does not tell $key; a checkpoint of this age cannot be converted; let the query " +
-        "run an epoch with Spark 4.3 first"))
+      s"$root/offsets/$epoch does not have the setting $key, which old versions of Spark did not log; let the query " +
+        "run an epoch with Spark 4.3 first, and then convert it"))
 }

@@ -23,7 +23,7 @@ import org.apache.spark.sql.execution.streaming.state.binshift.BinshiftException
  *   <checkpoint>/binshift/layout.json       fixed facts of the checkpoint      (Layout)
  *                         runs/<n>          the latest runs of the query       (RunHistory)
  *                         ended.json        how far the last run had got       (RunEnd)
- *                         plan.json         the migration in progress, if any
+ *                         plans/<id>.json   the migration in progress, if any  (PlannedMigration)
  *                         routing/<epoch>-<checksum>   routing table from that epoch on   (RoutingLog)
  *                         ids/<epoch>       checkpoint ids from which bins moved (CheckpointIds)
  *                         served.json       signed requests that were served   (ServedRequests)
@@ -42,7 +42,7 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
 
   private lazy val fm = CheckpointFileManager.create(path, hadoopConf)
 
-  /** The checkpoint that it is in. */
+  /** The checkpoint that contains this directory. */
   def checkpoint: Path = path.getParent
 
   /** @param maxBytes a larger file is an error */
@@ -50,7 +50,8 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
     val file = new Path(path, name)
     text(name, maxBytes).map { t =>
       if (t.length > maxBytes)
-        throw BinshiftException("CHECKPOINT_DAMAGED", "file" -> file).configuration(s"$file is larger than $maxBytes bytes")
+        throw BinshiftException("CHECKPOINT_DAMAGED", "file" -> file).configuration(
+          s"$file is larger than $maxBytes bytes, so binshift has not written it; delete it, or restore it from a copy")
       ControlDir.understood(file)(parse(t))
     }
   }
@@ -78,21 +79,24 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
    * On a local disk and on HDFS, the file is renamed into its place, as Spark's logs are. An object store has no rename: there, Spark's
    * managers check that the file doesn't exist and then write it, so of two drivers that do this at once, both may succeed. This
    * method therefore asks the store itself not to overwrite the file, if its client can do that. Some stores with an S3 API refuse such
-   * requests, which the client doesn't know. There, the file is written as Spark writes its logs.
+   * requests, which the client doesn't know. There, the file is written as Spark writes its logs. A store may also take no notice of the
+   * condition. So this method looks whether the file is there before it asks, as Spark's managers do.
    */
   def create(name: String, text: String): Boolean =
-    if (!isConditional) createAtomically(name, text)
+    if (exists(name)) this.text(name).contains(text)
+    else if (!isConditional) createAtomically(name, text)
     else
       try {
         put(name, text)
         true
       } catch {
-        // The store has another one, or this one from a request whose answer was lost.
+        // The store has another file, or has this one from a request whose answer was lost.
         case _: IOException if exists(name) => this.text(name).contains(text)
         case e: IOException =>
           logWarning(
-            s"the store of $path did not create $name in a request that fails if the file is there; the file is written as " +
-              "Spark's logs are. If the store knows no such requests, set fs.s3a.create.conditional.enabled to false", e)
+            s"the object store of $path refused to create $name by a conditional request, which fails if the file exists; the file is " +
+              "written as Spark writes its logs. If the store does not support such requests, set " +
+              "fs.s3a.create.conditional.enabled to false", e)
           createAtomically(name, text)
       }
 
@@ -102,13 +106,13 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
       true
     } catch { case _: FileAlreadyExistsException => false }
 
-  /** Whether a file can be created in one request that fails if it is there. Asks the client, and not the store. */
+  /** True if a file can be created in one request that fails if it is there. Asks the client, and not the store. */
   private lazy val isConditional: Boolean = path.getFileSystem(hadoopConf).hasPathCapability(path, ControlDir.ConditionalCreate)
 
   /** Relies on Hadoop: S3A makes a file visible as a whole, when it is closed. */
   private def put(name: String, text: String): Unit = {
     val bytes = text.getBytes(UTF_8)
-    // The builder's type names itself.
+    // The type of the builder refers to itself, which needs this import.
     import scala.language.existentials
     val builder = path.getFileSystem(hadoopConf).createFile(new Path(path, name))
     builder.overwrite(false)
@@ -117,7 +121,7 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
     try out.write(bytes)
     catch {
       case e: Throwable =>
-        // Closing it would make visible what was written so far.
+        // Closing the file would make the part visible that has been written so far.
         out.abort()
         throw e
     }
@@ -138,7 +142,7 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
     }
   }
 
-  /** Whether there is a checkpoint around this directory. Its offsets exist before any state does. */
+  /** True if there is a checkpoint around this directory. Its offsets exist before any state does. */
   def isOfCheckpoint: Boolean = fm.exists(new Path(path.getParent, "offsets"))
 
   def exists(name: String): Boolean = fm.exists(new Path(path, name))
@@ -156,7 +160,7 @@ private[sql] final class ControlDir(val path: Path, val hadoopConf: Configuratio
   /** The files of `dir` whose names are numbers, ascending. Temporary files have other names. */
   def numbers(dir: String): Seq[Long] = names(dir).flatMap(_.toLongOption).sorted
 
-  /** The names of the files of `dir`, including temporary ones. */
+  /** The names of all files, including temporary ones. */
   def names(dir: String): Seq[String] = list(dir).map(_.getPath.getName).toSeq
 
   private def list(dir: String): Array[FileStatus] =
@@ -185,7 +189,7 @@ private[sql] object ControlDir {
   /** A time in the format of the files, in UTC, such as `2026-01-01T00:00:00.004Z`. */
   def timeOf(millis: Long): String = Instant.ofEpochMilli(millis).toString
 
-  /** Milliseconds since 1970 of what [[timeOf]] has made. */
+  /** Converts a time that [[timeOf]] has formatted back to milliseconds since 1970. */
   def millisOf(time: String): Long = Instant.parse(time).toEpochMilli
 
   /** @param checkpointRoot the directory that holds `offsets`, `commits` and `state` */

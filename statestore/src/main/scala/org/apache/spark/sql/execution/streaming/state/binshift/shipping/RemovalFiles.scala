@@ -106,7 +106,7 @@ private[shipping] final class RemovalFiles(dir: File, conf: RocksDBConf) extends
     files.remove(step).map(_ -> since)
   }
 
-  /** Whether one more file may be appended. Each is another file in the level that reads search first. */
+  /** True if one more file may be appended. Each is another file in the level that reads search first. */
   def hasRoomFor(step: Int): Boolean = synchronized(later.get(step).forall(_.size < RemovalFiles.MaxLater))
 
   private final class Writer(sst: SstFiles) extends RemovedKeys {
@@ -132,7 +132,7 @@ private[shipping] final class RemovalFiles(dir: File, conf: RocksDBConf) extends
           case NonFatal(e) =>
             isBroken = true
             sst.abandon()
-            logWarning(s"no more files of deletions can be written in $dir; the next switches look through the families", e)
+            logWarning(s"no more files of deletions can be written in $dir; the next switches scan the column families", e)
         }
       }
   }

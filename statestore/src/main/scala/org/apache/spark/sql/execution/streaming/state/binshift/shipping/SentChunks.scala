@@ -72,7 +72,7 @@ private[shipping] final class SentChunks(order: ShippingOrder, store: StateStore
     try marker.end()
     catch {
       case NonFatal(e) =>
-        logWarning(s"$store could not say that nothing more is sent for order ${order.id}", e)
+        logWarning(s"$store could not announce that it sends nothing more for order ${order.id}", e)
         marker.close()
     }
 
@@ -112,7 +112,7 @@ private[shipping] final class SentChunks(order: ShippingOrder, store: StateStore
   private def abandon(begun: Long): Unit = synchronized {
     targets.foreach { case (target, to) =>
       if (to.waiting.nonEmpty && System.nanoTime() - math.max(begun, to.heardAt) > patienceNs) {
-        logWarning(s"$store sends nothing more to partition $target in order ${order.id}: it has fetched nothing for long")
+        logWarning(s"$store sends nothing more to partition $target in order ${order.id}: it has fetched nothing for a long time")
         abandon(target, to)
       }
     }
@@ -185,11 +185,11 @@ private object SentChunks {
   /** After this time without room, receivers are asked to report what they have. */
   private val FullNs = 200000000L
 
-  /** What was sent to a partition. */
+  /** The chunks that were sent to a partition. */
   private final class Target {
     var sent = 0
     var freed = 0
-    /** When it said last what it has, or began to have something to fetch. */
+    /** When the receiver reported last, or began to have something to fetch. */
     var heardAt = System.nanoTime()
     var isAbandoned = false
     /** Bytes of the chunks that wait, in their order. */
