@@ -20,13 +20,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from devtools import cut_costs, results
 from devtools.pages import with_part
 
 ROOT = Path(__file__).resolve().parents[1]
 SERVERS = ROOT / "python/devtools/servers"
 PAGE, RESULTS = ROOT / "docs/field.md", ROOT / "tests/field/results.json"
-#: The table stands between these two lines of the page.
+#: A line for each cut.
+CUTS = ROOT / "tests/field/hosts/results.jsonl"
+#: The tables stand between these pairs of lines of the page.
 MARKS = ("<!-- Below: written by `make field`. -->\n\n", "\n\n<!-- Above. -->")
+CUT_MARKS = ("<!-- Below: written by `make field PART=hosts`. -->\n\n", "\n\n<!-- Above: cuts. -->")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +91,13 @@ PARTS = (
         tests=("tests/cluster/test_standalone.py",),
         tries="authentication and encryption; workers die, join and are decommissioned; the autoscaler asks "
         "for executors; also in CI",
+    ),
+    Part(
+        name="hosts",
+        tests=("tests/field/hosts",),
+        tries="five hosts, links between which are cut [while bins move](#a-cluster-of-hosts)",
+        artifacts=(("s3a", "hadoop-aws"),),
+        packages=("moto",),
     ),
     Part(
         name="spark-submit",
@@ -164,8 +175,8 @@ def read() -> dict[str, Any]:
 
 
 def page(text: str, outcomes: Mapping[str, Any]) -> str:
-    """The text of the page with the table of what was run."""
-    return with_part(text, MARKS, table(outcomes))
+    """The text of the page with the tables of what was run, and of what cuts cost."""
+    return with_part(with_part(text, MARKS, table(outcomes)), CUT_MARKS, cut_costs.table(results.read(CUTS)))
 
 
 def table(outcomes: Mapping[str, Any], parts: Sequence[Part] = PARTS) -> str:

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,10 @@ class Driver:
         Of one of several drivers of a query.
     script : Path
         What runs.
+    prefix : sequence of str
+        What the command begins with, such as one that runs it on another host.
+    environment : mapping
+        Beside that of this process.
     """
 
     def __init__(
@@ -47,17 +51,19 @@ class Driver:
         meanwhile: str = "",
         name: str = "",
         script: Path = HERE / "commanded.py",
+        prefix: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.root = root
         self.errors = root / f"stderr{name}"
         root.mkdir(exist_ok=True)
-        command = [sys.executable, str(script), str(root), master, json.dumps(conf), checkpoint]
+        command = [*prefix, sys.executable, str(script), str(root), master, json.dumps(conf), checkpoint]
         instant = {"BINSHIFT_HALT": halt, "BINSHIFT_MEANWHILE": meanwhile}
-        environment = os.environ | {key: value for key, value in instant.items() if value}
+        given = {key: value for key, value in instant.items() if value} | dict(environment or {})
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(
                 command,
-                env=environment,
+                env=os.environ | given,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

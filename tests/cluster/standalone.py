@@ -1,4 +1,4 @@
-"""A standalone cluster whose master and workers are separate processes on the loopback interface."""
+"""A standalone cluster whose master and workers are separate processes, by default on the loopback."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import until
@@ -16,7 +17,15 @@ MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
 #: A busy machine takes minutes to start a JVM.
 _PATIENCE_SECONDS = 240.0
-LOOPBACK = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seat:
+    """Where a process of the cluster runs: its address, what its command begins with, and its environment."""
+
+    address: str = "127.0.0.1"
+    prefix: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 class Standalone:
@@ -28,10 +37,18 @@ class Standalone:
         Gets the logs, and the directories of the workers' applications.
     settings : mapping
         Spark settings of master and workers; applications have to have those of authentication, too.
+    seat : callable
+        From `master` or `worker-N` to where that runs.
     """
 
-    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, str] | None = None,
+        seat: Callable[[str], Seat] = lambda _: Seat(),
+    ) -> None:
         self.folder = folder
+        self.seat = seat
         self.settings = {"spark.master.rest.enabled": "false", **(settings or {})}
         self.url = ""
         self.workers: list[subprocess.Popen[bytes]] = []
@@ -41,7 +58,7 @@ class Standalone:
 
     def __enter__(self) -> Standalone:
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._master = self._start("master", MASTER, *LOOPBACK)
+        self._master = self._start("master", MASTER)
         self.url = self._said("master", r"Starting Spark master at (spark://\S+)")
         return self
 
@@ -55,7 +72,7 @@ class Standalone:
         """Starts a worker; unless told otherwise, waits until it has registered with the master."""
         name = f"worker-{len(self.workers)}"
         work = ("--work-dir", str(self.folder / name), "--cores", str(cores), "--memory", "1g")
-        worker = self._start(name, WORKER, *LOOPBACK, *work, self.url)
+        worker = self._start(name, WORKER, *work, self.url)
         self.workers.append(worker)
         if is_awaited:
             self._said(name, r"(Successfully registered with master)")
@@ -72,14 +89,17 @@ class Standalone:
         self.leaving.append(worker)
 
     def _start(self, name: str, main: str, *arguments: str) -> subprocess.Popen[bytes]:
+        seat = self.seat(name)
         options = " ".join(f"-D{key}={value}" for key, value in self.settings.items())
         environment = {
             **os.environ,
             "SPARK_HOME": str(SPARK_HOME),
             "SPARK_DAEMON_JAVA_OPTS": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {options}",
             "SPARK_DAEMON_MEMORY": "256m",
+            **seat.environment,
         }
-        command = [str(SPARK_HOME / "bin" / "spark-class"), main, *arguments]
+        at = ("--host", seat.address, "--port", "0", "--webui-port", "0")
+        command = [*seat.prefix, str(SPARK_HOME / "bin" / "spark-class"), main, *at, *arguments]
         with (self.folder / f"{name}.log").open("wb") as log:
             return subprocess.Popen(
                 command, env=environment, stdout=log, stderr=log, start_new_session=True, cwd=self.folder

@@ -31,6 +31,8 @@ class Place:
         Jars for Spark.
     has_commands : bool
         True if the command line can read it.
+    prefix : tuple of str
+        What commands begin with, such as one that runs them on another host.
     """
 
     root: str
@@ -38,6 +40,7 @@ class Place:
     environment: dict[str, str] = field(default_factory=dict)
     jars: tuple[Path, ...] = ()
     has_commands: bool = True
+    prefix: tuple[str, ...] = ()
 
     def conf(self, jvm_jar: Path) -> dict[str, str]:
         """All settings of a driver for this file system."""
@@ -45,7 +48,7 @@ class Place:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs a command."""
-        command = [str(Path(sys.executable).parent / "binshift"), *arguments]
+        command = [*self.prefix, str(Path(sys.executable).parent / "binshift"), *arguments]
         environment = {**os.environ, **self.environment}
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
