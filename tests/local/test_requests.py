@@ -292,8 +292,8 @@ def test_partitions_are_placed_on_live_executors_and_on_all_if_those_have_died_s
     finally:
         log.end()
     assert heard == [
-        f"WARN query {run.query.id}: of executors 7, on which partitions were to be placed, none is alive any "
-        "more; they are placed on driver"
+        f"WARN query {run.query.id}: of the executors 7, which should get partitions, none is alive any "
+        "more; the partitions go to driver"
     ]
     assert run.attach().routing().partitions == 4
 

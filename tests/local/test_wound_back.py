@@ -298,7 +298,7 @@ def test_epochs_are_taken_out_of_both_logs_or_the_query_does_not_start(stream):
     run.forget(2, logs=["offsets"])
     state = files_below(run.checkpoint / "state")
     run.start()
-    with pytest.raises(Exception, match=r"has commits/2: another run .* delete from commits"):
+    with pytest.raises(Exception, match=r"has commits/2: another run .* delete the entries of commits"):
         run.run(3)
     run.stop()
     assert files_below(run.checkpoint / "state") == state
