@@ -87,17 +87,11 @@ def test_a_plan_whose_start_is_lost_is_abandoned_and_the_query_runs_on(stream):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("name", "conf"),
-    [
-        ("count", {}),
-        ("join-unbounded", {}),
-        pytest.param("join-unbounded", IDS, marks=pytest.mark.matrix),
-    ],
-)
-def test_snapshots_of_lost_epochs_are_gone(stream, name, conf):
+@pytest.mark.parametrize("name", ["count", "join-unbounded"])
+def test_snapshots_of_lost_epochs_are_gone(stream, name):
+    """Under checkpoint format 1, where the next attempt of an epoch gives its files the same names."""
     query = QUERIES[name]
-    run = stream(query.build, mode=query.mode, conf=ONE_EPOCH | conf | {MIN_DELTAS: "1"}).start()
+    run = stream(query.build, mode=query.mode, conf=ONE_EPOCH | {MIN_DELTAS: "1"}).start()
     run.run(0)
     run.attach().rescale(4, strategy=AllAtOnce(), prepare=False)
     run.run(1)
