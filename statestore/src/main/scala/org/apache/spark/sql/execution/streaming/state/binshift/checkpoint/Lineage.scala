@@ -14,12 +14,12 @@ import org.apache.spark.sql.execution.streaming.state.{LineageItem, RocksDBFileM
  *
  * Used by one thread at a time. Reads changelogs only as far back as somebody asks, and each of them once.
  *
- * @param read reads what the changelog of a version and id says; empty if there is no such changelog
- * @param ids  the ids that are known; ids are added as they are found
+ * @param readLog reads what the changelog of a version and id says; empty if there is no such changelog
+ * @param ids     the ids that are known; ids are added as they are found
  */
 private[binshift] final class Lineage(
-    read: (Long, String) => Seq[LineageItem], ids: mutable.TreeMap[Long, String] = mutable.TreeMap.empty) {
-  private val asked = mutable.Set.empty[Long]
+    readLog: (Long, String) => Seq[LineageItem], ids: mutable.TreeMap[Long, String] = mutable.TreeMap.empty) {
+  private val read = mutable.Map.empty[Long, Seq[LineageItem]]
 
   def knows(version: Long): Boolean = ids.contains(version)
 
@@ -28,18 +28,24 @@ private[binshift] final class Lineage(
 
   /** The id of `version`, if a known version goes back to it. */
   def id(version: Long): Option[String] = {
-    def next = if (knows(version)) None else ids.minAfter(version).filterNot { case (later, _) => asked(later) }
-    Iterator.continually(next).takeWhile(_.isDefined).flatten.foreach { case (later, id) =>
-      read(later, id).foreach(item => ids.getOrElseUpdate(item.version, item.checkpointUniqueId))
-      asked += later
-    }
+    def next = if (knows(version)) None else ids.minAfter(version).filterNot { case (later, _) => read.contains(later) }
+    Iterator.continually(next).takeWhile(_.isDefined).flatten.foreach { case (later, _) => namedBy(later) }
     ids.get(version)
   }
+
+  /** The versions that the changelog of `version` says have led to it; none if the id of `version` isn't known. */
+  def namedBy(version: Long): Seq[LineageItem] =
+    ids.get(version).fold(Seq.empty[LineageItem])(id =>
+      read.getOrElseUpdate(version, {
+          val named = readLog(version, id)
+          named.foreach(item => ids.getOrElseUpdate(item.version, item.checkpointUniqueId))
+          named
+        }))
 
   /** Forgets versions before `version`, which nobody will ask for any more. */
   def forget(version: Long): Unit = {
     ids.filterInPlace((v, _) => v >= version)
-    asked.filterInPlace(_ >= version)
+    read.filterInPlace((v, _) => v >= version)
   }
 }
 

@@ -138,12 +138,14 @@ private[recovery] final class CommittedFiles(
    * Relies on Spark: under checkpoint format 2, a load begins with one of the snapshots that the changelog of this one version names,
    * and doesn't look for those that earlier changelogs name.
    */
-  def lackingFor(version: Long): Option[String] = lineage.flatMap(_.id(version)).flatMap { id =>
-    val named = files.lineage(partition, version, id).map(item => item.version -> item.checkpointUniqueId) :+ (version -> id)
-    val bases = named.map { case (v, of) => VersionFile(v, Some(of), VersionFile.Snapshot, isChecksum = false) }
+  def lackingFor(version: Long): Option[String] = for {
+    ids <- lineage
+    id <- ids.id(version)
+    named = ids.namedBy(version).map(item => item.version -> item.checkpointUniqueId) :+ (version -> id)
+    bases = named.map { case (v, of) => VersionFile(v, Some(of), VersionFile.Snapshot, isChecksum = false) }
     // A store that has no snapshot yet is loaded from its first changelog on.
-    Option.when(bases.forall(_.version > 1) && !bases.exists(names))(bases.minBy(_.version).name)
-  }
+    if bases.forall(_.version > 1) && !bases.exists(names)
+  } yield bases.minBy(_.version).name
 
   private def know(version: Long): Unit = lineage.foreach { ids =>
     // Ids are known for versions at which bins moved, and for the newest one. This is the first of those from `version` on.
