@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
@@ -28,8 +28,7 @@ def table(lines: Sequence[Line]) -> str:
     return "\n".join(rows)
 
 
-def _cells(lines: Iterable[Line]) -> list[str]:
-    lines = list(lines)
+def _cells(lines: Sequence[Line]) -> list[str]:
     if not lines:
         return ["", "", ""]
     costs = [line["longest"] - line["idle"] for line in lines]

@@ -24,7 +24,6 @@ from chaos.life import Life, committed
 from chaos.winding import wind_back
 from local.settings import JOIN_4, ONE_EPOCH
 from traces.checker import RejectedError, check
-from traces.ways import pairs_of
 
 #: How long a driver that was replaced may take to notice, once it goes on.
 NOTICES_S = 60
@@ -68,7 +67,7 @@ def traced(life: Life) -> dict[str, Any]:
     return {
         "events": verdict.accepted,
         "unchecked": sorted(verdict.unchecked.values()),
-        "pairs": pairs_of(life.trace),
+        "pairs": verdict.pairs,
     }
 
 

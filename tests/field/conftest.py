@@ -13,13 +13,11 @@ from devtools.servers.hdfs import Hdfs
 @pytest.fixture(scope="session")
 def s3() -> Iterator[str]:
     """The endpoint of an S3 API on the loopback interface, with the bucket `states`."""
-    boto3 = pytest.importorskip("boto3", reason="make field installs it")
-    server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", 0)
-    server.start()
-    host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
-    keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
-    boto3.client("s3", endpoint_url=endpoint, **keys).create_bucket(Bucket="states")
+    pytest.importorskip("boto3", reason="make field installs it")
+    pytest.importorskip("moto.server")
+    from field.store import started
+
+    server, endpoint = started("127.0.0.1", 0)
     yield endpoint
     server.stop()
 

@@ -8,11 +8,19 @@ import boto3
 from moto.server import ThreadedMotoServer
 
 
-def main(address: str, port: int) -> None:
+def started(address: str, port: int) -> tuple[ThreadedMotoServer, str]:
+    """A server that has the bucket, and its endpoint; it chooses port 0 itself."""
     server = ThreadedMotoServer(address, port)
     server.start()
+    host, port = server.get_host_and_port()
+    endpoint = f"http://{host}:{port}"
     keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
-    boto3.client("s3", endpoint_url=f"http://{address}:{port}", **keys).create_bucket(Bucket="states")
+    boto3.client("s3", endpoint_url=endpoint, **keys).create_bucket(Bucket="states")
+    return server, endpoint
+
+
+def main(address: str, port: int) -> None:
+    started(address, port)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     sys.stdin.read()

@@ -25,8 +25,7 @@ from lives.life import EPOCHS, Cancel, Change, Epochs, Event, Fault, Life, Look,
 from local.queries import QUERIES
 from local.settings import JOIN_4, ONE_EPOCH
 from traces.by_hand import wound_back
-from traces.checker import RejectedError, check
-from traces.ways import pairs_of
+from traces.checker import RejectedError, Verdict, check
 
 #: An epoch takes half a second; one that takes so long does not end.
 PATIENCE_S = 60.0
@@ -110,12 +109,11 @@ def play(spark: Any, life: Life, root: Path, oracles: Oracles) -> dict[str, Any]
     try:
         for event in (*life.events, Epochs(EPOCHS)):
             player.do(event)
-        player.compare()
+        verdict = player.compare()
     finally:
         player.end()
-    pairs = pairs_of(_trace(), root)
     shutil.rmtree(root)
-    return {**player.counts, "pairs": pairs}
+    return {**player.counts, "traced": verdict.accepted, "pairs": verdict.pairs}
 
 
 class _Player:
@@ -153,8 +151,8 @@ class _Player:
                 self._disarm()
                 (self.faults / f"{event.point}.{event.action}").touch()
 
-    def compare(self) -> None:
-        """Compares the state, also of an earlier epoch, and the files. Outputs were compared before."""
+    def compare(self) -> Verdict:
+        """Compares states, the trace and the files. Outputs were compared before."""
         self._disarm()
         last = committed(self.run.root)
         missing = set(range(EPOCHS)) - self.run.outputs.keys()
@@ -165,13 +163,14 @@ class _Player:
         for epoch in sorted({last, max(0, last - min(self.life.retained, 3) + 1)}, reverse=True):
             self._compare_state(epoch)
         try:
-            self.counts["traced"] = check(_trace(), under=self.run.root).accepted
+            verdict = check(_trace(), under=self.run.root)
         except RejectedError as error:
             raise WrongError(f"the trace: {error}") from error
         with reading.open(str(self.run.checkpoint)) as opened:
             damage = [str(f) for f in fsck(opened) if f.severity is Severity.DAMAGE]
         if damage:
             raise WrongError(f"fsck: {damage[:3]}")
+        return verdict
 
     def _compare_state(self, epoch: int) -> None:
         try:

@@ -38,6 +38,14 @@ def snapshots_of(run: StreamRun, partition: int) -> list[int]:
     return [version_of(f) for f in snapshots(run).get(str(run.checkpoint / f"state/0/{partition}"), [])]
 
 
+def begin_without_snapshots(run: StreamRun) -> None:
+    """Starts the query anew, with stores that make none of their own accord."""
+    run.stop()
+    end_maintenance(run.spark)
+    run.spark.conf.set(MIN_DELTAS, "1000")
+    run.start()
+
+
 def assert_rebuilt(run: StreamRun, epoch: int) -> None:
     """Each store is loaded from the checkpoint."""
     run.stop()
@@ -73,10 +81,7 @@ def test_a_snapshot_of_which_a_file_is_gone_is_made_anew_with_all_of_its_files(s
     run = stream(count_by_key, conf=ONE_EPOCH | {MIN_DELTAS: "1"} | conf).start()
     run.run(0, 1)
     assert until(lambda: snapshots_of(run, 0)[-1:] == [2])
-    run.stop()
-    end_maintenance(run.spark)
-    run.spark.conf.set(MIN_DELTAS, "1000")
-    run.start()
+    begin_without_snapshots(run)
     run.run(2)
     lose_database_files(run)
     migration = submit_shift(run, prepare=False)
@@ -94,10 +99,7 @@ def test_a_snapshot_that_no_load_finds_without_a_deleted_one_is_not_relied_on(st
     assert until(lambda: snapshots_of(run, 0)[-1:] == [2])
     run.run(2, 3)
     assert until(lambda: snapshots_of(run, 0)[-1:] == [4])
-    run.stop()
-    end_maintenance(run.spark)
-    run.spark.conf.set(MIN_DELTAS, "1000")
-    run.start()
+    begin_without_snapshots(run)
     run.run(4, 5)
     lose(max((run.checkpoint / "state/0/0").glob("*.zip"), key=version_of))
     migration = submit_shift(run, prepare=False)
@@ -125,10 +127,7 @@ def test_a_store_that_finds_a_file_gone_when_it_cleans_up_makes_a_snapshot_and_d
     run = stream(count_by_key, conf=ONE_EPOCH | NO_BATCHES | {MIN_DELTAS: "1", RETAIN: "2"}).start()
     run.run(0, 1, 2, 3)
     assert until(lambda: snapshots_of(run, 0)[-1:] == [4])
-    run.stop()
-    end_maintenance(run.spark)
-    run.spark.conf.set(MIN_DELTAS, "1000")
-    run.start()
+    begin_without_snapshots(run)
     run.run(4, 5)
     lose_changelog(run, 6)
     run.run(6)

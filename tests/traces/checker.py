@@ -18,6 +18,7 @@ from traces.files import Files
 from traces.loads import Loads
 from traces.plans import Plans
 from traces.starts import Starts
+from traces.ways import pairs
 
 __all__ = ["Checker", "RejectedError", "Verdict", "check"]
 #: Events that are shown before the one that is rejected.
@@ -43,23 +44,25 @@ NOTED = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """How many events of a trace were looked at."""
+    """How many events of a trace were looked at, and which ways of state met."""
 
     accepted: int
     unchecked: dict[str, str]  # Lives that cannot be checked, and why.
+    pairs: list[str]  # Ways, `one + other`, that were under way for one partition at a time.
 
 
 def check(folder: Path, under: Path | None = None) -> Verdict:
     """Checks the lives of a trace, all or `under` a directory; raises `RejectedError` for a wrong event."""
-    accepted, unchecked = 0, {}
+    accepted, unchecked, met = 0, {}, set[tuple[str, str]]()
     for checkpoint, events in read(folder, under).items():
         checker = Checker()
         checker.run(events)
+        met |= pairs(events)
         if checker.life.why_unchecked is not None:
             unchecked[checkpoint] = checker.life.why_unchecked
         else:
             accepted += len(events)
-    return Verdict(accepted, unchecked)
+    return Verdict(accepted, unchecked, sorted(" + ".join(pair) for pair in met))
 
 
 class Checker:

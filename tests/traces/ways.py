@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import combinations_with_replacement
-from pathlib import Path
 
-from traces.events import Event, read
+from traces.events import Event
 
 WAYS = (
     "copied ahead",
@@ -28,13 +27,8 @@ WAYS = (
 Span = tuple[str, int, int, int]
 
 
-def pairs_of(folder: Path, under: Path | None = None) -> list[str]:
-    """The pairs of ways, `one + other`, that were under way for one partition in lives of a trace."""
-    found = {pair for events in read(folder, under).values() for pair in pairs(events)}
-    return sorted(" + ".join(pair) for pair in found)
-
-
 def pairs(events: Iterable[Event]) -> set[tuple[str, str]]:
+    """The pairs of ways that a life had under way for one partition at a time."""
     by_partition: dict[int, list[Span]] = defaultdict(list)
     for span in spans(events):
         by_partition[span[1]].append(span)

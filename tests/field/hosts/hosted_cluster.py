@@ -171,7 +171,7 @@ def _disk(folder: Path, name: str) -> Path:
 @contextlib.contextmanager
 def _store(network: Network, folder: Path) -> Iterator[Place]:
     address = network.hosts[STORE].address
-    command = [*network.within(STORE), sys.executable, str(HERE / "store.py"), address, str(_STORE_PORT)]
+    command = [*network.within(STORE), sys.executable, str(HERE.parent / "store.py"), address, str(_STORE_PORT)]
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "store.log").open("wb") as log:
         process = subprocess.Popen(
