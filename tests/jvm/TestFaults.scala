@@ -1,7 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.binshift
 
 import java.nio.file.{Files, Path, Paths, StandardOpenOption}
-import java.util.concurrent.ThreadLocalRandom
+import java.util.concurrent.{ConcurrentHashMap, ThreadLocalRandom}
 
 import org.apache.spark.{MapOutputTrackerMaster, SparkEnv}
 import org.apache.spark.shuffle.FetchFailedException
@@ -11,7 +11,7 @@ import org.apache.spark.shuffle.FetchFailedException
  * `spark.binshift.tests.faults` names. The first to come by takes the file away, so that a fault
  * happens once, in whatever JVM; a file that ends in `.always` stays. `stop` is SIGSTOP to the JVM. At a turnstile, one goes on for
  * each `<point>.pass`. At a point that is `slow`, each stays for up to half a second. A file `<point>.count` has a byte for each that
- * came by. Of rows, of which there are many, only one in ten milliseconds looks.
+ * came by. Of the rows at a point, of which there are many, only one in ten milliseconds looks.
  */
 final class TestFaults extends Faults {
   private val dir = Paths.get(SparkEnv.get.conf.get("spark.binshift.tests.faults"))
@@ -33,7 +33,7 @@ final class TestFaults extends Faults {
   }
 
   override def change(point: String, bytes: Array[Byte]): Array[Byte] =
-    if (point.endsWith(".row") && !mayLook()) bytes
+    if (point.endsWith(".row") && !mayLook(point)) bytes
     else if (isArmed(point, "damage")) bytes.updated(bytes.length / 2, (bytes(bytes.length / 2) + 1).toByte)
     else if (isArmed(point, "cut")) bytes.take(bytes.length / 2)
     else bytes
@@ -44,12 +44,12 @@ final class TestFaults extends Faults {
     new FetchFailedException(null, shuffles.max, -1L, -1, 0, "lost on purpose")
   }
 
-  @volatile private var lookedAt = 0L
+  private val lookedAt = new ConcurrentHashMap[String, Long]
 
-  private def mayLook(): Boolean = {
+  private def mayLook(point: String): Boolean = {
     val now = System.nanoTime()
-    val isDue = now - lookedAt > 10000000L
-    if (isDue) lookedAt = now
+    val isDue = now - lookedAt.getOrDefault(point, 0L) > 10000000L
+    if (isDue) lookedAt.put(point, now)
     isDue
   }
 
